@@ -1,0 +1,1 @@
+"""Where jobs run: one Protocol, a local and a Slurm implementation."""

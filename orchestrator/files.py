@@ -1,0 +1,117 @@
+"""Writing files so that a crash, at any instruction, leaves either the old one or the new one.
+
+Everything here holds on shared network folders too, where neither `flock` nor SQLite can be trusted and
+`os.replace` is no compare-and-swap: exclusive creation goes through `os.link`, which POSIX makes atomic
+and NFS implements on the server (open(2), "NOTES", on O_EXCL and NFS).
+
+Standard library only: the job's side of the contract (`orchestrator.job`, `orchestrator.shim`) uses it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make the names in `folder` durable. Errors: OSError."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _write_temporary(beside: Path, data: bytes) -> Path:
+    temporary = beside.with_name(f".{beside.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return temporary
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Replace `path` by `data`: temporary file, fsync, rename, fsync of the folder.
+
+    Errors: OSError (disk full, no permission); the old file is then untouched.
+    """
+    temporary = _write_temporary(path, data)
+    try:
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    fsync_folder(path.parent)
+
+
+def to_json(value: Any) -> bytes:
+    """`value` as indented JSON with a final newline; keys in the order given."""
+    return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
+
+
+def write_json(path: Path, value: Any) -> None:
+    """`write_bytes` of `value` as JSON."""
+    write_bytes(path, to_json(value))
+
+
+def read_json(path: Path) -> Any:
+    """The JSON value in `path`. Errors: OSError; ValueError where it is not JSON."""
+    return json.loads(path.read_bytes())
+
+
+def read_json_or_none(path: Path) -> Any | None:
+    """The JSON value in `path`, None where it is absent or torn: for files that are only hints."""
+    try:
+        return read_json(path)
+    except (OSError, ValueError):
+        return None
+
+
+def create_exclusive(path: Path, data: bytes) -> bool:
+    """Create `path` with `data` unless it exists. True: we made it; False: somebody else has.
+
+    A link count of 2 on our temporary file is the proof, not the return of `link`: an NFS server that
+    loses its answer makes the client repeat the call and see EEXIST for its own success.
+    """
+    temporary = _write_temporary(path, data)
+    try:
+        try:
+            os.link(temporary, path)
+            made = True
+        except FileExistsError:
+            made = os.stat(temporary).st_nlink == 2
+        if made:
+            fsync_folder(path.parent)
+        return made
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def publish_folder(temporary: Path, final: Path) -> None:
+    """Rename the finished folder `temporary` to `final` (same parent), durably.
+
+    The caller has fsynced the files inside. Errors: FileExistsError/OSError where `final` is there and not empty.
+    """
+    fsync_folder(temporary)
+    os.rename(temporary, final)
+    fsync_folder(final.parent)
+
+
+def append_line(path: Path, value: Any) -> None:
+    """Append `value` as one line of JSON, with one `write` and an fsync, so that lines never interleave."""
+    line = (json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n").encode()
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        if os.write(fd, line) != len(line):
+            raise OSError(28, "a line was written only in part", str(path))
+        os.fsync(fd)
+    finally:
+        os.close(fd)

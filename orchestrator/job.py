@@ -1,0 +1,290 @@
+"""The job's side of the contract: what a program that is kept alive by Anchorleg sees and says.
+
+A program needs none of this (environment variables and exit codes are enough); this is the Python door::
+
+    job = Job.from_environment() or Job.standalone(Path("runs/mine/slots/0"))
+    job.listen()
+    start = job.choose_parent(is_good)            # the checkpoint to go on from, or None
+    while step < total:
+        ...
+        if job.hand_over_reason():
+            save(job.attempt_dir / "checkpoints" / str(step))
+            job.report(step=step, total=total, checkpoint_step=step)
+            sys.exit(HANDED_OVER)
+
+Rules that make a resume exact (docs/architecture.md, "Attempts"):
+
+* an attempt writes below its own folder only, so a ghost of an older attempt harms nobody;
+* what it starts from is exact: the newest good checkpoint of its own, else precisely the one that its
+  `parent.json` names, and so on down the line; never "the newest file in sight";
+* before each publication it looks for a higher claimed attempt (`superseded_by`), and ends if there is one.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from orchestrator.files import (
+    append_line,
+    create_exclusive,
+    publish_folder,
+    read_json,
+    read_json_or_none,
+    to_json,
+    write_bytes,
+    write_json,
+)
+
+__all__ = [
+    "DO_NOT_REQUEUE",
+    "HANDED_OVER",
+    "CheckpointRef",
+    "Job",
+    "Stretch",
+    "append_line",
+    "create_exclusive",
+    "lineage",
+    "publish_folder",
+    "read_json",
+    "read_json_or_none",
+    "write_bytes",
+    "write_json",
+]
+
+#: Exit code "checkpointed, give me another job" (sysexits.h EX_TEMPFAIL).
+HANDED_OVER = 75
+#: Exit code "another job would not help" (the convention of NVIDIA's resiliency extension).
+DO_NOT_REQUEUE = 93
+
+#: How often the hand-over file is looked for, at most: a stat on a network folder costs up to a millisecond.
+HAND_OVER_LOOK_S = 0.25
+
+
+@dataclass(frozen=True)
+class CheckpointRef:
+    """One published checkpoint: `slots/<k>/attempts/<attempt>/checkpoints/<step>/`."""
+
+    attempt: int
+    step: int
+    path: Path
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What one attempt added to the slot's history: the steps in (after, until]; until None: still open."""
+
+    attempt: int
+    after: int
+    until: int | None
+
+
+def attempt_numbers(slot_dir: Path) -> list[int]:
+    """The attempts that have a folder, ascending."""
+    try:
+        names = os.listdir(slot_dir / "attempts")
+    except FileNotFoundError:
+        return []
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def checkpoints_of(slot_dir: Path, attempt: int) -> list[CheckpointRef]:
+    """The published checkpoints of one attempt, newest first. Unfinished ones have names that are no numbers."""
+    folder = slot_dir / "attempts" / str(attempt) / "checkpoints"
+    try:
+        steps = sorted((int(name) for name in os.listdir(folder) if name.isdigit()), reverse=True)
+        names = {int(name): name for name in os.listdir(folder) if name.isdigit()}
+    except FileNotFoundError:
+        return []
+    return [CheckpointRef(attempt, step, folder / names[step]) for step in steps if step in names]
+
+
+def _read_parent(slot_dir: Path, attempt: int) -> tuple[bool, CheckpointRef | None]:
+    """(whether `attempt` has decided, what it decided on). A decision of None means: from scratch."""
+    value = read_json_or_none(slot_dir / "attempts" / str(attempt) / "parent.json")
+    if value is None:
+        return False, None
+    if value["attempt"] is None:
+        return True, None
+    path = slot_dir / "attempts" / str(value["attempt"]) / "checkpoints" / value["checkpoint"]
+    return True, CheckpointRef(value["attempt"], value["step"], path)
+
+
+def candidates_before(slot_dir: Path, attempt: int) -> Iterator[CheckpointRef]:
+    """Where `attempt` may start from, best first, following each attempt's own decision.
+
+    An attempt that decided on a parent hides whatever older attempts published after that parent.
+    """
+    at, bound = attempt - 1, None
+    while at >= 0:
+        for ref in checkpoints_of(slot_dir, at):
+            if bound is None or ref.step <= bound:
+                yield ref
+        decided, parent = _read_parent(slot_dir, at)
+        if not decided:
+            at, bound = at - 1, None
+        elif parent is None:
+            return
+        else:
+            at, bound = parent.attempt, parent.step
+
+
+def lineage(slot_dir: Path) -> list[Stretch]:
+    """The attempts whose steps make up the slot's history, oldest first, each cut at its successor's parent.
+
+    An attempt that died before its first checkpoint is not in it, unless it is the newest one.
+    """
+    decided = [a for a in attempt_numbers(slot_dir) if _read_parent(slot_dir, a)[0]]
+    if not decided:
+        return []
+    at: int | None = decided[-1]
+    until: int | None = None
+    stretches: list[Stretch] = []
+    while at is not None:
+        _, parent = _read_parent(slot_dir, at)
+        stretches.append(Stretch(at, parent.step if parent else 0, until))
+        until, at = (parent.step, parent.attempt) if parent else (None, None)
+    return stretches[::-1]
+
+
+class Job:
+    """One attempt of one slot, seen from inside.
+
+    Attributes: `run_dir`, `slot`, `attempt`, `slot_dir`, `attempt_dir` (write here only), `config` (the slot's
+    resolved training section, None where the run has none), `scratch` (node-local, removed at the end),
+    `deadline` (unix seconds at which it must hand over, None: no limit), `hand_over_file`.
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        slot: int,
+        attempt: int,
+        *,
+        config: Path | None = None,
+        deadline: float | None = None,
+        hand_over_file: Path | None = None,
+        scratch: Path | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.run_dir = run_dir
+        self.slot = slot
+        self.attempt = attempt
+        self.config = config
+        self.deadline = deadline
+        self.hand_over_file = hand_over_file
+        self.scratch = scratch or Path(tempfile.gettempdir())
+        self._clock = clock
+        self._asked: str | None = None
+        self._looked_at = float("-inf")
+
+    @property
+    def slot_dir(self) -> Path:
+        """`<run_dir>/slots/<k>`."""
+        return self.run_dir / "slots" / str(self.slot)
+
+    @property
+    def attempt_dir(self) -> Path:
+        """`<run_dir>/slots/<k>/attempts/<a>`."""
+        return self.slot_dir / "attempts" / str(self.attempt)
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Job | None:
+        """The job that the shim described in `ANCHORLEG_*`; None outside one. Errors: KeyError/ValueError if torn."""
+        if "ANCHORLEG_RUN_DIR" not in environ:
+            return None
+        config, deadline = environ.get("ANCHORLEG_CONFIG"), environ.get("ANCHORLEG_DEADLINE")
+        return cls(
+            Path(environ["ANCHORLEG_RUN_DIR"]),
+            int(environ["ANCHORLEG_SLOT"]),
+            int(environ["ANCHORLEG_ATTEMPT"]),
+            config=Path(config) if config else None,
+            deadline=float(deadline) if deadline else None,
+            hand_over_file=Path(environ["ANCHORLEG_HANDOVER_FILE"]),
+            scratch=Path(environ["ANCHORLEG_SCRATCH"]),
+        )
+
+    @classmethod
+    def standalone(cls, run_dir: Path, slot: int = 0) -> Job:
+        """The next attempt of `run_dir` without any orchestrator: claimed here, by the same rules."""
+        attempts = run_dir / "slots" / str(slot) / "attempts"
+        attempts.mkdir(parents=True, exist_ok=True)
+        number = max(attempt_numbers(run_dir / "slots" / str(slot)), default=-1) + 1
+        owner = {"token": None, "job_id": None, "host": socket.gethostname(), "pid": os.getpid(), "at": time.time()}
+        while True:
+            (attempts / str(number)).mkdir(exist_ok=True)
+            if create_exclusive(attempts / str(number) / "claim", to_json(owner)):
+                return cls(run_dir, slot, number)
+            number += 1
+
+    def listen(self) -> None:
+        """Turn SIGUSR2, SIGTERM and SIGINT into a request to hand over. The handlers only set a flag.
+
+        Call it from the main thread, before the slow imports: the shim starts the program with the first two ignored.
+        """
+        for number in (signal.SIGUSR2, signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self._asked = self._asked or signal.Signals(number).name
+
+    def hand_over_reason(self) -> str | None:
+        """Why the program should save and exit 75 now; None: go on. Cheap enough for every step."""
+        if self._asked is None:
+            now = self._clock()
+            if self.deadline is not None and now >= self.deadline:
+                self._asked = "deadline"
+            elif self.hand_over_file is not None and abs(now - self._looked_at) >= HAND_OVER_LOOK_S:
+                self._looked_at = now
+                if self.hand_over_file.exists():
+                    self._asked = "asked to"
+        return self._asked
+
+    def candidates(self) -> Iterator[CheckpointRef]:
+        """Checkpoints to start from, best first. They are published, not verified."""
+        return candidates_before(self.slot_dir, self.attempt)
+
+    def choose_parent(self, is_good: Callable[[CheckpointRef], bool]) -> CheckpointRef | None:
+        """Take the first candidate that `is_good` accepts (None: from scratch) and write it down as the parent."""
+        chosen = next((ref for ref in self.candidates() if is_good(ref)), None)
+        self.start_from(chosen)
+        return chosen
+
+    def start_from(self, parent: CheckpointRef | None) -> None:
+        """Write `parent.json`: the one place that says where this attempt began. Do so before the first output."""
+        write_json(self.attempt_dir / "parent.json", parent_record(parent))
+
+    def superseded_by(self) -> int | None:
+        """The highest claimed attempt above this one: then end, publish nothing, delete nothing."""
+        for number in reversed(attempt_numbers(self.slot_dir)):
+            if number <= self.attempt:
+                return None
+            if (self.slot_dir / "attempts" / str(number) / "claim").exists():
+                return number
+        return None
+
+    def report(self, *, step: int, total: int, checkpoint_step: int, **more: Any) -> None:
+        """Write `progress.json` atomically: what `orchestrator status` shows and what decides about "finished".
+
+        `more`: rates and use, e.g. `steps_per_s`, `gpu_percent`; numbers and strings only.
+        """
+        value = {"step": step, "total": total, "checkpoint_step": checkpoint_step, "at": self._clock(), **more}
+        write_bytes(self.attempt_dir / "progress.json", json.dumps(value).encode() + b"\n")
+
+
+def parent_record(parent: CheckpointRef | None) -> dict[str, Any]:
+    """The content of `parent.json`."""
+    if parent is None:
+        return {"attempt": None, "step": 0, "checkpoint": None}
+    return {"attempt": parent.attempt, "step": parent.step, "checkpoint": parent.path.name}

@@ -1,0 +1,1 @@
+"""Anchorleg's compute side: learn, act and evaluate."""

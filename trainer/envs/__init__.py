@@ -1,0 +1,1 @@
+"""Meta-World environments: stepping, snapshots, vectors of them."""
