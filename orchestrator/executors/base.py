@@ -1,0 +1,121 @@
+"""What the controller needs of a place where jobs run, and nothing more.
+
+An executor reports; it never decides. Its three answers are kept apart on purpose:
+
+* a `Poll` without `error` is a complete list: a job that is not in it has left the queue (which is not yet "ended");
+* a `Poll` with `error` says nothing about any job. It never means that nothing runs;
+* `Uncertain` says that a submission may have been accepted. It never means that it failed.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Frozen(BaseModel):
+    """Base of the facts: immutable, no unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class JobState(StrEnum):
+    """What a job's state means to us. Scheduler states that nobody knows are UNKNOWN, which is not terminal."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    ENDING = "ending"
+    ENDED = "ended"
+    UNKNOWN = "unknown"
+
+
+class JobRow(Frozen):
+    """One job as the scheduler shows it. Times are unix seconds; `raw_state` and `reason` are its own words."""
+
+    job_id: str
+    state: JobState
+    raw_state: str
+    work_dir: str
+    reason: str = ""
+    node: str = ""
+    submitted_at: float | None = None
+    started_at: float | None = None
+    ends_at: float | None = None
+    exit_code: int | None = None
+
+
+class Poll(Frozen):
+    """The answer to one "what is there?". `rows`: the jobs below the run's `jobs/`; `others`: the user's other
+    live jobs (they count against the same limits). With `error` set the rest is meaningless.
+    """
+
+    at: float
+    rows: tuple[JobRow, ...] = ()
+    others: int = 0
+    error: str | None = None
+
+
+class Accounting(Frozen):
+    """The history's answer. `disabled`: the site keeps none, which is a supported way to live."""
+
+    at: float
+    status: Literal["ok", "disabled", "blind"]
+    rows: tuple[JobRow, ...] = ()
+    error: str | None = None
+
+
+class JobRequest(Frozen):
+    """One job to submit. `job_dir` is absolute and is the working folder that identifies the submission."""
+
+    job_dir: str
+    script: str
+
+
+class Submitted(Frozen):
+    """Accepted, with an id."""
+
+    job_id: str
+
+
+class Uncertain(Frozen):
+    """No readable answer: it may have been accepted. Look for the working folder before anything else."""
+
+    why: str
+
+
+class Refused(Frozen):
+    """Certainly not accepted. `kind`: permanent (the request is wrong), quota (wait), temporary (try again)."""
+
+    kind: Literal["permanent", "quota", "temporary"]
+    words: str
+
+
+SubmitOutcome = Submitted | Uncertain | Refused
+
+
+class Executor(Protocol):
+    """A place where jobs run. Every method returns within a bounded time and raises nothing for outages."""
+
+    name: str
+    #: After this long, a submission that neither the queue nor the history knows was never accepted.
+    submit_grace_s: float
+
+    def submit(self, request: JobRequest) -> SubmitOutcome:
+        """Hand one job over."""
+
+    def poll(self) -> Poll:
+        """All jobs of this run that the scheduler still remembers."""
+
+    def accounting(self, since: float) -> Accounting:
+        """Jobs of this run submitted since `since` (unix seconds), ended ones included."""
+
+    def wake(self, job_ids: list[str]) -> str | None:
+        """Send SIGUSR2 to the batch process of each. Returns what went wrong, None if nothing did."""
+
+    def cancel(self, job_ids: list[str]) -> str | None:
+        """End the jobs (SIGTERM, later SIGKILL). Unknown and ended ids are no error."""
+
+    def forget_after_s(self) -> float:
+        """How long after its end a job stays in `poll` at least (Slurm's MinJobAge, 300 s by default)."""

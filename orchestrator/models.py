@@ -1,0 +1,176 @@
+"""The ledger: everything the controller knows and must not forget, as frozen models.
+
+Readers: `sightings` (facts → sightings), `fold` (sightings → ledger), `plan` (ledger → actions). Nobody changes one
+in place; `model_copy(update=…)` makes the next.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from orchestrator.executors.base import Frozen, JobState
+
+LEDGER_VERSION = 1
+
+_TOKEN = re.compile(r"s(\d+)-a(\d+)-[0-9a-f]{8}\Z")
+
+
+def make_token(slot: int, attempt: int, random_hex: str) -> str:
+    """The name of one submission, and of its job folder. `random_hex`: 8 hex digits."""
+    return f"s{slot}-a{attempt}-{random_hex}"
+
+
+def parse_token(token: str) -> tuple[int, int] | None:
+    """(slot, attempt) of a token; None where it is none of ours."""
+    match = _TOKEN.match(token)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+class Seen(Frozen):
+    """The job is there, as of `at`."""
+
+    kind: Literal["seen"] = "seen"
+    state: JobState
+    raw_state: str
+    source: Literal["queue", "history"]
+    at: float
+    reason: str = ""
+    node: str = ""
+    started_at: float | None = None
+    ends_at: float | None = None
+
+
+class Gone(Frozen):
+    """The job has ended, with the proof of it. `raw_state`: the scheduler's word for how, where it said one."""
+
+    kind: Literal["gone"] = "gone"
+    proof: str
+    at: float
+    raw_state: str = ""
+    node: str = ""
+
+
+class Blind(Frozen):
+    """We could not see. It never means that the job has ended: the slot stays occupied."""
+
+    kind: Literal["blind"] = "blind"
+    since: float
+    error: str
+
+
+Sighting = Annotated[Seen | Gone | Blind, Field(discriminator="kind")]
+
+
+class SubmissionState(StrEnum):
+    """INTENT: written before sbatch. SUBMITTED: it has an id. UNCERTAIN: sbatch gave no clear answer.
+    NOT_SUBMITTED: proven never accepted. ENDED: proven over.
+    """
+
+    INTENT = "intent"
+    SUBMITTED = "submitted"
+    UNCERTAIN = "uncertain"
+    NOT_SUBMITTED = "not submitted"
+    ENDED = "ended"
+
+
+#: A submission in one of these may hold a job in the queue.
+LIVE = frozenset({SubmissionState.INTENT, SubmissionState.SUBMITTED, SubmissionState.UNCERTAIN})
+
+
+class Submission(Frozen):
+    """One sbatch of one attempt. `absent_since`: the first complete poll that did not have it, after it was seen."""
+
+    token: str
+    intent_at: float
+    state: SubmissionState = SubmissionState.INTENT
+    job_id: str | None = None
+    sighting: Sighting | None = None
+    absent_since: float | None = None
+    note: str = ""
+
+
+class Verdict(StrEnum):
+    """How an attempt ended."""
+
+    FINISHED = "finished"
+    HANDED_OVER = "handed over"
+    PREEMPTED = "preempted"
+    TIMED_OUT = "timed out"
+    CRASHED = "crashed"
+    CANCELLED = "cancelled"
+    NO_PROGRESS = "no progress"
+    SUPERSEDED = "superseded"
+    DO_NOT_REQUEUE = "do not requeue"
+
+
+class Attempt(Frozen):
+    """One attempt of a slot: its submissions (usually one) and, once over, how it ended.
+
+    `claimed_by`: the token that won the claim. `heartbeat`: the last beat read, and when it was seen to change (our
+    clock), so that a node's wrong clock cannot make a live job look silent.
+    """
+
+    number: int
+    submissions: tuple[Submission, ...] = ()
+    claimed_by: str | None = None
+    heartbeat: int = -1
+    heartbeat_changed_at: float | None = None
+    asked_to_hand_over_at: float | None = None
+    cancelled_at: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    start_step: int = 0
+    checkpoint_step: int | None = None
+    verdict: Verdict | None = None
+    cause: str = ""
+
+    @property
+    def live(self) -> tuple[Submission, ...]:
+        """Submissions that may hold a job."""
+        return tuple(s for s in self.submissions if s.state in LIVE)
+
+
+class SlotStatus(StrEnum):
+    """ACTIVE: to be kept at one live job. FINISHED: its program is done. FAILED: stopped by us, `why` says it."""
+
+    ACTIVE = "active"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+class Slot(Frozen):
+    """One of the N jobs kept going. `attempts`: the newest few, oldest first; older ones live in the event log."""
+
+    index: int
+    status: SlotStatus = SlotStatus.ACTIVE
+    why: str = ""
+    attempts: tuple[Attempt, ...] = ()
+    not_before: float = 0.0
+    failures: int = 0
+    jobs: int = 0
+    hand_overs: int = 0
+    step: int = 0
+    total: int | None = None
+
+    @property
+    def current(self) -> Attempt | None:
+        """The newest attempt."""
+        return self.attempts[-1] if self.attempts else None
+
+
+class Ledger(Frozen):
+    """The state of one run, as its owner of `epoch` last wrote it. `beat` changes with every write."""
+
+    version: int = LEDGER_VERSION
+    run_id: str
+    epoch: int
+    beat: int = 0
+    written_at: float = 0.0
+    control: int = 0
+    blind_since: float | None = None
+    blind_error: str = ""
+    slots: tuple[Slot, ...] = ()
