@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer.envs.spec import ACT_DIM, OBS_DIM, F32, Observed, Step, VectorSpec, VectorState
+from trainer.envs.spec import ACT_DIM, F32, OBS_DIM, Observed, Step, VectorSpec, VectorState
 
 
 class VectorEnv:
