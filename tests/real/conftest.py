@@ -1,0 +1,61 @@
+"""Fixtures of the real parts. A missing one skips the test by name; where CI=true it fails it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+
+import pytest
+from container import Container, missing_container_parts
+from slurm_cluster import SlurmCluster, missing_commands, throw_away
+from slurm_conf import Layout
+
+PrivateSlurm = Callable[..., SlurmCluster]
+
+
+def need(what: str, missing: list[str]) -> None:
+    """Skip the test unless everything is there; in CI a missing real part is a failure."""
+    if not missing:
+        return
+    words = f"{what} is not there (missing: {', '.join(missing)}): run tests/real/install.sh"
+    if os.environ.get("CI") == "true":
+        pytest.fail(words)
+    pytest.skip(words)
+
+
+@pytest.fixture(scope="session")
+def shared_slurm() -> Iterator[SlurmCluster]:
+    """The cluster that the tests of one worker share, one after the other."""
+    need("a real Slurm", missing_commands())
+    with throw_away() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def slurm(shared_slurm: SlurmCluster) -> Iterator[SlurmCluster]:
+    """A real Slurm (4 nodes, 8 CPUs and 1 fake GPU each; partitions gpu and short), its queue empty at both ends.
+
+    Shared: do not harm its daemons. For that there is `private_slurm`.
+    """
+    yield shared_slurm
+    shared_slurm.clear()
+
+
+@pytest.fixture
+def private_slurm() -> Iterator[PrivateSlurm]:
+    """Starts clusters of the test's own: `private_slurm(nodes=2, overrides={"MinJobAge": "2"})`."""
+    need("a real Slurm", missing_commands())
+    with ExitStack() as stack:
+
+        def start(*, nodes: int = 2, gpus: int = 1, overrides: Mapping[str, str] | None = None) -> SlurmCluster:
+            return stack.enter_context(throw_away(Layout(nodes=nodes, gpus=gpus), overrides))
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def container(tmp_path_factory: pytest.TempPathFactory) -> Container:
+    """An image folder with this Python in it, and the ch-run that enters it."""
+    need("charliecloud", missing_container_parts())
+    return Container.make(tmp_path_factory.mktemp("image"))

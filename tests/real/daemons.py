@@ -1,0 +1,191 @@
+"""Foreground daemons in their own sessions, remembered by pid and start time, and the sweep of what they left.
+
+Linux only (`/proc`), standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+#: A waiting test looks this often: short beside what is waited for (a job starts in 0.15 s at best).
+LOOK_EVERY_S = 0.02
+#: A killed process is gone within milliseconds; only one in an uninterruptible system call takes longer.
+DEATH_TIMEOUT_S = 10.0
+#: Each round of a sweep may miss what was forked during it.
+SWEEP_ROUNDS = 20
+
+
+def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 30.0) -> None:
+    """Look until `condition()` is true. Errors: TimeoutError that names `what`."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {timeout_s:g} s for {what}")
+        time.sleep(LOOK_EVERY_S)
+
+
+def started_at(pid: int) -> int | None:
+    """When `pid` started (clock ticks since boot; a pid comes again, the pair does not); None: dead or a zombie."""
+    fields = _stat(pid)
+    return None if fields is None or fields[0] == "Z" else int(fields[19])
+
+
+def _stat(pid: int) -> list[str] | None:
+    """The fields of /proc/<pid>/stat from the third on: [0] state, [1] parent's pid, [19] start time (proc(5))."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+class Daemons:
+    """The named daemons of one folder. `<folder>/pids.json` lets another process stop them.
+
+    Args: `folder` (exists), `env` of the daemons. Their output goes to `<folder>/log/<name>.out`.
+    """
+
+    def __init__(self, folder: Path, env: Mapping[str, str]) -> None:
+        self.folder = folder
+        self.env = dict(env)
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+
+    def names(self) -> list[str]:
+        """Every daemon started and not removed, in the order of their start."""
+        return list(self._table())
+
+    def pid(self, name: str) -> int | None:
+        """The pid of a daemon that lives."""
+        entry = self._table().get(name)
+        if entry is None:
+            return None
+        pid, ticks = entry
+        if pid in self._children:
+            self._children[pid].poll()  # reaps
+        return pid if started_at(pid) == ticks else None
+
+    def start(self, name: str, command: Sequence[str], extra_env: Mapping[str, str] | None = None) -> None:
+        """Start one. Errors: RuntimeError where it lives already; OSError."""
+        if self.pid(name) is not None:
+            raise RuntimeError(f"{name} runs already")
+        with open(self.folder / "log" / f"{name}.out", "ab") as log:
+            child = subprocess.Popen(
+                command,
+                cwd="/",
+                env={**self.env, **(extra_env or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._children[child.pid] = child
+        ticks = started_at(child.pid)
+        self._save({**self._table(), name: (child.pid, -1 if ticks is None else ticks)})
+
+    def send(self, name: str, number: signal.Signals) -> None:
+        """Send a signal. Errors: ProcessLookupError where the daemon is dead."""
+        pid = self.pid(name)
+        if pid is None:
+            raise ProcessLookupError(f"{name} does not run")
+        os.kill(pid, number)
+
+    def end(self, name: str, number: signal.Signals = signal.SIGKILL, grace_s: float = DEATH_TIMEOUT_S) -> None:
+        """End one and wait for its death: `number`, then SIGKILL after `grace_s`. A dead one is no error."""
+        pid = self.pid(name)
+        if pid is None:
+            return
+        os.kill(pid, number)
+        try:
+            wait_for(lambda: self.pid(name) is None, f"the end of {name}", grace_s)
+        except TimeoutError:
+            os.kill(pid, signal.SIGKILL)
+            wait_for(lambda: self.pid(name) is None, f"the death of {name}", DEATH_TIMEOUT_S)
+
+    def kill_all(self) -> None:
+        """SIGKILL every daemon, all at once, then wait. Stopped (SIGSTOP) ones die too."""
+        for name in self.names():
+            if (pid := self.pid(name)) is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: not any(map(self.pid, self.names())), "the death of all daemons", DEATH_TIMEOUT_S)
+
+    def output(self, name: str, lines: int = 8) -> str:
+        """The end of what a daemon printed."""
+        try:
+            text = (self.folder / "log" / f"{name}.out").read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def _table(self) -> dict[str, tuple[int, int]]:
+        try:
+            value = json.loads((self.folder / "pids.json").read_bytes())
+        except FileNotFoundError:
+            return {}
+        return {name: (entry[0], entry[1]) for name, entry in value.items()}
+
+    def _save(self, table: Mapping[str, tuple[int, int]]) -> None:
+        temporary = self.folder / f"pids.json.{os.getpid()}"
+        temporary.write_text(json.dumps(table))
+        os.replace(temporary, self.folder / "pids.json")
+
+
+def processes_with(variable: str, value: str) -> set[int]:
+    """The living processes that were started with `variable=value` in their environment, and their descendants.
+
+    Never this process or one that it descends from. Processes of other users that we may not read are not seen.
+    """
+    wanted = f"{variable}={value}".encode()
+    stats = {pid: fields for pid in _pids() if (fields := _stat(pid)) is not None and fields[0] != "Z"}
+    parents = {pid: int(fields[1]) for pid, fields in stats.items()}
+    found = {pid for pid in stats if wanted in _environment(pid)}
+    grew = True
+    while grew:
+        children = {pid for pid, parent in parents.items() if parent in found} - found
+        found |= children
+        grew = bool(children)
+    pid = os.getpid()
+    while pid > 1:
+        found.discard(pid)
+        pid = parents.get(pid, 0)
+    return found
+
+
+def sweep(variable: str, value: str) -> int:
+    """SIGKILL what `processes_with` finds until nothing is found. Returns how many were killed.
+
+    Errors: TimeoutError where some survive, with their pids.
+    """
+    killed: set[int] = set()
+    for _ in range(SWEEP_ROUNDS):
+        found = processes_with(variable, value)
+        if not found:
+            return len(killed)
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        killed |= found
+        with contextlib.suppress(TimeoutError):
+            _wait_for_death(found)
+    raise TimeoutError(f"processes with {variable}={value} survive SIGKILL: {sorted(processes_with(variable, value))}")
+
+
+def _wait_for_death(pids: set[int]) -> None:
+    wait_for(lambda: not any(map(started_at, pids)), "the death of the swept", 1.0)
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []

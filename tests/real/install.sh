@@ -1,0 +1,49 @@
+#!/bin/sh
+# Installs what the real tests need (Debian, Ubuntu): Slurm, munge, charliecloud. No daemon is started for good.
+# Already there: nothing is done. Without root or apt: says so and ends with 0, except where CI=true.
+set -u
+
+packages=''
+need() { # need PACKAGE COMMAND
+    command -v "$2" >/dev/null 2>&1 || [ -x "/usr/sbin/$2" ] || packages="$packages $1"
+}
+need slurmctld slurmctld
+need slurmd slurmd
+need slurm-client sbatch
+need munge munged
+need charliecloud ch-run
+
+if [ -z "$packages" ]; then
+    echo 'install: Slurm, munge and charliecloud are already here'
+    exit 0
+fi
+
+give_up() {
+    echo "install: $1; not installed:$packages. The tests on a real Slurm will be skipped." >&2
+    [ "${CI:-}" = true ] && exit 1
+    exit 0
+}
+
+command -v apt-get >/dev/null 2>&1 || give_up 'there is no apt-get here'
+sudo=''
+if [ "$(id -u)" -ne 0 ]; then
+    sudo -n true >/dev/null 2>&1 || give_up 'root is needed'
+    sudo='sudo -n'
+fi
+
+# The packages' own services (another Slurm, another munge) are not wanted: the tests start theirs.
+policy=/usr/sbin/policy-rc.d
+ours=no
+if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' | $sudo tee "$policy" >/dev/null && $sudo chmod 755 "$policy" && ours=yes
+fi
+install() {
+    # shellcheck disable=SC2086 # a list of words
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -q \
+        --no-install-recommends $packages
+}
+install || { $sudo apt-get -o DPkg::Lock::Timeout=300 update -q && install; }
+result=$?
+[ "$ours" = yes ] && $sudo rm -f "$policy"
+[ "$result" -eq 0 ] || give_up 'apt-get failed'
+echo "install: done:$packages"

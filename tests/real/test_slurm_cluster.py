@@ -1,0 +1,217 @@
+"""The test cluster itself: real, alone, and gone without a trace."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from conftest import PrivateSlurm
+from daemons import Daemons, processes_with, started_at, sweep, wait_for
+from slurm_cluster import SlurmCluster
+
+pytestmark = pytest.mark.slurm
+CLI = Path(__file__).with_name("slurm_cluster.py")
+
+
+def leftovers(cluster: SlurmCluster) -> set[int]:
+    return processes_with("SLURM_CONF", str(cluster.conf))
+
+
+def test_a_job_runs_on_a_claimed_gpu_and_its_end_is_on_record(slurm: SlurmCluster) -> None:
+    job_id = slurm.submit("echo gpu=$CUDA_VISIBLE_DEVICES cpus=$SLURM_CPUS_ON_NODE; exit 7", "--gres=gpu:1", "-c", "8")
+
+    slurm.wait_for_state(job_id, "FAILED")
+
+    assert slurm.output(job_id) == "gpu=0 cpus=8\n"
+    end = next(row for row in slurm.ended() if row["JobId"] == str(job_id))
+    assert (end["JobState"], end["ExitCode"]) == ("FAILED", "7:0")
+
+
+def test_four_nodes_and_two_partitions_are_claimed(slurm: SlurmCluster) -> None:
+    lines = slurm.ask("sinfo", "-h", "-o", "%P|%l|%D|%c|%G").splitlines()
+
+    assert sorted(lines) == ["gpu*|infinite|4|8|gpu:fake:1", "short|1:00|4|8|gpu:fake:1"]
+
+
+def test_clearing_ends_a_job_that_ignores_sigterm(slurm: SlurmCluster) -> None:
+    job_id = slurm.submit("trap '' TERM; echo up; sleep 600 & wait; wait")
+    slurm.wait_for(lambda: "up" in slurm.output(job_id), "the job to be up")
+
+    slurm.clear()
+
+    assert slurm.squeue() == []
+
+
+def test_a_job_survives_a_clean_restart_of_the_controller(private_slurm: PrivateSlurm) -> None:
+    cluster = private_slurm()
+    job_id = cluster.submit("sleep 600")
+    cluster.wait_for_state(job_id, "RUNNING")
+
+    cluster.restart_controller()
+
+    assert cluster.wait_for_state(job_id, "RUNNING").job_id == job_id
+
+
+def test_a_dead_controller_answers_nobody_until_it_is_started(private_slurm: PrivateSlurm) -> None:
+    cluster = private_slurm(nodes=1)
+    cluster.kill_controller()
+    assert "connect failure" in cluster.run("squeue").stderr
+
+    cluster.start_controller()
+
+    assert cluster.squeue() == []
+
+
+def test_a_suspended_controller_may_have_taken_the_job_that_sbatch_reports_as_failed(
+    private_slurm: PrivateSlurm,
+) -> None:
+    cluster = private_slurm(nodes=1, overrides={"MessageTimeout": "2"})
+    cluster.suspend_controller()
+    with pytest.raises(RuntimeError, match="Socket timed out"):
+        cluster.submit("sleep 600", "--job-name=ghost")
+
+    cluster.resume_controller()
+
+    cluster.wait_for(lambda: [row.name for row in cluster.squeue()] == ["ghost"], "the ghost to show up")
+
+
+def test_a_job_outlives_the_slurmd_that_started_it(private_slurm: PrivateSlurm) -> None:
+    cluster = private_slurm(nodes=1)
+    beat = cluster.folder / "beat"
+    job_id = cluster.submit(f"while true; do date +%N > {beat}; sleep 0.05; done")
+    cluster.wait_for_state(job_id, "RUNNING")
+    cluster.wait_for(beat.exists, "the first beat")
+
+    cluster.kill_node("n1")
+
+    before = beat.read_text()
+    cluster.wait_for(lambda: beat.read_text() != before, "another beat")
+    cluster.start_node("n1")
+
+
+def test_stopping_leaves_no_process_whatever_the_job_did_to_hide(private_slurm: PrivateSlurm) -> None:
+    cluster = private_slurm(nodes=2)
+    job_id = cluster.submit("trap '' TERM INT; setsid nohup sleep 617 & env -i sleep 618 & echo up; wait; wait")
+    cluster.wait_for(lambda: "up" in cluster.output(job_id), "the job to be up")
+    cluster.wait_for(lambda: len(sleepers("617", "618")) == 2, "both sleepers")
+    pids = sleepers("617", "618")
+    cluster.kill_node("n1")
+    cluster.suspend_controller()
+
+    cluster.stop()
+
+    assert [pid for pid in pids if started_at(pid) is not None] == []
+    assert leftovers(cluster) == set()
+
+
+def test_a_cluster_ends_with_its_owner_even_when_that_is_killed(private_slurm: PrivateSlurm) -> None:
+    # private_slurm is asked for only to skip where there is no Slurm.
+    program = (
+        "import sys, signal; sys.path.insert(0, sys.argv[1]); from slurm_cluster import *\n"
+        "with throw_away(Layout(nodes=1)) as c:\n"
+        "    c.submit('sleep 619'); print(c.folder, flush=True); signal.pause()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, str(CLI.parent)], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        cluster = SlurmCluster(Path(owner.stdout.readline().strip()))
+        assert len(leftovers(cluster)) >= 3
+
+        owner.send_signal(signal.SIGKILL)
+        owner.wait()
+
+        wait_for(lambda: not leftovers(cluster), "the guard to stop the cluster")
+        wait_for(lambda: not cluster.folder.exists(), "the guard to remove the folder")
+
+
+def test_the_command_line_starts_and_stops_a_cluster(private_slurm: PrivateSlurm) -> None:
+    with tempfile.TemporaryDirectory(prefix="al-") as top:
+        cluster = SlurmCluster(Path(top) / "c")
+        try:
+            started = subprocess.run(
+                [sys.executable, CLI, "start", cluster.folder, "--nodes", "1", "--set", "KillWait=3"],
+                capture_output=True, text=True, check=True,
+            )  # fmt: skip
+            assert started.stdout == f"export SLURM_CONF={cluster.conf}\n"
+            assert "KillWait                = 3 sec" in cluster.ask("scontrol", "show", "config")
+        finally:
+            subprocess.run([sys.executable, CLI, "stop", cluster.folder], check=True)
+        assert leftovers(cluster) == set()
+
+
+def test_a_folder_of_somebody_else_is_not_wiped(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="al-") as top:
+        (Path(top) / "thesis.tex").write_text("years of work")
+
+        with pytest.raises(FileExistsError, match="holds no cluster"):
+            SlurmCluster(Path(top)).start()
+
+        assert (Path(top) / "thesis.tex").read_text() == "years of work"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a root that can become somebody else is needed; others run as they are")
+def test_an_ordinary_user_can_have_a_cluster_too(private_slurm: PrivateSlurm) -> None:
+    nobody = 65534
+    with tempfile.TemporaryDirectory(prefix="al-") as top:
+        os.chown(top, nobody, nobody)
+        cluster = SlurmCluster(Path(top) / "c")
+        program = (
+            "import sys; sys.path.insert(0, sys.argv[1]); from slurm_cluster import *\n"
+            "c = SlurmCluster(Path(sys.argv[2])); c.start(Layout(nodes=1), guarded=True)\n"
+            "job = c.submit('id -u; echo gpu=$CUDA_VISIBLE_DEVICES', '--gres=gpu:1')\n"
+            "c.wait_for_state(job, 'COMPLETED'); print(c.output(job)); c.stop()\n"
+        )
+
+        done = subprocess.run(
+            ["python3", "-c", program, str(CLI.parent), str(cluster.folder)],
+            capture_output=True, text=True, check=False, user=nobody, group=nobody, extra_groups=[], cwd="/",
+        )  # fmt: skip
+
+        assert done.stdout == f"{nobody}\ngpu=0\n\n", done.stderr
+        assert leftovers(cluster) == set()
+
+
+def test_a_daemon_is_known_by_its_start_time_not_by_its_pid_alone(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    daemons = Daemons(tmp_path, {"PATH": os.environ["PATH"]})
+    daemons.start("sleeper", ["sleep", "600"])
+    pid = daemons.pid("sleeper")
+    assert pid is not None
+    try:
+        daemons._save({"sleeper": (pid, 1)})
+
+        assert daemons.pid("sleeper") is None
+    finally:
+        daemons._save({"sleeper": (pid, started_at(pid) or 0)})
+        daemons.kill_all()
+    assert started_at(pid) is None
+
+
+def test_the_sweep_spares_processes_of_another_cluster(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    daemons = Daemons(tmp_path, {"PATH": os.environ["PATH"], "SLURM_CONF": f"{tmp_path}/a"})
+    daemons.start("ours", ["sh", "-c", "sleep 600 & wait"])
+    daemons.start("theirs", ["sleep", "600"], {"SLURM_CONF": f"{tmp_path}/ab"})
+    wait_for(lambda: len(processes_with("SLURM_CONF", f"{tmp_path}/a")) == 2, "the shell and its child")
+    try:
+        assert sweep("SLURM_CONF", f"{tmp_path}/a") == 2
+        assert daemons.pid("theirs") is not None
+    finally:
+        daemons.kill_all()
+
+
+def sleepers(*seconds: str) -> list[int]:
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if words[:1] == [b"sleep"] and words[1].decode() in seconds:
+                found.append(int(name))
+    return found
