@@ -120,7 +120,8 @@ def _draw(task: str, seed: int) -> Goals:
     try:
         drawn = []
         for _ in range(GOALS_PER_TASK):
-            env.reset()
+            env.reset_model()
+            env.reset_model()  # upstream's `reset` calls it twice, and the second draw counts
             drawn.append(env._last_rand_vec)  # noqa: SLF001
     finally:
         np.random.set_state(outside)  # noqa: NPY002
