@@ -1,0 +1,130 @@
+"""From a config to a run folder: making a run, revising its config, refusing another training in its place."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from trainer.config import identity, resolve
+
+from orchestrator.code import fix_code
+from orchestrator.config import RunConfig, check_walltime
+from orchestrator.errors import ConfigError, IdentityMismatch, StorageError
+from orchestrator.files import write_json
+from orchestrator.ledger import load_ledger
+from orchestrator.rundir import Run, RunDir, load_run, save_run
+
+#: What a submission may see of the environment in which `start` was typed. Everything else belongs into
+#: `slurm.setup`: run.json lies in a shared folder, and environments hold secrets.
+KEPT_VARIABLES = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LC_ALL",
+    "TMPDIR",
+    "SLURM_CONF",
+    "MODULEPATH",
+    "MODULESHOME",
+    "LMOD_CMD",
+    "LD_LIBRARY_PATH",
+    "MUJOCO_GL",
+)
+
+
+def pick_executor(config: RunConfig, environ: Mapping[str, str]) -> str:
+    """`auto` means slurm where there is an `sbatch`, else local. Errors: ConfigError."""
+    has_sbatch = shutil.which("sbatch", path=environ.get("PATH")) is not None
+    if config.executor == "auto":
+        return "slurm" if has_sbatch else "local"
+    if config.executor == "slurm" and not has_sbatch:
+        raise ConfigError(
+            'executor: "slurm" was asked for, but there is no sbatch on the PATH of this machine. Run this on a login '
+            'node, or set executor to "local".'
+        )
+    return config.executor
+
+
+def run_dir_of(config: RunConfig, config_path: Path) -> RunDir:
+    """The run folder: relative to the config file, `runs/<run_name>` by default."""
+    return RunDir((config_path.parent / (config.run_dir or f"runs/{config.run_name}")).resolve())
+
+
+def training_identity(config: RunConfig) -> tuple[str, ...] | None:
+    """One hash per slot; None for a foreign command, whose identity is its own business."""
+    if config.command is not None:
+        return None
+    return tuple(identity(resolve(config.training_of(slot))) for slot in range(config.slots))
+
+
+def begin(
+    config: RunConfig, config_path: Path, run_dir: RunDir, environ: Mapping[str, str], now: float, *, forked: str = ""
+) -> Run:
+    """Make the run in `run_dir`, or revise the one that is there. The caller holds the lease.
+
+    Errors: ConfigError, IdentityMismatch, RunFolderError, StorageError.
+    """
+    executor = pick_executor(config, environ)
+    check_walltime(config, executor)
+    python = str(config_path.parent / config.python) if config.python and "/" in config.python else config.python
+    wanted = {
+        "executor": executor,
+        "config": config,
+        "config_path": str(config_path),
+        "folder": str(config_path.parent),
+        "python": python or sys.executable,
+        "identity": training_identity(config),
+        "env": {name: environ[name] for name in KEPT_VARIABLES if name in environ},
+    }
+    try:
+        wanted["code"] = fix_code(run_dir.code)
+        if run_dir.run_file.exists():
+            before = load_run(run_dir)
+            load_ledger(run_dir, before.run_id)
+            check_identity(before.identity, training_identity(config), config.run_name, run_dir)
+            after = before.model_copy(update=wanted)
+            if after != before:
+                after = after.model_copy(update={"revision": before.revision + 1})
+        else:
+            run_id = f"{config.run_name}-{secrets.token_hex(4)}"
+            after = Run(run_id=run_id, revision=0, created_at=now, forked_from=forked or None, **wanted)
+        for slot in range(config.slots if config.command is None else 0):
+            run_dir.slot(slot).mkdir(parents=True, exist_ok=True)
+            resolved = resolve(config.training_of(slot))
+            write_json(run_dir.slot(slot) / "training.json", resolved.model_dump(mode="json"))
+        save_run(run_dir, after)
+    except OSError as error:
+        raise StorageError(f"the run folder {run_dir.path} cannot be written ({error.strerror or error}).") from None
+    return after
+
+
+def check_identity(
+    before: tuple[str, ...] | None, after: tuple[str, ...] | None, run_name: str, run_dir: RunDir
+) -> None:
+    """Slots may come and go; what a kept slot trains may not change. Errors: IdentityMismatch."""
+    same = (before is None) == (after is None)
+    if same and all(a == b for a, b in zip(before or (), after or (), strict=False)):
+        return
+    raise IdentityMismatch(
+        f"{run_dir.path} holds another training: tasks, networks, losses, seed, batch and buffer must stay as they "
+        f"were when it began. Start it as a run of its own with `--fork {run_name}-2`, or restore the old values."
+    )
+
+
+def prepare_folder(run_dir: RunDir) -> None:
+    """Make the run folder and prove that it can be written. Errors: StorageError."""
+    try:
+        for folder in (run_dir.lease, run_dir.jobs, run_dir.control):
+            folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(run_dir.path, os.W_OK | os.X_OK):
+            raise PermissionError(13, os.strerror(13))
+    except OSError as error:
+        raise StorageError(
+            f"run_dir: {run_dir.path} cannot be written ({error.strerror or error}); choose another folder."
+        ) from None

@@ -1,0 +1,253 @@
+"""`cluster_config.json`: what a user writes, checked, with one sentence for each mistake.
+
+The training section's fields belong to `trainer.config`; this module only carries it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import types
+import typing
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from trainer.config import NOT_BUILT_YET, TrainingSection, resolve
+
+from orchestrator.errors import ConfigError
+from orchestrator.walltime import parse_duration_s
+
+#: Slurm's `--signal` may come up to 60 s early (sbatch(1)), so that much of the walltime is not to be counted on.
+EARLY_SIGNAL_S = 60
+#: From a job's first instruction to the first training step: imports, environments, loading the replay buffer.
+START_UP_S = 20
+#: A login node is shared: the man page of squeue asks not to poll in loops.
+SLURM_POLL_S = 30.0
+LOCAL_POLL_S = 1.0
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+
+
+class Section(BaseModel):
+    """Base of the config's sections: unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SlurmSection(Section):
+    """What to ask of Slurm for each job. Empty fields are left to the site's defaults."""
+
+    partition: str | None = Field(None, description="Partition to submit to.")
+    account: str | None = Field(None, description="Account to charge.")
+    qos: str | None = Field(None, description="Quality of service.")
+    time_limit: str = Field("4:00:00", description='Walltime of one job: "4:00:00", "1-12" or minutes.')
+    cpus_per_task: int = Field(8, ge=1, description="CPU cores of a job.")
+    gpus: int = Field(1, ge=0, description="GPUs of a job.")
+    gpu_type: str | None = Field(None, description='GPU type as in sinfo, for example "a100".')
+    mem: str | None = Field(None, pattern=r"^\d+[KMGT]?$", description='Memory of a job, for example "32G".')
+    constraint: str | None = Field(None, description="Node features.")
+    exclude: str | None = Field(None, description="Nodes not to use.")
+    max_jobs: int | None = Field(None, ge=1, description="Most jobs of the user at once, other work included.")
+    setup: list[str] = Field([], description='Shell lines before the job, for example "module load cuda".')
+    extra: list[str] = Field([], description='Further sbatch options, for example "--mail-type=FAIL".')
+
+    @field_validator("time_limit", mode="before")
+    @classmethod
+    def _time_limit(cls, value: Any) -> str:
+        text = str(value)
+        if parse_duration_s(text) is None:
+            raise ValueError("a job needs a finite time limit, for example 4:00:00")
+        return text
+
+    @field_validator("extra")
+    @classmethod
+    def _extra(cls, value: list[str]) -> list[str]:
+        ours = ("--signal", "--chdir", "--output", "--error", "--job-name", "--requeue", "--no-requeue", "--array")
+        for option in value:
+            if not option.startswith("-"):
+                raise ValueError(f'"{option}" is not an sbatch option: write "--name=value"')
+            if option.split("=")[0] in (*ours, "-D", "-J", "-o", "-e", "-a"):
+                raise ValueError(f'"{option}" is set by the orchestrator, which depends on it: leave it out')
+            if "\n" in option:
+                raise ValueError("an sbatch option is one line")
+        return value
+
+    @property
+    def time_limit_s(self) -> int:
+        """The walltime in seconds."""
+        return parse_duration_s(self.time_limit) or 0
+
+
+class ContainerSection(Section):
+    """Run the command inside an image."""
+
+    image: str = Field(description="Image file (apptainer, singularity) or folder (charliecloud).")
+    runtime: Literal["apptainer", "singularity", "ch-run"] = Field("apptainer", description="Container runtime.")
+    binds: list[str] = Field([], description='Folders to bring in: "/scratch" or "/host/path:/inside".')
+    python: str = Field("python3", description="Python inside the image, for the default command.")
+
+
+class CollaborationSection(Section):
+    """Sharing policies with other machines (comes with syncd)."""
+
+    enabled: bool = Field(False, description="Publish policies and accept contributions.")
+    shared_dir: str | None = Field(None, description="Shared folder; default: shared/ in the run folder.")
+
+
+class WandbSection(Section):
+    """Weights & Biases."""
+
+    mode: Literal["disabled", "offline", "online"] = Field("disabled", description="W&B mode.")
+
+
+class RunConfig(Section):
+    """The whole file."""
+
+    run_name: str = Field("mt10", pattern=NAME_PATTERN, description="Name of the run: letters, digits, . _ -")
+    run_dir: str | None = Field(None, description="Run folder, relative to this file; default: runs/<run_name>.")
+    executor: Literal["auto", "slurm", "local"] = Field("auto", description="auto: slurm where there is sbatch.")
+    slots: int = Field(1, ge=1, le=1000, description="Jobs to keep going at once; slot k trains with seed + k.")
+    slot_overrides: dict[str, dict[str, Any]] = Field({}, description='Training fields of one slot: {"1": {…}}.')
+    python: str | None = Field(None, description="Python of the compute side; default: the one that runs this.")
+    lead_seconds: int = Field(120, ge=1, le=65535, description="How long before its end a job hands over.")
+    poll_seconds: float | None = Field(None, ge=0.2, le=60, description="Seconds between looks at the queue.")
+    slurm: SlurmSection = SlurmSection()
+    container: ContainerSection | None = None
+    training: TrainingSection = TrainingSection()
+    collaboration: CollaborationSection = CollaborationSection()
+    wandb: WandbSection = WandbSection()
+    command: list[str] | None = Field(None, min_length=1, description="Your own program instead of the trainer.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> RunConfig:
+        for key, fields in self.slot_overrides.items():
+            if not key.isdigit() or int(key) >= self.slots:
+                raise ValueError(f'slot_overrides: there is no slot "{key}" (slots: 0 to {self.slots - 1})')
+            merged = {**self.training.model_dump(exclude_unset=True), **fields}
+            try:
+                resolve(TrainingSection.model_validate(merged))
+            except ValidationError as error:
+                raise ValueError(f"slot_overrides.{key}: {_sentences(error, TrainingSection)[0]}") from None
+        if self.command is None:
+            resolve(self.training)
+        return self
+
+    def training_of(self, slot: int) -> TrainingSection:
+        """The training section of one slot: seed + slot, then its overrides."""
+        merged = self.training.model_dump(exclude_unset=True)
+        merged["seed"] = (self.training.seed or 0) + slot
+        merged.update(self.slot_overrides.get(str(slot), {}))
+        return TrainingSection.model_validate(merged)
+
+
+def smallest_time_limit_s(lead_s: int, executor: str) -> int:
+    """The shortest walltime in which a job can do something between its start and its hand-over."""
+    return lead_s + START_UP_S + (EARLY_SIGNAL_S if executor == "slurm" else 0)
+
+
+def check_walltime(config: RunConfig, executor: str) -> None:
+    """Refuse a walltime that leaves no time to train. Errors: ConfigError."""
+    smallest = smallest_time_limit_s(config.lead_seconds, executor)
+    if config.slurm.time_limit_s < smallest:
+        early = f" + {EARLY_SIGNAL_S} s that Slurm may signal early" if executor == "slurm" else ""
+        raise ConfigError(
+            f"slurm.time_limit: {config.slurm.time_limit} is {config.slurm.time_limit_s} s, too short to train in: it "
+            f"must hold lead_seconds ({config.lead_seconds}){early} + {START_UP_S} s of start-up = {smallest} s. "
+            "Ask for a longer time_limit or lower lead_seconds."
+        )
+
+
+def load_config(path: Path, overrides: dict[str, Any] | None = None) -> RunConfig:
+    """Read and check a config file. `overrides`: dotted path → value, stronger than the file.
+
+    Errors: ConfigError, one sentence a mistake.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{path}: there is no such config file. Write one with `orchestrator init`, or name it with --config."
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error}).") from None
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path}, line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}.") from None
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path}: a config is a JSON object in braces, this is a {type(value).__name__}.")
+    return parse_config(apply_overrides(value, overrides or {}), str(path))
+
+
+def apply_overrides(value: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    """`value` with each dotted path set. A null section in the way becomes an object."""
+    for dotted, new in overrides.items():
+        *folders, leaf = dotted.split(".")
+        at = value
+        for name in folders:
+            if not isinstance(at.get(name), dict):
+                at[name] = {}
+            at = at[name]
+        at[leaf] = new
+    return value
+
+
+def parse_config(value: dict[str, Any], where: str) -> RunConfig:
+    """Check an already parsed config. Errors: ConfigError naming `where` and each field."""
+    try:
+        return RunConfig.model_validate(value)
+    except ValidationError as error:
+        raise ConfigError("\n".join(f"{where}: {line}" for line in _sentences(error, RunConfig))) from None
+
+
+def _sentences(error: ValidationError, model: type[BaseModel]) -> list[str]:
+    lines = []
+    for problem in error.errors(include_url=False):
+        path = [str(part) for part in problem["loc"]]
+        dotted = ".".join(path) or "config"
+        if problem["type"] == "extra_forbidden":
+            names = _known_fields(model, path[:-1])
+            near = difflib.get_close_matches(path[-1], names, n=1, cutoff=0.5)
+            hint = f'did you mean "{near[0]}"?' if near else f"known here: {', '.join(sorted(names))}."
+            lines.append(f"{dotted}: there is no such field; {hint}")
+        elif problem["type"] == "value_error":
+            words = str(problem["ctx"]["error"]) if "ctx" in problem else problem["msg"]
+            lines.append(f"{dotted}: {words}" if path else words)
+        else:
+            lines.append(f"{dotted}: {problem['msg'][0].lower()}{problem['msg'][1:]} (found {problem['input']!r})")
+    return lines
+
+
+def _known_fields(model: type[BaseModel], path: list[str]) -> list[str]:
+    for name in path:
+        field = model.model_fields.get(name)
+        if field is None:
+            return []
+        inner = _model_in(field.annotation)
+        if inner is None:
+            return []
+        model = inner
+    return list(model.model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    options = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
+    for option in options:
+        if isinstance(option, type) and issubclass(option, BaseModel):
+            return option
+    return None
+
+
+def warnings_of(config: RunConfig) -> list[str]:
+    """What the config asks for and this version cannot do yet, one sentence each."""
+    warnings = [
+        f"training.{name}: {words}"
+        for name, words in NOT_BUILT_YET.items()
+        if getattr(config.training, name, None) not in {None, False}
+    ]
+    if config.collaboration.enabled:
+        warnings.append("collaboration.enabled: sharing with other machines is not built yet; this run stays here.")
+    if config.wandb.mode != "disabled":
+        warnings.append(f"wandb.mode: {config.wandb.mode} is not built yet; TensorBoard files are written instead.")
+    return warnings

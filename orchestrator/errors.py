@@ -1,0 +1,72 @@
+"""What can go wrong, and the exit code that says so.
+
+::
+
+    AnchorlegError
+    ├── ConfigError         2  the config cannot be used: file, field, what to do
+    ├── RunFolderError      3  something in the run folder is damaged or not ours. Nothing was overwritten
+    ├── LeaseHeld           4  a living controller owns the run. It does not mean that the run is in trouble
+    ├── IdentityMismatch    5  the folder holds another training. It does not mean that either is wrong
+    ├── SchedulerRefused    6  Slurm said no for good, in its own words. It does not mean that other jobs ended
+    ├── StorageError        7  a file could not be written (disk full, quota, permission). The old one is untouched
+    ├── UnknownRun          8  no run of that name is known here. It may live on another machine
+    └── LeaseLost           9  a newer owner took over while we were away. Its ledger is the true one
+
+Exit code 0: done. 1: a defect of this program (please report it). 130: interrupted; jobs go on.
+"""
+
+from __future__ import annotations
+
+
+class AnchorlegError(Exception):
+    """Base of all errors with a sentence for the user. `exit_code` is documented in this module."""
+
+    exit_code = 1
+
+
+class ConfigError(AnchorlegError):
+    """The config cannot be used."""
+
+    exit_code = 2
+
+
+class RunFolderError(AnchorlegError):
+    """Something in the run folder is damaged or is not ours."""
+
+    exit_code = 3
+
+
+class LeaseHeld(AnchorlegError):  # noqa: N818 - a state of affairs, not a fault
+    """A living controller owns the run."""
+
+    exit_code = 4
+
+
+class IdentityMismatch(AnchorlegError):  # noqa: N818 - names what is found
+    """The run folder holds another training."""
+
+    exit_code = 5
+
+
+class SchedulerRefused(AnchorlegError):  # noqa: N818 - names what happened
+    """The scheduler refused for good."""
+
+    exit_code = 6
+
+
+class StorageError(AnchorlegError):
+    """A file could not be written."""
+
+    exit_code = 7
+
+
+class UnknownRun(AnchorlegError):  # noqa: N818 - names what is missing
+    """No run of that name is registered on this machine."""
+
+    exit_code = 8
+
+
+class LeaseLost(AnchorlegError):  # noqa: N818 - names what happened
+    """A newer owner has the run."""
+
+    exit_code = 9

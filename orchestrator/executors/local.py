@@ -1,0 +1,146 @@
+"""Jobs on this machine: the embedded executor, for laptops, demos and machines without Slurm.
+
+Each job has one supervisor process in a session of its own (`orchestrator.executors.supervisor`), so jobs outlive
+the controller and a restarted one finds them again by `jobs/<token>/local.json`: pid, start time and boot id.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from orchestrator.executors.base import Accounting, JobRequest, JobRow, JobState, Poll, Refused, Submitted, Uncertain
+from orchestrator.files import read_json_or_none
+from orchestrator.processes import ProcessId, is_alive, send_signal
+
+#: A supervisor writes its first record within a few tenths of a second; on a machine busy enough to need longer,
+#: the next polls find it.
+START_TIMEOUT_S = 10.0
+#: Ended jobs stay listed for good, but nothing needs them for longer than this.
+FORGET_AFTER_S = 300.0
+
+_STATES = {
+    "RUNNING": JobState.RUNNING,
+    "COMPLETED": JobState.ENDED,
+    "FAILED": JobState.ENDED,
+    "TIMEOUT": JobState.ENDED,
+    "CANCELLED": JobState.ENDED,
+    "NODE_FAIL": JobState.ENDED,
+}
+
+
+class LocalExecutor:
+    """The jobs of one run on this machine. `python`: the interpreter that runs the supervisors."""
+
+    name = "local"
+    submit_grace_s = 3 * START_TIMEOUT_S
+
+    def __init__(
+        self,
+        jobs_dir: Path,
+        env: dict[str, str],
+        *,
+        python: str = sys.executable,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.jobs_dir = jobs_dir
+        self._env = env
+        self._python = python
+        self._clock = clock
+        self._sleep = sleep
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    def submit(self, request: JobRequest) -> Submitted | Uncertain | Refused:
+        """Start a supervisor and wait for its first record."""
+        job_dir = Path(request.job_dir)
+        code_dir = Path(__file__).resolve().parents[2]
+        try:
+            with open(job_dir / "supervisor.log", "ab") as log:
+                child = subprocess.Popen(
+                    [self._python, "-P", "-m", "orchestrator.executors.supervisor"],
+                    cwd=job_dir,
+                    env={**self._env, "PYTHONPATH": str(code_dir)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            return Refused(kind="temporary", words=f"the supervisor could not be started: {error}")
+        self._children.append(child)
+        give_up_at = self._clock() + START_TIMEOUT_S
+        while self._clock() < give_up_at:
+            if read_json_or_none(job_dir / "local.json") is not None:
+                return Submitted(job_id=str(child.pid))
+            if child.poll() is not None:
+                return Refused(kind="temporary", words=f"the supervisor ended at once; see {job_dir}/supervisor.log")
+            self._sleep(0.02)
+        return Uncertain(why=f"the supervisor wrote nothing within {START_TIMEOUT_S:.0f} s")
+
+    def poll(self) -> Poll:
+        """Every job folder that has a record."""
+        self._children = [child for child in self._children if child.poll() is None]
+        rows = []
+        for path in sorted(self.jobs_dir.glob("*/local.json")):
+            record = read_json_or_none(path)
+            if record is not None:
+                rows.append(_row(path.parent, record))
+        return Poll(at=self._clock(), rows=tuple(rows))
+
+    def accounting(self, since: float) -> Accounting:  # noqa: ARG002 - the folders are the whole history
+        """The same folders: they are never forgotten."""
+        return Accounting(at=self._clock(), status="ok", rows=self.poll().rows)
+
+    def wake(self, job_ids: list[str]) -> str | None:
+        """SIGUSR2 by way of each job's supervisor."""
+        self._signal(job_ids, signal.SIGUSR2)
+        return None
+
+    def cancel(self, job_ids: list[str]) -> str | None:
+        """TERM to every process of the jobs, KILL after a grace, by way of their supervisors."""
+        self._signal(job_ids, signal.SIGTERM)
+        return None
+
+    def forget_after_s(self) -> float:
+        """See `Executor`."""
+        return FORGET_AFTER_S
+
+    def _signal(self, job_ids: list[str], number: signal.Signals) -> None:
+        for path in self.jobs_dir.glob("*/local.json"):
+            record = read_json_or_none(path)
+            if record is not None and record["raw_state"] == "RUNNING":
+                supervisor = ProcessId(**record["supervisor"])
+                if str(supervisor.pid) in job_ids:
+                    send_signal(supervisor, number)
+
+
+def _row(job_dir: Path, record: dict[str, Any]) -> JobRow:
+    supervisor = ProcessId(**record["supervisor"])
+    raw = record["raw_state"]
+    state, reason = _STATES[raw], ""
+    if state is JobState.RUNNING:
+        alive = is_alive(supervisor)
+        if alive is None:
+            state, reason = JobState.UNKNOWN, f"runs on {supervisor.host}; look from there"
+        elif not alive:
+            # It may have written its end between our read and our look.
+            again = read_json_or_none(job_dir / "local.json") or record
+            raw = again["raw_state"] if again["raw_state"] != "RUNNING" else "NODE_FAIL"
+            state, reason = _STATES[raw], "its supervisor is gone" if raw == "NODE_FAIL" else ""
+    return JobRow(
+        job_id=str(supervisor.pid),
+        state=state,
+        raw_state=raw,
+        work_dir=str(job_dir),
+        reason=reason,
+        node=record["node"],
+        started_at=record["started_at"],
+        ends_at=record["ends_at"],
+        exit_code=record["exit_code"],
+    )

@@ -1,0 +1,124 @@
+"""Who owns a run: one controller at a time, on folders where neither locks nor SQLite can be trusted.
+
+An owner links its record to `lease/<epoch>` (the next free number): the link either is ours or is not. It then writes
+`ledger-<epoch>.json`, and readers take the highest epoch. So an owner that was asleep and wakes up writes where
+nobody looks, and before it submits or cancels anything it looks whether its epoch is still the highest.
+
+An owner is gone when it said so (`lease/<epoch>.released`), when it ran here and its process is dead, or when the
+ledger's beat did not change for `TTL_S` on the *observer's* clock. It is never taken for gone because of a clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from orchestrator.errors import LeaseHeld, LeaseLost, RunFolderError
+from orchestrator.executors.base import Frozen
+from orchestrator.files import create_exclusive, read_json, read_json_or_none, to_json, write_json
+from orchestrator.processes import ProcessId, boot_id, host_name, is_alive, myself
+from orchestrator.rundir import RunDir
+
+#: Three of the longest allowed polls (60 s) without a beat. An owner beats at least once a poll.
+TTL_S = 180.0
+
+
+class Owner(Frozen):
+    """The record behind an epoch."""
+
+    epoch: int
+    process: ProcessId
+    since: float
+    command: str
+
+    def __str__(self) -> str:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
+        return f"{self.process} (orchestrator {self.command}, since {since})"
+
+
+def highest_epoch(run_dir: RunDir) -> int:
+    """The newest epoch that anybody took; -1 where there is none."""
+    try:
+        return max((int(path.name) for path in run_dir.lease.iterdir() if path.name.isdigit()), default=-1)
+    except FileNotFoundError:
+        return -1
+
+
+def read_owner(run_dir: RunDir, epoch: int) -> Owner:
+    """Errors: RunFolderError where the record is damaged."""
+    path = run_dir.lease / str(epoch)
+    try:
+        return Owner.model_validate(read_json(path))
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{path} cannot be read ({error}): is somebody editing the run folder?") from None
+
+
+def is_released(run_dir: RunDir, epoch: int) -> bool:
+    """Whether the owner of `epoch` said that it is done."""
+    return (run_dir.lease / f"{epoch}.released").exists()
+
+
+def living_owner(run_dir: RunDir, *, monotonic: Callable[[], float] = time.monotonic) -> Owner | None:
+    """The owner, unless it is known to be gone. One-shot observers remember the beat in `lease/seen-<host>-…json`."""
+    epoch = highest_epoch(run_dir)
+    if epoch < 0 or is_released(run_dir, epoch):
+        return None
+    owner = read_owner(run_dir, epoch)
+    if is_alive(owner.process) is False:
+        return None
+    if is_alive(owner.process):
+        return owner
+    return None if _silent_for(run_dir, epoch, monotonic()) > TTL_S else owner
+
+
+def _silent_for(run_dir: RunDir, epoch: int, now: float) -> float:
+    # The monotonic clock is the same for all processes of one boot, so its readings can be kept in a file.
+    seen_path = run_dir.lease / f"seen-{host_name()}-{boot_id()}.json"
+    beat = (read_json_or_none(run_dir.ledger(epoch)) or {}).get("beat", -1)
+    seen: dict[str, Any] = read_json_or_none(seen_path) or {}
+    if (seen.get("epoch"), seen.get("beat")) != (epoch, beat) or seen.get("at", now) > now:
+        write_json(seen_path, {"epoch": epoch, "beat": beat, "at": now})
+        return 0.0
+    return now - float(seen["at"])
+
+
+class Lease:
+    """An epoch that we own."""
+
+    def __init__(self, run_dir: RunDir, owner: Owner) -> None:
+        self.run_dir = run_dir
+        self.owner = owner
+
+    @property
+    def epoch(self) -> int:
+        """The epoch's number."""
+        return self.owner.epoch
+
+    @classmethod
+    def take(cls, run_dir: RunDir, command: str, *, now: float) -> Lease:
+        """Own the next epoch. Errors: LeaseHeld, naming the living owner."""
+        run_dir.lease.mkdir(parents=True, exist_ok=True)
+        if owner := living_owner(run_dir):
+            raise LeaseHeld(
+                f"this run already has a controller: {owner}. See `orchestrator status`; end it with `orchestrator stop`."
+            )
+        epoch = highest_epoch(run_dir) + 1
+        owner = Owner(epoch=epoch, process=myself(), since=now, command=command)
+        if not create_exclusive(run_dir.lease / str(epoch), to_json(owner.model_dump(mode="json"))):
+            winner = read_owner(run_dir, epoch)
+            raise LeaseHeld(f"another controller was faster: {winner}.")
+        return cls(run_dir, owner)
+
+    def check(self) -> None:
+        """Call before every submission and cancellation. Errors: LeaseLost."""
+        newest = highest_epoch(self.run_dir)
+        if newest != self.epoch:
+            raise LeaseLost(
+                f"{read_owner(self.run_dir, newest)} took this run over; this controller (epoch {self.epoch}) ends "
+                "and changes nothing."
+            )
+
+    def release(self) -> None:
+        """Say that we are done, so that the next owner need not wait. Idempotent."""
+        create_exclusive(self.run_dir.lease / f"{self.epoch}.released", b"{}\n")

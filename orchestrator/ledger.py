@@ -1,0 +1,122 @@
+"""Reading and writing the ledger, its event history and the control files.
+
+The ledger of epoch e is written by the owner of epoch e only, a whole file at a time; a reader takes the highest epoch
+that has one. Nothing here repairs: a torn or foreign ledger is an error that names the file and the last good copy.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from orchestrator.errors import RunFolderError
+from orchestrator.executors.base import Frozen
+from orchestrator.files import append_line, create_exclusive, read_json, to_json, write_bytes
+from orchestrator.models import LEDGER_VERSION, Ledger
+from orchestrator.rundir import RunDir
+
+#: Enough to see what happened in the last takeovers; each is a few kilobytes.
+EPOCHS_KEPT = 10
+
+
+def ledger_epochs(run_dir: RunDir) -> list[int]:
+    """Epochs that have a ledger, newest first."""
+    names = (path.stem.removeprefix("ledger-") for path in run_dir.path.glob("ledger-*.json"))
+    return sorted((int(name) for name in names if name.isdigit()), reverse=True)
+
+
+def load_ledger(run_dir: RunDir, run_id: str) -> Ledger | None:
+    """The newest ledger; None where there is none yet. Errors: RunFolderError where it is torn or foreign."""
+    epochs = ledger_epochs(run_dir)
+    if not epochs:
+        return None
+    path = run_dir.ledger(epochs[0])
+    try:
+        value = read_json(path)
+        if not isinstance(value, dict):
+            raise ValueError("it is not a JSON object")  # noqa: TRY004, TRY301 - handled below with the others
+        if value.get("version") != LEDGER_VERSION:
+            raise ValueError(f"its version is {value.get('version')}, this program reads {LEDGER_VERSION}")  # noqa: TRY301
+        if value.get("run_id") != run_id:
+            raise ValueError(f"it belongs to run {value.get('run_id')}, this one is {run_id}")  # noqa: TRY301
+        return Ledger.model_validate(value)
+    except (OSError, ValueError) as error:
+        good = next((run_dir.ledger(e) for e in epochs[1:] if _loads(run_dir, e, run_id)), None)
+        last = f"the last good copy is {good}" if good else "there is no older copy"
+        words = _first_line(error)
+        raise RunFolderError(
+            f"{path} is damaged or not ours ({words}); {last}. Nothing was changed: stop the jobs by hand if you must, "
+            "then move the damaged file away and start again."
+        ) from None
+
+
+def _first_line(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return str(error)
+
+
+def _loads(run_dir: RunDir, epoch: int, run_id: str) -> bool:
+    try:
+        return Ledger.model_validate(read_json(run_dir.ledger(epoch))).run_id == run_id
+    except (OSError, ValueError):
+        return False
+
+
+def save_ledger(run_dir: RunDir, ledger: Ledger, now: float) -> Ledger:
+    """Write it with the next beat and return what was written. Errors: OSError."""
+    written = ledger.model_copy(update={"beat": ledger.beat + 1, "written_at": now})
+    write_bytes(run_dir.ledger(ledger.epoch), written.model_dump_json(exclude_defaults=True, indent=1).encode() + b"\n")
+    return written
+
+
+def drop_old_epochs(run_dir: RunDir) -> None:
+    """Keep the newest `EPOCHS_KEPT` ledgers and event files."""
+    for epoch in ledger_epochs(run_dir)[EPOCHS_KEPT:]:
+        run_dir.ledger(epoch).unlink(missing_ok=True)
+        run_dir.events(epoch).unlink(missing_ok=True)
+
+
+def append_event(run_dir: RunDir, epoch: int, kind: str, now: float, **facts: Any) -> None:
+    """One line of history. Errors: OSError."""
+    append_line(run_dir.events(epoch), {"at": now, "kind": kind, **facts})
+
+
+class Control(Frozen):
+    """A wish that every tick honours: `run`, `stop` (hand over first) or `stop-now`. The highest number counts."""
+
+    number: int = 0
+    wish: Literal["run", "stop", "stop-now"] = "run"
+    at: float = 0.0
+    by: str = ""
+    grace_s: float = 0.0
+
+
+def read_control(run_dir: RunDir) -> Control:
+    """The newest wish. Errors: RunFolderError where its file is damaged."""
+    try:
+        numbers = [int(path.stem) for path in run_dir.control.glob("*.json") if path.stem.isdigit()]
+    except FileNotFoundError:
+        numbers = []
+    if not numbers:
+        return Control()
+    path = run_dir.control / f"{max(numbers)}.json"
+    try:
+        return Control.model_validate(read_json(path))
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{path} is damaged ({_first_line(error)}): move it away to go on.") from None
+
+
+def write_control(
+    run_dir: RunDir, wish: Literal["run", "stop", "stop-now"], *, now: float, by: str, grace_s: float = 0.0
+) -> Control:
+    """Add a wish under the next free number, so that two writers cannot overwrite each other. Errors: OSError."""
+    run_dir.control.mkdir(parents=True, exist_ok=True)
+    number = read_control(run_dir).number
+    while True:
+        number += 1
+        control = Control(number=number, wish=wish, at=now, by=by, grace_s=grace_s)
+        if create_exclusive(run_dir.control / f"{number}.json", to_json(control.model_dump())):
+            return control

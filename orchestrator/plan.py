@@ -1,0 +1,194 @@
+"""What to do next. Pure: (ledger, wish, limits, now) → actions.
+
+Rules, in this order: never two live submissions for one slot on purpose; a blind slot is an occupied slot; never more
+jobs than the limit, the user's other jobs counted; every unfinished slot has a job or a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.executors.base import JobState
+from orchestrator.ledger import Control
+from orchestrator.models import (
+    Attempt,
+    Ledger,
+    Seen,
+    Slot,
+    SlotStatus,
+    Submission,
+    SubmissionState,
+    make_token,
+)
+
+#: A cancel that had no effect is repeated; scancel of an ended job is harmless.
+CANCEL_AGAIN_S = 60.0
+
+
+@dataclass(frozen=True)
+class Submit:
+    """Submit `attempt` of `slot` under `token`."""
+
+    slot: int
+    attempt: int
+    token: str
+
+
+@dataclass(frozen=True)
+class HandOver:
+    """Ask a running job to save and exit."""
+
+    slot: int
+    attempt: int
+    token: str
+    job_id: str | None
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """End a job. `why` goes into the history."""
+
+    slot: int
+    attempt: int
+    token: str
+    job_id: str
+    why: str
+
+
+Action = Submit | HandOver | Cancel
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`slots`: how many to keep going. `max_jobs`: the user's limit, None: unknown. `others`: jobs of other runs."""
+
+    slots: int
+    max_jobs: int | None
+    others: int
+
+
+def plan(
+    ledger: Ledger,
+    control: Control,
+    limits: Limits,
+    newest_folder: dict[int, int],
+    now: float,
+    random_hex: Callable[[], str],
+) -> list[Action]:
+    """The actions of this tick. `newest_folder`: by slot, the highest attempt that left a folder (-1: none)."""
+    actions: list[Action] = []
+    for slot in ledger.slots:
+        wish = control.wish if slot.index < limits.slots else "stop"
+        actions += _tidy(slot, now)
+        if wish == "stop":
+            actions += _hand_over(slot, control, now)
+        elif wish == "stop-now":
+            actions += _cancel_all(slot, now)
+    if control.wish != "run":
+        return actions
+    room = _room(ledger, limits)
+    for slot in ledger.slots[: limits.slots]:
+        if room <= 0:
+            break
+        number = next_attempt(slot, newest_folder.get(slot.index, -1))
+        if number is not None and now >= slot.not_before:
+            actions.append(Submit(slot.index, number, make_token(slot.index, number, random_hex())))
+            room -= 1
+    return actions
+
+
+def next_attempt(slot: Slot, newest_folder: int) -> int | None:
+    """The attempt to submit now; None where the slot has a job, may have one, or needs none."""
+    if slot.status is not SlotStatus.ACTIVE or any(attempt.live for attempt in slot.attempts):
+        return None
+    current = slot.current
+    if current is None:
+        return newest_folder + 1
+    if current.verdict is None:
+        return current.number
+    return max(current.number, newest_folder) + 1
+
+
+def _room(ledger: Ledger, limits: Limits) -> float:
+    if limits.max_jobs is None:
+        return float("inf")
+    ours = sum(len(attempt.live) for slot in ledger.slots for attempt in slot.attempts)
+    return limits.max_jobs - limits.others - ours
+
+
+def _tidy(slot: Slot, now: float) -> list[Action]:
+    """End jobs that can only lose: of attempts that were overtaken, or waiting for an attempt that is taken."""
+    actions: list[Action] = []
+    for attempt in slot.attempts:
+        overtaken = attempt is not slot.current
+        for submission in attempt.live:
+            taken = attempt.claimed_by is not None and submission.token != attempt.claimed_by
+            if submission.job_id and _may_cancel(attempt, now) and (overtaken or (taken and is_pending(submission))):
+                why = "a newer attempt took over" if overtaken else "another job runs this attempt"
+                actions.append(Cancel(slot.index, attempt.number, submission.token, submission.job_id, why))
+    return actions
+
+
+def _may_cancel(attempt: Attempt, now: float) -> bool:
+    return attempt.cancelled_at is None or now - attempt.cancelled_at >= CANCEL_AGAIN_S
+
+
+def is_pending(submission: Submission) -> bool:
+    """Whether it was last seen waiting."""
+    return isinstance(submission.sighting, Seen) and submission.sighting.state is JobState.PENDING
+
+
+def _hand_over(slot: Slot, control: Control, now: float) -> list[Action]:
+    attempt = slot.current
+    if attempt is None:
+        return []
+    actions: list[Action] = []
+    for submission in attempt.live:
+        where = (slot.index, attempt.number, submission.token)
+        if is_pending(submission) and attempt.claimed_by is None:
+            if submission.job_id and _may_cancel(attempt, now):
+                actions.append(Cancel(*where, submission.job_id, "stopped before it began"))
+        elif attempt.asked_to_hand_over_at is None:
+            actions.append(HandOver(*where, submission.job_id))
+        elif now - attempt.asked_to_hand_over_at > control.grace_s and submission.job_id and _may_cancel(attempt, now):
+            actions.append(Cancel(*where, submission.job_id, f"no hand-over within {control.grace_s:.0f} s"))
+    return actions
+
+
+def _cancel_all(slot: Slot, now: float) -> list[Action]:
+    return [
+        Cancel(slot.index, attempt.number, submission.token, submission.job_id, "stopped at once")
+        for attempt in slot.attempts
+        for submission in attempt.live
+        if submission.job_id and _may_cancel(attempt, now)
+    ]
+
+
+def is_over(ledger: Ledger, control: Control, limits: Limits) -> bool:
+    """Whether nothing is left to do: no job may be live, and the wish is to stop or no slot wants one."""
+    if any(attempt.live for slot in ledger.slots for attempt in slot.attempts):
+        return False
+    wanted = [slot for slot in ledger.slots[: limits.slots] if slot.status is SlotStatus.ACTIVE]
+    return control.wish != "run" or not wanted
+
+
+def replace_attempt(ledger: Ledger, slot: int, number: int, **update: Any) -> Ledger:
+    """`ledger` with one attempt changed (made, where it is new)."""
+    slots = list(ledger.slots)
+    attempts = {attempt.number: attempt for attempt in slots[slot].attempts}
+    attempts[number] = attempts.get(number, Attempt(number=number)).model_copy(update=update)
+    ordered = tuple(attempts[n] for n in sorted(attempts))
+    slots[slot] = slots[slot].model_copy(update={"attempts": ordered})
+    return ledger.model_copy(update={"slots": tuple(slots)})
+
+
+def with_intents(ledger: Ledger, submits: list[Submit], now: float) -> Ledger:
+    """`ledger` with the intents written in, before any of them is submitted."""
+    for action in submits:
+        attempts = {attempt.number: attempt for attempt in ledger.slots[action.slot].attempts}
+        before = attempts.get(action.attempt, Attempt(number=action.attempt)).submissions
+        intent = Submission(token=action.token, intent_at=now, state=SubmissionState.INTENT)
+        ledger = replace_attempt(ledger, action.slot, action.attempt, submissions=(*before, intent))
+    return ledger

@@ -1,0 +1,102 @@
+"""Processes of this machine: who is alive, and is it still the same one.
+
+A pid alone names nothing for long: it is reused. A pid with its start time and the boot id does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+#: `ps` and `sysctl` answer in milliseconds; a machine that needs this long is not answering.
+COMMAND_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True)
+class ProcessId:
+    """A process that cannot be mistaken for another one."""
+
+    host: str
+    boot_id: str
+    pid: int
+    started: str
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+@cache
+def host_name() -> str:
+    """This machine's name."""
+    return socket.gethostname()
+
+
+@cache
+def boot_id() -> str:
+    """A name for this boot of this machine, so that pids of an earlier one mean nothing."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        answer = subprocess.run(
+            ["sysctl", "-n", "kern.boottime"], capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
+        )
+        match = re.search(r"sec = (\d+)", answer.stdout)
+        return match[1] if match else "unknown"
+
+
+def start_time(pid: int) -> str | None:
+    """When `pid` started, in the system's own unit; None if there is no such process or it is a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        if Path("/proc/self/stat").exists():
+            return None
+        answer = subprocess.run(
+            ["ps", "-o", "stat=,lstart=", "-p", str(pid)],
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_TIMEOUT_S,
+            check=False,
+        )
+        state, _, started = answer.stdout.strip().partition(" ")
+        return None if not state or state.startswith("Z") else started.strip()
+    except OSError:
+        return None
+    return None if fields[0] in {"Z", "X"} else fields[19]
+
+
+def myself() -> ProcessId:
+    """The calling process."""
+    return ProcessId(host=host_name(), boot_id=boot_id(), pid=os.getpid(), started=start_time(os.getpid()) or "")
+
+
+def identify(pid: int) -> ProcessId | None:
+    """The identity of a living process of this machine."""
+    started = start_time(pid)
+    return ProcessId(host=host_name(), boot_id=boot_id(), pid=pid, started=started) if started else None
+
+
+def is_alive(process: ProcessId) -> bool | None:
+    """Whether it lives; None where it cannot be told from here (it runs on another machine)."""
+    if process.host != host_name():
+        return None
+    if process.boot_id != boot_id():
+        return False
+    return start_time(process.pid) == process.started
+
+
+def send_signal(process: ProcessId, number: signal.Signals) -> bool:
+    """Signal it if it is alive and the same. True: sent."""
+    if not is_alive(process):
+        return False
+    try:
+        os.kill(process.pid, number)
+    except ProcessLookupError:
+        return False
+    return True

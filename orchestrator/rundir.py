@@ -1,0 +1,126 @@
+"""The run folder: where everything is, and `run.json`, from which every host of the controller reads all it needs.
+
+::
+
+    <run_dir>/run.json  lease/  ledger-<epoch>.json  events-<epoch>.jsonl  control/  code/  controller.log
+    <run_dir>/jobs/<token>/          job.sh  job.json  job-<id>.out  .err  (local.json, hand-over)
+    <run_dir>/slots/<k>/             training.json
+    <run_dir>/slots/<k>/attempts/<a>/  claim  parent.json  heartbeat.json  progress.json  exit.json  …
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from orchestrator.config import RunConfig
+from orchestrator.errors import RunFolderError, UnknownRun
+from orchestrator.executors.base import Frozen
+from orchestrator.files import read_json, write_json
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """Paths below one run folder (absolute)."""
+
+    path: Path
+
+    @property
+    def run_file(self) -> Path:
+        """`run.json`."""
+        return self.path / "run.json"
+
+    @property
+    def jobs(self) -> Path:
+        """One folder per submission."""
+        return self.path / "jobs"
+
+    @property
+    def lease(self) -> Path:
+        """The owners' epochs."""
+        return self.path / "lease"
+
+    @property
+    def control(self) -> Path:
+        """Numbered wishes of `start` and `stop`."""
+        return self.path / "control"
+
+    @property
+    def code(self) -> Path:
+        """The fixed copies of the packages."""
+        return self.path / "code"
+
+    @property
+    def log(self) -> Path:
+        """What a detached controller prints."""
+        return self.path / "controller.log"
+
+    def job(self, token: str) -> Path:
+        """The folder of one submission."""
+        return self.jobs / token
+
+    def slot(self, index: int) -> Path:
+        """The folder of one slot."""
+        return self.path / "slots" / str(index)
+
+    def attempt(self, index: int, number: int) -> Path:
+        """The folder of one attempt."""
+        return self.slot(index) / "attempts" / str(number)
+
+    def ledger(self, epoch: int) -> Path:
+        """The ledger of one epoch."""
+        return self.path / f"ledger-{epoch}.json"
+
+    def events(self, epoch: int) -> Path:
+        """The history of one epoch."""
+        return self.path / f"events-{epoch}.jsonl"
+
+
+class Run(Frozen):
+    """`run.json`: one training and how its jobs are to be made. Every path in it is absolute.
+
+    `revision` counts config changes; `identity` (None for a foreign command) is the slots' training identity, which
+    must never change; `code`: hash of the fixed code; `env`: what submissions and jobs see of the environment.
+    """
+
+    version: int = 1
+    run_id: str
+    revision: int
+    created_at: float
+    executor: str
+    config: RunConfig
+    config_path: str
+    folder: str
+    python: str
+    code: str
+    identity: tuple[str, ...] | None
+    env: dict[str, str]
+    forked_from: str | None = None
+
+
+def load_run(run_dir: RunDir) -> Run:
+    """Errors: UnknownRun where there is none, RunFolderError where it is damaged."""
+    try:
+        value: dict[str, Any] = read_json(run_dir.run_file)
+    except FileNotFoundError:
+        raise UnknownRun(f"{run_dir.path} holds no run yet: begin one with `orchestrator start`.") from None
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{run_dir.run_file} cannot be read ({error}): restore it from a copy.") from None
+    try:
+        return Run.model_validate(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise RunFolderError(
+            f"{run_dir.run_file}: {where}: {first['msg']}. It was written by another version, or edited by hand."
+        ) from None
+
+
+def save_run(run_dir: RunDir, run: Run) -> None:
+    """Write `run.json`. Errors: OSError."""
+    value = run.model_dump(mode="json")
+    value["config"] = run.config.model_dump(mode="json", exclude_unset=True)
+    write_json(run_dir.run_file, value)

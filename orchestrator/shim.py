@@ -1,0 +1,234 @@
+"""The first process of every job: claims the attempt, runs the program, hands it over, says how it ended.
+
+It is started by the job script as ``python -P -m orchestrator.shim`` in the job folder, from the run's fixed copy of
+the code, and reads `job.json` there. Standard library only, so that any Python 3.11 on the compute side will do.
+
+The order of its first acts is the fence that makes at-least-once submission safe:
+
+1. link `attempts/<a>/claim`; whoever loses writes `duplicate-<host>-<pid>.json` and ends;
+2. write `parent.json`: what this attempt starts from, following each older attempt's own decision;
+3. only then start the program, with USR2 and TERM ignored (a Slurm `scancel` sends TERM to *every* process).
+
+Hand-over is asked for at the first of: the deadline, SIGUSR2, SIGTERM, or somebody having created the hand-over
+file. The shim then creates that file and wakes the program with SIGUSR2; the rest is the program's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from orchestrator.files import create_exclusive, read_json, read_json_or_none, to_json, write_json
+from orchestrator.job import (
+    DO_NOT_REQUEUE,
+    HANDED_OVER,
+    Job,
+    candidates_before,
+    parent_record,
+)
+
+#: The controller calls a job silent after several of these; a beat is one small file.
+HEARTBEAT_S = 30.0
+#: How soon a hand-over file, a signal or the program's end is noticed.
+POLL_S = 0.2
+#: `squeue` asked once for the end of the job, where Slurm is older than SLURM_JOB_END_TIME (23.02).
+SQUEUE_TIMEOUT_S = 20.0
+#: What the shim itself could not do. The program's own codes stay below 126.
+SHIM_FAILED = 70
+
+
+def end_of_job(environ: dict[str, str], started_at: float, limit_s: float) -> float:
+    """Unix seconds at which the job will be killed: what the scheduler says, else start + limit."""
+    for name in ("SLURM_JOB_END_TIME", "ANCHORLEG_END_TIME"):
+        if environ.get(name, "").isdigit():
+            return float(environ[name])
+    if job_id := environ.get("SLURM_JOB_ID"):
+        try:
+            answer = subprocess.run(
+                ["squeue", "-h", "-j", job_id, "-o", "%e"],
+                env={**environ, "SLURM_TIME_FORMAT": "%s"},
+                capture_output=True,
+                text=True,
+                timeout=SQUEUE_TIMEOUT_S,
+                check=False,
+            ).stdout.strip()
+        except (OSError, subprocess.TimeoutExpired):
+            answer = ""
+        if answer.isdigit():
+            return float(answer)
+    return started_at + limit_s
+
+
+def container_command(container: dict[str, Any], command: list[str], binds: list[str], folder: str) -> list[str]:
+    """The program's command line inside its image. `binds`: folders that must be visible at the same path."""
+    every = list(dict.fromkeys([*binds, *container["binds"]]))
+    if container["runtime"] == "ch-run":
+        options = [f"--bind={bind}" for bind in every]
+        return ["ch-run", "--write", f"--cd={folder}", *options, container["image"], "--", *command]
+    gpu = ["--nv"] if container["gpus"] else []
+    options = [word for bind in every for word in ("--bind", bind)]
+    return [container["runtime"], "exec", *gpu, "--pwd", folder, *options, container["image"], *command]
+
+
+class Shim:
+    """One job. `spec` is its `job.json` (written by `orchestrator.submission`)."""
+
+    def __init__(self, job_dir: Path, spec: dict[str, Any], environ: dict[str, str]) -> None:
+        self.job_dir = job_dir
+        self.spec = spec
+        self.environ = environ
+        self.job = Job(Path(spec["run_dir"]), spec["slot"], spec["attempt"])
+        self.job_id = environ.get("SLURM_JOB_ID") or environ.get("ANCHORLEG_JOB_ID") or str(os.getpid())
+        self.host = environ.get("SLURMD_NODENAME") or socket.gethostname()
+        self.hand_over_file = job_dir / "hand-over"
+        self.started_at = time.time()
+        self.asked: str | None = None
+        self.woken = False
+        self.beat = 0
+        self.next_beat_at = 0.0
+
+    def record(self, **more: Any) -> dict[str, Any]:
+        """Who we are, for every file that we write."""
+        who = {"token": self.spec["token"], "job_id": self.job_id, "host": self.host, "pid": os.getpid()}
+        return {**who, "at": time.time(), **more}
+
+    def claim(self) -> bool:
+        """Take the attempt. False: another job has it; we said so and must not run."""
+        self.job.attempt_dir.mkdir(parents=True, exist_ok=True)
+        if create_exclusive(self.job.attempt_dir / "claim", to_json(self.record())):
+            return True
+        winner = read_json_or_none(self.job.attempt_dir / "claim") or {}
+        name = f"duplicate-{self.host}-{os.getpid()}.json"
+        write_json(self.job.attempt_dir / name, self.record(winner=winner))
+        print(
+            f"anchorleg: attempt {self.job.attempt} of slot {self.job.slot} is already run by job "
+            f"{winner.get('job_id', '?')} on {winner.get('host', '?')}; this duplicate ends.",
+            flush=True,
+        )
+        return False
+
+    def decide_parent(self) -> str:
+        """Write `parent.json` and return the folder to start from, empty for none."""
+        parent = next(candidates_before(self.job.slot_dir, self.job.attempt), None)
+        write_json(self.job.attempt_dir / "parent.json", parent_record(parent))
+        return str(parent.path) if parent else ""
+
+    def deadline(self) -> float:
+        """When to hand over by the clock."""
+        end = end_of_job(self.environ, self.started_at, self.spec["limit_s"]) - self.spec["lead_s"]
+        longest = self.spec.get("max_runtime_s")
+        return min(end, self.started_at + float(longest)) if longest else end
+
+    def program(self, parent: str, deadline: float, scratch: Path) -> subprocess.Popen[bytes]:
+        """Start the program, in the config's folder, with the contract in its environment."""
+        described = {
+            "ANCHORLEG_RUN_DIR": str(self.job.run_dir),
+            "ANCHORLEG_SLOT": str(self.job.slot),
+            "ANCHORLEG_ATTEMPT": str(self.job.attempt),
+            "ANCHORLEG_ATTEMPT_DIR": str(self.job.attempt_dir),
+            "ANCHORLEG_PARENT": parent,
+            "ANCHORLEG_CONFIG": self.spec["training_file"] or "",
+            "ANCHORLEG_DEADLINE": f"{deadline:.3f}",
+            "ANCHORLEG_HANDOVER_FILE": str(self.hand_over_file),
+            "ANCHORLEG_SCRATCH": str(scratch),
+        }
+        env = {**self.environ, **described}
+        command, folder = list(self.spec["command"]), self.spec["folder"]
+        if container := self.spec.get("container"):
+            binds = [str(self.job.run_dir), folder, str(scratch)]
+            command = container_command(container, command, binds, folder)
+            env |= {f"{name}_TMPDIR": str(scratch) for name in ("APPTAINER", "SINGULARITY")}
+        return subprocess.Popen(command, cwd=folder, env=env, preexec_fn=_ignore_hand_over_signals)  # noqa: PLW1509
+
+    def on_signal(self, number: int, _frame: FrameType | None) -> None:
+        """Remember why; the loop acts."""
+        self.asked = self.asked or signal.Signals(number).name
+
+    def look(self, program: subprocess.Popen[bytes], deadline: float) -> None:
+        """Once around the loop: is a hand-over due, is a heartbeat due."""
+        now = time.time()
+        if self.asked is None and now >= deadline:
+            self.asked = "deadline"
+        if self.asked is None and self.hand_over_file.exists():
+            self.asked = "asked to"
+        if self.asked and not self.woken:
+            self.woken = True
+            print(f"anchorleg: handing over ({self.asked})", flush=True)
+            self.hand_over_file.touch()
+            program.send_signal(signal.SIGUSR2)
+        if now >= self.next_beat_at:
+            self.next_beat_at = now + self.spec.get("heartbeat_s", HEARTBEAT_S)
+            self.beat += 1
+            try:
+                write_json(self.job.attempt_dir / "heartbeat.json", self.record(beat=self.beat))
+            except OSError as error:
+                print(f"anchorleg: the heartbeat could not be written ({error}); going on", flush=True)
+
+    def run(self) -> int:
+        """The whole job. Returns the exit code for the scheduler."""
+        for number in (signal.SIGUSR2, signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.on_signal)
+        if not self.claim():
+            return 0
+        parent = self.decide_parent()
+        base = self.environ.get("SLURM_TMPDIR") or tempfile.gettempdir()
+        scratch = Path(base) / f"anchorleg-{self.spec['token']}-{secrets.token_hex(4)}"
+        scratch.mkdir(mode=0o700)
+        deadline = self.deadline()
+        try:
+            try:
+                program = self.program(parent, deadline, scratch)
+            except OSError as error:
+                words = f"the program {self.spec['command'][0]} could not be started: {error.strerror}"
+                print(f"anchorleg: {words}", file=sys.stderr, flush=True)
+                return self.end(127, words)
+            while True:
+                self.look(program, deadline)
+                try:
+                    return self.end(program.wait(POLL_S))
+                except subprocess.TimeoutExpired:
+                    continue
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def end(self, code: int, words: str = "") -> int:
+        """Write `exit.json`, the proof of the end, and translate the code for the scheduler."""
+        superseded = self.job.superseded_by()
+        write_json(
+            self.job.attempt_dir / "exit.json",
+            self.record(code=code, asked=self.asked, superseded_by=superseded, started_at=self.started_at, words=words),
+        )
+        if code in {0, HANDED_OVER, DO_NOT_REQUEUE} or superseded is not None:
+            return 0
+        return 128 - code if code < 0 else code
+
+
+def _ignore_hand_over_signals() -> None:
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def main() -> int:
+    """Run the job described by `job.json` in the current folder."""
+    job_dir = Path.cwd()
+    try:
+        spec = read_json(job_dir / "job.json")
+    except (OSError, json.JSONDecodeError) as error:
+        print(f"anchorleg: {job_dir}/job.json cannot be read ({error}); this job cannot run.", file=sys.stderr)
+        return SHIM_FAILED
+    return Shim(job_dir, spec, dict(os.environ)).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""From answers to sightings: seen, gone (with the proof), or blind. Pure.
+
+"Not in the answer" is never "finished". Proof of an end is one of
+
+* the claimant's `exit.json`;
+* a terminal row of this very submission (its work folder) in the queue or in the history;
+* a complete poll without it for longer than the scheduler remembers ended jobs, a history that knows nothing either
+  (or is disabled), and a heartbeat that stopped.
+"""
+
+from __future__ import annotations
+
+from orchestrator.evidence import Evidence
+from orchestrator.executors.base import Accounting, JobRow, JobState, Poll
+from orchestrator.models import Attempt, Blind, Gone, Seen, Sighting, Submission
+
+#: Four missed heartbeats of 30 s: a node that swaps, or a folder that is slow to show files, misses one or two.
+HEARTBEAT_SILENT_S = 120.0
+
+
+def find_row(rows: tuple[JobRow, ...], job_dir: str) -> JobRow | None:
+    """The job whose work folder this is. Should an id run twice, the row that is not over counts."""
+    mine = [row for row in rows if row.work_dir.rstrip("/") == job_dir]
+    return min(mine, key=lambda row: row.state is JobState.ENDED, default=None)
+
+
+def missing_from(poll: Poll, submission: Submission, job_dir: str) -> bool:
+    """Whether a complete poll, taken after the submission, does not have it."""
+    return poll.error is None and poll.at > submission.intent_at and find_row(poll.rows, job_dir) is None
+
+
+def sight(
+    submission: Submission,
+    attempt: Attempt,
+    evidence: Evidence,
+    poll: Poll,
+    history: Accounting | None,
+    *,
+    job_dir: str,
+    now: float,
+    forget_after_s: float,
+) -> Sighting | None:
+    """What can be said of one submission now; None: nothing yet. `history` is None when it was not asked."""
+    if evidence.exit is not None and evidence.exit.token == submission.token:
+        return Gone(proof="the job's own exit record", at=evidence.exit.at)
+    if submission.token in evidence.duplicates:
+        return Gone(proof="it found the attempt taken and ended as a duplicate", at=now)
+    if poll.error is not None:
+        return _blind(submission, poll.at, poll.error)
+    if poll.at <= submission.intent_at:
+        return submission.sighting
+    row = find_row(poll.rows, job_dir)
+    if row is not None:
+        return _from_row(row, "queue", poll.at)
+    if history is None or history.status == "blind":
+        error = (history.error if history else None) or "it left the queue; the history was not asked yet"
+        return _blind(submission, poll.at, error)
+    if history.status == "ok" and (past := find_row(history.rows, job_dir)) is not None:
+        return _from_row(past, "history", history.at)
+    absent_s = poll.at - (submission.absent_since if submission.absent_since is not None else poll.at)
+    beat_at = attempt.heartbeat_changed_at
+    silent = beat_at is None or now - beat_at > HEARTBEAT_SILENT_S
+    if absent_s > forget_after_s and silent:
+        known = "the history does not know it" if history.status == "ok" else "there is no history"
+        return Gone(
+            proof=f"absent from the queue for {absent_s:.0f} s, {known}, and no heartbeat",
+            at=poll.at,
+        )
+    return _blind(submission, poll.at, "it left the queue and has not said how it ended")
+
+
+def _from_row(row: JobRow, source: str, at: float) -> Seen | Gone:
+    if row.state is JobState.ENDED:
+        return Gone(proof=f"the {source} says {row.raw_state}", at=at, raw_state=row.raw_state, node=row.node)
+    return Seen(
+        state=row.state,
+        raw_state=row.raw_state,
+        source="queue" if source == "queue" else "history",
+        at=at,
+        reason=row.reason,
+        node=row.node,
+        started_at=row.started_at,
+        ends_at=row.ends_at,
+    )
+
+
+def _blind(submission: Submission, at: float, error: str) -> Blind:
+    since = submission.sighting.since if isinstance(submission.sighting, Blind) else at
+    return Blind(since=since, error=error)
+
+
+def never_accepted(
+    submission: Submission,
+    evidence: Evidence,
+    poll: Poll,
+    history: Accounting | None,
+    *,
+    job_dir: str,
+    submit_grace_s: float,
+) -> bool:
+    """Whether an intent or an unclear answer is proven to have come to nothing: queue and history are both complete,
+    both later than the submission by a grace, and neither they nor a claim know it.
+    """
+    if evidence.claim is not None and evidence.claim.token == submission.token:
+        return False
+    if history is None or history.status == "blind" or not missing_from(poll, submission, job_dir):
+        return False
+    late_enough = min(poll.at, history.at) > submission.intent_at + submit_grace_s
+    return late_enough and (history.status == "disabled" or find_row(history.rows, job_dir) is None)

@@ -1,0 +1,94 @@
+"""The folder of one submission: `job.sh`, what the scheduler runs, and `job.json`, what the shim reads."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from orchestrator.evidence import read_evidence
+from orchestrator.executors.base import JobRequest
+from orchestrator.files import fsync_folder, write_bytes, write_json
+from orchestrator.models import Gone, Ledger, Verdict, parse_token
+from orchestrator.plan import Submit
+from orchestrator.rundir import Run, RunDir
+from orchestrator.script import job_script
+from orchestrator.verdicts import judge
+
+#: Job folders of good ends that stay for `logs`; all failures stay.
+JOBS_KEPT = 20
+
+
+def command_of(run: Run) -> list[str]:
+    """The program's command line: the user's own, or the trainer."""
+    if run.config.command is not None:
+        return list(run.config.command)
+    python = run.config.container.python if run.config.container else run.python
+    # -P: the config's folder may hold a checkout of this project; the run's fixed code must win.
+    return [python, "-P", "-m", "trainer", "train"]
+
+
+def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:
+    """The content of `job.json`."""
+    config = run.config
+    training_file = None if config.command is not None else str(run_dir.slot(action.slot) / "training.json")
+    container = None
+    if config.container is not None:
+        image = str(Path(run.folder) / config.container.image)
+        container = config.container.model_dump() | {"image": image, "gpus": config.slurm.gpus}
+        container["binds"] = [str(run_dir.code / run.code), *config.container.binds]
+    return {
+        "token": action.token,
+        "run_dir": str(run_dir.path),
+        "slot": action.slot,
+        "attempt": action.attempt,
+        "command": command_of(run),
+        "folder": run.folder,
+        "training_file": training_file,
+        "container": container,
+        "limit_s": config.slurm.time_limit_s,
+        "lead_s": config.lead_seconds,
+        "max_runtime_s": config.training_of(action.slot).max_runtime_seconds,
+    }
+
+
+def script_of(run: Run, run_dir: RunDir, slot: int, token: str) -> str:
+    """The job script of one submission."""
+    return job_script(
+        run.config,
+        executor=run.executor,
+        run_name=run.config.run_name,
+        slot=slot,
+        job_dir=run_dir.job(token),
+        code_dir=run_dir.code / run.code,
+        python=run.python,
+    )
+
+
+def make_job_folder(run: Run, run_dir: RunDir, action: Submit) -> JobRequest:
+    """Write the folder; everything is durable before the scheduler hears of it. Errors: OSError."""
+    folder = run_dir.job(action.token)
+    folder.mkdir(parents=True)
+    write_json(folder / "job.json", job_spec(run, run_dir, action))
+    write_bytes(folder / "job.sh", script_of(run, run_dir, action.slot, action.token).encode())
+    fsync_folder(folder.parent)
+    return JobRequest(job_dir=str(folder), script=str(folder / "job.sh"))
+
+
+def drop_old_job_folders(run_dir: RunDir, ledger: Ledger) -> None:
+    """Keep the newest `JOBS_KEPT` folders of each slot, all failures, and all that the ledger still speaks of."""
+    spoken = {s.token for slot in ledger.slots for attempt in slot.attempts for s in attempt.submissions}
+    by_slot: dict[int, list[tuple[int, Path]]] = {}
+    for folder in run_dir.jobs.iterdir() if run_dir.jobs.exists() else ():
+        parsed = parse_token(folder.name)
+        if parsed is not None:
+            by_slot.setdefault(parsed[0], []).append((parsed[1], folder))
+    for slot, folders in by_slot.items():
+        for number, folder in sorted(folders)[:-JOBS_KEPT]:
+            if folder.name not in spoken and _ended_well(run_dir, slot, number):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ended_well(run_dir: RunDir, slot: int, number: int) -> bool:
+    verdict, _ = judge(read_evidence(run_dir, slot, number), Gone(proof="", at=0.0))
+    return verdict in {Verdict.FINISHED, Verdict.HANDED_OVER}
