@@ -1,0 +1,236 @@
+"""The training section: what a user may write, what it resolves to, and which of it a checkpoint insists on.
+
+A login node imports this module, so it needs pydantic and nothing else (no torch, no numpy, no simulator).
+"Step" means a transition: one action of one environment.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from trainer.presets import DEFAULT_PRESET, PRESETS
+from trainer.tasknames import BENCHMARKS, MAX_HORIZON, MT50
+
+#: Raised whenever the same section would train different numbers: part of every identity.
+ALGORITHM = "mtsac/1"
+
+#: Accepted fields that nothing acts on yet → the sentence of the warning.
+NOT_BUILT_YET: dict[str, str] = {
+    "stream": "live streaming is not built yet; training goes on without it",
+    "stream_port": "live streaming is not built yet; the port is ignored",
+    "stream_top_k": "live streaming is not built yet; the number of streamed agents is ignored",
+}
+
+#: The fields that decide which numbers are trained. A checkpoint is only ever continued with the same values.
+#: Not among them, on purpose: `total_steps` (a run may be prolonged), `num_envs` (documented: kept environments go on,
+#: new ones are seeded anew), `device`, `threads` and `num_workers` (a job may land on another machine; bit equality
+#: then ends, the training does not), and everything about when to save, evaluate, report, keep or end.
+IDENTITY_FIELDS = (
+    "tasks",
+    "seed",
+    "batch_size",
+    "buffer_size",
+    "learning_rate",
+    "random_steps",
+    "updates_per_step",
+    "gamma",
+    "tau",
+    "init_temperature",
+    "target_entropy",
+    "actor_hidden",
+    "critic_hidden",
+    "grad_clip",
+    "adam_eps",
+    "horizon",
+)
+
+PositiveInt = Annotated[int, Field(ge=1)]
+CountInt = Annotated[int, Field(ge=0)]
+Device = Literal["auto", "cpu", "cuda", "mps"]
+Widths = Annotated[tuple[Annotated[int, Field(ge=1, le=65_536)], ...], Field(min_length=1, max_length=16)]
+#: torch and numpy both take seeds of 32 bits in every one of their generators.
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Fraction01 = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+#: Above this an update count a step is a typing error: published agents use at most 8.
+UpdatesPerStep = Annotated[float, Field(gt=0, le=64)]
+Horizon = Annotated[int, Field(ge=1, le=MAX_HORIZON)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Port = Annotated[int, Field(ge=1, le=65_535)]
+
+
+class TrainingSection(BaseModel):
+    """What a user writes under `training`: every field may be left out, the preset fills it in."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    preset: str = Field(DEFAULT_PRESET, description="The named set of values that fills in what is left out.")
+    benchmark: str | None = Field(None, description="MT10 or MT50; not together with tasks.")
+    tasks: tuple[str, ...] | None = Field(None, description="Meta-World v3 task names; not together with benchmark.")
+    total_steps: PositiveInt | None = Field(None, description="Train until this many transitions were made.")
+    num_envs: PositiveInt | None = Field(None, description="Environments stepped together; left out: one a task.")
+    batch_size: PositiveInt | None = Field(None, description="Transitions an update learns from, shared by the tasks.")
+    buffer_size: PositiveInt | None = Field(None, description="Transitions kept for replay, all tasks together.")
+    learning_rate: Positive | None = Field(None, description="Adam's step size, for actor, critics and temperatures.")
+    device: Device | None = Field(None, description="Where the nets live: auto, cpu, cuda or mps.")
+    seed: Seed | None = Field(None, description="The seed of everything random; slot k of a run trains seed + k.")
+    checkpoint_interval: PositiveInt | None = Field(None, description="Steps between two checkpoints.")
+    max_runtime_seconds: Positive | None = Field(None, description="Hand over after this long, whatever the walltime.")
+    random_steps: CountInt | None = Field(None, description="First steps, taken at random and without updates.")
+    updates_per_step: UpdatesPerStep | None = Field(None, description="Updates a transition; 0.1 is one in ten.")
+    gamma: Fraction01 | None = Field(None, description="The discount a step.")
+    tau: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None, description="How far the target critics move towards the critics at each update."
+    )
+    init_temperature: Positive | None = Field(None, description="Each task's entropy temperature at the start.")
+    target_entropy: Finite | None = Field(None, description="The entropy in nats that each temperature steers to.")
+    actor_hidden: Widths | None = Field(None, description="Widths of the actor's hidden layers.")
+    critic_hidden: Widths | None = Field(None, description="Widths of each critic's hidden layers.")
+    grad_clip: NotNegative | None = Field(None, description="Largest gradient norm of a net; 0 does not clip.")
+    adam_eps: Positive | None = Field(None, description="Adam's epsilon.")
+    horizon: Horizon | None = Field(None, description="Steps after which an episode is cut; Meta-World allows 500.")
+    num_workers: CountInt | None = Field(
+        None, description="Processes that step the environments; 0: in the trainer itself; left out: by the CPUs."
+    )
+    threads: PositiveInt | None = Field(None, description="Torch threads of the learner; exact resumes need 1.")
+    metrics_interval: PositiveInt | None = Field(None, description="Steps that one row of metrics sums up.")
+    evaluation_interval: CountInt | None = Field(
+        None, description="Evaluate at the first checkpoint past each multiple of this many steps; 0: only at the end."
+    )
+    evaluation_goals: CountInt | None = Field(None, description="Fixed goals a task in an evaluation; 0: never.")
+    keep_checkpoints: PositiveInt | None = Field(None, description="Newest checkpoints kept complete, to resume from.")
+    keep_milestones: CountInt | None = Field(None, description="Older checkpoints of which the nets are kept.")
+    stream: bool | None = Field(None, description="Send frames to a viewer (not built yet).")
+    stream_port: Port | None = Field(None, description="The viewer's port (not built yet).")
+    stream_top_k: PositiveInt | None = Field(None, description="How many agents are streamed (not built yet).")
+
+    @field_validator("preset")
+    @classmethod
+    def _preset_is_known(cls, value: str) -> str:
+        if value not in PRESETS:
+            raise ValueError(f"there is no preset {value!r}; {nearest(value, PRESETS)}")
+        return value
+
+    @field_validator("benchmark")
+    @classmethod
+    def _benchmark_is_known(cls, value: str | None) -> str | None:
+        if value is not None and value.upper() not in BENCHMARKS:
+            raise ValueError(f"there is no benchmark {value!r}; {nearest(value.upper(), BENCHMARKS)}")
+        return value.upper() if value is not None else None
+
+    @field_validator("tasks")
+    @classmethod
+    def _tasks_are_known(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return None if value is None else checked_tasks(value)
+
+    @model_validator(mode="after")
+    def _it_resolves(self) -> Self:
+        if self.benchmark is not None and self.tasks is not None:
+            raise ValueError("benchmark and tasks exclude each other; keep one of them")
+        resolve(self)
+        return self
+
+
+class Training(BaseModel):
+    """The resolved section: every value decided. Each field means what it means in `TrainingSection`.
+
+    Its dump is a valid section again, and resolves to itself.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    preset: str
+    tasks: tuple[str, ...]
+    total_steps: PositiveInt
+    num_envs: PositiveInt
+    batch_size: PositiveInt
+    buffer_size: PositiveInt
+    learning_rate: Positive
+    device: Device
+    seed: Seed
+    checkpoint_interval: PositiveInt
+    max_runtime_seconds: Positive | None
+    random_steps: CountInt
+    updates_per_step: UpdatesPerStep
+    gamma: Fraction01
+    tau: float
+    init_temperature: Positive
+    target_entropy: Finite
+    actor_hidden: Widths
+    critic_hidden: Widths
+    grad_clip: NotNegative
+    adam_eps: Positive
+    horizon: Horizon
+    num_workers: CountInt | None
+    threads: PositiveInt
+    metrics_interval: PositiveInt
+    evaluation_interval: CountInt
+    evaluation_goals: CountInt
+    keep_checkpoints: PositiveInt
+    keep_milestones: CountInt
+    stream: bool
+    stream_port: Port
+    stream_top_k: PositiveInt
+
+
+def nearest(wrong: str, known: Iterable[str]) -> str:
+    """`did you mean 'x'?` where something is near, else the list of what there is."""
+    names = sorted(known)
+    near = difflib.get_close_matches(wrong, names, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
+
+
+def checked_tasks(names: tuple[str, ...]) -> tuple[str, ...]:
+    """`names` if they are distinct v3 tasks. Errors: ValueError with the nearest known name."""
+    if not names:
+        raise ValueError("the list of tasks is empty; name at least one, such as 'reach-v3'")
+    for name in names:
+        if name not in MT50:
+            near = difflib.get_close_matches(name, MT50, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "task names end in -v3, such as 'reach-v3'"
+            raise ValueError(f"there is no task {name!r}; {hint}")
+        if names.count(name) > 1:
+            raise ValueError(f"task {name!r} is listed {names.count(name)} times; list each task once")
+    return names
+
+
+def resolve(section: TrainingSection) -> Training:
+    """The preset's values, overlaid by the user's. Errors: ValueError where they do not fit together."""
+    values = {name: value for name, value in section.model_dump().items() if value is not None}
+    merged: dict[str, Any] = {**PRESETS[section.preset], **values}
+    chosen = merged.pop("benchmark", None)
+    if section.tasks is None and chosen is not None:
+        merged["tasks"] = BENCHMARKS[chosen]
+    tasks = merged["tasks"]
+    merged["num_envs"] = merged["num_envs"] or len(tasks)
+    if merged["batch_size"] < len(tasks):
+        raise ValueError(
+            f"batch_size {merged['batch_size']} is smaller than the number of tasks {len(tasks)}: "
+            f"each task needs a share of every batch; use {len(tasks)} or more"
+        )
+    if merged["buffer_size"] < len(tasks) * merged["num_envs"]:
+        raise ValueError(
+            f"buffer_size {merged['buffer_size']} is too small for {len(tasks)} tasks and {merged['num_envs']} "
+            f"environments; use {len(tasks) * merged['num_envs']} or more"
+        )
+    return Training(**merged)
+
+
+def identity(training: Training) -> str:
+    """sha256 (hex) over `IDENTITY_FIELDS` and the algorithm's version: equal means "may be continued"."""
+    values = training.model_dump(mode="json", include=set(IDENTITY_FIELDS))
+    text = json.dumps({"algorithm": ALGORITHM, **values}, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def differences(saved: dict[str, Any], training: Training) -> list[str]:
+    """The identity fields in which a checkpoint's training section differs: `batch_size 512 → 256`, one each."""
+    now = training.model_dump(mode="json")
+    return [f"{name} {saved.get(name)} → {now[name]}" for name in IDENTITY_FIELDS if saved.get(name) != now[name]]
