@@ -2,36 +2,177 @@
 
 from __future__ import annotations
 
-from trainer.envs.spec import ACT_DIM, F32, OBS_DIM, Observed, Step, VectorSpec, VectorState
+import logging
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from trainer.envs import channel
+from trainer.envs.board import Board
+from trainer.envs.crew import Crew
+from trainer.envs.group import EnvGroup
+from trainer.envs.spec import ACT_DIM, F32, OBS_DIM, EnvError, Observed, Step, VectorSpec, VectorState
+from trainer.tasknames import MAX_HORIZON
+from trainer.tasks import digest
+
+#: Raised when a state can no longer be read by older code.
+_STATE_FORMAT = 1
+
+_log = logging.getLogger(__name__)
 
 
 class VectorEnv:
-    """N Meta-World environments; the same results for any number of workers (0: in this process)."""
+    """N Meta-World environments; the same results for any number of workers (0: in this process).
+
+    Which task an environment plays is `scheduled_task` of its episode count; which goal, a draw from its own stream.
+    After an EnvError the vector is closed: build a new one and restore the last state.
+    """
 
     obs_dim = OBS_DIM
     act_dim = ACT_DIM
 
     def __init__(self, spec: VectorSpec, num_workers: int = 0) -> None:
+        """Start the workers; environments are built when they are first needed.
+
+        Errors: ValueError for an impossible spec; EnvError where a worker cannot start.
+        """
+        _check(spec)
         self.spec = spec
         self.num_envs = spec.num_envs
-        self.num_workers = num_workers
+        self.num_workers = min(num_workers, spec.num_envs)
+        self._board = Board(spec.num_envs)
+        self._crew: Crew | None = None
+        self._group: EnvGroup | None = None
+        self._started = False
+        if self.num_workers > 0:
+            self._crew = Crew(spec, self.num_workers, self._board)
+        else:
+            self._group = EnvGroup(spec, range(spec.num_envs), self._board)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """Process ids of the workers; empty where there are none."""
+        return self._crew.pids if self._crew else []
 
     def reset(self) -> Observed:
-        """Start the first episode of every environment."""
-        raise NotImplementedError
+        """Start the first episode of every environment, with the streams of attempt 0."""
+        self._ask(channel.START, {"indices": list(range(self.num_envs)), "attempt": 0})
+        self._started = True
+        return Observed(*self._board.observed())
 
     def step(self, actions: F32) -> Step:
-        """Act in every environment: `actions` [N, 4]."""
-        raise NotImplementedError
+        """Act in every environment: `actions` [N, 4] float32, in [-1, 1] (clipped by Meta-World).
+
+        Errors: RuntimeError before `reset` or `restore`; ValueError for another shape; EnvError.
+        """
+        self._must_have_started()
+        if actions.shape != (self.num_envs, ACT_DIM):
+            raise ValueError(f"actions have shape {actions.shape}, expected {(self.num_envs, ACT_DIM)}")
+        self._board.fields["actions"][:] = actions
+        self._ask(channel.STEP)
+        return self._board.copied()
 
     def snapshot(self) -> VectorState:
-        """Everything that `restore` needs, between two steps."""
-        raise NotImplementedError
+        """Everything that `restore` needs, between two steps; nothing of it changes afterwards. Errors: EnvError."""
+        self._must_have_started()
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        envs: dict[str, Any] = {}
+        for answer in self._ask(channel.SNAPSHOT):
+            arrays.update(answer.arrays)
+            envs.update(answer.meta)
+        arrays["obs"], arrays["task"] = self._board.observed()
+        meta = {
+            "format": _STATE_FORMAT,
+            **_versions(),
+            "num_envs": self.num_envs,
+            "tasks": list(self.spec.tasks),
+            "goals": [digest(table) for table in self.spec.goals],
+            "envs": {str(i): envs[str(i)] for i in range(self.num_envs)},
+        }
+        return VectorState(arrays, meta)
 
     def restore(self, state: VectorState) -> Observed:
-        """Go on from `state`, and say where the environments stand."""
-        raise NotImplementedError
+        """Go on from `state`, and say where the environments stand.
+
+        N may have changed: kept environments go on in the middle of their episodes, added ones start with the stream
+        of (seed, index, attempt), dropped ones are logged. Errors: EnvError where the state is of other tasks, goals
+        or versions.
+        """
+        meta = state.meta
+        self._must_fit(meta)
+        before = int(meta["num_envs"])
+        kept = range(min(before, self.num_envs))
+        self._ask(channel.RESTORE, {str(i): meta["envs"][str(i)] for i in kept}, state.arrays)
+        added = list(range(before, self.num_envs))
+        if added:
+            self._ask(channel.START, {"indices": added, "attempt": self.spec.attempt})
+            _log.info("environments %d-%d are new: they start an episode", added[0], added[-1])
+        if before > self.num_envs:
+            _log.warning("environments %d-%d are dropped in mid-episode", self.num_envs, before - 1)
+        self._started = True
+        return Observed(*self._board.observed())
 
     def close(self) -> None:
-        """End the workers."""
-        raise NotImplementedError
+        """End the workers. May be called twice."""
+        if self._crew is not None:
+            self._crew.close()
+        if self._group is not None:
+            self._group.close()
+        if self._crew is not None or self._group is not None:
+            self._board.close()
+        self._crew = self._group = None
+
+    def _ask(
+        self, op: bytes, meta: Any = None, arrays: Mapping[str, npt.NDArray[Any]] | None = None
+    ) -> list[channel.Message]:
+        if not (self._crew or self._group):
+            raise EnvError("the environments are closed; build new ones and restore the last state")
+        try:
+            if self._crew:
+                return self._crew.ask(op, meta, arrays)
+            return [self._group.obey(channel.Message(op, meta, dict(arrays or {})))] if self._group else []
+        except EnvError:
+            self.close()
+            raise
+
+    def _must_have_started(self) -> None:
+        if not self._started:
+            raise RuntimeError("call reset() or restore() before step() or snapshot()")
+
+    def _must_fit(self, meta: Mapping[str, Any]) -> None:
+        if meta["format"] != _STATE_FORMAT:
+            raise EnvError(f"the environments' state has format {meta['format']}, this version reads {_STATE_FORMAT}")
+        if tuple(meta["tasks"]) != self.spec.tasks:
+            raise EnvError(f"the state is of the tasks {', '.join(meta['tasks'])}, not of {', '.join(self.spec.tasks)}")
+        for name, saved, now in zip(
+            self.spec.tasks, meta["goals"], [digest(table) for table in self.spec.goals], strict=True
+        ):
+            if saved != now:
+                raise EnvError(f"the state was made with other goals of {name}; use the seed that it was made with")
+        for name, now in _versions().items():
+            if meta[name] != now:
+                _log.warning("the state is of %s %s, this is %s: not bit-exact", name, meta[name], now)
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("metaworld", "mujoco")}
+
+
+def _check(spec: VectorSpec) -> None:
+    if spec.num_envs < 1:
+        raise ValueError(f"num_envs is {spec.num_envs}; at least 1 is needed")
+    if not 1 <= spec.horizon <= MAX_HORIZON:
+        raise ValueError(f"horizon is {spec.horizon}; Meta-World allows 1 to {MAX_HORIZON}")
+    if not spec.tasks or len(spec.goals) != len(spec.tasks) or not all(np.size(table) for table in spec.goals):
+        raise ValueError(f"{len(spec.tasks)} tasks with {len(spec.goals)} goal tables; each task needs its own")
+    if spec.scripts is not None and len(spec.scripts) != spec.num_envs:
+        raise ValueError(f"{len(spec.scripts)} scripts for {spec.num_envs} environments; each needs one")

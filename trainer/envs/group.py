@@ -1,0 +1,116 @@
+"""Some of the vector's environments, stepped one after another in one process: a worker's share, or all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy.typing as npt
+
+from trainer.envs import channel
+from trainer.envs.board import Board
+from trainer.envs.channel import Message
+from trainer.envs.pool import EnvPool
+from trainer.envs.slot import EnvSlot
+from trainer.envs.spec import NO_TASK, EnvError, VectorSpec
+
+
+class EnvGroup:
+    """The slots `indices` of `spec`, reading actions from `board` and writing their rows of it.
+
+    Errors of every method: EnvError that names the environment and its task.
+    """
+
+    def __init__(self, spec: VectorSpec, indices: Iterable[int], board: Board) -> None:
+        self._pool = EnvPool(spec.tasks, spec.goals)
+        self._slots = [EnvSlot(index, spec, self._pool) for index in indices]
+        self._fields = board.fields
+
+    def obey(self, message: Message) -> Message:
+        """Do what `message` asks; the answer, for the learner."""
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        meta: dict[str, Any] | None = None
+        if message.op == channel.STEP:
+            self.step()
+        elif message.op == channel.START:
+            self.start(message.meta["indices"], message.meta["attempt"])
+        elif message.op == channel.SNAPSHOT:
+            arrays, meta = self.snapshot()
+        elif message.op == channel.RESTORE:
+            self.restore(message.arrays, message.meta)
+        else:
+            raise EnvError(f"unknown operation {message.op!r}")
+        return Message(channel.DONE, meta, arrays)
+
+    def start(self, indices: Iterable[int], attempt: int) -> None:
+        """Begin the first episodes of `indices`; numbers of other groups' slots are passed over."""
+        wanted = set(indices)
+        for slot in self._slots:
+            if slot.index in wanted:
+                with _named(slot):
+                    slot.start(attempt)
+                self._show(slot)
+
+    def step(self) -> None:
+        """Act in every slot."""
+        fields = self._fields
+        for slot in self._slots:
+            i = slot.index
+            with _named(slot):
+                outcome = slot.step(fields["actions"][i])
+            fields["next_obs"][i] = outcome.next_obs
+            fields["reward"][i] = outcome.reward
+            fields["terminated"][i] = outcome.terminated
+            fields["truncated"][i] = outcome.truncated
+            fields["success"][i] = outcome.success
+            fields["task"][i] = outcome.task
+            total, length, solved = outcome.finished or (0.0, 0, False)
+            fields["finished"][i] = outcome.finished is not None
+            fields["episode_return"][i] = total
+            fields["episode_length"][i] = length
+            fields["episode_success"][i] = solved
+            self._show(slot)
+
+    def snapshot(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        """(arrays named `envs.<i>.…`, meta by `<i>`) of every slot."""
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        meta: dict[str, Any] = {}
+        for slot in self._slots:
+            with _named(slot):
+                own, meta[str(slot.index)] = slot.snapshot()
+            arrays.update({f"envs.{slot.index}.{name}": array for name, array in own.items()})
+        return arrays, meta
+
+    def restore(self, arrays: Mapping[str, npt.NDArray[Any]], meta: Mapping[str, Any]) -> None:
+        """Put the slots that `meta` names where they were; the others are left alone."""
+        for slot in self._slots:
+            if str(slot.index) in meta:
+                prefix = f"envs.{slot.index}."
+                own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+                with _named(slot):
+                    slot.restore(own, meta[str(slot.index)])
+                self._show(slot)
+
+    def close(self) -> None:
+        """Free the instances."""
+        self._pool.close()
+
+    def _show(self, slot: EnvSlot) -> None:
+        self._fields["obs"][slot.index] = slot.obs
+        self._fields["next_task"][slot.index] = slot.task
+
+
+class _named:  # noqa: N801 - reads as a word in `with _named(slot)`
+    """Whatever is raised inside becomes an EnvError that says in which environment."""
+
+    def __init__(self, slot: EnvSlot) -> None:
+        self._slot = slot
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception):
+            slot = self._slot
+            task = "no task yet" if slot.task == NO_TASK else slot.spec.tasks[slot.task]
+            raise EnvError(f"environment {slot.index} ({task}) failed: {error or type(error).__name__}") from error

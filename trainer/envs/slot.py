@@ -1,0 +1,132 @@
+"""One place of the vector: which task and goal come next, where the episode stands, and its random stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trainer.envs.metaworld import EnvState, TaskEnv
+from trainer.envs.pool import EnvPool
+from trainer.envs.spec import F32, NO_TASK, OBS_DIM, VectorSpec, scheduled_task
+
+
+@dataclass
+class Outcome:
+    """What one step of one slot produced; `finished` is (return, length, success) where an episode ended."""
+
+    next_obs: F32
+    reward: float
+    terminated: bool
+    truncated: bool
+    success: bool
+    task: int
+    finished: tuple[float, int, bool] | None
+
+
+class EnvSlot:
+    """Environment number `index` of `spec`: episodes one after another on instances from the pool.
+
+    Training: episode e is of task `scheduled_task(index, e, …)`, at a goal drawn from this slot's own generator.
+    Evaluation: the episodes of its script, then idle (task `NO_TASK`, zeros).
+    """
+
+    def __init__(self, index: int, spec: VectorSpec, pool: EnvPool) -> None:
+        self.index = index
+        self.spec = spec
+        self.pool = pool
+        self.task = NO_TASK
+        self.obs = np.zeros(OBS_DIM, np.float32)
+        self._env: TaskEnv | None = None
+        self._rng = np.random.default_rng()
+        self._episode = 0
+        self._goal = 0
+        self._length = 0
+        self._return = 0.0
+        self._solved = False
+
+    def start(self, attempt: int) -> None:
+        """Begin the first episode, with the stream of (seed, index, attempt)."""
+        self._rng = np.random.default_rng(np.random.SeedSequence([self.spec.seed, self.index, attempt]))
+        self._episode = 0
+        self._begin()
+
+    def step(self, action: F32) -> Outcome:
+        """Act ([4]); where the episode ends begin the next one, so that `obs` and `task` are what to act on."""
+        task = self.task
+        if self._env is None:
+            return Outcome(np.zeros(OBS_DIM, np.float32), 0.0, False, False, False, NO_TASK, None)
+        observation, reward, terminated, success = self._env.step(action)
+        next_obs = observation.astype(np.float32)
+        self._length += 1
+        self._return += float(reward)  # some tasks reward in np.float32, which would make the sum one too
+        self._solved = self._solved or success
+        stopped = self.spec.stop_at_success and success
+        truncated = not terminated and (self._length >= self.spec.horizon or stopped)
+        finished = None
+        if terminated or truncated:
+            finished = (self._return, self._length, self._solved)
+            self._episode += 1
+            self._begin()
+        else:
+            self.obs = next_obs
+        return Outcome(next_obs, reward, terminated, truncated, success, task, finished)
+
+    def snapshot(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        """(arrays, meta) of this slot between two steps."""
+        meta: dict[str, Any] = {
+            "task": self.task,
+            "episode": self._episode,
+            "goal": self._goal,
+            "length": self._length,
+            "solved": self._solved,
+            "rng": self._rng.bit_generator.state,
+            "env": None,
+        }
+        arrays: dict[str, npt.NDArray[Any]] = {"obs": self.obs.copy(), "return": np.array([self._return])}
+        if self._env is not None:
+            state = self._env.snapshot()
+            meta["env"] = state.meta
+            arrays.update(state.arrays)
+        return arrays, meta
+
+    def restore(self, arrays: Mapping[str, npt.NDArray[Any]], meta: Mapping[str, Any]) -> None:
+        """Go on from `snapshot`. Errors: EnvError where it does not fit."""
+        self._release()
+        self.task = int(meta["task"])
+        self._episode, self._goal, self._length = int(meta["episode"]), int(meta["goal"]), int(meta["length"])
+        self._solved = bool(meta["solved"])
+        self._return = float(arrays["return"][0])
+        self.obs = np.array(arrays["obs"], dtype=np.float32)
+        if meta["env"] is not None:
+            self._env = self.pool.borrow(self.task)
+            self._env.restore(EnvState(arrays, meta["env"]))
+        rng = np.random.default_rng(0)
+        rng.bit_generator.state = meta["rng"]
+        self._rng = rng
+
+    def _begin(self) -> None:
+        task, goal = self._next_episode()
+        if self._env is None or task != self.task:
+            self._release()
+            self._env = None if task == NO_TASK else self.pool.borrow(task)
+        self.task, self._goal, self._length, self._return, self._solved = task, goal, 0, 0.0, False
+        if self._env is None:
+            self.obs = np.zeros(OBS_DIM, np.float32)
+        else:
+            self.obs = self.pool.reset(self._env, task, goal).astype(np.float32)
+
+    def _next_episode(self) -> tuple[int, int]:
+        if self.spec.scripts is not None:
+            episodes = self.spec.scripts[self.index].episodes
+            return episodes[self._episode] if self._episode < len(episodes) else (NO_TASK, 0)
+        task = scheduled_task(self.index, self._episode, self.spec.num_envs, len(self.spec.tasks))
+        return task, int(self._rng.integers(len(self.spec.goals[task])))
+
+    def _release(self) -> None:
+        if self._env is not None:
+            self.pool.give_back(self.task, self._env)
+            self._env = None
