@@ -16,7 +16,9 @@ from orchestrator.config import RunConfig, check_walltime
 from orchestrator.errors import ConfigError, IdentityMismatch, StorageError
 from orchestrator.files import write_json
 from orchestrator.ledger import load_ledger
+from orchestrator.models import make_token
 from orchestrator.rundir import Run, RunDir, load_run, save_run
+from orchestrator.script import job_script
 
 #: What a submission may see of the environment in which `start` was typed. Everything else belongs into
 #: `slurm.setup`: run.json lies in a shared folder, and environments hold secrets.
@@ -51,6 +53,13 @@ def pick_executor(config: RunConfig, environ: Mapping[str, str]) -> str:
     return config.executor
 
 
+def compute_python(config: RunConfig, config_path: Path) -> str:
+    """The compute side's interpreter: as configured (a path is relative to the config file), else this one."""
+    if config.python is None:
+        return sys.executable
+    return str(config_path.parent / config.python) if "/" in config.python else config.python
+
+
 def run_dir_of(config: RunConfig, config_path: Path) -> RunDir:
     """The run folder: relative to the config file, `runs/<run_name>` by default."""
     return RunDir((config_path.parent / (config.run_dir or f"runs/{config.run_name}")).resolve())
@@ -72,13 +81,12 @@ def begin(
     """
     executor = pick_executor(config, environ)
     check_walltime(config, executor)
-    python = str(config_path.parent / config.python) if config.python and "/" in config.python else config.python
     wanted = {
         "executor": executor,
         "config": config,
         "config_path": str(config_path),
         "folder": str(config_path.parent),
-        "python": python or sys.executable,
+        "python": compute_python(config, config_path),
         "identity": training_identity(config),
         "env": {name: environ[name] for name in KEPT_VARIABLES if name in environ},
     }
@@ -128,3 +136,24 @@ def prepare_folder(run_dir: RunDir) -> None:
         raise StorageError(
             f"run_dir: {run_dir.path} cannot be written ({error.strerror or error}); choose another folder."
         ) from None
+
+
+def rendered(config: RunConfig, config_path: Path, slot: int, environ: Mapping[str, str]) -> str:
+    """The job script that `start` would submit for `slot`, with a made-up token. Nothing is written.
+
+    Errors: ConfigError.
+    """
+    if slot >= config.slots:
+        raise ConfigError(f"--slot {slot}: the config has slots 0 to {config.slots - 1}.")
+    executor = pick_executor(config, environ) if config.executor != "slurm" else "slurm"
+    check_walltime(config, executor)
+    run_dir = run_dir_of(config, config_path)
+    return job_script(
+        config,
+        executor=executor,
+        run_name=config.run_name,
+        slot=slot,
+        job_dir=run_dir.job(make_token(slot, 0, "0" * 8)),
+        code_dir=run_dir.code / ("0" * 16),
+        python=compute_python(config, config_path),
+    )

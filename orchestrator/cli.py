@@ -16,8 +16,8 @@ import typer
 from rich.console import Console
 
 from orchestrator import __doc__ as package_words
-from orchestrator.errors import AnchorlegError, ConfigError, SchedulerRefused, StorageError, UnknownRun
-from orchestrator.rundir import RunDir, load_run
+from orchestrator.errors import AnchorlegError, ConfigError, StorageError, UnknownRun
+from orchestrator.rundir import RunDir
 
 app = typer.Typer(
     help=f"{package_words}\n\nKeep training alive on clusters that only give out short jobs.",
@@ -174,9 +174,11 @@ def render(
 ) -> None:
     """Print the job script that `start` would submit. Nothing is submitted or written."""
     from orchestrator.begin import rendered  # noqa: PLC0415
+    from orchestrator.config import load_config  # noqa: PLC0415
 
-    overrides = parse_overrides(sets, slots, partition, time_limit, executor)
-    print(rendered(config_path_of(config), overrides, slot, os.environ), end="")
+    path = config_path_of(config)
+    loaded = load_config(path, parse_overrides(sets, slots, partition, time_limit, executor))
+    print(rendered(loaded, path, slot, os.environ), end="")
 
 
 @app.command()
@@ -252,6 +254,3 @@ def main() -> None:
         return
     print(f"orchestrator: {words}", file=sys.stderr)
     sys.exit(code)
-
-
-__all__ = ["RunDir", "SchedulerRefused", "app", "load_run", "main"]

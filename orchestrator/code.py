@@ -31,9 +31,11 @@ def _sources() -> list[tuple[str, Path]]:
     files = []
     for package in PACKAGES:
         folder = package_folder(package)
-        for path in folder.rglob("*"):
-            if path.is_file() and not _SKIPPED & set(path.parts) and path.suffix not in {".pyc", ".tmp"}:
-                files.append((f"{package}/{path.relative_to(folder)}", path))
+        files += [
+            (f"{package}/{path.relative_to(folder)}", path)
+            for path in folder.rglob("*")
+            if path.is_file() and not _SKIPPED & set(path.parts) and path.suffix not in {".pyc", ".tmp"}
+        ]
     here = Path(__file__).parent
     if not (here / "templates").is_dir():  # an editable install: the wheel has them beside the code
         tree = here.parent / "templates"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.live import Live
@@ -69,7 +69,7 @@ class Display:
         self.live = Live(console=out, auto_refresh=False, transient=False) if out.is_terminal else None
         self._drawn_at = float("-inf")
 
-    def __enter__(self) -> Display:
+    def __enter__(self) -> Self:
         if self.live is not None:
             self.live.start()
         return self

@@ -101,7 +101,8 @@ class Lease:
         run_dir.lease.mkdir(parents=True, exist_ok=True)
         if owner := living_owner(run_dir):
             raise LeaseHeld(
-                f"this run already has a controller: {owner}. See `orchestrator status`; end it with `orchestrator stop`."
+                f"this run already has a controller: {owner}. See `orchestrator status`, or end it with "
+                "`orchestrator stop`."
             )
         epoch = highest_epoch(run_dir) + 1
         owner = Owner(epoch=epoch, process=myself(), since=now, command=command)

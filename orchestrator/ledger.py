@@ -68,7 +68,7 @@ def _loads(run_dir: RunDir, epoch: int, run_id: str) -> bool:
 def save_ledger(run_dir: RunDir, ledger: Ledger, now: float) -> Ledger:
     """Write it with the next beat and return what was written. Errors: OSError."""
     written = ledger.model_copy(update={"beat": ledger.beat + 1, "written_at": now})
-    write_bytes(run_dir.ledger(ledger.epoch), written.model_dump_json(exclude_defaults=True, indent=1).encode() + b"\n")
+    write_bytes(run_dir.ledger(ledger.epoch), written.model_dump_json(exclude_none=True, indent=1).encode() + b"\n")
     return written
 
 

@@ -205,6 +205,8 @@ class Shim:
     def end(self, code: int, words: str = "") -> int:
         """Write `exit.json`, the proof of the end, and translate the code for the scheduler."""
         superseded = self.job.superseded_by()
+        if self.asked is None and code == HANDED_OVER and self.hand_over_file.exists():
+            self.asked = "asked to"  # the program saw the file before we did
         write_json(
             self.job.attempt_dir / "exit.json",
             self.record(code=code, asked=self.asked, superseded_by=superseded, started_at=self.started_at, words=words),

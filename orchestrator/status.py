@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import Field
+
 from orchestrator.executors.base import Frozen, JobState
 from orchestrator.files import read_json_or_none
 from orchestrator.lease import highest_epoch, is_released, living_owner, read_owner
@@ -27,7 +29,7 @@ class SlotView(Frozen):
     step: int | None = None
     total: int | None = None
     checkpoint_step: int | None = None
-    progress: dict[str, Any] = {}
+    progress: dict[str, Any] = Field(default_factory=dict)
     jobs: int = 0
     hand_overs: int = 0
     failures: int = 0

@@ -1,0 +1,244 @@
+"""Jobs on a Slurm cluster: every contact with Slurm is in this module.
+
+It runs Slurm's own commands, as a user would, and never more often than it is asked: one `squeue` for everything, one
+`sacct` only on request. Every command has a time limit and an environment without the variables that would change
+what it does or prints. An outage is an answer (`Poll.error`, `Accounting.status`, `Uncertain`), not an exception.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from orchestrator.executors.base import (
+    Accounting,
+    Frozen,
+    JobRequest,
+    JobRow,
+    JobState,
+    Poll,
+    Refused,
+    SubmitOutcome,
+    Uncertain,
+)
+from orchestrator.executors.slurm_text import (
+    SACCT_FORMAT,
+    SINFO_FORMAT,
+    SQUEUE_FORMAT,
+    Partition,
+    UnreadableAnswer,
+    accounting_is_disabled,
+    cancel_complaint,
+    is_below,
+    parse_min_job_age_s,
+    parse_sacct,
+    parse_sinfo,
+    parse_squeue,
+    read_submission,
+)
+
+#: Longer than Slurm's own patience (MessageTimeout, 10 s by default, with one repetition), so that a busy controller
+#: is heard out; short beside the lease's TTL, so that a hanging one does not cost us the lease.
+COMMAND_TIMEOUT_S = 45.0
+#: A controller that was stopped for a while still works off the requests that it finds in its sockets when it goes
+#: on, at the moment when it also answers squeue again. A minute beyond our own time limit is for the history's lag.
+SUBMIT_GRACE_S = COMMAND_TIMEOUT_S + 60.0
+#: slurm.conf(5), MinJobAge: its default; taken while the controller does not say.
+DEFAULT_MIN_JOB_AGE_S = 300.0
+#: Clocks of login node and controller differ, and the history rounds.
+CLOCK_SLACK_S = 300.0
+#: One request of scancel carries many ids; a command line has its limits.
+IDS_A_COMMAND = 200
+#: Variables that give Slurm's commands other defaults: output formats, filters, and our own job's id if we run in one.
+_SPEAKING = ("SLURM_", "SBATCH_", "SQUEUE_", "SACCT_", "SCANCEL_", "SINFO_", "SCONTROL_", "SRUN_", "SALLOC_")
+
+
+class Partitions(Frozen):
+    """The answer to "what is there to ask for?". With `error` set it says nothing about the cluster."""
+
+    rows: tuple[Partition, ...] = ()
+    error: str | None = None
+
+
+class Ended(Frozen):
+    """A command that ended by itself."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class NoAnswer(Frozen):
+    """A command that gave no answer. `started` is False where it was certainly never run."""
+
+    why: str
+    started: bool
+
+
+class SlurmExecutor:
+    """The jobs of one run, known by their work folder below `jobs_dir` (absolute).
+
+    Args: `env`: the recorded environment (PATH, SLURM_CONF, …). `user_id`: whose jobs to look at.
+    """
+
+    name = "slurm"
+
+    def __init__(
+        self,
+        jobs_dir: Path,
+        env: Mapping[str, str],
+        *,
+        submit_grace_s: float = SUBMIT_GRACE_S,
+        command_timeout_s: float = COMMAND_TIMEOUT_S,
+        user_id: int | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.jobs_dir = jobs_dir
+        self.submit_grace_s = submit_grace_s
+        self._env = command_env(env)
+        self._timeout_s = command_timeout_s
+        self._user = str(os.getuid() if user_id is None else user_id)
+        self._clock = clock
+        self._min_job_age_s: float | None = None
+
+    def submit(self, request: JobRequest) -> SubmitOutcome:
+        """`sbatch`, once. The work folder is the submission's name in the queue and in the history."""
+        # The job inherits this environment: it keeps the user's locale and time format.
+        env = {key: value for key, value in self._env.items() if key not in _FOR_READING}
+        command = ["sbatch", "--parsable", f"--chdir={request.job_dir}", request.script]
+        answer = run_command(command, env, self._timeout_s)
+        if isinstance(answer, NoAnswer):
+            return Uncertain(why=answer.why) if answer.started else Refused(kind="temporary", words=answer.why)
+        return read_submission(answer.returncode, answer.stdout, answer.stderr)
+
+    def poll(self) -> Poll:
+        """One `squeue` for all jobs of the user, ended ones included for as long as the controller remembers them."""
+        asked_at = self._clock()
+        answer = self._run("squeue", "-h", "-r", "-t", "all", "-u", self._user, "-o", SQUEUE_FORMAT)
+        if isinstance(answer, NoAnswer):
+            return Poll(at=asked_at, error=answer.why)
+        if answer.returncode != 0:
+            return Poll(at=asked_at, error=_complaint("squeue", answer))
+        try:
+            rows = parse_squeue(answer.stdout)
+        except UnreadableAnswer as error:
+            return Poll(at=asked_at, error=str(error))
+        ours = self._ours(rows)
+        others = sum(row.state is not JobState.ENDED for row in rows if row not in ours)
+        return Poll(at=asked_at, rows=ours, others=others)
+
+    def accounting(self, since: float) -> Accounting:
+        """One `sacct`. A site without accounting, or without the command, is `disabled`."""
+        asked_at = self._clock()
+        # Relative to the machine's own now: a time of day would be read in the time zone of whoever reads it.
+        age_s = max(0, math.ceil(asked_at - since + CLOCK_SLACK_S))
+        command = ["sacct", "-X", "-n", "-P", "-u", self._user, "-S", f"now-{age_s}", "-o", SACCT_FORMAT]
+        path = self._env.get("PATH")
+        if shutil.which("sacct", path=path) is None and shutil.which("squeue", path=path) is not None:
+            return Accounting(at=asked_at, status="disabled", error="there is no sacct on PATH")
+        answer = self._run(*command)
+        if isinstance(answer, NoAnswer):
+            return Accounting(at=asked_at, status="blind", error=answer.why)
+        if accounting_is_disabled(answer.stderr):
+            return Accounting(at=asked_at, status="disabled")
+        if answer.returncode != 0:
+            return Accounting(at=asked_at, status="blind", error=_complaint("sacct", answer))
+        try:
+            return Accounting(at=asked_at, status="ok", rows=self._ours(parse_sacct(answer.stdout)))
+        except UnreadableAnswer as error:
+            return Accounting(at=asked_at, status="blind", error=str(error))
+
+    def wake(self, job_ids: list[str]) -> str | None:
+        """SIGUSR2 to each batch process, and to nothing else of the job."""
+        return self._scancel(job_ids, "--signal=USR2", "--batch")
+
+    def cancel(self, job_ids: list[str]) -> str | None:
+        """SIGTERM to every process, SIGKILL after the site's KillWait; waiting jobs are taken out of the queue."""
+        return self._scancel(job_ids)
+
+    def forget_after_s(self) -> float:
+        """The site's MinJobAge, asked once; its default while the controller does not answer."""
+        if self._min_job_age_s is None:
+            answer = self._run("scontrol", "show", "config")
+            if isinstance(answer, Ended) and answer.returncode == 0:
+                # 0 means that nothing is ever purged; then the default is as safe as any other.
+                self._min_job_age_s = parse_min_job_age_s(answer.stdout) or DEFAULT_MIN_JOB_AGE_S
+        return DEFAULT_MIN_JOB_AGE_S if self._min_job_age_s is None else self._min_job_age_s
+
+    def partitions(self) -> Partitions:
+        """What `sinfo` offers: for `orchestrator init`."""
+        answer = self._run("sinfo", "-h", "-e", "-o", SINFO_FORMAT)
+        if isinstance(answer, NoAnswer):
+            return Partitions(error=answer.why)
+        if answer.returncode != 0:
+            return Partitions(error=_complaint("sinfo", answer))
+        try:
+            return Partitions(rows=parse_sinfo(answer.stdout))
+        except UnreadableAnswer as error:
+            return Partitions(error=str(error))
+
+    def _scancel(self, job_ids: Sequence[str], *options: str) -> str | None:
+        complaints = []
+        for first in range(0, len(job_ids), IDS_A_COMMAND):
+            answer = self._run("scancel", *options, *job_ids[first : first + IDS_A_COMMAND])
+            if isinstance(answer, NoAnswer):
+                complaints.append(answer.why)
+            elif complaint := cancel_complaint(answer.stderr):
+                complaints.append(complaint)
+        return "; ".join(complaints) or None
+
+    def _ours(self, rows: tuple[JobRow, ...]) -> tuple[JobRow, ...]:
+        return tuple(row for row in rows if is_below(row.work_dir, str(self.jobs_dir)))
+
+    def _run(self, *command: str) -> Ended | NoAnswer:
+        return run_command(command, self._env, self._timeout_s)
+
+
+#: So that times are unix seconds and messages are the ones we know.
+_FOR_READING = {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
+
+
+def command_env(env: Mapping[str, str]) -> dict[str, str]:
+    """`env` without what would change the commands' answers, with what makes them readable."""
+    kept = {key: value for key, value in env.items() if key == "SLURM_CONF" or not key.startswith(_SPEAKING)}
+    return {**kept, **_FOR_READING}
+
+
+def run_command(command: Sequence[str], env: Mapping[str, str], timeout_s: float) -> Ended | NoAnswer:
+    """Run one command. At the time limit it is killed with all its children: sites wrap Slurm's commands in scripts."""
+    try:
+        child = subprocess.Popen(
+            command,
+            env=dict(env),
+            executable=shutil.which(command[0], path=env.get("PATH")),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            errors="surrogateescape",  # folder names are bytes
+            start_new_session=True,
+        )
+    except OSError as error:
+        return NoAnswer(why=f"{command[0]} could not be run: {error.strerror}", started=False)
+    with child:
+        try:
+            stdout, stderr = child.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            return NoAnswer(why=f"{command[0]} did not answer within {timeout_s:g} s", started=True)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+    return Ended(returncode=child.returncode, stdout=stdout, stderr=stderr)
+
+
+def _complaint(name: str, answer: Ended) -> str:
+    words = " ".join(answer.stderr.split())
+    return words or f"{name} ended with {answer.returncode} and no word"

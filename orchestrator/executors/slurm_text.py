@@ -1,0 +1,269 @@
+"""What Slurm's commands print, read. Pure: text in, facts out.
+
+Text with named columns only: `--json` ignores filters in versions that are still in use and changes its schema between
+releases. The column that a user chooses freely (the work folder) comes last; it may hold `|` and even newlines.
+
+A text that cannot be read is an `UnreadableAnswer`, never an empty list: "nothing there" is a fact about jobs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from orchestrator.executors.base import Frozen, JobRow, JobState, Refused, Submitted, SubmitOutcome, Uncertain
+from orchestrator.walltime import parse_duration_s
+
+#: `squeue -o`: id, state, reason, node, submit, start, end, work folder (squeue(1)).
+SQUEUE_FORMAT = "%A|%T|%r|%N|%V|%S|%e|%Z"
+#: `sacct -o` (sacct(1)).
+SACCT_FORMAT = "JobIDRaw,State,ExitCode,NodeList,Submit,Start,End,WorkDir"
+#: `sinfo -o`: partition, availability, longest and default walltime, nodes, CPUs, MB, GRES (sinfo(1)).
+SINFO_FORMAT = "%P|%a|%l|%L|%D|%c|%m|%G"
+
+#: Sources: squeue(1), sacct(1) "JOB STATE CODES" and slurm.h up to 25.11. A name that is not here is UNKNOWN.
+_STATES: Mapping[JobState, frozenset[str]] = {
+    JobState.PENDING: frozenset({
+        "PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT",
+    }),
+    JobState.RUNNING: frozenset({"RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING"}),
+    JobState.ENDING: frozenset({"COMPLETING", "STAGE_OUT"}),
+    JobState.ENDED: frozenset({
+        "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
+        "REVOKED", "TIMEOUT",
+    }),
+}  # fmt: skip
+
+_SQUEUE_LINE = re.compile(r"(\d+)\|([A-Z_]+)\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|(.*)", re.DOTALL)
+_SACCT_LINE = re.compile(
+    r"(\d+)\|([A-Z_]+(?: by \d+)?)\|(\d+):(\d+)\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|(.*)", re.DOTALL
+)
+_SINFO_LINE = re.compile(r"([^|]+)\|([^|]*)\|([^|]*)\|([^|]*)\|(\d+)\|(\d+)\+?\|(\d+)\+?\|(.*)")
+_JOB_ID = re.compile(r"(\d+)(?:;\S+)?")
+_GPU = re.compile(r"gpu(?::([^:,()]+))?:(\d+)(?:\([^)]*\))?(?=,|$)")
+_EPOCH = re.compile(r"\d{1,12}")
+
+#: A program that died of a signal, as shells count it.
+_SIGNAL_BASE = 128
+
+_CONNECT_FAILURE = "(connect failure)"
+#: The request may have reached the controller.
+_NO_ANSWER = re.compile(
+    r"timed out|\((?:send|receive|shutdown) failure\)|Zero Bytes were transmitted|[Uu]nexpected message", re.IGNORECASE
+)
+#: Our munge, or theirs: the controller could not read who asks, so it did nothing.
+_NOT_READ = re.compile(r"Munge encode failed|Protocol authentication error|Invalid authentication credential")
+_SUBMIT_LIMIT = re.compile(r"(?:Assoc|QOS)(?:Max|Grp)Submit\w*Limit|(?:Max)?SubmitJobs? limit", re.IGNORECASE)
+_POLICY_LIMIT = re.compile(r"\b(?:Assoc|QOS)(?:Max|Min|Grp)\w+")
+_POLICY = "Job violates accounting/QOS policy"
+_WAIT = re.compile(
+    r"temporarily unable to accept job|inactive or drain|Slurm backup controller|currently disabled"
+    r"|Resource temporarily unavailable|[Uu]nable to contact slurm controller|in standby mode",
+)
+#: slurm_errno.c's sentences for requests that are as wrong tomorrow.
+_PERMANENT = re.compile(
+    r"invalid (?!message|rpc)|not permitted|permission denied|can ?not be satisfied|is not available|not available now"
+    r"|more processors requested|count specification|unable to open file|does not look like a batch script"
+    r"|unrecognized option|contains dos line breaks|batch script is empty|exceeds|disallowed|must specify|is required"
+    r"|not in the (?:valid|allowed)|does not exist|no such file|required",
+    re.IGNORECASE,
+)
+
+
+class UnreadableAnswer(ValueError):
+    """A command ended well, but what it printed is not what we asked for. It says nothing about any job."""
+
+
+class Partition(Frozen):
+    """One partition. Walltimes in seconds, None: no limit (or none told); CPUs and memory (MB) of its smallest node.
+
+    `gpus`: what one node has at most, by type; "" for GPUs without a type.
+    """
+
+    name: str
+    is_default: bool
+    is_up: bool
+    time_limit_s: int | None
+    default_time_s: int | None
+    nodes: int
+    cpus_per_node: int
+    memory_mb: int
+    gpus: dict[str, int]
+
+
+def job_state(raw: str) -> JobState:
+    """What a state of Slurm means: its first word (`CANCELLED by 33`, `CANCELLED+`); unknown ones are not terminal."""
+    word = raw.split()[0].rstrip("+") if raw.strip() else ""
+    return next((state for state, names in _STATES.items() if word in names), JobState.UNKNOWN)
+
+
+def parse_squeue(text: str) -> tuple[JobRow, ...]:
+    """The rows of `squeue -h -o SQUEUE_FORMAT`. Errors: UnreadableAnswer."""
+    rows = []
+    for match in _records(text, _SQUEUE_LINE):
+        job_id, raw, reason, node, submitted, started, ends, work_dir = match.groups()
+        rows.append(
+            JobRow(
+                job_id=job_id,
+                state=job_state(raw),
+                raw_state=raw,
+                work_dir=work_dir,
+                reason="" if reason == "None" else reason,
+                node=node,
+                submitted_at=_time(submitted),
+                started_at=_time(started),
+                ends_at=_time(ends),
+            )
+        )
+    return tuple(rows)
+
+
+def parse_sacct(text: str) -> tuple[JobRow, ...]:
+    """The rows of `sacct -X -n -P -o SACCT_FORMAT`. Errors: UnreadableAnswer."""
+    rows = []
+    for match in _records(text, _SACCT_LINE):
+        job_id, raw, code, number, node, submitted, started, ended, work_dir = match.groups()
+        state = job_state(raw)
+        rows.append(
+            JobRow(
+                job_id=job_id,
+                state=state,
+                raw_state=raw,
+                work_dir=work_dir,
+                node="" if node == "None assigned" else node,
+                submitted_at=_time(submitted),
+                started_at=_time(started),
+                ends_at=_time(ended),
+                exit_code=_exit_code(int(code), int(number)) if state is JobState.ENDED else None,
+            )
+        )
+    return tuple(rows)
+
+
+def parse_sinfo(text: str) -> tuple[Partition, ...]:
+    """The partitions of `sinfo -h -e -o SINFO_FORMAT`, one for its several lines (nodes differ), in their order.
+
+    Errors: UnreadableAnswer.
+    """
+    found: dict[str, Partition] = {}
+    for line in text.splitlines():
+        match = _SINFO_LINE.fullmatch(line.strip())
+        if match is None:
+            raise UnreadableAnswer(f"sinfo printed a line that is none of its columns: {line!r}")
+        name, available, longest, default, nodes, cpus, memory, gres = match.groups()
+        one = Partition(
+            name=name.rstrip("*"),
+            is_default=name.endswith("*"),
+            is_up=available == "up",
+            time_limit_s=_duration_s(longest),
+            default_time_s=_duration_s(default),
+            nodes=int(nodes),
+            cpus_per_node=int(cpus),
+            memory_mb=int(memory),
+            gpus=_gpus(gres),
+        )
+        found[one.name] = _together(found[one.name], one) if one.name in found else one
+    return tuple(found.values())
+
+
+def parse_min_job_age_s(text: str) -> float | None:
+    """MinJobAge of `scontrol show config`; None where it is not told."""
+    match = re.search(r"^MinJobAge\s*=\s*(\d+)", text, re.MULTILINE)
+    return float(match[1]) if match else None
+
+
+def read_submission(returncode: int, stdout: str, stderr: str) -> SubmitOutcome:
+    """What an `sbatch --parsable` that ended says about its job.
+
+    Only words that exclude it make a refusal; anything else is uncertain, because sbatch also fails after the
+    controller has taken the job.
+    """
+    ids = [match[1] for line in stdout.splitlines() if (match := _JOB_ID.fullmatch(line.strip()))]
+    if returncode == 0:
+        return Submitted(job_id=ids[-1]) if ids else Uncertain(why=f"sbatch printed no job id: {_words(stdout)!r}")
+    words = _words(stderr)
+    if _NO_ANSWER.search(stderr):
+        return Uncertain(why=words)
+    if _CONNECT_FAILURE in stderr or _NOT_READ.search(stderr):
+        return Refused(kind="temporary", words=words)
+    if _SUBMIT_LIMIT.search(stderr) or (_POLICY in stderr and not _POLICY_LIMIT.search(stderr)):
+        return Refused(kind="quota", words=words)
+    if _POLICY in stderr:
+        return Refused(kind="permanent", words=words)
+    if _WAIT.search(stderr):
+        return Refused(kind="temporary", words=words)
+    if _PERMANENT.search(stderr):
+        return Refused(kind="permanent", words=words)
+    return Uncertain(why=words or f"sbatch ended with {returncode} and no word")
+
+
+def accounting_is_disabled(stderr: str) -> bool:
+    """Whether sacct says that this site keeps no history."""
+    return "accounting storage is disabled" in stderr
+
+
+def cancel_complaint(stderr: str) -> str | None:
+    """What scancel complains of, less what is no error: jobs that are unknown, or over, or not yet there to signal."""
+    harmless = ("Invalid job id", "already completing or completed", "is pending")
+    lines = [line for line in stderr.splitlines() if line.strip() and not any(word in line for word in harmless)]
+    return _words("\n".join(lines)) or None
+
+
+def is_below(work_dir: str, folder: str) -> bool:
+    """Whether an absolute path lies below a folder; both as they were given to sbatch."""
+    return work_dir.startswith(folder.rstrip("/") + "/")
+
+
+def _records(text: str, pattern: re.Pattern[str]) -> Iterable[re.Match[str]]:
+    """A line that does not look like a record goes on where the last one (its work folder) stopped."""
+    records: list[str] = []
+    for line in text.removesuffix("\n").split("\n") if text.strip() else ():
+        if pattern.fullmatch(line):
+            records.append(line)
+        elif records:
+            records[-1] += "\n" + line
+        else:
+            raise UnreadableAnswer(f"the answer begins with something else: {line!r}")
+    return (match for record in records if (match := pattern.fullmatch(record)))
+
+
+def _time(text: str) -> float | None:
+    """Unix seconds as SLURM_TIME_FORMAT=%s prints them; N/A, Unknown and None are None."""
+    return float(text) if _EPOCH.fullmatch(text) and int(text) > 0 else None
+
+
+def _exit_code(code: int, number: int) -> int:
+    return _SIGNAL_BASE + number if number else code
+
+
+def _duration_s(text: str) -> int | None:
+    try:
+        return parse_duration_s(text)
+    except ValueError:
+        return None
+
+
+def _gpus(gres: str) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for match in _GPU.finditer(gres):
+        counts[match[1] or ""] = counts.get(match[1] or "", 0) + int(match[2])
+    return counts
+
+
+def _together(one: Partition, other: Partition) -> Partition:
+    return one.model_copy(
+        update={
+            "nodes": one.nodes + other.nodes,
+            "cpus_per_node": min(one.cpus_per_node, other.cpus_per_node),
+            "memory_mb": min(one.memory_mb, other.memory_mb),
+            "gpus": {name: max(one.gpus.get(name, 0), other.gpus.get(name, 0)) for name in {**one.gpus, **other.gpus}},
+        }
+    )
+
+
+def _words(text: str) -> str:
+    """Slurm's own words on one line, without the program's name before each."""
+    lines = (
+        re.sub(r"^(?:sbatch|scancel|squeue|sacct|sinfo): (?:error: )?", "", line.strip()) for line in text.split("\n")
+    )
+    return "; ".join(dict.fromkeys(line for line in lines if line))
