@@ -7,7 +7,6 @@ what it does or prints. An outage is an answer (`Poll.error`, `Accounting.status
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import shutil
@@ -33,7 +32,7 @@ from orchestrator.executors.slurm_text import (
     SINFO_FORMAT,
     SQUEUE_FORMAT,
     Partition,
-    UnreadableAnswer,
+    UnreadableError,
     accounting_is_disabled,
     cancel_complaint,
     is_below,
@@ -58,6 +57,9 @@ CLOCK_SLACK_S = 300.0
 IDS_A_COMMAND = 200
 #: Variables that give Slurm's commands other defaults: output formats, filters, and our own job's id if we run in one.
 _SPEAKING = ("SLURM_", "SBATCH_", "SQUEUE_", "SACCT_", "SCANCEL_", "SINFO_", "SCONTROL_", "SRUN_", "SALLOC_")
+
+#: So that times are unix seconds and messages are the ones we know.
+_FOR_READING = {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
 
 
 class Partitions(Frozen):
@@ -102,7 +104,9 @@ class SlurmExecutor:
     ) -> None:
         self.jobs_dir = jobs_dir
         self.submit_grace_s = submit_grace_s
-        self._env = command_env(env)
+        # The job inherits what sbatch has: the user's own locale and time format.
+        self._submit_env = scrubbed(env)
+        self._env = {**self._submit_env, **_FOR_READING}
         self._timeout_s = command_timeout_s
         self._user = str(os.getuid() if user_id is None else user_id)
         self._clock = clock
@@ -110,10 +114,8 @@ class SlurmExecutor:
 
     def submit(self, request: JobRequest) -> SubmitOutcome:
         """`sbatch`, once. The work folder is the submission's name in the queue and in the history."""
-        # The job inherits this environment: it keeps the user's locale and time format.
-        env = {key: value for key, value in self._env.items() if key not in _FOR_READING}
         command = ["sbatch", "--parsable", f"--chdir={request.job_dir}", request.script]
-        answer = run_command(command, env, self._timeout_s)
+        answer = run_command(command, self._submit_env, self._timeout_s)
         if isinstance(answer, NoAnswer):
             return Uncertain(why=answer.why) if answer.started else Refused(kind="temporary", words=answer.why)
         return read_submission(answer.returncode, answer.stdout, answer.stderr)
@@ -128,11 +130,11 @@ class SlurmExecutor:
             return Poll(at=asked_at, error=_complaint("squeue", answer))
         try:
             rows = parse_squeue(answer.stdout)
-        except UnreadableAnswer as error:
+        except UnreadableError as error:
             return Poll(at=asked_at, error=str(error))
+        live = sum(row.state is not JobState.ENDED for row in rows)
         ours = self._ours(rows)
-        others = sum(row.state is not JobState.ENDED for row in rows if row not in ours)
-        return Poll(at=asked_at, rows=ours, others=others)
+        return Poll(at=asked_at, rows=ours, others=live - sum(row.state is not JobState.ENDED for row in ours))
 
     def accounting(self, since: float) -> Accounting:
         """One `sacct`. A site without accounting, or without the command, is `disabled`."""
@@ -152,7 +154,7 @@ class SlurmExecutor:
             return Accounting(at=asked_at, status="blind", error=_complaint("sacct", answer))
         try:
             return Accounting(at=asked_at, status="ok", rows=self._ours(parse_sacct(answer.stdout)))
-        except UnreadableAnswer as error:
+        except UnreadableError as error:
             return Accounting(at=asked_at, status="blind", error=str(error))
 
     def wake(self, job_ids: list[str]) -> str | None:
@@ -181,7 +183,7 @@ class SlurmExecutor:
             return Partitions(error=_complaint("sinfo", answer))
         try:
             return Partitions(rows=parse_sinfo(answer.stdout))
-        except UnreadableAnswer as error:
+        except UnreadableError as error:
             return Partitions(error=str(error))
 
     def _scancel(self, job_ids: Sequence[str], *options: str) -> str | None:
@@ -201,14 +203,9 @@ class SlurmExecutor:
         return run_command(command, self._env, self._timeout_s)
 
 
-#: So that times are unix seconds and messages are the ones we know.
-_FOR_READING = {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
-
-
-def command_env(env: Mapping[str, str]) -> dict[str, str]:
-    """`env` without what would change the commands' answers, with what makes them readable."""
-    kept = {key: value for key, value in env.items() if key == "SLURM_CONF" or not key.startswith(_SPEAKING)}
-    return {**kept, **_FOR_READING}
+def scrubbed(env: Mapping[str, str]) -> dict[str, str]:
+    """`env` without what would change the commands' answers, or what a job of ours asks for."""
+    return {key: value for key, value in env.items() if key == "SLURM_CONF" or not key.startswith(_SPEAKING)}
 
 
 def run_command(command: Sequence[str], env: Mapping[str, str], timeout_s: float) -> Ended | NoAnswer:
@@ -223,7 +220,7 @@ def run_command(command: Sequence[str], env: Mapping[str, str], timeout_s: float
             stderr=subprocess.PIPE,
             text=True,
             encoding="utf-8",
-            errors="surrogateescape",  # folder names are bytes
+            errors="replace",  # other jobs' folders have any bytes in their names
             start_new_session=True,
         )
     except OSError as error:
@@ -232,11 +229,17 @@ def run_command(command: Sequence[str], env: Mapping[str, str], timeout_s: float
         try:
             stdout, stderr = child.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
+            _kill_group(child)
             return NoAnswer(why=f"{command[0]} did not answer within {timeout_s:g} s", started=True)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
+        except BaseException:
+            _kill_group(child)
+            raise
     return Ended(returncode=child.returncode, stdout=stdout, stderr=stderr)
+
+
+def _kill_group(child: subprocess.Popen[str]) -> None:
+    if child.poll() is None:
+        os.killpg(child.pid, signal.SIGKILL)
 
 
 def _complaint(name: str, answer: Ended) -> str:

@@ -3,7 +3,7 @@
 Text with named columns only: `--json` ignores filters in versions that are still in use and changes its schema between
 releases. The column that a user chooses freely (the work folder) comes last; it may hold `|` and even newlines.
 
-A text that cannot be read is an `UnreadableAnswer`, never an empty list: "nothing there" is a fact about jobs.
+A text that cannot be read is an `UnreadableError`, never an empty list: "nothing there" is a fact about jobs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from orchestrator.executors.base import Frozen, JobRow, JobState, Refused, Submitted, SubmitOutcome, Uncertain
+from orchestrator.executors.base import Frozen, JobRow, JobState, Refused, SubmitOutcome, Submitted, Uncertain
 from orchestrator.walltime import parse_duration_s
 
 #: `squeue -o`: id, state, reason, node, submit, start, end, work folder (squeue(1)).
@@ -46,18 +46,23 @@ _EPOCH = re.compile(r"\d{1,12}")
 #: A program that died of a signal, as shells count it.
 _SIGNAL_BASE = 128
 
-_CONNECT_FAILURE = "(connect failure)"
 #: The request may have reached the controller.
 _NO_ANSWER = re.compile(
     r"timed out|\((?:send|receive|shutdown) failure\)|Zero Bytes were transmitted|[Uu]nexpected message", re.IGNORECASE
 )
-#: Our munge, or theirs: the controller could not read who asks, so it did nothing.
-_NOT_READ = re.compile(r"Munge encode failed|Protocol authentication error|Invalid authentication credential")
-_SUBMIT_LIMIT = re.compile(r"(?:Assoc|QOS)(?:Max|Grp)Submit\w*Limit|(?:Max)?SubmitJobs? limit", re.IGNORECASE)
-_POLICY_LIMIT = re.compile(r"\b(?:Assoc|QOS)(?:Max|Min|Grp)\w+")
+#: sbatch never got as far as asking, or the controller could not read who asks and did nothing.
+_NOT_ASKED = re.compile(
+    r"\(connect failure\)|configuration source|Munge encode failed|Protocol authentication error"
+    r"|Invalid authentication credential"
+)
+#: Limits on the number of a user's jobs, and on what a group uses at this moment: they pass by waiting.
+_QUOTA = re.compile(r"(?:Assoc|QOS)(?:(?:Max|Grp)Submit|Grp)\w*|job submit limit(?!, user's size)", re.IGNORECASE)
+#: Limits on one job: this one will never do.
+_JOB_LIMIT = re.compile(r"(?:Assoc|QOS)(?:Max|Min)\w+")
+#: The sentence for all of them; alone it names none, and waiting is the harmless reading.
 _POLICY = "Job violates accounting/QOS policy"
 _WAIT = re.compile(
-    r"temporarily unable to accept job|inactive or drain|Slurm backup controller|currently disabled"
+    r"temporarily unable to accept job|inactive or drain|Slurm backup controller|presently disabled"
     r"|Resource temporarily unavailable|[Uu]nable to contact slurm controller|in standby mode",
 )
 #: slurm_errno.c's sentences for requests that are as wrong tomorrow.
@@ -65,12 +70,12 @@ _PERMANENT = re.compile(
     r"invalid (?!message|rpc)|not permitted|permission denied|can ?not be satisfied|is not available|not available now"
     r"|more processors requested|count specification|unable to open file|does not look like a batch script"
     r"|unrecognized option|contains dos line breaks|batch script is empty|exceeds|disallowed|must specify|is required"
-    r"|not in the (?:valid|allowed)|does not exist|no such file|required",
+    r"|not in the (?:valid|allowed)|does not exist|no such file",
     re.IGNORECASE,
 )
 
 
-class UnreadableAnswer(ValueError):
+class UnreadableError(ValueError):
     """A command ended well, but what it printed is not what we asked for. It says nothing about any job."""
 
 
@@ -93,12 +98,12 @@ class Partition(Frozen):
 
 def job_state(raw: str) -> JobState:
     """What a state of Slurm means: its first word (`CANCELLED by 33`, `CANCELLED+`); unknown ones are not terminal."""
-    word = raw.split()[0].rstrip("+") if raw.strip() else ""
+    word = raw.split(maxsplit=1)[0].rstrip("+") if raw.strip() else ""
     return next((state for state, names in _STATES.items() if word in names), JobState.UNKNOWN)
 
 
 def parse_squeue(text: str) -> tuple[JobRow, ...]:
-    """The rows of `squeue -h -o SQUEUE_FORMAT`. Errors: UnreadableAnswer."""
+    """The rows of `squeue -h -o SQUEUE_FORMAT`. Errors: UnreadableError."""
     rows = []
     for match in _records(text, _SQUEUE_LINE):
         job_id, raw, reason, node, submitted, started, ends, work_dir = match.groups()
@@ -119,7 +124,7 @@ def parse_squeue(text: str) -> tuple[JobRow, ...]:
 
 
 def parse_sacct(text: str) -> tuple[JobRow, ...]:
-    """The rows of `sacct -X -n -P -o SACCT_FORMAT`. Errors: UnreadableAnswer."""
+    """The rows of `sacct -X -n -P -o SACCT_FORMAT`. Errors: UnreadableError."""
     rows = []
     for match in _records(text, _SACCT_LINE):
         job_id, raw, code, number, node, submitted, started, ended, work_dir = match.groups()
@@ -143,13 +148,13 @@ def parse_sacct(text: str) -> tuple[JobRow, ...]:
 def parse_sinfo(text: str) -> tuple[Partition, ...]:
     """The partitions of `sinfo -h -e -o SINFO_FORMAT`, one for its several lines (nodes differ), in their order.
 
-    Errors: UnreadableAnswer.
+    Errors: UnreadableError.
     """
     found: dict[str, Partition] = {}
     for line in text.splitlines():
         match = _SINFO_LINE.fullmatch(line.strip())
         if match is None:
-            raise UnreadableAnswer(f"sinfo printed a line that is none of its columns: {line!r}")
+            raise UnreadableError(f"sinfo printed a line that is none of its columns: {line!r}")
         name, available, longest, default, nodes, cpus, memory, gres = match.groups()
         one = Partition(
             name=name.rstrip("*"),
@@ -184,11 +189,11 @@ def read_submission(returncode: int, stdout: str, stderr: str) -> SubmitOutcome:
     words = _words(stderr)
     if _NO_ANSWER.search(stderr):
         return Uncertain(why=words)
-    if _CONNECT_FAILURE in stderr or _NOT_READ.search(stderr):
+    if _NOT_ASKED.search(stderr):
         return Refused(kind="temporary", words=words)
-    if _SUBMIT_LIMIT.search(stderr) or (_POLICY in stderr and not _POLICY_LIMIT.search(stderr)):
+    if _QUOTA.search(stderr) or (_POLICY in stderr and not _JOB_LIMIT.search(stderr)):
         return Refused(kind="quota", words=words)
-    if _POLICY in stderr:
+    if _JOB_LIMIT.search(stderr):
         return Refused(kind="permanent", words=words)
     if _WAIT.search(stderr):
         return Refused(kind="temporary", words=words)
@@ -223,7 +228,7 @@ def _records(text: str, pattern: re.Pattern[str]) -> Iterable[re.Match[str]]:
         elif records:
             records[-1] += "\n" + line
         else:
-            raise UnreadableAnswer(f"the answer begins with something else: {line!r}")
+            raise UnreadableError(f"the answer begins with something else: {line!r}")
     return (match for record in records if (match := pattern.fullmatch(record)))
 
 
