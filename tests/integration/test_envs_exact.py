@@ -1,0 +1,158 @@
+"""Bit for bit: our environment against upstream's, and a restored one against one that was never interrupted."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("metaworld")
+
+import metaworld
+from metaworld.env_dict import ALL_V3_ENVIRONMENTS
+from safetensors.numpy import load, save
+
+from trainer.envs.metaworld import EnvState, TaskEnv
+from trainer.envs.pool import EnvPool
+from trainer.envs.spec import EnvError
+from trainer.tasknames import MT10, MT50
+from trainer.tasks import goal_table
+
+pytestmark = pytest.mark.trainer
+SEED = 5
+
+
+def upstream_env(task, goal):
+    """A fresh upstream environment that was given its goal through upstream's own door."""
+    cls = ALL_V3_ENVIRONMENTS[task]
+    env = cls(reward_function_version="v2")
+    data = {"rand_vec": goal.copy(), "env_cls": cls, "partially_observable": False}
+    env.set_task(metaworld._encode_task(task, data))
+    return env
+
+
+def some_actions(count, seed=0):
+    """Now and then beyond the limits and with the gripper closing, as a learner's are."""
+    return np.random.default_rng(seed).uniform(-1.2, 1.2, (count, 4)).astype(np.float32)
+
+
+def as_bytes(observation, reward):
+    return observation.dtype, observation.tobytes(), type(reward), np.asarray(reward).tobytes()
+
+
+def follows_upstream(task, steps_an_episode):
+    """Episodes at goals 0, 1, 0 on one borrowed instance: a real reset, another, and a remembered one."""
+    goals = goal_table(task, SEED)
+    pool = EnvPool([task], [goals])
+    ours = pool.borrow(0)
+    for episode, goal in enumerate((0, 1, 0)):
+        theirs = upstream_env(task, goals[goal])
+        expected = theirs.reset()[0]
+        assert pool.reset(ours, 0, goal).tobytes() == expected.tobytes()
+        for action in some_actions(steps_an_episode, seed=episode):
+            observation, reward, terminated, success = ours.step(action)
+            expected, expected_reward, _, _, info = theirs.step(action)
+            assert as_bytes(observation, reward) == as_bytes(expected, expected_reward)
+            assert (terminated, success) == (False, bool(info["success"]))
+        theirs.close()
+
+
+@pytest.mark.parametrize("task", MT50)
+def test_observations_and_rewards_are_upstreams(task):
+    follows_upstream(task, steps_an_episode=20)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("task", MT50)
+def test_observations_and_rewards_are_upstreams_for_whole_episodes(task):
+    follows_upstream(task, steps_an_episode=500)
+
+
+@pytest.mark.parametrize("task", MT50)
+def test_a_state_goes_through_files_into_a_fresh_instance_in_mid_episode(task):
+    goals = goal_table(task, SEED)
+    ours = TaskEnv(task)
+    ours.reset(goals[0])
+    for action in some_actions(45):
+        ours.step(action)
+    state = ours.snapshot()
+    blob, text = save(dict(state.arrays)), json.dumps(state.meta, allow_nan=False)
+    fresh = TaskEnv(task)
+    fresh.reset(goals[9])
+    fresh.restore(EnvState(load(blob), json.loads(text)))
+    for action in some_actions(45, seed=1):
+        observation, reward, _, success = ours.step(action)
+        again = fresh.step(action)
+        assert as_bytes(observation, reward) == as_bytes(*again[:2])
+        assert success == again[3]
+    assert ours.reset(goals[3]).tobytes() == fresh.reset(goals[3]).tobytes()
+    for action in some_actions(10, seed=2):
+        assert as_bytes(*ours.step(action)[:2]) == as_bytes(*fresh.step(action)[:2])
+    one, other = ours.snapshot(), fresh.snapshot()
+    assert one.meta == other.meta
+    assert {name: a.tobytes() for name, a in one.arrays.items()} == {
+        name: a.tobytes() for name, a in other.arrays.items()
+    }
+
+
+def test_a_snapshot_does_not_change_with_the_environment():
+    ours = TaskEnv("basketball-v3")
+    ours.reset(goal_table("basketball-v3", SEED)[0])
+    state = ours.snapshot()
+    before = {name: array.tobytes() for name, array in state.arrays.items()}
+    for action in some_actions(5):
+        ours.step(action)
+    assert before == {name: array.tobytes() for name, array in state.arrays.items()}
+
+
+def test_windows_into_the_simulation_stay_windows():
+    state_of = TaskEnv("basketball-v3")
+    state_of.reset(goal_table("basketball-v3", SEED)[0])
+    fresh = TaskEnv("basketball-v3")
+    fresh.restore(state_of.snapshot())
+    assert np.may_share_memory(fresh._env.init_left_pad, fresh._env.data.xpos)
+    assert np.may_share_memory(fresh._env._target_pos, fresh._env.data.site_xpos)
+
+
+def test_a_state_of_another_task_is_refused():
+    reach = TaskEnv("reach-v3")
+    reach.reset(goal_table("reach-v3", SEED)[0])
+    with pytest.raises(EnvError, match="a state of reach-v3 cannot be restored into push-v3"):
+        TaskEnv("push-v3").restore(reach.snapshot())
+
+
+def test_a_state_of_another_size_is_refused():
+    reach = TaskEnv("reach-v3")
+    reach.reset(goal_table("reach-v3", SEED)[0])
+    state = reach.snapshot()
+    with pytest.raises(EnvError, match="another version of Meta-World or MuJoCo"):
+        reach.restore(EnvState({**state.arrays, "physics": state.arrays["physics"][:-1]}, state.meta))
+
+
+def goals_are_upstreams(task):
+    import pickle
+
+    before = np.random.get_state()[1].tobytes()  # noqa: NPY002 - upstream draws from it
+    ours = goal_table(task, SEED)
+    assert np.random.get_state()[1].tobytes() == before  # noqa: NPY002
+    theirs = np.array([pickle.loads(t.data)["rand_vec"] for t in metaworld.MT1(task, seed=SEED).train_tasks])
+    assert (ours.dtype, ours.shape, ours.tobytes()) == (theirs.dtype, theirs.shape, theirs.tobytes())
+
+
+@pytest.mark.parametrize("task", ["reach-v3", "peg-insert-side-v3", "basketball-v3", "coffee-pull-v3"])
+def test_goals_are_upstreams_and_global_randomness_is_left_alone(task):
+    goals_are_upstreams(task)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("task", MT50)
+def test_goals_are_upstreams_for_every_task(task):
+    goals_are_upstreams(task)
+
+
+def test_task_names_are_meta_worlds():
+    from metaworld.env_dict import MT10_V3, MT50_V3
+
+    assert tuple(MT10_V3) == MT10
+    assert tuple(MT50_V3) == MT50

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("metaworld")
+
+from trainer.evaluate import _lanes, bootstrap_interval, evaluate, iqm, summarise
+
+TEN = tuple(f"task-{k}" for k in range(10))
+
+
+def test_iqm_is_the_mean_of_the_middle_half():
+    assert iqm(np.arange(10.0)) == 4.5
+    assert iqm(np.array([0, 0, 0.2, 0.4, 0.6, 0.8, 1, 100.0])) == pytest.approx(0.5)
+    assert iqm(np.array([0.25])) == 0.25
+
+
+def test_the_interval_of_one_task_is_the_binomial_one():
+    solved = np.zeros((1, 400), np.bool_)
+    solved[0, :200] = True
+    low, high = bootstrap_interval(solved, seed=1)
+    half_width = 1.96 * 0.5 / np.sqrt(400)
+    assert low == pytest.approx(0.5 - half_width, abs=0.006)
+    assert high == pytest.approx(0.5 + half_width, abs=0.006)
+
+
+def test_more_goals_make_the_interval_narrower():
+    few, many = np.tile([True, False], (10, 5)), np.tile([True, False], (10, 25))
+    width = [high - low for low, high in (bootstrap_interval(few, 0), bootstrap_interval(many, 0))]
+    assert width[1] < 0.6 * width[0]
+
+
+def test_the_worst_five_are_named_worst_first_and_a_small_evaluation_says_so():
+    solved = np.zeros((10, 4), np.bool_)
+    for k in range(10):
+        solved[k, : (k * 4) // 9] = True
+    result = summarise(TEN, solved, np.ones((10, 4)), horizon=500, seed=0, steps=1, wall_s=1.0)
+    assert result.worst == TEN[:5]
+    assert result.mean_success == pytest.approx(solved.mean())
+    assert result.iqm_low <= result.iqm_success <= result.iqm_high
+    assert "4 goals a task: a small evaluation" in result.summary()
+    assert json.loads(json.dumps(result.as_json()))["success"]["task-9"] == 1.0
+
+
+def test_a_full_evaluation_does_not_call_itself_small():
+    result = summarise(TEN, np.ones((10, 50), np.bool_), np.ones((10, 50)), horizon=500, seed=0, steps=1, wall_s=1.0)
+    assert "small" not in result.summary()
+    assert (result.iqm_low, result.iqm_high) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(("tasks", "goals"), [(1, 50), (3, 5), (10, 50), (50, 7), (1, 1)])
+def test_every_goal_is_played_once_and_a_lane_keeps_its_task(tasks, goals):
+    lanes = _lanes(tasks, goals)
+    episodes = [pair for lane in lanes for pair in lane.episodes]
+    assert sorted(episodes) == [(task, goal) for task in range(tasks) for goal in range(goals)]
+    assert all(len({task for task, _ in lane.episodes}) == 1 for lane in lanes)
+    assert len(lanes) >= min(10, tasks * goals)
+
+
+def test_more_goals_than_meta_world_fixes_are_refused():
+    with pytest.raises(ValueError, match="50 goals a task"):
+        evaluate(lambda obs, task: obs[:, :4], ["reach-v3"], goals_per_task=51)

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from trainer import tasks
+from trainer.tasknames import MT10, MT50
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Goal tables come from here instead of Meta-World; the list says for what."""
+    calls = []
+
+    def draw(task, seed):
+        calls.append((task, seed))
+        return np.random.default_rng(seed).uniform(-1, 1, (50, 6))
+
+    monkeypatch.setattr(tasks, "_draw", draw)
+    return calls
+
+
+def test_a_benchmark_is_its_tasks_in_order():
+    assert tasks.task_names("MT10") == MT10
+    assert tasks.task_names("mt50") == MT50
+    assert len(set(MT50)) == 50
+    assert set(MT10) < set(MT50)
+
+
+def test_a_list_of_tasks_keeps_its_order():
+    assert tasks.task_names(tasks=["push-v3", "reach-v3"]) == ("push-v3", "reach-v3")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"tasks": ["reach-v2"]}, "unknown task 'reach-v2'; did you mean 'reach-v3'?"),
+        ({"tasks": ["pick-plaec-v3"]}, "did you mean 'pick-place-v3'?"),
+        ({"tasks": ["zzzzzz"]}, "unknown task 'zzzzzz'"),
+        ({"benchmark": "MT11"}, "did you mean 'MT10'?"),
+        ({"tasks": ["reach-v3", "push-v3", "reach-v3"]}, "'reach-v3' is listed 2 times"),
+        ({"tasks": []}, "is empty"),
+        ({}, "either a benchmark or a list"),
+        ({"benchmark": "MT10", "tasks": ["reach-v3"]}, "either a benchmark or a list"),
+    ],
+)
+def test_a_wrong_name_is_refused_with_the_nearest_one(arguments, sentence):
+    with pytest.raises(ValueError, match=r"^[^\n]*$") as caught:
+        tasks.task_names(**arguments)
+    assert sentence in str(caught.value)
+
+
+def test_a_cached_table_is_the_same_to_the_last_bit_and_not_drawn_again(drawn, tmp_path):
+    first = tasks.goal_table("push-v3", 7, tmp_path / "goals")
+    again = tasks.goal_table("push-v3", 7, tmp_path / "goals")
+    assert first.tobytes() == again.tobytes()
+    assert (again.dtype, again.shape) == (np.float64, (50, 6))
+    assert drawn == [("push-v3", 7)]
+
+
+def test_tables_of_other_tasks_and_seeds_are_kept_apart(drawn, tmp_path):
+    for task, seed in [("push-v3", 7), ("push-v3", 8), ("reach-v3", 7)] * 2:
+        tasks.goal_table(task, seed, tmp_path)
+    assert drawn == [("push-v3", 7), ("push-v3", 8), ("reach-v3", 7)]
+
+
+def _cut(text: str) -> str:
+    return text[: len(text) // 2]
+
+
+def _one_digit_off(text: str) -> str:
+    value = json.loads(text)
+    value["goals"][3][1] += 1e-16 + abs(value["goals"][3][1]) * 1e-15
+    return json.dumps(value)
+
+
+def _of_another_task(text: str) -> str:
+    return json.dumps({**json.loads(text), "task": "reach-v3"})
+
+
+def _ragged(text: str) -> str:
+    value = json.loads(text)
+    value["goals"][0] = [1.0]
+    return json.dumps(value)
+
+
+@pytest.mark.parametrize("damage", [_cut, _one_digit_off, _of_another_task, _ragged, lambda _: "[]", lambda _: ""])
+def test_a_damaged_table_is_made_anew_in_silence(drawn, tmp_path, damage, caplog):
+    good = tasks.goal_table("push-v3", 7, tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.write_text(damage(path.read_text()))
+    assert tasks.goal_table("push-v3", 7, tmp_path).tobytes() == good.tobytes()
+    assert tasks.goal_table("push-v3", 7, tmp_path).tobytes() == good.tobytes()
+    assert len(drawn) == 2
+    assert not caplog.records
+
+
+def test_a_folder_that_cannot_be_written_costs_time_only(drawn, tmp_path):
+    occupied = tmp_path / "file"
+    occupied.write_text("")
+    assert tasks.goal_table("push-v3", 7, Path(occupied)).shape == (50, 6)
