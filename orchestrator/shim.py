@@ -126,7 +126,7 @@ class Shim:
 
     def deadline(self) -> float:
         """When to hand over by the clock."""
-        end = end_of_job(self.environ, self.started_at, self.spec["limit_s"]) - self.spec["lead_s"]
+        end = end_of_job(self.environ, self.started_at, self.spec["limit_s"]) - float(self.spec["lead_s"])
         longest = self.spec.get("max_runtime_s")
         return min(end, self.started_at + float(longest)) if longest else end
 

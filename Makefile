@@ -1,0 +1,41 @@
+# Everything is installed into .venv. Two commands do all: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+JOBS ?= 2
+READY := $(VENV)/.ready
+
+# One torch and BLAS thread a process: several on a busy machine spin against each other.
+export OMP_NUM_THREADS := 1
+
+.PHONY: demo test test-long lint bench clean
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[trainer,dev]'
+	touch $(READY)
+
+demo: $(READY)
+	rm -rf runs/demo
+	$(BIN)/orchestrator start --config examples/demo.json
+
+test: $(READY)
+	bash tests/real/install.sh
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not long"
+
+test-long: $(READY)
+	bash tests/real/install.sh
+	$(BIN)/python -m pytest -n $(JOBS) -m long --timeout 3600
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)
+	@ls bench/*.py >/dev/null 2>&1 || echo "no benchmark yet"
+	@for script in bench/*.py; do [ -e "$$script" ] && $(BIN)/python "$$script"; done; true
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist build

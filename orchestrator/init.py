@@ -1,0 +1,91 @@
+"""`orchestrator init`: a config for this machine, from what `sinfo` says."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from orchestrator.config import parse_config
+from orchestrator.errors import ConfigError, SchedulerRefused
+from orchestrator.executors.slurm import SlurmExecutor
+from orchestrator.executors.slurm_text import Partition
+from orchestrator.files import write_json
+from orchestrator.walltime import format_duration
+
+#: What most sites give a student, and what the relay is made for.
+USUAL_TIME_LIMIT_S = 4 * 3600
+#: Meta-World wants CPUs; more than this hardly helps one trainer.
+USUAL_CPUS = 8
+
+
+def write_config(path: Path, partition: str | None, *, force: bool, out: Console) -> None:
+    """Write `path`. Errors: ConfigError (it exists; no such partition), SchedulerRefused (sinfo did not answer)."""
+    if path.exists() and not force:
+        raise ConfigError(f"{path} is already there: name another file, or replace it with --force.")
+    answer = SlurmExecutor(Path.cwd(), dict(os.environ)).partitions()
+    rows = answer.rows
+    if answer.error is not None and "could not be run" not in answer.error:
+        raise SchedulerRefused(f"sinfo did not answer ({answer.error}); nothing was written.")
+    chosen = choose(rows, partition) if rows or partition else None
+    value = config_for(chosen)
+    parse_config(value, str(path))
+    write_json(path, value)
+    if rows:
+        show(rows, chosen, out)
+    out.print(f"{path} is written: {summary(chosen)} Begin with `orchestrator start`.", soft_wrap=True)
+
+
+def choose(rows: tuple[Partition, ...], wanted: str | None) -> Partition:
+    """The partition asked for, else the default one, else the first with GPUs. Errors: ConfigError."""
+    up = [row for row in rows if row.is_up]
+    if wanted is not None:
+        for row in rows:
+            if row.name == wanted:
+                return row
+        names = ", ".join(row.name for row in rows) or "none: sinfo is not here"
+        raise ConfigError(f"--partition {wanted}: there is no such partition; sinfo shows {names}.")
+    if not up:
+        raise ConfigError("sinfo shows no partition that is up; name one with --partition.")
+    return max(up, key=lambda row: (row.is_default and bool(row.gpus), bool(row.gpus), row.is_default))
+
+
+def config_for(partition: Partition | None) -> dict[str, Any]:
+    """The config's content; None: a machine without Slurm."""
+    training = {"preset": "guide", "benchmark": "MT10"}
+    if partition is None:
+        return {"run_name": "mt10", "executor": "local", "slots": 1, "training": training}
+    limit_s = min(partition.time_limit_s or USUAL_TIME_LIMIT_S, USUAL_TIME_LIMIT_S)
+    most = max(partition.gpus.values(), default=0)
+    slurm: dict[str, Any] = {
+        "partition": partition.name,
+        "time_limit": format_duration(limit_s),
+        "cpus_per_task": max(1, min(USUAL_CPUS, partition.cpus_per_node // max(1, most))),
+        "gpus": min(1, most),
+    }
+    return {"run_name": "mt10", "executor": "slurm", "slots": 4, "slurm": slurm | {"max_jobs": 4}, "training": training}
+
+
+def summary(partition: Partition | None) -> str:
+    """One sentence on what was chosen."""
+    if partition is None:
+        return "no Slurm here, so jobs run on this machine."
+    kinds = ", ".join(f"{count}x {kind or 'GPU'}" for kind, count in partition.gpus.items()) or "no GPU"
+    return f"partition {partition.name} ({kinds} a node), 4 slots, at most 4 jobs at once."
+
+
+def show(rows: tuple[Partition, ...], chosen: Partition | None, out: Console) -> None:
+    """The partitions that there are."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("partition", "state", "time limit", "nodes", "CPUs", "memory", "GPUs a node"):
+        table.add_column(name)
+    for row in rows:
+        limit = format_duration(row.time_limit_s) if row.time_limit_s is not None else "none"
+        kinds = ", ".join(f"{kind or 'gpu'}:{count}" for kind, count in row.gpus.items())
+        name = f"{row.name} (chosen)" if row == chosen else row.name
+        state = "up" if row.is_up else "down"
+        table.add_row(name, state, limit, str(row.nodes), str(row.cpus_per_node), f"{row.memory_mb // 1024} GiB", kinds)
+    out.print(table)

@@ -1,0 +1,91 @@
+"""The built wheel in an empty environment: what a login node gets."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: CPU seconds for `orchestrator --help`; a login node's user waits for it at every command.
+HELP_CPU_S = 0.5
+
+PROGRAM = """
+import os, pathlib
+attempt = pathlib.Path(os.environ["ANCHORLEG_ATTEMPT_DIR"])
+(attempt / "ran").write_text("yes")
+"""
+
+
+def run(*command: str | Path, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+@pytest.fixture(scope="module")
+def bin_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT, cwd=folder)
+    venv.create(folder / "venv", with_pip=True)
+    wheel = next(folder.glob("anchorleg-*.whl"))
+    run(folder / "venv/bin/python", "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", wheel, cwd=folder)
+    return folder / "venv/bin"
+
+
+def clean_env(bin_folder: Path, home: Path) -> dict[str, str]:
+    return {"PATH": f"{bin_folder}:/usr/bin:/bin", "HOME": str(home), "XDG_STATE_HOME": str(home / "state")}
+
+
+def test_help_needs_no_torch_and_little_time(bin_folder: Path, tmp_path: Path) -> None:
+    env = clean_env(bin_folder, tmp_path)
+    run(bin_folder / "orchestrator", "--help", cwd=tmp_path, env=env)  # compiles the modules once
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    said = run(bin_folder / "orchestrator", "--help", cwd=tmp_path, env=env).stdout
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert "start" in said
+    assert (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime) < HELP_CPU_S
+    missing = run(bin_folder / "python", "-c", "import importlib.util as u; print(u.find_spec('torch'))", cwd=tmp_path)
+    assert missing.stdout.strip() == "None"
+
+
+def test_a_foreign_program_is_started_to_its_end(bin_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    config = {
+        "run_name": "toy",
+        "executor": "local",
+        "lead_seconds": 1,
+        "slurm": {"time_limit": "0:01:00"},
+        "command": ["python3", "program.py"],
+    }
+    (tmp_path / "cluster_config.json").write_text(json.dumps(config))
+    run(bin_folder / "orchestrator", "start", cwd=tmp_path, env=clean_env(bin_folder, tmp_path))
+    assert (tmp_path / "runs/toy/slots/0/attempts/0/ran").read_text() == "yes"
+
+
+def test_the_templates_and_all_commands_are_in_it(bin_folder: Path, tmp_path: Path) -> None:
+    env = clean_env(bin_folder, tmp_path)
+    (tmp_path / "cluster_config.json").write_text((ROOT / "cluster_config.json").read_text())
+    script = run(bin_folder / "orchestrator", "render", "--executor", "slurm", cwd=tmp_path, env=env).stdout
+    assert "#SBATCH --signal=B:USR2@120" in script
+    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+    for name in ("orchestrator", "syncd", "trainer"):
+        assert os.access(bin_folder / name, os.X_OK)
+    assert "anchorleg" in run(bin_folder / "syncd", "--version", cwd=tmp_path, env=env).stdout
+
+
+def test_the_trainer_says_what_it_lacks_where_torch_is_not_installed(bin_folder: Path, tmp_path: Path) -> None:
+    command = [bin_folder / "trainer", "train", "--preset", "tiny"]
+    env = clean_env(bin_folder, tmp_path)
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode not in {0, 1}
+    assert "anchorleg[trainer]" in done.stderr
+    assert "Traceback" not in done.stderr
