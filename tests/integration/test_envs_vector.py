@@ -1,0 +1,265 @@
+"""The vector: the same whatever the number of workers, restorable, honest about where episodes end."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("metaworld")
+
+from safetensors.numpy import load, save
+
+from trainer.envs.metaworld import TaskEnv
+from trainer.envs.spec import EnvError, Step, VectorSpec, VectorState
+from trainer.envs.vector import VectorEnv
+from trainer.evaluate import evaluate
+from trainer.tasks import goal_tables
+
+pytestmark = pytest.mark.trainer
+TASKS = ("reach-v3", "push-v3", "door-unlock-v3")
+
+
+@pytest.fixture(scope="module")
+def spec():
+    """Five environments for three tasks, so that each changes its task at every episode's end."""
+    return VectorSpec(tasks=TASKS, goals=goal_tables(TASKS, 0), num_envs=5, seed=11, horizon=12)
+
+
+def actions_at(step, num_envs):
+    return np.random.default_rng(step).uniform(-1, 1, (num_envs, 4)).astype(np.float32)
+
+
+def as_bytes(record):
+    return {field.name: getattr(record, field.name).tobytes() for field in fields(record)}
+
+
+def played(envs, steps):
+    return [as_bytes(envs.step(actions_at(step, envs.num_envs))) for step in steps]
+
+
+def through_files(state):
+    return VectorState(load(save(state.arrays)), json.loads(json.dumps(state.meta, allow_nan=False)))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(spec):
+    with VectorEnv(spec) as envs:
+        return [as_bytes(envs.reset()), *played(envs, range(40))]
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 5, 9])
+def test_any_number_of_workers_gives_the_same(spec, undisturbed, num_workers):
+    with VectorEnv(spec, num_workers) as envs:
+        assert [as_bytes(envs.reset()), *played(envs, range(40))] == undisturbed
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 0), (2, 0), (0, 2), (3, 2)])
+def test_a_restored_vector_goes_on_as_if_nothing_had_happened(spec, undisturbed, before, after):
+    with VectorEnv(spec, before) as envs:
+        envs.reset()
+        played(envs, range(17))
+        state = through_files(envs.snapshot())
+        went_on = played(envs, range(17, 40))
+    with VectorEnv(spec, after) as envs:
+        observed = envs.restore(state)
+        assert observed.obs.tobytes() == undisturbed[17]["obs"]
+        assert observed.task.tobytes() == undisturbed[17]["next_task"]
+        assert played(envs, range(17, 40)) == went_on == undisturbed[18:]
+
+
+def test_a_restored_vector_forgets_what_it_did_before(spec, undisturbed):
+    with VectorEnv(spec) as envs:
+        envs.reset()
+        played(envs, range(17))
+        state = envs.snapshot()
+        played(envs, range(900, 915))
+        envs.restore(state)
+        assert played(envs, range(17, 40)) == undisturbed[18:]
+
+
+def test_episodes_end_at_the_horizon_and_every_task_is_visited(spec):
+    with VectorEnv(spec) as envs:
+        observed = envs.reset()
+        obs, task, tasks = observed.obs, observed.task, set(observed.task)
+        returns = np.zeros(5)
+        for number in range(1, 37):
+            step = envs.step(actions_at(number, 5))
+            assert step.task.tolist() == task.tolist()
+            returns += step.reward
+            ended = number % 12 == 0
+            assert step.truncated.tolist() == step.finished.tolist() == [ended] * 5
+            assert not step.terminated.any()
+            assert (step.obs != step.next_obs).any(axis=1).tolist() == [ended] * 5
+            assert step.next_obs[:, 18:36].tobytes() == obs[:, :18].tobytes()  # the older of the two stacked frames
+            if ended:
+                assert step.episode_length.tolist() == [12] * 5
+                assert step.episode_return == pytest.approx(returns, rel=1e-6)
+                returns[:] = 0
+            else:
+                assert step.next_task.tolist() == step.task.tolist()
+            obs, task = step.obs, step.next_task
+            tasks |= set(task)
+    assert tasks == {0, 1, 2}
+
+
+def test_each_environment_has_its_own_goals_and_the_seed_decides_them(spec):
+    same_task = replace(spec, tasks=TASKS[:1], goals=spec.goals[:1], num_envs=4)
+
+    def goals_of(seed):
+        with VectorEnv(replace(same_task, seed=seed)) as envs:
+            return envs.reset().obs[:, 36:]
+
+    assert len(np.unique(goals_of(1), axis=0)) > 1
+    assert goals_of(1).tobytes() == goals_of(1).tobytes()
+    assert goals_of(1).tobytes() != goals_of(2).tobytes()
+
+
+def test_what_is_returned_belongs_to_the_caller(spec):
+    with VectorEnv(spec, 2) as envs:
+        envs.reset()
+        step = envs.step(actions_at(0, 5))
+        kept = as_bytes(step)
+        envs.step(actions_at(1, 5))
+        assert as_bytes(step) == kept
+
+
+def per_env(step: Step, count):
+    return {field.name: getattr(step, field.name)[:count].tobytes() for field in fields(step)}
+
+
+def test_added_environments_start_and_kept_ones_go_on(spec):
+    # Multiples of the task count, so that the schedule of the kept ones is the same for both sizes.
+    small, large = replace(spec, num_envs=3), replace(spec, num_envs=6, attempt=4)
+    with VectorEnv(small) as envs:
+        envs.reset()
+        played(envs, range(17))
+        state = through_files(envs.snapshot())
+        expected = [per_env(envs.step(actions_at(step, 6)[:3]), 3) for step in range(17, 40)]
+    added = []
+    for num_workers in (0, 2):
+        with VectorEnv(large, num_workers) as envs:
+            observed = envs.restore(state)
+            assert observed.task.tolist() == [0, 1, 2, 0, 1, 2]
+            steps = [envs.step(actions_at(step, 6)) for step in range(17, 40)]
+        assert [per_env(step, 3) for step in steps] == expected
+        assert steps[11].finished[3:].all()  # a new environment's episode began at the restore
+        added.append([observed.obs.tobytes(), *map(as_bytes, steps)])
+    assert added[0] == added[1]
+    with VectorEnv(replace(large, attempt=5)) as envs:
+        assert envs.restore(state).obs[:3].tobytes() == state.arrays["obs"].tobytes()
+        other = envs.step(actions_at(17, 6))
+        assert other.obs[3:].tobytes() != steps[0].obs[3:].tobytes()
+
+
+def test_dropped_environments_are_named(spec, caplog):
+    with VectorEnv(spec) as envs:
+        envs.reset()
+        state = envs.snapshot()
+    with caplog.at_level(logging.WARNING), VectorEnv(replace(spec, num_envs=2)) as envs:
+        observed = envs.restore(state)
+    assert observed.obs.tobytes() == state.arrays["obs"][:2].tobytes()
+    assert "environments 2-4 are dropped" in caplog.text
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_state_of_other_tasks_or_goals_is_refused(spec, num_workers):
+    with VectorEnv(spec) as envs:
+        envs.reset()
+        state = envs.snapshot()
+    with (
+        VectorEnv(replace(spec, goals=goal_tables(TASKS, 1)), num_workers) as envs,
+        pytest.raises(EnvError, match="other goals of reach"),
+    ):
+        envs.restore(state)
+    others = replace(spec, tasks=TASKS[:2], goals=spec.goals[:2])
+    with VectorEnv(others, num_workers) as envs, pytest.raises(EnvError, match="the state is of the tasks"):
+        envs.restore(state)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"horizon": 501}, "Meta-World allows 1 to 500"),
+        ({"horizon": 0}, "Meta-World allows 1 to 500"),
+        ({"num_envs": 0}, "at least 1"),
+        ({"goals": ()}, "each task needs its own"),
+        ({"scripts": ()}, "each needs one"),
+    ],
+)
+def test_an_impossible_vector_is_refused(spec, change, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        VectorEnv(replace(spec, **change))
+
+
+def test_stepping_before_the_start_or_with_a_wrong_shape_is_refused(spec):
+    with VectorEnv(spec) as envs:
+        with pytest.raises(RuntimeError, match="reset"):
+            envs.step(actions_at(0, 5))
+        envs.reset()
+        with pytest.raises(ValueError, match=r"expected \(5, 4\)"):
+            envs.step(actions_at(0, 4))
+
+
+def test_an_environment_that_raises_is_named(spec, monkeypatch):
+    def broken(self, action):
+        raise FloatingPointError("the simulation is unstable")
+
+    with VectorEnv(spec) as envs:
+        envs.reset()
+        monkeypatch.setattr(TaskEnv, "step", broken)
+        with pytest.raises(EnvError, match=r"environment 0 \(reach-v3\) failed: the simulation is unstable"):
+            envs.step(actions_at(0, 5))
+        with pytest.raises(EnvError, match="closed"):
+            envs.step(actions_at(0, 5))
+
+
+def scripted(obs, task):
+    """Meta-World's own hand-written policies."""
+    from metaworld.policies import ENV_POLICY_MAP
+
+    rows = [ENV_POLICY_MAP[TASKS[k]]().get_action(row.astype(np.float64)) for row, k in zip(obs, task, strict=True)]
+    return np.clip(rows, -1, 1).astype(np.float32)
+
+
+def still(obs, task):
+    return np.zeros((len(task), 4), np.float32)
+
+
+@pytest.mark.filterwarnings("ignore:Constant")
+def test_an_evaluation_tells_a_good_policy_from_a_bad_one_whatever_the_workers():
+    good = [evaluate(scripted, TASKS, 3, num_workers=workers) for workers in (0, 2)]
+    assert good[0].mean_success == 1.0
+    assert replace(good[0], wall_s=0.0) == replace(good[1], wall_s=0.0)
+    bad = evaluate(still, TASKS, 3, horizon=40)
+    assert bad.mean_success == 0.0
+    assert bad.steps == 3 * 3 * 40
+    assert set(bad.worst) == set(TASKS)
+
+
+def test_an_evaluation_leaves_training_alone(spec, undisturbed):
+    with VectorEnv(spec) as envs:
+        first = [as_bytes(envs.reset()), *played(envs, range(17))]
+        evaluate(still, TASKS, 2, horizon=15)
+        assert [*first, *played(envs, range(17, 40))] == undisturbed
+
+
+def test_an_interrupted_evaluation_is_no_evaluation():
+    asked = []
+
+    def after_five():
+        asked.append(None)
+        return len(asked) > 5
+
+    assert evaluate(still, TASKS[:1], 1, horizon=500, interrupted=after_five) is None
+    assert len(asked) == 6
+
+
+def test_an_evaluation_reports_how_far_it_is():
+    seen = []
+    evaluate(still, TASKS[:1], 12, horizon=3, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (12, 12)
+    assert seen == sorted(set(seen))

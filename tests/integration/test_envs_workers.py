@@ -1,0 +1,144 @@
+"""Worker processes and signals: they outlive the request to hand over, and never their learner."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("metaworld")
+
+from trainer.envs import channel
+from trainer.envs.board import Board
+from trainer.envs.crew import spawn_worker
+from trainer.envs.spec import EnvError, VectorSpec
+from trainer.envs.vector import VectorEnv
+from trainer.tasks import goal_tables
+
+pytestmark = pytest.mark.trainer
+TASKS = ("reach-v3", "push-v3")
+SIGNALS = (signal.SIGUSR2, signal.SIGTERM, signal.SIGINT)
+#: Generous: a loaded machine starts a worker in a few seconds.
+DEADLINE_S = 60
+
+
+@pytest.fixture(scope="module")
+def spec():
+    return VectorSpec(tasks=TASKS, goals=goal_tables(TASKS, 0), num_envs=4, seed=0, horizon=10)
+
+
+def actions_at(step):
+    return np.random.default_rng(step).uniform(-1, 1, (4, 4)).astype(np.float32)
+
+
+def keep_stepping(envs):
+    for step in range(1000):
+        envs.step(actions_at(step))
+
+
+def test_workers_outlive_the_signals_of_a_hand_over(spec):
+    with VectorEnv(spec) as envs:
+        envs.reset()
+        expected = [envs.step(actions_at(step)).next_obs.tobytes() for step in range(30)]
+    with VectorEnv(spec, 2) as envs:
+        envs.reset()
+        seen = []
+        for step in range(30):
+            for pid in envs.worker_pids:
+                os.kill(pid, SIGNALS[step % len(SIGNALS)])
+            seen.append(envs.step(actions_at(step)).next_obs.tobytes())
+        assert envs.snapshot().meta["num_envs"] == 4
+    assert seen == expected
+
+
+def test_a_worker_that_is_still_starting_outlives_them_too(spec):
+    board = Board(spec.num_envs)
+    process, learner = spawn_worker(board.fd)
+    for number in SIGNALS:
+        process.send_signal(number)
+    settings = {"tasks": TASKS, "num_envs": 4, "seed": 0, "horizon": 10, "scripts": None}
+    goals = {f"goals.{k}": table for k, table in enumerate(spec.goals)}
+    learner.send(channel.SETUP, {"spec": settings, "indices": [0]}, goals)
+    assert learner.receive().op == channel.DONE
+    learner.close()
+    assert process.wait(DEADLINE_S) == 0
+    board.close()
+
+
+def test_the_signals_that_come_meanwhile_reach_the_learner(spec):
+    arrived = []
+    before = signal.signal(signal.SIGUSR2, lambda number, frame: arrived.append(number))
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+        os.kill(os.getpid(), signal.SIGUSR2)
+        board = Board(1)
+        process, learner = spawn_worker(board.fd)
+        assert signal.SIGUSR2 in signal.pthread_sigmask(signal.SIG_BLOCK, [])  # as the caller had it
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR2])
+        assert arrived == [signal.SIGUSR2]
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    learner.close()
+    process.wait(DEADLINE_S)
+    board.close()
+
+
+def test_a_killed_worker_is_named_with_its_environments(spec):
+    with VectorEnv(spec, 2) as envs:
+        envs.reset()
+        os.kill(envs.worker_pids[1], signal.SIGKILL)
+        with pytest.raises(EnvError, match=r"worker 1 \(environments 2-3: push-v3, reach-v3\) was killed by SIGKILL"):
+            keep_stepping(envs)
+
+
+def test_a_worker_that_cannot_obey_says_why_in_one_sentence(spec):
+    with VectorEnv(spec, 2) as envs:
+        envs.reset()
+        state = envs.snapshot()
+        state.arrays["envs.3.physics"] = state.arrays["envs.3.physics"][:-1]
+        with pytest.raises(EnvError, match=r"environment 3 \(push-v3\) failed: push-v3: the state is of another"):
+            envs.restore(state)
+
+
+LEARNER = """
+import numpy as np
+from trainer.envs.spec import VectorSpec
+from trainer.envs.vector import VectorEnv
+from trainer.tasks import goal_tables
+spec = VectorSpec(tasks=("reach-v3",), goals=goal_tables(("reach-v3",), 0), num_envs=2, seed=0, horizon=10)
+envs = VectorEnv(spec, 2)
+envs.reset()
+print(*envs.worker_pids, flush=True)
+while MODE == "busy":
+    envs.step(np.zeros((2, 4), np.float32))
+input()
+"""
+
+
+@pytest.mark.parametrize("mode", ["busy", "idle"])
+def test_workers_end_when_their_learner_is_killed(mode):
+    read_end, write_end = os.pipe()
+    learner = subprocess.Popen(
+        [sys.executable, "-c", LEARNER.replace("MODE", repr(mode))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=write_end,  # which the workers inherit: it ends when the last of them has ended
+        cwd=Path(__file__).parents[2],
+        text=True,
+    )
+    os.close(write_end)
+    assert len(learner.stdout.readline().split()) == 2
+    assert not select.select([read_end], [], [], 0)[0]
+    learner.kill()
+    learner.wait(DEADLINE_S)
+    assert select.select([read_end], [], [], DEADLINE_S)[0], "workers are still there"
+    assert os.read(read_end, 4096) == b""
+    os.close(read_end)
+    learner.stdin.close()
+    learner.stdout.close()
