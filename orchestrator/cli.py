@@ -194,11 +194,14 @@ def init(
 
 
 @app.command()
-def schema() -> None:
+def schema(
+    markdown: Annotated[bool, typer.Option("--markdown", help="As a table for people.")] = False,
+) -> None:
     """Print the JSON schema of the config."""
     from orchestrator.config import RunConfig  # noqa: PLC0415
+    from orchestrator.reference import config_reference  # noqa: PLC0415
 
-    print(json.dumps(RunConfig.model_json_schema(), indent=2))
+    print(config_reference() if markdown else json.dumps(RunConfig.model_json_schema(), indent=2), end="")
 
 
 @app.command()

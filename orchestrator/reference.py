@@ -1,0 +1,62 @@
+"""The config reference, made from the models themselves, so that it cannot fall behind them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from orchestrator.config import RunConfig
+
+HEAD = """# Config reference
+
+This page is printed by `orchestrator schema --markdown`; a test keeps the two equal.
+
+The file is JSON. Every field may be left out. Unknown fields are refused with the nearest known name.
+On the command line, `--set path.to.field=value` is stronger than the file.
+"""
+
+
+def config_reference() -> str:
+    """Markdown: one table a section, with type, default and meaning of each field."""
+    schema = RunConfig.model_json_schema()
+    definitions = schema["$defs"]
+    parts = [HEAD, "## The file\n", _table(schema, definitions)]
+    for name, field in schema["properties"].items():
+        target = _target(field)
+        if target is not None:
+            parts += [
+                f"\n## `{name}`\n",
+                definitions[target].get("description", "") + "\n",
+                _table(definitions[target], definitions),
+            ]
+    return "\n".join(parts) + "\n"
+
+
+def _target(field: dict[str, Any]) -> str | None:
+    options = [field, *field.get("anyOf", []), *field.get("allOf", [])]
+    found = [str(option["$ref"]).rpartition("/")[2] for option in options if "$ref" in option]
+    return found[0] if found else None
+
+
+def _table(section: dict[str, Any], definitions: dict[str, Any]) -> str:
+    lines = ["| field | type | default | meaning |", "| --- | --- | --- | --- |"]
+    for name, field in section["properties"].items():
+        target = _target(field)
+        meaning = field.get("description") or (definitions[target].get("description", "") if target else "")
+        default = "" if target or field.get("default") is None else f"`{json.dumps(field['default'])}`"
+        words = " ".join(meaning.split()).replace("|", "\\|")
+        lines.append(f"| `{name}` | {_type(field)} | {default} | {words} |")
+    return "\n".join(lines)
+
+
+def _type(field: dict[str, Any]) -> str:
+    if _target(field) is not None:
+        return "section"
+    if "enum" in field:
+        return " or ".join(f"`{value}`" for value in field["enum"])
+    if "anyOf" in field:
+        return ", ".join(dict.fromkeys(_type(option) for option in field["anyOf"] if option.get("type") != "null"))
+    kind = str(field.get("type", "any"))
+    if kind == "array":
+        return f"list of {_type(field.get('items', {}))}"
+    return {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}.get(kind, kind)
