@@ -149,6 +149,10 @@ class Shim:
             binds = [str(self.job.run_dir), folder, str(scratch)]
             command = container_command(container, command, binds, folder)
             env |= {f"{name}_TMPDIR": str(scratch) for name in ("APPTAINER", "SINGULARITY")}
+            if container["runtime"] == "ch-run":
+                # ch-run mounts $TMPDIR over the image's /tmp, where binds must keep their places; it insists on USER.
+                env.pop("TMPDIR", None)
+                env.setdefault("USER", str(os.getuid()))
         return subprocess.Popen(command, cwd=folder, env=env, preexec_fn=_ignore_hand_over_signals)  # noqa: PLW1509
 
     def on_signal(self, number: int, _frame: FrameType | None) -> None:

@@ -36,7 +36,6 @@ def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:
     if config.container is not None:
         image = str(Path(run.folder) / config.container.image)
         container = config.container.model_dump() | {"image": image, "gpus": config.slurm.gpus}
-        container["binds"] = [str(run_dir.code / run.code), *config.container.binds]
     return {
         "token": action.token,
         "run_dir": str(run_dir.path),

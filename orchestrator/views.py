@@ -9,6 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.models import Verdict
 from orchestrator.registry import Entry
 from orchestrator.status import RunView, SlotView
 from orchestrator.summary import RunSummary
@@ -42,6 +43,9 @@ def run_table(view: RunView, now: float, width: int) -> RenderableType:
     table.add_column("step", justify="right", no_wrap=True)
     table.add_column("steps/s", justify="right", no_wrap=True)
     table.add_column("success", justify="right", no_wrap=True)
+    with_gpu = any("gpu_percent" in slot.progress for slot in view.slots)
+    if with_gpu:
+        table.add_column("GPU", justify="right", no_wrap=True)
     table.add_column("job ends in", justify="right", no_wrap=True)
     table.add_column("jobs", justify="right", no_wrap=True)
     if wide:
@@ -55,7 +59,11 @@ def run_table(view: RunView, now: float, width: int) -> RenderableType:
         ]
         if wide:
             cells.append(ProgressBar(total=slot.total or 1, completed=slot.step or 0, width=18))
-        cells += [steps(slot), rate(slot), success(slot), ends_in(slot, now), str(slot.jobs)]
+        cells += [steps(slot), rate(slot), success(slot)]
+        if with_gpu:
+            use = slot.progress.get("gpu_percent")
+            cells.append(f"{use:.0f} %" if use is not None else "")
+        cells += [ends_in(slot, now), str(slot.jobs)]
         if wide:
             cells += [number(slot.checkpoint_step), Text(note(slot), style="dim")]
         table.add_row(*cells)
@@ -125,7 +133,7 @@ def note(slot: SlotView) -> str:
     """Why it waits, or how its last job ended."""
     if slot.why:
         return slot.why
-    if slot.last_verdict is not None:
+    if slot.last_verdict not in {None, Verdict.HANDED_OVER, Verdict.FINISHED}:
         return f"last job: {slot.last_verdict}" + (f" ({slot.last_cause})" if slot.last_cause else "")
     return ""
 
