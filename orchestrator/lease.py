@@ -10,6 +10,7 @@ ledger's beat did not change for `TTL_S` on the *observer's* clock. It is never 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -78,7 +79,8 @@ def _silent_for(run_dir: RunDir, epoch: int, now: float) -> float:
     beat = (read_json_or_none(run_dir.ledger(epoch)) or {}).get("beat", -1)
     seen: dict[str, Any] = read_json_or_none(seen_path) or {}
     if (seen.get("epoch"), seen.get("beat")) != (epoch, beat) or seen.get("at", now) > now:
-        write_json(seen_path, {"epoch": epoch, "beat": beat, "at": now})
+        with contextlib.suppress(OSError):  # a guest who may only read sees a living owner for as long as it looks
+            write_json(seen_path, {"epoch": epoch, "beat": beat, "at": now})
         return 0.0
     return now - float(seen["at"])
 

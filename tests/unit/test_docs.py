@@ -1,0 +1,36 @@
+"""The pages say what the code says."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+from orchestrator import errors
+from orchestrator.reference import config_reference
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_config_reference_is_what_the_command_prints() -> None:
+    assert (ROOT / "docs/config.md").read_text() == config_reference()
+
+
+def test_every_exit_code_of_the_orchestrator_has_its_row() -> None:
+    page = (ROOT / "docs/errors.md").read_text()
+    rows = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
+    kinds = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, errors.AnchorlegError)]
+    assert {kind.exit_code for kind in kinds} <= rows
+    codes = [kind.exit_code for kind in kinds]
+    assert len(codes) == len(set(codes)), "each kind of error has a code of its own"
+
+
+def test_every_link_between_the_pages_leads_somewhere() -> None:
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            if not target.startswith("http"):
+                assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_program_in_the_cluster_page_is_the_one_in_the_examples() -> None:
+    assert (ROOT / "examples/foreign/count.py").read_text().rstrip() in (ROOT / "docs/cluster.md").read_text()
