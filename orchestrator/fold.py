@@ -127,6 +127,8 @@ def _fold_slot(slot: Slot, facts: Facts, events: list[Event]) -> Slot:
             slot = _after_end(slot, after, progressed=made_progress(evidence))
         if evidence.progress is not None:
             slot = slot.model_copy(update={"step": evidence.progress.step, "total": evidence.progress.total})
+        elif evidence.newest_checkpoint is not None:
+            slot = slot.model_copy(update={"step": evidence.newest_checkpoint})
         attempts.append(after)
     open_or_new = [a for a in attempts[:-ATTEMPTS_KEPT] if a.live] + attempts[-ATTEMPTS_KEPT:]
     return slot.model_copy(update={"attempts": tuple(open_or_new)})

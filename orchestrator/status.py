@@ -102,7 +102,7 @@ def _slot_view(slot: Slot, run_dir: RunDir, control: Control) -> SlotView:
         "failures": slot.failures,
         "step": progress.get("step", slot.step or None),
         "total": progress.get("total", slot.total),
-        "checkpoint_step": progress.get("checkpoint_step"),
+        "checkpoint_step": progress.get("checkpoint_step", attempt.checkpoint_step if attempt else None),
         "progress": {
             k: v for k, v in progress.items() if k not in {"step", "total", "checkpoint_step", "at", "attempt"}
         },
