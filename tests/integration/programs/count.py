@@ -1,0 +1,35 @@
+"""Count to argv[1]. Somebody else's program: it knows files, environment variables and exit codes, nothing more."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+here, slot, attempt = (os.environ[f"ANCHORLEG_{name}"] for name in ("ATTEMPT_DIR", "SLOT", "ATTEMPT"))
+parent, hand_over = os.environ["ANCHORLEG_PARENT"], Path(os.environ["ANCHORLEG_HANDOVER_FILE"])
+total, pace_s = int(sys.argv[1]), float(Path("data/pace.txt").read_text())
+n = saved = int(Path(parent, "n").read_text()) if parent else 0
+
+
+def report():
+    Path(here, "progress.tmp").write_text(json.dumps({"step": n, "total": total, "checkpoint_step": saved}))
+    os.replace(f"{here}/progress.tmp", f"{here}/progress.json")
+
+
+def save():
+    os.makedirs(f"{here}/checkpoints/new")
+    Path(here, "checkpoints/new/n").write_text(str(n))
+    os.rename(f"{here}/checkpoints/new", f"{here}/checkpoints/{n}")
+
+
+while n < total and not hand_over.exists():
+    time.sleep(pace_s)
+    n += 1
+    with open("journal.txt", "a") as journal:
+        journal.write(f"{slot} {attempt} {n}\n")
+    report()
+save()
+saved = n
+report()
+sys.exit(75 if n < total else 0)

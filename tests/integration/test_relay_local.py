@@ -1,0 +1,170 @@
+"""A program that is not ours is handed over from job to job on this machine, and nothing is lost or done twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+from conftest import NewRelay
+
+
+def test_two_slots_are_handed_over_by_the_clock_until_they_are_done(new_relay: NewRelay, tmp_path: Path) -> None:
+    relay = new_relay(total=100, slots=2, training={"max_runtime_seconds": 1.5})
+
+    with relay.watched() as seen:
+        done = relay.run("start")
+
+    assert done.code == 0, done.words
+    for slot in (0, 1):
+        relay.assert_exactly_once(100, slot)
+        assert len(relay.attempts(slot)) >= 3
+        assert set(relay.asked(slot)) == {"deadline", None}
+        assert f"slot {slot}: {len(relay.attempts(slot))} jobs" in done.out
+    assert len(seen) > 5
+    assert {slot["state"] for view in seen for slot in view["slots"]} >= {"running", "finished"}
+    assert relay.status()["state"] == "finished"
+
+
+def test_a_stop_saves_everything_and_a_start_goes_on_from_there(new_relay: NewRelay) -> None:
+    relay = new_relay(total=120, slots=2)
+    with relay.watched():
+        controller = relay.spawn("start")
+        relay.wait_for_step(20, slot=0)
+        relay.wait_for_step(20, slot=1)
+        before = [relay.counted(slot) for slot in (0, 1)]
+
+        stopped = relay.run("stop", "toy", cwd=Path("/"))
+
+        assert stopped.code == 0, stopped.words
+        assert controller.wait(20) == 0, relay.output()
+        view = relay.status()
+        assert view["state"] == "stopped"
+        for slot in view["slots"]:
+            assert slot["job_id"] is None
+            assert slot["checkpoint_step"] >= before[slot["slot"]]
+            assert f"slot {slot['slot']} at step {slot['checkpoint_step']}" in stopped.out
+        again = relay.run("start")
+
+    assert again.code == 0, again.words
+    for slot in (0, 1):
+        relay.assert_exactly_once(120, slot)
+        assert relay.asked(slot) in (["asked to", None], ["SIGUSR2", None])  # the file, or the wake-up, came first
+
+
+def test_ctrl_c_ends_the_controller_and_leaves_the_jobs(new_relay: NewRelay) -> None:
+    relay = new_relay(total=100)
+    controller = relay.spawn("start")
+    relay.wait_for_step(5)
+
+    os.kill(controller.pid, signal.SIGINT)
+
+    assert controller.wait(20) == 0
+    assert "its jobs go on" in relay.output()
+    assert "orchestrator stop" in relay.output()
+    assert relay.status()["state"] == "no controller"
+    at = relay.counted()
+    relay.wait_for_step(at + 5)
+    assert relay.run("start").code == 0
+    relay.assert_exactly_once(100)
+    assert relay.attempts() == [0]
+
+
+def test_a_detached_controller_outlives_the_command_that_began_it(new_relay: NewRelay) -> None:
+    relay = new_relay(total=70, training={"max_runtime_seconds": 1})
+
+    begun = relay.run("start", "--detach")
+
+    assert begun.code == 0, begun.words
+    assert "orchestrator stop toy" in begun.out
+    relay.wait_for(lambda: relay.status()["state"] == "finished", "the end")
+    relay.assert_exactly_once(70)
+    assert "slot 0: " in (relay.run_dir / "controller.log").read_text()
+
+
+def test_stop_now_does_not_wait_for_a_hand_over(new_relay: NewRelay) -> None:
+    relay = new_relay(total=10_000, slots=2)
+    controller = relay.spawn("start")
+    relay.wait_for_step(3, slot=0)
+    relay.wait_for_step(3, slot=1)
+
+    stopped = relay.run("stop", "--now")
+
+    assert stopped.code == 0, stopped.words
+    assert controller.wait(20) == 0
+    assert [slot["job_id"] for slot in relay.status()["slots"]] == [None, None]
+    assert relay.asked(0) == ["SIGTERM"]
+
+
+def test_a_run_whose_controller_is_dead_can_be_stopped(new_relay: NewRelay) -> None:
+    relay = new_relay(total=10_000)
+    controller = relay.spawn("start")
+    relay.wait_for_step(5)
+    controller.kill()
+    controller.wait()
+    at = relay.counted()
+
+    stopped = relay.run("stop")
+
+    assert stopped.code == 0, stopped.words
+    assert relay.status()["slots"][0]["checkpoint_step"] >= at
+    assert relay.status()["state"] == "stopped"
+
+
+def test_ticks_alone_keep_a_run_going(new_relay: NewRelay) -> None:
+    relay = new_relay(total=60, training={"max_runtime_seconds": 1})
+    relay.killed("between-ticks", "start")
+
+    def ticked_to_the_end() -> bool:
+        assert relay.run("tick").code == 0
+        return bool(relay.status()["state"] == "finished")
+
+    relay.wait_for(ticked_to_the_end, "the end")
+    relay.assert_exactly_once(60)
+    assert len(relay.attempts()) >= 2
+
+
+def test_a_program_that_is_killed_is_run_again_from_its_last_checkpoint(new_relay: NewRelay) -> None:
+    relay = new_relay(total=90, training={"max_runtime_seconds": 1})
+    relay.spawn("start")
+    relay.wait_for(lambda: 1 in relay.attempts() and relay.counted() > 40, "the second job")
+    saved = relay.read("parent.json", 1)["step"]
+    children = [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and is_program(relay.folder, int(pid))]
+    for pid in children:
+        os.kill(pid, signal.SIGKILL)
+
+    assert relay.children[0].wait(40) == 0, relay.output()
+    attempt = next(a for a in relay.attempts() if relay.read("exit.json", a)["code"] == -9)
+    following = relay.read("parent.json", attempt + 1)
+    assert following["step"] == relay.read("parent.json", attempt)["step"] >= saved
+    ended = [event["verdict"] for event in relay.events("ended")]
+    assert ended.count("crashed") == 1
+    assert ended[-1] == "finished"
+
+
+def is_program(folder: Path, pid: int) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return b"./count.py" in words and Path(f"/proc/{pid}/cwd").resolve() == folder.resolve()
+    except OSError:
+        return False
+
+
+def test_the_logs_of_a_slot_are_printed_from_any_folder(new_relay: NewRelay) -> None:
+    relay = new_relay(total=3)
+    assert relay.run("start").code == 0
+
+    printed = relay.run("logs", "0", "toy", cwd=Path("/"))
+
+    assert printed.code == 0, printed.words
+    assert f"==> {relay.run_dir}/jobs/s0-a0-" in printed.out
+
+
+def test_status_is_json_for_machines(new_relay: NewRelay) -> None:
+    relay = new_relay(total=3)
+    assert relay.run("start").code == 0
+
+    view = json.loads(relay.run("status", "--json").out)
+
+    assert (view["run_name"], view["slots"][0]["state"], view["slots"][0]["step"]) == ("toy", "finished", 3)

@@ -1,0 +1,281 @@
+"""A run of the counting program under the real commands, and what its files prove afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from daemons import sweep, wait_for
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PROGRAMS = Path(__file__).resolve().parent / "integration" / "programs"
+#: A command that takes longer hangs.
+COMMAND_TIMEOUT_S = 90.0
+#: In this order an attempt may be seen, and never backwards. `waiting` and `stopped`: it is over.
+ORDER = (
+    "intent", "submitted", "pending", "starting", "running", "handing over", "waiting", "stopped", "finished",
+)  # fmt: skip
+
+
+@dataclass
+class Relay:
+    """`folder`: of the config and the program. `env`: of every command; its TMPDIR marks every process of the run."""
+
+    folder: Path
+    env: dict[str, str]
+    children: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @classmethod
+    def make(
+        cls,
+        folder: Path,
+        *,
+        total: int = 60,
+        pace_s: float = 0.03,
+        env: Mapping[str, str] | None = None,
+        **config: Any,
+    ) -> Relay:
+        """A fresh folder "somewhere else" with the program, its data and a config; `config` replaces fields."""
+        (folder / "data").mkdir(parents=True)
+        shutil.copy(PROGRAMS / "count.py", folder)
+        (folder / "data" / "pace.txt").write_text(f"{pace_s}\n")
+        scratch = tempfile.mkdtemp(prefix="al-")
+        relay = cls(
+            folder,
+            {
+                **(env or os.environ),
+                "PYTHONPATH": str(REPOSITORY),
+                "XDG_STATE_HOME": str(folder / "state"),
+                "TMPDIR": scratch,
+            },
+        )
+        value = {
+            "run_name": folder.name,
+            "executor": "local",
+            "lead_seconds": 2,
+            "slurm": {"time_limit": "0:00:23"},
+            "training": {},
+            "command": ["python3", "./count.py", str(total)],
+        }
+        relay.config.write_text(json.dumps(value | config))
+        return relay
+
+    @classmethod
+    def on_slurm(cls, folder: Path, env: Mapping[str, str], **settings: Any) -> Relay:
+        """The same, with a config for the test cluster. `settings["slurm"]` is added to its section."""
+        slurm = {"time_limit": "3", "mem": "100M", "cpus_per_task": 1, "gpus": 0, **settings.pop("slurm", {})}
+        return cls.make(folder, env=env, executor="slurm", slurm=slurm, **{"poll_seconds": 0.5, **settings})
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "cluster_config.json"
+
+    @property
+    def run_dir(self) -> Path:
+        return self.folder / "runs" / self.folder.name
+
+    # --- commands -------------------------------------------------------------------------------------------------
+
+    def run(self, *words: str, timeout_s: float = COMMAND_TIMEOUT_S, cwd: Path | None = None) -> Done:
+        """`orchestrator WORDS`, to its end."""
+        done = subprocess.run(
+            [sys.executable, "-m", "orchestrator", *words],
+            cwd=cwd or self.folder, env=self.env, capture_output=True, text=True, timeout=timeout_s, check=False,
+        )  # fmt: skip
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def spawn(self, *words: str, driver: Sequence[str] = ("-m", "orchestrator")) -> subprocess.Popen[str]:
+        """`orchestrator WORDS` in the background, its output (both kinds) in `<folder>/output-<n>.txt`."""
+        with open(self.output_file(len(self.children)), "w") as out:
+            child = subprocess.Popen(
+                [sys.executable, *driver, *words],
+                cwd=self.folder, env=self.env, stdout=out, stderr=out, text=True, start_new_session=True,
+            )  # fmt: skip
+        self.children.append(child)
+        return child
+
+    def killed(self, where: str, *words: str, call: int = 1) -> None:
+        """`orchestrator WORDS` that SIGKILLs itself at the `call`-th time that it comes to `where` (see killed.py)."""
+        child = self.spawn(*words, driver=(str(PROGRAMS / "killed.py"), where, str(call)))
+        child.wait(COMMAND_TIMEOUT_S)
+        assert child.returncode == -signal.SIGKILL, self.output()
+
+    def hurried(self, *words: str) -> Done:
+        """`orchestrator WORDS` that believes after 2 s, not minutes, that an intent never became a job."""
+        done = subprocess.run(
+            [sys.executable, str(PROGRAMS / "killed.py"), "never", "0", *words],
+            cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False,
+        )  # fmt: skip
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def output_file(self, number: int) -> Path:
+        return self.folder / f"output-{number}.txt"
+
+    def output(self) -> str:
+        """What the newest background command has printed."""
+        return self.output_file(len(self.children) - 1).read_text()
+
+    def status(self) -> dict[str, Any]:
+        done = self.run("status", "--json")
+        assert done.code == 0, done.words
+        return dict(json.loads(done.out))
+
+    @contextlib.contextmanager
+    def watched(self, *, every_s: float = 0.3) -> Iterator[list[dict[str, Any]]]:
+        """`status --json` of another process again and again; checks at the end that it told one story."""
+        seen: list[dict[str, Any]] = []
+        enough = threading.Event()
+
+        def watch() -> None:
+            while not enough.wait(every_s):
+                if self.run_dir.joinpath("run.json").exists():
+                    seen.append(self.status())
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        try:
+            yield seen
+        finally:
+            enough.set()
+            thread.join()
+        check_story(seen)
+
+    def wait_for(self, condition: Any, what: str, timeout_s: float = 40.0) -> None:
+        """Wait for anything. Errors: TimeoutError with the newest output."""
+        try:
+            wait_for(condition, what, timeout_s)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}; output:\n{self.output() if self.children else ''}") from None
+
+    def wait_for_step(self, step: int, slot: int = 0, timeout_s: float = 40.0) -> None:
+        self.wait_for(lambda: self.counted(slot) >= step, f"step {step} of slot {slot}", timeout_s)
+
+    # --- evidence -------------------------------------------------------------------------------------------------
+
+    def journal(self, slot: int) -> list[tuple[int, int]]:
+        """(attempt, n) of every step that any process of the slot has done, in the order of their doing."""
+        try:
+            lines = (self.folder / "journal.txt").read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        words = [line.split() for line in lines]
+        return [(int(attempt), int(n)) for of, attempt, n in words if int(of) == slot]
+
+    def counted(self, slot: int = 0) -> int:
+        return max((n for _, n in self.journal(slot)), default=0)
+
+    def attempt_dir(self, attempt: int, slot: int = 0) -> Path:
+        return self.run_dir / "slots" / str(slot) / "attempts" / str(attempt)
+
+    def attempts(self, slot: int = 0) -> list[int]:
+        folder = self.run_dir / "slots" / str(slot) / "attempts"
+        return sorted(int(name) for name in os.listdir(folder)) if folder.exists() else []
+
+    def read(self, name: str, attempt: int, slot: int = 0) -> dict[str, Any]:
+        return dict(json.loads((self.attempt_dir(attempt, slot) / name).read_text()))
+
+    def asked(self, slot: int = 0) -> list[str | None]:
+        """Why each attempt handed over."""
+        return [self.read("exit.json", attempt, slot)["asked"] for attempt in self.attempts(slot)]
+
+    def ledger(self) -> dict[str, Any]:
+        """The newest ledger's content."""
+        newest = max(self.run_dir.glob("ledger-*.json"), key=lambda path: int(path.stem.removeprefix("ledger-")))
+        return dict(json.loads(newest.read_text()))
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        lines = [line for path in self.run_dir.glob("events-*.jsonl") for line in path.read_text().splitlines()]
+        return [event for event in map(json.loads, lines) if event["kind"] == kind]
+
+    def snapshot(self) -> dict[str, bytes]:
+        """Every file that says how the run stands."""
+        paths = [*self.run_dir.glob("*.json"), *self.run_dir.glob("control/*")]
+        return {str(path): path.read_bytes() for path in paths}
+
+    def assert_exactly_once(self, total: int, slot: int = 0) -> None:
+        """Every step was done once, in order; each attempt began where the one before had saved, after its end."""
+        journal = self.journal(slot)
+        assert [n for _, n in journal] == list(range(1, total + 1))
+        attempts = self.attempts(slot)
+        assert attempts == list(range(len(attempts)))
+        for attempt in attempts:
+            steps = [n for a, n in journal if a == attempt]
+            parent, ended = self.read("parent.json", attempt, slot), self.read("exit.json", attempt, slot)
+            assert self.read("claim", attempt, slot)["token"] == ended["token"]
+            saved = sorted(int(path.name) for path in (self.attempt_dir(attempt, slot) / "checkpoints").iterdir())
+            assert steps == list(range(parent["step"] + 1, saved[-1] + 1))
+        for before, after in pairwise(attempts):
+            parent = self.read("parent.json", after, slot)
+            saved = sorted(int(path.name) for path in (self.attempt_dir(before, slot) / "checkpoints").iterdir())
+            assert (parent["attempt"], parent["step"]) == (before, saved[-1])
+            assert self.read("claim", after, slot)["at"] >= self.read("exit.json", before, slot)["at"]
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    def clean_up(self) -> None:
+        """No controller, no job, no process of this run is left, whatever the test did."""
+        for child in self.children:
+            if child.poll() is None:
+                child.kill()
+            child.wait()
+        live = (self.run_dir / "run.json").exists() and json.loads(
+            self.run_dir.joinpath("run.json").read_text() or "{}"
+        )
+        if live and live.get("executor") == "slurm":
+            self.run("stop", "--now", "--grace", "0")
+        sweep("TMPDIR", self.env["TMPDIR"])
+        shutil.rmtree(self.env["TMPDIR"], ignore_errors=True)
+
+    def _squeue(self) -> list[str]:
+        done = subprocess.run(
+            ["squeue", "-h", "-o", "%A|%Z"], env=self.env, capture_output=True, text=True, timeout=30, check=False
+        )
+        return done.stdout.splitlines()
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command that ended. `words`: what it said to a person who reads its errors."""
+
+    code: int
+    out: str
+    words: str
+
+    def assert_refused(self, code: int, *parts: str) -> None:
+        """It ended with `code`, and said so in words that hold `parts`, without a traceback."""
+        assert self.code == code, self.words + self.out
+        assert "Traceback" not in self.words + self.out
+        for part in parts:
+            assert part in self.words, self.words
+
+
+def check_story(seen: list[dict[str, Any]]) -> None:
+    """What `status --json` said over time: states move only as they may, and no number goes back."""
+    for before, after in pairwise(seen):
+        assert after["controller_epoch"] >= before["controller_epoch"]
+        for old, new in zip(before["slots"], after["slots"], strict=False):
+            for name in ("jobs", "hand_overs"):
+                assert new[name] >= old[name], (old, new)
+            for name in ("step", "attempt", "checkpoint_step"):
+                assert (new[name] or 0) >= (old[name] or 0), (old, new)
+            if old["attempt"] == new["attempt"]:
+                assert ORDER.index(new["state"]) >= ORDER.index(old["state"]), (old, new)
+            assert old["state"] != "finished" or new["state"] == "finished", (old, new)
+    for slot in (slot for view in seen for slot in view["slots"]):
+        assert slot["state"] in ORDER, slot
+        assert slot["hand_overs"] <= slot["jobs"], slot
+        if slot["step"] is not None:
+            assert (slot["checkpoint_step"] or 0) <= slot["step"] <= slot["total"], slot
+            assert (slot["start_step"] or 0) <= slot["step"], slot
