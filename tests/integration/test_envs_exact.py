@@ -81,6 +81,7 @@ def test_a_state_goes_through_files_into_a_fresh_instance_in_mid_episode(task):
     fresh = TaskEnv(task)
     fresh.reset(goals[9])
     fresh.restore(EnvState(load(blob), json.loads(text)))
+    assert fresh.snapshot().meta == state.meta  # which says of each attribute whether it is NumPy's or Python's
     for action in some_actions(45, seed=1):
         observation, reward, _, success = ours.step(action)
         again = fresh.step(action)

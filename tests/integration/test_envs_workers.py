@@ -71,19 +71,21 @@ def test_a_worker_that_is_still_starting_outlives_them_too(spec):
     board.close()
 
 
-def test_the_signals_that_come_meanwhile_reach_the_learner(spec):
+@pytest.mark.parametrize("already_blocked", [(), (signal.SIGUSR2,)])
+def test_the_learners_own_signals_are_as_they_were_and_none_is_lost(already_blocked):
     arrived = []
-    before = signal.signal(signal.SIGUSR2, lambda number, frame: arrived.append(number))
+    handler = signal.signal(signal.SIGUSR2, lambda number, frame: arrived.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, already_blocked)
     try:
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+        expected = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         os.kill(os.getpid(), signal.SIGUSR2)
         board = Board(1)
         process, learner = spawn_worker(board.fd)
-        assert signal.SIGUSR2 in signal.pthread_sigmask(signal.SIG_BLOCK, [])  # as the caller had it
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR2])
-        assert arrived == [signal.SIGUSR2]
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == expected
     finally:
-        signal.signal(signal.SIGUSR2, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGUSR2, handler)
+    assert arrived == [signal.SIGUSR2]
     learner.close()
     process.wait(DEADLINE_S)
     board.close()
