@@ -96,11 +96,14 @@ def evaluate(
 
     `seed` names the goals: the training run's for its training goals, another for unseen ones. `goals_dir` caches goal
     tables. `progress(done, total)` is called when episodes end. None where `interrupted()` became true: it is asked
-    before every step, so that a hand-over is not delayed. Errors: ValueError; EnvError; whatever `act` raises.
+    first and before every step, so that a hand-over is not delayed. Errors: ValueError, EnvError,
+    whatever `act` raises.
     """
     began = time.monotonic()
     if not 1 <= goals_per_task <= GOALS_PER_TASK:
         raise ValueError(f"goals_per_task is {goals_per_task}; Meta-World fixes {GOALS_PER_TASK} goals a task")
+    if interrupted():
+        return None
     lanes = _lanes(len(tasks), goals_per_task)
     spec = VectorSpec(
         tasks=tuple(tasks),

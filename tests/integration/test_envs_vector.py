@@ -204,6 +204,24 @@ def test_stepping_before_the_start_or_with_a_wrong_shape_is_refused(spec):
             envs.step(actions_at(0, 4))
 
 
+def test_actions_that_are_not_finite_never_reach_the_simulation(spec):
+    actions = actions_at(0, 5)
+    actions[3, 1] = np.nan
+    with VectorEnv(spec) as envs:
+        envs.reset()
+        with pytest.raises(ValueError, match="NaN or infinity"):
+            envs.step(actions)
+
+
+def test_the_simulators_warnings_are_logged_and_leave_no_file(spec, tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    env = TaskEnv("reach-v3")
+    env.reset(spec.goals[0][0])
+    env.step(np.full(4, np.nan, np.float32))
+    assert "The simulation is unstable" in caplog.text
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_environment_that_raises_is_named(spec, monkeypatch):
     def broken(self, action):
         raise FloatingPointError("the simulation is unstable")
@@ -256,6 +274,7 @@ def test_an_interrupted_evaluation_is_no_evaluation():
 
     assert evaluate(still, TASKS[:1], 1, horizon=500, interrupted=after_five) is None
     assert len(asked) == 6
+    assert evaluate(still, TASKS[:1], 1, interrupted=lambda: True) is None
 
 
 def test_an_evaluation_reports_how_far_it_is():

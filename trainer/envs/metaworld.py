@@ -14,6 +14,7 @@ What makes a snapshot exact in the middle of an episode, into a fresh instance:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +35,10 @@ WINDOWS = {
 }
 #: Belongs to the instance, not to the episode.
 OWN = frozenset({"model", "data", "sawyer_observation_space", "width", "height", "render_mode", "camera_name"})
+_log = logging.getLogger(__name__)
+# Otherwise MuJoCo appends its warnings to a MUJOCO_LOG.TXT in the current folder, which is the user's.
+mujoco.set_mju_user_warning(lambda text: _log.warning("MuJoCo: %s", text))
+
 _INTEGRATION = mujoco.mjtState.mjSTATE_INTEGRATION
 
 

@@ -48,7 +48,11 @@ class VectorEnv:
         self._group: EnvGroup | None = None
         self._started = False
         if self.num_workers > 0:
-            self._crew = Crew(spec, self.num_workers, self._board)
+            try:
+                self._crew = Crew(spec, self.num_workers, self._board)
+            except BaseException:
+                self._board.close()
+                raise
         else:
             self._group = EnvGroup(spec, range(spec.num_envs), self._board)
 
@@ -72,11 +76,13 @@ class VectorEnv:
     def step(self, actions: F32) -> Step:
         """Act in every environment: `actions` [N, 4] float32, in [-1, 1] (clipped by Meta-World).
 
-        Errors: RuntimeError before `reset` or `restore`; ValueError for another shape; EnvError.
+        Errors: RuntimeError before `reset` or `restore`; ValueError for another shape or NaN; EnvError.
         """
         self._must_have_started()
         if actions.shape != (self.num_envs, ACT_DIM):
             raise ValueError(f"actions have shape {actions.shape}, expected {(self.num_envs, ACT_DIM)}")
+        if not np.isfinite(actions).all():
+            raise ValueError("actions hold NaN or infinity: the policy has diverged; go on from an earlier checkpoint")
         self._board.fields["actions"][:] = actions
         self._ask(channel.STEP)
         return self._board.copied()
