@@ -158,8 +158,9 @@ class SlurmExecutor:
             return Accounting(at=asked_at, status="blind", error=str(error))
 
     def wake(self, job_ids: list[str]) -> str | None:
-        """SIGUSR2 to each batch process, and to nothing else of the job."""
-        return self._scancel(job_ids, "--signal=USR2", "--batch")
+        """SIGUSR2 to the batch process of each job that runs, and to nothing else of it."""
+        # Without the state scancel asks again for a minute whether a waiting job can be signalled by now.
+        return self._scancel(job_ids, "--signal=USR2", "--batch", "--state=RUNNING")
 
     def cancel(self, job_ids: list[str]) -> str | None:
         """SIGTERM to every process, SIGKILL after the site's KillWait; waiting jobs are taken out of the queue."""

@@ -44,12 +44,18 @@ def slurm(shared_slurm: SlurmCluster) -> Iterator[SlurmCluster]:
 
 @pytest.fixture
 def private_slurm() -> Iterator[PrivateSlurm]:
-    """Starts clusters of the test's own: `private_slurm(nodes=2, overrides={"MinJobAge": "2"})`."""
+    """Starts clusters of the test's own: `private_slurm(nodes=2, overrides={"MinJobAge": "2"})`.
+
+    `accounting=True`: with slurmdbd (some 4 s to start), so that sacct answers.
+    """
     need("a real Slurm", missing_commands())
     with ExitStack() as stack:
 
-        def start(*, nodes: int = 2, gpus: int = 1, overrides: Mapping[str, str] | None = None) -> SlurmCluster:
-            return stack.enter_context(throw_away(Layout(nodes=nodes, gpus=gpus), overrides))
+        def start(
+            *, nodes: int = 2, gpus: int = 1, accounting: bool = False, overrides: Mapping[str, str] | None = None
+        ) -> SlurmCluster:
+            need("a real Slurm with accounting", missing_commands(accounting=accounting))
+            return stack.enter_context(throw_away(Layout(nodes=nodes, gpus=gpus, accounting=accounting), overrides))
 
         yield start
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what the real tests need (Debian, Ubuntu): Slurm, munge, charliecloud. No daemon is started for good.
+# Installs what the real tests need (Debian, Ubuntu): Slurm with slurmdbd, munge, charliecloud. No daemon is started for good.
 # Already there: nothing is done. Without root or apt: says so and ends with 0, except where CI=true.
 set -u
 
@@ -12,9 +12,13 @@ need slurmd slurmd
 need slurm-client sbatch
 need munge munged
 need charliecloud ch-run
+need slurmdbd slurmdbd
+need mariadb-server mariadbd
+# slurmdbd's way to its database is a plugin without a command.
+[ -n "$(find /usr/lib -name accounting_storage_mysql.so 2>/dev/null)" ] || packages="$packages slurm-wlm-mysql-plugin"
 
 if [ -z "$packages" ]; then
-    echo 'install: Slurm, munge and charliecloud are already here'
+    echo 'install: Slurm, slurmdbd, munge and charliecloud are already here'
     exit 0
 fi
 

@@ -28,7 +28,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import slurm_accounting
 from daemons import Daemons, sweep, wait_for
+from slurm_accounting import ACCOUNT, AccountingDaemons
 from slurm_conf import Layout, Site, gres_conf, slurm_conf
 
 #: Debian keeps the daemons where an ordinary user's PATH does not look.
@@ -55,9 +57,10 @@ class JobRow:
     work_dir: str
 
 
-def missing_commands() -> list[str]:
-    """What of Slurm and munge this machine lacks."""
-    return [name for name in NEEDED if shutil.which(name, path=_path()) is None]
+def missing_commands(*, accounting: bool = False) -> list[str]:
+    """What of Slurm and munge (and slurmdbd with its database) this machine lacks."""
+    needed = (*NEEDED, *slurm_accounting.NEEDED) if accounting else NEEDED
+    return [name for name in needed if shutil.which(name, path=_path()) is None]
 
 
 class SlurmCluster:
@@ -68,6 +71,7 @@ class SlurmCluster:
         if len(str(self.folder)) > LONGEST_FOLDER:
             raise ValueError(f"{self.folder} is too long for Unix sockets: use a folder of at most {LONGEST_FOLDER}")
         self.daemons = Daemons(self.folder, self.env())
+        self.accounting = AccountingDaemons(self.folder, self.daemons, _path())
         self._guard: subprocess.Popen[bytes] | None = None
 
     @property
@@ -93,10 +97,12 @@ class SlurmCluster:
         for name in ("munge", "state", "run", "log", "dev", *(f"spool/{node}" for node in layout.node_names())):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         try:
-            self._write_configuration(layout, overrides or {})
+            site = self._write_configuration(layout, overrides or {})
             if guarded:
                 self._start_guard()
             self._start_munged()
+            if layout.accounting:
+                self._start_accounting(site)
             self.start_controller()  # first: a slurmd that meets no slurmctld backs off for 1, 2, 4 … 60 s
             for node in layout.node_names():
                 self.start_node(node)
@@ -253,21 +259,30 @@ class SlurmCluster:
     def _rows(self, *command: str) -> list[JobRow]:
         rows = []
         for line in self.ask(*command, "-o", "%A|%T|%r|%N|%j|%Z").splitlines():
-            job_id, state, reason, node, name, work_dir = line.split("|", 5)
-            rows.append(JobRow(int(job_id), state, reason, node, name, work_dir))
+            fields = line.split("|", 5)
+            if len(fields) == 6:  # a work folder's name may go on in the next line
+                rows.append(JobRow(int(fields[0]), *fields[1:]))
         return rows
 
     def _idle_nodes(self) -> int:
         return self.run("sinfo", "-h", "-N", "-p", "gpu", "-o", "%t").stdout.split().count("idle")
 
-    def _write_configuration(self, layout: Layout, overrides: Mapping[str, str]) -> None:
+    def _write_configuration(self, layout: Layout, overrides: Mapping[str, str]) -> Site:
         host = socket.gethostname().split(".")[0]
         user = pwd.getpwuid(os.geteuid()).pw_name
-        site = Site(self.folder, user, host, free_ports(1 + layout.nodes), os.geteuid() == 0)
+        site = Site(self.folder, user, host, free_ports(2 + layout.nodes), os.geteuid() == 0)
         for number in range(layout.gpus):
             (self.folder / "dev" / f"nvidia{number}").symlink_to("/dev/null")
         (self.folder / "gres.conf").write_text(gres_conf(layout, site))
         self.conf.write_text(slurm_conf(layout, site, overrides))
+        return site
+
+    def _start_accounting(self, site: Site) -> None:
+        self.accounting.start(port=site.ports[1], host=site.host, munge_socket=site.munge_socket)
+        wait_for(lambda: _listens(site.ports[1]), "slurmdbd to listen", START_TIMEOUT_S)
+        self.ask("sacctmgr", "-i", "add", "cluster", "test")
+        self.ask("sacctmgr", "-i", "add", "account", ACCOUNT, "Cluster=test")
+        self.ask("sacctmgr", "-i", "add", "user", site.user, f"Account={ACCOUNT}", "Cluster=test")
 
     def _start_munged(self) -> None:
         folder = self.folder / "munge"
@@ -352,14 +367,15 @@ def main() -> None:
     parser.add_argument("verb", choices=("start", "stop", "env", "guard"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--nodes", type=int, default=Layout.nodes)
+    parser.add_argument("--accounting", action="store_true", help="with slurmdbd: sacct and limits work")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a line of slurm.conf")
     asked = parser.parse_args()
     cluster = SlurmCluster(asked.folder)
     if asked.verb == "start":
-        if missing := missing_commands():
+        if missing := missing_commands(accounting=asked.accounting):
             sys.exit(f"not installed: {', '.join(missing)}; run tests/real/install.sh")
         overrides = dict(line.partition("=")[::2] for line in asked.set)
-        cluster.start(Layout(nodes=asked.nodes), overrides)
+        cluster.start(Layout(nodes=asked.nodes, accounting=asked.accounting), overrides)
     elif asked.verb == "stop":
         cluster.stop()
     elif asked.verb == "guard":

@@ -12,12 +12,16 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Layout:
-    """What the cluster claims to be; the machine need not have it. Memory in MB a node."""
+    """What the cluster claims to be; the machine need not have it. Memory in MB a node.
+
+    `accounting`: with slurmdbd, a history (sacct) and limits on users.
+    """
 
     nodes: int = 4
     cpus: int = 8
     gpus: int = 1
     memory_mb: int = 16_000
+    accounting: bool = False
 
     def node_names(self) -> list[str]:
         """`n1`, `n2`, …"""
@@ -26,7 +30,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Site:
-    """Where the cluster lives: folder, user and host name, ports (controller first, then one a node)."""
+    """Where the cluster lives: folder, user and host name, ports (controller, slurmdbd, then one a node)."""
 
     folder: Path
     user: str
@@ -42,10 +46,11 @@ class Site:
 
 def slurm_conf(layout: Layout, site: Site, overrides: Mapping[str, str] | None = None) -> str:
     """The text of slurm.conf. An override of "" removes our line, so that Slurm's own default holds."""
-    values = {**_values(site), **(overrides or {})}
+    history = _accounting_values(site) if layout.accounting else {}
+    values = {**_values(site), **history, **(overrides or {})}
     lines = [f"{key}={value}" for key, value in values.items() if value != ""]
     gres = f" Gres=gpu:fake:{layout.gpus}" if layout.gpus else ""
-    for name, port in zip(layout.node_names(), site.ports[1:], strict=True):
+    for name, port in zip(layout.node_names(), site.ports[2:], strict=True):
         lines.append(
             f"NodeName={name} NodeHostname={site.host} NodeAddr=127.0.0.1 Port={port} CPUs={layout.cpus} Boards=1 "
             f"SocketsPerBoard=1 CoresPerSocket={layout.cpus} ThreadsPerCore=1 RealMemory={layout.memory_mb}{gres} "
@@ -117,4 +122,15 @@ def _values(site: Site) -> dict[str, str]:
         "JobCompType": "jobcomp/filetxt",
         "JobCompLoc": f"{folder}/log/jobcomp.log",
         "AccountingStorageType": "accounting_storage/none",
+    }
+
+
+def _accounting_values(site: Site) -> dict[str, str]:
+    return {
+        "AccountingStorageType": "accounting_storage/slurmdbd",
+        "AccountingStorageHost": "127.0.0.1",
+        "AccountingStoragePort": str(site.ports[1]),
+        "AccountingStoragePass": str(site.munge_socket),
+        "AccountingStorageEnforce": "limits,qos",
+        "AccountingStorageTRES": "gres/gpu",  # fatal without slurmdbd
     }

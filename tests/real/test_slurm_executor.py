@@ -1,0 +1,278 @@
+"""The Slurm executor against a real Slurm: what it is told, and what it makes of silence."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from conftest import PrivateSlurm
+from daemons import processes_with, wait_for
+from slurm_cluster import SlurmCluster
+
+from orchestrator.executors.base import JobRequest, JobRow, JobState, Poll, Refused, Submitted, Uncertain
+from orchestrator.executors.slurm import SlurmExecutor
+
+pytestmark = pytest.mark.slurm
+
+
+def an_executor(cluster: SlurmCluster, jobs_dir: Path, **more: str) -> SlurmExecutor:
+    return SlurmExecutor(jobs_dir, {**cluster.env(), **more}, command_timeout_s=20)
+
+
+def a_request(jobs_dir: Path, token: str, body: str = "sleep 600", *options: str) -> JobRequest:
+    folder = jobs_dir / token
+    folder.mkdir(parents=True)
+    lines = "".join(f"#SBATCH {option}\n" for option in ("--output=out", *options))
+    (folder / "job.sh").write_text(f"#!/bin/bash\n{lines}{body}\n")
+    return JobRequest(job_dir=str(folder), script=str(folder / "job.sh"))
+
+
+def submit(executor: SlurmExecutor, request: JobRequest) -> str:
+    outcome = executor.submit(request)
+    assert isinstance(outcome, Submitted), outcome
+    return outcome.job_id
+
+
+def row_of(poll: Poll, job_id: str) -> JobRow:
+    assert poll.error is None
+    return next(row for row in poll.rows if row.job_id == job_id)
+
+
+def wait_for_row(executor: SlurmExecutor, job_id: str, state: JobState) -> JobRow:
+    wait_for(lambda: row_of(executor.poll(), job_id).state is state, f"job {job_id} to be {state}")
+    return row_of(executor.poll(), job_id)
+
+
+def test_a_job_is_seen_from_its_submission_to_its_end(slurm: SlurmCluster, tmp_path: Path) -> None:
+    executor = an_executor(slurm, tmp_path / "jobs")
+    request = a_request(tmp_path / "jobs", "t1", "while [ ! -e go ]; do sleep 0.05; done; exit 75", "--time=5")
+    before = time.time()
+    job_id = submit(executor, request)
+
+    running = wait_for_row(executor, job_id, JobState.RUNNING)
+    Path(request.job_dir, "go").touch()
+    ended = wait_for_row(executor, job_id, JobState.ENDED)
+
+    assert running.work_dir == request.job_dir
+    assert running.node.startswith("n")
+    assert running.submitted_at is not None
+    assert running.started_at is not None
+    assert before - 2 <= running.submitted_at <= running.started_at <= time.time() + 1
+    assert running.ends_at == running.started_at + 300
+    assert (ended.raw_state, ended.work_dir) == ("FAILED", request.job_dir)
+
+
+def test_other_jobs_of_the_user_are_counted_while_they_live(slurm: SlurmCluster, tmp_path: Path) -> None:
+    executor = an_executor(slurm, tmp_path / "jobs")
+    # A folder whose name begins like ours is not ours.
+    neighbour = an_executor(slurm, tmp_path / "jobs2")
+    submit(neighbour, a_request(tmp_path / "jobs2", "theirs"))
+    ours = submit(executor, a_request(tmp_path / "jobs", "ours"))
+    slurm.submit("sleep 600", "--array=0-2")
+
+    poll = executor.poll()
+
+    assert [row.job_id for row in poll.rows] == [ours]
+    assert poll.others == 4
+    slurm.clear()
+    assert executor.poll().others == 0
+
+
+def test_variables_that_speak_to_slurm_do_not_reach_it_or_the_job(slurm: SlurmCluster, tmp_path: Path) -> None:
+    speaking = {
+        "SBATCH_PARTITION": "nope", "SLURM_JOB_ID": "7", "SQUEUE_STATES": "FAILED", "SQUEUE_FORMAT": "%i",
+        "SCANCEL_INTERACTIVE": "1", "SLURM_TIME_FORMAT": "relative",
+    }  # fmt: skip
+    executor = an_executor(slurm, tmp_path / "jobs", **speaking, LC_ALL="C.UTF-8", MINE="kept")
+    request = a_request(tmp_path / "jobs", "t1", "env; sleep 600")
+    job_id = submit(executor, request)
+
+    wait_for_row(executor, job_id, JobState.RUNNING)
+    out = Path(request.job_dir, "out")
+    wait_for(lambda: out.exists() and "MINE=kept\n" in out.read_text(), "the job's environment")
+    assert executor.cancel([job_id]) is None
+    slurm.wait_until_empty()
+
+    printed = out.read_text()
+    assert "LC_ALL=C.UTF-8\n" in printed
+    assert "SLURM_TIME_FORMAT" not in printed
+    assert f"SLURM_JOB_ID={job_id}\n" in printed
+
+
+def test_waking_reaches_the_batch_process_and_nothing_else(slurm: SlurmCluster, tmp_path: Path) -> None:
+    executor = an_executor(slurm, tmp_path / "jobs")
+    body = (
+        "bash -c 'trap \"touch child\" USR2; touch child-up; while true; do sleep 0.05; done' &\n"
+        "trap 'touch parent' USR2\n"
+        "while [ ! -e child-up ]; do sleep 0.05; done\n"
+        "touch up\nwhile true; do sleep 0.05; done"
+    )
+    request = a_request(tmp_path / "jobs", "t1", body)
+    job_id = submit(executor, request)
+    folder = Path(request.job_dir)
+    wait_for((folder / "up").exists, "the job to be up")
+
+    assert executor.wake([job_id]) is None
+
+    wait_for((folder / "parent").exists, "the wake-up")
+    assert not (folder / "child").exists()
+    assert row_of(executor.poll(), job_id).state is JobState.RUNNING
+
+
+def test_waking_a_waiting_job_leaves_it_waiting(slurm: SlurmCluster, tmp_path: Path) -> None:
+    executor = an_executor(slurm, tmp_path / "jobs")
+    job_id = submit(executor, a_request(tmp_path / "jobs", "t1", "sleep 600", "--hold"))
+
+    assert executor.wake([job_id, "9999999"]) is None
+
+    row = row_of(executor.poll(), job_id)
+    assert (row.state, row.reason) == (JobState.PENDING, "JobHeldUser")
+
+
+def test_cancelling_takes_waiting_running_ended_and_unknown_jobs(slurm: SlurmCluster, tmp_path: Path) -> None:
+    executor = an_executor(slurm, tmp_path / "jobs")
+    running = submit(executor, a_request(tmp_path / "jobs", "t1"))
+    waiting = submit(executor, a_request(tmp_path / "jobs", "t2", "sleep 600", "--hold"))
+    ended = submit(executor, a_request(tmp_path / "jobs", "t3", "exit 0"))
+    wait_for_row(executor, running, JobState.RUNNING)
+    wait_for_row(executor, ended, JobState.ENDED)
+
+    assert executor.cancel([running, waiting, ended, "9999999"]) is None
+
+    slurm.wait_until_empty()
+    assert row_of(executor.poll(), ended).raw_state == "COMPLETED"
+    assert row_of(executor.poll(), waiting).raw_state == "CANCELLED"
+    assert executor.cancel([]) is None
+
+
+def test_a_wrong_request_is_refused_for_good_in_slurms_own_words(slurm: SlurmCluster, tmp_path: Path) -> None:
+    executor = an_executor(slurm, tmp_path / "jobs")
+
+    outcome = executor.submit(a_request(tmp_path / "jobs", "t1", "true", "--partition=nope"))
+
+    assert isinstance(outcome, Refused)
+    assert outcome.kind == "permanent"
+    assert "invalid partition specified: nope" in outcome.words
+    assert executor.poll().rows == ()
+
+
+def test_the_partitions_are_offered_with_their_limits_and_gpus(slurm: SlurmCluster, tmp_path: Path) -> None:
+    gpu, short = an_executor(slurm, tmp_path / "jobs").partitions().rows
+
+    assert (gpu.name, gpu.is_default, gpu.time_limit_s, gpu.default_time_s) == ("gpu", True, None, 600)
+    assert (short.name, short.is_default, short.time_limit_s) == ("short", False, 60)
+    assert (gpu.nodes, gpu.cpus_per_node, gpu.memory_mb, gpu.gpus) == (4, 8, 16_000, {"fake": 1})
+
+
+def test_a_site_without_accounting_says_so(slurm: SlurmCluster, tmp_path: Path) -> None:
+    assert an_executor(slurm, tmp_path / "jobs").accounting(time.time()).status == "disabled"
+
+
+def test_what_a_hanging_controller_was_asked_may_have_happened(private_slurm: PrivateSlurm, tmp_path: Path) -> None:
+    cluster = private_slurm(nodes=1, overrides={"MessageTimeout": "2"})
+    executor = an_executor(cluster, tmp_path / "jobs")
+    request = a_request(tmp_path / "jobs", "t1")
+    cluster.suspend_controller()
+
+    outcome = executor.submit(request)
+    blind = executor.poll()
+
+    assert isinstance(outcome, Uncertain)
+    assert "timed out" in outcome.why
+    assert blind.error is not None
+    assert "timed out" in blind.error
+    cluster.resume_controller()
+    wait_for(lambda: [row.work_dir for row in executor.poll().rows] == [request.job_dir], "the job to show up")
+
+
+def test_a_dead_controller_takes_nothing_and_shows_nothing(private_slurm: PrivateSlurm, tmp_path: Path) -> None:
+    cluster = private_slurm(nodes=1)
+    executor = an_executor(cluster, tmp_path / "jobs")
+    cluster.kill_controller()
+
+    outcome = executor.submit(a_request(tmp_path / "jobs", "t1"))
+
+    assert isinstance(outcome, Refused)
+    assert outcome.kind == "temporary"
+    assert "connect failure" in (executor.poll().error or "")
+    assert executor.cancel(["1"]) is not None
+    assert executor.forget_after_s() == 300
+    cluster.start_controller()
+    assert executor.poll().rows == ()
+
+
+def test_the_sites_memory_for_ended_jobs_is_asked_and_true(private_slurm: PrivateSlurm, tmp_path: Path) -> None:
+    cluster = private_slurm(nodes=1, overrides={"MinJobAge": "2"})
+    executor = an_executor(cluster, tmp_path / "jobs")
+    job_id = submit(executor, a_request(tmp_path / "jobs", "t1", "exit 0"))
+    wait_for_row(executor, job_id, JobState.ENDED)
+
+    assert executor.forget_after_s() == 2
+
+    wait_for(lambda: executor.poll().rows == (), "the purge", 40)
+    assert executor.poll().error is None
+
+
+def test_the_history_knows_how_jobs_ended_until_its_daemon_dies(private_slurm: PrivateSlurm, tmp_path: Path) -> None:
+    cluster = private_slurm(nodes=1, accounting=True)
+    executor = an_executor(cluster, tmp_path / "jobs")
+    since = time.time()
+    failed = submit(executor, a_request(tmp_path / "jobs", "a|b", "exit 7"))
+    cancelled = submit(executor, a_request(tmp_path / "jobs", "t2"))
+    cluster.submit("exit 0")
+    wait_for_row(executor, cancelled, JobState.RUNNING)
+    executor.cancel([cancelled])
+
+    def ends() -> dict[str, tuple[str, int | None, str]]:
+        history = executor.accounting(since)
+        assert history.status == "ok", history.error
+        rows = [row for row in history.rows if row.state is JobState.ENDED]
+        return {row.job_id: (row.raw_state.split()[0], row.exit_code, Path(row.work_dir).name) for row in rows}
+
+    wait_for(lambda: len(ends()) == 2, "both ends in the history")
+
+    assert ends()[failed] == ("FAILED", 7, "a|b")
+    assert ends()[cancelled][0] == "CANCELLED"
+    cluster.daemons.end("slurmdbd")
+    blind = executor.accounting(since)
+    assert (blind.status, blind.rows) == ("blind", ())
+    assert "Connection refused" in (blind.error or "")
+
+
+def test_a_full_quota_is_neither_an_error_nor_for_good(private_slurm: PrivateSlurm, tmp_path: Path) -> None:
+    cluster = private_slurm(nodes=1, accounting=True)
+    executor = an_executor(cluster, tmp_path / "jobs")
+    cluster.ask("sacctmgr", "-i", "modify", "user", cluster.ask("id", "-un").strip(), "set", "MaxSubmitJobs=1")
+    submit(executor, a_request(tmp_path / "jobs", "t1"))
+
+    outcome = executor.submit(a_request(tmp_path / "jobs", "t2"))
+
+    assert isinstance(outcome, Refused)
+    assert outcome.kind == "quota"
+
+
+def test_a_command_that_never_ends_is_killed_with_its_children(tmp_path: Path) -> None:
+    fake = tmp_path / "bin" / "squeue"
+    fake.parent.mkdir()
+    fake.write_text("#!/bin/sh\ntrap '' TERM\nsleep 600 & sleep 601\n")
+    fake.chmod(0o755)
+    env = {"PATH": f"{fake.parent}:{os.environ['PATH']}", "MARK": str(tmp_path)}
+    executor = SlurmExecutor(tmp_path / "jobs", env, command_timeout_s=0.5)
+
+    poll = executor.poll()
+
+    assert poll.error == "squeue did not answer within 0.5 s"
+    wait_for(lambda: not processes_with("MARK", str(tmp_path)), "the death of the command and its children")
+
+
+def test_without_slurm_nothing_is_submitted_and_nothing_is_known(tmp_path: Path) -> None:
+    executor = SlurmExecutor(tmp_path / "jobs", {"PATH": str(tmp_path)})
+
+    outcome = executor.submit(a_request(tmp_path / "jobs", "t1"))
+
+    assert outcome == Refused(kind="temporary", words="sbatch could not be run: No such file or directory")
+    assert executor.poll().error == "squeue could not be run: No such file or directory"
+    assert executor.accounting(0.0).status == "blind"
+    assert executor.partitions().error == "sinfo could not be run: No such file or directory"
