@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.config import RunConfig, parse_config
+from orchestrator.errors import ConfigError
+from orchestrator.script import Raw, job_script, render, sbatch_lines, template_text
+
+#: Text without NUL and without lone surrogates: what a path or a command line can hold.
+ANY_TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
+
+HOSTILE = [
+    "a b",
+    "$(touch /tmp/owned)",
+    "`id`",
+    "'; rm -rf ~; '",
+    '" && false "',
+    "-rf",
+    "a\nb",
+    "*",
+    "\\",
+    "#",
+    "!!",
+    "~root",
+    "@{python}",
+    "",
+]
+
+
+def a_script(config: RunConfig | None = None, **more: str) -> str:
+    values = {"job_dir": "/runs/x/jobs/s0-a0-00000000", "code_dir": "/runs/x/code/0", "python": "python3"} | more
+    return job_script(
+        config or RunConfig(),
+        executor="slurm",
+        run_name="mt10",
+        slot=3,
+        job_dir=Path(values["job_dir"]),
+        code_dir=Path(values["code_dir"]),
+        python=values["python"],
+    )
+
+
+def echoed_by_bash(script: str) -> str:
+    return subprocess.run(["bash", "-c", script], capture_output=True, check=True, timeout=10).stdout.decode()
+
+
+def test_what_bash_and_slurm_need_survives_the_template() -> None:
+    text = 'run "$@" ${HOME} $(hostname) job-%j.out user@host 50% {x} @ @@{lead} \\'
+    assert render(text, {"lead": "120"}) == text.replace("@@{lead}", "@120")
+
+
+def test_a_name_without_a_value_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"@\{there\}"):
+        render("@{here} @{there}", {"here": "1"})
+
+
+def test_a_value_without_a_place_is_an_error() -> None:
+    with pytest.raises(ValueError, match='"elsewhere"'):
+        render("@{here}", {"here": "1", "elsewhere": "2"})
+
+
+@pytest.mark.xfail(strict=True, reason="a placeholder with a capital, a digit or a dash is left in the script")
+@pytest.mark.parametrize("name", ["Python", "python3", "job-dir", ""])
+def test_a_misspelt_placeholder_is_an_error_too(name: str) -> None:
+    with pytest.raises(ValueError, match="template"):
+        render("@{here} @{" + name + "}", {"here": "1"})
+
+
+def test_a_value_that_looks_like_a_placeholder_is_only_a_value() -> None:
+    assert render("@{a} @{b}", {"a": "@{b}", "b": "2"}) == "'@{b}' 2"
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_bash_gets_every_hostile_value_back_as_it_was(value: str) -> None:
+    assert echoed_by_bash(render("printf %s @{value}", {"value": value})) == value
+
+
+@settings(max_examples=25)
+@given(ANY_TEXT)
+def test_bash_gets_any_value_back_as_it_was(value: str) -> None:
+    assert echoed_by_bash(render("printf %s @{value}", {"value": value})) == value
+
+
+def test_text_that_is_meant_as_shell_goes_in_as_it_is() -> None:
+    assert render("@{lines}", {"lines": Raw("module load cuda; echo $X")}) == "module load cuda; echo $X"
+
+
+def test_the_shipped_template_gives_a_script_that_bash_accepts() -> None:
+    config = RunConfig.model_validate({"slurm": {"setup": ["module load cuda", "source ~/venv/bin/activate"]}})
+    subprocess.run(["bash", "-n"], input=a_script(config), text=True, check=True, timeout=10)
+
+
+@pytest.mark.parametrize("value", ["/opt/my python/bin/python", "/x$(touch owned)/python", "/it's/python"])
+def test_a_hostile_interpreter_stays_one_word_everywhere_in_the_script(value: str, tmp_path: Path) -> None:
+    job_dir, code = tmp_path / "a 'job' $(touch owned)", tmp_path / "code;touch owned"
+    job_dir.mkdir()
+    script = a_script(python=value, job_dir=str(job_dir), code_dir=str(code))
+    done = subprocess.run(["bash"], input=script, capture_output=True, text=True, cwd=tmp_path, check=False, timeout=10)
+    assert done.returncode == 127
+    assert f"there is no {value} on" in done.stderr
+    assert not list(tmp_path.rglob("owned"))
+
+
+def test_the_script_asks_for_what_the_config_says() -> None:
+    slurm = {
+        "partition": "gpu",
+        "account": "lab",
+        "qos": "long",
+        "time_limit": "1-12",
+        "cpus_per_task": 6,
+        "gpus": 2,
+        "gpu_type": "a100",
+        "mem": "32G",
+        "constraint": "ib&ssd",
+        "exclude": "node[1-3]",
+        "extra": ["--mail-type=FAIL"],
+    }
+    lines = a_script(RunConfig.model_validate({"slurm": slurm, "lead_seconds": 90})).splitlines()
+    for option in (
+        "--job-name=mt10-3",
+        "--partition=gpu",
+        "--account=lab",
+        "--qos=long",
+        "--time=1-12:00:00",
+        "--cpus-per-task=6",
+        "--gres=gpu:a100:2",
+        "--mem=32G",
+        "--constraint=ib&ssd",
+        "--exclude=node[1-3]",
+        "--mail-type=FAIL",
+        "--signal=B:USR2@90",
+        "--output=job-%j.out",
+        "--no-requeue",
+    ):
+        assert f"#SBATCH {option}" in lines
+
+
+def test_no_option_comes_after_the_first_command_because_sbatch_stops_reading_there() -> None:
+    lines = [line for line in a_script().splitlines() if line.strip()]
+    first_command = next(index for index, line in enumerate(lines) if not line.startswith("#"))
+    assert not [line for line in lines[first_command:] if line.startswith("#SBATCH")]
+
+
+def test_the_wake_up_is_ignored_before_any_of_the_users_lines_run() -> None:
+    lines = a_script(RunConfig.model_validate({"slurm": {"setup": ["sleep 1"]}})).splitlines()
+    assert lines.index("trap '' USR2") < lines.index("sleep 1") < len(lines) - 1
+    assert lines[-1].startswith("exec ")
+
+
+def test_without_gpus_none_are_asked_for() -> None:
+    assert "gres" not in sbatch_lines(RunConfig.model_validate({"slurm": {"gpus": 0}}).slurm)
+
+
+def test_setup_lines_are_for_the_cluster_only() -> None:
+    config = RunConfig.model_validate({"slurm": {"setup": ["module load cuda"]}})
+    where = {"run_name": "x", "slot": 0, "job_dir": Path("/j"), "code_dir": Path("/c"), "python": "python3"}
+    assert "module load" not in job_script(config, executor="local", **where)  # type: ignore[arg-type]
+
+
+@pytest.mark.xfail(
+    strict=True, reason="only the renderer notices, inside a tick, with a ValueError that nobody catches"
+)
+@pytest.mark.parametrize("field", ["partition", "account", "qos", "constraint", "exclude", "gpu_type"])
+@pytest.mark.parametrize("value", ["two words", "a\n#SBATCH --array=0-99", "it's"])
+def test_an_option_that_would_break_its_line_is_refused_when_the_config_is_read(field: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=field):
+        parse_config({"slurm": {field: value}}, "cluster_config.json")
+
+
+def test_no_option_can_start_a_line_of_its_own() -> None:
+    slurm = RunConfig().slurm.model_copy(update={"partition": "a\nrm -rf ~"})
+    with pytest.raises(ValueError, match="white space"):
+        sbatch_lines(slurm)
+
+
+def test_a_template_that_is_not_shipped_is_named() -> None:
+    with pytest.raises(FileNotFoundError, match=r"nothing\.sbatch"):
+        template_text("nothing.sbatch")

@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import pytest
+from builders import (
+    FORGET_AFTER_S,
+    NOW,
+    SUBMIT_GRACE_S,
+    Look,
+    a_claim,
+    a_job,
+    a_look,
+    a_row,
+    an_exit,
+    an_intent,
+    blind,
+    job_dir,
+    seen,
+    token,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.evidence import Evidence
+from orchestrator.executors.base import JobState
+from orchestrator.models import Attempt, Blind, Gone, Seen, Sighting, Submission
+from orchestrator.sightings import HEARTBEAT_SILENT_S, find_row, missing_from, never_accepted, sight
+
+OTHER = token(serial=9)
+FORGOTTEN = NOW - FORGET_AFTER_S - 1
+SILENT = NOW - HEARTBEAT_SILENT_S - 1
+
+
+def seen_by(
+    look: Look,
+    submission: Submission | None = None,
+    evidence: Evidence | None = None,
+    beat_changed_at: float | None = None,
+) -> Sighting | None:
+    submission = submission or a_job()
+    return sight(
+        submission,
+        Attempt(number=0, submissions=(submission,), heartbeat_changed_at=beat_changed_at),
+        evidence or Evidence(),
+        look.poll,
+        look.history,
+        job_dir=job_dir(submission.token),
+        now=NOW,
+        forget_after_s=FORGET_AFTER_S,
+    )
+
+
+def not_asked() -> Look:
+    return Look(history=None)
+
+
+class TestFindingTheRow:
+    def test_a_job_is_known_by_its_work_folder_not_by_its_id(self) -> None:
+        rows = (a_row(OTHER, job_id="101"), a_row(job_id="7"))
+        row = find_row(rows, job_dir(token()))
+        assert row is not None
+        assert row.job_id == "7"
+
+    def test_a_slash_at_the_end_does_not_hide_it(self) -> None:
+        assert find_row((a_row(work_dir=job_dir(token()) + "/"),), job_dir(token())) is not None
+
+    def test_a_longer_name_is_another_job(self) -> None:
+        assert find_row((a_row(work_dir=job_dir(token()) + "0"),), job_dir(token())) is None
+
+    @pytest.mark.parametrize("states", [(JobState.ENDED, JobState.RUNNING), (JobState.PENDING, JobState.ENDED)])
+    def test_of_an_id_that_runs_twice_the_living_one_counts(self, states: tuple[JobState, ...]) -> None:
+        row = find_row(tuple(a_row(state=state) for state in states), job_dir(token()))
+        assert row is not None
+        assert row.state is not JobState.ENDED
+
+
+class TestMissing:
+    def test_an_outage_misses_nothing(self) -> None:
+        assert not missing_from(a_look().failing("timed out").poll, a_job(), job_dir(token()))
+
+    def test_a_poll_from_before_the_submission_misses_nothing(self) -> None:
+        assert not missing_from(a_look().poll, an_intent(at=NOW), job_dir(token()))
+
+    def test_a_job_that_has_ended_and_is_still_listed_is_not_missing(self) -> None:
+        assert not missing_from(a_look().seeing(a_row(state=JobState.ENDED)).poll, a_job(), job_dir(token()))
+
+    def test_a_complete_later_poll_without_it_misses_it(self) -> None:
+        assert missing_from(a_look().seeing(a_row(OTHER)).poll, a_job(), job_dir(token()))
+
+
+class TestProofs:
+    def test_its_own_exit_record_is_believed_even_in_an_outage(self) -> None:
+        sighting = seen_by(a_look().failing("down"), evidence=Evidence(exit=an_exit(75)))
+        assert isinstance(sighting, Gone)
+        assert "exit record" in sighting.proof
+
+    def test_its_own_exit_record_beats_a_queue_that_still_shows_it(self) -> None:
+        assert isinstance(seen_by(a_look().seeing(a_row()), evidence=Evidence(exit=an_exit(0))), Gone)
+
+    def test_the_exit_record_of_another_submission_proves_nothing(self) -> None:
+        assert isinstance(seen_by(a_look().seeing(a_row()), evidence=Evidence(exit=an_exit(0, OTHER))), Seen)
+
+    def test_a_duplicate_has_ended(self) -> None:
+        sighting = seen_by(a_look().seeing(a_row()), evidence=Evidence(duplicates=(token(),)))
+        assert isinstance(sighting, Gone)
+        assert "duplicate" in sighting.proof
+
+    def test_a_terminal_row_in_the_queue_is_proof_and_keeps_slurms_word(self) -> None:
+        sighting = seen_by(a_look().seeing(a_row(state=JobState.ENDED, raw="TIMEOUT", node="n7")))
+        assert isinstance(sighting, Gone)
+        assert (sighting.raw_state, sighting.node) == ("TIMEOUT", "n7")
+
+    def test_a_terminal_row_in_the_history_is_proof(self) -> None:
+        sighting = seen_by(a_look().remembering(a_row(state=JobState.ENDED, raw="PREEMPTED")))
+        assert isinstance(sighting, Gone)
+        assert sighting.raw_state == "PREEMPTED"
+
+    @pytest.mark.parametrize("status", ["ok", "disabled"])
+    @pytest.mark.parametrize("beat", [None, SILENT])
+    def test_long_absence_without_history_and_heartbeat_is_proof(self, status: str, beat: float | None) -> None:
+        job = a_job(absent_since=FORGOTTEN)
+        assert isinstance(seen_by(a_look().remembering(status=status), job, beat_changed_at=beat), Gone)
+
+
+class TestNoProofs:
+    @pytest.mark.parametrize("state", [JobState.PENDING, JobState.RUNNING, JobState.ENDING, JobState.UNKNOWN])
+    def test_every_other_state_is_a_living_job_also_one_that_nobody_knows(self, state: JobState) -> None:
+        sighting = seen_by(a_look().seeing(a_row(state=state, raw="SOMETHING_NEW")))
+        assert isinstance(sighting, Seen)
+        assert (sighting.state, sighting.raw_state) == (state, "SOMETHING_NEW")
+
+    def test_the_first_absence_is_blindness(self) -> None:
+        assert isinstance(seen_by(a_look()), Blind)
+
+    def test_absence_that_is_not_long_enough_is_blindness(self) -> None:
+        assert isinstance(seen_by(a_look(), a_job(absent_since=NOW - FORGET_AFTER_S)), Blind)
+
+    def test_long_absence_with_a_heartbeat_is_blindness(self) -> None:
+        sighting = seen_by(a_look(), a_job(absent_since=FORGOTTEN), beat_changed_at=NOW - HEARTBEAT_SILENT_S)
+        assert isinstance(sighting, Blind)
+
+    def test_long_absence_is_blindness_while_the_history_does_not_answer(self) -> None:
+        look = a_look().remembering(status="blind", error="slurmdbd is down")
+        sighting = seen_by(look, a_job(absent_since=FORGOTTEN))
+        assert isinstance(sighting, Blind)
+        assert sighting.error == "slurmdbd is down"
+
+    def test_long_absence_is_blindness_while_the_history_was_not_asked(self) -> None:
+        assert isinstance(seen_by(not_asked(), a_job(absent_since=FORGOTTEN)), Blind)
+
+    def test_an_outage_is_blindness_since_its_beginning_with_its_words(self) -> None:
+        job = a_job(sighting=blind(since=NOW - 900), absent_since=FORGOTTEN)
+        assert seen_by(a_look().failing("slurmctld is down"), job) == Blind(since=NOW - 900, error="slurmctld is down")
+
+    def test_blindness_begins_at_the_poll_that_failed(self) -> None:
+        assert seen_by(a_look().failing("down"), a_job(sighting=seen())) == Blind(since=NOW, error="down")
+
+    def test_a_poll_from_before_the_submission_changes_nothing(self) -> None:
+        assert seen_by(a_look(), a_job(at=NOW)) is None
+        assert seen_by(a_look(), a_job(at=NOW, sighting=seen())) == seen()
+
+    @pytest.mark.xfail(strict=True, reason="a row that slurmdbd never closed (a runaway job) keeps the slot for ever")
+    def test_a_running_row_of_the_history_does_not_keep_a_job_that_the_queue_forgot_and_that_fell_silent(self) -> None:
+        look = a_look().remembering(a_row(state=JobState.RUNNING))
+        assert isinstance(seen_by(look, a_job(absent_since=NOW - 86400), beat_changed_at=NOW - 86400), Gone)
+
+    @given(
+        state=st.sampled_from([None, JobState.PENDING, JobState.RUNNING, JobState.UNKNOWN]),
+        history=st.sampled_from(["ok", "disabled", "blind"]),
+        failing=st.booleans(),
+        absent_for=st.none() | st.floats(0, FORGET_AFTER_S),
+        beat_ago=st.none() | st.floats(0, 1e6),
+    )
+    def test_nothing_but_a_proof_ends_a_job(
+        self, state: JobState | None, history: str, failing: bool, absent_for: float | None, beat_ago: float | None
+    ) -> None:
+        look = a_look().seeing(*([a_row(state=state)] if state else [])).remembering(status=history)
+        look = look.failing("down") if failing else look
+        job = a_job(absent_since=None if absent_for is None else NOW - absent_for)
+        beat = None if beat_ago is None else NOW - beat_ago
+        assert not isinstance(seen_by(look, job, beat_changed_at=beat), Gone)
+
+
+class TestNeverAccepted:
+    @staticmethod
+    def proven(look: Look, intent: Submission | None = None, evidence: Evidence | None = None) -> bool:
+        return never_accepted(
+            intent or an_intent(),
+            evidence or Evidence(),
+            look.poll,
+            look.history,
+            job_dir=job_dir(token()),
+            submit_grace_s=SUBMIT_GRACE_S,
+        )
+
+    @pytest.mark.parametrize("status", ["ok", "disabled"])
+    def test_two_clean_answers_after_the_grace_prove_it(self, status: str) -> None:
+        assert self.proven(a_look().remembering(status=status))
+
+    def test_within_the_grace_nothing_is_proven(self) -> None:
+        assert not self.proven(a_look(), an_intent(at=NOW - SUBMIT_GRACE_S))
+
+    def test_a_history_from_within_the_grace_proves_nothing(self) -> None:
+        old = Look(history=a_look(NOW - 500).history)
+        assert not self.proven(old)
+
+    def test_an_outage_of_either_proves_nothing(self) -> None:
+        assert not self.proven(a_look().failing("down"))
+        assert not self.proven(a_look().remembering(status="blind"))
+        assert not self.proven(not_asked())
+
+    def test_a_row_anywhere_disproves_it_whatever_its_state(self) -> None:
+        for state in JobState:
+            assert not self.proven(a_look().seeing(a_row(state=state)))
+            assert not self.proven(a_look().remembering(a_row(state=state)))
+
+    def test_a_claim_by_it_disproves_it(self) -> None:
+        assert not self.proven(a_look(), evidence=Evidence(claim=a_claim()))
+
+    def test_the_claim_of_another_does_not(self) -> None:
+        assert self.proven(a_look(), evidence=Evidence(claim=a_claim(OTHER)))
