@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +13,12 @@ import numpy.typing as npt
 from trainer.envs import channel
 from trainer.envs.board import Board
 from trainer.envs.crew import Crew
-from trainer.envs.group import EnvGroup
 from trainer.envs.spec import ACT_DIM, F32, OBS_DIM, EnvError, Observed, Step, VectorSpec, VectorState
 from trainer.tasknames import MAX_HORIZON
 from trainer.tasks import digest
+
+if TYPE_CHECKING:
+    from trainer.envs.group import EnvGroup
 
 #: Raised when a state can no longer be read by older code.
 _STATE_FORMAT = 1
@@ -54,6 +56,8 @@ class VectorEnv:
                 self._board.close()
                 raise
         else:
+            from trainer.envs.group import EnvGroup  # noqa: PLC0415 - a learner with workers needs no simulator itself
+
             self._group = EnvGroup(spec, range(spec.num_envs), self._board)
 
     def __enter__(self) -> Self:

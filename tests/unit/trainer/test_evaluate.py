@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-pytest.importorskip("metaworld")
-
 from trainer.evaluate import _lanes, bootstrap_interval, evaluate, iqm, summarise
 
+ROOT = Path(__file__).parents[3]
 TEN = tuple(f"task-{k}" for k in range(10))
 
 
@@ -58,6 +60,12 @@ def test_every_goal_is_played_once_and_a_lane_keeps_its_task(tasks, goals):
     assert sorted(episodes) == [(task, goal) for task in range(tasks) for goal in range(goals)]
     assert all(len({task for task, _ in lane.episodes}) == 1 for lane in lanes)
     assert len(lanes) >= min(10, tasks * goals)
+
+
+def test_a_learner_with_workers_loads_no_simulator():
+    program = "import sys, trainer.evaluate; print({'metaworld', 'mujoco', 'torch'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "set()"
 
 
 def test_more_goals_than_meta_world_fixes_are_refused():
