@@ -121,7 +121,10 @@ def _fold_slot(slot: Slot, facts: Facts, events: list[Event]) -> Slot:
             slot = slot.model_copy(update={"jobs": slot.jobs + 1})
         if before.verdict is None and after.verdict is not None:
             step = evidence.progress.step if evidence.progress else None
-            saved = evidence.progress.checkpoint_step if evidence.progress else after.checkpoint_step
+            reported = [evidence.progress.checkpoint_step] if evidence.progress else []
+            saved = max(
+                [*reported, *([after.checkpoint_step] if after.checkpoint_step is not None else [])], default=None
+            )
             facts_of_end = {"verdict": after.verdict, "cause": after.cause, "step": step, "checkpoint_step": saved}
             events.append(_event("ended", slot, after, job_id=_job_id(after), ended_at=after.ended_at, **facts_of_end))
             slot = _after_end(slot, after, progressed=made_progress(evidence))
