@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from trainer.presets import DEFAULT_PRESET, PRESETS
-from trainer.tasknames import BENCHMARKS, MAX_HORIZON, MT50
+from trainer.tasknames import BENCHMARKS, GOALS_PER_TASK, MAX_HORIZON, MT50
 
 #: Raised whenever the same section would train different numbers: part of every identity.
 ALGORITHM = "mtsac/1"
@@ -61,6 +61,8 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 #: Above this an update count a step is a typing error: published agents use at most 8.
 UpdatesPerStep = Annotated[float, Field(gt=0, le=64)]
+#: Meta-World fixes this many goals a task.
+GoalCount = Annotated[int, Field(ge=0, le=GOALS_PER_TASK)]
 Horizon = Annotated[int, Field(ge=1, le=MAX_HORIZON)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Port = Annotated[int, Field(ge=1, le=65_535)]
@@ -104,7 +106,7 @@ class TrainingSection(BaseModel):
     evaluation_interval: CountInt | None = Field(
         None, description="Evaluate at the first checkpoint past each multiple of this many steps; 0: only at the end."
     )
-    evaluation_goals: CountInt | None = Field(None, description="Fixed goals a task in an evaluation; 0: never.")
+    evaluation_goals: GoalCount | None = Field(None, description="Fixed goals a task in an evaluation; 0: never.")
     keep_checkpoints: PositiveInt | None = Field(None, description="Newest checkpoints kept complete, to resume from.")
     keep_milestones: CountInt | None = Field(None, description="Older checkpoints of which the nets are kept.")
     stream: bool | None = Field(None, description="Send frames to a viewer (not built yet).")
@@ -172,7 +174,7 @@ class Training(BaseModel):
     threads: PositiveInt
     metrics_interval: PositiveInt
     evaluation_interval: CountInt
-    evaluation_goals: CountInt
+    evaluation_goals: GoalCount
     keep_checkpoints: PositiveInt
     keep_milestones: CountInt
     stream: bool

@@ -1,0 +1,240 @@
+"""Multi-task soft actor-critic: one actor, twin critics, one entropy temperature a task. Read it top to bottom.
+
+Haarnoja et al. 2018 (SAC with a learned temperature), with one temperature a task as in Meta-World's MT-SAC
+(Yu et al. 2020). The task is seen by every net as a one-hot vector after the observation.
+
+Shapes: B transitions, K tasks, O observation numbers, A action numbers; x = [obs, one-hot task] is [B, O + K].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from trainer.config import Training
+from trainer.nets.gaussian import GaussianActor, sample
+from trainer.nets.mlp import MLP
+from trainer.replay import FIELDS, Batch
+
+OBS_DIM = FIELDS["obs"][0][0]
+ACT_DIM = FIELDS["action"][0][0]
+
+#: What an update measures, in the order of the tensor that `update` returns.
+METRICS = ("critic_loss", "actor_loss", "temperature_loss", "q", "entropy")
+
+#: torch's Adam as one kernel: exists where these are (2.10); elsewhere the plain loop.
+_FUSED_DEVICES = ("cpu", "cuda")
+
+
+@dataclass
+class Learner:
+    """Everything that an update changes. `noise` is the stream of all sampling, on the CPU whatever the device."""
+
+    training: Training
+    device: torch.device
+    actor: GaussianActor
+    critics: nn.ModuleList  # two MLPs: x and action → [B, 1]
+    targets: nn.ModuleList
+    log_temperature: nn.Parameter  # [K]
+    optimizers: dict[str, torch.optim.Adam]  # actor, critics, temperature
+    noise: torch.Generator
+
+    @property
+    def num_tasks(self) -> int:
+        """K."""
+        return len(self.training.tasks)
+
+
+def create(training: Training, device: torch.device) -> Learner:
+    """A fresh learner. Parameters depend on the seed alone, not on the device."""
+    init, noise = (torch.Generator() for _ in range(2))
+    for stream, generator in enumerate((init, noise)):
+        words = np.random.SeedSequence(training.seed, spawn_key=(stream,)).generate_state(1, np.uint64)
+        generator.manual_seed(int(words[0] >> np.uint64(1)))
+    inputs = OBS_DIM + len(training.tasks)
+    actor = GaussianActor(inputs, training.actor_hidden, ACT_DIM, init).to(device)
+    critics = nn.ModuleList(MLP(inputs + ACT_DIM, training.critic_hidden, 1, init) for _ in range(2)).to(device)
+    targets = nn.ModuleList(MLP(inputs + ACT_DIM, training.critic_hidden, 1, init) for _ in range(2)).to(device)
+    targets.load_state_dict(critics.state_dict())
+    targets.requires_grad_(requires_grad=False)
+    start = torch.full((len(training.tasks),), training.init_temperature, device=device).log()
+    log_temperature = nn.Parameter(start)
+
+    def adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Adam:
+        return torch.optim.Adam(
+            parameters, lr=training.learning_rate, eps=training.adam_eps, fused=device.type in _FUSED_DEVICES
+        )
+
+    optimizers = {
+        "actor": adam(actor.parameters()),
+        "critics": adam(critics.parameters()),
+        "temperature": adam([log_temperature]),
+    }
+    return Learner(training, device, actor, critics, targets, log_temperature, optimizers, noise)
+
+
+def with_task(obs: Tensor, task: Tensor, num_tasks: int) -> Tensor:
+    """[B, O] and [B] → [B, O + K]: the observation and the one-hot task."""
+    return torch.cat([obs, nn.functional.one_hot(task, num_tasks).to(obs.dtype)], dim=-1)
+
+
+def act(learner: Learner, obs: npt.NDArray[np.float32], task: npt.NDArray[np.integer]) -> npt.NDArray[np.float32]:
+    """Sampled actions [N, A] for `obs` [N, O] of tasks [N]; takes from the learner's noise."""
+    with torch.no_grad():
+        mean, log_std = learner.actor(_observed(learner, obs, task))
+        action, _ = sample(mean, log_std, _normal(learner, mean.shape[0]))
+    actions: npt.NDArray[np.float32] = action.cpu().numpy()
+    return actions
+
+
+def act_greedily(
+    learner: Learner, obs: npt.NDArray[np.float32], task: npt.NDArray[np.integer]
+) -> npt.NDArray[np.float32]:
+    """The deterministic actions tanh(mean), [N, A]; changes nothing in the learner."""
+    with torch.no_grad():
+        mean, _ = learner.actor(_observed(learner, obs, task))
+    actions: npt.NDArray[np.float32] = torch.tanh(mean).cpu().numpy()
+    return actions
+
+
+def update(learner: Learner, batch: Batch) -> Tensor:
+    """One step of critics, actor, temperatures and targets. Returns `METRICS` as a tensor [5] on the device."""
+    device = learner.device
+    task = torch.from_numpy(batch.task).to(device)
+    x = with_task(torch.from_numpy(batch.obs).to(device), task, learner.num_tasks)
+    next_x = with_task(torch.from_numpy(batch.next_obs).to(device), task, learner.num_tasks)
+    action, reward, terminated = (
+        torch.from_numpy(array).to(device) for array in (batch.action, batch.reward, batch.terminated)
+    )
+    temperature = learner.log_temperature.detach().exp()[task]
+
+    goal = td_target(learner, reward, terminated, next_x, temperature)
+    critic_loss, q = critic_step(learner, x, action, goal)
+    actor_loss, log_density = actor_step(learner, x, temperature)
+    temperature_loss = temperature_step(learner, task, log_density)
+    move_targets(learner)
+    return torch.stack([critic_loss, actor_loss, temperature_loss, q, -log_density.mean()])
+
+
+@torch.no_grad()
+def td_target(learner: Learner, reward: Tensor, terminated: Tensor, next_x: Tensor, temperature: Tensor) -> Tensor:
+    """The target r + gamma (1 - terminated)(min Q'(s', a') - temperature log pi(a'|s')), [B].
+
+    Only a true termination stops the sum. An episode that was cut by the horizon goes on in the mind: its `next_obs`
+    is the state that the cut left, not the next episode's first.
+    """
+    mean, log_std = learner.actor(next_x)
+    next_action, log_density = sample(mean, log_std, _normal(learner, mean.shape[0]))
+    value = q_values(learner.targets, next_x, next_action).amin(0) - temperature * log_density
+    return reward + learner.training.gamma * (1 - terminated) * value
+
+
+def critic_step(learner: Learner, x: Tensor, action: Tensor, goal: Tensor) -> tuple[Tensor, Tensor]:
+    """Both critics towards `goal` [B]: (the sum of their mean squared errors, the mean Q)."""
+    q = q_values(learner.critics, x, action)
+    loss = (q - goal).square().mean(dim=1).sum()
+    _descend(learner, "critics", loss, learner.critics.parameters())
+    return loss.detach(), q.detach().mean()
+
+
+def actor_step(learner: Learner, x: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
+    """The actor towards high min Q and high entropy: (the loss, the log density [B] of the actions that it drew)."""
+    mean, log_std = learner.actor(x)
+    action, log_density = sample(mean, log_std, _normal(learner, mean.shape[0]))
+    loss = (temperature * log_density - q_values(learner.critics, x, action).amin(0)).mean()
+    _descend(learner, "actor", loss, learner.actor.parameters())
+    return loss.detach(), log_density.detach()
+
+
+def temperature_step(learner: Learner, task: Tensor, log_density: Tensor) -> Tensor:
+    """Each task's temperature up where its entropy is below the target, down where it is above. Returns the loss."""
+    gap = log_density + learner.training.target_entropy
+    loss = -(learner.log_temperature[task] * gap).mean()
+    _descend(learner, "temperature", loss, [learner.log_temperature])
+    return loss.detach()
+
+
+@torch.no_grad()
+def move_targets(learner: Learner) -> None:
+    """Each target parameter a fraction tau of the way to its critic's."""
+    for target, critic in zip(learner.targets.parameters(), learner.critics.parameters(), strict=True):
+        target.lerp_(critic, learner.training.tau)
+
+
+def q_values(critics: nn.ModuleList, x: Tensor, action: Tensor) -> Tensor:
+    """[2, B]."""
+    both = torch.cat([x, action], dim=-1)
+    return torch.stack([critic(both).squeeze(-1) for critic in critics])
+
+
+def nets_of(learner: Learner) -> dict[str, Tensor]:
+    """What playing and forking need: actor, critics, log temperatures. Copies on the CPU."""
+    named = {
+        **_named("actor", learner.actor.state_dict()),
+        **_named("critics", learner.critics.state_dict()),
+        "log_temperature": learner.log_temperature.data,
+    }
+    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in named.items()}
+
+
+def rest_of(learner: Learner) -> dict[str, Tensor]:
+    """What only an exact resume needs: targets, Adam's state, the noise's state. Copies on the CPU."""
+    named = _named("targets", learner.targets.state_dict())
+    for name, optimizer in learner.optimizers.items():
+        for index, moments in optimizer.state_dict()["state"].items():
+            named |= {f"adam.{name}.{index}.{key}": value for key, value in moments.items()}
+    copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in named.items()}
+    return {**copies, "noise": learner.noise.get_state()}
+
+
+def load_nets(learner: Learner, nets: Mapping[str, Tensor]) -> None:
+    """Put `nets_of` another learner in place. Errors: KeyError, RuntimeError where names or shapes differ."""
+    learner.actor.load_state_dict(_under("actor", nets))
+    learner.critics.load_state_dict(_under("critics", nets))
+    learner.log_temperature.data.copy_(nets["log_temperature"])
+
+
+def load_rest(learner: Learner, rest: Mapping[str, Tensor]) -> None:
+    """Put `rest_of` another learner in place. Errors: KeyError, RuntimeError where names or shapes differ."""
+    learner.targets.load_state_dict(_under("targets", rest))
+    for name, optimizer in learner.optimizers.items():
+        state: dict[int, dict[str, Tensor]] = {}
+        for key, tensor in _under(f"adam.{name}", rest).items():
+            index, _, moment = key.partition(".")
+            state.setdefault(int(index), {})[moment] = tensor
+        groups: Any = optimizer.state_dict()["param_groups"]
+        optimizer.load_state_dict({"state": state, "param_groups": groups})
+    learner.noise.set_state(rest["noise"])
+
+
+def _descend(learner: Learner, name: str, loss: Tensor, parameters: Iterable[nn.Parameter]) -> None:
+    """One Adam step. Gradients are taken for these parameters only, so the actor's step costs none of the critics'."""
+    mine = list(parameters)
+    for parameter, gradient in zip(mine, torch.autograd.grad(loss, mine), strict=True):
+        parameter.grad = gradient
+    if learner.training.grad_clip > 0 and name != "temperature":
+        nn.utils.clip_grad_norm_(mine, learner.training.grad_clip)
+    learner.optimizers[name].step()
+
+
+def _observed(learner: Learner, obs: npt.NDArray[np.float32], task: npt.NDArray[np.integer]) -> Tensor:
+    tasks = torch.from_numpy(task.astype(np.int64)).to(learner.device)
+    return with_task(torch.from_numpy(obs).to(learner.device), tasks, learner.num_tasks)
+
+
+def _normal(learner: Learner, rows: int) -> Tensor:
+    return torch.randn(rows, ACT_DIM, generator=learner.noise).to(learner.device)
+
+
+def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(f"{prefix}."): value for name, value in tensors.items() if name.startswith(f"{prefix}.")}

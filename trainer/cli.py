@@ -1,0 +1,130 @@
+"""The `trainer` command. Heavy imports (torch, the simulator) wait until a command needs them.
+
+Exit codes: see `trainer.errors`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from orchestrator.job import Job
+from trainer.errors import ConfigError, EnvironmentFailedError, SaveError, TrainerError
+from trainer.section import Asked, read_section
+
+app = typer.Typer(
+    help="Train and evaluate multi-task policies on Meta-World.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", "-c", help="A training section as JSON, or a cluster_config.json.")
+]
+PresetOption = Annotated[str | None, typer.Option(help="guide, tiny or debug; stronger than the file's.")]
+SetOption = Annotated[list[str] | None, typer.Option("--set", help="Any field: --set batch_size=256. May be repeated.")]
+RunDirOption = Annotated[Path | None, typer.Option(help="Where to write; default: runs/<name>. Run again to resume.")]
+CheckpointArgument = Annotated[Path, typer.Argument(help="A checkpoint, attempt, slot or run folder: its newest good.")]
+GoalsOption = Annotated[int, typer.Option(min=1, max=50, help="Fixed goals a task; Meta-World's protocol has 50.")]
+GoalSeedOption = Annotated[
+    int | None, typer.Option(help="Seed of the goals; left out: the training's own. Another gives unseen goals.")
+]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+
+
+@app.command()
+def train(
+    config: ConfigOption = None,
+    preset: PresetOption = None,
+    settings: SetOption = None,
+    run_dir: RunDirOption = None,
+) -> None:
+    """Train until the last step, or until this job must hand over (exit code 75: run it again to go on).
+
+    Inside a job of the orchestrator everything comes from ANCHORLEG_*; alone it writes to --run-dir.
+    """
+    began_at = time.time()
+    job = Job.from_environment()
+    asked = read_section(config or (job.config if job else None), preset, settings or [])
+    for warning in asked.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    if job is None:
+        job = _alone(asked, run_dir)
+    job.listen()
+    limit_s = asked.training.max_runtime_seconds
+    if limit_s is not None:
+        job.deadline = min(job.deadline or float("inf"), began_at + limit_s)
+    raise typer.Exit(_train(job, asked))
+
+
+@app.command()
+def evaluate(
+    checkpoint: CheckpointArgument,
+    goals: GoalsOption = 50,
+    goal_seed: GoalSeedOption = None,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Play every task from its fixed goals with the deterministic policy; success at any step counts."""
+    from trainer.play import evaluate_checkpoint  # noqa: PLC0415 - torch and the simulator
+    from trainer.views import show_evaluation  # noqa: PLC0415
+
+    found = evaluate_checkpoint(checkpoint, goals=goals, goal_seed=goal_seed, device=device)
+    for note in found.notes:
+        print(note, file=sys.stderr)
+    value: dict[str, Any] = {"checkpoint": str(found.path), "step": found.step, **found.evaluation.as_json()}
+    if as_json:
+        print(json.dumps(value, indent=2))
+    else:
+        show_evaluation(value, f"step {found.step:,}: {found.evaluation.summary()}")
+
+
+def _alone(asked: Asked, run_dir: Path | None) -> Job:
+    folder = (run_dir or Path("runs") / (asked.run_name or asked.training.preset)).resolve()
+    if (folder / "run.json").exists():
+        raise ConfigError(f"{folder} is kept by the orchestrator; train elsewhere with --run-dir, or use its `start`")
+    try:
+        job = Job.standalone(folder)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written: {error.strerror}; choose another --run-dir") from None
+    print(f"training in {folder} (no orchestrator: run the same command again to go on)", flush=True)
+    return job
+
+
+def _train(job: Job, asked: Asked) -> int:
+    from trainer.envs.spec import EnvError  # noqa: PLC0415 - numpy
+    from trainer.loop import run  # noqa: PLC0415 - torch and the simulator
+    from trainer.views import Display  # noqa: PLC0415
+
+    try:
+        with Display() as display:
+            return run(job, asked.training, display)
+    except EnvError as error:
+        raise EnvironmentFailedError(str(error)) from error
+    except OSError as error:
+        place = error.filename or job.attempt_dir
+        raise SaveError(f"{place}: {error.strerror or error}; the last checkpoint is untouched") from error
+
+
+def main() -> None:
+    """Entry point: every known error becomes one sentence and its exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        app(standalone_mode=True)
+    except TrainerError as error:
+        words, code = str(error), error.exit_code
+    except KeyboardInterrupt:
+        words, code = "interrupted", 130
+    else:
+        return
+    print(f"trainer: {words}", file=sys.stderr)
+    sys.exit(code)

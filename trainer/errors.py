@@ -1,0 +1,74 @@
+"""What can go wrong in the trainer, and the exit code of each.
+
+::
+
+    TrainerError (1)
+    ├── ConfigError (2)            the configuration or the command line; nothing was started or written
+    ├── NoGoodCheckpointError (3)  there are checkpoints to go on from, and all of them are damaged
+    ├── OtherIdentityError (4)     the checkpoint was trained with another configuration
+    ├── SaveError (5)              the last checkpoint could not be written: disk full, quota, permission
+    ├── EnvironmentFailedError (6) an environment or its worker died; the checkpoint is not to blame
+    └── NotFiniteError (93)        a loss is NaN or infinite: another job would not help
+
+Other exit codes: 0 complete; 1 a defect of this program (please report it); 75 handed over: checkpointed, or superseded
+by a newer attempt: give it another job; 130 interrupted before the training listened.
+Every message is one sentence for the user: what, where, what to do.
+"""
+
+from __future__ import annotations
+
+from orchestrator.job import DO_NOT_REQUEUE
+
+
+class TrainerError(Exception):
+    """Something that a user is told in one sentence, without a traceback."""
+
+    exit_code = 1
+
+
+class ConfigError(TrainerError):
+    """The configuration or the command line is wrong. It does not mean that anything was changed."""
+
+    exit_code = 2
+
+
+class NoGoodCheckpointError(TrainerError):
+    """No checkpoint can be loaded although there are some. It does not mean that they were touched."""
+
+    exit_code = 3
+
+
+class OtherIdentityError(TrainerError):
+    """The run was trained with other values of the training identity. It does not mean that either is wrong."""
+
+    exit_code = 4
+
+
+class SaveError(TrainerError):
+    """A checkpoint could not be written. The one before it is still good, and no part of the new one remains."""
+
+    exit_code = 5
+
+
+class EnvironmentFailedError(TrainerError):
+    """An environment cannot go on (`trainer.envs.spec.EnvError`). The last checkpoint is good."""
+
+    exit_code = 6
+
+
+class NotFiniteError(TrainerError):
+    """A loss or a parameter is not finite. Nothing of it was published; the last checkpoint is from before."""
+
+    exit_code = DO_NOT_REQUEUE
+
+
+class DamagedCheckpointError(Exception):
+    """One checkpoint cannot be loaded, and why. The loader goes on to the one before it."""
+
+
+class SupersededError(Exception):
+    """A newer attempt of this slot has been claimed: end, publish nothing, delete nothing."""
+
+    def __init__(self, attempt: int) -> None:
+        super().__init__(f"attempt {attempt} of this slot has taken over; ending without publishing")
+        self.attempt = attempt

@@ -1,0 +1,317 @@
+"""One attempt of one slot: start, train, save, evaluate, hand over or finish.
+
+Order within a vector step: act, step, remember, learn; then the row of metrics, the checkpoint and the evaluation that
+are due at this step. Only the steps decide what is due, so an interrupted run does the same at the same places. A
+hand-over saves wherever it is, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from orchestrator.job import HANDED_OVER, Job
+from trainer import device as machine
+from trainer.config import Training
+from trainer.envs.spec import VectorSpec
+from trainer.envs.vector import VectorEnv
+from trainer.errors import SaveError, SupersededError
+from trainer.evaluate import Evaluation, evaluate
+from trainer.metrics import EVALUATIONS, METRICS, Events, Journal, read_evaluations, scalars
+from trainer.resume import Start, find_start
+from trainer.saver import Saver, failure
+from trainer.segments import saved_until
+from trainer.state import Envs, RunState, advance, capture, crossed, fresh, greedy, resumed, row
+from trainer.tasks import goal_tables
+from trainer.views import Pulse
+
+#: `progress.json` and the display are renewed this often: the orchestrator looks every 30 s, a human every few.
+REPORT_S = 2.0
+#: Rates are taken over this long: shorter jumps with every checkpoint, longer hides a stall.
+RATE_WINDOW_S = 30.0
+
+MakeEnvs = Callable[[VectorSpec, int], Envs]
+Evaluate = Callable[..., Evaluation | None]
+
+
+class Show(Protocol):
+    """What the loop needs of `trainer.views.Display`."""
+
+    def say(self, sentence: str) -> None:
+        """One line for the log."""
+
+    def pulse(self, pulse: Pulse) -> None:
+        """Where the training stands."""
+
+
+def run(
+    job: Job, training: Training, show: Show, *, make_envs: MakeEnvs = VectorEnv, evaluator: Evaluate = evaluate
+) -> int:
+    """Train until the last step or until the job must hand over. Returns the exit code: 0 or 75.
+
+    Errors: TrainerError (its exit code), EnvError.
+    """
+    machine.settle(training.threads)
+    chosen = machine.choose(training.device)
+    start = find_start(job, training)
+    job.attempt_dir.mkdir(parents=True, exist_ok=True)
+    job.start_from(start.ref if start else None)
+    for note in start.notes if start else ():
+        show.say(note)
+    if start is not None and is_complete(job, training, start):
+        step = start.ref.step
+        job.report(step=step, total=training.total_steps, checkpoint_step=step)
+        show.say(f"nothing left to do: {step:,} of {training.total_steps:,} steps are trained and evaluated")
+        return 0
+    step = start.ref.step if start else 0
+    job.report(step=step, total=training.total_steps, checkpoint_step=reported(step, training, is_over=False))
+    show.say(
+        f"attempt {job.attempt}: "
+        + (f"going on at step {step:,} of attempt {start.ref.attempt}" if start else "starting from scratch")
+    )
+    spec = VectorSpec(
+        tasks=training.tasks,
+        goals=goal_tables(training.tasks, training.seed, job.run_dir / "goals"),
+        num_envs=training.num_envs,
+        seed=training.seed,
+        horizon=training.horizon,
+        attempt=job.attempt,
+    )
+    num_workers = machine.workers(training.num_workers, training.num_envs)
+    numeric = {"device": chosen.type, "threads": training.threads, "workers": num_workers}
+    envs = make_envs(spec, num_workers)
+    try:
+        if start is not None:
+            state = resumed(training, chosen, envs, start.contents, start.replay)
+            for name, then in start.contents.state["numeric"].items():
+                if then != numeric[name] and name != "workers":
+                    show.say(
+                        f"{name} was {then}, is {numeric[name]}: the training goes on, bit equality is not promised"
+                    )
+        else:
+            state = fresh(training, chosen, envs)
+        return Attempt(job, training, show, state, start, numeric, evaluator).run()
+    finally:
+        envs.close()
+
+
+def is_complete(job: Job, training: Training, start: Start) -> bool:
+    """Whether all steps are trained and the last evaluation is made."""
+    if start.ref.step < training.total_steps:
+        return False
+    due = start.contents.state["evaluation_due"]
+    return due is None or training.evaluation_goals == 0 or has_evaluation(job, due)
+
+
+def has_evaluation(job: Job, step: int) -> bool:
+    """Whether the slot's history has the evaluation of `step`."""
+    return any(line["step"] == step for line in read_evaluations(job.slot_dir))
+
+
+def reported(checkpoint_step: int, training: Training, *, is_over: bool) -> int:
+    """The checkpoint step as `progress.json` says it: a run whose last evaluation is missing is one step short of
+    complete, so that the orchestrator gives it another job.
+    """
+    return checkpoint_step if is_over else min(checkpoint_step, training.total_steps - 1)
+
+
+@dataclass
+class Attempt:
+    """The loop and what it holds on to."""
+
+    job: Job
+    training: Training
+    show: Show
+    state: RunState
+    start: Start | None
+    numeric: dict[str, Any]
+    evaluator: Evaluate
+
+    def __post_init__(self) -> None:
+        self.saver = Saver(
+            self.job,
+            self.training,
+            self.start.manifest.segments if self.start else (),
+            self.start.ref.step if self.start else None,
+        )
+        self.metrics = Journal(self.job.attempt_dir / METRICS)
+        self.evaluations = Journal(self.job.attempt_dir / EVALUATIONS)
+        self.events = Events(self.job.attempt_dir / "tb")
+        self.gpu = machine.GpuMeter(self.state.learner.device)
+        past = read_evaluations(self.job.slot_dir)
+        self.success: float | None = past[-1]["mean_success"] if past else None
+        self.doing = "training"
+        self._marks: deque[tuple[float, int, int]] = deque()
+        self._reported_at = float("-inf")
+
+    def run(self) -> int:
+        """To the end, or to the hand-over. Returns the exit code."""
+        try:
+            self.evaluate_if_due()
+            while self.state.step < self.training.total_steps and self.job.hand_over_reason() is None:
+                before = self.state.step
+                advance(self.state)
+                self.after(before)
+            if self.state.step >= self.training.total_steps and self.state.evaluation_due is None:
+                return self.finish()
+            return self.hand_over()
+        except SupersededError as stop:
+            self.show.say(str(stop))
+            return HANDED_OVER
+        finally:
+            self.gpu.close()
+            self.saver.close()
+            self.events.close()
+
+    def after(self, before: int) -> None:
+        """What is due after the vector step that began at `before`: a row, a checkpoint, an evaluation, a report."""
+        state, training = self.state, self.training
+        is_last = state.step >= training.total_steps
+        if is_last or crossed(before, state.step, training.metrics_interval):
+            self.write_row()
+        if is_last or crossed(before, state.step, training.checkpoint_interval):
+            wanted = crossed(state.evaluated, state.step, training.evaluation_interval)
+            if training.evaluation_goals and (is_last or wanted):
+                state.evaluated = state.evaluation_due = state.step
+            self.save()
+            self.evaluate_if_due()
+        if self.saver.is_done:
+            self.settle()
+        self.report()
+
+    def write_row(self) -> None:
+        """Close the row of metrics."""
+        value = row(self.state)
+        self.metrics.add(value)
+        self.events.add(self.state.step, scalars(value))
+
+    def save(self) -> bool:
+        """Begin to publish the present state. False: it failed at once, and the user was told."""
+        self.settle()
+        contents = capture(self.state, self.numeric)
+        try:
+            # What the checkpoint has left behind must be on disk before the checkpoint is: nobody writes it again.
+            self.metrics.flush()
+            self.evaluations.flush()
+        except OSError as error:
+            self.show.say(failure(self.state.step, self.job, error))
+            return False
+        block = self.state.replay.block_since(saved_until(self.saver.segments, len(self.training.tasks)))
+        self.saver.start(contents, block)
+        return True
+
+    def settle(self) -> bool:
+        """Count in the publication under way. False: it failed, and the user was told."""
+        try:
+            self.saver.settle(self.show.say)
+        except SaveError as error:
+            self.show.say(str(error))
+            return False
+        return True
+
+    def evaluate_if_due(self) -> None:
+        """The evaluation of this very step, unless it is made already or the job must hand over before its end."""
+        state, training = self.state, self.training
+        if state.evaluation_due is None:
+            return
+        if state.evaluation_due != state.step or has_evaluation(self.job, state.step):
+            state.evaluation_due = None
+            return
+        self.doing = "evaluating"
+        result = self.evaluator(
+            greedy(state),
+            training.tasks,
+            training.evaluation_goals,
+            training.horizon,
+            training.seed,
+            self.numeric["workers"],
+            goals_dir=self.job.run_dir / "goals",
+            interrupted=self._interrupted,
+        )
+        self.doing = "training"
+        if result is None:
+            return
+        state.evaluation_due = None
+        self.success = result.mean_success
+        self.evaluations.add({"step": state.step, **result.as_json()})
+        self.events.add(state.step, {"evaluation/success": result.mean_success})
+        self.show.say(f"evaluated step {state.step:,}: {result.summary()}")
+
+    def _interrupted(self) -> bool:
+        self.report()
+        return self.job.hand_over_reason() is not None
+
+    def finish(self) -> int:
+        """The run is complete. Errors: SaveError where its last checkpoint cannot be written."""
+        self.secure()
+        self.report(now=True, is_over=True)
+        self.show.say(
+            f"complete: {self.state.step:,} steps, {self.state.updates:,} updates; files in {self.job.slot_dir}"
+        )
+        return 0
+
+    def hand_over(self) -> int:
+        """Save where it stands and say so. Errors: SaveError."""
+        reason = self.job.hand_over_reason() or "asked to"
+        self.doing = f"handing over ({reason})"
+        self.secure()
+        self.report(now=True)
+        self.show.say(f"handed over at step {self.state.step:,} ({reason})")
+        return HANDED_OVER
+
+    def secure(self) -> None:
+        """The present step is published when this returns; one that failed is tried once more. Errors: SaveError."""
+        self.settle()
+        if self.saver.published_step != self.state.step:
+            if self.save():
+                self.saver.settle(self.show.say)
+            else:
+                raise SaveError("nothing newer could be saved; free some space and start again")
+        for journal in (self.metrics, self.evaluations):
+            try:
+                journal.flush()
+            except OSError as error:
+                raise SaveError(failure(self.state.step, self.job, error)) from error
+
+    def report(self, *, now: bool = False, is_over: bool = False) -> None:
+        """`progress.json` and the display, every few seconds."""
+        at = time.monotonic()
+        if at - self._reported_at < REPORT_S and not now:
+            return
+        self._reported_at = at
+        pulse = Pulse(
+            step=self.state.step,
+            total=self.training.total_steps,
+            checkpoint_step=reported(self.saver.published_step or 0, self.training, is_over=is_over),
+            **self._rates(at),
+            gpu_percent=self.gpu.percent,
+            success=self.success,
+            doing=self.doing,
+        )
+        more = {"save_s": self.saver.save_s, "doing": self.doing, "success": self.success}
+        more |= {name: getattr(pulse, name) for name in ("steps_per_s", "updates_per_s", "gpu_percent")}
+        with contextlib.suppress(OSError):  # a full disk is told by the checkpoints
+            self.job.report(
+                step=pulse.step,
+                total=pulse.total,
+                checkpoint_step=pulse.checkpoint_step,
+                **{name: value for name, value in more.items() if value is not None},
+            )
+        self.show.pulse(pulse)
+
+    def _rates(self, at: float) -> dict[str, float]:
+        self._marks.append((at, self.state.step, self.state.updates))
+        while len(self._marks) > 2 and at - self._marks[1][0] >= RATE_WINDOW_S:
+            self._marks.popleft()
+        then, step, updates = self._marks[0]
+        if at <= then:
+            return {}
+        seconds = at - then
+        return {
+            "steps_per_s": round((self.state.step - step) / seconds, 2),
+            "updates_per_s": round((self.state.updates - updates) / seconds, 2),
+        }

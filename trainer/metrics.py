@@ -1,0 +1,229 @@
+"""Metrics as JSON lines and TensorBoard events, such that every step is counted once across all attempts.
+
+A row sums up the steps (`from`, `to`]. Rows end at fixed places (the first vector step at or past each multiple of
+`metrics_interval`, and the end of the training), whatever is saved or handed over meanwhile: the running sums are part
+of the checkpoint. So an attempt's rows whose `to` lies past its successor's parent step are the successor's to write
+again, with the same numbers; `read` leaves them out. Only `at` (unix seconds) depends on the clock.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.job import lineage
+
+METRICS = "metrics.jsonl"
+EVALUATIONS = "evaluations.jsonl"
+
+_log = logging.getLogger(__name__)
+
+
+class Meter:
+    """Running sums since the last row: update metrics as double sums, episodes task by task."""
+
+    def __init__(self, names: Sequence[str], tasks: Sequence[str]) -> None:
+        self._names = tuple(names)
+        self._tasks = tuple(tasks)
+        self._clear(0)
+
+    def _clear(self, step: int) -> None:
+        self._from = step
+        self._updates = 0
+        self._sums = [0.0] * len(self._names)
+        self._episodes = [0] * len(self._tasks)
+        self._successes = [0] * len(self._tasks)
+        self._returns = [0.0] * len(self._tasks)
+
+    def add_update(self, values: Sequence[float]) -> None:
+        """One update's metrics, in the order of `names`. Sums run in this order, so pausing changes no digit."""
+        self._updates += 1
+        for i, value in enumerate(values):
+            self._sums[i] += value
+
+    def add_episodes(
+        self,
+        finished: npt.NDArray[np.bool_],
+        task: npt.NDArray[np.integer],
+        returns: npt.NDArray[np.floating],
+        success: npt.NDArray[np.bool_],
+    ) -> None:
+        """The episodes that ended in one vector step; all [N]."""
+        for i in np.flatnonzero(finished):
+            k = int(task[i])
+            self._episodes[k] += 1
+            self._successes[k] += int(success[i])
+            self._returns[k] += float(returns[i])
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether no update measured NaN or infinity since the last row."""
+        return all(math.isfinite(value) for value in self._sums)
+
+    def row(self, step: int, temperatures: Sequence[float]) -> dict[str, Any]:
+        """The row that ends at `step`; the sums start anew."""
+        value: dict[str, Any] = {"from": self._from, "to": step, "updates": self._updates}
+        if self._updates:
+            value |= {name: total / self._updates for name, total in zip(self._names, self._sums, strict=True)}
+        value["tasks"] = {
+            task: _of_task(episodes, successes, returns, temperature)
+            for task, episodes, successes, returns, temperature in zip(
+                self._tasks, self._episodes, self._successes, self._returns, temperatures, strict=True
+            )
+        }
+        self._clear(step)
+        return value
+
+    def state_dict(self) -> dict[str, Any]:
+        """JSON-able; floats round-trip exactly."""
+        return {
+            "from": self._from,
+            "updates": self._updates,
+            "sums": list(self._sums),
+            "episodes": list(self._episodes),
+            "successes": list(self._successes),
+            "returns": list(self._returns),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state_dict`."""
+        self._from, self._updates = state["from"], state["updates"]
+        self._sums, self._returns = list(state["sums"]), list(state["returns"])
+        self._episodes, self._successes = list(state["episodes"]), list(state["successes"])
+
+
+def _of_task(episodes: int, successes: int, returns: float, temperature: float) -> dict[str, Any]:
+    value: dict[str, Any] = {"episodes": episodes, "temperature": temperature}
+    if episodes:
+        value |= {"success": successes / episodes, "return": returns / episodes}
+    return value
+
+
+class Journal:
+    """Appends rows to one file of JSON lines. What does not reach the disk waits in memory and is tried again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._waiting: list[bytes] = []
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Queue `row` and try to write."""
+        line = json.dumps({**row, "at": round(time.time(), 3)}, allow_nan=False, separators=(",", ":"))
+        self._waiting.append(line.encode() + b"\n")
+        try:
+            self.flush()
+        except OSError as error:
+            _log.warning("%s cannot be written now (%s); its rows wait in memory", self._path.name, error.strerror)
+
+    def flush(self) -> None:
+        """Write what waits, durably, whole lines or nothing. Errors: OSError."""
+        if not self._waiting:
+            return
+        fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            before = os.fstat(fd).st_size
+            try:
+                _write_all(fd, b"".join(self._waiting))
+                os.fsync(fd)
+            except OSError:
+                os.ftruncate(fd, before)
+                raise
+        finally:
+            os.close(fd)
+        self._waiting.clear()
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+class Events:
+    """TensorBoard's event file of one attempt, in `<attempt_dir>/tb`. It is a convenience: trouble ends it, no more."""
+
+    def __init__(self, folder: Path) -> None:
+        self._writer: Any = None
+        try:
+            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - a second that only this needs
+
+            self._writer = SummaryWriter(str(folder))
+        except (ImportError, OSError) as error:
+            _log.warning("no TensorBoard events: %s", error)
+
+    def add(self, step: int, values: Mapping[str, float]) -> None:
+        """Write scalars at `step`."""
+        try:
+            for name, value in values.items() if self._writer else ():
+                self._writer.add_scalar(name, value, step)
+        except OSError as error:
+            _log.warning("no more TensorBoard events: %s", error)
+            self._writer = None
+
+    def close(self) -> None:
+        """Write out what waits."""
+        try:
+            if self._writer:
+                self._writer.close()
+        except OSError as error:
+            _log.warning("the last TensorBoard events are lost: %s", error)
+        self._writer = None
+
+
+def scalars(row: Mapping[str, Any]) -> dict[str, float]:
+    """A row of metrics as TensorBoard names: `train/q`, `success/reach-v3`, …"""
+    values = {f"train/{name}": value for name, value in row.items() if isinstance(value, int | float) and name != "at"}
+    for task, measured in row["tasks"].items():
+        values |= {f"{name}/{task}": value for name, value in measured.items() if name != "episodes"}
+    return values
+
+
+def lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a file; a torn last line (its writer died) is left out, an absent file is empty."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return
+    for line in data.split(b"\n")[:-1]:
+        try:
+            yield json.loads(line)
+        except ValueError:
+            continue
+
+
+def read(slot_dir: Path) -> list[dict[str, Any]]:
+    """The slot's rows of metrics across its attempts, oldest first, every step once."""
+    return [
+        row
+        for stretch in lineage(slot_dir)
+        for row in lines(slot_dir / "attempts" / str(stretch.attempt) / METRICS)
+        if row["to"] > stretch.after and (stretch.until is None or row["to"] <= stretch.until)
+    ]
+
+
+def read_evaluations(slot_dir: Path) -> list[dict[str, Any]]:
+    """The slot's evaluations across its attempts, one a step, oldest first.
+
+    An attempt may evaluate the very step that it started from, where its predecessor had no time left for it.
+    """
+    found: dict[int, dict[str, Any]] = {}
+    for stretch in lineage(slot_dir):
+        for row in lines(slot_dir / "attempts" / str(stretch.attempt) / EVALUATIONS):
+            if row["step"] >= stretch.after and (stretch.until is None or row["step"] <= stretch.until):
+                found.setdefault(row["step"], row)
+    return [found[step] for step in sorted(found)]
+
+
+def best_step(evaluations: Sequence[Mapping[str, Any]]) -> int | None:
+    """The step with the highest mean success, the newest among equals; None before the first evaluation."""
+    if not evaluations:
+        return None
+    return int(max(evaluations, key=lambda row: (row["mean_success"], row["step"]))["step"])

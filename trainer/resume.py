@@ -1,0 +1,133 @@
+"""What an attempt starts from: the newest checkpoint of its line that is whole, and what was wrong with newer ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orchestrator.job import CheckpointRef, Job, attempt_numbers, candidates_before
+from trainer.checkpoint import Contents, Manifest, read_contents, read_manifest, read_nets, versions
+from trainer.config import Training, differences, identity
+from trainer.errors import ConfigError, DamagedCheckpointError, NoGoodCheckpointError, OtherIdentityError
+from trainer.replay import Replay
+from trainer.segments import read_into
+
+
+@dataclass(frozen=True)
+class Start:
+    """A checkpoint, read and verified. `notes`: what to tell the user about it."""
+
+    ref: CheckpointRef
+    manifest: Manifest
+    contents: Contents
+    replay: Replay
+    notes: tuple[str, ...]
+
+
+def find_start(job: Job, training: Training) -> Start | None:
+    """The newest good exact checkpoint of the job's line; None where none was ever published.
+
+    It writes nothing. Errors: OtherIdentityError; NoGoodCheckpointError where there are some and none is good.
+    """
+    damaged: list[str] = []
+    for ref in job.candidates():
+        try:
+            manifest = read_manifest(ref.path)
+            if manifest.kind == "policy":
+                continue
+            if manifest.identity != identity(training):
+                raise OtherIdentityError(_identity_sentence(ref, manifest, training))
+            contents, replay = load_exact(ref.path, job.slot_dir, manifest)
+        except DamagedCheckpointError as error:
+            damaged.append(f"step {ref.step} of attempt {ref.attempt} ({error})")
+            continue
+        return Start(ref, manifest, contents, replay, (*_walked_back(damaged, ref), *_changed(manifest)))
+    if damaged:
+        raise NoGoodCheckpointError(
+            f"no checkpoint under {job.slot_dir} can be loaded: {'; '.join(damaged)}; restore one from a backup, or "
+            "move the slot's folder away to start from scratch"
+        )
+    return None
+
+
+def load_exact(folder: Path, slot_dir: Path, manifest: Manifest) -> tuple[Contents, Replay]:
+    """Contents and ring of an exact checkpoint, every byte verified. Errors: DamagedCheckpointError."""
+    contents = read_contents(folder, manifest)
+    saved: dict[str, Any] = contents.state["replay"]
+    replay = Replay(manifest.training["buffer_size"], len(manifest.training["tasks"]))
+    replay.counts = np.array(saved["counts"], np.int64)
+    replay.turn = saved["turn"]
+    read_into(replay, slot_dir, manifest.segments)
+    return contents, replay
+
+
+def find_policy(path: Path) -> tuple[CheckpointRef, Manifest, dict[str, Any], tuple[str, ...]]:
+    """The nets of `path`: a checkpoint, or the newest good one of an attempt, a slot or a run folder.
+
+    Errors: ConfigError where there is none; NoGoodCheckpointError where all are damaged.
+    """
+    damaged: list[str] = []
+    for ref in policy_candidates(path):
+        try:
+            manifest = read_manifest(ref.path)
+            nets = read_nets(ref.path, manifest)
+        except DamagedCheckpointError as error:
+            damaged.append(f"step {ref.step} of attempt {ref.attempt} ({error})")
+            continue
+        return ref, manifest, nets, _walked_back(damaged, ref)
+    if damaged:
+        raise NoGoodCheckpointError(f"no checkpoint at {path} can be loaded: {'; '.join(damaged)}")
+    raise ConfigError(
+        f"there is no checkpoint at {path}; give the folder of a checkpoint, or of an attempt, slot or run that has one"
+    )
+
+
+def policy_candidates(path: Path) -> Iterator[CheckpointRef]:
+    """Published checkpoints at or below `path`, best first; of several slots the one that is furthest."""
+    path = path.resolve()
+    if (path / "manifest.json").exists() and path.name.isdigit():
+        attempt = path.parent.parent.name
+        yield CheckpointRef(int(attempt) if attempt.isdigit() else 0, int(path.name), path)
+    elif (path / "checkpoints").is_dir():
+        found = [CheckpointRef(int(path.name), int(p.name), p) for p in _numbered(path / "checkpoints")]
+        yield from sorted(found, key=lambda ref: ref.step, reverse=True)
+    elif (path / "attempts").is_dir():
+        yield from candidates_before(path, max(attempt_numbers(path), default=-1) + 1)
+    elif (path / "slots").is_dir():
+        lines = [list(policy_candidates(slot)) for slot in _numbered(path / "slots")]
+        for line in sorted(lines, key=lambda refs: refs[0].step if refs else -1, reverse=True)[:1]:
+            yield from line
+
+
+def _numbered(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.name.isdigit()]
+
+
+def _walked_back(damaged: list[str], taken: CheckpointRef) -> tuple[str, ...]:
+    if not damaged:
+        return ()
+    return (f"damaged, not used: {'; '.join(damaged)}; going back to step {taken.step} of attempt {taken.attempt}",)
+
+
+def _changed(manifest: Manifest) -> tuple[str, ...]:
+    now = versions()
+    changed = [
+        f"{name} {then} → {now.get(name, 'absent')}"
+        for name, then in manifest.versions.items()
+        if now.get(name) != then
+    ]
+    if not changed:
+        return ()
+    return (f"made with other versions ({', '.join(changed)}): the training goes on, bit equality is not promised",)
+
+
+def _identity_sentence(ref: CheckpointRef, manifest: Manifest, training: Training) -> str:
+    what = ", ".join(differences(manifest.training, training)) or "another version of the algorithm"
+    return (
+        f"the checkpoint of step {ref.step} in {ref.path} belongs to another training ({what}); "
+        "use the old values, or another run folder"
+    )

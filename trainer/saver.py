@@ -1,0 +1,107 @@
+"""Publishing in the background: one checkpoint at a time, the training goes on meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from orchestrator.job import Job
+from trainer.checkpoint import Contents, publish
+from trainer.config import Training
+from trainer.errors import SaveError, SupersededError
+from trainer.metrics import best_step, read_evaluations
+from trainer.replay import Block
+from trainer.retention import tidy
+from trainer.segments import Segment, still_needed, write_segment
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A publication that is done."""
+
+    step: int
+    seconds: float
+    segments: tuple[Segment, ...]
+    troubles: tuple[str, ...]
+
+
+class Saver:
+    """Writes what the loop captured; the loop never waits for it but before the next capture and at a hand-over."""
+
+    def __init__(self, job: Job, training: Training, segments: tuple[Segment, ...], published_step: int | None) -> None:
+        self.segments = segments
+        self.published_step = published_step
+        self.save_s: float | None = None
+        self._job = job
+        self._training = training
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="saver")
+        self._running: Future[Saved] | None = None
+
+    def start(self, contents: Contents, block: Block) -> None:
+        """Begin to publish `contents`; `block` has the ring's rows that no segment holds yet. Call `settle` first."""
+        self._running = self._pool.submit(self._save, contents, block)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether a publication waits for `settle`, which will not block."""
+        return self._running is not None and self._running.done()
+
+    def settle(self, say: Callable[[str], None]) -> None:
+        """Wait for the publication under way, if any, and count it in.
+
+        Errors: SaveError: it failed and left no part; the one before is still good. SupersededError.
+        """
+        running, self._running = self._running, None
+        if running is None:
+            return
+        saved = running.result()
+        self.segments, self.published_step, self.save_s = saved.segments, saved.step, saved.seconds
+        for trouble in saved.troubles:
+            say(trouble)
+
+    def close(self) -> None:
+        """Wait for the thread."""
+        self._pool.shutdown(wait=True)
+
+    def _save(self, contents: Contents, block: Block) -> Saved:
+        began = time.monotonic()
+        job, training = self._job, self._training
+        self._look()
+        segment: Segment | None = None
+        try:
+            segment = write_segment(job.slot_dir, job.attempt_dir, contents.step, block)
+            listed = still_needed(
+                (*self.segments, *([segment] if segment else [])),
+                tuple(contents.state["replay"]["counts"]),
+                training.buffer_size // len(training.tasks),
+            )
+            publish(job.attempt_dir, contents, training, listed, before_rename=self._look)
+        except OSError as error:
+            if segment:
+                with contextlib.suppress(OSError):
+                    (job.slot_dir / segment.path).unlink()
+            raise SaveError(failure(contents.step, job, error)) from error
+        troubles = tidy(
+            job,
+            keep_exact=training.keep_checkpoints,
+            keep_milestones=training.keep_milestones,
+            best_step=best_step(read_evaluations(job.slot_dir)),
+        )
+        return Saved(contents.step, time.monotonic() - began, listed, tuple(troubles))
+
+    def _look(self) -> None:
+        above = self._job.superseded_by()
+        if above is not None:
+            raise SupersededError(above)
+
+
+def failure(step: int, job: Job, error: OSError) -> str:
+    """The user's sentence for a checkpoint that could not be written."""
+    what = "the disk is full or the quota used up" if error.errno in _NO_SPACE else (error.strerror or str(error))
+    return f"the checkpoint of step {step} could not be written to {job.attempt_dir}: {what}; the one before it is good"

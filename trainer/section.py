@@ -1,0 +1,89 @@
+"""Reading the training section: from a file of its own, from a cluster config, from the command line."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from trainer.config import NOT_BUILT_YET, Training, TrainingSection, resolve
+from trainer.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user asked for. `run_name` where the file has one."""
+
+    training: Training
+    run_name: str | None
+    warnings: tuple[str, ...]
+
+
+def read_section(config: Path | None, preset: str | None, settings: list[str]) -> Asked:
+    """The file's section (none: empty), then `preset`, then `settings` ("name=value"), resolved.
+
+    Errors: ConfigError, one line a mistake.
+    """
+    value, run_name = _read(config) if config else ({}, None)
+    if preset is not None:
+        value["preset"] = preset
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {setting!r} has no '='; write it as --set batch_size=256")
+        name = name.removeprefix("training.")
+        if name in {"benchmark", "tasks"}:  # each replaces the other
+            value.pop("tasks", None), value.pop("benchmark", None)
+        value[name] = _value(text)
+    where = str(config) if config else "the command line"
+    try:
+        section = TrainingSection.model_validate(value)
+    except ValidationError as error:
+        raise ConfigError("\n".join(f"{where}: {line}" for line in _sentences(error))) from None
+    warnings = tuple(dict.fromkeys(f"{name}: {why}" for name, why in NOT_BUILT_YET.items() if value.get(name)))
+    return Asked(resolve(section), run_name, warnings)
+
+
+def _read(path: Path) -> tuple[dict[str, Any], str | None]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not a text file in UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path}, line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from None
+    if not isinstance(value, dict):
+        raise ConfigError(f'{path} holds no JSON object; a training section is one, such as {{"preset": "tiny"}}')
+    if "training" in value or "run_name" in value:
+        section, name = value.get("training") or {}, value.get("run_name")
+        if not isinstance(section, dict):
+            raise ConfigError(f"{path}: training must be a JSON object")
+        return dict(section), str(name) if name else None
+    return value, None
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text.split(",") if "," in text else text
+
+
+def _sentences(error: ValidationError) -> list[str]:
+    lines = []
+    for problem in error.errors(include_url=False):
+        path = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(path, TrainingSection.model_fields, n=1)
+            lines.append(f"{path}: there is no such field" + (f"; did you mean {near[0]}?" if near else ""))
+        elif problem["type"] == "value_error":
+            words = str(problem["ctx"]["error"])
+            lines.append(f"{path}: {words}" if path else words)
+        else:
+            lines.append(f"{path}: {problem['msg'][0].lower()}{problem['msg'][1:]} (found {problem['input']!r})")
+    return lines

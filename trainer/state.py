@@ -1,0 +1,217 @@
+"""Everything that a run is made of between two vector steps, one vector step of it, and its way into a checkpoint.
+
+Nothing in here looks at a clock, at what was saved, or at how often the run was interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from trainer.agents import mtsac
+from trainer.agents.mtsac import Learner
+from trainer.checkpoint import Contents
+from trainer.config import Training
+from trainer.envs.spec import F32, I32, Observed, Step, VectorState
+from trainer.errors import NotFiniteError
+from trainer.metrics import Meter
+from trainer.replay import Replay
+
+#: Spawn keys of the numpy streams; the learner's own are 0 and 1 (`mtsac.create`).
+_SAMPLING, _EXPLORATION = 2, 3
+
+
+class Envs(Protocol):
+    """What the loop needs of `trainer.envs.vector.VectorEnv`."""
+
+    num_envs: int
+
+    def reset(self) -> Observed:
+        """Start afresh."""
+
+    def step(self, actions: F32) -> Step:
+        """Act in every environment."""
+
+    def snapshot(self) -> VectorState:
+        """Everything that `restore` needs."""
+
+    def restore(self, state: VectorState) -> Observed:
+        """Go on from there."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+@dataclass
+class RunState:
+    """A run at a barrier.
+
+    `owed`: the part of an update that the transitions so far have earned and not yet got. `evaluation_due`: the step
+    whose evaluation is still to be made. `evaluated`: the last step that was chosen for one. `measured`: metrics of
+    updates on their way to the meter (left on the device, so that an update waits for no copy).
+    """
+
+    training: Training
+    learner: Learner
+    replay: Replay
+    envs: Envs
+    obs: F32
+    task: I32
+    sampling: np.random.Generator
+    exploration: np.random.Generator
+    meter: Meter
+    step: int = 0
+    updates: int = 0
+    owed: Fraction = Fraction(0)
+    evaluated: int = 0
+    evaluation_due: int | None = None
+    measured: list[Tensor] = field(default_factory=list)
+
+
+def fresh(training: Training, device: torch.device, envs: Envs) -> RunState:
+    """A run at step 0."""
+    observed = envs.reset()
+    return RunState(
+        training=training,
+        learner=mtsac.create(training, device),
+        replay=Replay(training.buffer_size, len(training.tasks)),
+        envs=envs,
+        obs=observed.obs,
+        task=observed.task,
+        sampling=np.random.default_rng(np.random.SeedSequence(training.seed, spawn_key=(_SAMPLING,))),
+        exploration=np.random.default_rng(np.random.SeedSequence(training.seed, spawn_key=(_EXPLORATION,))),
+        meter=Meter(mtsac.METRICS, training.tasks),
+    )
+
+
+def resumed(training: Training, device: torch.device, envs: Envs, contents: Contents, replay: Replay) -> RunState:
+    """A run at the barrier that `contents` was captured at; random streams are put back last."""
+    saved = contents.state
+    observed = envs.restore(VectorState(dict(contents.envs), saved["envs"]))
+    state = RunState(
+        training=training,
+        learner=mtsac.create(training, device),
+        replay=replay,
+        envs=envs,
+        obs=observed.obs,
+        task=observed.task,
+        sampling=np.random.default_rng(),
+        exploration=np.random.default_rng(),
+        meter=Meter(mtsac.METRICS, training.tasks),
+        step=contents.step,
+        updates=saved["updates"],
+        owed=Fraction(*saved["owed"]),
+        evaluated=saved["evaluated"],
+        evaluation_due=saved["evaluation_due"],
+    )
+    state.meter.load_state_dict(saved["meter"])
+    mtsac.load_nets(state.learner, contents.nets)
+    mtsac.load_rest(state.learner, contents.learner)
+    state.sampling.bit_generator.state = saved["sampling"]
+    state.exploration.bit_generator.state = saved["exploration"]
+    return state
+
+
+def advance(state: RunState) -> None:
+    """One vector step: act, step, remember, learn."""
+    training, before = state.training, state.step
+    if before < training.random_steps:
+        actions = state.exploration.uniform(-1, 1, (state.envs.num_envs, mtsac.ACT_DIM)).astype(np.float32)
+    else:
+        actions = mtsac.act(state.learner, state.obs, state.task)
+    step = state.envs.step(actions)
+    state.replay.add(
+        task=step.task,
+        obs=state.obs,
+        action=actions,
+        reward=step.reward,
+        next_obs=step.next_obs,
+        terminated=step.terminated,
+    )
+    state.meter.add_episodes(step.finished, step.task, step.episode_return, step.episode_success)
+    state.obs, state.task = step.obs, step.next_task
+    state.step += state.envs.num_envs
+    state.owed += earned(before, state.step, training.random_steps, training.updates_per_step)
+    while state.owed >= 1:
+        batch = state.replay.sample(training.batch_size, state.sampling)
+        state.measured.append(mtsac.update(state.learner, batch))
+        state.owed -= 1
+        state.updates += 1
+
+
+def earned(before: int, after: int, random_steps: int, updates_per_step: float) -> Fraction:
+    """Updates that the transitions in (before, after] earn, exactly: 0.1 is one tenth, not its binary neighbour."""
+    return max(0, after - max(before, random_steps)) * Fraction(str(updates_per_step))
+
+
+def crossed(before: int, after: int, interval: int) -> bool:
+    """Whether a multiple of `interval` lies in (before, after]: what makes a vector step a barrier. 0: never."""
+    return interval > 0 and after // interval > before // interval
+
+
+def drain(state: RunState) -> None:
+    """Hand the updates' measurements to the meter. Errors: NotFiniteError."""
+    if state.measured:
+        for values in torch.stack(state.measured).tolist():
+            state.meter.add_update(values)
+        state.measured.clear()
+    if not state.meter.is_finite:
+        raise NotFiniteError(
+            f"a loss is not finite before step {state.step}: the training has diverged; the last checkpoint is from "
+            "before; try a smaller learning_rate or grad_clip 1.0 in a new run"
+        )
+
+
+def row(state: RunState) -> dict[str, Any]:
+    """The row of metrics that ends here; the sums start anew. Errors: NotFiniteError."""
+    drain(state)
+    return state.meter.row(state.step, state.learner.log_temperature.detach().exp().tolist())
+
+
+def capture(state: RunState, numeric: Mapping[str, Any]) -> Contents:
+    """A checkpoint's contents, copied, so that the run may go on at once. Changes no number of the run.
+
+    `numeric`: the choices that bit equality also depends on. Errors: NotFiniteError.
+    """
+    drain(state)
+    nets = mtsac.nets_of(state.learner)
+    for name, tensor in nets.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise NotFiniteError(
+                f"{name} is not finite at step {state.step}: the training has diverged; nothing of it was published"
+            )
+    envs = state.envs.snapshot()
+    return Contents(
+        step=state.step,
+        nets=nets,
+        learner=mtsac.rest_of(state.learner),
+        envs=envs.arrays,
+        state={
+            "updates": state.updates,
+            "owed": [state.owed.numerator, state.owed.denominator],
+            "evaluated": state.evaluated,
+            "evaluation_due": state.evaluation_due,
+            "replay": {"counts": state.replay.counts.tolist(), "turn": state.replay.turn},
+            "meter": state.meter.state_dict(),
+            "numeric": dict(numeric),
+            "envs": envs.meta,
+            "sampling": state.sampling.bit_generator.state,
+            "exploration": state.exploration.bit_generator.state,
+        },
+    )
+
+
+def greedy(state: RunState) -> Any:
+    """The deterministic policy as `trainer.evaluate.evaluate` wants it; it leaves every random stream alone."""
+
+    def act(obs: F32, task: I32) -> npt.NDArray[np.float32]:
+        return mtsac.act_greedily(state.learner, obs, task)
+
+    return act

@@ -1,0 +1,117 @@
+"""What a user sees: a live bar on a terminal, plain lines in a pipe, one table for evaluations."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.table import Table
+
+#: Plain lines this far apart tell enough and keep a job's log small (1,440 lines in four hours).
+PLAIN_EVERY_S = 10.0
+
+
+@dataclass(frozen=True)
+class Pulse:
+    """The training at one moment. Rates are of the last while, None at the start."""
+
+    step: int
+    total: int
+    checkpoint_step: int
+    steps_per_s: float | None = None
+    updates_per_s: float | None = None
+    gpu_percent: float | None = None
+    success: float | None = None
+    doing: str = "training"
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds to the last step at the present rate."""
+        return max(0, self.total - self.step) / self.steps_per_s if self.steps_per_s else None
+
+    def words(self) -> str:
+        """Everything but the step, on one line."""
+        parts = [f"saved at {self.checkpoint_step:,}"]
+        if self.steps_per_s is not None:
+            parts.append(f"{self.steps_per_s:,.0f} steps/s")
+        if self.updates_per_s is not None:
+            parts.append(f"{self.updates_per_s:,.1f} updates/s")
+        if self.left_s is not None:
+            parts.append(f"{duration(self.left_s)} left")
+        if self.gpu_percent is not None:
+            parts.append(f"GPU {self.gpu_percent:.0f}%")
+        if self.success is not None:
+            parts.append(f"success {self.success:.0%}")
+        if self.doing != "training":
+            parts.append(self.doing)
+        return " · ".join(parts)
+
+
+class Display:
+    """Live on a terminal, plain in a pipe. Use it as a context."""
+
+    def __init__(self, *, live: bool | None = None) -> None:
+        self._live = sys.stdout.isatty() if live is None else live
+        self._console = Console(highlight=False, soft_wrap=True)
+        self._last_line_at = float("-inf")
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        if self._live:
+            columns = (
+                BarColumn(),
+                TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+                TextColumn("{task.description}"),
+            )
+            self._progress = Progress(*columns, console=self._console)
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._progress:
+            self._progress.stop()
+        self._progress = None
+
+    def say(self, sentence: str) -> None:
+        """One line for the log."""
+        self._console.print(sentence, markup=False)
+
+    def pulse(self, pulse: Pulse) -> None:
+        """Where the training stands; as often as one likes."""
+        if self._progress:
+            if self._task is None:
+                self._task = self._progress.add_task("", total=pulse.total)
+            self._progress.update(
+                self._task, completed=min(pulse.step, pulse.total), total=pulse.total, description=pulse.words()
+            )
+        elif time.monotonic() - self._last_line_at >= PLAIN_EVERY_S:
+            self._last_line_at = time.monotonic()
+            self.say(f"step {pulse.step:,} of {pulse.total:,} · {pulse.words()}")
+
+
+def duration(seconds: float) -> str:
+    """`3h 05m`, `12m 07s` or `42s`."""
+    whole = round(seconds)
+    if whole >= 3600:
+        return f"{whole // 3600}h {whole % 3600 // 60:02d}m"
+    return f"{whole // 60}m {whole % 60:02d}s" if whole >= 60 else f"{whole}s"
+
+
+def show_evaluation(result: Mapping[str, Any], summary: str) -> None:
+    """The table of one evaluation, on standard output."""
+    console = Console(highlight=False)
+    if console.is_terminal:
+        table = Table("task", "success", "return")
+        for task, success in result["success"].items():
+            table.add_row(task, f"{success:.0%}", f"{result['returns'][task]:,.0f}")
+        console.print(table)
+    else:
+        for task, success in result["success"].items():
+            print(f"{task}\t{success:.3f}\t{result['returns'][task]:.1f}")
+    print(summary)
