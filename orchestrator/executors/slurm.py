@@ -36,6 +36,7 @@ from orchestrator.executors.slurm_text import (
     accounting_is_disabled,
     cancel_complaint,
     is_below,
+    own_words,
     parse_min_job_age_s,
     parse_sacct,
     parse_sinfo,
@@ -229,9 +230,12 @@ def run_command(command: Sequence[str], env: Mapping[str, str], timeout_s: float
     with child:
         try:
             stdout, stderr = child.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
+        except subprocess.TimeoutExpired as error:
             _kill_group(child)
-            return NoAnswer(why=f"{command[0]} did not answer within {timeout_s:g} s", started=True)
+            # It may have said why it waits (a full controller makes sbatch try for ever).
+            words = own_words((error.stderr or b"").decode(errors="replace"))
+            why = f"{command[0]} did not answer within {timeout_s:g} s"
+            return NoAnswer(why=f"{why}: {words}" if words else why, started=True)
         except BaseException:
             _kill_group(child)
             raise
@@ -244,5 +248,4 @@ def _kill_group(child: subprocess.Popen[str]) -> None:
 
 
 def _complaint(name: str, answer: Ended) -> str:
-    words = " ".join(answer.stderr.split())
-    return words or f"{name} ended with {answer.returncode} and no word"
+    return own_words(answer.stderr) or f"{name} ended with {answer.returncode} and no word"

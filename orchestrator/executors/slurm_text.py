@@ -34,13 +34,13 @@ _STATES: Mapping[JobState, frozenset[str]] = {
     }),
 }  # fmt: skip
 
-_SQUEUE_LINE = re.compile(r"(\d+)\|([A-Z_]+)\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|(.*)", re.DOTALL)
+_SQUEUE_LINE = re.compile(r"(\d{1,20})\|([A-Z_]+)\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|(.*)", re.DOTALL)
 _SACCT_LINE = re.compile(
-    r"(\d+)\|([A-Z_]+(?: by \d+)?)\|(\d+):(\d+)\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|(.*)", re.DOTALL
+    r"(\d{1,20})\|([A-Z_]+(?: by \d+)?)\|(\d{1,6}):(\d{1,6})\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|(.*)", re.DOTALL
 )
-_SINFO_LINE = re.compile(r"([^|]+)\|([^|]*)\|([^|]*)\|([^|]*)\|(\d+)\|(\d+)\+?\|(\d+)\+?\|(.*)")
+_SINFO_LINE = re.compile(r"([^|]+)\|([^|]*)\|([^|]*)\|([^|]*)\|(\d{1,9})\|(\d{1,9})\+?\|(\d{1,12})\+?\|(.*)")
 _JOB_ID = re.compile(r"(\d+)(?:;\S+)?")
-_GPU = re.compile(r"gpu(?::([^:,()]+))?:(\d+)(?:\([^)]*\))?(?=,|$)")
+_GPU = re.compile(r"gpu(?::([^:,()]+))?:(\d{1,9})(?:\([^)]*\))?(?=,|$)")
 _EPOCH = re.compile(r"\d{1,12}")
 
 #: A program that died of a signal, as shells count it.
@@ -67,10 +67,10 @@ _WAIT = re.compile(
 )
 #: slurm_errno.c's sentences for requests that are as wrong tomorrow.
 _PERMANENT = re.compile(
-    r"invalid (?!message|rpc)|not permitted|permission denied|can ?not be satisfied|is not available|not available now"
-    r"|more processors requested|count specification|unable to open file|does not look like a batch script"
-    r"|unrecognized option|contains dos line breaks|batch script is empty|exceeds|disallowed|must specify|is required"
-    r"|not in the (?:valid|allowed)|does not exist|no such file",
+    r"\binvalid\b(?! message| rpc)|not permitted|permission denied|can ?not be satisfied|is not available"
+    r"|not available now|more processors requested|count specification|unable to open file"
+    r"|does not look like a batch script|unrecognized option|contains dos line breaks|batch script is empty"
+    r"|exceeds|disallowed|must specify|is required|not in the (?:valid|allowed)|does not exist|no such file",
     re.IGNORECASE,
 )
 
@@ -185,8 +185,8 @@ def read_submission(returncode: int, stdout: str, stderr: str) -> SubmitOutcome:
     """
     ids = [match[1] for line in stdout.splitlines() if (match := _JOB_ID.fullmatch(line.strip()))]
     if returncode == 0:
-        return Submitted(job_id=ids[-1]) if ids else Uncertain(why=f"sbatch printed no job id: {_words(stdout)!r}")
-    words = _words(stderr)
+        return Submitted(job_id=ids[-1]) if ids else Uncertain(why=f"sbatch printed no job id: {own_words(stdout)!r}")
+    words = own_words(stderr)
     if _NO_ANSWER.search(stderr):
         return Uncertain(why=words)
     if _NOT_ASKED.search(stderr):
@@ -208,10 +208,11 @@ def accounting_is_disabled(stderr: str) -> bool:
 
 
 def cancel_complaint(stderr: str) -> str | None:
-    """What scancel complains of, less what is no error: jobs that are unknown, or over, or not yet there to signal."""
-    harmless = ("Invalid job id", "already completing or completed", "is pending")
+    """What scancel complains of, less what is no error: jobs that are unknown or over."""
+    # The sentences of slurm_errno.c.
+    harmless = ("Invalid job id", "already completing or completed")
     lines = [line for line in stderr.splitlines() if line.strip() and not any(word in line for word in harmless)]
-    return _words("\n".join(lines)) or None
+    return own_words("\n".join(lines)) or None
 
 
 def is_below(work_dir: str, folder: str) -> bool:
@@ -234,7 +235,7 @@ def _records(text: str, pattern: re.Pattern[str]) -> Iterable[re.Match[str]]:
 
 def _time(text: str) -> float | None:
     """Unix seconds as SLURM_TIME_FORMAT=%s prints them; N/A, Unknown and None are None."""
-    return float(text) if _EPOCH.fullmatch(text) and int(text) > 0 else None
+    return float(text) if _EPOCH.fullmatch(text) else None
 
 
 def _exit_code(code: int, number: int) -> int:
@@ -266,7 +267,7 @@ def _together(one: Partition, other: Partition) -> Partition:
     )
 
 
-def _words(text: str) -> str:
+def own_words(text: str) -> str:
     """Slurm's own words on one line, without the program's name before each."""
     lines = (
         re.sub(r"^(?:sbatch|scancel|squeue|sacct|sinfo): (?:error: )?", "", line.strip()) for line in text.split("\n")

@@ -30,6 +30,7 @@ from pathlib import Path
 
 import slurm_accounting
 from daemons import Daemons, sweep, wait_for
+from ports import free_ports, listens
 from slurm_accounting import ACCOUNT, AccountingDaemons
 from slurm_conf import Layout, Site, gres_conf, slurm_conf
 
@@ -38,8 +39,6 @@ SYSTEM_PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NEEDED = ("slurmctld", "slurmd", "munged", "sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct")
 #: unix(7): a socket's path has 108 bytes; the longest of ours ends in `/munge/socket` or `/spool/n1/n1_4294967295.0`.
 LONGEST_FOLDER = 75
-#: Below Linux's ephemeral range (32768-), so that no client connection takes a port before its daemon does.
-PORTS = range(10_000, 32_000)
 #: A busy two-core machine needs about one second; a daemon that is slower has failed.
 START_TIMEOUT_S = 40.0
 COMMAND_TIMEOUT_S = 30.0
@@ -221,7 +220,7 @@ class SlurmCluster:
             if self.daemons.pid("slurmctld") is None:
                 raise RuntimeError(f"slurmctld ended:\n{self.daemons.output('slurmctld')}")
             # A command that meets a closed port blocks for seconds; a connect does not.
-            return _listens(port) and self.run("scontrol", "ping").returncode == 0
+            return listens(port) and self.run("scontrol", "ping").returncode == 0
 
         wait_for(answers, "slurmctld to answer", START_TIMEOUT_S)
 
@@ -279,7 +278,7 @@ class SlurmCluster:
 
     def _start_accounting(self, site: Site) -> None:
         self.accounting.start(port=site.ports[1], host=site.host, munge_socket=site.munge_socket)
-        wait_for(lambda: _listens(site.ports[1]), "slurmdbd to listen", START_TIMEOUT_S)
+        wait_for(lambda: listens(site.ports[1]), "slurmdbd to listen", START_TIMEOUT_S)
         self.ask("sacctmgr", "-i", "add", "cluster", "test")
         self.ask("sacctmgr", "-i", "add", "account", ACCOUNT, "Cluster=test")
         self.ask("sacctmgr", "-i", "add", "user", site.user, f"Account={ACCOUNT}", "Cluster=test")
@@ -310,33 +309,6 @@ class SlurmCluster:
             env={key: value for key, value in os.environ.items() if key != "SLURM_CONF"},
             start_new_session=True,
         )
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports on which nobody listens now."""
-    chosen: dict[int, socket.socket] = {}
-    try:
-        while len(chosen) < count:
-            port = random.SystemRandom().choice(PORTS)
-            if port in chosen:
-                continue
-            chosen[port] = socket.socket()
-            try:
-                chosen[port].bind(("127.0.0.1", port))
-            except OSError:
-                chosen.pop(port).close()
-        return list(chosen)
-    finally:
-        for held in chosen.values():
-            held.close()
-
-
-def _listens(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), 0.5).close()
-    except OSError:
-        return False
-    return True
 
 
 def _path() -> str:

@@ -256,14 +256,14 @@ def test_a_full_quota_is_neither_an_error_nor_for_good(private_slurm: PrivateSlu
 def test_a_command_that_never_ends_is_killed_with_its_children(tmp_path: Path) -> None:
     fake = tmp_path / "bin" / "squeue"
     fake.parent.mkdir()
-    fake.write_text("#!/bin/sh\ntrap '' TERM\nsleep 600 & sleep 601\n")
+    fake.write_text("#!/bin/sh\ntrap '' TERM\necho 'squeue: error: busy, retrying' >&2\nsleep 600 & sleep 601\n")
     fake.chmod(0o755)
     env = {"PATH": f"{fake.parent}:{os.environ['PATH']}", "MARK": str(tmp_path)}
     executor = SlurmExecutor(tmp_path / "jobs", env, command_timeout_s=0.5)
 
     poll = executor.poll()
 
-    assert poll.error == "squeue did not answer within 0.5 s"
+    assert poll.error == "squeue did not answer within 0.5 s: busy, retrying"
     wait_for(lambda: not processes_with("MARK", str(tmp_path)), "the death of the command and its children")
 
 

@@ -1,0 +1,340 @@
+"""What Slurm prints, read: on recordings of a real one, and on anything else that may come."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from orchestrator.executors.base import JobState, Refused, Submitted, Uncertain
+from orchestrator.executors.slurm_text import (
+    UnreadableError,
+    accounting_is_disabled,
+    cancel_complaint,
+    is_below,
+    job_state,
+    parse_min_job_age_s,
+    parse_sacct,
+    parse_sinfo,
+    parse_squeue,
+    read_submission,
+)
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "slurm"
+
+
+def recorded(command: str, case: str, version: str = "22.05.8") -> dict[str, Any]:
+    value: dict[str, Any] = json.loads((FIXTURES / f"{command}-{version}.json").read_text())[case]
+    return value
+
+
+def submission(case: str) -> Submitted | Uncertain | Refused:
+    answer = recorded("sbatch", case)
+    return read_submission(answer["returncode"], answer["stdout"], answer["stderr"])
+
+
+# --- states ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "state"),
+    [
+        ("RUNNING", JobState.RUNNING),
+        ("CONFIGURING", JobState.PENDING),
+        ("COMPLETING", JobState.ENDING),
+        ("CANCELLED by 33", JobState.ENDED),
+        ("CANCELLED+", JobState.ENDED),
+        ("OUT_OF_MEMORY", JobState.ENDED),
+        ("SPECIAL_EXIT", JobState.PENDING),
+        ("POWER_UP_NODE", JobState.UNKNOWN),
+        ("", JobState.UNKNOWN),
+    ],
+)
+def test_a_state_means_what_its_first_word_says(raw: str, state: JobState) -> None:
+    assert job_state(raw) is state
+
+
+@given(st.text())
+def test_a_state_that_nobody_knows_is_never_an_end(raw: str) -> None:
+    known = re.match(
+        r"\s*(BOOT_FAIL|CANCELLED|COMPLETED|DEADLINE|FAILED|NODE_FAIL|OUT_OF_MEMORY|PREEMPTED|REVOKED|TIMEOUT)\b", raw
+    )
+    assume(not known)
+
+    assert job_state(raw) is not JobState.ENDED
+
+
+# --- squeue ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_of_many_states_is_read() -> None:
+    rows = parse_squeue(recorded("squeue", "many states")["stdout"])
+
+    assert sorted((row.state, row.reason) for row in rows) == [
+        (JobState.ENDED, ""),
+        (JobState.PENDING, "Dependency"),
+        (JobState.PENDING, "JobHeldUser"),
+        (JobState.PENDING, "JobHeldUser"),
+        (JobState.PENDING, "PartitionTimeLimit"),
+        (JobState.PENDING, "Priority"),
+        (JobState.PENDING, "Resources"),
+        (JobState.RUNNING, ""),
+    ]
+    running = next(row for row in rows if row.state is JobState.RUNNING)
+    assert running.node == "n1"
+    assert running.started_at is not None
+    assert running.ends_at == running.started_at + 600
+    waiting = next(row for row in rows if row.reason == "Resources")
+    assert (waiting.node, waiting.started_at, waiting.ends_at) == ("", None, None)
+
+
+def test_a_work_folder_may_hold_the_delimiter_and_newlines() -> None:
+    rows = parse_squeue(recorded("squeue", "many states")["stdout"])
+
+    names = {row.work_dir.split("/", 3)[3] for row in rows if row.work_dir.count("/") > 2}
+    assert names == {"a|b 1|RUNNING|c", "line\nbreak"}
+
+
+def test_an_empty_queue_is_an_answer() -> None:
+    assert parse_squeue(recorded("squeue", "empty")["stdout"]) == ()
+
+
+def test_text_that_is_no_queue_is_not_an_empty_queue() -> None:
+    with pytest.raises(UnreadableError, match="something else"):
+        parse_squeue("Our cluster is in maintenance until Monday.\n")
+
+
+FOLDERS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), min_size=1).map(
+    lambda name: "/" + name
+)
+
+
+@given(st.lists(st.tuples(st.integers(1, 2**31), st.sampled_from(["PENDING", "RUNNING", "NEW_STATE"]), FOLDERS)))
+def test_every_row_of_a_queue_is_read_whatever_the_folders_are_called(jobs: list[tuple[int, str, str]]) -> None:
+    assume(not any(re.search(r"\n\d+\|", folder) or folder.endswith("\n") for _, _, folder in jobs))
+    text = "".join(f"{number}|{state}|None|n1|1|2|N/A|{folder}\n" for number, state, folder in jobs)
+
+    rows = parse_squeue(text)
+
+    assert [(int(row.job_id), row.raw_state, row.work_dir) for row in rows] == jobs
+
+
+NEARLY_RECORDS = st.lists(
+    st.one_of(st.text(), st.from_regex(r"[0-9]{1,9000}"), st.sampled_from(["RUNNING", "7:0", "up", "1:00", "gpu:1"])),
+    min_size=7,
+    max_size=9,
+).map("|".join)
+
+
+@given(st.one_of(st.text(), NEARLY_RECORDS))
+def test_no_text_makes_a_parser_fail_in_another_way(text: str) -> None:
+    for parse in (parse_squeue, parse_sacct, parse_sinfo):
+        with contextlib.suppress(UnreadableError):
+            parse(text)
+    parse_min_job_age_s(text)
+    cancel_complaint(text)
+
+
+# --- sacct ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_history_tells_how_jobs_ended() -> None:
+    rows = parse_sacct(recorded("sacct", "several ends")["stdout"])
+
+    ends = {(row.raw_state, row.state, row.exit_code) for row in rows}
+    assert {
+        ("FAILED", JobState.ENDED, 7),
+        ("FAILED", JobState.ENDED, 128 + 9),
+        ("CANCELLED by 0", JobState.ENDED, 0),
+        ("RUNNING", JobState.RUNNING, None),
+    } <= ends
+    running = next(row for row in rows if row.state is JobState.RUNNING)
+    assert (running.node, running.ends_at) == ("n1", None)
+    never = next(row for row in rows if row.node == "")
+    assert never.raw_state == "CANCELLED by 0"
+
+
+def test_a_history_that_is_disabled_is_told_from_one_that_is_down() -> None:
+    assert accounting_is_disabled(recorded("sacct", "accounting disabled")["stderr"])
+    assert not accounting_is_disabled(recorded("sacct", "slurmdbd is dead")["stderr"])
+
+
+def test_a_job_id_is_read_from_the_history_only_where_it_is_a_number() -> None:
+    with pytest.raises(UnreadableError):
+        parse_sacct("JobIDRaw|State|ExitCode|NodeList|Submit|Start|End|WorkDir\n")
+
+
+# --- sinfo and scontrol ---------------------------------------------------------------------------------------------
+
+
+def test_partitions_are_read() -> None:
+    gpu, short = parse_sinfo(recorded("sinfo", "two partitions")["stdout"])
+
+    assert (gpu.name, gpu.is_default, gpu.is_up, gpu.time_limit_s, gpu.default_time_s) == ("gpu", True, True, None, 600)
+    assert (gpu.nodes, gpu.cpus_per_node, gpu.memory_mb, gpu.gpus) == (2, 8, 16_000, {"fake": 1})
+    assert (short.name, short.is_up, short.time_limit_s, short.default_time_s) == ("short", False, 60, None)
+
+
+@pytest.mark.parametrize(
+    ("gres", "gpus"),
+    [
+        ("(null)", {}),
+        ("gpu:4", {"": 4}),
+        ("gpu:a100:4(S:0-1)", {"a100": 4}),
+        ("gpu:a100:2(S:0),gpu:v100:1(S:1)", {"a100": 2, "v100": 1}),
+        ("nvme:1,gpu:a100_3g.20gb:2", {"a100_3g.20gb": 2}),
+        ("gpu:a100:1(S:0),gpu:a100:1(S:1),lustre:1", {"a100": 2}),
+    ],
+)
+def test_gpus_of_a_node_are_counted_by_type(gres: str, gpus: dict[str, int]) -> None:
+    (partition,) = parse_sinfo(f"gpu|up|1-00:00:00|n/a|3|32|256000|{gres}\n")
+
+    assert partition.gpus == gpus
+    assert partition.time_limit_s == 86400
+
+
+def test_lines_of_one_partition_are_put_together_cautiously() -> None:
+    (one,) = parse_sinfo("p*|up|4:00:00|n/a|2|64|500000|gpu:a100:4\np*|up|4:00:00|n/a|6|32|250000|gpu:v100:2\n")
+
+    assert (one.nodes, one.cpus_per_node, one.memory_mb) == (8, 32, 250_000)
+    assert one.gpus == {"a100": 4, "v100": 2}
+
+
+def test_the_minimal_job_age_is_found() -> None:
+    assert parse_min_job_age_s(recorded("scontrol", "defaults")["stdout"]) == 300
+    assert parse_min_job_age_s("") is None
+
+
+# --- sbatch ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_accepted_job_has_an_id() -> None:
+    assert submission("accepted") == Submitted(job_id="1")
+
+
+@pytest.mark.parametrize("stdout", ["17;cluster2\n", "Welcome to Pegasus!\n2026\n17\n", "17"])
+def test_the_id_is_found_beside_what_sites_add(stdout: str) -> None:
+    assert read_submission(0, stdout, "") == Submitted(job_id="17")
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        ("no such partition", "invalid partition specified: nope; Batch job submission failed: Invalid partition name"),
+        ("no such account", "Invalid account or account/partition combination"),
+        ("no such qos", "Invalid qos specification"),
+        ("over the partition's limit", "Requested time limit is invalid"),
+        ("too many gpus", "Requested node configuration is not available"),
+        ("no such gpu type", "Requested node configuration is not available"),
+        ("too much memory", "Memory specification can not be satisfied; Batch job"),
+        ("too many cpus", "More processors requested than permitted"),
+        ("too many nodes", "Node count specification invalid"),
+        ("no such feature", "Invalid feature specification"),
+        ("no such node", "Invalid node name specified"),
+        ("no such reservation", "Requested reservation is invalid"),
+        ("no such script", "Unable to open file /nonexistent/job.sh"),
+        ("not a script", "This does not look like a batch script.  The first; line must start with"),
+        ("unknown option", "unrecognized option '--nope'"),
+        ("wrong time", "Invalid --time specification"),
+        ("qos's walltime limit", "QOSMaxWallDurationPerJobLimit"),
+    ],
+)
+def test_a_request_that_is_wrong_is_refused_for_good_in_slurms_words(case: str, words: str) -> None:
+    outcome = submission(case)
+
+    assert isinstance(outcome, Refused)
+    assert outcome.kind == "permanent"
+    assert words in outcome.words
+
+
+@pytest.mark.parametrize("case", ["user's submit limit", "qos's submit limit"])
+def test_a_limit_on_the_number_of_jobs_is_a_quota(case: str) -> None:
+    outcome = submission(case)
+
+    assert isinstance(outcome, Refused)
+    assert outcome.kind == "quota"
+
+
+@pytest.mark.parametrize("case", ["controller is dead", "inactive partition", "munged is dead"])
+def test_what_passes_by_itself_is_a_temporary_refusal(case: str) -> None:
+    outcome = submission(case)
+
+    assert isinstance(outcome, Refused)
+    assert outcome.kind == "temporary"
+
+
+def test_a_controller_that_did_not_answer_may_have_taken_the_job() -> None:
+    assert submission("controller hangs") == Uncertain(
+        why="Batch job submission failed: Socket timed out on send/recv operation"
+    )
+
+
+@pytest.mark.parametrize(
+    ("returncode", "stdout", "stderr"),
+    [
+        (0, "", ""),
+        (0, "Submitted somehow\n", ""),
+        (1, "", ""),
+        (1, "", "sbatch: error: Batch job submission failed: Zero Bytes were transmitted or received\n"),
+        (1, "", "sbatch: error: Batch job submission failed: Unable to contact slurm controller (receive failure)\n"),
+        (1, "", "sbatch: error: the moon is in the wrong phase\n"),
+        (-9, "", ""),
+    ],
+)
+def test_an_answer_that_excludes_nothing_is_uncertain(returncode: int, stdout: str, stderr: str) -> None:
+    assert isinstance(read_submission(returncode, stdout, stderr), Uncertain)
+
+
+@given(st.integers(1, 255), st.text(), st.text())
+def test_a_time_out_is_uncertain_whatever_else_is_said(returncode: int, before: str, after: str) -> None:
+    stderr = f"{before}\nsbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n{after}"
+
+    assert isinstance(read_submission(returncode, "", stderr), Uncertain)
+
+
+@given(st.integers(-64, 255), st.text(), st.text())
+def test_a_failed_sbatch_never_counts_as_a_job(returncode: int, stdout: str, stderr: str) -> None:
+    assume(returncode != 0)
+
+    assert not isinstance(read_submission(returncode, stdout, stderr), Submitted)
+
+
+# --- scancel and folders --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "case",
+    ["a waiting job is woken", "an ended job is woken", "an unknown job is woken", "an ended job", "an unknown job"],
+)
+def test_jobs_that_are_unknown_over_or_waiting_are_nothing_to_complain_of(case: str) -> None:
+    assert cancel_complaint(recorded("scancel", case)["stderr"]) is None
+
+
+def test_a_job_that_is_ending_is_nothing_to_complain_of() -> None:
+    # slurm_errno.c, ESLURM_ALREADY_DONE
+    stderr = "scancel: error: Kill job error on job id 2: Job/step already completing or completed\n"
+
+    assert cancel_complaint(stderr) is None
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [("controller is dead", "connect failure"), ("somebody else's job", "Access/permission denied")],
+)
+def test_other_complaints_of_scancel_are_passed_on(case: str, words: str) -> None:
+    assert words in (cancel_complaint(recorded("scancel", case)["stderr"]) or "")
+
+
+@pytest.mark.parametrize(
+    ("work_dir", "below"),
+    [("/r/jobs/t", True), ("/r/jobs", False), ("/r/jobs2/t", False), ("/r/jobs/t/sub", True), ("", False)],
+)
+def test_a_folder_is_ours_only_below_our_jobs(work_dir: str, below: bool) -> None:
+    assert is_below(work_dir, "/r/jobs") is below
+    assert is_below(work_dir, "/r/jobs/") is below
