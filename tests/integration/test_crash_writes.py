@@ -1,0 +1,38 @@
+"""kill -9 of the controller before every single write that matters: enumerated, not drawn."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from conftest import NewRelay
+from relay import PROGRAMS, Relay
+
+#: Each must have been died at; the names are the run folder's, numbers and temporary parts left out.
+ALWAYS = ("link /lease/", "replace /run.json", "replace /ledger-", "fsync /events-", "submit ")
+
+
+def died_at(relay: Relay, scenario: str) -> list[str]:
+    tools = PROGRAMS.parents[1]
+    env = {**relay.env, "PYTHONPATH": f"{relay.env['PYTHONPATH']}:{tools}:{tools / 'real'}"}
+    done = subprocess.run(
+        [sys.executable, str(PROGRAMS / "every_write.py"), scenario],
+        cwd=relay.folder, env=env, capture_output=True, text=True, check=False, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return list(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize(("scenario", "pace_s"), [("start", 0.001), ("relay", 0.05)])
+def test_killed_before_each_write_of_a_tick_the_run_goes_on_exactly_once(
+    new_relay: NewRelay, scenario: str, pace_s: float
+) -> None:
+    relay = new_relay(total=12, pace_s=pace_s, own_code=True)
+
+    places = died_at(relay, scenario)
+
+    for name in (*ALWAYS, "replace /jobs/", *(("rename /code/",) if scenario == "start" else ())):
+        assert any(place.startswith(name) for place in places), (name, places)
+    assert sum(place.startswith("replace /ledger-") for place in places) == 2
