@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from trainer.agents import mtsac
+from trainer.config import TrainingSection, resolve
+from trainer.nets.gaussian import sample
+from trainer.nets.mlp import MLP
+from trainer.replay import Batch
+
+pytestmark = pytest.mark.trainer
+CPU = torch.device("cpu")
+TASKS = ("reach-v3", "push-v3", "door-open-v3")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+def a_learner(**fields):
+    values = {"tasks": TASKS, "actor_hidden": (16,), "critic_hidden": (16, 16), "batch_size": 12, **fields}
+    return mtsac.create(resolve(TrainingSection(preset="debug", **values)), CPU)
+
+
+def a_batch(n=12, seed=0, terminated=0.0):
+    rng = np.random.default_rng(seed)
+    return Batch(
+        obs=rng.standard_normal((n, 39), np.float32),
+        action=rng.uniform(-1, 1, (n, 4)).astype(np.float32),
+        reward=rng.random(n, np.float32),
+        next_obs=rng.standard_normal((n, 39), np.float32),
+        terminated=np.full(n, terminated, np.float32),
+        task=np.arange(n) % 3,
+    )
+
+
+def everything(learner):
+    return {**mtsac.nets_of(learner), **mtsac.rest_of(learner)}
+
+
+def equal(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_the_log_density_is_that_of_a_squashed_gaussian():
+    mean, log_std, noise = torch.tensor([[0.3]]), torch.tensor([[-0.5]]), torch.tensor([[0.7]])
+    action, log_density = sample(mean, log_std, noise)
+    std = math.exp(-0.5)
+    u = 0.3 + std * 0.7
+    gaussian = math.exp(-(0.7**2) / 2) / (std * math.sqrt(2 * math.pi))
+    assert action.item() == pytest.approx(math.tanh(u), rel=1e-6)
+    assert log_density.item() == pytest.approx(math.log(gaussian / (1 - math.tanh(u) ** 2)), rel=1e-5)
+
+
+def test_the_log_density_stays_finite_where_the_squashing_is_saturated():
+    _, log_density = sample(torch.full((1, 4), 30.0), torch.full((1, 4), -10.0), torch.zeros(1, 4))
+    # per action: log N(0) at sigma e^-10, minus log(1 - tanh(30)^2) = 2 (log 2 - 30) to the last digit
+    assert log_density.item() == pytest.approx(
+        4 * (10 - 0.5 * math.log(2 * math.pi) - 2 * (math.log(2) - 30)), rel=1e-5
+    )
+
+
+def test_log_std_stays_in_its_range():
+    learner = a_learner()
+    _, log_std = learner.actor(torch.randn(1000, 42, generator=torch.Generator().manual_seed(0)) * 1000)
+    assert log_std.min() >= -10
+    assert log_std.max() <= 2
+    assert log_std.max() - log_std.min() > 6
+
+
+def set_constant_q(critics, values):
+    for critic, value in zip(critics, values, strict=True):
+        for parameter in critic.parameters():
+            parameter.data.zero_()
+        critic.layers[-1].bias.data.fill_(value)
+
+
+def target_of(learner, batch):
+    next_x = mtsac.with_task(torch.from_numpy(batch.next_obs), torch.from_numpy(batch.task), 3)
+    temperature = learner.log_temperature.detach().exp()[torch.from_numpy(batch.task)]
+    noise = learner.noise.get_state()
+    target = mtsac.td_target(
+        learner, torch.from_numpy(batch.reward), torch.from_numpy(batch.terminated), next_x, temperature
+    )
+    learner.noise.set_state(noise)
+    mean, log_std = learner.actor(next_x)
+    _, log_density = sample(mean, log_std, torch.randn(len(batch.reward), 4, generator=learner.noise))
+    return target, log_density.detach(), temperature
+
+
+def test_a_target_bootstraps_the_smaller_critic_less_the_tasks_own_entropy_price():
+    learner = a_learner(gamma=0.9)
+    set_constant_q(learner.targets, (5.0, 3.0))
+    learner.log_temperature.data = torch.tensor([0.1, 1.0, 2.0]).log()
+    batch = a_batch()
+    target, log_density, temperature = target_of(learner, batch)
+    expected = torch.from_numpy(batch.reward) + 0.9 * (3.0 - temperature * log_density)
+    assert temperature[:3].tolist() == pytest.approx([0.1, 1.0, 2.0])
+    assert torch.allclose(target, expected, atol=1e-6)
+
+
+def test_a_termination_does_not_bootstrap():
+    learner = a_learner()
+    set_constant_q(learner.targets, (5.0, 3.0))
+    batch = a_batch(terminated=1.0)
+    assert torch.equal(target_of(learner, batch)[0], torch.from_numpy(batch.reward))
+
+
+def test_the_critic_loss_is_the_sum_of_both_mean_squared_errors():
+    learner = a_learner()
+    set_constant_q(learner.critics, (1.0, 4.0))
+    x, action, goal = torch.zeros(6, 42), torch.zeros(6, 4), torch.full((6,), 2.0)
+    loss, q = mtsac.critic_step(learner, x, action, goal)
+    assert loss.item() == pytest.approx(1.0 + 4.0)
+    assert q.item() == pytest.approx(2.5)
+
+
+def test_the_actor_loss_is_the_priced_density_less_the_smaller_q():
+    learner = a_learner()
+    set_constant_q(learner.critics, (1.0, 4.0))
+    loss, log_density = mtsac.actor_step(learner, torch.zeros(6, 42), torch.full((6,), 0.5))
+    assert loss.item() == pytest.approx(0.5 * log_density.mean().item() - 1.0, abs=1e-6)
+
+
+def test_the_actors_step_leaves_the_critics_alone():
+    learner = a_learner()
+    before = {name: tensor.clone() for name, tensor in learner.critics.state_dict().items()}
+    mtsac.actor_step(learner, torch.zeros(6, 42), torch.full((6,), 0.5))
+    assert all(torch.equal(before[name], tensor) for name, tensor in learner.critics.state_dict().items())
+    assert all(parameter.grad is None for parameter in learner.critics.parameters())
+
+
+def test_a_temperature_rises_where_its_own_tasks_entropy_is_too_low_and_only_there():
+    learner = a_learner(target_entropy=-4.0)
+    before = learner.log_temperature.detach().clone()
+    # entropy of task 0 is -6 (below -4), of task 1 -2 (above), task 2 is not in the batch
+    loss = mtsac.temperature_step(learner, torch.tensor([0, 1]), torch.tensor([6.0, 2.0]))
+    change = learner.log_temperature.detach() - before
+    assert loss.item() == pytest.approx(0.0, abs=1e-6)  # log 1 = 0
+    assert change[0] > 0
+    assert change[1] < 0
+    assert change[2] == 0
+
+
+def test_targets_move_a_fraction_tau_of_the_way():
+    learner = a_learner(tau=0.25)
+    set_constant_q(learner.targets, (0.0, 0.0))
+    set_constant_q(learner.critics, (4.0, 8.0))
+    mtsac.move_targets(learner)
+    assert [target.layers[-1].bias.item() for target in learner.targets] == [1.0, 2.0]
+
+
+def test_gradients_are_clipped_to_the_norm_that_is_asked_for():
+    learner = a_learner(grad_clip=0.001)
+    mtsac.critic_step(learner, torch.ones(6, 42), torch.ones(6, 4), torch.full((6,), 100.0))
+    norms = [parameter.grad.norm() for parameter in learner.critics.parameters()]
+    assert torch.stack(norms).norm().item() == pytest.approx(0.001, rel=1e-3)
+
+
+def test_every_task_sees_its_own_one_hot():
+    x = mtsac.with_task(torch.zeros(3, 39), torch.tensor([2, 0, 1]), 3)
+    assert x[:, 39:].tolist() == [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
+
+
+def test_the_same_seed_makes_the_same_learner_whatever_the_global_stream():
+    torch.manual_seed(1)
+    first = everything(a_learner())
+    torch.manual_seed(2)
+    assert equal(first, everything(a_learner()))
+    assert not equal(first, everything(a_learner(seed=1)))
+
+
+def test_nothing_takes_from_the_global_stream():
+    before = torch.get_rng_state()
+    learner = a_learner()
+    mtsac.update(learner, a_batch())
+    mtsac.act(learner, np.zeros((3, 39), np.float32), np.arange(3))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_restored_learner_goes_on_bit_by_bit():
+    learner, copy = a_learner(), a_learner(seed=5)
+    for seed in range(5):
+        mtsac.update(learner, a_batch(seed=seed))
+    mtsac.load_nets(copy, mtsac.nets_of(learner))
+    mtsac.load_rest(copy, mtsac.rest_of(learner))
+    for seed in range(5, 10):
+        measured = [mtsac.update(each, a_batch(seed=seed)) for each in (learner, copy)]
+        assert torch.equal(*measured)
+    assert equal(everything(learner), everything(copy))
+
+
+def test_what_a_checkpoint_took_does_not_change_when_the_learner_goes_on():
+    learner = a_learner()
+    mtsac.update(learner, a_batch())
+    taken = everything(learner)
+    frozen = {name: tensor.clone() for name, tensor in taken.items()}
+    mtsac.update(learner, a_batch(seed=1))
+    assert equal(taken, frozen)
+    assert not equal(taken, everything(learner))
+
+
+def test_playing_greedily_takes_no_noise_and_ignores_the_batch_around_it():
+    learner = a_learner()
+    state = learner.noise.get_state()
+    obs = np.random.default_rng(0).standard_normal((3, 39)).astype(np.float32)
+    actions = mtsac.act_greedily(learner, obs, np.array([0, 1, 2], np.int32))
+    assert actions.dtype == np.float32
+    assert torch.equal(state, learner.noise.get_state())
+    assert np.allclose(actions[1:2], mtsac.act_greedily(learner, obs[1:2], np.array([1])), atol=1e-6)
+
+
+def test_a_layer_is_drawn_within_one_over_the_root_of_its_inputs():
+    net = MLP(100, (50,), 1, torch.Generator().manual_seed(0))
+    assert 0.09 < net.layers[0].weight.abs().max() <= 0.1
+    assert 0.12 < net.layers[1].weight.abs().max() <= 50**-0.5

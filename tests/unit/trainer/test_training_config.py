@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from pydantic import ValidationError
+
+from trainer.config import IDENTITY_FIELDS, NOT_BUILT_YET, Training, TrainingSection, identity, resolve
+from trainer.presets import PRESETS
+from trainer.tasknames import MT10, MT50
+
+#: For each field another valid value than the guide's.
+OTHER = {
+    "preset": "guide",
+    "tasks": ("reach-v3", "push-v3"),
+    "total_steps": 7,
+    "num_envs": 3,
+    "batch_size": 64,
+    "buffer_size": 1000,
+    "learning_rate": 0.5,
+    "device": "cpu",
+    "seed": 9,
+    "checkpoint_interval": 11,
+    "max_runtime_seconds": 5.0,
+    "random_steps": 1,
+    "updates_per_step": 0.3,
+    "gamma": 0.5,
+    "tau": 0.5,
+    "init_temperature": 0.5,
+    "target_entropy": -1.0,
+    "actor_hidden": (8,),
+    "critic_hidden": (8, 8),
+    "grad_clip": 1.0,
+    "adam_eps": 1e-5,
+    "horizon": 100,
+    "num_workers": 2,
+    "threads": 2,
+    "metrics_interval": 3,
+    "evaluation_interval": 0,
+    "evaluation_goals": 5,
+    "keep_checkpoints": 5,
+    "keep_milestones": 2,
+    "stream": True,
+    "stream_port": 1234,
+    "stream_top_k": 3,
+}
+
+
+def refusal(**fields):
+    with pytest.raises(ValidationError) as caught:
+        TrainingSection(**fields)
+    return caught.value.errors()[0]["msg"]
+
+
+def test_an_empty_section_is_the_guide():
+    training = resolve(TrainingSection())
+    assert training.tasks == MT10
+    assert (training.batch_size, training.buffer_size, training.updates_per_step) == (512, 2_000_000, 0.1)
+    assert training.actor_hidden == (256, 256)
+    assert training.critic_hidden == (1024, 1024, 1024)
+    assert training.num_envs == len(MT10)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_resolves_and_its_dump_resolves_to_itself(preset):
+    training = resolve(TrainingSection(preset=preset))
+    assert resolve(TrainingSection(**training.model_dump(mode="json"))) == training
+
+
+def test_the_users_own_example_loads():
+    section = TrainingSection(
+        total_steps=5_000_000, num_envs=8, batch_size=64, device="cuda", stream=True, stream_port=9999
+    )
+    assert resolve(section).num_envs == 8
+    assert {"stream", "stream_port"} <= set(NOT_BUILT_YET)
+
+
+@pytest.mark.parametrize("field", [name for name in OTHER if name != "preset"])
+def test_each_field_of_the_section_reaches_the_training(field):
+    assert getattr(resolve(TrainingSection(**{field: OTHER[field]})), field) == OTHER[field]
+
+
+def test_the_table_of_this_test_knows_every_field():
+    assert set(OTHER) == set(Training.model_fields)
+    assert set(TrainingSection.model_fields) == set(Training.model_fields) | {"benchmark"}
+
+
+def test_every_field_of_the_section_has_its_sentence():
+    assert [name for name, field in TrainingSection.model_fields.items() if not field.description] == []
+
+
+@pytest.mark.parametrize("field", [name for name in OTHER if name != "preset"])
+def test_identity_changes_with_exactly_the_fields_that_it_names(field):
+    changed = identity(resolve(TrainingSection(**{field: OTHER[field]}))) != identity(resolve(TrainingSection()))
+    assert changed == (field in IDENTITY_FIELDS)
+
+
+def test_a_benchmark_replaces_the_presets_tasks():
+    assert resolve(TrainingSection(preset="tiny", benchmark="mt50")).tasks == MT50
+
+
+def test_mistakes_are_answered_with_the_nearest_name():
+    assert "did you mean 'tiny'" in refusal(preset="tinny")
+    assert "did you mean 'reach-v3'" in refusal(tasks=["reech-v3"])
+    assert "did you mean 'MT10'" in refusal(benchmark="MT11")
+
+
+def test_a_batch_smaller_than_the_tasks_is_refused_with_the_number_to_use():
+    assert "batch_size 3 is smaller than the number of tasks 10" in refusal(batch_size=3)
+
+
+def test_benchmark_and_tasks_exclude_each_other():
+    assert "exclude each other" in refusal(benchmark="MT10", tasks=["reach-v3"])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"gamma": 1.0},
+        {"learning_rate": 0},
+        {"learning_rate": float("nan")},
+        {"total_steps": 0},
+        {"horizon": 501},
+        {"evaluation_goals": 51},
+        {"seed": -1},
+        {"tasks": []},
+        {"tasks": ["reach-v3", "reach-v3"]},
+        {"device": "tpu"},
+        {"actor_hidden": []},
+        {"buffer_size": 20},
+        {"batchsize": 3},
+    ],
+)
+def test_impossible_values_are_refused(fields):
+    assert refusal(**fields)
+
+
+def test_a_login_node_needs_neither_torch_nor_numpy_to_check_a_config():
+    code = "import sys, trainer.config; sys.exit(bool({'torch', 'numpy', 'metaworld', 'mujoco'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
