@@ -10,13 +10,13 @@ import json
 import types
 import typing
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from trainer.config import NOT_BUILT_YET, TrainingSection, resolve
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
 
 from orchestrator.errors import ConfigError
 from orchestrator.walltime import parse_duration_s
+from trainer.config import NOT_BUILT_YET, TrainingSection, resolve
 
 #: Slurm's `--signal` may come up to 60 s early (sbatch(1)), so that much of the walltime is not to be counted on.
 EARLY_SIGNAL_S = 60
@@ -25,6 +25,9 @@ START_UP_S = 20
 #: A login node is shared: the man page of squeue asks not to poll in loops.
 SLURM_POLL_S = 30.0
 LOCAL_POLL_S = 1.0
+
+#: sbatch splits its lines at white space, and a newline would begin a line of shell.
+Word = Annotated[str, StringConstraints(pattern=r"^[^\s'\"\\]+$")]
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
@@ -38,16 +41,16 @@ class Section(BaseModel):
 class SlurmSection(Section):
     """What to ask of Slurm for each job. Empty fields are left to the site's defaults."""
 
-    partition: str | None = Field(None, description="Partition to submit to.")
-    account: str | None = Field(None, description="Account to charge.")
-    qos: str | None = Field(None, description="Quality of service.")
+    partition: Word | None = Field(None, description="Partition to submit to.")
+    account: Word | None = Field(None, description="Account to charge.")
+    qos: Word | None = Field(None, description="Quality of service.")
     time_limit: str = Field("4:00:00", description='Walltime of one job: "4:00:00", "1-12" or minutes.')
     cpus_per_task: int = Field(8, ge=1, description="CPU cores of a job.")
     gpus: int = Field(1, ge=0, description="GPUs of a job.")
-    gpu_type: str | None = Field(None, description='GPU type as in sinfo, for example "a100".')
+    gpu_type: Word | None = Field(None, description='GPU type as in sinfo, for example "a100".')
     mem: str | None = Field(None, pattern=r"^\d+[KMGT]?$", description='Memory of a job, for example "32G".')
-    constraint: str | None = Field(None, description="Node features.")
-    exclude: str | None = Field(None, description="Nodes not to use.")
+    constraint: Word | None = Field(None, description="Node features.")
+    exclude: Word | None = Field(None, description="Nodes not to use.")
     max_jobs: int | None = Field(None, ge=1, description="Most jobs of the user at once, other work included.")
     setup: list[str] = Field([], description='Shell lines before the job, for example "module load cuda".')
     extra: list[str] = Field([], description='Further sbatch options, for example "--mail-type=FAIL".')

@@ -18,7 +18,7 @@ from orchestrator.executors.base import Accounting, Executor, Poll, Refused, Sub
 from orchestrator.fold import Facts, fold
 from orchestrator.lease import Lease
 from orchestrator.ledger import append_event, drop_old_epochs, load_ledger, read_control, save_ledger
-from orchestrator.models import LIVE, Ledger, Slot, SlotStatus, SubmissionState
+from orchestrator.models import Ledger, Slot, SlotStatus, SubmissionState
 from orchestrator.plan import (
     Cancel,
     HandOver,
@@ -27,6 +27,7 @@ from orchestrator.plan import (
     is_over,
     plan,
     replace_attempt,
+    replace_submission,
     with_intents,
 )
 from orchestrator.rundir import Run, RunDir
@@ -39,6 +40,8 @@ QUOTA_WAIT_S = 60.0
 TEMPORARY_WAIT_S = 15.0
 #: How soon a control file or a job's exit record is noticed between polls: both are cheap file looks.
 LOOK_S = 0.25
+#: Beyond the lead, for the job's own end after its hand-over.
+HAND_OVER_MARGIN_S = 60.0
 #: sacct compares with the clock of another machine.
 HISTORY_MARGIN_S = 60.0
 #: A beat at least this often, whatever the poll interval, so that nobody takes us for dead (lease.TTL_S / 3).
@@ -90,7 +93,9 @@ class Controller:
     def limits(self) -> Limits:
         """What the plan may use."""
         others = self._poll.others if self._poll is not None else 0
-        return Limits(slots=self.run.config.slots, max_jobs=self.run.config.slurm.max_jobs, others=others)
+        config = self.run.config
+        grace_s = float(config.lead_seconds) + HAND_OVER_MARGIN_S
+        return Limits(slots=config.slots, max_jobs=config.slurm.max_jobs, others=others, grace_s=grace_s)
 
     @property
     def over(self) -> bool:
@@ -215,7 +220,6 @@ class Controller:
         return found
 
     def _record(self, action: Submit, outcome: SubmitOutcome) -> None:
-        slot = self.ledger.slots[action.slot]
         now = self._now()
         if isinstance(outcome, Submitted):
             update: dict[str, Any] = {"state": SubmissionState.SUBMITTED, "job_id": outcome.job_id}
@@ -226,12 +230,7 @@ class Controller:
         else:
             update = {"state": SubmissionState.NOT_SUBMITTED, "note": outcome.words}
             slot_update = self._refusal(outcome, now)
-        attempt = next(a for a in slot.attempts if a.number == action.attempt)
-        submissions = tuple(
-            s.model_copy(update=update) if s.token == action.token and s.state in LIVE else s
-            for s in attempt.submissions
-        )
-        self.ledger = replace_attempt(self.ledger, action.slot, action.attempt, submissions=submissions)
+        self.ledger = replace_submission(self.ledger, action.slot, action.attempt, action.token, **update)
         slots = list(self.ledger.slots)
         slots[action.slot] = slots[action.slot].model_copy(update=slot_update)
         self.ledger = self.ledger.model_copy(update={"slots": tuple(slots)})
@@ -263,7 +262,9 @@ class Controller:
     def _cancel(self, action: Cancel) -> None:
         self.lease.check()
         self.executor.cancel([action.job_id])
-        self.ledger = replace_attempt(self.ledger, action.slot, action.attempt, cancelled_at=self._now())
+        self.ledger = replace_submission(
+            self.ledger, action.slot, action.attempt, action.token, cancelled_at=self._now()
+        )
         self._event("cancelled", slot=action.slot, attempt=action.attempt, job_id=action.job_id, why=action.why)
 
     def _save(self) -> None:

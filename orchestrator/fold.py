@@ -18,7 +18,6 @@ from orchestrator.models import (
     Blind,
     Gone,
     Ledger,
-    Seen,
     Slot,
     SlotStatus,
     Submission,
@@ -26,7 +25,7 @@ from orchestrator.models import (
     Verdict,
     parse_token,
 )
-from orchestrator.sightings import missing_from, never_accepted, sight
+from orchestrator.sightings import find_row, missing_from, never_accepted, sight
 from orchestrator.verdicts import judge, made_progress
 
 #: A slot that fails this often in a row without a new checkpoint would go on failing.
@@ -66,13 +65,15 @@ def fold(ledger: Ledger, facts: Facts) -> tuple[Ledger, list[Event]]:
 
 def adopt(slot: Slot, facts: Facts, events: list[Event]) -> Slot:
     """Add submissions and attempts that others know of and the ledger does not."""
+    slot = revive(slot, facts, events)
     known = {s.token for attempt in slot.attempts for s in attempt.submissions}
     found: list[tuple[int, Submission]] = []
     for row in facts.poll.rows:
         token = PurePosixPath(row.work_dir).name
         parsed = parse_token(token)
         alive = row.state is not JobState.ENDED
-        if parsed and parsed[0] == slot.index and token not in known and row.work_dir == facts.job_dir(token) and alive:
+        here = row.work_dir.rstrip("/") == facts.job_dir(token)
+        if parsed and parsed[0] == slot.index and token not in known and here and alive:
             found.append((parsed[1], _adopted(token, row.job_id, _row_time(row, facts.now))))
     claims = [(a.number, facts.evidence[slot.index, a.number]) for a in slot.attempts if a.verdict is None]
     if slot.index in facts.newest_claims:
@@ -88,6 +89,36 @@ def adopt(slot: Slot, facts: Facts, events: list[Event]) -> Slot:
             slot = _with_submission(slot, number, submission)
             events.append({"kind": "adopted", "slot": slot.index, "attempt": number, "token": submission.token})
     return slot
+
+
+def revive(slot: Slot, facts: Facts, events: list[Event]) -> Slot:
+    """Submissions that were given up, and are there after all: in the queue, or by the claim that they won.
+
+    What the job itself said (its exit record, its duplicate's record) is final; the scheduler's word is not: it may run
+    an id again.
+    """
+    attempts = []
+    for attempt in slot.attempts:
+        evidence = facts.evidence.get((slot.index, attempt.number), Evidence())
+        submissions = []
+        for submission in attempt.submissions:
+            row = find_row(facts.poll.rows, facts.job_dir(submission.token))
+            in_queue = row is not None and row.state is not JobState.ENDED and facts.poll.error is None
+            if submission.state is SubmissionState.NOT_SUBMITTED:
+                claimed = evidence.claim is not None and evidence.claim.token == submission.token
+                back = (in_queue and facts.poll.at > submission.intent_at) or claimed
+            elif submission.state is SubmissionState.ENDED:
+                gone = submission.sighting
+                by_scheduler = gone is None or (isinstance(gone, Gone) and not gone.by_job and facts.poll.at > gone.at)
+                back = in_queue and by_scheduler
+            else:
+                back = False
+            if back:
+                events.append(_event("revived", slot, attempt, token=submission.token))
+            again = {"state": SubmissionState.SUBMITTED, "sighting": None}
+            submissions.append(submission.model_copy(update=again) if back else submission)
+        attempts.append(attempt.model_copy(update={"submissions": tuple(submissions)}))
+    return slot.model_copy(update={"attempts": tuple(attempts)})
 
 
 def _row_time(row: JobRow, now: float) -> float:
@@ -116,6 +147,10 @@ def _fold_slot(slot: Slot, facts: Facts, events: list[Event]) -> Slot:
             attempts.append(before)
             continue
         after = _fold_attempt(before, evidence, facts)
+        if any(s.state is SubmissionState.UNCERTAIN for s in before.live) and not any(
+            s.state is SubmissionState.UNCERTAIN for s in after.live
+        ):
+            slot = slot.model_copy(update={"why": ""})
         if before.started_at is None and after.started_at is not None:
             events.append(_event("started", slot, after, job_id=_job_id(after), start_step=after.start_step))
             slot = slot.model_copy(update={"jobs": slot.jobs + 1})
@@ -191,19 +226,19 @@ def _fold_submission(submission: Submission, attempt: Attempt, evidence: Evidenc
         now=facts.now,
         forget_after_s=facts.forget_after_s,
     )
-    update: dict[str, Any] = {"sighting": sighting, "absent_since": None}
     if sighting is None:
         return submission
+    past = facts.history.rows if facts.history is not None else ()
+    known = find_row(facts.poll.rows, job_dir) or find_row(past, job_dir)
+    update: dict[str, Any] = {"sighting": sighting, "absent_since": None}
     if isinstance(sighting, Gone):
         update["state"] = SubmissionState.ENDED
     elif missing_from(facts.poll, submission, job_dir):
         update["absent_since"] = submission.absent_since or facts.poll.at
     elif isinstance(sighting, Blind):
         update["absent_since"] = submission.absent_since
-    if isinstance(sighting, Seen):
-        update["state"] = SubmissionState.SUBMITTED
-        rows = [row for row in facts.poll.rows if row.work_dir == job_dir]
-        update["job_id"] = submission.job_id or (rows[0].job_id if rows else None)
+    if known is not None and not isinstance(sighting, Gone):
+        update |= {"state": SubmissionState.SUBMITTED, "job_id": submission.job_id or known.job_id, "note": ""}
     return submission.model_copy(update=update)
 
 

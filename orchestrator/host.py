@@ -19,7 +19,7 @@ from rich.live import Live
 
 from orchestrator.begin import begin, prepare_folder, run_dir_of
 from orchestrator.config import LOCAL_POLL_S, SLURM_POLL_S, load_config, parse_config, warnings_of
-from orchestrator.controller import Controller
+from orchestrator.controller import HAND_OVER_MARGIN_S, Controller
 from orchestrator.errors import ConfigError, LeaseHeld, SchedulerRefused
 from orchestrator.executors.pick import make_executor
 from orchestrator.lease import Lease, highest_epoch, living_owner, read_owner
@@ -207,7 +207,7 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
     """Ask for the end and wait for it: by the living owner, else by ticking here."""
     run = load_run(run_dir)
     load_ledger(run_dir, run.run_id)
-    grace = float(run.config.lead_seconds) + 60.0 if grace_s is None else grace_s
+    grace = float(run.config.lead_seconds) + HAND_OVER_MARGIN_S if grace_s is None else grace_s
     wish = write_control(run_dir, "stop-now" if at_once else "stop", now=time.time(), by="stop", grace_s=grace)
     give_up_at = time.monotonic() + grace + STOP_MARGIN_S + 2 * poll_seconds(run)
     with interruptions() as interrupted, Display(run_dir, out) as display:

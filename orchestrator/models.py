@@ -36,7 +36,6 @@ class Seen(Frozen):
     kind: Literal["seen"] = "seen"
     state: JobState
     raw_state: str
-    source: Literal["queue", "history"]
     at: float
     reason: str = ""
     node: str = ""
@@ -45,11 +44,14 @@ class Seen(Frozen):
 
 
 class Gone(Frozen):
-    """The job has ended, with the proof of it. `raw_state`: the scheduler's word for how, where it said one."""
+    """The job has ended, with the proof of it. `raw_state`: the scheduler's word for how, where it said one.
+    `by_job`: the job said so itself, which is final.
+    """
 
     kind: Literal["gone"] = "gone"
     proof: str
     at: float
+    by_job: bool = False
     raw_state: str = ""
     node: str = ""
 
@@ -90,6 +92,7 @@ class Submission(Frozen):
     job_id: str | None = None
     sighting: Sighting | None = None
     absent_since: float | None = None
+    cancelled_at: float | None = None
     note: str = ""
 
 
@@ -120,7 +123,6 @@ class Attempt(Frozen):
     heartbeat: int = -1
     heartbeat_changed_at: float | None = None
     asked_to_hand_over_at: float | None = None
-    cancelled_at: float | None = None
     started_at: float | None = None
     ended_at: float | None = None
     start_step: int = 0

@@ -62,11 +62,14 @@ Action = Submit | HandOver | Cancel
 
 @dataclass(frozen=True)
 class Limits:
-    """`slots`: how many to keep going. `max_jobs`: the user's limit, None: unknown. `others`: jobs of other runs."""
+    """`slots`: how many to keep going. `max_jobs`: the user's limit, None: unknown. `others`: jobs of other runs.
+    `grace_s`: how long a job beyond `slots` has to hand over.
+    """
 
     slots: int
     max_jobs: int | None
     others: int
+    grace_s: float = 180.0
 
 
 def plan(
@@ -83,7 +86,8 @@ def plan(
         wish = control.wish if slot.index < limits.slots else "stop"
         actions += _tidy(slot, now)
         if wish == "stop":
-            actions += _hand_over(slot, control, now)
+            grace_s = control.grace_s if control.wish == "stop" else limits.grace_s
+            actions += _hand_over(slot, grace_s, now)
         elif wish == "stop-now":
             actions += _cancel_all(slot, now)
     if control.wish != "run":
@@ -107,7 +111,8 @@ def next_attempt(slot: Slot, newest_folder: int) -> int | None:
     if current is None:
         return newest_folder + 1
     if current.verdict is None:
-        return current.number
+        # A claimed attempt is never submitted again: whoever has it will be adopted.
+        return current.number if current.claimed_by is None else None
     return max(current.number, newest_folder) + 1
 
 
@@ -125,14 +130,14 @@ def _tidy(slot: Slot, now: float) -> list[Action]:
         overtaken = attempt is not slot.current
         for submission in attempt.live:
             taken = attempt.claimed_by is not None and submission.token != attempt.claimed_by
-            if submission.job_id and _may_cancel(attempt, now) and (overtaken or (taken and is_pending(submission))):
+            if submission.job_id and _may_cancel(submission, now) and (overtaken or (taken and is_pending(submission))):
                 why = "a newer attempt took over" if overtaken else "another job runs this attempt"
                 actions.append(Cancel(slot.index, attempt.number, submission.token, submission.job_id, why))
     return actions
 
 
-def _may_cancel(attempt: Attempt, now: float) -> bool:
-    return attempt.cancelled_at is None or now - attempt.cancelled_at >= CANCEL_AGAIN_S
+def _may_cancel(submission: Submission, now: float) -> bool:
+    return submission.cancelled_at is None or now - submission.cancelled_at >= CANCEL_AGAIN_S
 
 
 def is_pending(submission: Submission) -> bool:
@@ -140,7 +145,7 @@ def is_pending(submission: Submission) -> bool:
     return isinstance(submission.sighting, Seen) and submission.sighting.state is JobState.PENDING
 
 
-def _hand_over(slot: Slot, control: Control, now: float) -> list[Action]:
+def _hand_over(slot: Slot, grace_s: float, now: float) -> list[Action]:
     attempt = slot.current
     if attempt is None:
         return []
@@ -148,12 +153,12 @@ def _hand_over(slot: Slot, control: Control, now: float) -> list[Action]:
     for submission in attempt.live:
         where = (slot.index, attempt.number, submission.token)
         if is_pending(submission) and attempt.claimed_by is None:
-            if submission.job_id and _may_cancel(attempt, now):
+            if submission.job_id and _may_cancel(submission, now):
                 actions.append(Cancel(*where, submission.job_id, "stopped before it began"))
         elif attempt.asked_to_hand_over_at is None:
             actions.append(HandOver(*where, submission.job_id))
-        elif now - attempt.asked_to_hand_over_at > control.grace_s and submission.job_id and _may_cancel(attempt, now):
-            actions.append(Cancel(*where, submission.job_id, f"no hand-over within {control.grace_s:.0f} s"))
+        elif now - attempt.asked_to_hand_over_at > grace_s and submission.job_id and _may_cancel(submission, now):
+            actions.append(Cancel(*where, submission.job_id, f"no hand-over within {grace_s:.0f} s"))
     return actions
 
 
@@ -162,7 +167,7 @@ def _cancel_all(slot: Slot, now: float) -> list[Action]:
         Cancel(slot.index, attempt.number, submission.token, submission.job_id, "stopped at once")
         for attempt in slot.attempts
         for submission in attempt.live
-        if submission.job_id and _may_cancel(attempt, now)
+        if submission.job_id and _may_cancel(submission, now)
     ]
 
 
@@ -182,6 +187,13 @@ def replace_attempt(ledger: Ledger, slot: int, number: int, **update: Any) -> Le
     ordered = tuple(attempts[n] for n in sorted(attempts))
     slots[slot] = slots[slot].model_copy(update={"attempts": ordered})
     return ledger.model_copy(update={"slots": tuple(slots)})
+
+
+def replace_submission(ledger: Ledger, slot: int, number: int, token: str, **update: Any) -> Ledger:
+    """`ledger` with one submission changed."""
+    attempt = next(a for a in ledger.slots[slot].attempts if a.number == number)
+    changed = tuple(s.model_copy(update=update) if s.token == token else s for s in attempt.submissions)
+    return replace_attempt(ledger, slot, number, submissions=changed)
 
 
 def with_intents(ledger: Ledger, submits: list[Submit], now: float) -> Ledger:

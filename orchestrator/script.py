@@ -15,7 +15,7 @@ from pathlib import Path
 from orchestrator.config import RunConfig, SlurmSection
 from orchestrator.walltime import format_duration
 
-_PLACEHOLDER = re.compile(r"@\{([a-z_]+)\}")
+_PLACEHOLDER = re.compile(r"@\{([^{}]*)\}")
 
 
 class Raw(str):

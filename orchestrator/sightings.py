@@ -16,6 +16,9 @@ from orchestrator.models import Attempt, Blind, Gone, Seen, Sighting, Submission
 
 #: Four missed heartbeats of 30 s: a node that swaps, or a folder that is slow to show files, misses one or two.
 HEARTBEAT_SILENT_S = 120.0
+#: A network folder shows a new file to other machines within its attribute cache's time, 60 s at most by default
+#: (nfs(5), acdirmax).
+RECORD_WAIT_S = 60.0
 
 
 def find_row(rows: tuple[JobRow, ...], job_dir: str) -> JobRow | None:
@@ -42,26 +45,31 @@ def sight(
 ) -> Sighting | None:
     """What can be said of one submission now; None: nothing yet. `history` is None when it was not asked."""
     if evidence.exit is not None and evidence.exit.token == submission.token:
-        return Gone(proof="the job's own exit record", at=evidence.exit.at)
+        return Gone(proof="the job's own exit record", at=evidence.exit.at, by_job=True)
     if submission.token in evidence.duplicates:
-        return Gone(proof="it found the attempt taken and ended as a duplicate", at=now)
+        return Gone(proof="it found the attempt taken and ended as a duplicate", at=now, by_job=True)
     if poll.error is not None:
         return _blind(submission, poll.at, poll.error)
     if poll.at <= submission.intent_at:
         return submission.sighting
     row = find_row(poll.rows, job_dir)
+    if row is not None and row.state is JobState.ENDED:
+        return _ended(row, "queue", submission, evidence, poll.at)
     if row is not None:
-        return _from_row(row, "queue", poll.at)
+        return _seen(row, poll.at)
     if history is None or history.status == "blind":
         error = (history.error if history else None) or "it left the queue; the history was not asked yet"
         return _blind(submission, poll.at, error)
-    if history.status == "ok" and (past := find_row(history.rows, job_dir)) is not None:
-        return _from_row(past, "history", history.at)
+    past = find_row(history.rows, job_dir) if history.status == "ok" else None
+    if past is not None and past.state is JobState.ENDED:
+        return _ended(past, "history", submission, evidence, history.at)
     absent_s = poll.at - (submission.absent_since if submission.absent_since is not None else poll.at)
     beat_at = attempt.heartbeat_changed_at
     silent = beat_at is None or now - beat_at > HEARTBEAT_SILENT_S
     if absent_s > forget_after_s and silent:
-        known = "the history does not know it" if history.status == "ok" else "there is no history"
+        # A row that the history never closed (sacctmgr calls it a runaway job) proves nothing against a queue
+        # that has long forgotten the job and a heartbeat that stopped.
+        known = "the history knows no end of it" if history.status == "ok" else "there is no history"
         return Gone(
             proof=f"absent from the queue for {absent_s:.0f} s, {known}, and no heartbeat",
             at=poll.at,
@@ -69,13 +77,20 @@ def sight(
     return _blind(submission, poll.at, "it left the queue and has not said how it ended")
 
 
-def _from_row(row: JobRow, source: str, at: float) -> Seen | Gone:
-    if row.state is JobState.ENDED:
-        return Gone(proof=f"the {source} says {row.raw_state}", at=at, raw_state=row.raw_state, node=row.node)
+def _ended(row: JobRow, source: str, submission: Submission, evidence: Evidence, at: float) -> Gone | Blind:
+    """A terminal row. After a clean end the job's own record must be there, and says more: wait for it a little."""
+    claimed = evidence.claim is not None and evidence.claim.token == submission.token
+    if row.raw_state == "COMPLETED" and claimed and evidence.exit is None:
+        waiting = _blind(submission, at, "it has ended; its own record of the end is not visible yet")
+        if at - waiting.since < RECORD_WAIT_S:
+            return waiting
+    return Gone(proof=f"the {source} says {row.raw_state}", at=at, raw_state=row.raw_state, node=row.node)
+
+
+def _seen(row: JobRow, at: float) -> Seen:
     return Seen(
         state=row.state,
         raw_state=row.raw_state,
-        source="queue" if source == "queue" else "history",
         at=at,
         reason=row.reason,
         node=row.node,

@@ -15,7 +15,14 @@ CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"No space left on device"), "no space left on the disk"),
     (re.compile(r"Disk quota exceeded"), "the disk quota is used up"),
     (re.compile(r"CUDA error|no CUDA-capable device|CUDA driver", re.IGNORECASE), "a CUDA error"),
-    (re.compile(r"EGL|GLFW|OpenGL|OSMesa", re.IGNORECASE), "the renderer (EGL/OpenGL) failed"),
+    (
+        re.compile(
+            r"(error|fail|cannot|could not|unable)[^\n]*\b(egl|glfw|opengl|osmesa)\b"
+            r"|\b(egl|glfw|opengl|osmesa)\w*\b[^\n]*(error|fail|cannot|could not|unable)",
+            re.IGNORECASE,
+        ),
+        "the renderer (EGL/OpenGL) failed",
+    ),
     (re.compile(r"not finite|\bNaN\b", re.IGNORECASE), "a value became NaN"),
 )
 

@@ -54,7 +54,7 @@ def an_intent(name: str | None = None, *, at: float = NOW - 600, **more: Any) ->
 
 def seen(state: JobState = JobState.RUNNING, *, at: float = NOW - 30) -> Seen:
     """A sighting in the queue."""
-    return Seen(state=state, raw_state=state.value.upper(), source="queue", at=at)
+    return Seen(state=state, raw_state=state.value.upper(), at=at)
 
 
 def gone(raw_state: str = "") -> Gone:

@@ -101,7 +101,6 @@ class TestAdoption:
         ledger, _ = look.folded_into(run)
         assert [attempt.number for attempt in only_slot(ledger).attempts] == [2, 5]
 
-    @pytest.mark.xfail(strict=True, reason="a token that the ledger knows is never looked at again, in whatever state")
     @pytest.mark.parametrize("state", [SubmissionState.NOT_SUBMITTED, SubmissionState.ENDED])
     def test_a_job_that_was_given_up_and_shows_in_the_queue_after_all_is_live_again(
         self, state: SubmissionState
@@ -110,7 +109,6 @@ class TestAdoption:
         ledger, _ = a_look().seeing(a_row()).folded_into(run)
         assert only_slot(ledger).attempts[0].live
 
-    @pytest.mark.xfail(strict=True, reason="the claim of a submission held for 'not submitted' never ends its attempt")
     def test_a_job_that_was_accepted_late_ends_its_attempt_like_any_other(self) -> None:
         given_up = an_intent(state=SubmissionState.NOT_SUBMITTED)
         run = a_run(a_slot().with_attempt(given_up, a_job(SECOND, job_id="102")))
@@ -118,13 +116,11 @@ class TestAdoption:
         ledger, _ = a_look().reading(ended).folded_into(run)
         assert only_slot(ledger).attempts[0].verdict is Verdict.HANDED_OVER
 
-    @pytest.mark.xfail(strict=True, reason="the row's folder is compared without regard for a slash at the end")
     def test_an_intent_whose_row_ends_in_a_slash_still_learns_its_job_id(self) -> None:
         look = a_look().seeing(a_row(work_dir=job_dir(token()) + "/", job_id="77"))
         ledger, _ = look.folded_into(a_run(a_slot().with_attempt(an_intent())))
         assert submissions(ledger)[0].job_id == "77"
 
-    @pytest.mark.xfail(strict=True, reason="only the queue's rows are searched for the id")
     def test_an_intent_that_only_the_history_knows_learns_its_job_id(self) -> None:
         look = a_look().remembering(a_row(job_id="77"))
         ledger, _ = look.folded_into(a_run(a_slot().with_attempt(an_intent())))
@@ -135,7 +131,6 @@ class TestAdoption:
         ledger, _ = look.folded_into(a_run(a_slot().with_attempt(an_intent())))
         assert [(s.state, s.job_id) for s in submissions(ledger)] == [(SubmissionState.SUBMITTED, "77")]
 
-    @pytest.mark.xfail(strict=True, reason="the sentence of an unclear submission outlives its answer")
     def test_the_doubt_about_a_submission_ends_when_its_job_is_seen(self) -> None:
         unclear = an_intent(state=SubmissionState.UNCERTAIN, note="sbatch timed out")
         run = a_run(a_slot(why="it is not clear whether the last submission was accepted").with_attempt(unclear))
@@ -290,7 +285,6 @@ class TestTheBudget:
         assert (slot.status, slot.step, slot.total) == (SlotStatus.FINISHED, 1000, 1000)
 
 
-@pytest.mark.xfail(strict=True, reason="the scheduler's word is taken before the record that lies on a slower folder")
 def test_a_clean_end_whose_record_is_not_visible_yet_is_waited_for() -> None:
     run = a_run(a_slot().with_attempt(a_job()))
     look = a_look().seeing(a_row(state=JobState.ENDED, raw="COMPLETED")).reading(Evidence(claim=a_claim(), beat=4))

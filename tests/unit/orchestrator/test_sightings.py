@@ -158,7 +158,6 @@ class TestNoProofs:
         assert seen_by(a_look(), a_job(at=NOW)) is None
         assert seen_by(a_look(), a_job(at=NOW, sighting=seen())) == seen()
 
-    @pytest.mark.xfail(strict=True, reason="a row that slurmdbd never closed (a runaway job) keeps the slot for ever")
     def test_a_running_row_of_the_history_does_not_keep_a_job_that_the_queue_forgot_and_that_fell_silent(self) -> None:
         look = a_look().remembering(a_row(state=JobState.RUNNING))
         assert isinstance(seen_by(look, a_job(absent_since=NOW - 86400), beat_changed_at=NOW - 86400), Gone)
