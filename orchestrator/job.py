@@ -111,9 +111,14 @@ def checkpoints_of(slot_dir: Path, attempt: int) -> list[CheckpointRef]:
 
 
 def _read_parent(slot_dir: Path, attempt: int) -> tuple[bool, CheckpointRef | None]:
-    """(whether `attempt` has decided, what it decided on). A decision of None means: from scratch."""
-    value = read_json_or_none(slot_dir / "attempts" / str(attempt) / "parent.json")
-    if value is None:
+    """(whether `attempt` has decided, what it decided on). A decision of None means: from scratch.
+
+    Only an absent file is no decision. One that cannot be read is an error (OSError, ValueError): to overlook it would
+    show a successor what a ghost published later.
+    """
+    try:
+        value = read_json(slot_dir / "attempts" / str(attempt) / "parent.json")
+    except FileNotFoundError:
         return False, None
     if value["attempt"] is None:
         return True, None

@@ -101,12 +101,13 @@ class Lease:
     def take(cls, run_dir: RunDir, command: str, *, now: float) -> Lease:
         """Own the next epoch. Errors: LeaseHeld, naming the living owner."""
         run_dir.lease.mkdir(parents=True, exist_ok=True)
+        # Read before the look at its owner: whoever takes it meanwhile makes our link fail.
+        epoch = highest_epoch(run_dir) + 1
         if owner := living_owner(run_dir):
             raise LeaseHeld(
                 f"this run already has a controller: {owner}. See `orchestrator status`, or end it with "
                 "`orchestrator stop`."
             )
-        epoch = highest_epoch(run_dir) + 1
         owner = Owner(epoch=epoch, process=myself(), since=now, command=command)
         if not create_exclusive(run_dir.lease / str(epoch), to_json(owner.model_dump(mode="json"))):
             winner = read_owner(run_dir, epoch)

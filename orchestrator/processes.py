@@ -83,12 +83,20 @@ def identify(pid: int) -> ProcessId | None:
 
 
 def is_alive(process: ProcessId) -> bool | None:
-    """Whether it lives; None where it cannot be told from here (it runs on another machine)."""
+    """Whether it lives; None where it cannot be told from here (another machine, or another user's hidden process)."""
     if process.host != host_name():
         return None
     if process.boot_id != boot_id():
         return False
-    return start_time(process.pid) == process.started
+    started = start_time(process.pid)
+    if started is None:
+        try:
+            os.kill(process.pid, 0)
+        except PermissionError:
+            return None  # it is there and hidden from us (mount option hidepid of /proc)
+        except ProcessLookupError:
+            pass
+    return started == process.started
 
 
 def send_signal(process: ProcessId, number: signal.Signals) -> bool:
