@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.files import append_line, create_exclusive, publish_folder, read_json_or_none, write_bytes, write_json
+
+OLD, NEW = b"old " * 5000, b"new! " * 7000
+
+#: A program that kills itself with SIGKILL just before its k-th call of the operating system, or just after it.
+KILLED = """
+import builtins, os, signal, sys
+from pathlib import Path
+from orchestrator import files
+
+when, after = int(sys.argv[1]), sys.argv[2] == "after"
+calls = 0
+
+def fatal(call):
+    def wrapped(*args, **kwargs):
+        global calls
+        calls += 1
+        if calls == when and not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = call(*args, **kwargs)
+        if calls == when and after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+    return wrapped
+
+class Torn:
+    # A file whose every write, flush and close is a call of its own; a write reaches the disk in two halves.
+    def __init__(self, file):
+        self.file = file
+        self.flush, self.fileno, self.close = fatal(file.flush), file.fileno, fatal(file.close)
+    def write(self, data):
+        half = fatal(lambda part: (self.file.write(part), self.file.flush()))
+        half(data[: len(data) // 2])
+        half(data[len(data) // 2 :])
+    def __enter__(self):
+        return self
+    def __exit__(self, *_):
+        self.close()
+
+real_open = builtins.open
+files.open = fatal(lambda *args: Torn(real_open(*args)))
+names = ("open", "fsync", "replace", "rename", "link", "close", "stat")
+originals = {name: getattr(os, name) for name in names}
+Path.unlink = fatal(Path.unlink)
+for name, call in originals.items():
+    setattr(os, name, fatal(call))
+exec(sys.argv[3])
+for name, call in originals.items():
+    setattr(os, name, call)
+print(calls)
+"""
+
+
+def killed_at(when: int, moment: str, folder: Path, code: str) -> int | None:
+    """Run `code` in `folder` and kill it there. Returns None if it was killed, else how many calls it made."""
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(when), moment, code],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[3]), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    if done.returncode == -signal.SIGKILL:
+        return None
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+def every_death(tmp_path: Path, code: str) -> list[Path]:
+    """One folder for each call of `code` before and after which it was killed, and one in which it came through."""
+    folders = []
+    for moment in ("before", "after"):
+        when = 0
+        survived = None
+        while survived is None:
+            when += 1
+            folder = tmp_path / f"{moment}-{when}"
+            folder.mkdir()
+            (folder / "it").write_bytes(OLD)
+            (folder / "temporary").mkdir()
+            (folder / "temporary" / "weights").write_bytes(NEW)
+            survived = killed_at(when, moment, folder, code)
+            folders.append(folder)
+        assert when == survived + 1
+    return folders
+
+
+class TestDeathAtEveryCall:
+    def test_a_replaced_file_is_the_old_one_or_the_new_one(self, tmp_path: Path) -> None:
+        code = "files.write_bytes(Path('it'), b'new! ' * 7000)"
+        found = [(folder / "it").read_bytes() for folder in every_death(tmp_path, code)]
+        assert set(found) == {OLD, NEW}
+        assert found[-1] == NEW
+
+    def test_a_file_created_exclusively_is_absent_or_whole_and_nobody_can_make_a_second(self, tmp_path: Path) -> None:
+        code = "files.create_exclusive(Path('claim'), b'new! ' * 7000)"
+        for folder in every_death(tmp_path, code):
+            claim = folder / "claim"
+            there = claim.exists()
+            assert not there or claim.read_bytes() == NEW
+            assert create_exclusive(claim, b"mine") is not there
+
+    def test_a_published_folder_is_absent_or_whole(self, tmp_path: Path) -> None:
+        code = "files.publish_folder(Path('temporary'), Path('100'))"
+        seen = set()
+        for folder in every_death(tmp_path, code):
+            there = (folder / "100").exists()
+            seen.add(there)
+            assert (folder / "temporary").exists() is not there
+            assert ((folder / ("100" if there else "temporary")) / "weights").read_bytes() == NEW
+        assert seen == {True, False}
+
+
+class TestErrors:
+    @pytest.fixture
+    def full_disk(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def no_space(_fd: int) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(os, "fsync", no_space)
+
+    def test_a_full_disk_leaves_the_old_file_and_no_litter(self, tmp_path: Path, full_disk: None) -> None:
+        (tmp_path / "it").write_bytes(OLD)
+        with pytest.raises(OSError, match="No space left"):
+            write_bytes(tmp_path / "it", NEW)
+        assert [path.name for path in tmp_path.iterdir()] == ["it"]
+        assert (tmp_path / "it").read_bytes() == OLD
+
+    def test_a_full_disk_creates_nothing(self, tmp_path: Path, full_disk: None) -> None:
+        with pytest.raises(OSError, match="No space left"):
+            create_exclusive(tmp_path / "claim", NEW)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_value_that_is_no_json_never_reaches_the_file(self, tmp_path: Path) -> None:
+        write_json(tmp_path / "it", {"a": 1})
+        with pytest.raises(ValueError, match="JSON"):
+            write_json(tmp_path / "it", {"a": float("nan")})
+        assert json.loads((tmp_path / "it").read_text()) == {"a": 1}
+
+
+class TestExclusiveCreation:
+    def test_the_first_makes_it_and_the_second_learns_so(self, tmp_path: Path) -> None:
+        assert create_exclusive(tmp_path / "claim", b"one")
+        assert not create_exclusive(tmp_path / "claim", b"two")
+        assert (tmp_path / "claim").read_bytes() == b"one"
+
+    def test_a_repeated_link_that_found_its_own_success_is_a_success(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        link = os.link
+
+        def repeated_by_the_client(source: Path, target: Path) -> None:
+            link(source, target)
+            link(source, target)
+
+        monkeypatch.setattr(os, "link", repeated_by_the_client)
+        assert create_exclusive(tmp_path / "claim", b"one")
+
+    def test_of_many_at_once_one_makes_it(self, tmp_path: Path) -> None:
+        code = "import sys; from pathlib import Path; from orchestrator.files import create_exclusive;"
+        code += (
+            "print(end='.', flush=True); sys.stdin.read(); print(create_exclusive(Path('claim'), sys.argv[1].encode()))"
+        )
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        racers = [
+            subprocess.Popen(
+                [sys.executable, "-c", code, str(n)],
+                cwd=tmp_path,
+                env=env,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+            for n in range(5)
+        ]
+        for racer in racers:
+            assert racer.stdout is not None
+            assert racer.stdout.read(1) == b"."
+        for racer in racers:
+            assert racer.stdin is not None
+            racer.stdin.close()
+        answers = [racer.stdout.read().strip() for racer in racers if racer.stdout is not None]
+        assert [racer.wait(30) for racer in racers] == [0] * 5
+        assert sorted(answers) == [b"False"] * 4 + [b"True"]
+        assert (tmp_path / "claim").read_bytes() == str(answers.index(b"True")).encode()
+        assert [path.name for path in tmp_path.iterdir()] == ["claim"]
+
+
+def test_lines_are_appended_whole(tmp_path: Path) -> None:
+    for number in range(3):
+        append_line(tmp_path / "events", {"n": number, "text": "a\nb"})
+    lines = (tmp_path / "events").read_text().splitlines()
+    assert [json.loads(line)["n"] for line in lines] == [0, 1, 2]
+
+
+def test_a_hint_that_is_absent_or_torn_is_none(tmp_path: Path) -> None:
+    (tmp_path / "torn").write_text('{"a":')
+    assert read_json_or_none(tmp_path / "torn") is None
+    assert read_json_or_none(tmp_path / "absent") is None
+
+
+def test_a_folder_is_never_published_over_another(tmp_path: Path) -> None:
+    for name in ("temporary", "100"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    with pytest.raises(OSError, match="not empty"):
+        publish_folder(tmp_path / "temporary", tmp_path / "100")
+    assert (tmp_path / "100" / "100").exists()

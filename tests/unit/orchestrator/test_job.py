@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.job import CheckpointRef, Job, Stretch, candidates_before, lineage, parent_record
+
+
+class SlotFolder:
+    """A slot's folder in the making."""
+
+    def __init__(self, path: Path) -> None:
+        self.run_dir = path
+        self.path = path / "slots" / "0"
+
+    def attempt(self, number: int, *checkpoints: int, parent: Any = "undecided", claimed: bool = True) -> SlotFolder:
+        folder = self.path / "attempts" / str(number)
+        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        if claimed:
+            (folder / "claim").write_text("{}")
+        if parent != "undecided":
+            ref = None if parent is None else CheckpointRef(parent[0], parent[1], Path(str(parent[1])))
+            (folder / "parent.json").write_text(json.dumps(parent_record(ref)))
+        for step in checkpoints:
+            (folder / "checkpoints" / str(step)).mkdir(exist_ok=True)
+        return self
+
+    def candidates(self, attempt: int) -> list[tuple[int, int]]:
+        return [(ref.attempt, ref.step) for ref in candidates_before(self.path, attempt)]
+
+    def job(self, attempt: int, **more: Any) -> Job:
+        return Job(self.run_dir, 0, attempt, **more)
+
+
+@pytest.fixture
+def slot(tmp_path: Path) -> SlotFolder:
+    return SlotFolder(tmp_path)
+
+
+class TestWhereAnAttemptMayStart:
+    def test_the_first_one_starts_from_scratch(self, slot: SlotFolder) -> None:
+        assert slot.candidates(0) == []
+
+    def test_the_newest_checkpoint_of_the_one_before_comes_first(self, slot: SlotFolder) -> None:
+        slot.attempt(0, 90, 100, 200, parent=None)
+        assert slot.candidates(1) == [(0, 200), (0, 100), (0, 90)]
+
+    def test_steps_are_numbers_not_words(self, slot: SlotFolder) -> None:
+        slot.attempt(0, 9, 10, parent=None)
+        assert slot.candidates(1)[0] == (0, 10)
+
+    def test_an_unfinished_checkpoint_is_none(self, slot: SlotFolder) -> None:
+        slot.attempt(0, 100, parent=None)
+        (slot.path / "attempts/0/checkpoints/.200.ab12.tmp").mkdir()
+        assert slot.candidates(1) == [(0, 100)]
+
+    def test_a_decision_hides_what_a_ghost_published_afterwards(self, slot: SlotFolder) -> None:
+        slot.attempt(0, 100, parent=None).attempt(1, 150, parent=(0, 100))
+        slot.attempt(0, 200, 300)
+        assert slot.candidates(2) == [(1, 150), (0, 100)]
+
+    def test_a_successor_that_died_before_its_first_checkpoint_is_skipped_to_precisely_its_parent(
+        self, slot: SlotFolder
+    ) -> None:
+        slot.attempt(0, 50, 100, parent=None).attempt(1, parent=(0, 100)).attempt(2, parent=(0, 100))
+        slot.attempt(0, 200)
+        assert slot.candidates(3) == [(0, 100), (0, 50)]
+
+    def test_a_decision_hides_attempts_between_too(self, slot: SlotFolder) -> None:
+        slot.attempt(0, 100, parent=None).attempt(1, 120, parent=(0, 100)).attempt(2, 130, parent=(0, 100))
+        assert slot.candidates(3) == [(2, 130), (0, 100)]
+
+    def test_a_decision_to_start_from_scratch_hides_everything_before(self, slot: SlotFolder) -> None:
+        slot.attempt(0, 100, parent=None).attempt(1, parent=None)
+        assert slot.candidates(2) == []
+
+    def test_an_attempt_that_died_before_it_decided_hides_nothing(self, slot: SlotFolder) -> None:
+        slot.attempt(0, 100, parent=None).attempt(1).attempt(0, 200)
+        assert slot.candidates(2) == [(0, 200), (0, 100)]
+
+    def test_an_attempt_that_left_no_folder_hides_nothing(self, slot: SlotFolder) -> None:
+        slot.attempt(0, 100, parent=None)
+        assert slot.candidates(7) == [(0, 100)]
+
+    def test_attempts_above_are_never_looked_at(self, slot: SlotFolder) -> None:
+        slot.attempt(0, 100, parent=None).attempt(1, 200, parent=(0, 100)).attempt(2, 300, parent=(1, 200))
+        assert slot.candidates(1) == [(0, 100)]
+
+    def test_the_ghost_of_a_ghost_stays_hidden_down_the_whole_line(self, slot: SlotFolder) -> None:
+        slot.attempt(0, 10, parent=None).attempt(1, 20, parent=(0, 10)).attempt(2, 30, parent=(1, 20))
+        slot.attempt(0, 99).attempt(1, 98)
+        assert slot.candidates(3) == [(2, 30), (1, 20), (0, 10)]
+
+    def test_a_decision_that_cannot_be_read_is_not_taken_for_no_decision(self, slot: SlotFolder) -> None:
+        slot.attempt(0, 100, parent=None).attempt(1, parent=(0, 100)).attempt(0, 200)
+        parent = slot.path / "attempts/1/parent.json"
+        parent.unlink()
+        parent.mkdir()  # reading it raises an OSError that is not "absent", like a stale handle of a network folder
+        with pytest.raises(OSError, match="parent"):
+            slot.candidates(2)
+
+    def test_what_is_chosen_is_written_down_before_anything_else(self, slot: SlotFolder) -> None:
+        slot.attempt(0, 100, 200, parent=None).attempt(1)
+        chosen = slot.job(1).choose_parent(lambda ref: ref.step != 200)
+        assert chosen is not None
+        assert chosen.step == 100
+        record = json.loads((slot.path / "attempts/1/parent.json").read_text())
+        assert record == {"attempt": 0, "step": 100, "checkpoint": "100"}
+
+    def test_where_nothing_is_good_it_starts_from_scratch_and_says_so(self, slot: SlotFolder) -> None:
+        slot.attempt(0, 100, parent=None).attempt(1)
+        assert slot.job(1).choose_parent(lambda _: False) is None
+        assert json.loads((slot.path / "attempts/1/parent.json").read_text())["attempt"] is None
+
+
+class TestTheHistory:
+    def test_each_attempt_is_cut_where_its_successor_began(self, slot: SlotFolder) -> None:
+        slot.attempt(0, 100, 200, parent=None).attempt(1, 250, parent=(0, 200)).attempt(2, parent=(1, 250))
+        assert lineage(slot.path) == [Stretch(0, 0, 200), Stretch(1, 200, 250), Stretch(2, 250, None)]
+
+    def test_an_attempt_that_saved_nothing_is_not_in_it(self, slot: SlotFolder) -> None:
+        slot.attempt(0, 100, parent=None).attempt(1, parent=(0, 100)).attempt(2, parent=(0, 100))
+        assert lineage(slot.path) == [Stretch(0, 0, 100), Stretch(2, 100, None)]
+
+    def test_a_claim_without_a_decision_does_not_end_the_one_before(self, slot: SlotFolder) -> None:
+        slot.attempt(0, 100, parent=None).attempt(1)
+        assert lineage(slot.path) == [Stretch(0, 0, None)]
+
+    def test_a_slot_without_attempts_has_none(self, slot: SlotFolder) -> None:
+        assert lineage(slot.path) == []
+
+    def test_its_stretches_meet_without_a_gap(self, slot: SlotFolder) -> None:
+        slot.attempt(0, 5, 10, parent=None)
+        for number in range(1, 6):
+            slot.attempt(number, number * 10 + 10, parent=(number - 1, number * 10))
+        stretches = lineage(slot.path)
+        assert [s.after for s in stretches] == [0, *[s.until for s in stretches[:-1]]]
+
+
+class TestSuperseded:
+    def test_by_a_higher_claim(self, slot: SlotFolder) -> None:
+        slot.attempt(1).attempt(2).attempt(3, claimed=False)
+        assert slot.job(1).superseded_by() == 2
+
+    def test_not_by_a_folder_without_a_claim(self, slot: SlotFolder) -> None:
+        slot.attempt(1).attempt(10, claimed=False)
+        assert slot.job(1).superseded_by() is None
+
+    def test_not_by_itself_or_older_ones(self, slot: SlotFolder) -> None:
+        slot.attempt(0).attempt(1)
+        assert slot.job(1).superseded_by() is None
+
+    def test_attempt_ten_is_above_attempt_nine(self, slot: SlotFolder) -> None:
+        slot.attempt(9).attempt(10)
+        assert slot.job(9).superseded_by() == 10
+
+
+class TestStandalone:
+    def test_it_claims_the_next_attempt(self, slot: SlotFolder) -> None:
+        slot.attempt(0).attempt(4, claimed=False)
+        assert [Job.standalone(slot.run_dir).attempt for _ in range(2)] == [5, 6]
+
+    def test_its_claim_is_seen_by_the_attempts_below(self, slot: SlotFolder) -> None:
+        slot.attempt(0)
+        Job.standalone(slot.run_dir)
+        assert slot.job(0).superseded_by() == 1
+
+
+class TestHandOver:
+    def test_nobody_asks_for_one(self, slot: SlotFolder) -> None:
+        assert slot.job(0).hand_over_reason() is None
+
+    def test_the_deadline_asks_at_its_second(self, slot: SlotFolder) -> None:
+        now = [99.9]
+        job = slot.job(0, deadline=100.0, clock=lambda: now[0])
+        assert job.hand_over_reason() is None
+        now[0] = 100.0
+        assert job.hand_over_reason() == "deadline"
+
+    def test_the_file_asks_and_is_looked_for_only_now_and_then(self, slot: SlotFolder, tmp_path: Path) -> None:
+        now = [0.0]
+        job = slot.job(0, hand_over_file=tmp_path / "hand-over", clock=lambda: now[0])
+        assert job.hand_over_reason() is None
+        (tmp_path / "hand-over").touch()
+        now[0] = 0.1
+        assert job.hand_over_reason() is None
+        now[0] = 0.3
+        assert job.hand_over_reason() == "asked to"
+
+    @pytest.mark.parametrize("number", [signal.SIGUSR2, signal.SIGTERM, signal.SIGINT])
+    def test_each_signal_asks_and_the_first_reason_stays(self, slot: SlotFolder, number: signal.Signals) -> None:
+        before = {n: signal.getsignal(n) for n in (signal.SIGUSR2, signal.SIGTERM, signal.SIGINT)}
+        job = slot.job(0, deadline=0.0)
+        try:
+            job.listen()
+            os.kill(os.getpid(), number)
+            assert job.hand_over_reason() == number.name
+        finally:
+            for n, handler in before.items():
+                signal.signal(n, handler)
+
+
+class TestTheEnvironment:
+    def test_outside_a_job_there_is_none(self) -> None:
+        assert Job.from_environment({"PATH": "/bin"}) is None
+
+    def test_the_shims_words_are_read(self) -> None:
+        names = {"RUN_DIR": "/r", "SLOT": "2", "ATTEMPT": "7", "CONFIG": "", "DEADLINE": "12.5"}
+        names |= {"HANDOVER_FILE": "/j/hand-over", "SCRATCH": "/tmp/s"}
+        job = Job.from_environment({f"ANCHORLEG_{name}": value for name, value in names.items()})
+        assert job is not None
+        assert (job.slot, job.attempt, job.config, job.deadline) == (2, 7, None, 12.5)
+        assert job.attempt_dir == Path("/r/slots/2/attempts/7")
+
+    def test_a_report_is_one_whole_file(self, slot: SlotFolder) -> None:
+        slot.attempt(0)
+        slot.job(0, clock=lambda: 5.0).report(step=3, total=9, checkpoint_step=2, steps_per_s=1.5)
+        value = json.loads((slot.path / "attempts/0/progress.json").read_text())
+        assert value == {"step": 3, "total": 9, "checkpoint_step": 2, "at": 5.0, "steps_per_s": 1.5}
+        assert [path.name for path in (slot.path / "attempts/0").iterdir() if path.suffix == ".tmp"] == []

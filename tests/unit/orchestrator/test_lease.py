@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import NOW, RUN_ID
+
+from orchestrator import lease as lease_module
+from orchestrator import processes
+from orchestrator.errors import LeaseHeld, LeaseLost, RunFolderError
+from orchestrator.files import create_exclusive, to_json, write_json
+from orchestrator.lease import TTL_S, Lease, Owner, highest_epoch, living_owner
+from orchestrator.ledger import save_ledger
+from orchestrator.models import Ledger
+from orchestrator.processes import ProcessId, identify, myself
+from orchestrator.rundir import RunDir
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> RunDir:
+    (tmp_path / "lease").mkdir()
+    return RunDir(tmp_path)
+
+
+def own(run_dir: RunDir, process: ProcessId, epoch: int = 0) -> Owner:
+    """An epoch in somebody else's name."""
+    owner = Owner(epoch=epoch, process=process, since=NOW, command="start")
+    assert create_exclusive(run_dir.lease / str(epoch), to_json(owner.model_dump(mode="json")))
+    return owner
+
+
+def somebody_elsewhere() -> ProcessId:
+    return replace(myself(), host="another-login-node", boot_id="another-boot")
+
+
+class TestTaking:
+    def test_the_first_taker_owns_epoch_0(self, run_dir: RunDir) -> None:
+        assert Lease.take(run_dir, "start", now=NOW).epoch == 0
+
+    def test_the_second_taker_is_told_who_has_it_where_and_since_when(self, run_dir: RunDir) -> None:
+        Lease.take(run_dir, "start", now=NOW)
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(NOW))
+        with pytest.raises(LeaseHeld) as caught:
+            Lease.take(run_dir, "tick", now=NOW + 1)
+        me = myself()
+        for part in (str(me.pid), me.host, since):
+            assert part in str(caught.value)
+
+    def test_a_released_lease_is_free_at_once(self, run_dir: RunDir) -> None:
+        first = Lease.take(run_dir, "start", now=NOW)
+        first.release()
+        first.release()
+        assert Lease.take(run_dir, "start", now=NOW).epoch == 1
+
+    def test_a_dead_owner_of_this_machine_is_replaced_at_once(self, run_dir: RunDir) -> None:
+        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        process = identify(child.pid)
+        assert process is not None
+        own(run_dir, process)
+        assert living_owner(run_dir) is not None
+        child.communicate(b"\n")
+        assert Lease.take(run_dir, "start", now=NOW).epoch == 1
+
+    @pytest.mark.parametrize("change", [{"started": "1"}, {"boot_id": "the boot before"}])
+    def test_a_pid_that_was_reused_is_not_the_owner(self, run_dir: RunDir, change: dict[str, Any]) -> None:
+        own(run_dir, replace(myself(), **change))
+        assert Lease.take(run_dir, "start", now=NOW).epoch == 1
+
+    def test_of_two_takers_of_a_free_epoch_one_wins(self, run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+        def both_saw_it_free(epoch: int) -> int:
+            if not (run_dir.lease / "0").exists():
+                own(run_dir, somebody_elsewhere())
+            return epoch
+
+        monkeypatch.setattr(lease_module, "highest_epoch", lambda _: both_saw_it_free(-1))
+        with pytest.raises(LeaseHeld, match="was faster"):
+            Lease.take(run_dir, "start", now=NOW)
+
+    def test_a_taker_that_was_overtaken_while_it_looked_does_not_displace_the_winner(
+        self, run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        look = lease_module.living_owner
+
+        def overtaken(folder: RunDir) -> Owner | None:
+            answer = look(folder)
+            own(run_dir, myself())
+            return answer
+
+        monkeypatch.setattr(lease_module, "living_owner", overtaken)
+        with pytest.raises(LeaseHeld):
+            Lease.take(run_dir, "start", now=NOW)
+
+    def test_a_record_that_cannot_be_read_is_named(self, run_dir: RunDir) -> None:
+        (run_dir.lease / "0").write_text("{")
+        with pytest.raises(RunFolderError, match="lease/0"):
+            Lease.take(run_dir, "start", now=NOW)
+
+    def test_other_files_in_the_folder_are_no_epochs(self, run_dir: RunDir) -> None:
+        for name in ("seen-host-boot.json", "7.released", ".8.1.tmp"):
+            (run_dir.lease / name).write_text("{}")
+        assert highest_epoch(run_dir) == -1
+
+    def test_a_run_that_nobody_took_has_no_owner(self, tmp_path: Path) -> None:
+        assert living_owner(RunDir(tmp_path / "nowhere")) is None
+
+
+class TestAnOwnerElsewhere:
+    @pytest.fixture
+    def clock(self) -> list[float]:
+        return [1000.0]
+
+    @staticmethod
+    def beat(run_dir: RunDir, beat: int) -> None:
+        save_ledger(run_dir, Ledger(run_id=RUN_ID, epoch=0, beat=beat), NOW)
+
+    def test_it_lives_until_its_beat_was_the_same_for_longer_than_the_ttl(
+        self, run_dir: RunDir, clock: list[float]
+    ) -> None:
+        own(run_dir, somebody_elsewhere())
+        self.beat(run_dir, 1)
+        assert living_owner(run_dir, monotonic=lambda: clock[0]) is not None
+        clock[0] += TTL_S
+        assert living_owner(run_dir, monotonic=lambda: clock[0]) is not None
+        clock[0] += 1
+        assert living_owner(run_dir, monotonic=lambda: clock[0]) is None
+
+    def test_every_beat_starts_the_count_again(self, run_dir: RunDir, clock: list[float]) -> None:
+        own(run_dir, somebody_elsewhere())
+        for beat in range(4):
+            self.beat(run_dir, beat)
+            assert living_owner(run_dir, monotonic=lambda: clock[0]) is not None
+            clock[0] += TTL_S - 1
+            assert living_owner(run_dir, monotonic=lambda: clock[0]) is not None
+
+    def test_an_observer_that_has_not_looked_for_long_begins_to_count_at_its_first_look(
+        self, run_dir: RunDir, clock: list[float]
+    ) -> None:
+        own(run_dir, somebody_elsewhere())
+        clock[0] += 1e6
+        assert living_owner(run_dir, monotonic=lambda: clock[0]) is not None
+
+    def test_a_new_owner_is_not_judged_by_the_silence_of_the_old_one(self, run_dir: RunDir, clock: list[float]) -> None:
+        own(run_dir, somebody_elsewhere())
+        assert living_owner(run_dir, monotonic=lambda: clock[0]) is not None
+        clock[0] += TTL_S + 1
+        own(run_dir, somebody_elsewhere(), epoch=1)
+        assert living_owner(run_dir, monotonic=lambda: clock[0]) is not None
+
+    def test_a_reading_from_a_later_clock_than_ours_counts_from_now(self, run_dir: RunDir, clock: list[float]) -> None:
+        own(run_dir, somebody_elsewhere())
+        assert living_owner(run_dir, monotonic=lambda: clock[0] + 1e6) is not None
+        clock[0] += TTL_S + 1
+        assert living_owner(run_dir, monotonic=lambda: clock[0]) is not None
+
+    def test_a_damaged_memory_of_the_observer_only_costs_time(self, run_dir: RunDir, clock: list[float]) -> None:
+        own(run_dir, somebody_elsewhere())
+        path = run_dir.lease / f"seen-{processes.host_name()}-{processes.boot_id()}.json"
+        write_json(path, {"epoch": 0})
+        assert living_owner(run_dir, monotonic=lambda: clock[0]) is not None
+
+
+class TestAStaleOwner:
+    def test_the_newest_owner_passes_the_check(self, run_dir: RunDir) -> None:
+        Lease.take(run_dir, "start", now=NOW).check()
+
+    def test_an_owner_that_was_replaced_learns_by_whom(self, run_dir: RunDir) -> None:
+        stale = Lease.take(run_dir, "start", now=NOW)
+        own(run_dir, somebody_elsewhere(), epoch=1)
+        with pytest.raises(LeaseLost, match="another-login-node"):
+            stale.check()
+
+    def test_its_late_release_does_not_free_the_new_owners_epoch(self, run_dir: RunDir) -> None:
+        stale = Lease.take(run_dir, "start", now=NOW)
+        own(run_dir, myself(), epoch=1)
+        stale.release()
+        assert living_owner(run_dir) is not None
+
+
+def test_a_process_that_we_may_not_see_is_not_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_permitted(_pid: int, _number: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(processes, "start_time", lambda _pid: None)
+    monkeypatch.setattr(os, "kill", not_permitted)
+    assert processes.is_alive(myself()) is None

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import NOW, RUN_ID, a_job, a_run, a_slot, an_intent, blind, gone, seen, token
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.errors import RunFolderError
+from orchestrator.ledger import (
+    EPOCHS_KEPT,
+    append_event,
+    drop_old_epochs,
+    load_ledger,
+    read_control,
+    save_ledger,
+    write_control,
+)
+from orchestrator.models import Ledger, SubmissionState, Verdict, make_token, parse_token
+from orchestrator.rundir import RunDir
+from orchestrator.summary import read_events
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> RunDir:
+    return RunDir(tmp_path)
+
+
+def a_full_ledger() -> Ledger:
+    slot = a_slot(jobs=3, hand_overs=2, step=500, total=1000, why="the queue is full")
+    slot = slot.with_attempt(a_job(sighting=gone("TIMEOUT"), state=SubmissionState.ENDED), verdict=Verdict.TIMED_OUT)
+    slot = slot.with_attempt(a_job(token(0, 1), sighting=seen()), an_intent(token(0, 1, 2), sighting=blind()))
+    return a_run(slot, a_slot(1), blind_since=NOW, blind_error="down", control=4)
+
+
+class TestTheLedger:
+    def test_a_run_without_one_has_none(self, run_dir: RunDir) -> None:
+        assert load_ledger(run_dir, RUN_ID) is None
+
+    def test_what_is_written_is_read_back(self, run_dir: RunDir) -> None:
+        written = save_ledger(run_dir, a_full_ledger(), NOW)
+        assert load_ledger(run_dir, RUN_ID) == written
+
+    def test_every_write_is_a_beat(self, run_dir: RunDir) -> None:
+        ledger = save_ledger(run_dir, a_run(), NOW)
+        assert (ledger.beat, ledger.written_at) == (1, NOW)
+        assert save_ledger(run_dir, ledger, NOW + 1).beat == 2
+
+    def test_the_highest_epoch_wins_whoever_wrote_last(self, run_dir: RunDir) -> None:
+        save_ledger(run_dir, a_run(epoch=10), NOW)
+        save_ledger(run_dir, a_run(epoch=9), NOW + 100)
+        found = load_ledger(run_dir, RUN_ID)
+        assert found is not None
+        assert found.epoch == 10
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            '{"version": 1, "run_id": "mt10-0123abcd", "ep',
+            "[]",
+            "null",
+            json.dumps({"version": 2, "run_id": RUN_ID, "epoch": 5}),
+            json.dumps({"run_id": RUN_ID, "epoch": 5}),
+            json.dumps({"version": 1, "run_id": "other-00000000", "epoch": 5}),
+            json.dumps({"version": 1, "run_id": RUN_ID, "epoch": "five"}),
+            json.dumps({"version": 1, "run_id": RUN_ID, "epoch": 5, "surprise": 1}),
+        ],
+    )
+    def test_a_damaged_one_is_named_with_the_last_good_copy_and_left_alone(self, run_dir: RunDir, text: str) -> None:
+        for epoch in (2, 3):
+            save_ledger(run_dir, a_run(epoch=epoch), NOW)
+        run_dir.ledger(4).write_text("{")
+        run_dir.ledger(5).write_text(text)
+        with pytest.raises(RunFolderError) as caught:
+            load_ledger(run_dir, RUN_ID)
+        assert str(run_dir.ledger(5)) in str(caught.value)
+        assert f"the last good copy is {run_dir.ledger(3)}" in str(caught.value)
+        assert run_dir.ledger(5).read_text() == text
+
+    def test_without_a_good_copy_it_says_so(self, run_dir: RunDir) -> None:
+        run_dir.ledger(0).write_text("{")
+        with pytest.raises(RunFolderError, match="there is no older copy"):
+            load_ledger(run_dir, RUN_ID)
+
+    def test_the_copy_of_another_run_is_not_a_good_one(self, run_dir: RunDir) -> None:
+        save_ledger(run_dir, a_run(epoch=0).model_copy(update={"run_id": "other-00000000"}), NOW)
+        run_dir.ledger(1).write_text("{")
+        with pytest.raises(RunFolderError, match="there is no older copy"):
+            load_ledger(run_dir, RUN_ID)
+
+    def test_old_epochs_go_and_the_newest_stay(self, run_dir: RunDir) -> None:
+        for epoch in range(EPOCHS_KEPT + 3):
+            save_ledger(run_dir, a_run(epoch=epoch), NOW)
+            append_event(run_dir, epoch, "started", NOW)
+        drop_old_epochs(run_dir)
+        kept = sorted(int(path.stem.removeprefix("ledger-")) for path in run_dir.path.glob("ledger-*.json"))
+        assert kept == list(range(3, EPOCHS_KEPT + 3))
+        assert len(read_events(run_dir)) == EPOCHS_KEPT
+
+
+class TestEvents:
+    def test_they_are_read_in_the_order_of_their_epochs(self, run_dir: RunDir) -> None:
+        for epoch, kind in ((2, "a"), (10, "b"), (2, "aa")):
+            append_event(run_dir, epoch, kind, NOW, slot=epoch)
+        assert [event["kind"] for event in read_events(run_dir)] == ["a", "aa", "b"]
+
+    def test_a_torn_last_line_is_left_out(self, run_dir: RunDir) -> None:
+        append_event(run_dir, 0, "whole", NOW)
+        with open(run_dir.events(0), "a") as file:
+            file.write('{"at": 1, "ki')
+        assert [event["kind"] for event in read_events(run_dir)] == ["whole"]
+
+
+class TestControl:
+    def test_without_a_wish_the_run_runs(self, run_dir: RunDir) -> None:
+        assert (read_control(run_dir).wish, read_control(run_dir).number) == ("run", 0)
+
+    def test_the_highest_number_counts_not_the_last_in_the_alphabet(self, run_dir: RunDir) -> None:
+        for _ in range(11):
+            write_control(run_dir, "stop", now=NOW, by="stop")
+        write_control(run_dir, "run", now=NOW, by="start")
+        assert (read_control(run_dir).number, read_control(run_dir).wish) == (12, "run")
+
+    def test_a_writer_that_loses_its_number_takes_the_next(
+        self, run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write_control(run_dir, "stop", now=NOW, by="a")
+        monkeypatch.setattr("orchestrator.ledger.read_control", lambda _: type("Nothing", (), {"number": 0}))
+        assert write_control(run_dir, "stop-now", now=NOW, by="b", grace_s=5).number == 2
+        monkeypatch.undo()
+        assert (read_control(run_dir).by, read_control(run_dir).grace_s) == ("b", 5)
+
+    def test_a_damaged_wish_is_named_and_not_guessed(self, run_dir: RunDir) -> None:
+        write_control(run_dir, "stop", now=NOW, by="stop")
+        (run_dir.control / "2.json").write_text('{"wish": "perhaps"}')
+        with pytest.raises(RunFolderError, match=r"control/2\.json"):
+            read_control(run_dir)
+
+    def test_other_files_are_no_wishes(self, run_dir: RunDir) -> None:
+        write_control(run_dir, "stop", now=NOW, by="stop")
+        for name in (".9.json.12.ab.tmp", "nine.json", "9.txt"):
+            (run_dir.control / name).write_text("{}")
+        assert read_control(run_dir).number == 1
+
+
+class TestTokens:
+    @given(st.integers(0, 999), st.integers(0, 10**6), st.integers(0, 2**32 - 1))
+    def test_a_token_says_what_it_was_made_of(self, slot: int, attempt: int, serial: int) -> None:
+        assert parse_token(make_token(slot, attempt, f"{serial:08x}")) == (slot, attempt)
+
+    @pytest.mark.parametrize(
+        "text", ["", "s0-a0", "s0-a0-0000000", "s0-a0-000000000", "s0-a0-0000000G", "xs0-a0-00000000", "s-a0-00000000"]
+    )
+    def test_nothing_else_is_a_token(self, text: str) -> None:
+        assert parse_token(text) is None
+
+
+def test_nobody_changes_a_ledger_in_place() -> None:
+    ledger: Any = a_full_ledger()
+    with pytest.raises(ValueError, match="frozen"):
+        ledger.beat = 9
