@@ -109,6 +109,12 @@ def config_for(path: Path, overrides: dict[str, Any], fork: str | None) -> tuple
     return config, run_dir
 
 
+def origin_of_fork(path: Path, overrides: dict[str, Any]) -> str:
+    """The id of the run that this config had before the fork; empty where it was never started."""
+    original = run_dir_of(load_config(path, overrides), path)
+    return load_run(original).run_id if original.run_file.exists() else ""
+
+
 def start(path: Path, overrides: dict[str, Any], fork: str | None, out: Console) -> None:
     """Own the run and keep it going until it is done, stopped, or this process is told to end."""
     config, run_dir = config_for(path, overrides, fork)
@@ -117,7 +123,8 @@ def start(path: Path, overrides: dict[str, Any], fork: str | None, out: Console)
     prepare_folder(run_dir)
     lease = Lease.take(run_dir, "start", now=time.time())
     try:
-        run = begin(config, path, run_dir, os.environ, time.time(), forked=fork or "")
+        forked = origin_of_fork(path, overrides) if fork is not None else ""
+        run = begin(config, path, run_dir, os.environ, time.time(), forked=forked)
         register(run, run_dir, time.time())
         if read_control(run_dir).wish != "run":
             write_control(run_dir, "run", now=time.time(), by="start")
