@@ -32,8 +32,10 @@ def _write_temporary(beside: Path, data: bytes) -> Path:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(beside)  # a full disk is met by write(2), which does not know where
         raise
     return temporary
 
