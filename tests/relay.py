@@ -237,11 +237,11 @@ class Relay:
             if child.poll() is None:
                 child.kill()
             child.wait()
-        live = (self.run_dir / "run.json").exists() and json.loads(
-            self.run_dir.joinpath("run.json").read_text() or "{}"
-        )
-        if live and live.get("executor") == "slurm":
-            self.run("stop", "--now", "--grace", "0")
+        if "SLURM_CONF" in self.env:
+            jobs = (row.partition("|") for row in self._squeue())
+            ids = [job for job, _, where in jobs if where.startswith(f"{self.run_dir}/")]
+            if ids:
+                subprocess.run(["scancel", *ids], env=self.env, timeout=COMMAND_TIMEOUT_S, check=False)
         sweep("TMPDIR", self.env["TMPDIR"])
         shutil.rmtree(self.env["TMPDIR"], ignore_errors=True)
 

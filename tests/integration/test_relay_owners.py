@@ -1,0 +1,87 @@
+"""One controller at a time: a second one is told who has the run, a stale one that wakes up changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+
+from conftest import NewRelay
+from relay import Relay
+
+from orchestrator.lease import TTL_S
+from orchestrator.processes import boot_id, host_name
+
+
+def take_for_dead(relay: Relay) -> None:
+    """Make the owner one of another machine, whose last beat we saw longer ago than its lease lasts."""
+    ledger = relay.ledger()
+    record = relay.run_dir / "lease" / str(ledger["epoch"])
+    owner = json.loads(record.read_text())
+    owner["process"]["host"] = "login2"
+    record.write_text(json.dumps(owner))
+    seen = {"epoch": ledger["epoch"], "beat": ledger["beat"], "at": time.monotonic() - TTL_S - 1.0}
+    (relay.run_dir / "lease" / f"seen-{host_name()}-{boot_id()}.json").write_text(json.dumps(seen))
+
+
+def test_a_second_start_names_the_owner_and_changes_nothing(new_relay: NewRelay) -> None:
+    relay = new_relay(total=100)
+    first = relay.spawn("start")
+    relay.wait_for_step(3)
+    run_file = (relay.run_dir / "run.json").read_bytes()
+
+    for words in (("start",), ("start", "--detach"), ("tick",), ("start", "--set", "slots=3")):
+        second = relay.run(*words)
+
+        second.assert_refused(4, host_name(), f"process {first.pid}", time.strftime("since %Y-%m-%d"))
+    assert (relay.run_dir / "run.json").read_bytes() == run_file
+    assert first.wait(40) == 0
+    relay.assert_exactly_once(100)
+
+
+def test_a_stale_owner_that_wakes_up_changes_nothing(new_relay: NewRelay) -> None:
+    relay = new_relay(total=150, slots=2, training={"max_runtime_seconds": 2})
+    stale = relay.spawn("start")
+    relay.wait_for_step(5)
+    os.kill(stale.pid, signal.SIGSTOP)
+    take_for_dead(relay)
+    # By now the stale one has work to do: its jobs end, and it would submit.
+    relay.wait_for((relay.attempt_dir(0, 0) / "exit.json").exists, "the first hand-over")
+    relay.wait_for((relay.attempt_dir(0, 1) / "exit.json").exists, "the first hand-over")
+
+    newer = relay.spawn("start")
+    relay.wait_for(lambda: relay.ledger()["epoch"] == 1, "the newer ledger")
+    relay.wait_for((relay.attempt_dir(1) / "claim").exists, "the second job")
+    its_ledger = (relay.run_dir / "ledger-0.json").read_bytes()
+    os.kill(stale.pid, signal.SIGCONT)
+
+    assert stale.wait(30) == 9
+    said = relay.output_file(0).read_text()
+    assert f"process {newer.pid}" in said
+    assert "changes nothing" in said
+    assert "Traceback" not in said
+    assert (relay.run_dir / "ledger-0.json").read_bytes() == its_ledger
+    assert newer.wait(40) == 0
+    for slot in (0, 1):
+        relay.assert_exactly_once(150, slot)
+    mine = [json.loads(line) for line in (relay.run_dir / "events-0.jsonl").read_text().splitlines()]
+    assert [event["attempt"] for event in mine if event["kind"] == "submission"] == [0, 0]
+    assert not [event for event in mine if event["kind"] == "cancelled"]
+    jobs = {path.parent.name for path in relay.run_dir.glob("jobs/*/local.json")}
+    assert jobs == {event["token"] for event in relay.events("submission")}
+
+
+def test_an_owner_elsewhere_is_believed_until_its_lease_has_run_out(new_relay: NewRelay) -> None:
+    relay = new_relay(total=10)
+    relay.killed("after-intent", "start")
+    take_for_dead(relay)
+    seen = relay.run_dir / "lease" / f"seen-{host_name()}-{boot_id()}.json"
+    recently = json.loads(seen.read_text()) | {"at": time.monotonic() - TTL_S + 30.0}
+    seen.write_text(json.dumps(recently))
+
+    relay.run("start").assert_refused(4, "on login2")
+
+    seen.write_text(json.dumps(recently | {"at": time.monotonic() - TTL_S - 1.0}))
+    assert relay.hurried("start").code == 0
+    relay.assert_exactly_once(10)
