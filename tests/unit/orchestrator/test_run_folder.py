@@ -1,0 +1,403 @@
+"""What is read from and written to a run folder: begin, evidence, status, summary, registry, job folders, code."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import NOW, a_claim, a_job, a_run, a_slot, an_intent, seen, token
+
+from orchestrator import registry
+from orchestrator.begin import begin, check_identity, prepare_folder, run_dir_of, training_identity
+from orchestrator.code import fix_code
+from orchestrator.config import RunConfig, parse_config
+from orchestrator.errors import ConfigError, IdentityMismatch, RunFolderError, StorageError, UnknownRun
+from orchestrator.evidence import read_all, read_evidence
+from orchestrator.files import write_json
+from orchestrator.ledger import append_event, save_ledger, write_control
+from orchestrator.models import Ledger, SubmissionState, Verdict
+from orchestrator.plan import Submit
+from orchestrator.rundir import Run, RunDir, load_run
+from orchestrator.status import RunView, run_view
+from orchestrator.submission import JOBS_KEPT, drop_old_job_folders, make_job_folder
+from orchestrator.summary import summarise
+
+ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/home/me", "SECRET_TOKEN": "hunter2"}
+TOY: dict[str, Any] = {"run_name": "toy", "executor": "local", "command": ["python3", "toy.py"]}
+TRAINING: dict[str, Any] = {"run_name": "toy", "executor": "local", "training": {"preset": "tiny"}}
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> RunDir:
+    folder = RunDir(tmp_path / "runs" / "toy")
+    prepare_folder(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _small_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.begin.fix_code", lambda _: "0123456789abcdef")
+
+
+def a_config(value: dict[str, Any] | None = None, **more: Any) -> RunConfig:
+    return parse_config({**(value or TOY), **more}, "c.json")
+
+
+def begun(run_dir: RunDir, config: RunConfig | None = None) -> Run:
+    return begin(config or a_config(), run_dir.path.parent.parent / "c.json", run_dir, ENVIRONMENT, NOW)
+
+
+def with_ledger(run_dir: RunDir, ledger: Ledger) -> Run:
+    run = begun(run_dir)
+    save_ledger(run_dir, ledger.model_copy(update={"run_id": run.run_id}), NOW)
+    return run
+
+
+def put(run_dir: RunDir, name: str, value: Any, *, slot: int = 0, attempt: int = 0) -> None:
+    folder = run_dir.attempt(slot, attempt)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(value if isinstance(value, str) else json.dumps(value))
+
+
+class TestBegin:
+    def test_the_id_is_the_name_and_eight_hex_digits_and_stays(self, run_dir: RunDir) -> None:
+        first = begun(run_dir)
+        name, _, digits = first.run_id.rpartition("-")
+        assert (name, len(digits), first.revision) == ("toy", 8, 0)
+        assert begun(run_dir) == first
+        assert load_run(run_dir) == first
+
+    def test_a_changed_config_is_a_revision(self, run_dir: RunDir) -> None:
+        first = begun(run_dir)
+        second = begun(run_dir, a_config(slots=3))
+        assert (second.run_id, second.revision, second.config.slots) == (first.run_id, 1, 3)
+
+    def test_secrets_of_the_environment_do_not_reach_a_shared_folder(self, run_dir: RunDir) -> None:
+        begun(run_dir)
+        assert "hunter2" not in run_dir.run_file.read_text()
+        assert load_run(run_dir).env == {"PATH": ENVIRONMENT["PATH"], "HOME": "/home/me"}
+
+    def test_the_resolved_training_of_each_slot_lies_beside_it(self, run_dir: RunDir) -> None:
+        begun(run_dir, a_config(TRAINING, slots=2))
+        seeds = [json.loads((run_dir.slot(k) / "training.json").read_text())["seed"] for k in range(2)]
+        assert seeds[1] == seeds[0] + 1
+
+    @pytest.mark.parametrize("change", [{"seed": 9}, {"batch_size": 640}, {"tasks": ["push-v3"]}, {"gamma": 0.5}])
+    def test_another_training_is_refused_and_nothing_is_overwritten(
+        self, run_dir: RunDir, change: dict[str, Any]
+    ) -> None:
+        begun(run_dir, a_config(TRAINING))
+        before = {path: path.read_bytes() for path in run_dir.path.rglob("*.json")}
+        with pytest.raises(IdentityMismatch, match="--fork toy-2"):
+            begun(run_dir, a_config(TRAINING, training={"preset": "tiny", **change}))
+        assert {path: path.read_bytes() for path in run_dir.path.rglob("*.json")} == before
+
+    @pytest.mark.parametrize("change", [{"total_steps": 10**6}, {"num_envs": 7}, {"checkpoint_interval": 11}])
+    def test_the_same_training_for_longer_or_wider_is_not(self, run_dir: RunDir, change: dict[str, Any]) -> None:
+        begun(run_dir, a_config(TRAINING))
+        assert begun(run_dir, a_config(TRAINING, training={"preset": "tiny", **change})).revision == 1
+
+    def test_a_foreign_command_in_the_place_of_a_training_is_refused(self, run_dir: RunDir) -> None:
+        begun(run_dir, a_config(TRAINING))
+        with pytest.raises(IdentityMismatch):
+            begun(run_dir)
+
+    @pytest.mark.xfail(strict=True, reason="the identity of a slot that went is forgotten with it")
+    def test_a_slot_that_comes_back_must_be_the_one_that_went(self, run_dir: RunDir) -> None:
+        other = {"slot_overrides": {"1": {"gamma": 0.5}}}
+        begun(run_dir, a_config(TRAINING, slots=2))
+        begun(run_dir, a_config(TRAINING, slots=1))
+        with pytest.raises(IdentityMismatch):
+            begun(run_dir, a_config(TRAINING, slots=2, **other))
+
+    def test_slots_may_be_added(self) -> None:
+        one, two = (training_identity(a_config(TRAINING, slots=n)) for n in (1, 2))
+        check_identity(one, two, "toy", RunDir(Path("/x")))
+        check_identity(two, one, "toy", RunDir(Path("/x")))
+
+    def test_slurm_without_sbatch_is_refused(self, run_dir: RunDir, tmp_path: Path) -> None:
+        config = a_config(executor="slurm")
+        with pytest.raises(ConfigError, match="there is no sbatch"):
+            begin(config, tmp_path / "c.json", run_dir, {"PATH": str(tmp_path)}, NOW)
+
+    def test_auto_is_slurm_where_there_is_an_sbatch(self, run_dir: RunDir, tmp_path: Path) -> None:
+        (tmp_path / "sbatch").touch(mode=0o755)
+        config = a_config(executor="auto")
+        assert begin(config, tmp_path / "c.json", run_dir, {"PATH": str(tmp_path)}, NOW).executor == "slurm"
+
+    def test_a_damaged_ledger_is_found_before_anything_is_written(self, run_dir: RunDir) -> None:
+        begun(run_dir)
+        before = run_dir.run_file.read_bytes()
+        run_dir.ledger(3).write_text("{")
+        with pytest.raises(RunFolderError, match=r"ledger-3\.json"):
+            begun(run_dir, a_config(slots=4))
+        assert run_dir.run_file.read_bytes() == before
+
+    def test_a_full_disk_is_one_sentence(self, run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+        def full(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("orchestrator.rundir.write_json", full)
+        with pytest.raises(StorageError, match="No space left on device"):
+            begun(run_dir)
+
+    def test_a_run_folder_that_cannot_be_made_is_one_sentence(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(StorageError, match=r"run_dir: .*choose another folder"):
+            prepare_folder(RunDir(tmp_path / "file" / "run"))
+
+    def test_the_run_folder_is_relative_to_the_config_file(self, tmp_path: Path) -> None:
+        config = a_config(run_dir="../elsewhere")
+        assert run_dir_of(config, tmp_path / "configs" / "c.json").path == (tmp_path / "elsewhere").resolve()
+        assert run_dir_of(a_config(), tmp_path / "c.json").path == (tmp_path / "runs" / "toy").resolve()
+
+    @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"version": 1}'])
+    def test_a_damaged_run_file_is_named(self, run_dir: RunDir, text: str) -> None:
+        run_dir.run_file.write_text(text)
+        with pytest.raises(RunFolderError, match=r"run\.json"):
+            load_run(run_dir)
+
+
+class TestEvidence:
+    def test_an_empty_folder_proves_nothing(self, run_dir: RunDir) -> None:
+        evidence = read_evidence(run_dir, 0, 0)
+        assert (evidence.claim, evidence.exit, evidence.beat, evidence.newest_checkpoint) == (None, None, -1, None)
+
+    @pytest.mark.parametrize("name", ["claim", "exit.json", "progress.json", "heartbeat.json", "parent.json"])
+    @pytest.mark.parametrize("text", ["", '{"token": "s0-', "null"])
+    def test_a_torn_file_proves_nothing(self, run_dir: RunDir, name: str, text: str) -> None:
+        put(run_dir, name, text)
+        assert read_evidence(run_dir, 0, 0) == read_evidence(run_dir, 0, 1)
+
+    @pytest.mark.parametrize("name", ["heartbeat.json", "parent.json", "duplicate-n1-7.json"])
+    @pytest.mark.parametrize("text", ["[1]", '"text"', '{"beat": null, "step": "x", "token": 5}'])
+    @pytest.mark.xfail(strict=True, reason="these three are used without a check of what they hold")
+    def test_a_file_of_another_shape_proves_nothing(self, run_dir: RunDir, name: str, text: str) -> None:
+        put(run_dir, name, text)
+        assert read_evidence(run_dir, 0, 0) == read_evidence(run_dir, 0, 1)
+
+    def test_everything_a_job_leaves_is_read(self, run_dir: RunDir) -> None:
+        put(run_dir, "claim", a_claim().model_dump())
+        put(run_dir, "exit.json", {"token": token(), "code": 75, "at": NOW, "asked": "deadline", "more": 1})
+        put(run_dir, "progress.json", {"step": 12, "total": 99, "checkpoint_step": 10, "steps_per_s": 3.5})
+        put(run_dir, "heartbeat.json", {"beat": 7})
+        put(run_dir, "parent.json", {"attempt": 1, "step": 5, "checkpoint": "5"})
+        put(run_dir, "duplicate-n2-9.json", {"token": token(serial=2)})
+        for step in (9, 10):
+            (run_dir.attempt(0, 0) / "checkpoints" / str(step)).mkdir(parents=True)
+        evidence = read_evidence(run_dir, 0, 0)
+        assert evidence.claim == a_claim()
+        assert evidence.exit is not None
+        assert evidence.progress is not None
+        assert (evidence.exit.code, evidence.progress.checkpoint_step, evidence.beat) == (75, 10, 7)
+        assert (evidence.start_step, evidence.newest_checkpoint, evidence.duplicates) == (5, 10, (token(serial=2),))
+
+    def test_the_end_of_the_claimants_log_is_read_once_it_ended(self, run_dir: RunDir) -> None:
+        put(run_dir, "claim", a_claim().model_dump())
+        run_dir.job(token()).mkdir()
+        (run_dir.job(token()) / "job-101.err").write_text("x" * 9000 + "\nKeyError: 'nets'\n")
+        put(run_dir, "exit.json", {"token": token(), "code": 1, "at": NOW})
+        assert read_evidence(run_dir, 0, 0).log_tail.endswith("KeyError: 'nets'\n")
+        assert len(read_evidence(run_dir, 0, 0).log_tail) <= 4096
+
+    @pytest.mark.xfail(strict=True, reason="the log is read only beside an exit record; a killed shim wrote none")
+    def test_the_log_of_a_job_that_died_without_a_record_is_read_too(self, run_dir: RunDir) -> None:
+        put(run_dir, "claim", a_claim().model_dump())
+        run_dir.job(token()).mkdir()
+        (run_dir.job(token()) / "job-101.err").write_text("slurmstepd: error: Detected 1 oom_kill event\n")
+        assert "oom" in read_evidence(run_dir, 0, 0).log_tail
+
+    def test_only_open_attempts_are_read(self, run_dir: RunDir) -> None:
+        slot = a_slot().with_attempt(a_job(state=SubmissionState.ENDED), verdict=Verdict.CRASHED)
+        slot = slot.with_attempt(a_job(token(0, 1)))
+        assert set(read_all(run_dir, a_run(slot))) == {(0, 1)}
+
+
+class TestStatus:
+    def view(self, run_dir: RunDir, *slots: Any, **more: Any) -> RunView:
+        with_ledger(run_dir, a_run(*slots, **more))
+        return run_view(run_dir)
+
+    def test_without_a_run_it_says_how_to_begin(self, tmp_path: Path) -> None:
+        with pytest.raises(UnknownRun, match="orchestrator start"):
+            run_view(RunDir(tmp_path))
+
+    def test_a_running_job_is_shown_with_its_progress(self, run_dir: RunDir) -> None:
+        put(run_dir, "progress.json", {"step": 12, "total": 99, "checkpoint_step": 10, "steps_per_s": 3.5, "at": 1})
+        view = self.view(run_dir, a_slot().with_attempt(a_job(sighting=seen()), claimed_by=token(), started_at=NOW))
+        (slot,) = view.slots
+        assert (slot.state, slot.job_id, slot.step, slot.total, slot.checkpoint_step) == ("running", "101", 12, 99, 10)
+        assert slot.progress == {"steps_per_s": 3.5}
+        assert view.state == "no controller"
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            {"step": 12.5, "total": 99, "checkpoint_step": 10},
+            {"step": "many", "total": None, "checkpoint_step": {}},
+            [1, 2],
+            "done",
+        ],
+    )
+    @pytest.mark.xfail(strict=True, reason="a foreign program's progress.json is believed field by field")
+    def test_a_program_that_writes_nonsense_does_not_break_status(self, run_dir: RunDir, value: Any) -> None:
+        put(run_dir, "progress.json", json.dumps(value))
+        view = self.view(run_dir, a_slot().with_attempt(a_job(sighting=seen()), claimed_by=token()))
+        assert view.slots[0].state == "running"
+
+    def test_numbers_that_are_not_finite_still_give_json(self, run_dir: RunDir) -> None:
+        put(run_dir, "progress.json", '{"step": 1, "total": 9, "checkpoint_step": 0, "loss": NaN, "rate": Infinity}')
+        view = self.view(run_dir, a_slot().with_attempt(a_job(sighting=seen()), claimed_by=token()))
+
+        def refuse(name: str) -> None:
+            raise AssertionError(f"{name} is no JSON")
+
+        json.loads(view.model_dump_json(), parse_constant=refuse)
+
+    def test_a_stop_that_waits_for_a_job_is_stopping(self, run_dir: RunDir) -> None:
+        write_control(run_dir, "stop", now=NOW, by="stop")
+        assert self.view(run_dir, a_slot().with_attempt(a_job(sighting=seen()))).state == "stopping"
+
+    @pytest.mark.xfail(strict=True, reason="a submission without an id does not count as something that may run")
+    def test_a_stop_is_not_over_while_a_submission_is_unclear(self, run_dir: RunDir) -> None:
+        write_control(run_dir, "stop", now=NOW, by="stop")
+        assert self.view(run_dir, a_slot().with_attempt(an_intent())).state == "stopping"
+
+    def test_a_stop_without_jobs_is_stopped(self, run_dir: RunDir) -> None:
+        write_control(run_dir, "stop", now=NOW, by="stop")
+        assert self.view(run_dir, a_slot()).state == "stopped"
+
+    def test_status_changes_nothing(self, run_dir: RunDir) -> None:
+        with_ledger(run_dir, a_run(a_slot().with_attempt(a_job(sighting=seen()))))
+        before = {path: path.read_bytes() for path in run_dir.path.rglob("*") if path.is_file()}
+        run_view(run_dir)
+        assert {path: path.read_bytes() for path in run_dir.path.rglob("*") if path.is_file()} == before
+
+
+class TestSummary:
+    def test_steps_lost_are_what_was_done_beyond_the_checkpoint(self, run_dir: RunDir) -> None:
+        run = with_ledger(run_dir, a_run(a_slot(jobs=2, step=900)))
+        append_event(run_dir, 0, "ended", NOW, slot=0, attempt=0, step=510, checkpoint_step=500)
+        append_event(run_dir, 0, "ended", NOW, slot=0, attempt=1, step=900, checkpoint_step=900)
+        append_event(run_dir, 0, "ended", NOW, slot=0, attempt=2, step=None, checkpoint_step=None)
+        assert summarise(run, run_dir).slots[0].steps_lost == 10
+
+    @pytest.mark.xfail(strict=True, reason="a controller killed between event and ledger tells an end twice")
+    def test_an_end_that_was_told_twice_is_counted_once(self, run_dir: RunDir) -> None:
+        run = with_ledger(run_dir, a_run(a_slot()))
+        for epoch in (0, 1):
+            append_event(run_dir, epoch, "ended", NOW, slot=0, attempt=0, step=510, checkpoint_step=500)
+        assert summarise(run, run_dir).slots[0].steps_lost == 10
+
+    def test_idle_is_from_an_end_to_the_next_claim(self, run_dir: RunDir) -> None:
+        run = with_ledger(run_dir, a_run(a_slot()))
+        for attempt, (claimed, ended) in enumerate(((0.0, 100.0), (102.5, 200.0), (201.0, 300.0))):
+            put(run_dir, "claim", {"at": claimed}, attempt=attempt)
+            put(run_dir, "exit.json", {"at": ended}, attempt=attempt)
+        slot = summarise(run, run_dir).slots[0]
+        assert (slot.idle_s, slot.gaps) == (3.5, 2)
+
+
+class TestRegistry:
+    @pytest.fixture
+    def home(self, tmp_path: Path) -> dict[str, str]:
+        return {"XDG_STATE_HOME": str(tmp_path / "state")}
+
+    def test_a_run_is_found_by_name_and_by_id(self, run_dir: RunDir, home: dict[str, str]) -> None:
+        run = begun(run_dir)
+        registry.register(run, run_dir, NOW, home)
+        assert registry.find("toy", home) == registry.find(run.run_id, home) == run_dir
+
+    def test_of_two_runs_of_one_name_the_newest_is_meant(self, tmp_path: Path, home: dict[str, str]) -> None:
+        folders = [RunDir(tmp_path / name / "toy") for name in ("a", "b")]
+        for folder, at in zip(folders, (NOW, NOW - 10), strict=True):
+            prepare_folder(folder)
+            registry.register(begun(folder), folder, at, home)
+        assert registry.find("toy", home) == folders[0]
+
+    def test_a_run_whose_folder_is_gone_is_forgotten(self, run_dir: RunDir, home: dict[str, str]) -> None:
+        registry.register(begun(run_dir), run_dir, NOW, home)
+        shutil.rmtree(run_dir.path)
+        assert registry.entries(home) == []
+
+    def test_a_near_name_is_offered(self, run_dir: RunDir, home: dict[str, str]) -> None:
+        registry.register(begun(run_dir), run_dir, NOW, home)
+        with pytest.raises(UnknownRun, match='Did you mean "toy"'):
+            registry.find("tyo", home)
+
+    def test_a_home_that_cannot_be_written_costs_nothing_else(self, run_dir: RunDir, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        registry.register(begun(run_dir), run_dir, NOW, {"XDG_STATE_HOME": str(tmp_path / "file")})
+
+    @pytest.mark.parametrize("text", ["{", "[1]", "{}", '{"run_id": "x", "from": "a later version"}'])
+    def test_a_damaged_entry_hides_no_other(
+        self, run_dir: RunDir, home: dict[str, str], text: str, request: Any
+    ) -> None:
+        if text not in {"{", "{}"}:
+            request.applymarker(pytest.mark.xfail(strict=True, reason="an entry of another shape raises for all names"))
+        registry.register(begun(run_dir), run_dir, NOW, home)
+        (registry.registry_folder(home) / "other-00000000.json").write_text(text)
+        assert registry.find("toy", home) == run_dir
+
+
+class TestJobFolders:
+    def test_everything_a_job_needs_is_there_before_it_is_submitted(self, run_dir: RunDir) -> None:
+        run = begun(run_dir, a_config(TRAINING, slots=2, lead_seconds=60))
+        request = make_job_folder(run, run_dir, Submit(1, 4, token(1, 4)))
+        assert request.job_dir == str(run_dir.job(token(1, 4)))
+        spec = json.loads((run_dir.job(token(1, 4)) / "job.json").read_text())
+        assert (spec["slot"], spec["attempt"], spec["token"], spec["lead_s"]) == (1, 4, token(1, 4), 60)
+        assert spec["training_file"] == str(run_dir.slot(1) / "training.json")
+        assert Path(request.script).read_text().startswith("#!/bin/bash\n")
+
+    def test_a_foreign_command_runs_as_it_is_written_in_the_folder_of_the_config(self, run_dir: RunDir) -> None:
+        make_job_folder(begun(run_dir), run_dir, Submit(0, 0, token()))
+        spec = json.loads((run_dir.job(token()) / "job.json").read_text())
+        assert (spec["command"], spec["training_file"]) == (["python3", "toy.py"], None)
+        assert spec["folder"] == str(run_dir.path.parent.parent)
+
+    def test_a_token_is_used_once(self, run_dir: RunDir) -> None:
+        run = begun(run_dir)
+        make_job_folder(run, run_dir, Submit(0, 0, token()))
+        with pytest.raises(FileExistsError):
+            make_job_folder(run, run_dir, Submit(0, 0, token()))
+
+    def test_old_folders_of_good_ends_go_and_failures_and_spoken_ones_stay(self, run_dir: RunDir) -> None:
+        for number in range(JOBS_KEPT + 4):
+            run_dir.job(token(0, number)).mkdir()
+            put(run_dir, "claim", a_claim(token(0, number)).model_dump(), attempt=number)
+            code = 1 if number == 1 else 75
+            put(run_dir, "exit.json", {"token": token(0, number), "code": code, "at": NOW}, attempt=number)
+        ledger = a_run(a_slot().with_attempt(a_job(token(0, 2), state=SubmissionState.ENDED), number=2))
+        drop_old_job_folders(run_dir, ledger)
+        left = sorted(int(path.name.split("-")[1][1:]) for path in run_dir.jobs.iterdir())
+        assert left == [1, 2, *range(4, JOBS_KEPT + 4)]
+
+
+class TestFixedCode:
+    def test_the_same_code_is_copied_once_and_whole(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        package = tmp_path / "package"
+        package.mkdir()
+        (package / "__init__.py").write_text("one")
+        (package / "__pycache__").mkdir()
+        (package / "__pycache__" / "x.pyc").touch()
+        monkeypatch.setattr("orchestrator.code.package_folder", lambda _: package)
+        first = fix_code(tmp_path / "code")
+        assert fix_code(tmp_path / "code") == first
+        (package / "__init__.py").write_text("two")
+        second = fix_code(tmp_path / "code")
+        assert sorted(path.name for path in (tmp_path / "code").iterdir()) == sorted([first, second])
+        assert (tmp_path / "code" / first / "orchestrator" / "__init__.py").read_text() == "one"
+        assert not list((tmp_path / "code").rglob("*.pyc"))
+        assert (tmp_path / "code" / first / "orchestrator" / "templates" / "train.sbatch").is_file()
+
+
+def test_a_claim_written_by_hand_is_no_claim_of_ours(run_dir: RunDir) -> None:
+    owner = {"token": None, "job_id": None, "host": "h", "pid": 1, "at": NOW}
+    run_dir.attempt(0, 0).mkdir(parents=True)
+    write_json(run_dir.attempt(0, 0) / "claim", owner)
+    assert read_evidence(run_dir, 0, 0).claim is None

@@ -1,0 +1,217 @@
+"""The rules of the house: doors between the packages, sizes, docstrings, and what nobody may use."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("orchestrator", "trainer", "syncd")
+#: package → the modules of other packages that it may import.
+DOORS = {
+    "orchestrator": {"trainer.config"},
+    "trainer": {"orchestrator.job", "syncd.store"},
+    "syncd": set[str](),
+}
+#: What a login node has no business to load.
+HEAVY = {"torch", "numpy", "metaworld", "mujoco", "gymnasium", "scipy", "tensorboard"}
+#: Longer than this and one noun has become two.
+MAX_LINES = 400
+FORBIDDEN = {
+    "shell=True": "commands are lists",
+    "pickle": "nothing from outside is ever unpickled",
+    "marshal": "as pickle",
+    "torch.load": "it unpickles; safetensors does not",
+    "torch.save": "it pickles",
+    "allow_pickle": "as pickle",
+    "eval(": "text is not code",
+    "exec(": "text is not code",
+    "os.system": "commands are lists",
+}
+#: `except Exception: pass` and its kin hide what should have been said.
+BROAD = {"Exception", "BaseException"}
+
+
+def modules_of(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+EVERY_MODULE = [path for package in PACKAGES for path in modules_of(package)]
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def shown(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports_of(path: Path) -> set[str]:
+    """Every module that `path` imports, anywhere in it. `from a import b` counts as `a.b` where that is a module."""
+    found = set()
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{shown(path)}: imports are absolute"
+            module = node.module or ""
+            for alias in node.names:
+                inner = ROOT / Path(*module.split(".")) / alias.name
+                is_module = inner.with_suffix(".py").exists() or inner.is_dir()
+                found.add(f"{module}.{alias.name}" if is_module else module)
+    return found
+
+
+@pytest.mark.parametrize("path", EVERY_MODULE, ids=shown)
+def test_packages_meet_at_their_doors_only(path: Path) -> None:
+    package = path.relative_to(ROOT).parts[0]
+    foreign = {name for name in imports_of(path) if name.split(".")[0] in set(PACKAGES) - {package}}
+    assert foreign <= DOORS[package]
+
+
+def loaded_after(imports: list[str]) -> set[str]:
+    code = f"import json, sys\nfor name in {imports!r}:\n    __import__(name)\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_a_login_node_loads_neither_torch_nor_numpy() -> None:
+    modules = [name_of(path) for path in modules_of("orchestrator") if path.name != "__main__.py"]
+    assert not loaded_after([*modules, "trainer.config"]) & HEAVY
+
+
+def test_the_jobs_side_of_the_contract_is_the_standard_library_alone() -> None:
+    loaded = loaded_after(["orchestrator.job", "orchestrator.shim", "orchestrator.executors.supervisor"])
+    ours = {name for name in loaded if name.split(".")[0] in PACKAGES}
+    others = {name.split(".")[0] for name in loaded - loaded_after([])} - set(sys.stdlib_module_names) - set(PACKAGES)
+    assert others == set()
+    assert ours <= {
+        "orchestrator",
+        "orchestrator.executors",
+        "orchestrator.executors.supervisor",
+        "orchestrator.files",
+        "orchestrator.job",
+        "orchestrator.processes",
+        "orchestrator.shim",
+    }
+
+
+def test_the_config_of_the_training_needs_pydantic_alone() -> None:
+    ours = {name for name in loaded_after(["trainer.config"]) if name.split(".")[0] in PACKAGES}
+    assert {name.split(".")[0] for name in ours} == {"trainer"}
+    tops = {name.split(".")[0] for path in modules_of("trainer") for name in imports_of(path) if name_of(path) in ours}
+    assert tops <= set(sys.stdlib_module_names) | {"pydantic", "trainer"}
+
+
+@pytest.mark.parametrize("path", EVERY_MODULE, ids=shown)
+def test_a_file_fits_in_a_head(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+
+
+def public_definitions(tree: ast.Module) -> list[tuple[str, ast.AST]]:
+    """Public classes and functions of a module, and public methods of its public classes."""
+    found: list[tuple[str, ast.AST]] = []
+    for node in tree.body:
+        if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) or node.name.startswith("_"):
+            continue
+        found.append((node.name, node))
+        if isinstance(node, ast.ClassDef):
+            found += [
+                (f"{node.name}.{inner.name}", inner)
+                for inner in node.body
+                if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) and not inner.name.startswith("_")
+            ]
+    return found
+
+
+@pytest.mark.parametrize("path", EVERY_MODULE, ids=shown)
+def test_every_public_name_says_what_it_is(path: Path) -> None:
+    tree = tree_of(path)
+    overloads = {"overload", "typing.overload"}
+    silent = [
+        name
+        for name, node in public_definitions(tree)
+        if not ast.get_docstring(node)  # type: ignore[arg-type]
+        and not {ast.unparse(d) for d in getattr(node, "decorator_list", [])} & overloads
+    ]
+    assert ast.get_docstring(tree), "the module has no docstring"
+    assert silent == []
+
+
+@pytest.mark.parametrize("path", EVERY_MODULE, ids=shown)
+def test_nobody_uses_what_is_forbidden(path: Path) -> None:
+    code = ast.unparse(without_docstrings(ast.parse(path.read_text(encoding="utf-8"))))
+    found = [word for word in FORBIDDEN if re.search(rf"(?<![\w.]){re.escape(word)}", code)]
+    assert found == []
+    assert path.name != "utils.py"
+
+
+def without_docstrings(tree: ast.Module) -> ast.Module:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = [
+                part for part in node.body if not (isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant))
+            ] or [ast.Pass()]
+    return tree
+
+
+@pytest.mark.parametrize("path", EVERY_MODULE, ids=shown)
+def test_no_error_is_swallowed_whole(path: Path) -> None:
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.ExceptHandler):
+            kind = ast.unparse(node.type) if node.type else "BaseException"
+            silent = all(isinstance(part, ast.Pass | ast.Continue) for part in node.body)
+            assert not (silent and kind in BROAD), f"line {node.lineno}"
+
+
+@pytest.mark.parametrize("path", EVERY_MODULE, ids=shown)
+def test_nothing_is_left_to_do_later(path: Path) -> None:
+    assert not re.search(r"\b(TODO|FIXME|XXX|HACK)\b", path.read_text(encoding="utf-8"))
+
+
+def test_every_template_is_shipped_in_the_wheel() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    shipped = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    templates = {shown(path) for path in (ROOT / "templates").iterdir()}
+    assert templates == {name for name in shipped if name.startswith("templates/")}
+
+
+def test_the_base_install_has_no_torch() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    base = {re.split(r"[<>=\[ ]", requirement)[0] for requirement in project["dependencies"]}
+    assert not base & (HEAVY - {"numpy"})
+
+
+def test_slurm_is_spoken_to_in_one_module_of_the_controller() -> None:
+    commands = {"sbatch", "squeue", "sacct", "scancel", "scontrol"}
+    speakers = {
+        shown(path)
+        for path in EVERY_MODULE
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.List) and node.elts and isinstance(node.elts[0], ast.Constant)
+        if node.elts[0].value in commands
+    }
+    # The shim runs inside the job and asks once for the job's own end, where Slurm is too old to say it.
+    assert speakers <= {"orchestrator/executors/slurm.py", "orchestrator/shim.py"}
+
+
+def test_tests_in_different_folders_have_different_names() -> None:
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))
