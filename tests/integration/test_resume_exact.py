@@ -1,0 +1,113 @@
+"""Interrupted or not, a training comes to the same bits. On point masses, so that many interruptions fit a minute."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from slot_digest import gaps, slot_digest
+
+from orchestrator.job import HANDED_OVER, attempt_numbers
+
+pytestmark = pytest.mark.trainer
+PROGRAM = Path(__file__).parents[1] / "train_point_mass.py"
+REPOSITORY = Path(__file__).parents[2]
+KILLED = -9
+#: Vector steps of an uninterrupted run: 1200 steps of 4 environments.
+VECTOR_STEPS = 300
+LIMIT_S = 60
+
+
+def attempts(run_dir, *signals, **fields):
+    """The exit codes of one attempt for each of `signals`, and all that they printed."""
+    command = [sys.executable, str(PROGRAM), str(run_dir), json.dumps(signals), json.dumps(fields)]
+    environment = {"PYTHONPATH": f"{REPOSITORY}:{PROGRAM.parent}", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    *printed, codes = done.stdout.splitlines()
+    return json.loads(codes), "\n".join(printed)
+
+
+def train(run_dir, *interruptions, **fields):
+    """One attempt for each interruption, then one to the end; the slot's folder."""
+    codes, printed = attempts(run_dir, *interruptions, {}, **fields)
+    expected = [KILLED if "SIGKILL" in signals.values() else HANDED_OVER for signals in interruptions]
+    assert codes == [*expected, 0], printed
+    return run_dir / "slots/0"
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    return slot_digest(train(tmp_path_factory.mktemp("uninterrupted")))
+
+
+def test_the_reference_is_what_it_should_be(uninterrupted):
+    assert uninterrupted["step"] == 1200
+    assert uninterrupted["state"]["updates"] == 333  # (1200 - 90) · 0.3
+    assert gaps(uninterrupted["metrics"]) == []
+    assert uninterrupted["metrics"][-1]["to"] == 1200
+    assert sum(row["updates"] for row in uninterrupted["metrics"]) == 333
+    assert [row["step"] for row in uninterrupted["evaluations"]] == [300, 600, 900, 1200]
+
+
+def test_three_graceful_hand_overs_change_nothing(tmp_path, uninterrupted):
+    slot = train(tmp_path, {61: "SIGUSR2"}, {77: "SIGTERM"}, {29: "SIGINT"})
+    assert attempt_numbers(slot) == [0, 1, 2, 3]
+    assert slot_digest(slot) == uninterrupted
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_kills_at_random_moments_change_nothing(tmp_path, uninterrupted, seed):
+    moments = random.Random(seed)
+    slot = train(tmp_path, *({moments.randrange(1, VECTOR_STEPS // 2): "SIGKILL"} for _ in range(4)))
+    assert slot_digest(slot) == uninterrupted
+
+
+def test_a_kill_right_after_a_hand_over_and_one_before_the_first_checkpoint_change_nothing(tmp_path, uninterrupted):
+    slot = train(tmp_path, {3: "SIGKILL"}, {40: "SIGUSR2"}, {1: "SIGKILL"}, {2: "SIGKILL"})
+    assert slot_digest(slot) == uninterrupted
+
+
+def test_a_run_that_is_prolonged_goes_on_where_it_was_complete(tmp_path):
+    train(tmp_path / "short", total_steps=600)
+    prolonged = slot_digest(train(tmp_path / "short", total_steps=1200))
+    assert prolonged["step"] == 1200
+    assert gaps(prolonged["metrics"]) == []
+
+
+def test_a_prolonged_run_has_the_parameters_of_one_that_was_long_from_the_start(tmp_path, uninterrupted):
+    train(tmp_path, total_steps=610)
+    prolonged = slot_digest(train(tmp_path))
+    for part in ("parameters", "learner", "envs", "replay"):
+        assert prolonged[part] == uninterrupted[part]
+
+
+def test_a_complete_run_ends_at_once_and_changes_nothing(tmp_path):
+    slot = train(tmp_path, total_steps=300)
+    before = slot_digest(slot)
+    codes, printed = attempts(tmp_path, {}, total_steps=300)
+    assert codes == [0]
+    assert "nothing left to do" in printed
+    assert slot_digest(slot) == before
+    progress = json.loads((slot / "attempts/1/progress.json").read_text())
+    assert (progress["step"], progress["checkpoint_step"], progress["total"]) == (300, 300, 300)
+
+
+def test_progress_says_where_it_stopped(tmp_path):
+    assert attempts(tmp_path, {60: "SIGTERM"})[0] == [HANDED_OVER]
+    progress = json.loads((tmp_path / "slots/0/attempts/0/progress.json").read_text())
+    assert (progress["step"], progress["checkpoint_step"], progress["total"]) == (240, 240, 1200)
+
+
+def test_another_training_identity_is_refused_and_says_what_differs(tmp_path):
+    train(tmp_path, total_steps=200)
+    codes, printed = attempts(tmp_path, {}, batch_size=17)
+    assert codes == [4]
+    assert "batch_size 16 → 17" in printed

@@ -1,0 +1,53 @@
+"""What a slot's training has come to: sha256 of all that its newest checkpoint holds, and its rows of metrics."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orchestrator.job import attempt_numbers, candidates_before
+from trainer.checkpoint import read_manifest
+from trainer.metrics import read, read_evaluations
+from trainer.resume import load_exact
+
+
+def newest(slot: Path) -> Path:
+    return next(iter(candidates_before(slot, max(attempt_numbers(slot)) + 1))).path
+
+
+def digest_of(arrays: Mapping[str, Any]) -> str:
+    sha = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        sha.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
+    return sha.hexdigest()
+
+
+def slot_digest(slot: Path) -> dict[str, Any]:
+    """Equal for two slots if and only if they trained the same, bit by bit."""
+    folder = newest(slot)
+    contents, replay = load_exact(folder, slot, read_manifest(folder))
+    return {
+        "step": contents.step,
+        "parameters": digest_of(contents.nets),
+        "learner": digest_of(contents.learner),
+        "envs": digest_of(contents.envs),
+        "replay": digest_of(replay.arrays()),
+        "state": contents.state,
+        "metrics": [without_clock(row) for row in read(slot)],
+        "evaluations": [without_clock(row) for row in read_evaluations(slot)],
+    }
+
+
+def without_clock(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in {"at", "wall_s"}}
+
+
+def gaps(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    """Where the rows do not follow each other, from step 0 on: (end of one, beginning of the next)."""
+    ends = [0, *(row["to"] for row in rows)]
+    return [(end, row["from"]) for end, row in zip(ends, rows, strict=False) if end != row["from"]]

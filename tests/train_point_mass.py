@@ -1,0 +1,114 @@
+"""`python train_point_mass.py RUN_DIR '[{"61": "SIGTERM"}, {}]' '{"total_steps": 900}'`: attempts on point masses.
+
+One attempt for each object of the list, which maps a vector step to the signal that the attempt gets there; the last
+object is laid over a small training section. Each attempt is a process of its own, forked after the slow imports and
+before torch has computed anything. Prints a JSON list of exit codes (negative: the signal that killed it).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch.utils.tensorboard  # noqa: F401 - before the forks, which would each pay for it
+from point_mass import PointMasses
+
+from orchestrator.job import Job
+from trainer.config import Training, TrainingSection, resolve
+from trainer.envs.spec import Step, VectorSpec
+from trainer.errors import TrainerError
+from trainer.evaluate import summarise
+from trainer.loop import run
+from trainer.views import Display
+
+TASKS = ("reach-v3", "push-v3", "door-open-v3")
+SMALL: dict[str, Any] = {
+    "preset": "debug",
+    "tasks": TASKS,
+    "num_envs": 4,
+    "total_steps": 1200,
+    "batch_size": 16,
+    "buffer_size": 300,
+    "actor_hidden": (16,),
+    "critic_hidden": (16,),
+    "random_steps": 90,
+    "updates_per_step": 0.3,
+    "checkpoint_interval": 100,
+    "metrics_interval": 70,
+    "evaluation_interval": 300,
+    "evaluation_goals": 2,
+    "num_workers": 0,
+}
+
+
+def section(**fields: Any) -> Training:
+    return resolve(TrainingSection(**{**SMALL, **fields}))
+
+
+class Interrupted(PointMasses):
+    """Sends its own process the signals of `signals`, each before the vector step that it is written for."""
+
+    def __init__(self, spec: VectorSpec, signals: dict[str, str]) -> None:
+        super().__init__(spec)
+        self.signals = signals
+        self.steps = 0
+
+    def step(self, actions: Any) -> Step:
+        self.steps += 1
+        if str(self.steps) in self.signals:
+            os.kill(os.getpid(), signal.Signals[self.signals[str(self.steps)]])
+        return super().step(actions)
+
+
+def judge(act: Any, tasks: Any, goals: int, horizon: int, seed: int, _workers: int, **more: Any) -> Any:
+    """A deterministic stand-in for an evaluation: which way the greedy policy steps from the middle of the line."""
+    if more["interrupted"]():
+        return None
+    obs = np.zeros((len(tasks), 39), np.float32)
+    returns = np.repeat(act(obs, np.arange(len(tasks), dtype=np.int32))[:, :1], goals, 1).astype(np.float64)
+    return summarise(tasks, returns > 0, returns, horizon=horizon, seed=seed, steps=goals, wall_s=0.0)
+
+
+def attempt(run_dir: Path, signals: dict[str, str], fields: dict[str, Any]) -> int:
+    """The exit code of one attempt, in this process."""
+    job = Job.standalone(run_dir)
+    job.listen()
+    try:
+        with Display(live=False) as display:
+            return run(
+                job,
+                section(**fields),
+                display,
+                make_envs=lambda spec, _workers: Interrupted(spec, signals),
+                evaluator=judge,
+            )
+    except TrainerError as error:
+        print(error, flush=True)
+        return error.exit_code
+
+
+def in_a_process_of_its_own(work: Callable[[], int]) -> int:
+    """The exit code of `work` in a forked child."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        code = 70
+        try:
+            code = work()
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+if __name__ == "__main__":
+    folder, attempts, fields = Path(sys.argv[1]), json.loads(sys.argv[2]), json.loads(sys.argv[3])
+    codes = [in_a_process_of_its_own(partial(attempt, folder, signals, fields)) for signals in attempts]
+    print(json.dumps(codes))
