@@ -1,0 +1,143 @@
+"""Submitting is at-least-once; an attempt runs once: of two jobs for it one runs and the other says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+
+from conftest import NewRelay
+from relay import Relay
+
+from orchestrator.executors.base import JobRequest, Submitted
+from orchestrator.executors.pick import make_executor
+from orchestrator.models import make_token
+from orchestrator.plan import Submit
+from orchestrator.processes import ProcessId, is_alive
+from orchestrator.rundir import RunDir, load_run
+from orchestrator.submission import make_job_folder
+
+
+def submit_by_hand(relay: Relay, attempt: int, token_hex: str) -> str:
+    """A job for `attempt` that no controller knows of. Returns its token."""
+    run_dir = RunDir(relay.run_dir)
+    run = load_run(run_dir)
+    token = make_token(0, attempt, token_hex)
+    outcome = make_executor(run, run_dir).submit(make_job_folder(run, run_dir, Submit(0, attempt, token)))
+    assert isinstance(outcome, Submitted)
+    return token
+
+
+def submit_again(relay: Relay, token: str) -> None:
+    """The job of a token once more, from its own folder."""
+    run_dir = RunDir(relay.run_dir)
+    folder = str(run_dir.job(token))
+    assert isinstance(
+        make_executor(load_run(run_dir), run_dir).submit(JobRequest(job_dir=folder, script=f"{folder}/job.sh")),
+        Submitted,
+    )
+
+
+def job_record(relay: Relay, token: str) -> dict[str, object]:
+    return dict(json.loads((relay.run_dir / "jobs" / token / "local.json").read_text()))
+
+
+def duplicates(relay: Relay, attempt: int) -> list[dict[str, object]]:
+    return [json.loads(path.read_text()) for path in relay.attempt_dir(attempt).glob("duplicate-*.json")]
+
+
+def test_the_second_job_of_an_attempt_ends_at_once_and_the_controller_stays_with_the_first(
+    new_relay: NewRelay,
+) -> None:
+    relay = new_relay(total=60)
+    with relay.watched():
+        controller = relay.spawn("start")
+        relay.wait_for_step(3)
+
+        token = submit_by_hand(relay, 0, "deadbeef")
+
+        relay.wait_for(lambda: duplicates(relay, 0), "the duplicate's word")
+        assert controller.wait(40) == 0, relay.output()
+    relay.assert_exactly_once(60)
+    winner = relay.read("claim", 0)["token"]
+    assert [(d["token"], d["winner"]["token"]) for d in duplicates(relay, 0)] == [(token, winner)]  # type: ignore[index]
+    relay.wait_for(lambda: job_record(relay, token)["raw_state"] != "RUNNING", "the duplicate's end")
+    assert (job_record(relay, token)["raw_state"], job_record(relay, token)["exit_code"]) == ("COMPLETED", 0)
+    assert relay.read("exit.json", 0)["token"] == winner
+    assert [event["verdict"] for event in relay.events("ended")] == ["finished"]
+
+
+def test_the_controller_adopts_the_job_that_runs_when_its_own_is_the_duplicate(new_relay: NewRelay) -> None:
+    relay = new_relay(total=60)
+    relay.killed("after-intent", "start")
+    mine = relay.ledger()["slots"][0]["attempts"][0]["submissions"][0]["token"]
+    token = submit_by_hand(relay, 0, "deadbeef")
+    relay.wait_for_step(3)
+    submit_again(relay, mine)
+    relay.wait_for(lambda: duplicates(relay, 0), "the duplicate's word")
+
+    with relay.watched() as seen:
+        done = relay.run("start")
+
+    assert done.code == 0, done.words
+    relay.assert_exactly_once(60)
+    assert relay.read("claim", 0)["token"] == token
+    assert relay.read("exit.json", 0)["token"] == token
+    assert [event["token"] for event in relay.events("adopted")] == [token]
+    job_ids = {slot["job_id"] for view in seen for slot in view["slots"] if slot["state"] == "running"}
+    supervisor = job_record(relay, token)["supervisor"]
+    assert isinstance(supervisor, dict)
+    assert job_ids == {str(supervisor["pid"])}
+    assert relay.attempts() == [0]
+
+
+def test_a_controller_that_forgot_everything_finds_its_jobs_again(new_relay: NewRelay) -> None:
+    relay = new_relay(total=80, slots=2)
+    relay.killed("between-ticks", "start")
+    relay.wait_for_step(3, slot=0)
+    relay.wait_for_step(3, slot=1)
+    for path in relay.run_dir.glob("ledger-*.json"):
+        path.unlink()
+
+    done = relay.run("start")
+
+    assert done.code == 0, done.words
+    for slot in (0, 1):
+        relay.assert_exactly_once(80, slot)
+        assert relay.attempts(slot) == [0]
+
+
+def test_a_job_that_the_scheduler_runs_twice_runs_once_and_its_attempt_has_ended(new_relay: NewRelay) -> None:
+    relay = new_relay(total=60)
+    controller = relay.spawn("start")
+    relay.wait_for_step(5)
+    os.kill(controller.pid, signal.SIGSTOP)
+    token = relay.read("claim", 0)["token"]
+    supervisor = job_record(relay, token)["supervisor"]
+    assert isinstance(supervisor, dict)
+    kill_job(relay, ProcessId(**supervisor))
+    at = relay.counted()
+
+    submit_again(relay, token)
+    relay.wait_for(lambda: duplicates(relay, 0), "the second run's word")
+    os.kill(controller.pid, signal.SIGCONT)
+
+    assert controller.wait(40) == 0, relay.output()
+    assert [d["token"] for d in duplicates(relay, 0)] == [token]
+    assert not (relay.attempt_dir(0) / "exit.json").exists()
+    assert [n for attempt, n in relay.journal(0) if attempt == 0] == list(range(1, at + 1))
+    assert relay.attempts() == [0, 1]
+    assert [event["verdict"] for event in relay.events("ended")] == ["crashed", "finished"]
+
+
+def kill_job(relay: Relay, supervisor: ProcessId) -> None:
+    """SIGKILL the supervisor and everything below it, as a node that loses its power would."""
+    rows = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout.split("\n")
+    parents = {int(pid): int(parent) for pid, parent in (row.split() for row in rows if row.strip())}
+    family = {supervisor.pid}
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    for pid in family:
+        os.kill(pid, signal.SIGKILL)
+    relay.wait_for(lambda: not is_alive(supervisor), "the death of the job")
