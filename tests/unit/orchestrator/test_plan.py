@@ -148,6 +148,12 @@ class TestTidying:
             slot = a_slot().with_attempt(running(cancelled_at=NOW - ago))
             assert len(planned(a_run(slot.with_attempt(running(token(0, 1), job_id="102"))))) == again
 
+    @pytest.mark.xfail(strict=True, reason="a requeued job can only lose, yet its attempt's slot waits for it")
+    def test_a_waiting_job_of_an_attempt_that_has_ended_is_cancelled(self) -> None:
+        slot = a_slot().with_attempt(waiting(), claimed_by=token(), verdict=Verdict.CRASHED)
+        (cancel,) = planned(a_run(slot))
+        assert isinstance(cancel, Cancel)
+
 
 class TestStopping:
     def test_a_running_job_is_asked_to_hand_over_once(self) -> None:

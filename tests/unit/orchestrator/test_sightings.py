@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from orchestrator.evidence import Evidence
 from orchestrator.executors.base import JobState
 from orchestrator.models import Attempt, Blind, Gone, Seen, Sighting, Submission
-from orchestrator.sightings import HEARTBEAT_SILENT_S, find_row, missing_from, never_accepted, sight
+from orchestrator.sightings import HEARTBEAT_SILENT_S, RECORD_WAIT_S, find_row, missing_from, never_accepted, sight
 
 OTHER = token(serial=9)
 FORGOTTEN = NOW - FORGET_AFTER_S - 1
@@ -119,6 +119,32 @@ class TestProofs:
     def test_long_absence_without_history_and_heartbeat_is_proof(self, status: str, beat: float | None) -> None:
         job = a_job(absent_since=FORGOTTEN)
         assert isinstance(seen_by(a_look().remembering(status=status), job, beat_changed_at=beat), Gone)
+
+
+class TestALateRecord:
+    """A terminal row of a clean end, and no exit record in sight yet."""
+
+    @staticmethod
+    def seen_after(job: Submission) -> Sighting | None:
+        clean = a_row(state=JobState.ENDED, raw="COMPLETED")
+        return seen_by(a_look().seeing(clean), job, Evidence(claim=a_claim()))
+
+    def test_it_is_waited_for(self) -> None:
+        assert isinstance(self.seen_after(a_job(sighting=seen())), Blind)
+
+    def test_it_is_not_waited_for_longer_than_a_network_folder_can_hide_it(self) -> None:
+        waited = [RECORD_WAIT_S - 1, RECORD_WAIT_S]
+        sightings = [self.seen_after(a_job(sighting=blind(since=NOW - seconds))) for seconds in waited]
+        assert [type(sighting) for sighting in sightings] == [Blind, Gone]
+
+    @pytest.mark.xfail(strict=True, reason="the time of an outage before counts as time waited")
+    def test_an_outage_before_does_not_shorten_the_wait(self) -> None:
+        job = a_job(sighting=Blind(since=NOW - 900, error="slurmctld is down"))
+        assert isinstance(self.seen_after(job), Blind)
+
+    def test_any_other_end_is_believed_at_once(self) -> None:
+        failed = a_look().seeing(a_row(state=JobState.ENDED, raw="NODE_FAIL"))
+        assert isinstance(seen_by(failed, evidence=Evidence(claim=a_claim())), Gone)
 
 
 class TestNoProofs:

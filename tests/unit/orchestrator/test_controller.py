@@ -1,0 +1,369 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from builders import FORGET_AFTER_S, NOW, SUBMIT_GRACE_S, a_row
+
+from orchestrator.begin import begin, prepare_folder
+from orchestrator.config import parse_config
+from orchestrator.controller import BEAT_S, QUOTA_WAIT_S, TEMPORARY_WAIT_S, Controller
+from orchestrator.errors import LeaseLost
+from orchestrator.executors.base import (
+    Accounting,
+    JobRequest,
+    JobRow,
+    JobState,
+    Poll,
+    Refused,
+    SubmitOutcome,
+    Submitted,
+    Uncertain,
+)
+from orchestrator.files import create_exclusive, to_json
+from orchestrator.lease import Lease
+from orchestrator.ledger import load_ledger, write_control
+from orchestrator.models import Ledger, Slot, SlotStatus, SubmissionState, Verdict
+from orchestrator.rundir import RunDir
+
+POLL_S = 30.0
+
+
+@dataclass
+class Cluster:
+    """A scheduler that answers as it is told, and remembers what it was asked."""
+
+    now: Callable[[], float]
+    name: str = "fake"
+    submit_grace_s: float = SUBMIT_GRACE_S
+    answers: list[SubmitOutcome] = field(default_factory=list)
+    rows: dict[str, JobRow] = field(default_factory=dict)
+    others: int = 0
+    error: str | None = None
+    submitted: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    signalled: list[tuple[str, list[str]]] = field(default_factory=list)
+    before_submit: Callable[[], None] = lambda: None
+
+    def submit(self, request: JobRequest) -> SubmitOutcome:
+        self.before_submit()
+        token = Path(request.job_dir).name
+        self.submitted.append(token)
+        answer = self.answers.pop(0) if self.answers else Submitted(job_id=str(100 + len(self.submitted)))
+        if isinstance(answer, Submitted):
+            self.show(request.job_dir, JobState.PENDING, answer.job_id)
+        return answer
+
+    def show(self, job_dir: str, state: JobState, job_id: str = "101") -> None:
+        self.rows[job_dir] = a_row(state=state, job_id=job_id, work_dir=job_dir)
+
+    def poll(self) -> Poll:
+        self.asked.append("queue")
+        return Poll(at=self.now(), rows=tuple(self.rows.values()), others=self.others, error=self.error)
+
+    def accounting(self, since: float) -> Accounting:
+        self.asked.append("history")
+        return Accounting(at=self.now(), status="ok")
+
+    def wake(self, job_ids: list[str]) -> str | None:
+        self.signalled.append(("wake", job_ids))
+        return None
+
+    def cancel(self, job_ids: list[str]) -> str | None:
+        self.signalled.append(("cancel", job_ids))
+        return None
+
+    def forget_after_s(self) -> float:
+        return FORGET_AFTER_S
+
+
+class World:
+    """One run on one fake cluster, with a clock of its own."""
+
+    def __init__(self, path: Path, **config: object) -> None:
+        self.time = NOW
+        self.run_dir = RunDir(path / "run")
+        prepare_folder(self.run_dir)
+        value = {"run_name": "toy", "executor": "local", "command": ["true"], **config}
+        self.cluster = Cluster(now=lambda: self.time)
+        self.lease = Lease.take(self.run_dir, "start", now=NOW)
+        self.run = begin(parse_config(value, "c"), path / "c.json", self.run_dir, {"PATH": "/bin"}, NOW)
+        self.said: list[str] = []
+        self.controller = self.new_controller()
+
+    def new_controller(self) -> Controller:
+        serial = iter(range(10_000))
+        return Controller(
+            self.run,
+            self.run_dir,
+            self.lease,
+            self.cluster,
+            poll_s=POLL_S,
+            say=self.said.append,
+            now=lambda: self.time,
+            monotonic=lambda: self.time,
+            sleep=self.sleep,
+            random_hex=lambda: f"{next(serial):08x}",
+            jitter=lambda: 0.5,
+        )
+
+    def sleep(self, seconds: float) -> None:
+        self.time += max(seconds, 0.01)
+
+    def tick(self, after: float = 0.0) -> None:
+        self.time += after
+        self.controller.tick()
+
+    @property
+    def ledger(self) -> Ledger:
+        ledger = load_ledger(self.run_dir, self.run.run_id)
+        assert ledger is not None
+        return ledger
+
+    @property
+    def slot(self) -> Slot:
+        return self.ledger.slots[0]
+
+    def states(self) -> list[SubmissionState]:
+        return [s.state for attempt in self.slot.attempts for s in attempt.submissions]
+
+    def job_claims(self, attempt: int = 0, *, exit_code: int | None = None) -> None:
+        token = self.cluster.submitted[-1]
+        folder = self.run_dir.attempt(0, attempt)
+        folder.mkdir(parents=True, exist_ok=True)
+        who = {"token": token, "job_id": "101", "host": "n1", "pid": 5, "at": self.time}
+        (folder / "claim").write_text(json.dumps(who))
+        if exit_code is not None:
+            (folder / "exit.json").write_text(json.dumps({**who, "code": exit_code}))
+
+
+@pytest.fixture(autouse=True)
+def _small_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.begin.fix_code", lambda _: "0123456789abcdef")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+class TestSubmitting:
+    def test_the_intent_is_on_the_disk_before_the_scheduler_hears_of_the_job(self, world: World) -> None:
+        seen: list[list[SubmissionState]] = []
+        world.cluster.before_submit = lambda: seen.append(world.states())
+        world.tick()
+        assert seen == [[SubmissionState.INTENT]]
+        assert world.states() == [SubmissionState.SUBMITTED]
+        assert world.slot.attempts[0].submissions[0].job_id == "101"
+
+    def test_a_job_in_the_queue_is_left_alone(self, world: World) -> None:
+        for _ in range(5):
+            world.tick(after=POLL_S)
+        assert len(world.cluster.submitted) == 1
+
+    def test_an_unclear_answer_is_not_followed_by_another_try(self, world: World) -> None:
+        world.cluster.answers = [Uncertain(why="sbatch gave no answer within 60 s")]
+        world.tick()
+        world.tick(after=POLL_S + 5)
+        assert len(world.cluster.submitted) == 1
+        assert "sbatch gave no answer within 60 s" in world.slot.why
+
+    def test_an_unclear_submission_that_came_to_nothing_is_repeated_after_the_grace(self, world: World) -> None:
+        world.cluster.answers = [Uncertain(why="timeout")]
+        world.tick()
+        world.tick(after=SUBMIT_GRACE_S + 1)
+        assert world.states() == [SubmissionState.NOT_SUBMITTED, SubmissionState.SUBMITTED]
+        assert [token.split("-")[1] for token in world.cluster.submitted] == ["a0", "a0"]
+
+    def test_an_unclear_submission_that_shows_up_is_the_job(self, world: World) -> None:
+        world.cluster.answers = [Uncertain(why="timeout")]
+        world.tick()
+        world.cluster.show(str(world.run_dir.job(world.cluster.submitted[0])), JobState.RUNNING, "777")
+        world.tick(after=SUBMIT_GRACE_S + 1)
+        assert world.states() == [SubmissionState.SUBMITTED]
+        assert world.slot.attempts[0].submissions[0].job_id == "777"
+        assert world.slot.why == ""
+
+    @pytest.mark.parametrize(("kind", "wait_s"), [("quota", QUOTA_WAIT_S), ("temporary", TEMPORARY_WAIT_S)])
+    def test_a_passing_refusal_waits_and_is_no_failure(self, world: World, kind: str, wait_s: float) -> None:
+        words = "QOSMaxSubmitJobPerUserLimit"
+        world.cluster.answers = [Refused.model_validate({"kind": kind, "words": words})]
+        world.tick()
+        assert (world.slot.why, world.slot.failures, world.slot.status) == (words, 0, SlotStatus.ACTIVE)
+        world.tick(after=wait_s - 1)
+        assert len(world.cluster.submitted) == 1
+        world.tick(after=1)
+        assert len(world.cluster.submitted) == 2
+        assert world.slot.why == ""
+
+    def test_a_refusal_for_good_stops_the_slot_in_slurms_own_words(self, world: World) -> None:
+        words = "sbatch: error: invalid partition specified: gpuu"
+        world.cluster.answers = [Refused(kind="permanent", words=words)]
+        world.tick()
+        world.tick(after=3600)
+        assert (world.slot.status, world.slot.why, len(world.cluster.submitted)) == (SlotStatus.FAILED, words, 1)
+        assert world.controller.over
+
+    def test_typing_start_again_gives_a_stopped_slot_another_chance(self, world: World) -> None:
+        world.cluster.answers = [Refused(kind="permanent", words="no")]
+        world.tick()
+        world.controller.reactivate()
+        world.tick(after=1)
+        assert world.states() == [SubmissionState.NOT_SUBMITTED, SubmissionState.SUBMITTED]
+
+    @pytest.mark.xfail(strict=True, reason="a slot that waits for room in max_jobs has neither a job nor a reason")
+    def test_a_slot_that_waits_for_room_says_so(self, tmp_path: Path) -> None:
+        world = World(tmp_path, slurm={"max_jobs": 2})
+        world.cluster.others = 2
+        world.tick()
+        assert "max_jobs" in world.slot.why
+
+
+class TestEnds:
+    def test_a_hand_over_is_followed_by_the_next_attempt_at_once(self, world: World) -> None:
+        world.tick()
+        world.job_claims(exit_code=75)
+        world.tick(after=1)
+        assert world.slot.attempts[0].verdict is Verdict.HANDED_OVER
+        assert [token.split("-")[1] for token in world.cluster.submitted] == ["a0", "a1"]
+
+    def test_the_end_of_the_program_ends_the_loop(self, world: World) -> None:
+        world.tick()
+        world.job_claims(exit_code=0)
+        world.controller.loop(interrupted=lambda: False, shown=lambda: None)
+        assert world.slot.status is SlotStatus.FINISHED
+
+    def test_an_exit_record_is_noticed_long_before_the_next_poll(self, world: World) -> None:
+        ticks: list[float] = []
+
+        def shown() -> None:
+            ticks.append(world.time)
+            if world.time > NOW + 3 and not (world.run_dir.attempt(0, 0) / "exit.json").exists():
+                world.job_claims(exit_code=0)
+
+        world.controller.loop(interrupted=lambda: world.time > NOW + 60, shown=shown)
+        assert world.slot.status is SlotStatus.FINISHED
+        assert ticks[-1] < NOW + 4
+
+    def test_the_queue_is_asked_once_an_interval_and_the_history_only_for_a_lost_job(self, world: World) -> None:
+        for _ in range(10):
+            world.tick(after=POLL_S / 10)
+        assert world.cluster.asked == ["queue"]
+        world.cluster.rows.clear()
+        world.tick(after=POLL_S)
+        assert world.cluster.asked == ["queue", "queue", "history"]
+
+    def test_an_outage_of_hours_changes_nothing(self, world: World) -> None:
+        world.tick()
+        world.cluster.error, world.cluster.rows = "slurmctld is down", {}
+        for _ in range(20):
+            world.tick(after=600)
+        assert world.states() == [SubmissionState.SUBMITTED]
+        assert world.ledger.blind_error == "slurmctld is down"
+
+
+class TestStopping:
+    @staticmethod
+    def hand_over_file(world: World) -> Path:
+        return world.run_dir.job(world.cluster.submitted[-1]) / "hand-over"
+
+    def test_a_stop_asks_waits_and_then_cancels(self, world: World) -> None:
+        world.tick()
+        world.job_claims()
+        world.cluster.show(str(world.run_dir.job(world.cluster.submitted[0])), JobState.RUNNING)
+        world.tick(after=POLL_S)
+        write_control(world.run_dir, "stop", now=world.time, by="stop", grace_s=100)
+        world.tick(after=1)
+        assert self.hand_over_file(world).exists()
+        assert world.cluster.signalled == [("wake", ["101"])]
+        world.tick(after=99)
+        assert world.cluster.signalled[1:] == []
+        world.tick(after=2)
+        assert world.cluster.signalled[1:] == [("cancel", ["101"])]
+        assert not world.controller.over
+
+    def test_a_stop_is_over_when_the_job_has_handed_over(self, world: World) -> None:
+        world.tick()
+        world.job_claims(exit_code=75)
+        write_control(world.run_dir, "stop", now=world.time, by="stop", grace_s=100)
+        world.tick(after=1)
+        assert world.controller.over
+        assert len(world.cluster.submitted) == 1
+        assert world.ledger.control == 1
+
+    def test_start_after_stop_goes_on_with_the_next_attempt(self, world: World) -> None:
+        world.tick()
+        world.job_claims(exit_code=75)
+        write_control(world.run_dir, "stop", now=world.time, by="stop", grace_s=100)
+        world.tick(after=1)
+        write_control(world.run_dir, "run", now=world.time, by="start")
+        world.tick(after=1)
+        assert world.cluster.submitted[-1].startswith("s0-a1-")
+
+
+class TestOwnership:
+    def test_an_owner_that_was_replaced_neither_submits_nor_writes(self, world: World) -> None:
+        record = json.loads((world.run_dir.lease / "0").read_text())
+        create_exclusive(world.run_dir.lease / "1", to_json({**record, "epoch": 1}))
+        with pytest.raises(LeaseLost):
+            world.tick()
+        assert world.cluster.submitted == []
+        assert not world.run_dir.ledger(0).exists()
+
+    def test_an_owner_replaced_between_intent_and_submission_does_not_submit(self, world: World) -> None:
+        save = world.controller._save
+
+        def saved_and_then_replaced() -> None:
+            save()
+            record = json.loads((world.run_dir.lease / "0").read_text())
+            create_exclusive(world.run_dir.lease / "1", to_json({**record, "epoch": 1}))
+
+        world.controller._save = saved_and_then_replaced  # type: ignore[method-assign]
+        with pytest.raises(LeaseLost):
+            world.tick()
+        assert world.cluster.submitted == []
+
+    def test_a_new_controller_goes_on_from_what_the_old_one_wrote(self, world: World) -> None:
+        world.tick()
+        world.controller = world.new_controller()
+        world.tick(after=POLL_S)
+        assert len(world.cluster.submitted) == 1
+
+    def test_a_new_controller_without_its_ledger_finds_its_jobs_in_the_queue(self, world: World) -> None:
+        world.tick()
+        world.run_dir.ledger(0).unlink()
+        world.controller = world.new_controller()
+        world.tick(after=POLL_S)
+        assert len(world.cluster.submitted) == 1
+        assert world.slot.attempts[0].submissions[0].note == "adopted"
+
+    def test_it_beats_often_enough_whatever_the_poll_interval(self, tmp_path: Path) -> None:
+        world = World(tmp_path)
+        world.controller._poll_s = 3600.0
+        beats: list[tuple[int, float]] = []
+
+        def shown() -> None:
+            beats.append((world.ledger.beat, world.time))
+
+        world.controller.loop(interrupted=lambda: world.time > NOW + 5 * BEAT_S, shown=shown)
+        changes = [at for (before, _), (after, at) in pairwise(beats) if before != after]
+        assert max(b - a for a, b in pairwise([NOW, *changes])) <= BEAT_S + 1
+
+    def test_a_full_disk_is_told_and_outlived(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        tick = world.controller.tick
+        failures = iter([True, True, False])
+
+        def sometimes() -> None:
+            if next(failures, False):
+                raise OSError(28, "No space left on device", "ledger-0.json")
+            tick()
+            world.job_claims(exit_code=0)
+
+        monkeypatch.setattr(world.controller, "tick", sometimes)
+        world.controller.loop(interrupted=lambda: world.time > NOW + 600, shown=lambda: None)
+        assert any("No space left on device" in line for line in world.said)
+        assert world.slot.status is SlotStatus.FINISHED
