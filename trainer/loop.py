@@ -293,6 +293,7 @@ class Attempt:
             doing=self.doing,
         )
         more = {"save_s": self.saver.save_s, "doing": self.doing, "success": self.success}
+        more["evaluation_goals"] = self.training.evaluation_goals if self.success is not None else None
         more |= {name: getattr(pulse, name) for name in ("steps_per_s", "updates_per_s", "gpu_percent")}
         with contextlib.suppress(OSError):  # a full disk is told by the checkpoints
             self.job.report(
