@@ -111,10 +111,9 @@ class SlurmCluster:
             raise
 
     def stop(self) -> None:
-        """SIGKILL the daemons and every process of their jobs; the folder stays. Twice is no error."""
-        if self.conf.exists():
-            self.daemons.kill_all()
-            sweep("SLURM_CONF", str(self.conf))
+        """SIGKILL the daemons and every process of their jobs; the folder stays. Twice, or without it, is no error."""
+        self.daemons.kill_all()
+        sweep("SLURM_CONF", str(self.conf))
 
     def remove(self) -> None:
         """Stop, delete the folder and dismiss the guard."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -143,6 +144,16 @@ def test_the_command_line_starts_and_stops_a_cluster(private_slurm: PrivateSlurm
         assert leftovers(cluster) == set()
 
 
+def test_a_cluster_is_stopped_even_where_its_folder_is_gone(private_slurm: PrivateSlurm) -> None:
+    cluster = private_slurm(nodes=1)
+    shutil.rmtree(cluster.folder)
+    assert len(leftovers(cluster)) >= 3
+
+    SlurmCluster(cluster.folder).stop()
+
+    assert leftovers(cluster) == set()
+
+
 def test_a_folder_of_somebody_else_is_not_wiped(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="al-") as top:
         (Path(top) / "thesis.tex").write_text("years of work")
@@ -191,10 +202,10 @@ def test_a_daemon_is_known_by_its_start_time_not_by_its_pid_alone(tmp_path: Path
     assert started_at(pid) is None
 
 
-def test_the_sweep_spares_processes_of_another_cluster(tmp_path: Path) -> None:
+def test_the_sweep_takes_children_that_hide_and_spares_another_cluster(tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
     daemons = Daemons(tmp_path, {"PATH": os.environ["PATH"], "SLURM_CONF": f"{tmp_path}/a"})
-    daemons.start("ours", ["sh", "-c", "sleep 600 & wait"])
+    daemons.start("ours", ["sh", "-c", "env -i sleep 600 & wait"])
     daemons.start("theirs", ["sleep", "600"], {"SLURM_CONF": f"{tmp_path}/ab"})
     wait_for(lambda: len(processes_with("SLURM_CONF", f"{tmp_path}/a")) == 2, "the shell and its child")
     try:
