@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,7 @@ import pytest
 # The real parts bring tools (daemons.py) that the local tests use too, in whatever order files are collected.
 sys.path.insert(0, str(Path(__file__).parent / "real"))
 
-from relay import Relay
-
-NewRelay = Callable[..., Relay]
+from relay import NewRelay, Relay
 
 
 @pytest.fixture

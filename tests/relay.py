@@ -11,13 +11,20 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from daemons import sweep, wait_for
+
+from orchestrator.executors.base import JobRequest, Submitted
+from orchestrator.executors.pick import make_executor
+from orchestrator.models import make_token
+from orchestrator.plan import Submit
+from orchestrator.rundir import RunDir, load_run
+from orchestrator.submission import make_job_folder
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PROGRAMS = Path(__file__).resolve().parent / "integration" / "programs"
@@ -78,12 +85,6 @@ class Relay:
         }
         relay.config.write_text(json.dumps(value | config))
         return relay
-
-    @classmethod
-    def on_slurm(cls, folder: Path, env: Mapping[str, str], **settings: Any) -> Relay:
-        """The same, with a config for the test cluster. `settings["slurm"]` is added to its section."""
-        slurm = {"time_limit": "3", "mem": "100M", "cpus_per_task": 1, "gpus": 0, **settings.pop("slurm", {})}
-        return cls.make(folder, env=env, executor="slurm", slurm=slurm, **{"poll_seconds": 0.5, **settings})
 
     @property
     def config(self) -> Path:
@@ -169,6 +170,25 @@ class Relay:
     def wait_for_step(self, step: int, slot: int = 0, timeout_s: float = 40.0) -> None:
         self.wait_for(lambda: self.counted(slot) >= step, f"step {step} of slot {slot}", timeout_s)
 
+    # --- submissions behind the controller's back ---------------------------------------------------------------
+
+    def submit_by_hand(self, attempt: int, token_hex: str) -> str:
+        """A job for `attempt` of slot 0 that no controller knows of. Returns its token."""
+        run_dir = RunDir(self.run_dir)
+        run = load_run(run_dir)
+        token = make_token(0, attempt, token_hex)
+        outcome = make_executor(run, run_dir).submit(make_job_folder(run, run_dir, Submit(0, attempt, token)))
+        assert isinstance(outcome, Submitted), outcome
+        return token
+
+    def submit_again(self, token: str) -> None:
+        """The job of a token (once more), from its own folder."""
+        run_dir = RunDir(self.run_dir)
+        folder = str(run_dir.job(token))
+        request = JobRequest(job_dir=folder, script=f"{folder}/job.sh")
+        outcome = make_executor(load_run(run_dir), run_dir).submit(request)
+        assert isinstance(outcome, Submitted), outcome
+
     # --- evidence -------------------------------------------------------------------------------------------------
 
     def journal(self, slot: int) -> list[tuple[int, int]]:
@@ -193,6 +213,10 @@ class Relay:
     def read(self, name: str, attempt: int, slot: int = 0) -> dict[str, Any]:
         return dict(json.loads((self.attempt_dir(attempt, slot) / name).read_text()))
 
+    def duplicates(self, attempt: int) -> list[dict[str, Any]]:
+        """What the losers of an attempt of slot 0 wrote."""
+        return [json.loads(path.read_text()) for path in self.attempt_dir(attempt).glob("duplicate-*.json")]
+
     def asked(self, slot: int = 0) -> list[str | None]:
         """Why each attempt handed over."""
         return [self.read("exit.json", attempt, slot)["asked"] for attempt in self.attempts(slot)]
@@ -215,8 +239,7 @@ class Relay:
         """Every step was done once, in order; each attempt began where the one before had saved, after its end."""
         journal = self.journal(slot)
         assert [n for _, n in journal] == list(range(1, total + 1))
-        attempts = self.attempts(slot)
-        assert attempts == list(range(len(attempts)))
+        attempts = self.attempts(slot)  # a number is missing where a job was taken back before it began
         for attempt in attempts:
             steps = [n for a, n in journal if a == attempt]
             parent, ended = self.read("parent.json", attempt, slot), self.read("exit.json", attempt, slot)
@@ -237,7 +260,7 @@ class Relay:
             if child.poll() is None:
                 child.kill()
             child.wait()
-        if "SLURM_CONF" in self.env:
+        if Path(self.env.get("SLURM_CONF", "/nowhere")).exists():
             jobs = (row.partition("|") for row in self._squeue())
             ids = [job for job, _, where in jobs if where.startswith(f"{self.run_dir}/")]
             if ids:
@@ -250,6 +273,10 @@ class Relay:
             ["squeue", "-h", "-o", "%A|%Z"], env=self.env, capture_output=True, text=True, timeout=30, check=False
         )
         return done.stdout.splitlines()
+
+
+#: The fixture `new_relay`: `new_relay(name="toy", **settings)`; settings as `Relay.make` takes them.
+NewRelay = Callable[..., Relay]
 
 
 @dataclass(frozen=True)

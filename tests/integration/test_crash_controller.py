@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import NewRelay
+from relay import NewRelay
 
 
 def test_killed_before_the_executor_heard_of_the_job_it_submits_the_same_attempt_again(new_relay: NewRelay) -> None:

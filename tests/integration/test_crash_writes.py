@@ -7,8 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import NewRelay
-from relay import PROGRAMS, Relay
+from relay import PROGRAMS, NewRelay, Relay
 
 #: Each must have been died at; the names are the run folder's, numbers and temporary parts left out.
 ALWAYS = ("link /lease/", "replace /run.json", "replace /ledger-", "fsync /events-", "submit ")

@@ -7,44 +7,13 @@ import os
 import signal
 import subprocess
 
-from conftest import NewRelay
-from relay import Relay
+from relay import NewRelay, Relay
 
-from orchestrator.executors.base import JobRequest, Submitted
-from orchestrator.executors.pick import make_executor
-from orchestrator.models import make_token
-from orchestrator.plan import Submit
 from orchestrator.processes import ProcessId, is_alive
-from orchestrator.rundir import RunDir, load_run
-from orchestrator.submission import make_job_folder
-
-
-def submit_by_hand(relay: Relay, attempt: int, token_hex: str) -> str:
-    """A job for `attempt` that no controller knows of. Returns its token."""
-    run_dir = RunDir(relay.run_dir)
-    run = load_run(run_dir)
-    token = make_token(0, attempt, token_hex)
-    outcome = make_executor(run, run_dir).submit(make_job_folder(run, run_dir, Submit(0, attempt, token)))
-    assert isinstance(outcome, Submitted)
-    return token
-
-
-def submit_again(relay: Relay, token: str) -> None:
-    """The job of a token once more, from its own folder."""
-    run_dir = RunDir(relay.run_dir)
-    folder = str(run_dir.job(token))
-    assert isinstance(
-        make_executor(load_run(run_dir), run_dir).submit(JobRequest(job_dir=folder, script=f"{folder}/job.sh")),
-        Submitted,
-    )
 
 
 def job_record(relay: Relay, token: str) -> dict[str, object]:
     return dict(json.loads((relay.run_dir / "jobs" / token / "local.json").read_text()))
-
-
-def duplicates(relay: Relay, attempt: int) -> list[dict[str, object]]:
-    return [json.loads(path.read_text()) for path in relay.attempt_dir(attempt).glob("duplicate-*.json")]
 
 
 def test_the_second_job_of_an_attempt_ends_at_once_and_the_controller_stays_with_the_first(
@@ -55,13 +24,13 @@ def test_the_second_job_of_an_attempt_ends_at_once_and_the_controller_stays_with
         controller = relay.spawn("start")
         relay.wait_for_step(3)
 
-        token = submit_by_hand(relay, 0, "deadbeef")
+        token = relay.submit_by_hand(0, "deadbeef")
 
-        relay.wait_for(lambda: duplicates(relay, 0), "the duplicate's word")
+        relay.wait_for(lambda: relay.duplicates(0), "the duplicate's word")
         assert controller.wait(40) == 0, relay.output()
     relay.assert_exactly_once(60)
     winner = relay.read("claim", 0)["token"]
-    assert [(d["token"], d["winner"]["token"]) for d in duplicates(relay, 0)] == [(token, winner)]  # type: ignore[index]
+    assert [(d["token"], d["winner"]["token"]) for d in relay.duplicates(0)] == [(token, winner)]
     relay.wait_for(lambda: job_record(relay, token)["raw_state"] != "RUNNING", "the duplicate's end")
     assert (job_record(relay, token)["raw_state"], job_record(relay, token)["exit_code"]) == ("COMPLETED", 0)
     assert relay.read("exit.json", 0)["token"] == winner
@@ -72,10 +41,10 @@ def test_the_controller_adopts_the_job_that_runs_when_its_own_is_the_duplicate(n
     relay = new_relay(total=60)
     relay.killed("after-intent", "start")
     mine = relay.ledger()["slots"][0]["attempts"][0]["submissions"][0]["token"]
-    token = submit_by_hand(relay, 0, "deadbeef")
+    token = relay.submit_by_hand(0, "deadbeef")
     relay.wait_for_step(3)
-    submit_again(relay, mine)
-    relay.wait_for(lambda: duplicates(relay, 0), "the duplicate's word")
+    relay.submit_again(mine)
+    relay.wait_for(lambda: relay.duplicates(0), "the duplicate's word")
 
     with relay.watched() as seen:
         done = relay.run("start")
@@ -119,12 +88,12 @@ def test_a_job_that_the_scheduler_runs_twice_runs_once_and_its_attempt_has_ended
     kill_job(relay, ProcessId(**supervisor))
     at = relay.counted()
 
-    submit_again(relay, token)
-    relay.wait_for(lambda: duplicates(relay, 0), "the second run's word")
+    relay.submit_again(token)
+    relay.wait_for(lambda: relay.duplicates(0), "the second run's word")
     os.kill(controller.pid, signal.SIGCONT)
 
     assert controller.wait(40) == 0, relay.output()
-    assert [d["token"] for d in duplicates(relay, 0)] == [token]
+    assert [d["token"] for d in relay.duplicates(0)] == [token]
     assert not (relay.attempt_dir(0) / "exit.json").exists()
     assert [n for attempt, n in relay.journal(0) if attempt == 0] == list(range(1, at + 1))
     assert relay.attempts() == [0, 1]

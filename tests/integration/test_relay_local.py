@@ -7,7 +7,7 @@ import os
 import signal
 from pathlib import Path
 
-from conftest import NewRelay
+from relay import NewRelay
 
 
 def test_two_slots_are_handed_over_by_the_clock_until_they_are_done(new_relay: NewRelay, tmp_path: Path) -> None:

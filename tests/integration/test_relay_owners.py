@@ -7,8 +7,7 @@ import os
 import signal
 import time
 
-from conftest import NewRelay
-from relay import Relay
+from relay import NewRelay, Relay
 
 from orchestrator.lease import TTL_S
 from orchestrator.processes import boot_id, host_name

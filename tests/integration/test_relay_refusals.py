@@ -12,8 +12,7 @@ from io import FileIO
 from pathlib import Path
 
 import pytest
-from conftest import NewRelay
-from relay import Relay
+from relay import NewRelay, Relay
 
 
 def test_a_config_that_is_not_there(new_relay: NewRelay) -> None:

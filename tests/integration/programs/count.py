@@ -9,7 +9,9 @@ from pathlib import Path
 here, slot, attempt = (os.environ[f"ANCHORLEG_{name}"] for name in ("ATTEMPT_DIR", "SLOT", "ATTEMPT"))
 parent, hand_over = os.environ["ANCHORLEG_PARENT"], Path(os.environ["ANCHORLEG_HANDOVER_FILE"])
 total, pace_s = int(sys.argv[1]), float(Path("data/pace.txt").read_text())
+deaf = "deaf" in sys.argv  # to every request; saves now and then instead
 n = saved = int(Path(parent, "n").read_text()) if parent else 0
+os.makedirs(f"{here}/checkpoints", exist_ok=True)
 
 
 def report():
@@ -18,18 +20,21 @@ def report():
 
 
 def save():
-    os.makedirs(f"{here}/checkpoints/new")
-    Path(here, "checkpoints/new/n").write_text(str(n))
-    os.rename(f"{here}/checkpoints/new", f"{here}/checkpoints/{n}")
+    if f"{n}" not in os.listdir(f"{here}/checkpoints"):
+        os.mkdir(f"{here}/checkpoints/new")
+        Path(here, "checkpoints/new/n").write_text(str(n))
+        os.rename(f"{here}/checkpoints/new", f"{here}/checkpoints/{n}")
+    return n
 
 
-while n < total and not hand_over.exists():
+while n < total and (deaf or not hand_over.exists()):
     time.sleep(pace_s)
     n += 1
     with open("journal.txt", "a") as journal:
         journal.write(f"{slot} {attempt} {n}\n")
+    if deaf and n % 100 == 0:
+        saved = save()
     report()
-save()
-saved = n
+saved = save()
 report()
 sys.exit(75 if n < total else 0)

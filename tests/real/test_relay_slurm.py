@@ -1,0 +1,236 @@
+"""The relay on a real Slurm: the same program, the same promises."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from relay import NewRelay, Relay
+from slurm_cluster import SlurmCluster
+
+pytestmark = pytest.mark.slurm
+
+
+def on_slurm(new_relay: NewRelay, cluster: SlurmCluster, name: str = "toy", **settings: Any) -> Relay:
+    """A run on a test cluster, with short polls."""
+    section = {"time_limit": "3", "mem": "100M", "cpus_per_task": 1, "gpus": 0, **settings.pop("slurm", {})}
+    return new_relay(name, env=cluster.env(), executor="slurm", slurm=section, poll_seconds=0.5, **settings)
+
+
+@pytest.fixture
+def new_slurm_relay(new_relay: NewRelay, slurm: SlurmCluster) -> NewRelay:
+    """`new_relay` for the shared cluster."""
+    return partial(on_slurm, new_relay, slurm)
+
+
+def ours(slurm: SlurmCluster, relay: Relay) -> list[str]:
+    """Work folders of the run's jobs that wait, run or are ending."""
+    return [row.work_dir for row in slurm.squeue() if row.work_dir.startswith(f"{relay.run_dir}/")]
+
+
+def test_two_slots_are_handed_over_by_the_clock_until_they_are_done(
+    new_slurm_relay: NewRelay, slurm: SlurmCluster
+) -> None:
+    relay = new_slurm_relay(total=120, slots=2, training={"max_runtime_seconds": 1.5})
+
+    with relay.watched() as seen:
+        done = relay.run("start")
+
+    assert done.code == 0, done.words
+    for slot in (0, 1):
+        relay.assert_exactly_once(120, slot)
+        assert len(relay.attempts(slot)) >= 3
+        assert relay.asked(slot)[:-1] == ["deadline"] * (len(relay.attempts(slot)) - 1)
+    nodes = {slot["node"] for view in seen for slot in view["slots"] if slot["state"] == "running"}
+    assert nodes <= {"n1", "n2", "n3", "n4"}
+    assert nodes
+    states = [row.state for row in slurm.jobs() if row.work_dir.startswith(f"{relay.run_dir}/")]
+    assert states == ["COMPLETED"] * (len(relay.attempts(0)) + len(relay.attempts(1)))
+    assert relay.status()["state"] == "finished"
+
+
+def test_a_stop_leaves_no_job_in_the_queue_and_a_start_goes_on_from_there(
+    new_slurm_relay: NewRelay, slurm: SlurmCluster
+) -> None:
+    relay = new_slurm_relay(total=200, slots=2)
+    with relay.watched():
+        controller = relay.spawn("start")
+        relay.wait_for_step(20, slot=0)
+        relay.wait_for_step(20, slot=1)
+        before = [relay.counted(slot) for slot in (0, 1)]
+
+        stopped = relay.run("stop", "toy", cwd=Path("/"))
+
+        assert stopped.code == 0, stopped.words
+        slurm.wait_for(lambda: not ours(slurm, relay), "an empty queue", 3)
+        assert controller.wait(20) == 0, relay.output()
+        view = relay.status()
+        assert view["state"] == "stopped"
+        for slot in view["slots"]:
+            assert slot["checkpoint_step"] >= before[slot["slot"]]
+        again = relay.run("start")
+
+    assert again.code == 0, again.words
+    for slot in (0, 1):
+        relay.assert_exactly_once(200, slot)
+        assert len(relay.attempts(slot)) == 2
+
+
+def test_a_scancel_of_the_running_job_is_a_hand_over(new_slurm_relay: NewRelay, slurm: SlurmCluster) -> None:
+    relay = new_slurm_relay(total=150)
+    controller = relay.spawn("start")
+    relay.wait_for_step(10)
+
+    slurm.ask("scancel", relay.read("claim", 0)["job_id"])
+
+    assert controller.wait(60) == 0, relay.output()
+    relay.assert_exactly_once(150)
+    assert relay.asked() == ["SIGTERM", None]
+    assert [event["verdict"] for event in relay.events("ended")] == ["handed over", "finished"]
+
+
+def test_a_wake_up_at_the_very_start_of_a_job_harms_nothing(new_slurm_relay: NewRelay, slurm: SlurmCluster) -> None:
+    relay = new_slurm_relay(total=60, slurm={"setup": ["touch preparing", "sleep 1"]})
+    controller = relay.spawn("start")
+    slurm.wait_for(lambda: list(relay.run_dir.glob("jobs/*/preparing")), "the set-up lines")
+
+    slurm.ask("scancel", "--batch", "--signal=USR2", str(slurm.squeue()[0].job_id))
+
+    assert controller.wait(60) == 0, relay.output()
+    relay.assert_exactly_once(60)
+    assert "crashed" not in {event["verdict"] for event in relay.events("ended")}
+
+
+def test_a_stop_takes_waiting_jobs_out_of_the_queue(new_slurm_relay: NewRelay, slurm: SlurmCluster) -> None:
+    relay = new_slurm_relay(total=10, slots=2, slurm={"extra": ["--hold"]})
+    controller = relay.spawn("start")
+    with relay.watched() as seen:
+        relay.wait_for(
+            lambda: seen and [slot["state"] for slot in seen[-1]["slots"]] == ["pending", "pending"], "two waiting jobs"
+        )
+        assert {slot["why"] for slot in seen[-1]["slots"]} == {"JobHeldUser"}
+
+        stopped = relay.run("stop")
+
+    assert stopped.code == 0, stopped.words
+    assert ours(slurm, relay) == []
+    assert controller.wait(20) == 0
+    assert relay.attempts(0) == relay.attempts(1) == []
+    assert relay.run("start", "--set", "slurm.extra=[]").code == 0
+    for slot in (0, 1):
+        relay.assert_exactly_once(10, slot)
+
+
+def test_stop_now_ends_jobs_without_a_controller(new_slurm_relay: NewRelay, slurm: SlurmCluster) -> None:
+    relay = new_slurm_relay(total=10_000, slots=2)
+    controller = relay.spawn("start")
+    relay.wait_for_step(3, slot=0)
+    relay.wait_for_step(3, slot=1)
+    controller.kill()
+    controller.wait()
+
+    stopped = relay.run("stop", "--now")
+
+    assert stopped.code == 0, stopped.words
+    slurm.wait_for(lambda: not ours(slurm, relay), "an empty queue", 3)
+    assert relay.status()["state"] == "stopped"
+
+
+def test_ctrl_c_leaves_the_jobs_in_the_queue(new_slurm_relay: NewRelay, slurm: SlurmCluster) -> None:
+    relay = new_slurm_relay(total=150)
+    controller = relay.spawn("start")
+    relay.wait_for_step(5)
+
+    os.kill(controller.pid, signal.SIGINT)
+
+    assert controller.wait(20) == 0
+    assert "its jobs go on" in relay.output()
+    assert len(ours(slurm, relay)) == 1
+    assert relay.run("start").code == 0
+    relay.assert_exactly_once(150)
+    assert relay.attempts() == [0]
+
+
+@pytest.mark.parametrize(("where", "call"), [("after-intent", 2), ("after-submit", 2), ("between-ticks", 2)])
+def test_killed_at_any_point_the_next_controller_goes_on_exactly_once(
+    new_slurm_relay: NewRelay, slurm: SlurmCluster, where: str, call: int
+) -> None:
+    relay = new_slurm_relay(total=60, slots=2, training={"max_runtime_seconds": 1})
+    relay.killed(where, "start", call=call)
+
+    done = relay.hurried("start")
+
+    assert done.code == 0, done.words
+    for slot in (0, 1):
+        relay.assert_exactly_once(60, slot)
+    ran = [row for row in slurm.jobs() if row.work_dir.startswith(f"{relay.run_dir}/")]
+    assert len(ran) == len(relay.attempts(0)) + len(relay.attempts(1))
+    assert {row.state for row in ran} == {"COMPLETED"}
+
+
+@pytest.mark.long
+def test_with_its_true_patience_an_intent_that_never_became_a_job_is_submitted_again(new_slurm_relay: NewRelay) -> None:
+    relay = new_slurm_relay(total=10)
+    relay.killed("after-intent", "start")
+
+    done = relay.run("start", timeout_s=180)
+
+    assert done.code == 0, done.words
+    relay.assert_exactly_once(10)
+
+
+def test_no_such_partition_is_told_in_slurms_own_words(new_slurm_relay: NewRelay, slurm: SlurmCluster) -> None:
+    relay = new_slurm_relay(total=10, slots=2)
+
+    refused = relay.run("start", "--partition", "nope")
+
+    refused.assert_refused(6, "invalid partition specified: nope", "Invalid partition name specified")
+    assert relay.status()["state"] == "failed"
+    assert relay.run("start", "--partition", "gpu").code == 0
+    for slot in (0, 1):
+        relay.assert_exactly_once(10, slot)
+
+
+def test_the_second_job_of_an_attempt_ends_at_once(new_slurm_relay: NewRelay, slurm: SlurmCluster) -> None:
+    relay = new_slurm_relay(total=150)
+    relay.killed("after-intent", "start")
+    mine = relay.ledger()["slots"][0]["attempts"][0]["submissions"][0]["token"]
+    token = relay.submit_by_hand(0, "deadbeef")
+    relay.wait_for_step(3)
+    relay.submit_again(mine)
+    relay.wait_for(lambda: relay.duplicates(0), "the duplicate's word")
+
+    with relay.watched() as seen:
+        done = relay.run("start")
+
+    assert done.code == 0, done.words
+    relay.assert_exactly_once(150)
+    assert relay.read("claim", 0)["token"] == relay.read("exit.json", 0)["token"] == token
+    assert [event["token"] for event in relay.events("adopted")] == [token]
+    ids = {slot["job_id"] for view in seen for slot in view["slots"] if slot["state"] == "running"}
+    assert ids == {relay.read("claim", 0)["job_id"]}
+    assert {row.state for row in slurm.jobs() if row.work_dir.startswith(f"{relay.run_dir}/")} == {"COMPLETED"}
+
+
+def test_a_slurmctld_that_is_away_for_a_while_costs_nothing(
+    private_slurm: Callable[..., SlurmCluster], new_relay: NewRelay
+) -> None:
+    slurm = private_slurm(nodes=1, overrides={"MessageTimeout": "2"})
+    relay = on_slurm(new_relay, slurm, total=250)
+    controller = relay.spawn("start")
+    relay.wait_for_step(5)
+    slurm.suspend_controller()
+    relay.wait_for(lambda: relay.status()["slots"][0]["state"] == "blind", "the controller to be blind")
+    view = relay.status()
+    slurm.resume_controller()
+
+    assert "timed out" in view["blind_error"]
+    assert view["slots"][0]["job_id"] == relay.read("claim", 0)["job_id"]
+    assert controller.wait(60) == 0, relay.output()
+    relay.assert_exactly_once(250)
+    assert relay.attempts() == [0]

@@ -1,0 +1,55 @@
+"""A job on a real Slurm is handed over by the signal that announces the end of its walltime."""
+
+from __future__ import annotations
+
+import pytest
+from relay import NewRelay
+from slurm_cluster import SlurmCluster
+
+#: Slurm looks at limits every 30 s and signals up to 60 s early: with 2 minutes and a lead of 40 s the signal comes
+#: 20 to 50 s after the start, long before the job's own deadline at 80 s.
+LIMIT_MINUTES, LEAD_S, DEADLINE_S = 2, 40, 80
+
+
+@pytest.mark.slurm
+def test_the_signal_before_the_walltime_is_a_hand_over(slurm: SlurmCluster, new_relay: NewRelay) -> None:
+    section = {"time_limit": str(LIMIT_MINUTES), "mem": "100M", "cpus_per_task": 1, "gpus": 0}
+    relay = new_relay(
+        total=1000, pace_s=0.1, env=slurm.env(), executor="slurm", slurm=section, lead_seconds=LEAD_S, poll_seconds=1
+    )
+    controller = relay.spawn("start")
+
+    relay.wait_for((relay.attempt_dir(1) / "claim").exists, "the second job", DEADLINE_S + 20)
+    at = relay.counted()
+    relay.wait_for_step(at + 5)
+    assert relay.run("stop").code == 0
+    assert controller.wait(20) == 0
+
+    assert relay.asked()[0] == "SIGUSR2"
+    ended = relay.read("exit.json", 0)
+    assert ended["at"] - ended["started_at"] < DEADLINE_S
+    assert relay.events("ended")[0]["verdict"] == "handed over"
+    relay.assert_exactly_once(relay.status()["slots"][0]["checkpoint_step"])
+
+
+@pytest.mark.slurm
+@pytest.mark.long
+def test_a_program_that_does_not_listen_goes_on_from_the_checkpoint_that_it_had(
+    slurm: SlurmCluster, new_relay: NewRelay
+) -> None:
+    section = {"time_limit": str(LIMIT_MINUTES), "mem": "100M", "cpus_per_task": 1, "gpus": 0}
+    relay = new_relay(
+        pace_s=0.1, env=slurm.env(), executor="slurm", slurm=section, lead_seconds=LEAD_S, poll_seconds=1,
+        command=["python3", "./count.py", "1500", "deaf"],
+    )  # fmt: skip
+
+    done = relay.run("start", timeout_s=280)
+
+    assert done.code == 0, done.words
+    assert [event["verdict"] for event in relay.events("ended")] == ["timed out", "finished"]
+    parent = relay.read("parent.json", 1)
+    first, second = ([n for attempt, n in relay.journal(0) if attempt == number] for number in (0, 1))
+    assert first == list(range(1, first[-1] + 1))
+    assert parent["attempt"] == 0
+    assert first[-1] - 100 <= parent["step"] <= first[-1]
+    assert second == list(range(parent["step"] + 1, 1501))
