@@ -283,7 +283,9 @@ class TestSummary:
         run = with_ledger(run_dir, a_run(a_slot(jobs=2, step=900)))
         append_event(run_dir, 0, "ended", NOW, slot=0, attempt=0, step=510, checkpoint_step=500)
         append_event(run_dir, 0, "ended", NOW, slot=0, attempt=1, step=900, checkpoint_step=900)
-        append_event(run_dir, 0, "ended", NOW, slot=0, attempt=2, step=None, checkpoint_step=None)
+        append_event(run_dir, 0, "ended", NOW, slot=0, attempt=2, step=None, checkpoint_step=800)
+        append_event(run_dir, 0, "ended", NOW, slot=1, attempt=0, step=70, checkpoint_step=0)
+        append_event(run_dir, 0, "adopted", NOW, slot=0, attempt=3, step=70, checkpoint_step=0)
         assert summarise(run, run_dir).slots[0].steps_lost == 10
 
     @pytest.mark.xfail(strict=True, reason="a controller killed between event and ledger tells an end twice")
