@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -97,10 +98,14 @@ def test_a_job_outlives_the_slurmd_that_started_it(private_slurm: PrivateSlurm) 
 
 def test_stopping_leaves_no_process_whatever_the_job_did_to_hide(private_slurm: PrivateSlurm) -> None:
     cluster = private_slurm(nodes=2)
-    job_id = cluster.submit("trap '' TERM INT; setsid nohup sleep 617 & env -i sleep 618 & echo up; wait; wait")
+    # Durations that no other test run on this machine sleeps for at the same time.
+    first, second = (str(random.randrange(10_000, 10**9)) for _ in range(2))
+    job_id = cluster.submit(
+        f"trap '' TERM INT; setsid nohup sleep {first} & env -i sleep {second} & echo up; wait; wait"
+    )
     cluster.wait_for(lambda: "up" in cluster.output(job_id), "the job to be up")
-    cluster.wait_for(lambda: len(sleepers("617", "618")) == 2, "both sleepers")
-    pids = sleepers("617", "618")
+    cluster.wait_for(lambda: len(sleepers(first, second)) == 2, "both sleepers")
+    pids = sleepers(first, second)
     cluster.kill_node("n1")
     cluster.suspend_controller()
 
