@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch.utils.tensorboard  # noqa: F401 - before the forks, which would each pay for it
+import torch._dynamo  # what the optimizers import at their first use: before the forks, which would each pay for it
+import torch.utils.tensorboard  # noqa: F401 - for the same reason
 from point_mass import PointMasses
 
 from orchestrator.job import Job

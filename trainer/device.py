@@ -40,7 +40,9 @@ def settle(threads: int) -> None:
     """
     torch.set_num_threads(threads)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic with it only
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    # The same as use_deterministic_algorithms(warn_only=True), which would import the compiler (2 s).
+    torch.set_deterministic_debug_mode("warn")
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # else every torch.empty is written first
     torch.backends.cudnn.benchmark = False
 
 

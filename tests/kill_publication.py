@@ -1,0 +1,169 @@
+"""`python kill_publication.py FOLDER`: kill -9 before (and in the middle of) every write of a checkpoint publication.
+
+A slot is trained to its fourth checkpoint, so that the fifth publication also clears away an old one. For each k a
+copy of it is published into by a forked process that dies at its k-th contact with the disk; then a successor looks
+for what to start from and publishes itself. Prints one JSON object a k.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from point_mass import PointMasses
+from slot_digest import digest_of
+from train_point_mass import attempt, in_a_process_of_its_own, section
+
+from orchestrator.job import Job
+from trainer.envs.spec import VectorSpec
+from trainer.resume import Start, find_start
+from trainer.saver import Saver
+from trainer.segments import saved_until
+from trainer.state import advance, capture, resumed
+
+#: What changes a disk. `open` is counted where it writes, and so is every write to what it opened.
+CALLS = ("fsync", "replace", "rename", "link", "unlink", "rmdir", "mkdir")
+FIELDS: dict[str, Any] = {"total_steps": 400, "evaluation_interval": 0, "keep_milestones": 1, "evaluation_goals": 0}
+ORDERLY = 7
+
+
+class Guillotine:
+    """Falls at the k-th contact; a write is cut in half by it."""
+
+    def __init__(self, k: int | None) -> None:
+        self.k = k
+        self.contacts: list[str] = []
+
+    def contact(self, name: str, last_act: Callable[[], Any] | None = None) -> None:
+        self.contacts.append(name)
+        if self.k is not None and len(self.contacts) == self.k:
+            if last_act:
+                last_act()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def install(self) -> None:
+        for name in CALLS:
+            setattr(os, name, self._counted(name, getattr(os, name)))
+        real_open = builtins.open
+
+        def counting_open(path: Any, mode: str = "r", *args: Any, **more: Any) -> Any:
+            if not set(mode) & set("wxa"):
+                return real_open(path, mode, *args, **more)
+            self.contact("open")
+            return Writing(real_open(path, mode, *args, **more), self)
+
+        builtins.open = counting_open  # type: ignore[assignment]
+
+    def _counted(self, name: str, real: Any) -> Any:
+        def call(*args: Any, **more: Any) -> Any:
+            self.contact(name)
+            return real(*args, **more)
+
+        return call
+
+
+class Writing:
+    """An open file whose writes are counted."""
+
+    def __init__(self, file: io.BufferedWriter, guillotine: Guillotine) -> None:
+        self.file, self.guillotine = file, guillotine
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.file.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+    def write(self, data: bytes) -> int:
+        def half() -> None:
+            self.file.write(data[: len(data) // 2])
+            self.file.flush()
+
+        self.guillotine.contact("write", half)
+        return self.file.write(data)
+
+
+def go_on(run_dir: Path, guillotine: Guillotine) -> int:
+    """The next attempt: 100 steps more, and one publication under the guillotine."""
+    torch.set_num_threads(1)
+    training = section(**FIELDS)
+    job = Job.standalone(run_dir)
+    start = find_start(job, training)
+    assert start is not None
+    job.start_from(start.ref)
+    envs = PointMasses(VectorSpec(training.tasks, (), training.num_envs, training.seed, 20))
+    state = resumed(training, torch.device("cpu"), envs, start.contents, start.replay)
+    for _ in range(25):
+        advance(state)
+    contents = capture(state, {})
+    saver = Saver(job, training, start.manifest.segments, start.ref.step)
+    block = state.replay.block_since(saved_until(saver.segments, 3))
+    guillotine.install()
+    saver._save(contents, block)  # in this very thread, so that the count is the same every time
+    return ORDERLY
+
+
+def seen(start: Start | None) -> dict[str, Any]:
+    """What an attempt would start from."""
+    assert start is not None
+    return {
+        "step": start.ref.step,
+        "nets": digest_of(start.contents.nets),
+        "replay": digest_of(start.replay.arrays()),
+        "notes": list(start.notes),
+    }
+
+
+def look(run_dir: Path) -> dict[str, Any]:
+    return seen(find_start(Job.standalone(run_dir), section(**FIELDS)))
+
+
+def main(folder: Path) -> None:
+    prepared = folder / "prepared"
+    for steps in (200, 400):
+        assert in_a_process_of_its_own(lambda steps=steps: attempt(prepared, {}, {**FIELDS, "total_steps": steps})) == 0  # type: ignore[misc]
+    k = 0
+    while True:
+        k += 1
+        run_dir = folder / str(k)
+        shutil.copytree(prepared, run_dir)
+        before = look(run_dir)
+        died = in_a_process_of_its_own(lambda k=k, run_dir=run_dir: go_on(run_dir, Guillotine(k)))  # type: ignore[misc]
+        after = look(run_dir)
+        successor = in_a_process_of_its_own(lambda run_dir=run_dir: go_on(run_dir, Guillotine(None)))  # type: ignore[misc]
+        slot = run_dir / "slots/0"
+        print(
+            json.dumps(
+                {
+                    "k": k,
+                    "died": died,
+                    "before": before,
+                    "after": after,
+                    "successor": successor,
+                    "finally": look(run_dir),
+                    "unfinished": [str(path) for path in slot.rglob(".*")],
+                    "whole": sum(1 for path in slot.glob("attempts/*/checkpoints/*/state.json")),
+                    "nets": sum(1 for path in slot.glob("attempts/*/checkpoints/*/nets.safetensors")),
+                }
+            ),
+            flush=True,
+        )
+        shutil.rmtree(run_dir)
+        if died == ORDERLY:
+            return
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
