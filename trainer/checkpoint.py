@@ -146,6 +146,8 @@ def publish(
         before_rename()
         publish_folder(temporary, final)
     except BaseException:
+        if not temporary.exists():  # renamed, only the last fsync failed: others may see it already, so it is published
+            return final
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     return final

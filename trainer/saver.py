@@ -16,7 +16,7 @@ from trainer.errors import SaveError, SupersededError
 from trainer.metrics import best_step, read_evaluations
 from trainer.replay import Block
 from trainer.retention import tidy
-from trainer.segments import Segment, still_needed, write_segment
+from trainer.segments import Segment, segment_path, still_needed, write_segment
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -73,7 +73,6 @@ class Saver:
         began = time.monotonic()
         job, training = self._job, self._training
         self._look()
-        segment: Segment | None = None
         try:
             segment = write_segment(job.slot_dir, job.attempt_dir, contents.step, block)
             listed = still_needed(
@@ -83,9 +82,8 @@ class Saver:
             )
             publish(job.attempt_dir, contents, training, listed, before_rename=self._look)
         except OSError as error:
-            if segment:
-                with contextlib.suppress(OSError):
-                    (job.slot_dir / segment.path).unlink()
+            with contextlib.suppress(OSError):
+                segment_path(job.attempt_dir, contents.step).unlink()
             raise SaveError(failure(contents.step, job, error)) from error
         troubles = tidy(
             job,

@@ -42,12 +42,17 @@ def saved_until(segments: tuple[Segment, ...], num_tasks: int) -> tuple[int, ...
     return segments[-1].ends if segments else (0,) * num_tasks
 
 
+def segment_path(attempt_dir: Path, step: int) -> Path:
+    """Where the rows of the checkpoint of `step` go."""
+    return attempt_dir / "rows" / f"{step:012d}{_SUFFIX}"
+
+
 def write_segment(slot_dir: Path, attempt_dir: Path, step: int, block: Block) -> Segment | None:
     """Write the rows of `block` durably; None where there are none. Errors: OSError (no part remains)."""
     if not sum(block.counts):
         return None
     data: bytes = safetensors.numpy.save(block.arrays)
-    path = attempt_dir / "rows" / f"{step:012d}{_SUFFIX}"
+    path = segment_path(attempt_dir, step)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, data)
     return Segment(

@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+
+import pytest
+
+pytest.importorskip("torch")
+
+from point_run import PointRun
+from slot_digest import digest_of
+
+from orchestrator.job import Job
+from trainer.checkpoint import ENVS, LEARNER, MANIFEST, NETS, STATE, read_manifest
+from trainer.errors import ConfigError, NoGoodCheckpointError, NotFiniteError, OtherIdentityError, SaveError
+from trainer.resume import find_policy, find_start
+from trainer.state import capture
+
+pytestmark = pytest.mark.trainer
+FILES = (NETS, LEARNER, ENVS, STATE, MANIFEST)
+
+
+@pytest.fixture
+def run(tmp_path):
+    return PointRun(tmp_path)
+
+
+def successor(run):
+    return find_start(Job.standalone(run.job.run_dir), run.training)
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def flip_a_bit(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) * 2 // 3] ^= 4
+    path.write_bytes(data)
+
+
+def test_what_was_published_is_what_is_read(run):
+    run.checkpoints(2)
+    wanted, _ = run.captured()
+    start = successor(run)
+    assert start.ref.step == run.state.step
+    assert digest_of(start.contents.nets) == digest_of(wanted.nets)
+    assert digest_of(start.contents.learner) == digest_of(wanted.learner)
+    assert digest_of(start.contents.envs) == digest_of(wanted.envs)
+    assert start.contents.state == json.loads(json.dumps(wanted.state))
+    assert digest_of(start.replay.arrays()) == digest_of(run.state.replay.arrays())
+    assert start.notes == ()
+
+
+def test_nothing_is_pickled(run):
+    [folder] = run.checkpoints(1)
+    assert sorted(os.listdir(folder)) == sorted(FILES)
+    for path in [*folder.iterdir(), *(run.job.attempt_dir / "rows").iterdir()]:
+        data = path.read_bytes()
+        header = data[8 : 8 + int.from_bytes(data[:8], "little")] if path.suffix == ".safetensors" else data
+        json.loads(header)
+
+
+@pytest.mark.parametrize("damage", [truncate, flip_a_bit, os.unlink])
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_file_sends_the_loader_one_back_and_it_says_which_why_and_what_instead(run, name, damage):
+    _, newest = run.checkpoints(2)
+    damage(newest / name)
+    start = successor(run)
+    assert start.ref.step == 100
+    [note] = start.notes
+    assert "step 200 of attempt 0" in note
+    assert name in note
+    assert "going back to step 100 of attempt 0" in note
+
+
+@pytest.mark.parametrize("damage", [truncate, flip_a_bit, os.unlink])
+def test_damaged_rows_send_the_loader_back_to_where_they_were_not_needed(run, damage):
+    run.checkpoints(2)
+    rows = sorted((run.job.attempt_dir / "rows").iterdir())
+    damage(rows[-1])
+    start = successor(run)
+    assert start.ref.step == 100
+    assert rows[-1].name in start.notes[0]
+
+
+def test_a_changed_number_in_the_manifest_is_noticed(run):
+    _, newest = run.checkpoints(2)
+    text = (newest / MANIFEST).read_text()
+    (newest / MANIFEST).write_text(text.replace('"step": 200', '"step": 201'))
+    assert "digest" in successor(run).notes[0]
+
+
+def test_when_every_checkpoint_is_damaged_nothing_starts_from_scratch(run):
+    for folder in run.checkpoints(2):
+        truncate(folder / STATE)
+    with pytest.raises(NoGoodCheckpointError, match=r"(?s)step 200.*step 100"):
+        successor(run)
+
+
+def test_a_slot_without_checkpoints_starts_from_scratch(run):
+    assert successor(run) is None
+
+
+def test_another_identity_is_refused_and_nothing_is_touched(run, tmp_path):
+    run.checkpoints(1)
+    with pytest.raises(OtherIdentityError, match="seed 0 → 1"):
+        find_start(Job.standalone(tmp_path), run.training.model_copy(update={"seed": 1}))
+
+
+def test_a_diverged_net_is_not_captured(run):
+    run.steps(30)
+    next(run.state.learner.actor.parameters()).data[0] = float("nan")
+    with pytest.raises(NotFiniteError, match=r"actor.* is not finite at step 120"):
+        capture(run.state, {})
+
+
+def test_a_diverged_loss_is_not_captured(run):
+    run.steps(30)
+    run.state.replay.arrays()["reward"][:] = float("inf")
+    run.steps(4)
+    with pytest.raises(NotFiniteError, match="a loss is not finite"):
+        capture(run.state, {})
+
+
+def test_a_full_disk_leaves_the_one_before_and_no_part_of_the_new_one(run, monkeypatch):
+    run.checkpoints(1)
+    run.steps()
+    real, calls = os.fsync, []
+    for failing in range(1, 50):
+        calls.clear()
+
+        def full(fd, failing=failing):
+            calls.append(fd)
+            if len(calls) == failing:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            real(fd)
+
+        monkeypatch.setattr(os, "fsync", full)
+        try:
+            run.publish()
+        except SaveError as error:
+            assert "step 200 could not be written" in str(error)
+            assert "the disk is full" in str(error)
+            assert os.listdir(run.job.attempt_dir / "checkpoints") == [f"{100:012d}"]
+            assert os.listdir(run.job.attempt_dir / "rows") == [f"{100:012d}.safetensors"]
+            assert run.saver.published_step == 100
+        else:
+            break
+    assert failing > 8
+    assert successor(run).ref.step == 200
+    assert successor(run).notes == ()
+
+
+def test_after_a_full_disk_the_next_publication_has_all_rows(run, monkeypatch):
+    run.checkpoints(1)
+    run.steps()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda fd: (_ for _ in ()).throw(OSError(errno.EDQUOT, "quota")))
+        with pytest.raises(SaveError, match="quota"):
+            run.publish()
+    run.steps().publish()
+    assert digest_of(successor(run).replay.arrays()) == digest_of(run.state.replay.arrays())
+
+
+def test_a_policy_is_found_from_any_folder_above_it(run):
+    *_, newest = run.checkpoints(2)
+    for path in (newest, run.job.attempt_dir, run.job.slot_dir, run.job.run_dir):
+        ref, manifest, nets, _ = find_policy(path)
+        assert (ref.step, manifest.step) == (200, 200)
+        assert "log_temperature" in nets
+
+
+def test_a_folder_without_a_policy_is_an_error_in_one_sentence(tmp_path):
+    with pytest.raises(ConfigError, match="there is no checkpoint at"):
+        find_policy(tmp_path)
+
+
+def test_a_damaged_policy_falls_back_too(run):
+    first, newest = run.checkpoints(2)
+    flip_a_bit(newest / NETS)
+    ref, *_, notes = find_policy(run.job.run_dir)
+    assert ref.path == first
+    assert "going back to step 100" in notes[0]
+
+
+def test_the_manifest_lists_the_rows_of_older_attempts_by_path(run, tmp_path):
+    run.checkpoints(1)
+    again = PointRun(tmp_path)
+    [folder] = again.checkpoints(1)
+    paths = [segment.path for segment in read_manifest(folder).segments]
+    assert paths == [f"attempts/0/rows/{100:012d}.safetensors", f"attempts/1/rows/{200:012d}.safetensors"]

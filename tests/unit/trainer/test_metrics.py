@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import json
+import os
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("torch")
+
+from slot_digest import gaps
+
+from orchestrator.job import write_json
+from trainer.metrics import Journal, Meter, best_step, lines, read, read_evaluations
+from trainer.state import crossed, earned
+
+pytestmark = pytest.mark.trainer
+NAMES, TASKS = ("loss",), ("reach-v3", "push-v3")
+
+
+def a_slot(tmp_path, attempts):
+    """attempts: (parent attempt, parent step, rows of metrics, rows of evaluations)."""
+    for number, (parent, step, rows, evaluations) in enumerate(attempts):
+        folder = tmp_path / "attempts" / str(number)
+        folder.mkdir(parents=True)
+        record = {"attempt": parent, "step": step, "checkpoint": None if parent is None else f"{step:012d}"}
+        write_json(folder / "parent.json", record)
+        text = "".join(json.dumps({"from": a, "to": b, "by": number}) + "\n" for a, b in rows)
+        (folder / "metrics.jsonl").write_text(text)
+        text = "".join(json.dumps({"step": s, "by": number, "mean_success": 0.0}) + "\n" for s in evaluations)
+        (folder / "evaluations.jsonl").write_text(text)
+    return tmp_path
+
+
+def spans(slot):
+    return [(row["from"], row["to"], row["by"]) for row in read(slot)]
+
+
+def test_an_attempt_is_cut_at_its_successors_parent(tmp_path):
+    slot = a_slot(tmp_path, [(None, 0, [(0, 10), (10, 20), (20, 30)], []), (0, 24, [(20, 30), (30, 40)], [])])
+    assert spans(slot) == [(0, 10, 0), (10, 20, 0), (20, 30, 1), (30, 40, 1)]
+    assert gaps(read(slot)) == []
+
+
+def test_an_attempt_that_died_before_its_first_checkpoint_is_not_counted(tmp_path):
+    slot = a_slot(tmp_path, [(None, 0, [(0, 10)], []), (0, 10, [(10, 20)], []), (0, 10, [(10, 20), (20, 30)], [])])
+    assert spans(slot) == [(0, 10, 0), (10, 20, 2), (20, 30, 2)]
+
+
+def test_an_evaluation_is_neither_lost_nor_doubled_at_a_hand_over(tmp_path):
+    slot = a_slot(tmp_path, [(None, 0, [], [10, 20]), (0, 20, [], [30, 40]), (1, 30, [], [40, 50])])
+    assert [(row["step"], row["by"]) for row in read_evaluations(slot)] == [(10, 0), (20, 0), (30, 1), (40, 2), (50, 2)]
+
+
+def test_the_successor_may_evaluate_the_step_that_it_started_from(tmp_path):
+    slot = a_slot(tmp_path, [(None, 0, [], [10]), (0, 20, [], [20, 30])])
+    assert [row["step"] for row in read_evaluations(slot)] == [10, 20, 30]
+
+
+def test_a_torn_last_line_is_ignored(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"to": 1}\n{"to": 2}\n{"to"')
+    assert [row["to"] for row in lines(path)] == [1, 2]
+    assert list(lines(tmp_path / "absent")) == []
+
+
+def test_the_best_is_the_newest_of_the_highest():
+    rows = [{"step": 1, "mean_success": 0.5}, {"step": 2, "mean_success": 0.7}, {"step": 3, "mean_success": 0.7}]
+    assert best_step(rows) == 3
+    assert best_step([]) is None
+
+
+def test_a_row_has_the_means_of_its_stretch_and_the_next_starts_anew():
+    meter = Meter(NAMES, TASKS)
+    meter.add_update([1.0])
+    meter.add_update([2.0])
+    finished, task = np.array([True, False, True]), np.array([1, 0, 1])
+    meter.add_episodes(finished, task, np.array([10.0, 99.0, 20.0]), np.array([True, True, False]))
+    assert meter.row(40, [0.1, 0.2]) == {
+        "from": 0,
+        "to": 40,
+        "updates": 2,
+        "loss": 1.5,
+        "tasks": {
+            "reach-v3": {"episodes": 0, "temperature": 0.1},
+            "push-v3": {"episodes": 2, "temperature": 0.2, "success": 0.5, "return": 15.0},
+        },
+    }
+    assert meter.row(50, [0.1, 0.2])["from"] == 40
+
+
+@given(st.lists(st.floats(-1e6, 1e6), max_size=30), st.integers(0, 30))
+def test_a_meter_that_went_through_a_checkpoint_sums_the_same_digits(values, cut):
+    whole, first = Meter(NAMES, TASKS), Meter(NAMES, TASKS)
+    for value in values:
+        whole.add_update([value])
+    for value in values[:cut]:
+        first.add_update([value])
+    second = Meter(NAMES, TASKS)
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    for value in values[cut:]:
+        second.add_update([value])
+    assert second.row(9, [1, 1]) == whole.row(9, [1, 1])
+
+
+def test_a_measurement_that_is_not_finite_is_seen():
+    meter = Meter(NAMES, TASKS)
+    meter.add_update([float("nan")])
+    assert not meter.is_finite
+
+
+def test_rows_that_a_full_disk_refuses_wait_and_come_whole(tmp_path, monkeypatch):
+    journal = Journal(tmp_path / "metrics.jsonl")
+    journal.add({"to": 1})
+
+    def half(fd, data, real=os.write):
+        if len(data) < 12:
+            raise OSError(28, "No space left on device")
+        return real(fd, data[:5])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", half)
+        journal.add({"to": 2})
+        assert [row["to"] for row in lines(tmp_path / "metrics.jsonl")] == [1]
+    journal.add({"to": 3})
+    assert [row["to"] for row in lines(tmp_path / "metrics.jsonl")] == [1, 2, 3]
+    assert (tmp_path / "metrics.jsonl").read_bytes().count(b"\n") == 3
+
+
+@given(st.integers(1, 60), st.integers(0, 500), st.sampled_from([0.1, 0.3, 1.0, 2.5, 0.07]), st.integers(1, 60))
+def test_updates_are_earned_by_transitions_whatever_the_number_of_environments(n, random_steps, rate, vector_steps):
+    total = sum((earned(i * n, (i + 1) * n, random_steps, rate) for i in range(vector_steps)), Fraction(0))
+    assert total == max(0, n * vector_steps - random_steps) * Fraction(str(rate))
+
+
+@given(st.integers(1, 60), st.integers(1, 200), st.integers(1, 100))
+def test_there_is_one_barrier_for_each_multiple_at_most_a_vector_step_late(n, interval, vector_steps):
+    barriers = [(i + 1) * n for i in range(vector_steps) if crossed(i * n, (i + 1) * n, interval)]
+    assert all(step % interval < n for step in barriers)
+    assert {step // interval for step in barriers} >= set(
+        range(max(1, n // interval), n * vector_steps // interval + 1)
+    ) or n > interval
+
+
+def test_an_interval_of_zero_is_never():
+    assert not crossed(0, 100, 0)

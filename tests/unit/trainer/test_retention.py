@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("torch")
+
+from point_run import PointRun
+
+from orchestrator.job import CheckpointRef, Job
+from trainer import retention
+from trainer.checkpoint import NETS, Manifest, downgrade, read_manifest
+from trainer.errors import SupersededError
+from trainer.retention import Kept, decide, thin, tidy
+
+pytestmark = pytest.mark.trainer
+
+
+def a_checkpoint(step, kind="exact", *, in_line=True, damaged=False):
+    manifest = Manifest(
+        format=1, kind=kind, step=step, identity="", training={}, versions={}, files={}, segments=()
+    ).sealed()
+    return Kept(CheckpointRef(0, step, Path(f"/{step}")), None if damaged else manifest, in_line)
+
+
+def steps(kept):
+    return [k.ref.step for k in kept]
+
+
+def test_the_newest_stay_whole_older_ones_keep_their_nets_the_best_always_does():
+    found = [a_checkpoint(step, "policy" if step < 6 else "exact") for step in range(1, 10)]
+    decision = decide(found, keep_exact=3, keep_milestones=2, best_step=4)
+    assert steps(decision.exact) == [9, 8, 7]
+    assert steps(decision.policies) == [6, 4, 1]
+    assert steps(decision.deleted) == [2, 3, 5]
+
+
+def test_what_lies_outside_the_line_goes():
+    found = [a_checkpoint(1), a_checkpoint(2, in_line=False)]
+    assert steps(decide(found, keep_exact=3, keep_milestones=2, best_step=None).deleted) == [2]
+
+
+def test_damaged_ones_stay_until_there_are_enough_good_ones():
+    found = [a_checkpoint(1), a_checkpoint(2), a_checkpoint(3, damaged=True)]
+    assert steps(decide(found, keep_exact=3, keep_milestones=2, best_step=None).deleted) == []
+    assert steps(decide([*found, a_checkpoint(4)], keep_exact=3, keep_milestones=2, best_step=None).deleted) == [3]
+
+
+@given(st.sets(st.integers(0, 10_000), max_size=40), st.integers(0, 10))
+def test_thinning_keeps_at_most_so_many_of_them_and_both_ends(found, keep):
+    left = thin(sorted(found), keep)
+    assert len(left) == min(len(found), keep)
+    assert set(left) <= found
+    assert left == sorted(left)
+    if keep >= 2 and found:
+        assert {left[0], left[-1]} == {min(found), max(found)}
+
+
+def test_milestones_that_come_one_by_one_stay_spread_over_the_whole_run():
+    kept = []
+    for step in range(1, 201):
+        kept = thin([*kept, step], 10)
+    widths = [b - a for a, b in pairwise(kept)]
+    assert (len(kept), kept[0], kept[-1]) == (10, 1, 200)
+    assert max(widths) <= 64
+
+
+def test_a_slot_is_tidied_to_three_whole_checkpoints_and_their_rows(tmp_path):
+    run = PointRun(tmp_path, keep_milestones=2)
+    run.checkpoints(7)
+    folders = sorted((run.job.attempt_dir / "checkpoints").iterdir())
+    kinds = [read_manifest(folder).kind for folder in folders]
+    assert [int(folder.name) for folder in folders] == [100, 400, 500, 600, 700]
+    assert kinds == ["policy", "policy", "exact", "exact", "exact"]
+    assert sorted(os.listdir(folders[0])) == ["manifest.json", NETS]
+    listed = {s.path for folder in folders for s in read_manifest(folder).segments}
+    rows = {f"attempts/0/rows/{name}" for name in os.listdir(run.job.attempt_dir / "rows")}
+    assert rows == listed
+
+
+def test_a_ring_that_is_overwritten_leaves_no_rows_behind(tmp_path):
+    run = PointRun(tmp_path, buffer_size=90)
+    run.checkpoints(6)
+    assert len(os.listdir(run.job.attempt_dir / "rows")) <= 4
+
+
+def test_a_downgrade_that_was_cut_short_is_finished_later(tmp_path):
+    run = PointRun(tmp_path)
+    [folder] = run.checkpoints(1)
+    manifest = read_manifest(folder)
+    downgrade(folder, manifest)
+    (folder / "state.json").write_text("left over")
+    downgrade(folder, read_manifest(folder))
+    assert sorted(os.listdir(folder)) == ["manifest.json", NETS]
+
+
+def test_an_attempt_that_is_superseded_publishes_and_deletes_nothing(tmp_path):
+    run = PointRun(tmp_path)
+    run.checkpoints(3)
+    before = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    Job.standalone(tmp_path)
+    run.steps()
+    with pytest.raises(SupersededError):
+        run.publish()
+    assert tidy(run.job, keep_exact=1, keep_milestones=0, best_step=None) == []
+    after = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    assert [path for path in after if path not in before] == [tmp_path / "slots/0/attempts/1/claim"]
+    assert [path for path in before if path not in after] == []
+
+
+def test_a_deletion_that_fails_is_told_and_stops_nothing(tmp_path, monkeypatch):
+    run = PointRun(tmp_path, keep_milestones=0)
+    run.checkpoints(3)
+
+    def refuse(path):
+        raise OSError(13, "Permission denied")
+
+    monkeypatch.setattr(retention, "remove_folder", refuse)
+    said = []
+    run.steps()
+    run.saver.start(*run.captured())
+    run.saver.settle(said.append)
+    assert run.saver.published_step == 400
+    assert "Permission denied" in said[0]
