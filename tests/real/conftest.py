@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 
 import pytest
 from container import Container, missing_container_parts
-from slurm_cluster import SlurmCluster, missing_commands, throw_away
+from slurm_cluster import PrivateSlurm, SlurmCluster, missing_commands, throw_away
 from slurm_conf import Layout
-
-PrivateSlurm = Callable[..., SlurmCluster]
 
 
 def need(what: str, missing: list[str]) -> None:

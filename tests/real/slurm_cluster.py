@@ -321,6 +321,10 @@ def _where(name: str) -> str:
     return found
 
 
+#: What the fixture `private_slurm` is: starts clusters that the test may harm (see conftest.py).
+PrivateSlurm = Callable[..., SlurmCluster]
+
+
 @contextlib.contextmanager
 def throw_away(layout: Layout = Layout(), overrides: Mapping[str, str] | None = None) -> Iterator[SlurmCluster]:
     """A guarded cluster in a temporary folder, removed at the end."""

@@ -12,9 +12,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from conftest import PrivateSlurm
 from daemons import Daemons, processes_with, started_at, sweep, wait_for
-from slurm_cluster import SlurmCluster
+from slurm_cluster import PrivateSlurm, SlurmCluster
 
 pytestmark = pytest.mark.slurm
 CLI = Path(__file__).with_name("slurm_cluster.py")

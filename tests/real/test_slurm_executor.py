@@ -7,9 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import PrivateSlurm
 from daemons import processes_with, wait_for
-from slurm_cluster import SlurmCluster
+from slurm_cluster import PrivateSlurm, SlurmCluster
 
 from orchestrator.executors.base import JobRequest, JobRow, JobState, Poll, Refused, Submitted, Uncertain
 from orchestrator.executors.slurm import SlurmExecutor
