@@ -9,8 +9,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainer.config import identity, resolve
-
 from orchestrator.code import fix_code
 from orchestrator.config import RunConfig, check_walltime
 from orchestrator.errors import ConfigError, IdentityMismatch, StorageError
@@ -19,6 +17,7 @@ from orchestrator.ledger import load_ledger
 from orchestrator.models import make_token
 from orchestrator.rundir import Run, RunDir, load_run, save_run
 from orchestrator.script import job_script
+from trainer.config import identity, resolve
 
 #: What a submission may see of the environment in which `start` was typed. Everything else belongs into
 #: `slurm.setup`: run.json lies in a shared folder, and environments hold secrets.
@@ -57,12 +56,13 @@ def compute_python(config: RunConfig, config_path: Path) -> str:
     """The compute side's interpreter: as configured (a path is relative to the config file), else this one."""
     if config.python is None:
         return sys.executable
-    return str(config_path.parent / config.python) if "/" in config.python else config.python
+    return str(config_path.parent / Path(config.python).expanduser()) if "/" in config.python else config.python
 
 
 def run_dir_of(config: RunConfig, config_path: Path) -> RunDir:
     """The run folder: relative to the config file, `runs/<run_name>` by default."""
-    return RunDir((config_path.parent / (config.run_dir or f"runs/{config.run_name}")).resolve())
+    folder = Path(config.run_dir or f"runs/{config.run_name}").expanduser()
+    return RunDir((config_path.parent / folder).resolve())
 
 
 def training_identity(config: RunConfig) -> tuple[str, ...] | None:
@@ -96,7 +96,9 @@ def begin(
             before = load_run(run_dir)
             load_ledger(run_dir, before.run_id)
             check_identity(before.identity, training_identity(config), config.run_name, run_dir)
+            gone = (before.identity or ())[config.slots :]  # a slot that comes back must be the one that went
             after = before.model_copy(update=wanted)
+            after = after.model_copy(update={"identity": (*after.identity, *gone) if after.identity else None})
             if after != before:
                 after = after.model_copy(update={"revision": before.revision + 1})
         else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import types
 import typing
 from pathlib import Path
@@ -26,6 +27,8 @@ START_UP_S = 20
 SLURM_POLL_S = 30.0
 LOCAL_POLL_S = 1.0
 
+#: numpy and torch take 32 bits.
+SEEDS = 2**32
 #: sbatch splits its lines at white space, and a newline would begin a line of shell.
 Word = Annotated[str, StringConstraints(pattern=r"^[^\s'\"\\]+$")]
 
@@ -35,7 +38,8 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 class Section(BaseModel):
     """Base of the config's sections: unknown fields are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # An account called 123 is a name all the same.
+    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
 
 
 class SlurmSection(Section):
@@ -70,7 +74,9 @@ class SlurmSection(Section):
         for option in value:
             if not option.startswith("-"):
                 raise ValueError(f'"{option}" is not an sbatch option: write "--name=value"')
-            if option.split("=")[0] in (*ours, "-D", "-J", "-o", "-e", "-a"):
+            name = re.split(r"[=\s]", option)[0]
+            abbreviates = len(name) > 2 and any(own.startswith(name) for own in ours)
+            if abbreviates or (not name.startswith("--") and name[:2] in {"-D", "-J", "-o", "-e", "-a"}):
                 raise ValueError(f'"{option}" is set by the orchestrator, which depends on it: leave it out')
             if "\n" in option:
                 raise ValueError("an sbatch option is one line")
@@ -125,13 +131,18 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _consistent(self) -> RunConfig:
         for key, fields in self.slot_overrides.items():
-            if not key.isdigit() or int(key) >= self.slots:
+            if key not in {str(slot) for slot in range(self.slots)}:
                 raise ValueError(f'slot_overrides: there is no slot "{key}" (slots: 0 to {self.slots - 1})')
             merged = {**self.training.model_dump(exclude_unset=True), **fields}
             try:
                 resolve(TrainingSection.model_validate(merged))
             except ValidationError as error:
                 raise ValueError(f"slot_overrides.{key}: {_sentences(error, TrainingSection)[0]}") from None
+        last = (self.training.seed or 0) + self.slots - 1
+        if last >= SEEDS:
+            raise ValueError(
+                f"training.seed: slot {self.slots - 1} would get the seed {last}; the largest is {SEEDS - 1}"
+            )
         if self.command is None:
             resolve(self.training)
         return self

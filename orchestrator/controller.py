@@ -29,6 +29,7 @@ from orchestrator.plan import (
     replace_attempt,
     replace_submission,
     with_intents,
+    with_room_words,
 )
 from orchestrator.rundir import Run, RunDir
 from orchestrator.sightings import missing_from
@@ -138,6 +139,7 @@ class Controller:
         folders = {slot.index: highest_attempt_folder(self.run_dir, slot.index) for slot in self.ledger.slots}
         actions = plan(self.ledger, self.control, self.limits, folders, now, self._random_hex)
         submits = [action for action in actions if isinstance(action, Submit)]
+        self.ledger = with_room_words(self.ledger, submits, self.control, self.limits, folders, now)
         requests = {action.token: make_job_folder(self.run, self.run_dir, action) for action in submits}
         self.ledger = with_intents(self.ledger, submits, now)
         self._save()

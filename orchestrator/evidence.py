@@ -50,10 +50,28 @@ class Progress(Lenient):
     at: float = 0.0
 
 
+class Beat(Lenient):
+    """`heartbeat.json`: a number that grows."""
+
+    beat: int
+
+
+class Parent(Lenient):
+    """`parent.json`: what the attempt started from."""
+
+    step: int
+
+
+class Duplicate(Lenient):
+    """The record of a job that found the attempt taken."""
+
+    token: str
+
+
 class Evidence(Frozen):
     """Everything in one attempt's folder that the controller uses. `newest_checkpoint`: step of a published folder.
 
-    `log_tail`: the end of the claimant's error output, read only once there is an exit.
+    `log_tail`: the end of the claimant's error output: a job that was killed leaves no other word.
     """
 
     claim: Claim | None = None
@@ -73,20 +91,20 @@ LOG_TAIL_BYTES = 4096
 def read_evidence(run_dir: RunDir, slot: int, attempt: int) -> Evidence:
     """Read one attempt's folder. Absent and torn files are absences: they prove nothing."""
     folder = run_dir.attempt(slot, attempt)
-    heartbeat = read_json_or_none(folder / "heartbeat.json") or {}
-    parent = read_json_or_none(folder / "parent.json") or {}
+    heartbeat = read_record(Beat, folder / "heartbeat.json")
+    parent = read_record(Parent, folder / "parent.json")
     checkpoints = checkpoints_of(run_dir.slot(slot), attempt)
-    claim = _read(Claim, folder / "claim")
-    ended = _read(Exit, folder / "exit.json")
+    claim = read_record(Claim, folder / "claim")
+    ended = read_record(Exit, folder / "exit.json")
     return Evidence(
         claim=claim,
         exit=ended,
-        progress=_read(Progress, folder / "progress.json"),
-        beat=int(heartbeat.get("beat", -1)),
-        start_step=int(parent.get("step") or 0),
+        progress=read_record(Progress, folder / "progress.json"),
+        beat=heartbeat.beat if heartbeat else -1,
+        start_step=parent.step if parent else 0,
         newest_checkpoint=checkpoints[0].step if checkpoints else None,
         duplicates=tuple(sorted(_duplicate_tokens(folder))),
-        log_tail=log_tail(run_dir, claim.token) if claim and claim.token and ended else "",
+        log_tail=log_tail(run_dir, claim.token) if claim and claim.token else "",
     )
 
 
@@ -118,7 +136,8 @@ def log_tail(run_dir: RunDir, token: str) -> str:
         return ""
 
 
-def _read(model: type[Any], path: Path) -> Any:
+def read_record(model: type[Any], path: Path) -> Any:
+    """The record in `path`, None where it is absent, torn or of another shape."""
     value = read_json_or_none(path)
     try:
         return model.model_validate(value) if value is not None else None
@@ -127,5 +146,5 @@ def _read(model: type[Any], path: Path) -> Any:
 
 
 def _duplicate_tokens(folder: Path) -> list[str]:
-    values = (read_json_or_none(path) for path in folder.glob("duplicate-*.json"))
-    return [value["token"] for value in values if value and value.get("token")]
+    records = (read_record(Duplicate, path) for path in folder.glob("duplicate-*.json"))
+    return [record.token for record in records if record is not None]

@@ -82,7 +82,8 @@ def adopt(slot: Slot, facts: Facts, events: list[Event]) -> Slot:
         claim = evidence.claim
         old = slot.current is not None and number < slot.current.number
         if claim and claim.token and claim.token not in known and not old:
-            found.append((number, _adopted(claim.token, claim.job_id, claim.at)))
+            # Dated by our clock: the node's may be wrong, and the job was surely accepted before this look.
+            found.append((number, _adopted(claim.token, claim.job_id, min(claim.at, facts.poll.at - 1.0))))
     for number, submission in found:
         if submission.token not in known:
             known.add(submission.token)

@@ -122,6 +122,8 @@ def _read_parent(slot_dir: Path, attempt: int) -> tuple[bool, CheckpointRef | No
         return False, None
     if value["attempt"] is None:
         return True, None
+    if not 0 <= value["attempt"] < attempt:
+        raise ValueError(f"attempt {attempt} of {slot_dir} names attempt {value['attempt']} as its parent")
     path = slot_dir / "attempts" / str(value["attempt"]) / "checkpoints" / value["checkpoint"]
     return True, CheckpointRef(value["attempt"], value["step"], path)
 

@@ -129,9 +129,10 @@ def _tidy(slot: Slot, now: float) -> list[Action]:
     for attempt in slot.attempts:
         overtaken = attempt is not slot.current
         for submission in attempt.live:
-            taken = attempt.claimed_by is not None and submission.token != attempt.claimed_by
-            if submission.job_id and _may_cancel(submission, now) and (overtaken or (taken and is_pending(submission))):
-                why = "a newer attempt took over" if overtaken else "another job runs this attempt"
+            other = attempt.claimed_by is not None and submission.token != attempt.claimed_by
+            useless = is_pending(submission) and (other or attempt.verdict is not None)
+            if submission.job_id and _may_cancel(submission, now) and (overtaken or useless):
+                why = "another job runs this attempt" if other else "its attempt is over"
                 actions.append(Cancel(slot.index, attempt.number, submission.token, submission.job_id, why))
     return actions
 
@@ -169,6 +170,25 @@ def _cancel_all(slot: Slot, now: float) -> list[Action]:
         for submission in attempt.live
         if submission.job_id and _may_cancel(submission, now)
     ]
+
+
+def with_room_words(
+    ledger: Ledger,
+    submits: list[Submit],
+    control: Control,
+    limits: Limits,
+    newest_folder: dict[int, int],
+    now: float,
+) -> Ledger:
+    """`ledger` with the reason written to each slot that could be submitted but for the limit."""
+    begun = {action.slot for action in submits}
+    slots = list(ledger.slots)
+    for slot in slots[: limits.slots] if control.wish == "run" else ():
+        wanted = next_attempt(slot, newest_folder.get(slot.index, -1)) is not None
+        if wanted and slot.index not in begun and now >= slot.not_before:
+            why = f"waits for room: slurm.max_jobs is {limits.max_jobs}, and you have {limits.others} other jobs"
+            slots[slot.index] = slot.model_copy(update={"why": why})
+    return ledger.model_copy(update={"slots": tuple(slots)})
 
 
 def is_over(ledger: Ledger, control: Control, limits: Limits) -> bool:

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from orchestrator.errors import UnknownRun
+from orchestrator.evidence import read_record
 from orchestrator.executors.base import Frozen
-from orchestrator.files import read_json_or_none, write_json
+from orchestrator.files import write_json
 from orchestrator.rundir import Run, RunDir
 
 
@@ -45,8 +46,8 @@ def register(run: Run, run_dir: RunDir, now: float, environ: Mapping[str, str] =
 
 def entries(environ: Mapping[str, str] = os.environ) -> list[Entry]:
     """All runs that still have their folder, newest first."""
-    values = (read_json_or_none(path) for path in sorted(registry_folder(environ).glob("*.json")))
-    known = [Entry.model_validate(value) for value in values if value]
+    records = (read_record(Entry, path) for path in sorted(registry_folder(environ).glob("*.json")))
+    known: list[Entry] = [entry for entry in records if entry is not None]
     return sorted(
         (entry for entry in known if RunDir(Path(entry.run_dir)).run_file.exists()), key=lambda e: -e.registered_at
     )

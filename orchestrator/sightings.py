@@ -19,6 +19,7 @@ HEARTBEAT_SILENT_S = 120.0
 #: A network folder shows a new file to other machines within its attribute cache's time, 60 s at most by default
 #: (nfs(5), acdirmax).
 RECORD_WAIT_S = 60.0
+RECORD_MISSING = "it has ended; its own record of the end is not visible yet"
 
 
 def find_row(rows: tuple[JobRow, ...], job_dir: str) -> JobRow | None:
@@ -81,9 +82,10 @@ def _ended(row: JobRow, source: str, submission: Submission, evidence: Evidence,
     """A terminal row. After a clean end the job's own record must be there, and says more: wait for it a little."""
     claimed = evidence.claim is not None and evidence.claim.token == submission.token
     if row.raw_state == "COMPLETED" and claimed and evidence.exit is None:
-        waiting = _blind(submission, at, "it has ended; its own record of the end is not visible yet")
-        if at - waiting.since < RECORD_WAIT_S:
-            return waiting
+        before = submission.sighting
+        since = before.since if isinstance(before, Blind) and before.error == RECORD_MISSING else at
+        if at - since < RECORD_WAIT_S:
+            return Blind(since=since, error=RECORD_MISSING)
     return Gone(proof=f"the {source} says {row.raw_state}", at=at, raw_state=row.raw_state, node=row.node)
 
 

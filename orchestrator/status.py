@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from orchestrator.evidence import Progress, read_record
 from orchestrator.executors.base import Frozen, JobState
 from orchestrator.files import read_json_or_none
 from orchestrator.lease import highest_epoch, is_released, living_owner, read_owner
@@ -62,12 +63,13 @@ def run_view(run_dir: RunDir) -> RunView:
     owner = living_owner(run_dir)
     epoch = highest_epoch(run_dir)
     slots = tuple(_slot_view(slot, run_dir, control) for slot in (ledger.slots if ledger else ()))
+    live = any(attempt.live for slot in (ledger.slots if ledger else ()) for attempt in slot.attempts)
     return RunView(
         run_id=run.run_id,
         run_name=run.config.run_name,
         run_dir=str(run_dir.path),
         executor=run.executor,
-        state=_state(run, control, slots, alive=owner is not None),
+        state=_state(run, control, slots, alive=owner is not None, live=live),
         controller=str(owner) if owner else None,
         controller_epoch=epoch,
         wish=control.wish,
@@ -79,9 +81,8 @@ def run_view(run_dir: RunDir) -> RunView:
 
 
 def _state(
-    run: Run, control: Control, slots: tuple[SlotView, ...], *, alive: bool
+    run: Run, control: Control, slots: tuple[SlotView, ...], *, alive: bool, live: bool
 ) -> Literal["running", "stopping", "stopped", "finished", "failed", "no controller"]:
-    live = any(slot.job_id is not None for slot in slots)
     if control.wish != "run":
         return "stopping" if live else "stopped"
     wanted = slots[: run.config.slots]
@@ -156,9 +157,11 @@ def _live_state(live: Submission, attempt: Attempt) -> tuple[str, str]:
 def _progress(run_dir: RunDir, slot: Slot, attempt: Attempt | None) -> dict[str, Any]:
     """The newest progress file among this attempt and the one before: a job that starts has none yet."""
     for number in range(attempt.number, max(-1, attempt.number - 3), -1) if attempt is not None else ():
-        value = read_json_or_none(run_dir.attempt(slot.index, number) / "progress.json")
-        if value:
-            return {**value, "attempt": number}
+        path = run_dir.attempt(slot.index, number) / "progress.json"
+        checked = read_record(Progress, path)
+        if checked is not None:
+            more: dict[str, Any] = read_json_or_none(path) or {}
+            return {**more, **checked.model_dump(), "attempt": number}
     return {}
 
 

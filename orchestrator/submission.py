@@ -34,7 +34,7 @@ def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:
     training_file = None if config.command is not None else str(run_dir.slot(action.slot) / "training.json")
     container = None
     if config.container is not None:
-        image = str(Path(run.folder) / config.container.image)
+        image = str(Path(run.folder) / Path(config.container.image).expanduser())
         container = config.container.model_dump() | {"image": image, "gpus": config.slurm.gpus}
     return {
         "token": action.token,

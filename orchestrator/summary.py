@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from orchestrator.evidence import Claim, Exit, read_record
 from orchestrator.executors.base import Frozen
 from orchestrator.files import read_json_or_none
 from orchestrator.job import attempt_numbers, lineage
 from orchestrator.ledger import load_ledger
 from orchestrator.rundir import Run, RunDir
+from orchestrator.verdicts import ASKED_TO
 
 
 class SlotSummary(Frozen):
@@ -53,10 +55,11 @@ def summarise(run: Run, run_dir: RunDir) -> RunSummary:
     events = read_events(run_dir)
     slots = []
     for slot in ledger.slots if ledger else ():
-        ends = [e for e in events if e["kind"] == "ended" and e["slot"] == slot.index]
+        # By attempt: a controller that was killed between the event and the ledger tells an end again.
+        ends = {e["attempt"]: e for e in events if e["kind"] == "ended" and e["slot"] == slot.index}
         lost = sum(
             max(0, e["step"] - e["checkpoint_step"])
-            for e in ends
+            for e in ends.values()
             if e.get("step") is not None and e.get("checkpoint_step") is not None
         )
         idle = _gaps(run_dir, slot.index)
@@ -82,10 +85,12 @@ def _gaps(run_dir: RunDir, slot: int) -> list[float]:
     gaps, ended_at = [], None
     for number in attempt_numbers(run_dir.slot(slot)):
         folder = run_dir.attempt(slot, number)
-        claim = read_json_or_none(folder / "claim") or {}
-        if ended_at is not None and "at" in claim:
-            gaps.append(max(0.0, claim["at"] - ended_at))
-        ended_at = (read_json_or_none(folder / "exit.json") or {}).get("at")
+        claim = read_record(Claim, folder / "claim")
+        if ended_at is not None and claim is not None:
+            gaps.append(max(0.0, claim.at - ended_at))
+        ended = read_record(Exit, folder / "exit.json")
+        # After a `stop` nobody waits for the next job.
+        ended_at = ended.at if ended is not None and ended.asked != ASKED_TO else None
     return gaps
 
 

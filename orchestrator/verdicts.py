@@ -8,6 +8,9 @@ from orchestrator.evidence import Evidence
 from orchestrator.job import DO_NOT_REQUEUE, HANDED_OVER
 from orchestrator.models import Gone, Verdict
 
+#: The shim's word for a hand-over that somebody wished by the hand-over file.
+ASKED_TO = "asked to"
+
 #: What to look for in the end of a log, most specific first: pattern → words for the user.
 CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"CUDA out of memory|OutOfMemoryError", re.IGNORECASE), "the GPU ran out of memory"),
@@ -58,7 +61,8 @@ def judge(evidence: Evidence, gone: Gone) -> tuple[Verdict, str]:
                 return Verdict.HANDED_OVER, "it ended before its total"
             return Verdict.NO_PROGRESS, "it ended with 0 before its total, and saved nothing new"
         if ended.code == HANDED_OVER:
-            if progress is None or made_progress(evidence):
+            # Who is asked in the middle of his start-up has nothing to save, and is not to blame.
+            if progress is None or made_progress(evidence) or ended.asked in {ASKED_TO, "SIGTERM"}:
                 return Verdict.HANDED_OVER, ended.asked or ""
             return Verdict.NO_PROGRESS, "it handed over without a new checkpoint"
         if ended.code == DO_NOT_REQUEUE:

@@ -78,7 +78,7 @@ class LocalExecutor:
         while self._clock() < give_up_at:
             if read_json_or_none(job_dir / "local.json") is not None:
                 return Submitted(job_id=str(child.pid))
-            if child.poll() is not None:
+            if child.poll() is not None and read_json_or_none(job_dir / "local.json") is None:
                 return Refused(kind="temporary", words=f"the supervisor ended at once; see {job_dir}/supervisor.log")
             self._sleep(0.02)
         return Uncertain(why=f"the supervisor wrote nothing within {START_TIMEOUT_S:.0f} s")

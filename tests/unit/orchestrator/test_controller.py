@@ -215,7 +215,6 @@ class TestSubmitting:
         world.tick(after=1)
         assert world.states() == [SubmissionState.NOT_SUBMITTED, SubmissionState.SUBMITTED]
 
-    @pytest.mark.xfail(strict=True, reason="a slot that waits for room in max_jobs has neither a job nor a reason")
     def test_a_slot_that_waits_for_room_says_so(self, tmp_path: Path) -> None:
         world = World(tmp_path, slurm={"max_jobs": 2})
         world.cluster.others = 2

@@ -291,7 +291,6 @@ def test_a_clean_end_whose_record_is_not_visible_yet_is_waited_for() -> None:
     assert only_slot(look.folded_into(run)[0]).attempts[0].verdict is None
 
 
-@pytest.mark.xfail(strict=True, reason="an adopted claim is dated by the node's clock, and no poll is later than that")
 def test_a_node_whose_clock_is_ahead_does_not_keep_its_slot() -> None:
     claim = a_claim(at=NOW + 86400)
     look = a_look().seeing(a_row(state=JobState.ENDED, raw="FAILED")).finding(Evidence(claim=claim))

@@ -148,7 +148,6 @@ class TestTidying:
             slot = a_slot().with_attempt(running(cancelled_at=NOW - ago))
             assert len(planned(a_run(slot.with_attempt(running(token(0, 1), job_id="102"))))) == again
 
-    @pytest.mark.xfail(strict=True, reason="a requeued job can only lose, yet its attempt's slot waits for it")
     def test_a_waiting_job_of_an_attempt_that_has_ended_is_cancelled(self) -> None:
         slot = a_slot().with_attempt(waiting(), claimed_by=token(), verdict=Verdict.CRASHED)
         (cancel,) = planned(a_run(slot))
@@ -323,6 +322,8 @@ class TestProperties:
             if isinstance(action, HandOver | Cancel):
                 slot = ledger.slots[action.slot]
                 assert slot.current is not None
+                if slot.current.verdict is not None:
+                    continue  # a requeued job of an attempt that is over may go
                 assert (action.attempt, action.token) != (slot.current.number, slot.current.claimed_by)
 
 
