@@ -1,0 +1,94 @@
+"""How a program ends decides what comes next: the exit codes of the job contract, with programs of one line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from relay import NewRelay
+
+
+def test_zero_without_any_report_means_finished(new_relay: NewRelay) -> None:
+    relay = new_relay(command=["true"])
+
+    done = relay.run("start")
+
+    assert done.code == 0, done.words
+    assert relay.status()["state"] == "finished"
+    assert relay.attempts() == [0]
+
+
+def test_seventy_five_means_another_job(new_relay: NewRelay) -> None:
+    relay = new_relay(command=["bash", "-c", '[ "$ANCHORLEG_ATTEMPT" = 2 ] || exit 75'])
+
+    done = relay.run("start")
+
+    assert done.code == 0, done.words
+    assert relay.attempts() == [0, 1, 2]
+    assert "slot 0: 3 jobs, 2 hand-overs" in done.out
+
+
+def test_ninety_three_means_no_other_job_until_it_is_asked_for(new_relay: NewRelay) -> None:
+    relay = new_relay(command=["bash", "-c", "echo the data set is gone >&2; exit 93"])
+
+    relay.run("start").assert_refused(6, "slot 0 stopped: the data set is gone")
+    assert relay.attempts() == [0]
+    assert relay.status()["state"] == "failed"
+
+    relay.run("start").assert_refused(6, "slot 0 stopped")
+    assert relay.attempts() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("echo 'torch.OutOfMemoryError: CUDA out of memory.' >&2; exit 1", "the GPU ran out of memory"),
+        ("echo 'OSError: [Errno 122] Disk quota exceeded' >&2; exit 1", "the disk quota is used up"),
+        ("echo ValueError: no such task >&2; exit 1", "ValueError: no such task (exit code 1)"),
+        ("kill -SEGV $$", "killed by signal 11"),
+    ],
+)  # fmt: skip
+def test_a_program_that_always_crashes_is_given_up_with_its_cause(new_relay: NewRelay, line: str, cause: str) -> None:
+    relay = new_relay(command=["bash", "-c", line])
+
+    done = relay.run("start")
+
+    done.assert_refused(6, "slot 0 stopped: 5 jobs in a row ended without a new checkpoint", cause)
+    assert relay.attempts() == [0, 1, 2, 3, 4]
+
+
+def test_a_program_that_is_not_there_is_named(new_relay: NewRelay) -> None:
+    relay = new_relay(command=["./counts.py"])
+
+    relay.run("start").assert_refused(6, "the program ./counts.py could not be started: No such file or directory")
+
+
+def test_one_slot_that_fails_does_not_stop_the_other(new_relay: NewRelay) -> None:
+    relay = new_relay(slots=2, command=["bash", "-c", "exec python3 ./count.py $((40 / ANCHORLEG_SLOT))"])
+
+    relay.run("start").assert_refused(6, "slot 0 stopped")
+
+    relay.assert_exactly_once(40, slot=1)
+    assert [slot["state"] for slot in relay.status()["slots"]] == ["failed", "finished"]
+
+
+def test_the_program_sees_the_contract_and_nothing_of_the_scratch_stays(new_relay: NewRelay) -> None:
+    names = "RUN_DIR SLOT ATTEMPT ATTEMPT_DIR PARENT CONFIG DEADLINE HANDOVER_FILE SCRATCH"
+    words = "; ".join(f'echo "{name}=$ANCHORLEG_{name}"' for name in names.split())
+    relay = new_relay(command=["bash", "-c", f'{words}; touch "$ANCHORLEG_SCRATCH/x"; pwd'])
+
+    assert relay.run("start").code == 0
+
+    *lines, folder = next(relay.run_dir.glob("jobs/*/job-*.out")).read_text().splitlines()
+    told = dict(line.split("=", 1) for line in lines)
+    job = next(relay.run_dir.glob("jobs/*"))
+    record = relay.read("exit.json", 0)
+    assert folder == str(relay.folder)
+    assert told["RUN_DIR"] == str(relay.run_dir)
+    assert told["ATTEMPT_DIR"] == str(relay.attempt_dir(0))
+    assert told["HANDOVER_FILE"] == str(job / "hand-over")
+    assert (told["SLOT"], told["ATTEMPT"], told["PARENT"], told["CONFIG"]) == ("0", "0", "", "")
+    assert float(told["DEADLINE"]) == pytest.approx(record["started_at"] + 21, abs=2)
+    assert Path(told["SCRATCH"]).parent == Path(relay.env["TMPDIR"])
+    assert os.listdir(relay.env["TMPDIR"]) == []
