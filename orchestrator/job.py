@@ -24,6 +24,7 @@ Standard library only.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -67,6 +68,9 @@ __all__ = [
 HANDED_OVER = 75
 #: Exit code "another job would not help" (the convention of NVIDIA's resiliency extension).
 DO_NOT_REQUEUE = 93
+
+#: The shim's wake-up, scancel's word to every process, and a person's.
+HAND_OVER_SIGNALS = (signal.SIGUSR2, signal.SIGTERM, signal.SIGINT)
 
 #: How often the hand-over file is looked for, at most: a stat on a network folder costs up to a millisecond.
 HAND_OVER_LOOK_S = 0.25
@@ -240,8 +244,9 @@ class Job:
 
         Call it from the main thread, before the slow imports: the shim starts the program with the first two ignored.
         """
-        for number in (signal.SIGUSR2, signal.SIGTERM, signal.SIGINT):
+        for number in HAND_OVER_SIGNALS:
             signal.signal(number, self._on_signal)
+        atexit.register(_ignore_hand_over_signals)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self._asked = self._asked or signal.Signals(number).name
@@ -288,6 +293,13 @@ class Job:
         """
         value = {"step": step, "total": total, "checkpoint_step": checkpoint_step, "at": self._clock(), **more}
         write_bytes(self.attempt_dir / "progress.json", json.dumps(value).encode() + b"\n")
+
+
+def _ignore_hand_over_signals() -> None:
+    # A leaving interpreter puts the default actions back, and a wake-up that comes just then would turn exit 75
+    # into a death by signal.
+    for number in HAND_OVER_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def parent_record(parent: CheckpointRef | None) -> dict[str, Any]:

@@ -3,12 +3,16 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orchestrator.job import CheckpointRef, Job, Stretch, candidates_before, lineage, parent_record
+from orchestrator.job import HANDED_OVER, CheckpointRef, Job, Stretch, candidates_before, lineage, parent_record
+
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 class SlotFolder:
@@ -223,3 +227,28 @@ class TestTheEnvironment:
         value = json.loads((slot.path / "attempts/0/progress.json").read_text())
         assert value == {"step": 3, "total": 9, "checkpoint_step": 2, "at": 5.0, "steps_per_s": 1.5}
         assert [path.name for path in (slot.path / "attempts/0").iterdir() if path.suffix == ".tmp"] == []
+
+
+LEAVING = """
+import os, sys, time
+from pathlib import Path
+from orchestrator.job import HANDED_OVER, Job
+
+class Last:
+    def __del__(self, write=os.write, sleep=time.sleep):
+        write(1, b"leaving\\n")
+        sleep(0.5)
+
+sys.last = Last()  # outlives everything else
+Job(Path("."), 0, 0).listen()
+sys.exit(HANDED_OVER)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR2, signal.SIGTERM])
+def test_a_wake_up_that_comes_while_the_interpreter_leaves_kills_nobody(number: signal.Signals) -> None:
+    child = subprocess.Popen([sys.executable, "-c", LEAVING], stdout=subprocess.PIPE, cwd=REPOSITORY)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"leaving\n"
+    child.send_signal(number)
+    assert child.wait(20) == HANDED_OVER
