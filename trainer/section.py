@@ -39,6 +39,8 @@ def read_section(config: Path | None, preset: str | None, settings: list[str]) -
         if name in {"benchmark", "tasks"}:  # each replaces the other
             value.pop("tasks", None), value.pop("benchmark", None)
         value[name] = _value(text)
+        if name == "tasks" and isinstance(value[name], str):
+            value[name] = [value[name]]
     where = str(config) if config else "the command line"
     try:
         section = TrainingSection.model_validate(value)

@@ -207,7 +207,7 @@ def load_rest(learner: Learner, rest: Mapping[str, Tensor]) -> None:
         state: dict[int, dict[str, Tensor]] = {}
         for key, tensor in _under(f"adam.{name}", rest).items():
             index, _, moment = key.partition(".")
-            state.setdefault(int(index), {})[moment] = tensor
+            state.setdefault(int(index), {})[moment] = tensor.clone()  # Adam would go on writing to ours
         groups: Any = optimizer.state_dict()["param_groups"]
         optimizer.load_state_dict({"state": state, "param_groups": groups})
     learner.noise.set_state(rest["noise"])

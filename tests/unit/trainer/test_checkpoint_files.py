@@ -141,8 +141,9 @@ def test_a_full_disk_leaves_the_one_before_and_no_part_of_the_new_one(run, monke
         try:
             run.publish()
         except SaveError as error:
-            assert "step 200 could not be written" in str(error)
-            assert "the disk is full" in str(error)
+            told = str(error)
+            assert "step 200 could not be written" in told
+            assert "the disk is full" in told
             assert os.listdir(run.job.attempt_dir / "checkpoints") == [f"{100:012d}"]
             assert os.listdir(run.job.attempt_dir / "rows") == [f"{100:012d}.safetensors"]
             assert run.saver.published_step == 100

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainer.errors import ConfigError
+from trainer.section import read_section
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def trainer(*arguments, cwd, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "trainer", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **environment},
+        timeout=60,
+        check=False,
+    )
+
+
+def refusal(*arguments):
+    with pytest.raises(ConfigError) as caught:
+        read_section(*arguments)
+    return str(caught.value)
+
+
+def a_file(tmp_path, value):
+    path = tmp_path / "config.json"
+    path.write_text(value if isinstance(value, str) else json.dumps(value))
+    return path
+
+
+def test_a_cluster_config_gives_its_training_section_and_name(tmp_path):
+    path = a_file(tmp_path, {"run_name": "mine", "slots": 4, "training": {"preset": "tiny", "seed": 3}})
+    asked = read_section(path, None, [])
+    assert (asked.run_name, asked.training.preset, asked.training.seed) == ("mine", "tiny", 3)
+
+
+def test_options_are_stronger_than_the_file(tmp_path):
+    path = a_file(tmp_path, {"preset": "guide", "batch_size": 64, "benchmark": "MT50"})
+    asked = read_section(path, "debug", ["batch_size=32", "training.tasks=reach-v3,push-v3", "device=cpu"])
+    assert (asked.training.preset, asked.training.batch_size, asked.training.device) == ("debug", 32, "cpu")
+    assert asked.training.tasks == ("reach-v3", "push-v3")
+
+
+def test_what_the_orchestrator_resolved_is_read_back_as_it_was(tmp_path):
+    training = read_section(None, "tiny", ["seed=7"]).training
+    assert read_section(a_file(tmp_path, training.model_dump(mode="json")), None, []).training == training
+
+
+def test_what_is_not_built_yet_is_a_warning():
+    assert read_section(None, None, ["stream=true"]).warnings == (
+        "stream: live streaming is not built yet; training goes on without it",
+    )
+    assert read_section(None, None, []).warnings == ()
+
+
+def test_mistakes_name_file_field_and_remedy(tmp_path):
+    assert "line 1, column 2: not JSON" in refusal(a_file(tmp_path, "{"), None, [])
+    assert "cannot be read: No such file" in refusal(tmp_path / "absent.json", None, [])
+    assert "batchsize: there is no such field; did you mean batch_size?" in refusal(None, None, ["batchsize=3"])
+    assert "total_steps: input should be greater than or equal to 1 (found 0)" in refusal(None, None, ["total_steps=0"])
+    assert "write it as --set batch_size=256" in refusal(None, None, ["batch_size"])
+    assert "holds no JSON object" in refusal(a_file(tmp_path, "[]"), None, [])
+
+
+def test_one_task_may_be_set_by_its_bare_name():
+    assert read_section(None, "debug", ["tasks=push-v3"]).training.tasks == ("push-v3",)
+
+
+def test_help_does_not_load_torch_or_the_simulator(tmp_path):
+    code = (
+        "import sys; sys.argv = ['trainer', '--help']; from trainer.cli import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "sys.exit(3 if {'torch', 'mujoco', 'metaworld', 'numpy'} & set(sys.modules) else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0
+
+
+def test_a_wrong_field_ends_with_one_sentence_and_code_2_before_anything_is_written(tmp_path):
+    done = trainer("train", "--set", "batch_size=3", "--run-dir", "run", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("trainer: the command line: batch_size 3 is smaller than the number of tasks 10")
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_folder_of_the_orchestrator_is_left_alone(tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    done = trainer("train", "--run-dir", ".", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "is kept by the orchestrator" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
+@pytest.mark.trainer
+def test_evaluating_a_folder_without_checkpoints_is_one_sentence(tmp_path):
+    pytest.importorskip("torch")
+    done = trainer("evaluate", str(tmp_path), cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("trainer: there is no checkpoint at")

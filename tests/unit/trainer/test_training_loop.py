@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from point_mass import PointMasses
+from slot_digest import newest, slot_digest
+from train_point_mass import judge, section
+
+from orchestrator.job import HANDED_OVER, Job, checkpoints_of
+from trainer import checkpoint, loop
+from trainer.checkpoint import MANIFEST, read_manifest
+from trainer.errors import NotFiniteError, SaveError
+from trainer.loop import reported, run
+from trainer.metrics import read_evaluations
+from trainer.views import Pulse, duration
+
+pytestmark = pytest.mark.trainer
+
+
+class Listener:
+    """Remembers what it is told."""
+
+    def __init__(self):
+        self.said, self.pulses = [], []
+
+    def say(self, sentence):
+        self.said.append(sentence)
+
+    def pulse(self, pulse):
+        self.pulses.append(pulse)
+
+
+class HandsOver(PointMasses):
+    """Asks for a hand-over at a vector step."""
+
+    def __init__(self, spec, job, at):
+        super().__init__(spec)
+        self.job, self.at, self.steps = job, at, 0
+
+    def step(self, actions):
+        self.steps += 1
+        if self.steps == self.at:
+            self.job.deadline = 0
+        return super().step(actions)
+
+
+def train(run_dir, *, at=None, evaluator=judge, poison=None, **fields):
+    """One attempt in this process: (exit code, what it said, its job)."""
+    job, listener = Job.standalone(run_dir), Listener()
+
+    def make(spec, workers):
+        envs = HandsOver(spec, job, at)
+        if poison is not None:
+            envs.goals = np.full(len(envs.goals), poison)
+        return envs
+
+    settings = {"total_steps": 600, **fields}
+    return run(job, section(**settings), listener, make_envs=make, evaluator=evaluator), listener, job
+
+
+def progress(job):
+    return json.loads((job.attempt_dir / "progress.json").read_text())
+
+
+def test_a_hand_over_saves_reports_and_asks_for_another_job(tmp_path):
+    code, listener, job = train(tmp_path, at=30)
+    assert code == HANDED_OVER
+    assert progress(job)["checkpoint_step"] == progress(job)["step"] == 120
+    assert listener.said[-1] == "handed over at step 120 (deadline)"
+
+
+def test_the_parent_is_reported_before_the_first_step(tmp_path, monkeypatch):
+    train(tmp_path, at=30)
+    seen = []
+    monkeypatch.setattr(loop, "goal_tables", lambda *args: seen.append(progress(Job(tmp_path, 0, 1))) or ())
+    train(tmp_path, at=1)
+    assert (seen[0]["step"], seen[0]["checkpoint_step"]) == (120, 120)
+
+
+def test_a_deadline_during_an_evaluation_leaves_it_to_the_successor_which_makes_it_once(tmp_path):
+    def never_ends(*args, interrupted, **more):
+        job = Job(tmp_path, 0, 0)
+        assert checkpoints_of(job.slot_dir, 0)
+        interrupted.__self__.job.deadline = 0
+        assert interrupted()
+
+    code, _, job = train(tmp_path, evaluator=never_ends)
+    assert code == HANDED_OVER
+    assert progress(job)["checkpoint_step"] == 300
+    code, listener, job = train(tmp_path)
+    assert code == 0
+    assert [row["step"] for row in read_evaluations(job.slot_dir)] == [300, 600]
+    assert sum("evaluated step 300" in line for line in listener.said) == 1
+
+
+def test_a_run_whose_last_evaluation_is_missing_is_not_reported_complete(tmp_path):
+    def only_the_first(*args, interrupted, **more):
+        if interrupted.__self__.state.step < 600:
+            return judge(*args, interrupted=interrupted, **more)
+        interrupted.__self__.job.deadline = 0
+        return None
+
+    code, _, job = train(tmp_path, evaluator=only_the_first)
+    assert code == HANDED_OVER
+    assert (progress(job)["step"], progress(job)["checkpoint_step"]) == (600, 599)
+    code, _, job = train(tmp_path)
+    assert code == 0
+    assert progress(job)["checkpoint_step"] == 600
+    assert read_evaluations(job.slot_dir)[-1]["step"] == 600
+
+
+def test_only_a_complete_run_reports_all_its_steps():
+    training = section(total_steps=600)
+    assert reported(600, training, is_over=False) == 599
+    assert reported(600, training, is_over=True) == 600
+    assert reported(300, training, is_over=False) == 300
+
+
+def test_the_best_checkpoint_keeps_its_nets_to_the_end(tmp_path):
+    def best_early(act, tasks, goals, horizon, seed, workers, *, interrupted, **more):
+        step = interrupted.__self__.state.step
+        result = judge(act, tasks, goals, horizon, seed, workers, interrupted=interrupted)
+        object.__setattr__(result, "mean_success", 1.0 if step == 200 else 0.1)
+        return result
+
+    _, _, job = train(tmp_path, evaluator=best_early, evaluation_interval=100, keep_milestones=0, total_steps=900)
+    kinds = {ref.step: read_manifest(ref.path).kind for ref in checkpoints_of(job.slot_dir, 0)}
+    assert kinds == {900: "exact", 800: "exact", 700: "exact", 200: "policy"}
+
+
+def test_a_walk_back_is_told(tmp_path):
+    train(tmp_path, at=30)
+    path = newest(tmp_path / "slots/0")
+    (path / MANIFEST).write_text("{")
+    _, listener, job = train(tmp_path)
+    assert listener.said[0].startswith("damaged, not used: step 120 of attempt 0 (manifest.json is torn")
+    assert "going back to step 100 of attempt 0" in listener.said[0]
+    assert json.loads((job.attempt_dir / "parent.json").read_text())["step"] == 100
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_and_publishes_nothing_of_it(tmp_path):
+    with pytest.raises(NotFiniteError) as caught:
+        train(tmp_path, poison=float("inf"))
+    assert caught.value.exit_code == 93
+    assert all(ref.step <= 100 for ref in checkpoints_of(tmp_path / "slots/0", 0))
+
+
+def full_disk(*args, **more):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_at_an_interval_is_told_and_the_next_interval_saves(tmp_path, monkeypatch):
+    reference, _, job = train(tmp_path / "reference")
+    real, calls = checkpoint._write, []
+
+    def full_for_a_while(path, data):
+        calls.append(path)
+        if 6 <= len(calls) <= 8:
+            full_disk()
+        real(path, data)
+
+    monkeypatch.setattr(checkpoint, "_write", full_for_a_while)
+    code, listener, other = train(tmp_path / "full")
+    assert code == reference == 0
+    assert [line for line in listener.said if "the disk is full" in line]
+    assert slot_digest(other.slot_dir) == slot_digest(job.slot_dir)
+
+
+def test_a_full_disk_at_the_hand_over_is_told_and_is_no_success(tmp_path, monkeypatch):
+    train(tmp_path, at=30)
+    monkeypatch.setattr(checkpoint, "_write", full_disk)
+    with pytest.raises(SaveError, match=r"step 152 could not be written .*the one before it is good") as caught:
+        train(tmp_path, at=8)
+    assert caught.value.exit_code == 5
+    monkeypatch.undo()
+    assert train(tmp_path)[0] == 0
+
+
+def test_an_attempt_that_is_superseded_ends_and_asks_for_no_failure(tmp_path):
+    job, listener = Job.standalone(tmp_path), Listener()
+    code = run(
+        job, section(total_steps=600), listener, make_envs=lambda spec, _: overtaken(spec, tmp_path), evaluator=judge
+    )
+    assert code == HANDED_OVER
+    assert "attempt 1 of this slot has taken over" in listener.said[-1]
+    assert checkpoints_of(job.slot_dir, 0) == []
+
+
+def overtaken(spec, run_dir):
+    Job.standalone(run_dir)
+    return PointMasses(spec)
+
+
+def test_a_pulse_tells_rate_and_time_left():
+    pulse = Pulse(step=500, total=1500, checkpoint_step=400, steps_per_s=10.0, gpu_percent=63.0, success=0.5)
+    assert pulse.left_s == 100
+    assert pulse.words() == "saved at 400 · 10 steps/s · 1m 40s left · GPU 63% · success 50%"
+    assert [duration(s) for s in (3.2, 61, 7265)] == ["3s", "1m 01s", "2h 01m"]
