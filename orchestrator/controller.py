@@ -141,7 +141,8 @@ class Controller:
         submits = [action for action in actions if isinstance(action, Submit)]
         self.ledger = with_room_words(self.ledger, submits, self.control, self.limits, folders, now)
         requests = {action.token: make_job_folder(self.run, self.run_dir, action) for action in submits}
-        self.ledger = with_intents(self.ledger, submits, now)
+        # Not `now`: the intent is younger than the poll, which may serve the next ticks too and cannot have the job.
+        self.ledger = with_intents(self.ledger, submits, self._now())
         self._save()
         for action in submits:
             self.lease.check()
