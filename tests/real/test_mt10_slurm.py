@@ -1,0 +1,106 @@
+"""The main job itself: Meta-World MT10 on a real Slurm, handed over, stopped and taken up again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from relay import NewRelay, Relay
+from slurm_cluster import SlurmCluster
+
+from orchestrator.job import checkpoints_of, lineage
+from trainer.metrics import read
+
+pytestmark = [pytest.mark.slurm, pytest.mark.trainer]
+
+SLOTS = (0, 1)
+#: A job starts in about 5 s on an idle machine; the rest is training.
+RUNTIME_S = 14.0
+JOBS = 3
+
+
+def a_training(new_relay: NewRelay, slurm: SlurmCluster) -> Relay:
+    return new_relay(
+        "mt10",
+        env=slurm.env(),
+        executor="slurm",
+        slots=len(SLOTS),
+        lead_seconds=20,
+        poll_seconds=1,
+        slurm={"time_limit": "3", "mem": "2G", "cpus_per_task": 1, "gpus": 0},
+        command=None,
+        training={
+            "preset": "debug",
+            "benchmark": "MT10",
+            "total_steps": 10_000_000,
+            "checkpoint_interval": 1_000,
+            "num_workers": 0,
+            "evaluation_goals": 0,
+            "max_runtime_seconds": RUNTIME_S,
+        },
+    )
+
+
+def slots_of(view: dict[str, Any]) -> list[dict[str, Any]]:
+    return [slot for slot in view["slots"] if slot["slot"] in SLOTS]
+
+
+def assert_each_job_began_where_the_last_one_stopped(relay: Relay, slot: int, attempts: int) -> None:
+    folder = relay.run_dir / "slots" / str(slot)
+    for number in range(1, attempts):
+        parent = json.loads((folder / f"attempts/{number}/parent.json").read_text())
+        newest = checkpoints_of(folder, number - 1)[0]
+        progress = json.loads((folder / f"attempts/{number - 1}/progress.json").read_text())
+        assert (parent["attempt"], parent["step"]) == (number - 1, newest.step)
+        assert progress["step"] == newest.step, "not one step was done in vain"
+
+
+def test_mt10_goes_on_over_jobs_a_stop_and_a_start(new_relay: NewRelay, slurm: SlurmCluster) -> None:
+    relay = a_training(new_relay, slurm)
+    with relay.watched(every_s=1.0):
+        controller = relay.spawn("start")
+
+        def third_jobs_train() -> bool:
+            view = relay.status()
+            return all(
+                slot["attempt"] is not None
+                and slot["attempt"] >= JOBS - 1
+                and slot["start_step"] is not None
+                and (slot["step"] or 0) > slot["start_step"]
+                for slot in slots_of(view)
+            )
+
+        relay.wait_for(lambda: (relay.run_dir / "run.json").exists() and third_jobs_train(), "three jobs a slot", 200)
+        before = {slot["slot"]: slot["step"] for slot in slots_of(relay.status())}
+        stopped = relay.run("stop")
+
+        assert stopped.code == 0, stopped.words
+        assert controller.wait(30) == 0, relay.output()
+    view = relay.status()
+    assert view["state"] == "stopped"
+    slurm.wait_for(lambda: not slurm.squeue(), "an empty queue", 10)
+    saved = {slot["slot"]: slot["checkpoint_step"] for slot in slots_of(view)}
+    attempts = {slot["slot"]: slot["attempt"] + 1 for slot in slots_of(view)}
+    for slot in SLOTS:
+        assert saved[slot] >= before[slot], "the checkpoint is no older than the stop"
+        assert_each_job_began_where_the_last_one_stopped(relay, slot, attempts[slot])
+
+    relay.spawn("start")
+    relay.wait_for(lambda: all((s["start_step"] or 0) > 0 for s in slots_of(relay.status())), "the next jobs", 60)
+    for slot in slots_of(relay.status()):
+        assert slot["start_step"] == saved[slot["slot"]]
+        assert slot["attempt"] == attempts[slot["slot"]]
+    assert relay.run("stop").code == 0
+    for slot in SLOTS:
+        assert_every_step_once(relay.run_dir / "slots" / str(slot))
+
+
+def assert_every_step_once(slot_dir: Path) -> None:
+    stretches = lineage(slot_dir)
+    assert [s.after for s in stretches[1:]] == [s.until for s in stretches[:-1]]
+    rows = read(slot_dir)
+    assert rows, "there are metrics"
+    ends = [0, *(row["to"] for row in rows)]
+    assert [row["from"] for row in rows] == ends[:-1]
