@@ -297,6 +297,11 @@ class Done:
 
 def check_story(seen: list[dict[str, Any]]) -> None:
     """What `status --json` said over time: states move only as they may, and no number goes back."""
+    for slot in (slot for view in seen for slot in view["slots"]):
+        assert slot["state"] in ORDER, slot
+        assert slot["hand_overs"] <= slot["jobs"], slot
+        if slot["step"] is not None:
+            assert (slot["start_step"] or 0) <= (slot["checkpoint_step"] or 0) <= slot["step"] <= slot["total"], slot
     for before, after in pairwise(seen):
         assert after["controller_epoch"] >= before["controller_epoch"]
         for old, new in zip(before["slots"], after["slots"], strict=False):
@@ -307,9 +312,3 @@ def check_story(seen: list[dict[str, Any]]) -> None:
             if old["attempt"] == new["attempt"]:
                 assert ORDER.index(new["state"]) >= ORDER.index(old["state"]), (old, new)
             assert old["state"] != "finished" or new["state"] == "finished", (old, new)
-    for slot in (slot for view in seen for slot in view["slots"]):
-        assert slot["state"] in ORDER, slot
-        assert slot["hand_overs"] <= slot["jobs"], slot
-        if slot["step"] is not None:
-            assert (slot["checkpoint_step"] or 0) <= slot["step"] <= slot["total"], slot
-            assert (slot["start_step"] or 0) <= slot["step"], slot
