@@ -29,8 +29,8 @@ from trainer.state import Envs, RunState, advance, capture, crossed, fresh, gree
 from trainer.tasks import goal_tables
 from trainer.views import Pulse
 
-#: `progress.json` and the display are renewed this often: the orchestrator looks every 30 s, a human every few.
-REPORT_S = 2.0
+#: `progress.json` (two fsyncs) and the display are renewed this often: the orchestrator looks every 1-30 s.
+REPORT_S = 3.0
 #: Rates are taken over this long: shorter jumps with every checkpoint, longer hides a stall.
 RATE_WINDOW_S = 30.0
 
@@ -144,6 +144,7 @@ class Attempt:
         self.gpu = machine.GpuMeter(self.state.learner.device)
         past = read_evaluations(self.job.slot_dir)
         self.success: float | None = past[-1]["mean_success"] if past else None
+        self.goals: int | None = past[-1]["goals_per_task"] if past else None
         self.doing = "training"
         self._marks: deque[tuple[float, int, int]] = deque()
         self._reported_at = float("-inf")
@@ -236,7 +237,7 @@ class Attempt:
         if result is None:
             return
         state.evaluation_due = None
-        self.success = result.mean_success
+        self.success, self.goals = result.mean_success, result.goals_per_task
         self.evaluations.add({"step": state.step, **result.as_json()})
         self.events.add(state.step, {"evaluation/success": result.mean_success})
         self.show.say(f"evaluated step {state.step:,}: {result.summary()}")
@@ -292,7 +293,12 @@ class Attempt:
             success=self.success,
             doing=self.doing,
         )
-        more = {"save_s": self.saver.save_s, "doing": self.doing, "success": self.success}
+        more = {
+            "save_s": self.saver.save_s,
+            "doing": self.doing,
+            "success": self.success,
+            "evaluation_goals": self.goals,
+        }
         more["evaluation_goals"] = self.training.evaluation_goals if self.success is not None else None
         more |= {name: getattr(pulse, name) for name in ("steps_per_s", "updates_per_s", "gpu_percent")}
         with contextlib.suppress(OSError):  # a full disk is told by the checkpoints

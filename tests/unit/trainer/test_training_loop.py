@@ -113,6 +113,7 @@ def test_a_run_whose_last_evaluation_is_missing_is_not_reported_complete(tmp_pat
     code, _, job = train(tmp_path)
     assert code == 0
     assert progress(job)["checkpoint_step"] == 600
+    assert progress(job)["evaluation_goals"] == 2  # so that a summary can say how small the evaluation was
     assert read_evaluations(job.slot_dir)[-1]["step"] == 600
 
 
