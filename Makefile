@@ -34,8 +34,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)
-	@ls bench/*.py >/dev/null 2>&1 || echo "no benchmark yet"
-	@for script in bench/*.py; do [ -e "$$script" ] && $(BIN)/python "$$script"; done; true
+	for script in bench/*.py; do $(BIN)/python "$$script" || exit 1; done
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist build

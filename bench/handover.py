@@ -1,0 +1,81 @@
+"""Idle time between two jobs of a slot on the local executor, beside the least that a restart can cost.
+
+`python bench/handover.py [HAND_OVERS]` keeps a program that counts going over many short jobs and prints, for the time
+from one job's last act (`exit.json`) to the next one's first (`claim`), median, 90th percentile and worst; then the same
+for a bare loop that starts a Python interpreter again and again, the floor. Results go to bench/results/handover.csv.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from orchestrator.job import attempt_numbers
+
+ROOT = Path(__file__).resolve().parents[1]
+JOB_S = 1.0
+
+
+def relay_gaps(hand_overs: int) -> list[float]:
+    """Seconds from each job's end to its successor's claim."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "count.py").write_text((ROOT / "examples/foreign/count.py").read_text())
+        config = {
+            "run_name": "bench",
+            "executor": "local",
+            "lead_seconds": 5,
+            "slurm": {"time_limit": "0:01:00"},
+            "training": {"max_runtime_seconds": JOB_S},
+            "command": [sys.executable, "count.py", str(int(hand_overs * JOB_S / 0.05))],
+        }
+        (folder / "cluster_config.json").write_text(json.dumps(config))
+        command = [sys.executable, "-m", "orchestrator", "start"]
+        env = {**os.environ, "XDG_STATE_HOME": name, "PYTHONPATH": str(ROOT)}
+        subprocess.run(command, cwd=folder, env=env, check=True, stdout=subprocess.DEVNULL, timeout=60 + 5 * hand_overs)
+        slot = folder / "runs/bench/slots/0"
+        ends: list[float] = []
+        claims: list[float] = []
+        for number in attempt_numbers(slot):
+            attempt = slot / "attempts" / str(number)
+            claims.append(json.loads((attempt / "claim").read_text())["at"])
+            ends.append(json.loads((attempt / "exit.json").read_text())["at"])
+    return [claim - end for end, claim in zip(ends[:-1], claims[1:], strict=True)]
+
+
+def restart_gaps(count: int) -> list[float]:
+    """Seconds to start an interpreter that does nothing: no relay can be shorter."""
+    gaps = []
+    for _ in range(count):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", ""], check=True, timeout=60)
+        gaps.append(time.perf_counter() - began)
+    return gaps
+
+
+def main() -> None:
+    """Measure both in one run and print them."""
+    hand_overs = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    rows = []
+    for name, gaps in (("relay", relay_gaps(hand_overs)), ("bare restart", restart_gaps(hand_overs))):
+        ordered = sorted(gaps)
+        middle, late = statistics.median(ordered), ordered[int(0.9 * (len(ordered) - 1))]
+        rows.append([name, len(gaps), f"{middle:.3f}", f"{late:.3f}", f"{ordered[-1]:.3f}"])
+        print(f"{name}: median {middle:.3f} s, 90 % {late:.3f} s, worst {ordered[-1]:.3f} s of {len(gaps)}")
+    target = ROOT / "bench/results/handover.csv"
+    target.parent.mkdir(exist_ok=True)
+    with open(target, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["what", "count", "median_s", "p90_s", "worst_s"])
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
