@@ -120,6 +120,7 @@ def test_a_stop_takes_waiting_jobs_out_of_the_queue(new_slurm_relay: NewRelay, s
     assert stopped.code == 0, stopped.words
     assert ours(slurm, relay) == []
     assert controller.wait(20) == 0
+    assert [event["why"] for event in relay.events("cancelled")] == ["stopped before it began"] * 2
     assert relay.attempts(0) == relay.attempts(1) == []
     assert relay.run("start", "--set", "slurm.extra=[]").code == 0
     for slot in (0, 1):
