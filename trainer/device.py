@@ -56,10 +56,14 @@ def workers(wanted: int | None, num_envs: int) -> int:
 
 
 class GpuMeter:
-    """GPU use in per cent, asked of nvidia-smi in the background; None where there is none to ask."""
+    """GPU use in per cent, asked of nvidia-smi in the background; None where there is none to ask.
+
+    `first` is set once the first answer, or none, has come.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.percent: float | None = None
+        self.first = threading.Event()
         self._stop = threading.Event()
         if device.type == "cuda" and shutil.which("nvidia-smi"):
             threading.Thread(target=self._poll, args=(device.index or 0,), daemon=True).start()
@@ -78,4 +82,5 @@ class GpuMeter:
                     command, capture_output=True, text=True, timeout=_NVIDIA_SMI_TIMEOUT_S, check=True
                 )
                 self.percent = float(answer.stdout.split()[0])
+            self.first.set()
             self._stop.wait(GPU_POLL_S)

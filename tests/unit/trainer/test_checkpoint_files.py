@@ -12,7 +12,7 @@ from point_run import PointRun
 from slot_digest import digest_of
 
 from orchestrator.job import Job
-from trainer.checkpoint import ENVS, LEARNER, MANIFEST, NETS, STATE, read_manifest
+from trainer.checkpoint import ENVS, LEARNER, MANIFEST, NETS, STATE, downgrade, read_manifest
 from trainer.errors import ConfigError, NoGoodCheckpointError, NotFiniteError, OtherIdentityError, SaveError
 from trainer.resume import find_policy, find_start
 from trainer.state import capture
@@ -171,6 +171,13 @@ def test_a_policy_is_found_from_any_folder_above_it(run):
         ref, manifest, nets, _ = find_policy(path)
         assert (ref.step, manifest.step) == (200, 200)
         assert "log_temperature" in nets
+
+
+def test_nets_alone_are_played_but_never_resumed(run):
+    for folder in run.checkpoints(2):
+        downgrade(folder, read_manifest(folder))
+    assert find_policy(run.job.run_dir)[0].step == 200
+    assert successor(run) is None
 
 
 def test_a_folder_without_a_policy_is_an_error_in_one_sentence(tmp_path):

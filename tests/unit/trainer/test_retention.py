@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 from point_run import PointRun
 
 from orchestrator.job import CheckpointRef, Job
-from trainer import retention
+from trainer import retention, saver
 from trainer.checkpoint import NETS, Manifest, downgrade, read_manifest
 from trainer.errors import SupersededError
 from trainer.retention import Kept, decide, thin, tidy
@@ -111,6 +111,21 @@ def test_an_attempt_that_is_superseded_publishes_and_deletes_nothing(tmp_path):
     after = sorted(path for path in tmp_path.rglob("*") if path.is_file())
     assert [path for path in after if path not in before] == [tmp_path / "slots/0/attempts/1/claim"]
     assert [path for path in before if path not in after] == []
+
+
+def test_a_claim_in_the_middle_of_a_publication_stops_it_before_the_rename(tmp_path, monkeypatch):
+    run = PointRun(tmp_path)
+    run.checkpoints(1)
+
+    def write_and_be_overtaken(*args, real=saver.write_segment):
+        Job.standalone(tmp_path)
+        return real(*args)
+
+    monkeypatch.setattr(saver, "write_segment", write_and_be_overtaken)
+    run.steps()
+    with pytest.raises(SupersededError):
+        run.publish()
+    assert os.listdir(run.job.attempt_dir / "checkpoints") == [f"{100:012d}"]
 
 
 def test_a_deletion_that_fails_is_told_and_stops_nothing(tmp_path, monkeypatch):
