@@ -1,8 +1,8 @@
 """Idle time between two jobs of a slot on the local executor, beside the least that a restart can cost.
 
 `python bench/handover.py [HAND_OVERS]` keeps a program that counts going over many short jobs and prints, for the time
-from one job's last act (`exit.json`) to the next one's first (`claim`), median, 90th percentile and worst; then the same
-for a bare loop that starts a Python interpreter again and again, the floor. Results go to bench/results/handover.csv.
+from one job's last act (`exit.json`) to the next one's first (`claim`), median, 90th percentile and worst; then the
+same for a bare loop that starts a Python interpreter again and again, the floor. Writes bench/results/handover.csv.
 """
 
 from __future__ import annotations
