@@ -8,6 +8,7 @@ from pathlib import Path
 
 from orchestrator import errors
 from orchestrator.reference import config_reference
+from trainer import errors as trainer_errors
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -17,12 +18,22 @@ def test_the_config_reference_is_what_the_command_prints() -> None:
 
 
 def test_every_exit_code_of_the_orchestrator_has_its_row() -> None:
-    page = (ROOT / "docs/errors.md").read_text()
-    rows = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
+    rows = codes_of("orchestrator")
     kinds = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, errors.AnchorlegError)]
     assert {kind.exit_code for kind in kinds} <= rows
     codes = [kind.exit_code for kind in kinds]
     assert len(codes) == len(set(codes)), "each kind of error has a code of its own"
+
+
+def test_every_exit_code_of_the_trainer_has_its_row() -> None:
+    kinds = [k for _, k in inspect.getmembers(trainer_errors, inspect.isclass) if hasattr(k, "exit_code")]
+    assert {kind.exit_code for kind in kinds} <= codes_of("trainer")
+
+
+def codes_of(program: str) -> set[int]:
+    page = (ROOT / "docs/errors.md").read_text()
+    section = page.split(f"## `{program}`")[1].split("\n## ")[0]
+    return {int(code) for code in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)}
 
 
 def test_every_link_between_the_pages_leads_somewhere() -> None:
