@@ -17,23 +17,30 @@ REPOSITORY = Path(__file__).parents[2]
 ORDERLY = 7
 
 
-@pytest.fixture(scope="module")
-def deaths(tmp_path_factory):
+def records_of(folder):
     """One record a moment of death; the last one lived."""
     environment = {"PYTHONPATH": f"{REPOSITORY}:{PROGRAM.parent}", "PATH": "/usr/bin:/bin"}
-    command = [sys.executable, str(PROGRAM), str(tmp_path_factory.mktemp("deaths"))]
+    command = [sys.executable, str(PROGRAM), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-def test_every_contact_with_the_disk_was_a_death_but_the_last_run(deaths):
+def test_after_a_kill_at_any_write_there_is_a_good_checkpoint_and_the_successor_tidies_up(tmp_path):
+    """One test, so that the deaths are died once, not once a pytest worker."""
+    deaths = records_of(tmp_path)
+    every_contact_with_the_disk_was_a_death_but_the_last_run(deaths)
+    the_loader_finds_the_checkpoint_before_or_the_new_one_whole(deaths)
+    the_successor_publishes_and_clears_away_what_the_dead_one_left(deaths)
+
+
+def every_contact_with_the_disk_was_a_death_but_the_last_run(deaths):
     assert len(deaths) > 30  # rows, five files, the rename, and the clearing away
     assert {record["died"] for record in deaths[:-1]} == {-9}
     assert deaths[-1]["died"] == ORDERLY
 
 
-def test_after_any_death_the_loader_finds_the_checkpoint_before_or_the_new_one_whole(deaths):
+def the_loader_finds_the_checkpoint_before_or_the_new_one_whole(deaths):
     new = deaths[-1]["after"]
     for record in deaths:
         assert record["after"] in (record["before"], new), record["k"]
@@ -41,7 +48,7 @@ def test_after_any_death_the_loader_finds_the_checkpoint_before_or_the_new_one_w
     assert sum(record["after"] == new for record in deaths) > 5  # the clearing away comes after the rename
 
 
-def test_the_successor_publishes_and_clears_away_what_the_dead_one_left(deaths):
+def the_successor_publishes_and_clears_away_what_the_dead_one_left(deaths):
     for record in deaths:
         assert record["successor"] == ORDERLY
         assert record["finally"]["step"] == record["after"]["step"] + 100
