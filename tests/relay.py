@@ -158,6 +158,7 @@ class Relay:
         finally:
             enough.set()
             thread.join()
+        seen.append(self.status())
         check_story(seen)
 
     def wait_for(self, condition: Any, what: str, timeout_s: float = 40.0) -> None:
