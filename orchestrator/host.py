@@ -21,6 +21,7 @@ from orchestrator.begin import begin, prepare_folder, run_dir_of
 from orchestrator.config import LOCAL_POLL_S, SLURM_POLL_S, load_config, parse_config, warnings_of
 from orchestrator.controller import HAND_OVER_MARGIN_S, Controller
 from orchestrator.errors import ConfigError, LeaseHeld, SchedulerRefused
+from orchestrator.executors.base import JobState
 from orchestrator.executors.pick import make_executor
 from orchestrator.lease import Lease, highest_epoch, living_owner, read_owner
 from orchestrator.ledger import load_ledger, read_control, write_control
@@ -36,6 +37,9 @@ DETACH_TIMEOUT_S = 60.0
 #: After its grace a stop cancels; Slurm's KillWait and one poll later the jobs are gone.
 STOP_MARGIN_S = 60.0
 REDRAW_S = 0.5
+#: Slurm takes an ended job out of the queue within a second or two; an epilog may take longer.
+QUEUE_TIMEOUT_S = 15.0
+QUEUE_LOOK_S = 0.5
 
 
 def poll_seconds(run: Run) -> float:
@@ -229,7 +233,19 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
                 )
             display.shown()
             time.sleep(0.1)
+    _wait_for_the_queue(run, run_dir)
     report_stop(run, run_dir)
+
+
+def _wait_for_the_queue(run: Run, run_dir: RunDir) -> None:
+    """A job that has said its last word stays in the queue for a moment; whoever asks squeue next should not see it."""
+    executor = make_executor(run, run_dir)
+    give_up_at = time.monotonic() + QUEUE_TIMEOUT_S
+    while time.monotonic() < give_up_at:
+        poll = executor.poll()
+        if poll.error is not None or all(row.state is JobState.ENDED for row in poll.rows):
+            return
+        time.sleep(QUEUE_LOOK_S)
 
 
 def _stop_here(run: Run, run_dir: RunDir, interrupted: Callable[[], bool], display: Display) -> None:

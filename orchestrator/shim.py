@@ -174,6 +174,8 @@ class Shim:
         if now >= self.next_beat_at:
             self.next_beat_at = now + self.spec.get("heartbeat_s", HEARTBEAT_S)
             self.beat += 1
+            if self.asked is None and self.job.superseded_by() is not None:
+                self.asked = "superseded"  # we are a ghost: a program that does not look for itself ends by this
             try:
                 write_json(self.job.attempt_dir / "heartbeat.json", self.record(beat=self.beat))
             except OSError as error:
