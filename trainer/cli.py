@@ -18,6 +18,9 @@ from orchestrator.job import Job
 from trainer.errors import ConfigError, EnvironmentFailedError, SaveError, TrainerError
 from trainer.section import Asked, read_section
 
+#: What the light installation of a login node does not have.
+_TRAINER_EXTRA = frozenset({"torch", "metaworld", "mujoco", "gymnasium", "tensorboard", "scipy", "packaging"})
+
 app = typer.Typer(
     help="Train and evaluate multi-task policies on Meta-World.",
     no_args_is_help=True,
@@ -122,6 +125,11 @@ def main() -> None:
         app(standalone_mode=True)
     except TrainerError as error:
         words, code = str(error), error.exit_code
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _TRAINER_EXTRA:
+            raise
+        words = f"{error.name} is not installed here: pip install 'anchorleg[trainer]'"
+        code = ConfigError.exit_code
     except KeyboardInterrupt:
         words, code = "interrupted", 130
     else:

@@ -12,14 +12,14 @@ from relay import NewRelay
 
 
 def test_two_slots_are_handed_over_by_the_clock_until_they_are_done(new_relay: NewRelay) -> None:
-    relay = new_relay(total=100, slots=2, training={"max_runtime_seconds": 1.5})
+    relay = new_relay(total=180, slots=2, training={"max_runtime_seconds": 1.5})
 
     with relay.watched() as seen:
         done = relay.run("start")
 
     assert done.code == 0, done.words
     for slot in (0, 1):
-        relay.assert_exactly_once(100, slot)
+        relay.assert_exactly_once(180, slot)
         assert len(relay.attempts(slot)) >= 3
         assert set(relay.asked(slot)) == {"deadline", None}
         assert f"slot {slot}: {len(relay.attempts(slot))} jobs" in done.out

@@ -36,14 +36,14 @@ def ours(slurm: SlurmCluster, relay: Relay) -> list[str]:
 def test_two_slots_are_handed_over_by_the_clock_until_they_are_done(
     new_slurm_relay: NewRelay, slurm: SlurmCluster
 ) -> None:
-    relay = new_slurm_relay(total=120, slots=2, training={"max_runtime_seconds": 1.5})
+    relay = new_slurm_relay(total=240, slots=2, training={"max_runtime_seconds": 1.5})
 
     with relay.watched() as seen:
         done = relay.run("start")
 
     assert done.code == 0, done.words
     for slot in (0, 1):
-        relay.assert_exactly_once(120, slot)
+        relay.assert_exactly_once(240, slot)
         assert len(relay.attempts(slot)) >= 3
         assert relay.asked(slot)[:-1] == ["deadline"] * (len(relay.attempts(slot)) - 1)
     nodes = {slot["node"] for view in seen for slot in view["slots"] if slot["state"] == "running"}
