@@ -90,7 +90,7 @@ def plain_lines(view: RunView, now: float) -> list[str]:
         parts = [f"slot {slot.slot}", slot.state]
         parts += [f"job {slot.job_id}"] if slot.job_id else []
         parts += [f"step {steps(slot)}"] if slot.step is not None else []
-        parts += [f"saved at {slot.checkpoint_step}"] if slot.checkpoint_step is not None else []
+        parts += [f"saved at {number(slot.checkpoint_step)}"] if slot.checkpoint_step is not None else []
         parts += [f"{rate(slot)} steps/s"] if rate(slot) else []
         parts += [f"success {success(slot)}"] if success(slot) else []
         parts += [f"job ends in {ends_in(slot, now)}"] if ends_in(slot, now) else []
