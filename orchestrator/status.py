@@ -9,7 +9,7 @@ from pydantic import Field
 from orchestrator.evidence import Progress, read_record
 from orchestrator.executors.base import Frozen, JobState
 from orchestrator.files import read_json_or_none
-from orchestrator.lease import highest_epoch, is_released, living_owner, read_owner
+from orchestrator.lease import highest_epoch, living_owner
 from orchestrator.ledger import Control, load_ledger, read_control
 from orchestrator.models import Attempt, Blind, Seen, Slot, SlotStatus, Submission, SubmissionState, Verdict
 from orchestrator.rundir import Run, RunDir, load_run
@@ -163,11 +163,3 @@ def _progress(run_dir: RunDir, slot: Slot, attempt: Attempt | None) -> dict[str,
             more: dict[str, Any] = read_json_or_none(path) or {}
             return {**more, **checked.model_dump(), "attempt": number}
     return {}
-
-
-def owner_words(run_dir: RunDir) -> str:
-    """Who had the run last, for messages."""
-    epoch = highest_epoch(run_dir)
-    if epoch < 0:
-        return "nobody"
-    return f"{read_owner(run_dir, epoch)}{' (released)' if is_released(run_dir, epoch) else ''}"
