@@ -15,12 +15,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from orchestrator import __doc__ as package_words
 from orchestrator.errors import AnchorlegError, ConfigError, StorageError, UnknownRun
 from orchestrator.rundir import RunDir
 
 app = typer.Typer(
-    help=f"{package_words}\n\nKeep training alive on clusters that only give out short jobs.",
+    help="Keep training alive on clusters that only give out short jobs.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -101,7 +100,10 @@ def start(
     fork: Annotated[str | None, typer.Option(help="Begin a new run under this name with this config.")] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Go on in the background.")] = False,
 ) -> None:
-    """Begin a run, or go on with it: keep every slot at one job until the training is done."""
+    """Begin a run, or go on with it.
+
+    Keeps every slot at one job until the training is done. Ctrl-C ends this controller, not the jobs.
+    """
     from orchestrator import host  # noqa: PLC0415
 
     path = config_path_of(config)
@@ -114,7 +116,10 @@ def start(
 
 @app.command()
 def status(name: NameArgument = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Show each slot: its job, what it is doing, how far the training is."""
+    """Show what each slot is doing.
+
+    Its job, how far the training is, and why it waits, where it does.
+    """
     from orchestrator.status import run_view  # noqa: PLC0415
     from orchestrator.views import plain_lines, run_table  # noqa: PLC0415
 
@@ -187,7 +192,10 @@ def init(
     partition: PartitionOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
 ) -> None:
-    """Write a config for this machine: reads Slurm's partitions, limits and GPU types."""
+    """Write a config for this machine.
+
+    Reads Slurm's partitions, limits and GPU types from sinfo.
+    """
     from orchestrator.init import write_config  # noqa: PLC0415
 
     write_config(path, partition, force=force, out=console())
