@@ -17,6 +17,7 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 demo: $(READY)
+	@$(BIN)/orchestrator stop --now --config examples/demo.json 2>/dev/null || true
 	rm -rf runs/demo
 	$(BIN)/orchestrator start --config examples/demo.json
 

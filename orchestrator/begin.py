@@ -12,12 +12,12 @@ from pathlib import Path
 from orchestrator.code import fix_code
 from orchestrator.config import RunConfig, check_walltime
 from orchestrator.errors import ConfigError, IdentityMismatch, StorageError
-from orchestrator.files import write_json
+from orchestrator.files import read_json_or_none, write_json
 from orchestrator.ledger import load_ledger
 from orchestrator.models import make_token
 from orchestrator.rundir import Run, RunDir, load_run, save_run
 from orchestrator.script import job_script
-from trainer.config import identity, resolve
+from trainer.config import differences, identity, resolve
 
 #: What a submission may see of the environment in which `start` was typed. Everything else belongs into
 #: `slurm.setup`: run.json lies in a shared folder, and environments hold secrets.
@@ -95,7 +95,8 @@ def begin(
         if run_dir.run_file.exists():
             before = load_run(run_dir)
             load_ledger(run_dir, before.run_id)
-            check_identity(before.identity, training_identity(config), config.run_name, run_dir)
+            if has_begun(run_dir):  # a run that never got a job may still be made right
+                check_identity(before.identity, training_identity(config), config, run_dir)
             gone = (before.identity or ())[config.slots :]  # a slot that comes back must be the one that went
             after = before.model_copy(update=wanted)
             after = after.model_copy(update={"identity": (*after.identity, *gone) if after.identity else None})
@@ -114,16 +115,28 @@ def begin(
     return after
 
 
+def has_begun(run_dir: RunDir) -> bool:
+    """Whether any attempt was ever claimed."""
+    return any(run_dir.path.glob("slots/*/attempts/*/claim"))
+
+
 def check_identity(
-    before: tuple[str, ...] | None, after: tuple[str, ...] | None, run_name: str, run_dir: RunDir
+    before: tuple[str, ...] | None, after: tuple[str, ...] | None, config: RunConfig, run_dir: RunDir
 ) -> None:
     """Slots may come and go; what a kept slot trains may not change. Errors: IdentityMismatch."""
     same = (before is None) == (after is None)
     if same and all(a == b for a, b in zip(before or (), after or (), strict=False)):
         return
+    changed: list[str] = []
+    for slot in range(config.slots if after is not None else 0):
+        saved = read_json_or_none(run_dir.slot(slot) / "training.json")
+        if saved is not None:
+            changed += differences(saved, resolve(config.training_of(slot)))
+    what = f" ({', '.join(dict.fromkeys(changed))})" if changed else ""
     raise IdentityMismatch(
-        f"{run_dir.path} holds another training: tasks, networks, losses, seed, batch and buffer must stay as they "
-        f"were when it began. Start it as a run of its own with `--fork {run_name}-2`, or restore the old values."
+        f"{run_dir.path} holds another training{what}: tasks, networks, losses, seed, batch and buffer must stay as "
+        f"they were when it began. Start it as a run of its own with `--fork {config.run_name}-2`, or restore the old "
+        "values."
     )
 
 

@@ -21,6 +21,7 @@ from orchestrator.rundir import RunDir
 app = typer.Typer(
     help="Keep training alive on clusters that only give out short jobs.",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -80,17 +81,16 @@ def locate(name: str | None, config: Path | None) -> RunDir:
         if not run_dir.run_file.exists():
             raise UnknownRun(f"{path} has no run yet ({run_dir.path} holds none): begin it with `orchestrator start`.")
         return run_dir
-    known = entries()
+    known = list(dict.fromkeys(entry.run_name for entry in entries()))
     if len(known) == 1:
-        return RunDir(Path(known[0].run_dir))
-    hint = (
-        "none was started from this account yet" if not known else "name one: " + ", ".join(e.run_name for e in known)
-    )
-    raise UnknownRun(f"which run? There is no cluster_config.json in this folder, and {hint}.")
+        return find(known[0])
+    hint = f"name one: {', '.join(known)}" if known else "none was started from this account yet"
+    raise UnknownRun(f"which run? There is no cluster_config.json in this folder; {hint}.")
 
 
 @app.command()
 def start(
+    name: NameArgument = None,
     config: ConfigOption = None,
     slots: SlotsOption = None,
     partition: PartitionOption = None,
@@ -105,13 +105,17 @@ def start(
     Keeps every slot at one job until the training is done. Ctrl-C ends this controller, not the jobs.
     """
     from orchestrator import host  # noqa: PLC0415
+    from orchestrator.starting import asked_for, command_line  # noqa: PLC0415
 
+    if name is not None and config is not None:
+        raise ConfigError("give either a run's name or --config, not both.")
     path = config_path_of(config)
     overrides = parse_overrides(sets, slots, partition, time_limit, executor)
+    asked = asked_for(name, path, overrides, fork)
     if detach:
-        host.start_detached(path, overrides, fork, console())
+        host.start_detached(asked, command_line(name, path, overrides, fork), console())
     else:
-        host.start(path, overrides, fork, console())
+        host.start(asked, console())
 
 
 @app.command()
@@ -156,7 +160,7 @@ def tick(name: NameArgument = None, config: ConfigOption = None) -> None:
 
 @app.command()
 def logs(
-    slot: Annotated[int, typer.Argument(help="Number of the slot.")],
+    slot: Annotated[str, typer.Argument(help="Number of the slot.")],
     name: NameArgument = None,
     config: ConfigOption = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows, over all later jobs.")] = False,
@@ -164,13 +168,17 @@ def logs(
     """Print the output of a slot's newest job."""
     from orchestrator.logs import show_logs  # noqa: PLC0415
 
-    show_logs(locate(name, config), slot, follow=follow)
+    if name is not None and name.isdigit() and not slot.isdigit():
+        slot, name = name, slot  # the other commands take the run's name first
+    if not slot.isdigit():
+        raise ConfigError(f'"{slot}" is no slot: slots are numbers, the first is 0.')
+    show_logs(locate(name, config), int(slot), follow=follow)
 
 
 @app.command()
 def render(
     config: ConfigOption = None,
-    slot: Annotated[int, typer.Option(help="Slot to render for.")] = 0,
+    slot: Annotated[int, typer.Option(min=0, help="Slot to render for.")] = 0,
     slots: SlotsOption = None,
     partition: PartitionOption = None,
     time_limit: TimeOption = None,

@@ -70,13 +70,25 @@ class SlurmSection(Section):
     @field_validator("extra")
     @classmethod
     def _extra(cls, value: list[str]) -> list[str]:
-        ours = ("--signal", "--chdir", "--output", "--error", "--job-name", "--requeue", "--no-requeue", "--array")
+        ours = (
+            "--test-only",
+            "--wait",
+            "--time",
+            "--signal",
+            "--chdir",
+            "--output",
+            "--error",
+            "--job-name",
+            "--requeue",
+            "--no-requeue",
+            "--array",
+        )
         for option in value:
             if not option.startswith("-"):
                 raise ValueError(f'"{option}" is not an sbatch option: write "--name=value"')
             name = re.split(r"[=\s]", option)[0]
             abbreviates = len(name) > 2 and any(own.startswith(name) for own in ours)
-            if abbreviates or (not name.startswith("--") and name[:2] in {"-D", "-J", "-o", "-e", "-a"}):
+            if abbreviates or (not name.startswith("--") and name[:2] in {"-D", "-J", "-o", "-e", "-a", "-t", "-W"}):
                 raise ValueError(f'"{option}" is set by the orchestrator, which depends on it: leave it out')
             if "\n" in option:
                 raise ValueError("an sbatch option is one line")
@@ -114,7 +126,9 @@ class RunConfig(Section):
     """The whole file."""
 
     run_name: str = Field("mt10", pattern=NAME_PATTERN, description="Name of the run: letters, digits, . _ -")
-    run_dir: str | None = Field(None, description="Run folder, relative to this file; default: runs/<run_name>.")
+    run_dir: str | None = Field(
+        None, pattern=r"^[^\x00]+$", description="Run folder, relative to this file; default: runs/<run_name>."
+    )
     executor: Literal["auto", "slurm", "local"] = Field("auto", description="auto: slurm where there is sbatch.")
     slots: int = Field(1, ge=1, le=1000, description="Jobs to keep going at once; slot k trains with seed + k.")
     slot_overrides: dict[str, dict[str, Any]] = Field({}, description='Training fields of one slot: {"1": {…}}.')
@@ -186,12 +200,29 @@ def load_config(path: Path, overrides: dict[str, Any] | None = None) -> RunConfi
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read ({error}).") from None
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_without_doubles)
+    except (RecursionError, _DoubleKeyError) as error:
+        words = (
+            f'"{error}" is written twice in one object' if isinstance(error, _DoubleKeyError) else "nested too deeply"
+        )
+        raise ConfigError(f"{path}: {words}.") from None
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}, line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}.") from None
     if not isinstance(value, dict):
         raise ConfigError(f"{path}: a config is a JSON object in braces, this is a {type(value).__name__}.")
     return parse_config(apply_overrides(value, overrides or {}), str(path))
+
+
+class _DoubleKeyError(Exception):
+    """A key that stands twice; of the two JSON would silently keep the last."""
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    for name in names:
+        if names.count(name) > 1:
+            raise _DoubleKeyError(name)
+    return dict(pairs)
 
 
 def apply_overrides(value: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
@@ -228,6 +259,8 @@ def _sentences(error: ValidationError, model: type[BaseModel]) -> list[str]:
         elif problem["type"] == "value_error":
             words = str(problem["ctx"]["error"]) if "ctx" in problem else problem["msg"]
             lines.append(f"{dotted}: {words}" if path else words)
+        elif problem["type"] == "string_pattern_mismatch":
+            lines.append(f"{dotted}: {problem['input']!r} cannot be used. {_description(model, path)}".rstrip())
         else:
             lines.append(f"{dotted}: {problem['msg'][0].lower()}{problem['msg'][1:]} (found {problem['input']!r})")
     return lines
@@ -243,6 +276,16 @@ def _known_fields(model: type[BaseModel], path: list[str]) -> list[str]:
             return []
         model = inner
     return list(model.model_fields)
+
+
+def _description(model: type[BaseModel], path: list[str]) -> str:
+    for name in path[:-1]:
+        inner = _model_in(model.model_fields[name].annotation) if name in model.model_fields else None
+        if inner is None:
+            return ""
+        model = inner
+    field = model.model_fields.get(path[-1])
+    return field.description or "" if field is not None else ""
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

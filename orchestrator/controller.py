@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import random
 import secrets
+import shutil
 import time
 from collections.abc import Callable
 from typing import Any
 
-from orchestrator.evidence import Evidence, highest_attempt_folder, read_all, read_evidence
+from orchestrator.evidence import Evidence, Exit, highest_attempt_folder, read_all, read_evidence, read_record
 from orchestrator.executors.base import Accounting, Executor, Poll, Refused, SubmitOutcome, Submitted, Uncertain
 from orchestrator.fold import Facts, fold
 from orchestrator.lease import Lease
@@ -39,8 +40,12 @@ from orchestrator.submission import drop_old_job_folders, make_job_folder
 QUOTA_WAIT_S = 60.0
 #: The scheduler could not be reached, or the like.
 TEMPORARY_WAIT_S = 15.0
+#: A full disk or a stale network folder does not mend within a second.
+STORAGE_WAIT_S = 2.0
 #: How soon a control file or a job's exit record is noticed between polls: both are cheap file looks.
 LOOK_S = 0.25
+#: One early look after a submission, so that a person soon sees why the job waits.
+FIRST_LOOK_S = 3.0
 #: Beyond the lead, for the job's own end after its hand-over.
 HAND_OVER_MARGIN_S = 60.0
 #: sacct compares with the clock of another machine.
@@ -73,6 +78,7 @@ class Controller:
         self.executor = executor
         self.control = read_control(run_dir)
         self.ledger = self._inherit()
+        drop_old_epochs(run_dir)
         self._poll_s = poll_s
         self._say = say
         self._now = now
@@ -147,6 +153,7 @@ class Controller:
         for action in submits:
             self.lease.check()
             self._record(action, self.executor.submit(requests[action.token]))
+            self._poll_due_at = min(self._poll_due_at, self._monotonic() + FIRST_LOOK_S)
         for wanted in actions:
             if isinstance(wanted, HandOver):
                 self._hand_over(wanted)
@@ -156,19 +163,19 @@ class Controller:
             self._save()
         if any(event["kind"] == "ended" for event in events):
             drop_old_job_folders(self.run_dir, self.ledger)
-            drop_old_epochs(self.run_dir)
 
-    def loop(self, *, interrupted: Callable[[], bool], shown: Callable[[], None], forever: bool = False) -> None:
+    def loop(self, *, interrupted: Callable[[], bool], shown: Callable[[], None]) -> None:
         """Tick until nothing is left to do. `shown` is called often, to redraw. `interrupted` ends the loop."""
         while not interrupted():
             try:
                 self.tick()
+                shown()
+                if self.over:
+                    return
+                self._wait(interrupted, shown)
             except OSError as error:
-                self._say(f"a file could not be written ({error.strerror or error}: {error.filename}); trying again")
-            shown()
-            if self.over and not forever:
-                return
-            self._wait(interrupted, shown)
+                self._say(f"a file could not be used ({error.strerror or error}: {error.filename}); trying again")
+                self._sleep(STORAGE_WAIT_S)
 
     def _wait(self, interrupted: Callable[[], bool], shown: Callable[[], None]) -> None:
         wake_at = min(self._poll_due_at, self._monotonic() + BEAT_S)
@@ -184,12 +191,13 @@ class Controller:
     def _something_happened(self) -> bool:
         if read_control(self.run_dir).number != self.control.number:
             return True
-        return any(
-            (self.run_dir.attempt(slot.index, attempt.number) / "exit.json").exists()
-            for slot in self.ledger.slots
-            for attempt in slot.attempts
-            if attempt.verdict is None and attempt.live
-        )
+        for slot in self.ledger.slots:
+            for attempt in slot.attempts:
+                if attempt.verdict is None and attempt.live:
+                    ended = read_record(Exit, self.run_dir.attempt(slot.index, attempt.number) / "exit.json")
+                    if ended is not None and any(s.token == ended.token for s in attempt.live):
+                        return True
+        return False
 
     def _observe(self) -> Poll:
         if self._poll is None or self._monotonic() >= self._poll_due_at:
@@ -233,18 +241,14 @@ class Controller:
         else:
             update = {"state": SubmissionState.NOT_SUBMITTED, "note": outcome.words}
             slot_update = self._refusal(outcome, now)
+            shutil.rmtree(self.run_dir.job(action.token), ignore_errors=True)  # nothing ran in it
         self.ledger = replace_submission(self.ledger, action.slot, action.attempt, action.token, **update)
         slots = list(self.ledger.slots)
         slots[action.slot] = slots[action.slot].model_copy(update=slot_update)
         self.ledger = self.ledger.model_copy(update={"slots": tuple(slots)})
-        words = f" ({update['note']})" if update.get("note") else ""
-        self._event(
-            "submission" if not words else f"submission {update['state']}{words}",
-            slot=action.slot,
-            attempt=action.attempt,
-            token=action.token,
-            job_id=update.get("job_id"),
-        )
+        outcome_words = f"{update['state']}: {update['note']}" if update.get("note") else None
+        where = {"slot": action.slot, "attempt": action.attempt, "token": action.token}
+        self._event("submission", **where, job_id=update.get("job_id"), outcome=outcome_words)
 
     @staticmethod
     def _refusal(refused: Refused, now: float) -> dict[str, Any]:
@@ -264,11 +268,18 @@ class Controller:
 
     def _cancel(self, action: Cancel) -> None:
         self.lease.check()
-        self.executor.cancel([action.job_id])
+        complaint = self.executor.cancel([action.job_id])
         self.ledger = replace_submission(
             self.ledger, action.slot, action.attempt, action.token, cancelled_at=self._now()
         )
-        self._event("cancelled", slot=action.slot, attempt=action.attempt, job_id=action.job_id, why=action.why)
+        self._event(
+            "cancelled",
+            slot=action.slot,
+            attempt=action.attempt,
+            job_id=action.job_id,
+            why=action.why,
+            complaint=complaint,
+        )
 
     def _save(self) -> None:
         self.lease.check()

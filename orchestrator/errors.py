@@ -10,9 +10,11 @@
     ├── SchedulerRefused    6  Slurm said no for good, in its own words. It does not mean that other jobs ended
     ├── StorageError        7  a file could not be written (disk full, quota, permission). The old one is untouched
     ├── UnknownRun          8  no run of that name is known here. It may live on another machine
-    └── LeaseLost           9  a newer owner took over while we were away. Its ledger is the true one
+    ├── LeaseLost           9  a newer owner took over while we were away. Its ledger is the true one
+    ├── RunFailed           10  slots were given up after jobs that failed. It does not mean that checkpoints are lost
+    └── Interrupted         130  the controller was told to end. It does not mean that the jobs have ended
 
-Exit code 0: done. 1: a defect of this program (please report it). 130: interrupted; jobs go on.
+Exit code 0: done. 1: a defect of this program (please report it).
 """
 
 from __future__ import annotations
@@ -70,3 +72,15 @@ class LeaseLost(AnchorlegError):  # noqa: N818 - names what happened
     """A newer owner has the run."""
 
     exit_code = 9
+
+
+class RunFailed(AnchorlegError):  # noqa: N818 - names what happened
+    """Slots were given up after jobs that failed."""
+
+    exit_code = 10
+
+
+class Interrupted(AnchorlegError):  # noqa: N818 - names what happened
+    """The controller was told to end; its jobs go on."""
+
+    exit_code = 130

@@ -88,14 +88,18 @@ class Evidence(Frozen):
 LOG_TAIL_BYTES = 4096
 
 
-def read_evidence(run_dir: RunDir, slot: int, attempt: int) -> Evidence:
-    """Read one attempt's folder. Absent and torn files are absences: they prove nothing."""
+def read_evidence(run_dir: RunDir, slot: int, attempt: int, token: str | None = None) -> Evidence:
+    """Read one attempt's folder. Absent and torn files are absences: they prove nothing.
+
+    `token`: whose log to read while nobody has claimed the attempt.
+    """
     folder = run_dir.attempt(slot, attempt)
     heartbeat = read_record(Beat, folder / "heartbeat.json")
     parent = read_record(Parent, folder / "parent.json")
     checkpoints = checkpoints_of(run_dir.slot(slot), attempt)
     claim = read_record(Claim, folder / "claim")
     ended = read_record(Exit, folder / "exit.json")
+    speaker = claim.token if claim is not None else token
     return Evidence(
         claim=claim,
         exit=ended,
@@ -104,14 +108,16 @@ def read_evidence(run_dir: RunDir, slot: int, attempt: int) -> Evidence:
         start_step=parent.step if parent else 0,
         newest_checkpoint=checkpoints[0].step if checkpoints else None,
         duplicates=tuple(sorted(_duplicate_tokens(folder))),
-        log_tail=log_tail(run_dir, claim.token) if claim and claim.token else "",
+        log_tail=log_tail(run_dir, speaker) if speaker else "",
     )
 
 
 def read_all(run_dir: RunDir, ledger: Ledger) -> dict[tuple[int, int], Evidence]:
     """Evidence of every attempt that the ledger still thinks open, by (slot, attempt)."""
     return {
-        (slot.index, attempt.number): read_evidence(run_dir, slot.index, attempt.number)
+        (slot.index, attempt.number): read_evidence(
+            run_dir, slot.index, attempt.number, attempt.submissions[-1].token if attempt.submissions else None
+        )
         for slot in ledger.slots
         for attempt in slot.attempts
         if attempt.verdict is None or attempt.live

@@ -212,6 +212,8 @@ def _fold_attempt(attempt: Attempt, evidence: Evidence, facts: Facts) -> Attempt
 def _fold_submission(submission: Submission, attempt: Attempt, evidence: Evidence, facts: Facts) -> Submission:
     if submission.state not in LIVE:
         return submission
+    if submission.intent_at > facts.now:  # our clock was set back; a poll must be able to be later than it
+        submission = submission.model_copy(update={"intent_at": facts.now - 1.0})
     job_dir = facts.job_dir(submission.token)
     if submission.state is not SubmissionState.SUBMITTED and never_accepted(
         submission, evidence, facts.poll, facts.history, job_dir=job_dir, submit_grace_s=facts.submit_grace_s

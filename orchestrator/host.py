@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
 from rich.live import Live
 
-from orchestrator.begin import begin, prepare_folder, run_dir_of
-from orchestrator.config import LOCAL_POLL_S, SLURM_POLL_S, load_config, parse_config, warnings_of
+from orchestrator.begin import begin, prepare_folder
+from orchestrator.config import LOCAL_POLL_S, SLURM_POLL_S, warnings_of
 from orchestrator.controller import HAND_OVER_MARGIN_S, Controller
-from orchestrator.errors import ConfigError, LeaseHeld, SchedulerRefused
+from orchestrator.errors import Interrupted, LeaseHeld, RunFailed, SchedulerRefused
 from orchestrator.executors.base import JobState
 from orchestrator.executors.pick import make_executor
 from orchestrator.lease import Lease, highest_epoch, living_owner, read_owner
 from orchestrator.ledger import load_ledger, read_control, write_control
-from orchestrator.models import SlotStatus
+from orchestrator.models import Ledger, SlotStatus
 from orchestrator.registry import register
 from orchestrator.rundir import Run, RunDir, load_run
+from orchestrator.starting import Asked
 from orchestrator.status import run_view
 from orchestrator.summary import summarise
 from orchestrator.views import run_table, summary_lines, summary_table
@@ -37,6 +36,8 @@ DETACH_TIMEOUT_S = 60.0
 #: After its grace a stop cancels; Slurm's KillWait and one poll later the jobs are gone.
 STOP_MARGIN_S = 60.0
 REDRAW_S = 0.5
+#: A person waits, and the stop is soon over.
+STOP_POLL_S = 3.0
 #: Slurm takes an ended job out of the queue within a second or two; an epilog may take longer.
 QUEUE_TIMEOUT_S = 15.0
 QUEUE_LOOK_S = 0.5
@@ -86,7 +87,8 @@ class Display:
     def say(self, line: str) -> None:
         """One event: in a pipe only, the table shows it otherwise."""
         if self.live is None:
-            print(f"{time.strftime('%H:%M:%S')}  {line}", flush=True)
+            with suppress(OSError):  # a full disk or a closed pipe must not end the controller
+                print(f"{time.strftime('%H:%M:%S')}  {line}", flush=True)
 
     def draw(self) -> None:
         """Redraw the table now."""
@@ -100,35 +102,15 @@ class Display:
             self.draw()
 
 
-def config_for(path: Path, overrides: dict[str, Any], fork: str | None) -> tuple[Any, RunDir]:
-    """The checked config and its run folder; a fork gets a name and a folder beside the original's."""
-    config = load_config(path, overrides)
-    run_dir = run_dir_of(config, path)
-    if fork is not None:
-        value = config.model_dump(mode="json", exclude_unset=True) | {"run_name": fork}
-        run_dir = RunDir(run_dir.path.parent / fork)
-        config = parse_config(value | {"run_dir": str(run_dir.path)}, str(path))
-        if run_dir.run_file.exists():
-            raise ConfigError(f"--fork {fork}: {run_dir.path} already holds a run; choose another name.")
-    return config, run_dir
-
-
-def origin_of_fork(path: Path, overrides: dict[str, Any]) -> str:
-    """The id of the run that this config had before the fork; empty where it was never started."""
-    original = run_dir_of(load_config(path, overrides), path)
-    return load_run(original).run_id if original.run_file.exists() else ""
-
-
-def start(path: Path, overrides: dict[str, Any], fork: str | None, out: Console) -> None:
+def start(asked: Asked, out: Console) -> None:
     """Own the run and keep it going until it is done, stopped, or this process is told to end."""
-    config, run_dir = config_for(path, overrides, fork)
-    for warning in warnings_of(config):
+    run_dir = asked.run_dir
+    for warning in warnings_of(asked.config):
         print(f"note: {warning}", file=sys.stderr)
     prepare_folder(run_dir)
     lease = Lease.take(run_dir, "start", now=time.time())
     try:
-        forked = origin_of_fork(path, overrides) if fork is not None else ""
-        run = begin(config, path, run_dir, os.environ, time.time(), forked=forked)
+        run = begin(asked.config, asked.path, run_dir, os.environ, time.time(), forked=asked.forked_from)
         register(run, run_dir, time.time())
         if read_control(run_dir).wish != "run":
             write_control(run_dir, "run", now=time.time(), by="start")
@@ -141,43 +123,57 @@ def start(path: Path, overrides: dict[str, Any], fork: str | None, out: Console)
     report_end(controller, run, run_dir, out)
 
 
-def make_controller(run: Run, run_dir: RunDir, lease: Lease, say: Callable[[str], None]) -> Controller:
+def make_controller(
+    run: Run, run_dir: RunDir, lease: Lease, say: Callable[[str], None], *, poll_s: float | None = None
+) -> Controller:
     """The controller of a run, on its executor."""
     executor = make_executor(run, run_dir)
-    return Controller(run, run_dir, lease, executor, poll_s=poll_seconds(run), say=say)
+    return Controller(run, run_dir, lease, executor, poll_s=poll_s or poll_seconds(run), say=say)
 
 
 def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) -> None:
-    """Say why the controller ended. Errors: SchedulerRefused where that is why nothing runs."""
+    """Say why the controller ended. Errors: Interrupted, SchedulerRefused, RunFailed."""
+    name = run.config.run_name
     if not controller.over:
-        print(
-            f"The controller of {run.config.run_name} has ended; its jobs go on. Take it up again with "
-            "`orchestrator start`, or end the jobs with `orchestrator stop`."
+        raise Interrupted(
+            f"the controller of {name} has ended; its jobs go on. Take it up again with `orchestrator start {name}`, "
+            f"or end the jobs with `orchestrator stop {name}`."
         )
-        return
     summary = summarise(run, run_dir)
     if out.is_terminal:
         out.print(summary_table(summary))
     else:
         print("\n".join(summary_lines(summary)))
-    failed = [slot for slot in controller.ledger.slots if slot.status is SlotStatus.FAILED]
-    if failed and controller.control.wish == "run":
-        raise SchedulerRefused("; ".join(f"slot {slot.index} stopped: {slot.why}" for slot in failed))
+    if controller.control.wish == "run":
+        report_failures(controller.ledger, name)
 
 
-def start_detached(path: Path, overrides: dict[str, Any], fork: str | None, out: Console) -> None:
-    """`start` in a session of its own, with its output in controller.log. Errors: as `start`."""
-    config, run_dir = config_for(path, overrides, fork)
+def report_failures(ledger: Ledger, name: str) -> None:
+    """Slots that were given up, by their reason. Errors: SchedulerRefused where Slurm refused them, else RunFailed."""
+    reasons: dict[str, list[str]] = {}
+    refused = True
+    for slot in ledger.slots:
+        if slot.status is SlotStatus.FAILED:
+            reasons.setdefault(slot.why, []).append(str(slot.index))
+            refused = refused and (slot.current is None or slot.current.verdict is None)
+    if reasons:
+        words = "; ".join(f"slot {', '.join(slots)} stopped: {why}" for why, slots in reasons.items())
+        raise (SchedulerRefused if refused else RunFailed)(f"{words}. Mend it, then `orchestrator start {name}`.")
+
+
+def start_detached(asked: Asked, words: list[str], out: Console) -> None:
+    """`start` in a session of its own, with its output in controller.log. `words`: the command line that asks for the
+    same. Errors: as `start`.
+    """
+    run_dir, name = asked.run_dir, asked.config.run_name
     prepare_folder(run_dir)
     if owner := living_owner(run_dir):
-        raise LeaseHeld(f"this run already has a controller: {owner}. See `orchestrator status`.")
+        raise LeaseHeld(f"this run already has a controller: {owner}. See `orchestrator status {name}`.")
     before = highest_epoch(run_dir)
-    sets = [word for dotted, value in overrides.items() for word in ("--set", f"{dotted}={json.dumps(value)}")]
-    forks = ["--fork", fork] if fork else []
     with open(run_dir.log, "ab") as log:
         start_of_log = log.tell()
         child = subprocess.Popen(
-            [sys.executable, "-m", "orchestrator", "start", "--config", str(path), *sets, *forks],
+            [sys.executable, "-P", "-m", "orchestrator", *words],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -188,8 +184,8 @@ def start_detached(path: Path, overrides: dict[str, Any], fork: str | None, out:
         epoch = highest_epoch(run_dir)
         if epoch > before and run_dir.ledger(epoch).exists() and read_owner(run_dir, epoch).process.pid == child.pid:
             out.print(
-                f"{config.run_name} is under way: controller {child.pid}, log {run_dir.log}\n"
-                f"  orchestrator status {config.run_name}\n  orchestrator stop {config.run_name}",
+                f"{name} is under way: controller {child.pid}, log {run_dir.log}\n"
+                f"  orchestrator status {name}\n  orchestrator stop {name}",
                 soft_wrap=True,
             )
             return
@@ -251,7 +247,7 @@ def _wait_for_the_queue(run: Run, run_dir: RunDir) -> None:
 def _stop_here(run: Run, run_dir: RunDir, interrupted: Callable[[], bool], display: Display) -> None:
     lease = Lease.take(run_dir, "stop", now=time.time())
     try:
-        controller = make_controller(run, run_dir, lease, display.say)
+        controller = make_controller(run, run_dir, lease, display.say, poll_s=min(poll_seconds(run), STOP_POLL_S))
         controller.loop(interrupted=interrupted, shown=display.shown)
     finally:
         lease.release()
@@ -267,4 +263,5 @@ def report_stop(run: Run, run_dir: RunDir) -> None:
     saved = ", ".join(
         f"slot {s.slot} at step {s.checkpoint_step:,}" for s in view.slots if s.checkpoint_step is not None
     )
-    print(f"{run.config.run_name} is stopped{': saved ' + saved if saved else ''}. Go on with `orchestrator start`.")
+    name = run.config.run_name
+    print(f"{name} is stopped{': saved ' + saved if saved else ''}. Go on with `orchestrator start {name}`.")

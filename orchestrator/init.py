@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from orchestrator.config import parse_config
+from orchestrator.config import check_walltime, parse_config
 from orchestrator.errors import ConfigError, SchedulerRefused
 from orchestrator.executors.slurm import SlurmExecutor
 from orchestrator.executors.slurm_text import Partition
@@ -32,7 +32,8 @@ def write_config(path: Path, partition: str | None, *, force: bool, out: Console
         raise SchedulerRefused(f"sinfo did not answer ({answer.error}); nothing was written.")
     chosen = choose(rows, partition) if rows or partition else None
     value = config_for(chosen)
-    parse_config(value, str(path))
+    config = parse_config(value, str(path))
+    check_walltime(config, config.executor)
     write_json(path, value)
     if rows:
         show(rows, chosen, out)

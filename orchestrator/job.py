@@ -25,6 +25,7 @@ Standard library only.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import signal
@@ -259,8 +260,8 @@ class Job:
                 self._asked = "deadline"
             elif self.hand_over_file is not None and abs(now - self._looked_at) >= HAND_OVER_LOOK_S:
                 self._looked_at = now
-                if self.hand_over_file.exists():
-                    self._asked = "asked to"
+                with contextlib.suppress(OSError):  # a stale handle of a network folder says nothing
+                    self._asked = "asked to" if self.hand_over_file.exists() else None
         return self._asked
 
     def candidates(self) -> Iterator[CheckpointRef]:

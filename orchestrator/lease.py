@@ -117,6 +117,10 @@ class Lease:
     def check(self) -> None:
         """Call before every submission and cancellation. Errors: LeaseLost."""
         newest = highest_epoch(self.run_dir)
+        if newest < 0 or (newest == self.epoch and not self._is_ours()):
+            raise LeaseLost(
+                f"{self.run_dir.path} was removed or made anew under this controller; it ends and changes nothing."
+            )
         if newest != self.epoch:
             raise LeaseLost(
                 f"{read_owner(self.run_dir, newest)} took this run over; this controller (epoch {self.epoch}) ends "
@@ -124,5 +128,15 @@ class Lease:
             )
 
     def release(self) -> None:
-        """Say that we are done, so that the next owner need not wait. Idempotent."""
+        """Say that we are done, so that the next owner need not wait. Idempotent. A folder that was made anew under us
+        is somebody else's, and is left alone.
+        """
+        if not self._is_ours():
+            return
         create_exclusive(self.run_dir.lease / f"{self.epoch}.released", b"{}\n")
+
+    def _is_ours(self) -> bool:
+        try:
+            return read_owner(self.run_dir, self.epoch) == self.owner
+        except RunFolderError:
+            return False

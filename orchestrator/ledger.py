@@ -41,7 +41,7 @@ def load_ledger(run_dir: RunDir, run_id: str) -> Ledger | None:
         if value.get("run_id") != run_id:
             raise ValueError(f"it belongs to run {value.get('run_id')}, this one is {run_id}")  # noqa: TRY301
         return Ledger.model_validate(value)
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         good = next((run_dir.ledger(e) for e in epochs[1:] if _loads(run_dir, e, run_id)), None)
         last = f"the last good copy is {good}" if good else "there is no older copy"
         words = _first_line(error)
@@ -73,10 +73,13 @@ def save_ledger(run_dir: RunDir, ledger: Ledger, now: float) -> Ledger:
 
 
 def drop_old_epochs(run_dir: RunDir) -> None:
-    """Keep the newest `EPOCHS_KEPT` ledgers and event files."""
+    """Keep the newest `EPOCHS_KEPT` ledgers and lease records, and the whole history."""
     for epoch in ledger_epochs(run_dir)[EPOCHS_KEPT:]:
         run_dir.ledger(epoch).unlink(missing_ok=True)
-        run_dir.events(epoch).unlink(missing_ok=True)
+    numbers = sorted((int(path.name) for path in run_dir.lease.glob("*") if path.name.isdigit()), reverse=True)
+    for epoch in numbers[EPOCHS_KEPT:]:
+        (run_dir.lease / str(epoch)).unlink(missing_ok=True)
+        (run_dir.lease / f"{epoch}.released").unlink(missing_ok=True)
 
 
 def append_event(run_dir: RunDir, epoch: int, kind: str, now: float, **facts: Any) -> None:
@@ -105,7 +108,7 @@ def read_control(run_dir: RunDir) -> Control:
     path = run_dir.control / f"{max(numbers)}.json"
     try:
         return Control.model_validate(read_json(path))
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise RunFolderError(f"{path} is damaged ({_first_line(error)}): move it away to go on.") from None
 
 

@@ -9,8 +9,11 @@ from pathlib import Path
 from orchestrator.errors import ConfigError
 from orchestrator.models import parse_token
 from orchestrator.rundir import RunDir
+from orchestrator.status import run_view
 
 LOOK_S = 0.3
+#: Nothing more will come in these.
+_OVER = frozenset({"finished", "failed", "stopped"})
 
 
 def show_logs(run_dir: RunDir, slot: int, *, follow: bool) -> None:
@@ -27,9 +30,10 @@ def show_logs(run_dir: RunDir, slot: int, *, follow: bool) -> None:
                 print(f"==> {folder}", flush=True)
             for path in sorted(folder.glob("job-*.out")) + sorted(folder.glob("job-*.err")):
                 shown[path] = _print_from(path, shown.get(path, 0))
-        if not follow:
-            if current is None:
-                print(f"slot {slot} has had no job yet.")
+        state = next((view.state for view in run_view(run_dir).slots if view.slot == slot), "waiting")
+        if not follow and not shown:
+            print(f"slot {slot} has no output yet; it is {state} (`orchestrator status` says why).")
+        if not follow or state in _OVER:
             return
         time.sleep(LOOK_S)
 

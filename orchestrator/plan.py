@@ -25,6 +25,8 @@ from orchestrator.models import (
 
 #: A cancel that had no effect is repeated; scancel of an ended job is harmless.
 CANCEL_AGAIN_S = 60.0
+#: Refused submissions that stay in the ledger, for each attempt.
+REFUSALS_KEPT = 2
 
 
 @dataclass(frozen=True)
@@ -221,6 +223,9 @@ def with_intents(ledger: Ledger, submits: list[Submit], now: float) -> Ledger:
     for action in submits:
         attempts = {attempt.number: attempt for attempt in ledger.slots[action.slot].attempts}
         before = attempts.get(action.attempt, Attempt(number=action.attempt)).submissions
+        refused = [s for s in before if s.state is SubmissionState.NOT_SUBMITTED]
+        # A weekend of full quota is thousands of refusals; the last ones say it all.
+        before = tuple(s for s in before if s not in refused[:-REFUSALS_KEPT])
         intent = Submission(token=action.token, intent_at=now, state=SubmissionState.INTENT)
         ledger = replace_attempt(ledger, action.slot, action.attempt, submissions=(*before, intent))
     return ledger

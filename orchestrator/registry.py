@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from orchestrator.errors import UnknownRun
-from orchestrator.evidence import read_record
+from orchestrator.evidence import Lenient, read_record
 from orchestrator.executors.base import Frozen
 from orchestrator.files import write_json
 from orchestrator.rundir import Run, RunDir
@@ -25,6 +25,10 @@ class Entry(Frozen):
     run_name: str
     run_dir: str
     registered_at: float
+
+
+class _RunId(Lenient):
+    run_id: str
 
 
 def registry_folder(environ: Mapping[str, str] = os.environ) -> Path:
@@ -48,9 +52,13 @@ def entries(environ: Mapping[str, str] = os.environ) -> list[Entry]:
     """All runs that still have their folder, newest first."""
     records = (read_record(Entry, path) for path in sorted(registry_folder(environ).glob("*.json")))
     known: list[Entry] = [entry for entry in records if entry is not None]
-    return sorted(
-        (entry for entry in known if RunDir(Path(entry.run_dir)).run_file.exists()), key=lambda e: -e.registered_at
-    )
+    return sorted((entry for entry in known if _is_there(entry)), key=lambda entry: -entry.registered_at)
+
+
+def _is_there(entry: Entry) -> bool:
+    """Whether its folder still holds that very run: folders are wiped and used again."""
+    record = read_record(_RunId, RunDir(Path(entry.run_dir)).run_file)
+    return record is not None and record.run_id == entry.run_id
 
 
 def find(name: str, environ: Mapping[str, str] = os.environ) -> RunDir:

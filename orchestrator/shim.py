@@ -15,6 +15,7 @@ file. The shim then creates that file and wakes the program with SIGUSR2; the re
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -96,7 +97,7 @@ class Shim:
         self.asked: str | None = None
         self.woken = False
         self.beat = 0
-        self.next_beat_at = 0.0
+        self.next_beat_at = float("-inf")
 
     def record(self, **more: Any) -> dict[str, Any]:
         """Who we are, for every file that we write."""
@@ -160,26 +161,27 @@ class Shim:
         self.asked = self.asked or signal.Signals(number).name
 
     def look(self, program: subprocess.Popen[bytes], deadline: float) -> None:
-        """Once around the loop: is a hand-over due, is a heartbeat due."""
-        now = time.time()
-        if self.asked is None and now >= deadline:
+        """Once around the loop: is a hand-over due, is a heartbeat due. No trouble with files stops the program."""
+        if self.asked is None and time.time() >= deadline:
             self.asked = "deadline"
-        if self.asked is None and self.hand_over_file.exists():
-            self.asked = "asked to"
+        if self.asked is None:
+            with contextlib.suppress(OSError):
+                self.asked = "asked to" if self.hand_over_file.exists() else None
         if self.asked and not self.woken:
             self.woken = True
-            print(f"anchorleg: handing over ({self.asked})", flush=True)
-            self.hand_over_file.touch()
+            with contextlib.suppress(OSError):
+                self.hand_over_file.touch()
             program.send_signal(signal.SIGUSR2)
-        if now >= self.next_beat_at:
-            self.next_beat_at = now + self.spec.get("heartbeat_s", HEARTBEAT_S)
+            say(f"handing over ({self.asked})")
+        if time.monotonic() >= self.next_beat_at:
+            self.next_beat_at = time.monotonic() + self.spec.get("heartbeat_s", HEARTBEAT_S)
             self.beat += 1
-            if self.asked is None and self.job.superseded_by() is not None:
-                self.asked = "superseded"  # we are a ghost: a program that does not look for itself ends by this
             try:
+                if self.asked is None and self.job.superseded_by() is not None:
+                    self.asked = "superseded"  # we are a ghost: a program that does not look for itself ends by this
                 write_json(self.job.attempt_dir / "heartbeat.json", self.record(beat=self.beat))
             except OSError as error:
-                print(f"anchorleg: the heartbeat could not be written ({error}); going on", flush=True)
+                say(f"the heartbeat could not be written ({error}); going on")
 
     def run(self) -> int:
         """The whole job. Returns the exit code for the scheduler."""
@@ -196,7 +198,7 @@ class Shim:
             try:
                 program = self.program(parent, deadline, scratch)
             except OSError as error:
-                words = f"the program {self.spec['command'][0]} could not be started: {error.strerror}"
+                words = f"{error.filename} could not be started on {self.host}: {error.strerror}"
                 print(f"anchorleg: {words}", file=sys.stderr, flush=True)
                 return self.end(127, words)
             while True:
@@ -210,16 +212,25 @@ class Shim:
 
     def end(self, code: int, words: str = "") -> int:
         """Write `exit.json`, the proof of the end, and translate the code for the scheduler."""
-        superseded = self.job.superseded_by()
-        if self.asked is None and code == HANDED_OVER and self.hand_over_file.exists():
-            self.asked = "asked to"  # the program saw the file before we did
-        write_json(
-            self.job.attempt_dir / "exit.json",
-            self.record(code=code, asked=self.asked, superseded_by=superseded, started_at=self.started_at, words=words),
-        )
+        superseded = None
+        try:
+            superseded = self.job.superseded_by()
+            if self.asked is None and code == HANDED_OVER and self.hand_over_file.exists():
+                self.asked = "asked to"  # the program saw the file before we did
+            facts = {"code": code, "asked": self.asked, "superseded_by": superseded, "words": words}
+            write_json(self.job.attempt_dir / "exit.json", self.record(started_at=self.started_at, **facts))
+        except OSError as error:
+            say(f"the record of the end could not be written ({error}); the scheduler's word must do")
+            return code if 0 < code < SHIM_FAILED else SHIM_FAILED
         if code in {0, HANDED_OVER, DO_NOT_REQUEUE} or superseded is not None:
             return 0
         return 128 - code if code < 0 else code
+
+
+def say(line: str) -> None:
+    """One line for the job's output; a full disk is no reason to end."""
+    with contextlib.suppress(OSError):
+        print(f"anchorleg: {line}", flush=True)
 
 
 def _ignore_hand_over_signals() -> None:

@@ -68,9 +68,13 @@ def make_job_folder(run: Run, run_dir: RunDir, action: Submit) -> JobRequest:
     """Write the folder; everything is durable before the scheduler hears of it. Errors: OSError."""
     folder = run_dir.job(action.token)
     folder.mkdir(parents=True)
-    write_json(folder / "job.json", job_spec(run, run_dir, action))
-    write_bytes(folder / "job.sh", script_of(run, run_dir, action.slot, action.token).encode())
-    fsync_folder(folder.parent)
+    try:
+        write_json(folder / "job.json", job_spec(run, run_dir, action))
+        write_bytes(folder / "job.sh", script_of(run, run_dir, action.slot, action.token).encode())
+        fsync_folder(folder.parent)
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     return JobRequest(job_dir=str(folder), script=str(folder / "job.sh"))
 
 

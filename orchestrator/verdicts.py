@@ -62,9 +62,10 @@ def judge(evidence: Evidence, gone: Gone) -> tuple[Verdict, str]:
             return Verdict.NO_PROGRESS, "it ended with 0 before its total, and saved nothing new"
         if ended.code == HANDED_OVER:
             # Who is asked in the middle of his start-up has nothing to save, and is not to blame.
-            if progress is None or made_progress(evidence) or ended.asked in {ASKED_TO, "SIGTERM"}:
+            asked = ended.asked is not None if progress is None else ended.asked in {ASKED_TO, "SIGTERM"}
+            if made_progress(evidence) or asked:
                 return Verdict.HANDED_OVER, ended.asked or ""
-            return Verdict.NO_PROGRESS, "it handed over without a new checkpoint"
+            return Verdict.NO_PROGRESS, "it wants another job and left no new checkpoint"
         if ended.code == DO_NOT_REQUEUE:
             return Verdict.DO_NOT_REQUEUE, cause_in(evidence.log_tail) or "it asked not to be run again (exit code 93)"
         how = f"killed by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"
@@ -73,7 +74,8 @@ def judge(evidence: Evidence, gone: Gone) -> tuple[Verdict, str]:
     if gone.raw_state in _SCHEDULER_WORDS:
         return _SCHEDULER_WORDS[gone.raw_state]
     if evidence.claim is None:
-        return Verdict.CRASHED, f"it ended before it began ({gone.raw_state or gone.proof})"
+        cause = cause_in(evidence.log_tail)
+        return Verdict.CRASHED, f"it ended before it began ({cause or gone.raw_state or gone.proof})"
     return Verdict.CRASHED, cause_in(evidence.log_tail) or f"it ended without a word ({gone.raw_state or gone.proof})"
 
 

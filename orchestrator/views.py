@@ -58,11 +58,11 @@ def run_table(view: RunView, now: float, width: int) -> RenderableType:
             Text(slot.state, style=_COLOURS.get(slot.state, "")),
         ]
         if wide:
-            cells.append(ProgressBar(total=slot.total or 1, completed=slot.step or 0, width=18))
+            cells.append(ProgressBar(total=slot.total or 1, completed=slot.step or 0, width=18, finished_style="green"))
         cells += [steps(slot), rate(slot), success(slot)]
         if with_gpu:
             use = slot.progress.get("gpu_percent")
-            cells.append(f"{use:.0f} %" if use is not None else "")
+            cells.append(f"{use:.0f} %" if isinstance(use, (int, float)) else "")
         cells += [ends_in(slot, now), str(slot.jobs)]
         if wide:
             cells += [number(slot.checkpoint_step), Text(note(slot), style="dim")]
@@ -77,7 +77,8 @@ def headline(view: RunView, now: float) -> str:
     """One line on the whole run."""
     words = f"{view.run_name} ({view.run_id}) on {view.executor}: {view.state}"
     if view.state == "no controller":
-        words += " (jobs go on; take it up again with `orchestrator start`)"
+        seen = f", last looked {format_duration(now - view.written_at)} ago" if view.written_at is not None else ""
+        words += f"{seen}; take it up again with `orchestrator start {view.run_name}`"
     if view.blind_since is not None:
         words += f"; blind for {format_duration(now - view.blind_since)}: {view.blind_error}"
     return words
@@ -115,7 +116,7 @@ def steps(slot: SlotView) -> str:
 def rate(slot: SlotView) -> str:
     """Steps per second while it runs."""
     value = slot.progress.get("steps_per_s")
-    return number(value) if slot.job_id is not None and value is not None else ""
+    return number(value) if slot.job_id is not None and isinstance(value, (int, float)) else ""
 
 
 def success(slot: SlotView) -> str:
@@ -126,7 +127,9 @@ def success(slot: SlotView) -> str:
 
 def ends_in(slot: SlotView, now: float) -> str:
     """Time to the walltime."""
-    return format_duration(slot.ends_at - now) if slot.ends_at is not None else ""
+    if slot.ends_at is None:
+        return ""
+    return format_duration(slot.ends_at - now) if slot.ends_at > now else "over"
 
 
 def note(slot: SlotView) -> str:

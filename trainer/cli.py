@@ -88,7 +88,7 @@ def evaluate(
     if as_json:
         print(json.dumps(value, indent=2))
     else:
-        show_evaluation(value, f"step {found.step:,}: {found.evaluation.summary()}")
+        show_evaluation(value, f"{found.path}\nstep {found.step:,}: {found.evaluation.summary()}")
 
 
 def _alone(asked: Asked, run_dir: Path | None) -> Job:

@@ -222,6 +222,15 @@ class Attempt:
         if state.evaluation_due != state.step or has_evaluation(self.job, state.step):
             state.evaluation_due = None
             return
+        if (
+            self.start is not None
+            and self.start.ref.step == state.step
+            and self.start.ref.attempt < self.job.attempt - 1
+        ):
+            # The job before us began here too and came to nothing: trying again and again would end the training.
+            self.show.say(f"the evaluation of step {state.step:,} does not fit into one job; going on without it")
+            state.evaluation_due = None
+            return
         self.doing = "evaluating"
         result = self.evaluator(
             greedy(state),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.job import CheckpointRef, Job, attempt_numbers, candidates_before
+from orchestrator.job import CheckpointRef, Job, attempt_numbers, candidates_before, read_json_or_none
 from trainer.checkpoint import Contents, Manifest, read_contents, read_manifest, read_nets, versions
 from trainer.config import Training, differences, identity
 from trainer.errors import ConfigError, DamagedCheckpointError, NoGoodCheckpointError, OtherIdentityError
@@ -51,7 +51,29 @@ def find_start(job: Job, training: Training) -> Start | None:
             f"no checkpoint under {job.slot_dir} can be loaded: {'; '.join(damaged)}; restore one from a backup, or "
             "move the slot's folder away to start from scratch"
         )
+    if lost := _lost_step(job.slot_dir, job.attempt):
+        raise NoGoodCheckpointError(
+            f"step {lost} was saved under {job.slot_dir}, and no checkpoint that can be resumed is left: restore it "
+            "from a backup, or move the slot's folder away to start from scratch"
+        )
     return None
+
+
+def _lost_step(slot_dir: Path, attempt: int) -> int:
+    """The furthest step that the attempts of this line said they had saved; 0: they never got that far.
+
+    An attempt that decided to start from scratch ends the line: what its elders published later is a ghost's.
+    """
+    furthest, at = 0, attempt - 1
+    while at >= 0:
+        folder = slot_dir / "attempts" / str(at)
+        progress: dict[str, Any] = read_json_or_none(folder / "progress.json") or {}
+        furthest = max(furthest, int(progress.get("checkpoint_step", 0)))
+        parent: dict[str, Any] | None = read_json_or_none(folder / "parent.json")
+        if parent is not None and parent["attempt"] is None:
+            break
+        at = parent["attempt"] if parent is not None else at - 1
+    return furthest
 
 
 def load_exact(folder: Path, slot_dir: Path, manifest: Manifest) -> tuple[Contents, Replay]:

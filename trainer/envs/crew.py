@@ -110,7 +110,7 @@ def spawn_worker(board_fd: int) -> tuple[subprocess.Popen[bytes], Channel]:
     """Start one worker. Until it ignores the hand-over signals itself, they are blocked in it."""
     ours, theirs = socket.socketpair()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "trainer.envs.worker", str(theirs.fileno()), str(board_fd)]
+    command = [sys.executable, "-P", "-m", "trainer.envs.worker", str(theirs.fileno()), str(board_fd)]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED)  # inherited; ours stay pending, none is lost
     try:
         with theirs:

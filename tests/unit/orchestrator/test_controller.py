@@ -138,7 +138,7 @@ class World:
         who = {"token": token, "job_id": "101", "host": "n1", "pid": 5, "at": self.time}
         (folder / "claim").write_text(json.dumps(who))
         if exit_code is not None:
-            (folder / "exit.json").write_text(json.dumps({**who, "code": exit_code}))
+            (folder / "exit.json").write_text(json.dumps({**who, "code": exit_code, "asked": "deadline"}))
 
 
 @pytest.fixture(autouse=True)
@@ -251,10 +251,10 @@ class TestEnds:
     def test_the_queue_is_asked_once_an_interval_and_the_history_only_for_a_lost_job(self, world: World) -> None:
         for _ in range(10):
             world.tick(after=POLL_S / 10)
-        assert world.cluster.asked == ["queue"]
+        assert world.cluster.asked == ["queue", "queue"], "once, and once more soon after the submission"
         world.cluster.rows.clear()
         world.tick(after=POLL_S)
-        assert world.cluster.asked == ["queue", "queue", "history"]
+        assert world.cluster.asked == ["queue", "queue", "queue", "history"]
 
     def test_an_outage_of_hours_changes_nothing(self, world: World) -> None:
         world.tick()

@@ -148,7 +148,7 @@ class TestTwoJobsOfOneAttempt:
 
     def test_the_end_of_the_claimant_ends_the_attempt_while_the_other_still_waits(self) -> None:
         run = a_run(a_slot().with_attempt(a_job(), a_job(SECOND, job_id="102")))
-        evidence = Evidence(claim=a_claim(), exit=an_exit(75))
+        evidence = Evidence(claim=a_claim(), exit=an_exit(75, asked="deadline"))
         waiting = a_row(SECOND, JobState.PENDING, job_id="102")
         ledger, _ = a_look().seeing(waiting).reading(evidence).folded_into(run)
         assert only_slot(ledger).attempts[0].verdict is Verdict.HANDED_OVER

@@ -91,6 +91,7 @@ class TestBegin:
         self, run_dir: RunDir, change: dict[str, Any]
     ) -> None:
         begun(run_dir, a_config(TRAINING))
+        put(run_dir, "claim", a_claim().model_dump())
         before = {path: path.read_bytes() for path in run_dir.path.rglob("*.json")}
         with pytest.raises(IdentityMismatch, match="--fork toy-2"):
             begun(run_dir, a_config(TRAINING, training={"preset": "tiny", **change}))
@@ -103,12 +104,24 @@ class TestBegin:
 
     def test_a_foreign_command_in_the_place_of_a_training_is_refused(self, run_dir: RunDir) -> None:
         begun(run_dir, a_config(TRAINING))
+        put(run_dir, "claim", a_claim().model_dump())
         with pytest.raises(IdentityMismatch):
             begun(run_dir)
+
+    def test_a_run_that_never_had_a_job_may_still_be_made_right(self, run_dir: RunDir) -> None:
+        begun(run_dir, a_config(TRAINING))
+        assert begun(run_dir, a_config(TRAINING, training={"preset": "tiny", "gamma": 0.5})).revision == 1
+
+    def test_the_refusal_says_which_values_differ(self, run_dir: RunDir) -> None:
+        begun(run_dir, a_config(TRAINING))
+        put(run_dir, "claim", a_claim().model_dump())
+        with pytest.raises(IdentityMismatch, match=r"gamma 0\.97 → 0\.5"):
+            begun(run_dir, a_config(TRAINING, training={"preset": "tiny", "gamma": 0.5}))
 
     def test_a_slot_that_comes_back_must_be_the_one_that_went(self, run_dir: RunDir) -> None:
         other = {"slot_overrides": {"1": {"gamma": 0.5}}}
         begun(run_dir, a_config(TRAINING, slots=2))
+        put(run_dir, "claim", a_claim().model_dump())
         begun(run_dir, a_config(TRAINING, slots=1))
         with pytest.raises(IdentityMismatch):
             begun(run_dir, a_config(TRAINING, slots=2, **other))
@@ -365,7 +378,12 @@ class TestJobFolders:
             run_dir.job(token(0, number)).mkdir()
             put(run_dir, "claim", a_claim(token(0, number)).model_dump(), attempt=number)
             code = 1 if number == 1 else 75
-            put(run_dir, "exit.json", {"token": token(0, number), "code": code, "at": NOW}, attempt=number)
+            put(
+                run_dir,
+                "exit.json",
+                {"token": token(0, number), "code": code, "asked": "deadline", "at": NOW},
+                attempt=number,
+            )
         ledger = a_run(a_slot().with_attempt(a_job(token(0, 2), state=SubmissionState.ENDED), number=2))
         drop_old_job_folders(run_dir, ledger)
         left = sorted(int(path.name.split("-")[1][1:]) for path in run_dir.jobs.iterdir())

@@ -1,0 +1,59 @@
+"""Programs run in the folder of the user's config, and a user's folder holds anything."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.trainer
+def test_a_users_own_package_called_trainer_is_never_taken_for_ours(tmp_path: Path) -> None:
+    (tmp_path / "trainer").mkdir()
+    (tmp_path / "trainer/__init__.py").write_text("raise SystemExit('the wrong package')\n")
+    settings = ["total_steps=40", "random_steps=40", "num_workers=1", "num_envs=1", "evaluation_goals=0"]
+    words = [word for setting in settings for word in ("--set", setting)]
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "trainer", "train", "--preset", "tiny", "--run-dir", "out", *words],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out/slots/0/attempts/0/progress.json").exists()
+
+
+def test_a_full_disk_does_not_stop_a_hand_over(tmp_path: Path) -> None:
+    """The shim asks its program to hand over even where it can write nothing: not the file, not a line, no record."""
+    program = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGUSR2, lambda *_: sys.exit(75))\n"
+        "open('listening', 'w').close()\n"
+        "time.sleep(60)\n"
+    )
+    (tmp_path / "program.py").write_text(program)
+    driver = (
+        "import builtins, errno, sys\n"
+        "from pathlib import Path\n"
+        "from orchestrator import shim\n"
+        "def full(*_, **__): raise OSError(errno.ENOSPC, 'No space left on device')\n"
+        "class Full(shim.Shim):\n"
+        "    def look(self, program, deadline):\n"
+        "        if Path('listening').exists():\n"
+        "            shim.write_json = Path.touch = builtins.print = full\n"
+        "            deadline = 0\n"
+        "        super().look(program, deadline)\n"
+        "spec = {'run_dir': 'run', 'slot': 0, 'attempt': 0, 'token': 's0-a0-00000000', 'limit_s': 60, 'lead_s': 1,\n"
+        "        'command': [sys.executable, 'program.py'], 'folder': '.', 'training_file': None, 'max_runtime_s': None}\n"
+        "sys.exit(Full(Path('.'), spec, dict(shim.os.environ)).run())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", driver], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True, text=True, timeout=40, check=False,
+    )  # fmt: skip
+    assert done.returncode == 70, done.stderr  # the shim could not record the end; the program had handed over
+    assert "Traceback" not in done.stderr
