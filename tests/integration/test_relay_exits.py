@@ -20,7 +20,8 @@ def test_zero_without_any_report_means_finished(new_relay: NewRelay) -> None:
 
 
 def test_seventy_five_means_another_job(new_relay: NewRelay) -> None:
-    relay = new_relay(command=["bash", "-c", '[ "$ANCHORLEG_ATTEMPT" = 2 ] || exit 75'])
+    saves = 'mkdir -p "$ANCHORLEG_ATTEMPT_DIR/checkpoints/$((ANCHORLEG_ATTEMPT + 1))"'
+    relay = new_relay(command=["bash", "-c", saves + '; [ "$ANCHORLEG_ATTEMPT" = 2 ] || exit 75'])
 
     done = relay.run("start")
 
@@ -29,14 +30,20 @@ def test_seventy_five_means_another_job(new_relay: NewRelay) -> None:
     assert "slot 0: 3 jobs, 2 hand-overs" in done.out
 
 
+def test_seventy_five_without_anything_saved_is_not_repeated_for_ever(new_relay: NewRelay) -> None:
+    relay = new_relay(command=["bash", "-c", "exit 75"])
+    relay.run("start").assert_refused(10, "it wants another job and left no new checkpoint")
+    assert len(relay.attempts()) == 5
+
+
 def test_ninety_three_means_no_other_job_until_it_is_asked_for(new_relay: NewRelay) -> None:
     relay = new_relay(command=["bash", "-c", "echo the data set is gone >&2; exit 93"])
 
-    relay.run("start").assert_refused(6, "slot 0 stopped: the data set is gone")
+    relay.run("start").assert_refused(10, "slot 0 stopped: the data set is gone")
     assert relay.attempts() == [0]
     assert relay.status()["state"] == "failed"
 
-    relay.run("start").assert_refused(6, "slot 0 stopped")
+    relay.run("start").assert_refused(10, "slot 0 stopped")
     assert relay.attempts() == [0, 1]
 
 
@@ -54,20 +61,20 @@ def test_a_program_that_always_crashes_is_given_up_with_its_cause(new_relay: New
 
     done = relay.run("start")
 
-    done.assert_refused(6, "slot 0 stopped: 5 jobs in a row ended without a new checkpoint", cause)
+    done.assert_refused(10, "slot 0 stopped: 5 jobs in a row ended without a new checkpoint", cause)
     assert relay.attempts() == [0, 1, 2, 3, 4]
 
 
 def test_a_program_that_is_not_there_is_named(new_relay: NewRelay) -> None:
     relay = new_relay(command=["./counts.py"])
 
-    relay.run("start").assert_refused(6, "the program ./counts.py could not be started: No such file or directory")
+    relay.run("start").assert_refused(10, "./counts.py could not be started on", "No such file or directory")
 
 
 def test_one_slot_that_fails_does_not_stop_the_other(new_relay: NewRelay) -> None:
     relay = new_relay(slots=2, command=["bash", "-c", "exec python3 ./count.py $((40 / ANCHORLEG_SLOT))"])
 
-    relay.run("start").assert_refused(6, "slot 0 stopped")
+    relay.run("start").assert_refused(10, "slot 0 stopped")
 
     relay.assert_exactly_once(40, slot=1)
     assert [slot["state"] for slot in relay.status()["slots"]] == ["failed", "finished"]

@@ -61,7 +61,7 @@ def test_ctrl_c_ends_the_controller_and_leaves_the_jobs(new_relay: NewRelay) -> 
 
     os.kill(controller.pid, signal.SIGINT)
 
-    assert controller.wait(20) == 0
+    assert controller.wait(20) == 130
     assert "its jobs go on" in relay.output()
     assert "orchestrator stop" in relay.output()
     assert relay.status()["state"] == "no controller"

@@ -104,6 +104,9 @@ def test_another_training_is_refused_unless_it_is_forked(new_relay: NewRelay) ->
         json.dumps({key: value for key, value in json.loads(relay.config.read_text()).items() if key != "command"})
     )
     relay.killed("after-intent", "start")
+    begun = relay.run_dir / "slots/0/attempts/0"  # a run that never had a job could still be changed
+    begun.mkdir(parents=True)
+    (begun / "claim").write_text("{}")
     run_file = (relay.run_dir / "run.json").read_bytes()
     run_id = json.loads(run_file)["run_id"]
 

@@ -63,4 +63,4 @@ def test_an_image_that_is_not_there_is_named(container: Container, new_relay: Ne
 
     done = relay.run("start")
 
-    done.assert_refused(6, "nothing")
+    done.assert_refused(10, "nothing")

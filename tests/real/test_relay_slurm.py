@@ -149,7 +149,7 @@ def test_ctrl_c_leaves_the_jobs_in_the_queue(new_slurm_relay: NewRelay, slurm: S
 
     os.kill(controller.pid, signal.SIGINT)
 
-    assert controller.wait(20) == 0
+    assert controller.wait(20) == 130
     assert "its jobs go on" in relay.output()
     assert len(ours(slurm, relay)) == 1
     assert relay.run("start").code == 0
