@@ -1,22 +1,37 @@
-"""The `syncd` command. Its verbs come with the next release; it says so instead of pretending."""
+"""The `syncd` command: its verbs live in `syncd.commands`, and load what they need when they are called.
+
+Exit codes: see `syncd.errors`.
+"""
 
 from __future__ import annotations
 
+import logging
 import sys
-from importlib.metadata import version
 
-WORDS = """syncd mirrors policies and checkpoints between a cluster's shared folder and laptops.
-Its commands (pull, push, bidirectional, setup, serve, status, install) are not built yet.
-Until then, copy what you need by hand: rsync -a HOST:RUN_DIR/slots/0/attempts ."""
+import typer
+
+from syncd.errors import SyncError
+
+app = typer.Typer(
+    help="Bring policies from a cluster's shared folder to other machines, and their experience back.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
 
 
 def main() -> None:
-    """Entry point. Exit code 0 for help and version, 2 for a verb that does not exist yet."""
-    words = sys.argv[1:]
-    if words == ["--version"]:
-        print(f"anchorleg {version('anchorleg')}")
-    elif not words or words == ["--help"]:
-        print(WORDS)
+    """Entry point: every known error becomes one sentence and its exit code."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    try:
+        app(standalone_mode=True)
+    except SyncError as error:
+        words, code = str(error), error.exit_code
+    except KeyboardInterrupt:
+        words, code = "interrupted", 130
     else:
-        print(f"syncd: {words[0]} is not built yet; see `syncd --help`.", file=sys.stderr)
-        sys.exit(2)
+        return
+    print(f"syncd: {words}", file=sys.stderr)
+    sys.exit(code)

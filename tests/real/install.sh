@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs what the real tests need (Debian, Ubuntu): Slurm with slurmdbd, munge, charliecloud. No daemon is started for good.
+# Installs what the real tests need (Debian, Ubuntu): Slurm with slurmdbd, munge, charliecloud; sshd, rsync, plistutil,
+# systemd-analyze; OSMesa to draw without a screen. No daemon is started for good.
 # Already there: nothing is done. Without root or apt: says so and ends with 0, except where CI=true.
 set -u
 
@@ -14,16 +15,23 @@ need munge munged
 need charliecloud ch-run
 need slurmdbd slurmdbd
 need mariadb-server mariadbd
+need openssh-server sshd
+need openssh-client ssh
+need rsync rsync
+need libplist-utils plistutil
+need systemd systemd-analyze
+# MuJoCo draws through it where there is no GPU and no screen.
+[ -n "$(find /usr/lib -name 'libOSMesa.so.8*' 2>/dev/null)" ] || packages="$packages libosmesa6"
 # slurmdbd's way to its database is a plugin without a command.
 [ -n "$(find /usr/lib -name accounting_storage_mysql.so 2>/dev/null)" ] || packages="$packages slurm-wlm-mysql-plugin"
 
 if [ -z "$packages" ]; then
-    echo 'install: Slurm, slurmdbd, munge and charliecloud are already here'
+    echo 'install: everything that the tests on real parts need is already here'
     exit 0
 fi
 
 give_up() {
-    echo "install: $1; not installed:$packages. The tests on a real Slurm will be skipped." >&2
+    echo "install: $1; not installed:$packages. The tests on these real parts will be skipped." >&2
     [ "${CI:-}" = true ] && exit 1
     exit 0
 }

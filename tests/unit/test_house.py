@@ -19,7 +19,7 @@ PACKAGES = ("orchestrator", "trainer", "syncd")
 DOORS = {
     "orchestrator": {"trainer.config"},
     "trainer": {"orchestrator.job", "syncd.store"},
-    "syncd": set[str](),
+    "syncd": {"orchestrator.files"},  # durable writes: standard library, and one way to do it
 }
 #: What a login node has no business to load.
 HEAVY = {"torch", "numpy", "metaworld", "mujoco", "gymnasium", "scipy", "tensorboard"}

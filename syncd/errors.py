@@ -1,0 +1,72 @@
+"""What can go wrong in syncd, and the exit code of each.
+
+::
+
+    SyncError (1)
+    ├── ConfigError (2)        the command line or the stored settings; nothing was sent or written
+    ├── UnreachableError (3)   no connection now; it says nothing about the account or the other side's files
+    ├── HostKeyError (4)       the other side's host key is unknown or another one than was pinned; nothing was sent
+    ├── LoginRefusedError (5)  the key was refused; tried once, because three strikes are a ban at many sites
+    ├── RemoteError (6)        connected, but the other side has no syncd, no such folder, or speaks another protocol
+    ├── StorageError (7)       a file cannot be written here: disk full, quota, permission
+    └── ServiceError (8)       launchctl or systemctl refused
+
+    DamagedPolicyError         one policy cannot be used, and why; the last good one stays
+
+Other exit codes: 0 done; 1 a defect of this program (please report it); 130 interrupted.
+Every message is one sentence for the user: what, where, what to do.
+"""
+
+from __future__ import annotations
+
+
+class SyncError(Exception):
+    """Something that a user is told in one sentence, without a traceback."""
+
+    exit_code = 1
+
+
+class ConfigError(SyncError):
+    """The command line or the settings are wrong. It does not mean that anything was sent or changed."""
+
+    exit_code = 2
+
+
+class UnreachableError(SyncError):
+    """No connection, or it broke. It does not mean that the other side refused; trying again later is right."""
+
+    exit_code = 3
+
+
+class HostKeyError(SyncError):
+    """The host key is not the pinned one. It does not mean an attack for sure; a person must decide."""
+
+    exit_code = 4
+
+
+class LoginRefusedError(SyncError):
+    """The key was refused. Never tried again by itself."""
+
+    exit_code = 5
+
+
+class RemoteError(SyncError):
+    """The other side answers, and cannot serve. It does not mean that the network is at fault."""
+
+    exit_code = 6
+
+
+class StorageError(SyncError):
+    """A file cannot be written here. What was there before is untouched."""
+
+    exit_code = 7
+
+
+class ServiceError(SyncError):
+    """The service manager refused. The files that were written stay, and are named."""
+
+    exit_code = 8
+
+
+class DamagedPolicyError(Exception):
+    """One policy cannot be used, and why. It does not mean that older ones are bad."""

@@ -1,0 +1,1 @@
+"""Ways to the other side: one interface (`base`), three carriers."""

@@ -1,0 +1,90 @@
+"""What every transport can do: list what the other side offers, fetch it, send segments, wait for news.
+
+Paths are relative to `$SHARED`, with `/`: `v1/runs/<run>/<slot>/LATEST.json`. One thread uses a transport.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One file of the other side: a manifest (the newest of its slot), its blob, or a file of metrics.
+
+    `sha256` is the hex sum of the content; None where the transport cannot know it beforehand (rsync, metrics).
+    """
+
+    path: str
+    bytes: int
+    sha256: str | None
+    kind: Literal["manifest", "blob", "metrics"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the learner said of one segment. `reason` is "" where it was accepted."""
+
+    sha256: str
+    accepted: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What the inbox said of one segment that was sent.
+
+    `stored`: it lies there durably (or did already). Else `reason`, and when to try again (None: never).
+    """
+
+    stored: bool
+    reason: str = ""
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True)
+class News:
+    """What changed: the newest offers of each changed slot, and verdicts on our segments. Empty: nothing did."""
+
+    offers: tuple[Offer, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+
+
+class Transport(Protocol):
+    """A connection to one `$SHARED`. Every call may raise `UnreachableError`, after which the transport is closed.
+
+    A transport whose other side has no inbox for us (pull only) answers `send` with a Receipt that says so.
+    """
+
+    name: str
+    """openssh, paramiko, local or rsync."""
+
+    def listing(self) -> News:
+        """Everything on offer now: the newest manifest of every slot with its blob, all metrics, waiting verdicts."""
+        ...
+
+    def wait(self, timeout_s: float) -> News:
+        """Until something changed since the last `listing` or `wait`, or the time is over (then empty).
+
+        Pushed transports return within milliseconds of a change that the server saw; rsync looks once at the end.
+        """
+        ...
+
+    def fetch(self, offer: Offer, part: Path) -> None:
+        """Bring the offered file to `part`, going on where `part` ends if it exists already. Fsynced at the end.
+
+        The caller verifies it and renames it. Errors: UnreachableError (the part stays), StorageError, RemoteError
+        where it is gone (the caller lists again).
+        """
+        ...
+
+    def send(self, segments: Sequence[tuple[Path, str, int]]) -> list[Receipt]:
+        """Bring segments (file, run id, slot) to the own inbox, in order; the file's name is its sha256."""
+        ...
+
+    def close(self) -> None:
+        """Say goodbye. May be called twice; never raises."""
+        ...
