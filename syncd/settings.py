@@ -1,0 +1,258 @@
+"""Where the other side is, and what `syncd setup` stored about it.
+
+The file is `$XDG_CONFIG_HOME/anchorleg/syncd.json` (on macOS `~/Library/Application Support/anchorleg/syncd.json`),
+mode 0600, written durably. It holds no secret: keys stay where ssh has them, passwords are never stored.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from orchestrator.files import write_bytes
+from syncd.errors import ConfigError, StorageError
+
+#: Environment variables that take the place of the user and the host of any remote.
+USER_VARIABLE = "SYNC_CLUSTER_USER"
+HOST_VARIABLE = "SYNC_CLUSTER_HOST"
+#: A name that ssh can never take for an option, a shell for more than a word, or a path for a folder.
+#: Backslash and @ inside: accounts of a domain (`AD\me`, `me@site`).
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@\\-]{0,80}")
+#: A host name, an alias of ~/.ssh/config, an IPv4 or (without its brackets) IPv6 address with a zone.
+_HOST = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,254}")
+#: As `syncd.store` wants contributors to be called: a folder of the inbox has this name.
+WHO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
+#: Longer than any system allows a path to be.
+_LONGEST_PATH = 4096
+DEFAULT_FOLDER = Path("~/shared_weights")
+
+TransportName = Literal["auto", "openssh", "paramiko", "rsync", "local"]
+
+
+def _is_plain(text: str) -> bool:
+    return 0 < len(text) <= _LONGEST_PATH and text.isprintable()
+
+
+class Remote(BaseModel):
+    """One `$SHARED` and how to get there. Without `host` it is a folder that this machine mounts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: str = Field(
+        description="$SHARED over there: absolute, or relative to the login folder. Absolute where host is None."
+    )
+    user: str | None = Field(default=None, description="Account over there; None: what ssh's own config says.")
+    host: str | None = Field(default=None, description="Host name, address, or alias of ~/.ssh/config.")
+    port: int | None = Field(default=None, ge=1, le=65535, description="None: what ssh's own config says, else 22.")
+    command: str | None = Field(default=None, description="Absolute path of `syncd` over there; None: on its PATH.")
+    key: Path | None = Field(default=None, description="Private key file; None: ssh's own choice.")
+    known_hosts: Path | None = Field(default=None, description="Our file of pinned host keys, asked first.")
+    ssh_config: Path | None = Field(default=None, description="Instead of ~/.ssh/config.")
+
+    @field_validator("user")
+    @classmethod
+    def _user_is_a_name(cls, value: str | None) -> str | None:
+        if value is not None and not _USER.fullmatch(value):
+            raise ValueError(f"{value!r} is no account name")
+        return value
+
+    @field_validator("host")
+    @classmethod
+    def _host_is_a_name(cls, value: str | None) -> str | None:
+        if value is not None and not _HOST.fullmatch(value):
+            raise ValueError(f"{value!r} is no host name")
+        return value
+
+    @field_validator("path")
+    @classmethod
+    def _path_is_printable(cls, value: str) -> str:
+        if not _is_plain(value) or value.startswith("-"):
+            raise ValueError(f"{value!r} is no path of a folder")
+        return value
+
+    @field_validator("command")
+    @classmethod
+    def _command_is_absolute(cls, value: str | None) -> str | None:
+        if value is not None and not (value.startswith("/") and _is_plain(value)):
+            raise ValueError(f"{value!r} is no absolute path")
+        return value
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the folder is mounted here, so that nothing goes through ssh."""
+        return self.host is None
+
+    @property
+    def account(self) -> str:
+        """`user@host`, or `host`; "" where it is local. As ssh takes it on its command line."""
+        if self.host is None:
+            return ""
+        return f"{self.user}@{self.host}" if self.user else self.host
+
+    def __str__(self) -> str:
+        """As a person writes it: `user@host:path`."""
+        if self.host is None:
+            return self.path
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.user}@{host}:{self.path}" if self.user else f"{host}:{self.path}"
+
+
+class Settings(BaseModel):
+    """What `syncd setup` stored."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    remote: Remote | None = Field(default=None, description="The other side; None before `syncd setup`.")
+    folder: Path = Field(default=DEFAULT_FOLDER, description="The mirror on this machine (DIR).")
+    transport: TransportName = Field(default="auto", description="auto: openssh where `ssh` is there, else paramiko.")
+    name: str | None = Field(default=None, description="Contributor name: the inbox over there is called so.")
+
+    @field_validator("name")
+    @classmethod
+    def _name_is_a_folder(cls, value: str | None) -> str | None:
+        if value is not None and not WHO.fullmatch(value):
+            raise ValueError(f"{value!r} is no contributor name (letters, digits, . _ -)")
+        return value
+
+    @property
+    def mirror(self) -> Path:
+        """`folder` with `~` expanded, absolute."""
+        return Path(os.path.abspath(self.folder.expanduser()))
+
+
+def config_folder(environ: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
+    """Where the settings and the pinned host keys lie. It need not exist yet."""
+    stated = environ.get("XDG_CONFIG_HOME", "")
+    if stated.startswith("/"):  # the XDG specification: relative paths are to be ignored
+        return Path(stated) / "anchorleg"
+    home = Path(environ.get("HOME") or Path.home())
+    if platform == "darwin":
+        return home / "Library" / "Application Support" / "anchorleg"
+    return home / ".config" / "anchorleg"
+
+
+def settings_file(environ: Mapping[str, str] = os.environ) -> Path:
+    """Path of the stored settings."""
+    return config_folder(environ) / "syncd.json"
+
+
+def known_hosts_file(environ: Mapping[str, str] = os.environ) -> Path:
+    """Path of the host keys that `setup` pinned, in OpenSSH's known_hosts format."""
+    return config_folder(environ) / "known_hosts"
+
+
+def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
+    """What is stored, or the defaults where nothing is. Errors: ConfigError that names the file and the field."""
+    path = settings_file(environ)
+    try:
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return Settings()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror}): mend its permissions") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is not JSON: delete it and run `syncd setup` again") from error
+    try:
+        return Settings.model_validate(value)
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {_first_sentence(error)}") from error
+
+
+def _first_sentence(error: ValidationError) -> str:
+    """The first mistake as one sentence with its field, and the nearest known name where the field is unknown."""
+    first = error.errors()[0]
+    place = [str(part) for part in first["loc"]]
+    field = ".".join(place) or "the whole file"
+    if first["type"] == "extra_forbidden":
+        known = list((Remote if place[:1] == ["remote"] else Settings).model_fields)
+        near = difflib.get_close_matches(place[-1], known, n=1, cutoff=0.5)
+        return f"unknown field {field}; " + (f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}")
+    return f"{field}: {first['msg'].removeprefix('Value error, ')}"
+
+
+def store_settings(settings: Settings, environ: Mapping[str, str] = os.environ) -> Path:
+    """Write `settings` durably, mode 0600 in a folder 0700; returns the file. Errors: StorageError."""
+    path = settings_file(environ)
+    text = settings.model_dump_json(indent=2, exclude_none=True) + "\n"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        before = os.umask(0o077)
+        try:
+            write_bytes(path, text.encode())
+        finally:
+            os.umask(before)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written ({error.strerror}); nothing was changed") from error
+    return path
+
+
+def parse_remote(
+    text: str, *, environ: Mapping[str, str] = os.environ, settings: Settings | None = None, folder: Path | None = None
+) -> Remote:
+    """The remote that a user means by `[user@]host:path`, a local path, or "" (what `setup` stored).
+
+    `SYNC_CLUSTER_USER` and `SYNC_CLUSTER_HOST` take the place of user and host, never of a local path. What `setup`
+    stored for the same host (port, key, command) is used where `text` names that host too. `settings` None: read
+    from the file; `folder`: what relative local paths are relative to. Errors: ConfigError.
+    """
+    stored = settings if settings is not None else load_settings(environ)
+    if not text:
+        if stored.remote is None:
+            raise ConfigError("no remote: give one as user@host:/path, or store one with `syncd setup user@host:/path`")
+        return _override(stored.remote, environ)
+    user, host, path = _split(text)
+    if host is None:
+        mounted = os.path.abspath(os.path.join(folder or Path.cwd(), os.path.expanduser(path)))
+        return _remote(text, {"path": mounted})
+    values: dict[str, object] = {"user": user, "host": host, "path": path, "known_hosts": known_hosts_file(environ)}
+    known = stored.remote
+    if known is not None and known.host == host and user in {None, known.user}:
+        values = {**known.model_dump(), "path": path}
+    return _override(_remote(text, values), environ)
+
+
+def _split(text: str) -> tuple[str | None, str | None, str]:
+    """(user, host, path). scp's rule: a colon before the first slash makes it remote. Errors: ConfigError."""
+    if "://" in text:
+        raise ConfigError(f"{text}: write it as [user@]host:/path (a port: `syncd setup … --port N`)")
+    bracketed = re.fullmatch(r"(?:(?P<user>[^/\[\]]*)@)?\[(?P<host>[^\]/]+)\]:(?P<path>.*)", text, re.DOTALL)
+    if bracketed:
+        user, host, path = bracketed["user"], bracketed["host"], bracketed["path"]
+    else:
+        before, colon, path = text.partition(":")
+        if not colon or "/" in before:
+            return None, None, text
+        user, at, host = before.rpartition("@")
+        if not at:
+            user = None
+    if user == "" or not host or not path:
+        raise ConfigError(f"{text}: write it as [user@]host:/path; the user, the host or the path is empty")
+    if path.startswith("~") and not path.startswith("~/"):
+        raise ConfigError(f"{text}: another account's ~ is not looked up; write the absolute path")
+    path = path.removeprefix("~/").lstrip("/") or "." if path.startswith("~/") else path
+    return user, host, path
+
+
+def _remote(text: str, values: Mapping[str, object]) -> Remote:
+    try:
+        return Remote.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(f"{text}: {_first_sentence(error)}; write it as [user@]host:/path") from error
+
+
+def _override(remote: Remote, environ: Mapping[str, str]) -> Remote:
+    if remote.is_local:
+        return remote
+    values = remote.model_dump()
+    for variable, field in ((USER_VARIABLE, "user"), (HOST_VARIABLE, "host")):
+        if environ.get(variable):
+            values[field] = environ[variable]
+    return _remote(f"{USER_VARIABLE}/{HOST_VARIABLE}", values)
