@@ -15,7 +15,7 @@ from orchestrator.errors import ConfigError, IdentityMismatch, StorageError
 from orchestrator.files import read_json_or_none, write_json
 from orchestrator.ledger import load_ledger
 from orchestrator.models import make_token
-from orchestrator.rundir import Run, RunDir, load_run, save_run
+from orchestrator.rundir import Run, RunDir, load_run, save_run, shared_dir
 from orchestrator.script import job_script
 from trainer.config import differences, identity, resolve
 
@@ -105,6 +105,7 @@ def begin(
         else:
             run_id = f"{config.run_name}-{secrets.token_hex(4)}"
             after = Run(run_id=run_id, revision=0, created_at=now, forked_from=forked or None, **wanted)
+        make_shared(shared_dir(config, str(config_path.parent), run_dir))
         for slot in range(config.slots if config.command is None else 0):
             run_dir.slot(slot).mkdir(parents=True, exist_ok=True)
             resolved = resolve(config.training_of(slot))
@@ -113,6 +114,19 @@ def begin(
     except OSError as error:
         raise StorageError(f"the run folder {run_dir.path} cannot be written ({error.strerror or error}).") from None
     return after
+
+
+def make_shared(folder: Path) -> None:
+    """Make the shared folder, so that laptops find it before the first policy. Errors: StorageError naming the field.
+
+    What can be seen from here may still be invisible to a compute node; a job that cannot publish says so and trains.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"collaboration.shared_dir: {folder} cannot be made ({error.strerror or error}); choose another folder."
+        ) from None
 
 
 def has_begun(run_dir: RunDir) -> bool:

@@ -110,10 +110,14 @@ class ContainerSection(Section):
 
 
 class CollaborationSection(Section):
-    """Sharing policies with other machines (comes with syncd)."""
+    """Sharing with other machines. Policies are always published; experience that comes back is used if `enabled`."""
 
-    enabled: bool = Field(False, description="Publish policies and accept contributions.")
-    shared_dir: str | None = Field(None, description="Shared folder; default: shared/ in the run folder.")
+    enabled: bool = Field(False, description="Let the training use experience that laptops send in.")
+    shared_dir: str | None = Field(
+        None,
+        pattern=r"^[^\x00]+$",
+        description="Folder that laptops reach, relative to this file; default: shared/ in the run folder.",
+    )
 
 
 class WandbSection(Section):
@@ -303,8 +307,6 @@ def warnings_of(config: RunConfig) -> list[str]:
         for name, words in NOT_BUILT_YET.items()
         if getattr(config.training, name, None) not in {None, False}
     ]
-    if config.collaboration.enabled:
-        warnings.append("collaboration.enabled: sharing with other machines is not built yet; this run stays here.")
     if config.wandb.mode != "disabled":
         warnings.append(f"wandb.mode: {config.wandb.mode} is not built yet; TensorBoard files are written instead.")
     return warnings

@@ -26,8 +26,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import hashlib
 import json
 import os
+import re
 import signal
 import socket
 import tempfile
@@ -65,6 +67,8 @@ __all__ = [
     "write_json",
 ]
 
+#: Where a run publishes when it is not told where, in its own folder.
+SHARED = "shared"
 #: Exit code "checkpointed, give me another job" (sysexits.h EX_TEMPFAIL).
 HANDED_OVER = 75
 #: Exit code "another job would not help" (the convention of NVIDIA's resiliency extension).
@@ -72,6 +76,9 @@ DO_NOT_REQUEUE = 93
 
 #: The shim's wake-up, scancel's word to every process, and a person's.
 HAND_OVER_SIGNALS = (signal.SIGUSR2, signal.SIGTERM, signal.SIGINT)
+
+#: What a run id may be made of: it names folders on other people's machines.
+_FOREIGN = re.compile(r"[^A-Za-z0-9._-]+")
 
 #: How often the hand-over file is looked for, at most: a stat on a network folder costs up to a millisecond.
 HAND_OVER_LOOK_S = 0.25
@@ -175,7 +182,9 @@ class Job:
 
     Attributes: `run_dir`, `slot`, `attempt`, `slot_dir`, `attempt_dir` (write here only), `config` (the slot's
     resolved training section, None where the run has none), `scratch` (node-local, removed at the end),
-    `deadline` (unix seconds at which it must hand over, None: no limit), `hand_over_file`.
+    `deadline` (unix seconds at which it must hand over, None: no limit), `hand_over_file`, `run_id` and `run_name`
+    (what the run is called on other machines), `shared_dir` (where policies are published for them),
+    `accepts_contributions` (whether what comes back from there is to be used).
     """
 
     def __init__(
@@ -188,6 +197,10 @@ class Job:
         deadline: float | None = None,
         hand_over_file: Path | None = None,
         scratch: Path | None = None,
+        run_id: str | None = None,
+        run_name: str | None = None,
+        shared_dir: Path | None = None,
+        accepts_contributions: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.run_dir = run_dir
@@ -197,6 +210,10 @@ class Job:
         self.deadline = deadline
         self.hand_over_file = hand_over_file
         self.scratch = scratch or Path(tempfile.gettempdir())
+        self.run_id = run_id or run_id_of(run_dir)
+        self.run_name = run_name or run_dir.name
+        self.shared_dir = shared_dir or run_dir / SHARED
+        self.accepts_contributions = accepts_contributions
         self._clock = clock
         self._asked: str | None = None
         self._looked_at = float("-inf")
@@ -225,10 +242,16 @@ class Job:
             deadline=float(deadline) if deadline else None,
             hand_over_file=Path(environ["ANCHORLEG_HANDOVER_FILE"]),
             scratch=Path(environ["ANCHORLEG_SCRATCH"]),
+            run_id=environ.get("ANCHORLEG_RUN_ID"),
+            run_name=environ.get("ANCHORLEG_RUN_NAME"),
+            shared_dir=Path(environ["ANCHORLEG_SHARED_DIR"]) if environ.get("ANCHORLEG_SHARED_DIR") else None,
+            accepts_contributions=environ.get("ANCHORLEG_CONTRIBUTIONS") == "1",
         )
 
     @classmethod
-    def standalone(cls, run_dir: Path, slot: int = 0) -> Job:
+    def standalone(
+        cls, run_dir: Path, slot: int = 0, *, shared_dir: Path | None = None, accepts_contributions: bool = False
+    ) -> Job:
         """The next attempt of `run_dir` without any orchestrator: claimed here, by the same rules."""
         attempts = run_dir / "slots" / str(slot) / "attempts"
         attempts.mkdir(parents=True, exist_ok=True)
@@ -237,7 +260,7 @@ class Job:
         while True:
             (attempts / str(number)).mkdir(exist_ok=True)
             if create_exclusive(attempts / str(number) / "claim", to_json(owner)):
-                return cls(run_dir, slot, number)
+                return cls(run_dir, slot, number, shared_dir=shared_dir, accepts_contributions=accepts_contributions)
             number += 1
 
     def listen(self) -> None:
@@ -301,6 +324,12 @@ def _ignore_hand_over_signals() -> None:
     # into a death by signal.
     for number in HAND_OVER_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+
+
+def run_id_of(run_dir: Path) -> str:
+    """The id of a run that no orchestrator keeps: the folder's name and 8 hex digits of its path's sha256."""
+    name = _FOREIGN.sub("-", run_dir.name).strip("-._")[:64] or "run"
+    return f"{name}-{hashlib.sha256(os.fsencode(os.path.abspath(run_dir))).hexdigest()[:8]}"
 
 
 def parent_record(parent: CheckpointRef | None) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 ::
 
     <run_dir>/run.json  lease/  ledger-<epoch>.json  events-<epoch>.jsonl  control/  code/  controller.log
+    <run_dir>/shared/                what other machines may see, unless collaboration.shared_dir names another place
     <run_dir>/jobs/<token>/          job.sh  job.json  job-<id>.out  .err  (local.json, hand-over)
     <run_dir>/slots/<k>/             training.json
     <run_dir>/slots/<k>/attempts/<a>/  claim  parent.json  heartbeat.json  progress.json  exit.json  …
@@ -20,6 +21,7 @@ from orchestrator.config import RunConfig
 from orchestrator.errors import RunFolderError, UnknownRun
 from orchestrator.executors.base import Frozen
 from orchestrator.files import read_json, write_json
+from orchestrator.job import SHARED
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,14 @@ class Run(Frozen):
     identity: tuple[str, ...] | None
     env: dict[str, str]
     forked_from: str | None = None
+
+
+def shared_dir(config: RunConfig, folder: str, run_dir: RunDir) -> Path:
+    """The shared folder of the run (absolute): `collaboration.shared_dir` relative to the config file's `folder`, else
+    `shared/` in the run folder.
+    """
+    named = config.collaboration.shared_dir
+    return run_dir.path / SHARED if named is None else (Path(folder) / Path(named).expanduser()).resolve()
 
 
 def load_run(run_dir: RunDir) -> Run:

@@ -11,7 +11,7 @@ from orchestrator.executors.base import JobRequest
 from orchestrator.files import fsync_folder, write_bytes, write_json
 from orchestrator.models import Gone, Ledger, Verdict, parse_token
 from orchestrator.plan import Submit
-from orchestrator.rundir import Run, RunDir
+from orchestrator.rundir import Run, RunDir, shared_dir
 from orchestrator.script import job_script
 from orchestrator.verdicts import judge
 
@@ -48,6 +48,10 @@ def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:
         "limit_s": config.slurm.time_limit_s,
         "lead_s": config.lead_seconds,
         "max_runtime_s": config.training_of(action.slot).max_runtime_seconds,
+        "run_id": run.run_id,
+        "run_name": config.run_name,
+        "shared_dir": str(shared_dir(config, run.folder, run_dir)),
+        "accepts_contributions": config.collaboration.enabled,
     }
 
 

@@ -35,6 +35,10 @@ ConfigOption = Annotated[
 PresetOption = Annotated[str | None, typer.Option(help="guide, tiny or debug; stronger than the file's.")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="Any field: --set batch_size=256. May be repeated.")]
 RunDirOption = Annotated[Path | None, typer.Option(help="Where to write; default: runs/<name>. Run again to resume.")]
+SharedDirOption = Annotated[
+    Path | None, typer.Option(help="Where the policy is published for laptops; default: shared/ in --run-dir.")
+]
+AcceptOption = Annotated[bool, typer.Option("--accept-contributions", help="Use experience that laptops send in.")]
 CheckpointArgument = Annotated[Path, typer.Argument(help="A checkpoint, attempt, slot or run folder: its newest good.")]
 GoalsOption = Annotated[int, typer.Option(min=1, max=50, help="Fixed goals a task; Meta-World's protocol has 50.")]
 GoalSeedOption = Annotated[
@@ -50,6 +54,8 @@ def train(
     preset: PresetOption = None,
     settings: SetOption = None,
     run_dir: RunDirOption = None,
+    shared_dir: SharedDirOption = None,
+    accept_contributions: AcceptOption = False,
 ) -> None:
     """Train until the last step, or until this job must hand over (exit code 75: run it again to go on).
 
@@ -61,7 +67,7 @@ def train(
     for warning in asked.warnings if job is None else ():  # the orchestrator has warned of what the user wrote
         print(f"warning: {warning}", file=sys.stderr)
     if job is None:
-        job = _alone(asked, run_dir)
+        job = _alone(asked, run_dir, shared_dir, accepts_contributions=accept_contributions)
     job.listen()
     limit_s = asked.training.max_runtime_seconds
     if limit_s is not None:
@@ -91,12 +97,13 @@ def evaluate(
         show_evaluation(value, f"{found.path}\nstep {found.step:,}: {found.evaluation.summary()}")
 
 
-def _alone(asked: Asked, run_dir: Path | None) -> Job:
+def _alone(asked: Asked, run_dir: Path | None, shared_dir: Path | None, *, accepts_contributions: bool) -> Job:
     folder = (run_dir or Path("runs") / (asked.run_name or asked.training.preset)).resolve()
     if (folder / "run.json").exists():
         raise ConfigError(f"{folder} is kept by the orchestrator; train elsewhere with --run-dir, or use its `start`")
     try:
-        job = Job.standalone(folder)
+        shared = shared_dir.resolve() if shared_dir else None
+        job = Job.standalone(folder, shared_dir=shared, accepts_contributions=accepts_contributions)
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}; choose another --run-dir") from None
     print(f"training in {folder} (no orchestrator: run the same command again to go on)", flush=True)

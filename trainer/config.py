@@ -107,6 +107,12 @@ class TrainingSection(BaseModel):
         None, description="Evaluate at the first checkpoint past each multiple of this many steps; 0: only at the end."
     )
     evaluation_goals: GoalCount | None = Field(None, description="Fixed goals a task in an evaluation; 0: never.")
+    publish_interval: CountInt | None = Field(
+        None, description="Updates after which the policy is published for other machines; 0: only with checkpoints."
+    )
+    contribution_max_lag: CountInt | None = Field(
+        None, description="Oldest policy, in steps behind, whose experience is still taken from other machines."
+    )
     keep_checkpoints: PositiveInt | None = Field(None, description="Newest checkpoints kept complete, to resume from.")
     keep_milestones: CountInt | None = Field(None, description="Older checkpoints of which the nets are kept.")
     stream: bool | None = Field(None, description="Send frames to a viewer (not built yet).")
@@ -175,6 +181,8 @@ class Training(BaseModel):
     metrics_interval: PositiveInt
     evaluation_interval: CountInt
     evaluation_goals: GoalCount
+    publish_interval: CountInt
+    contribution_max_lag: CountInt
     keep_checkpoints: PositiveInt
     keep_milestones: CountInt
     stream: bool

@@ -21,6 +21,10 @@ _COMMON: dict[str, Any] = {
     "threads": 1,
     "metrics_interval": 1_000,
     "evaluation_goals": 50,
+    # Every 1,000 updates is every few seconds at the rates that cluster nodes reach: fresh, and cheap (one small file).
+    "publish_interval": 1_000,
+    # Off-policy learning bears old experience; a tenth of a usual run of 2M steps is where it stops to be worth it.
+    "contribution_max_lag": 200_000,
     "keep_checkpoints": 3,
     "keep_milestones": 10,
     "stream": False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -82,6 +83,7 @@ def test_one_slot_that_fails_does_not_stop_the_other(new_relay: NewRelay) -> Non
 
 def test_the_program_sees_the_contract_and_nothing_of_the_scratch_stays(new_relay: NewRelay) -> None:
     names = "RUN_DIR SLOT ATTEMPT ATTEMPT_DIR PARENT CONFIG DEADLINE HANDOVER_FILE SCRATCH"
+    names += " RUN_ID RUN_NAME SHARED_DIR CONTRIBUTIONS"
     words = "; ".join(f'echo "{name}=$ANCHORLEG_{name}"' for name in names.split())
     relay = new_relay(command=["bash", "-c", f'{words}; touch "$ANCHORLEG_SCRATCH/x"; pwd'])
 
@@ -96,6 +98,9 @@ def test_the_program_sees_the_contract_and_nothing_of_the_scratch_stays(new_rela
     assert told["ATTEMPT_DIR"] == str(relay.attempt_dir(0))
     assert told["HANDOVER_FILE"] == str(job / "hand-over")
     assert (told["SLOT"], told["ATTEMPT"], told["PARENT"], told["CONFIG"]) == ("0", "0", "", "")
+    assert told["RUN_ID"] == json.loads((relay.run_dir / "run.json").read_text())["run_id"]
+    assert told["RUN_ID"].startswith(told["RUN_NAME"] + "-")
+    assert (told["SHARED_DIR"], told["CONTRIBUTIONS"]) == (str(relay.run_dir / "shared"), "")
     assert float(told["DEADLINE"]) == pytest.approx(record["started_at"] + 21, abs=2)
     assert Path(told["SCRATCH"]).parent == Path(relay.env["TMPDIR"])
     assert os.listdir(relay.env["TMPDIR"]) == []

@@ -197,7 +197,6 @@ class TestTheUsersExample:
             "training.stream",
             "training.stream_port",
             "training.stream_top_k",
-            "collaboration.enabled",
         ]
 
     def test_what_is_switched_off_is_no_warning(self) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,8 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from orchestrator.job import HANDED_OVER, CheckpointRef, Job, Stretch, candidates_before, lineage, parent_record
+from orchestrator.job import (
+    HANDED_OVER,
+    CheckpointRef,
+    Job,
+    Stretch,
+    candidates_before,
+    lineage,
+    parent_record,
+    run_id_of,
+)
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -220,6 +232,24 @@ class TestTheEnvironment:
         assert job is not None
         assert (job.slot, job.attempt, job.config, job.deadline) == (2, 7, None, 12.5)
         assert job.attempt_dir == Path("/r/slots/2/attempts/7")
+        assert (job.shared_dir, job.accepts_contributions) == (Path("/r/shared"), False)
+
+    def test_what_other_machines_see_is_where_the_shim_says(self) -> None:
+        names = {"RUN_DIR": "/r", "SLOT": "0", "ATTEMPT": "0", "HANDOVER_FILE": "/h", "SCRATCH": "/s"}
+        names |= {"RUN_ID": "mt10-0123abcd", "RUN_NAME": "mt10", "SHARED_DIR": "/group/us", "CONTRIBUTIONS": "1"}
+        job = Job.from_environment({f"ANCHORLEG_{name}": value for name, value in names.items()})
+        assert job is not None
+        assert (job.run_id, job.run_name, job.shared_dir) == ("mt10-0123abcd", "mt10", Path("/group/us"))
+        assert job.accepts_contributions
+
+    @given(st.text(min_size=1).filter(lambda name: not set(name) & set("\0/") and name not in {".", ".."}))
+    def test_a_run_without_an_orchestrator_has_an_id_of_its_place_that_any_machine_can_write(self, name: str) -> None:
+        try:
+            run_id = run_id_of(Path("/runs") / name)
+        except UnicodeEncodeError:  # no file can have this name
+            return
+        assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}", run_id)
+        assert run_id == run_id_of(Path("/runs") / name) != run_id_of(Path("/other") / name)
 
     def test_a_report_is_one_whole_file(self, slot: SlotFolder) -> None:
         slot.attempt(0)

@@ -361,6 +361,22 @@ class TestJobFolders:
         assert spec["training_file"] == str(run_dir.slot(1) / "training.json")
         assert Path(request.script).read_text().startswith("#!/bin/bash\n")
 
+    def test_the_shared_folder_is_the_runs_own_unless_the_config_names_one(self, run_dir: RunDir) -> None:
+        here = run_dir.path.parent.parent
+        shared = {"enabled": True, "shared_dir": "group/us"}
+        for number, (section, place) in enumerate([({}, run_dir.path / "shared"), (shared, here / "group/us")]):
+            run = begun(run_dir, a_config(collaboration=section))
+            make_job_folder(run, run_dir, Submit(0, number, token(0, number)))
+            spec = json.loads((run_dir.job(token(0, number)) / "job.json").read_text())
+            assert (spec["run_id"], spec["run_name"]) == (run.run_id, "toy")
+            assert (spec["shared_dir"], spec["accepts_contributions"]) == (str(place), bool(section))
+            assert place.is_dir()
+
+    def test_a_shared_folder_that_cannot_be_made_is_named(self, run_dir: RunDir, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(StorageError, match=r"collaboration\.shared_dir: .*/file/x cannot be made"):
+            begun(run_dir, a_config(collaboration={"shared_dir": str(tmp_path / "file/x")}))
+
     def test_a_foreign_command_runs_as_it_is_written_in_the_folder_of_the_config(self, run_dir: RunDir) -> None:
         make_job_folder(begun(run_dir), run_dir, Submit(0, 0, token()))
         spec = json.loads((run_dir.job(token()) / "job.json").read_text())

@@ -39,6 +39,8 @@ OTHER = {
     "metrics_interval": 3,
     "evaluation_interval": 0,
     "evaluation_goals": 5,
+    "publish_interval": 50,
+    "contribution_max_lag": 70,
     "keep_checkpoints": 5,
     "keep_milestones": 2,
     "stream": True,
