@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 
 import pytest
 from container import Container, missing_container_parts
 from slurm_cluster import PrivateSlurm, SlurmCluster, missing_commands, throw_away
 from slurm_conf import Layout
+from sshd import Sshd, missing_sshd_parts, throw_away_sshd
 
 
 def need(what: str, missing: list[str]) -> None:
@@ -63,3 +64,17 @@ def container(tmp_path_factory: pytest.TempPathFactory) -> Container:
     """An image folder with this Python in it, and the ch-run that enters it."""
     need("charliecloud", missing_container_parts())
     return Container.make(tmp_path_factory.mktemp("image"))
+
+
+@pytest.fixture
+def new_sshd() -> Iterator[Callable[..., Sshd]]:
+    """Starts servers of the test's own: `new_sshd(PasswordAuthentication="yes")`."""
+    need("a real sshd", missing_sshd_parts())
+    with ExitStack() as stack:
+        yield lambda **settings: stack.enter_context(throw_away_sshd(settings))
+
+
+@pytest.fixture
+def sshd(new_sshd: Callable[..., Sshd]) -> Sshd:
+    """A real sshd on loopback, the test's own."""
+    return new_sshd()
