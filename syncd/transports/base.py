@@ -53,6 +53,23 @@ class News:
     verdicts: tuple[Verdict, ...] = ()
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What a transport can tell of its connection, for `status`.
+
+    `bytes_in`, `bytes_out`: what it read and wrote so far (rsync: as rsync's own --stats say). `rtt_s`: of the last
+    ping. `clock_offset_s`: the other side's clock minus ours. `contributor`: the inbox that is ours over there.
+    `logins`: how many logins it took. None: not known.
+    """
+
+    bytes_in: int = 0
+    bytes_out: int = 0
+    rtt_s: float | None = None
+    clock_offset_s: float | None = None
+    contributor: str | None = None
+    logins: int = 0
+
+
 class Transport(Protocol):
     """A connection to one `$SHARED`. Every call may raise `UnreachableError`, after which the transport is closed.
 
@@ -69,6 +86,7 @@ class Transport(Protocol):
     def wait(self, timeout_s: float) -> News:
         """Until something changed since the last `listing` or `wait`, or the time is over (then empty).
 
+        Verdicts are told at least once: they count as received at the next call of `wait` or `close`.
         Pushed transports return within milliseconds of a change that the server saw; rsync looks once at the end.
         """
         ...
@@ -76,13 +94,18 @@ class Transport(Protocol):
     def fetch(self, offer: Offer, part: Path) -> None:
         """Bring the offered file to `part`, going on where `part` ends if it exists already. Fsynced at the end.
 
-        The caller verifies it and renames it. Errors: UnreachableError (the part stays), StorageError, RemoteError
-        where it is gone (the caller lists again).
+        The caller verifies it and renames it. Errors: UnreachableError (the part stays), StorageError, GoneError
+        where it is gone or changed since (the transport lives on; the caller lists again, or waits for the next news).
+        A part that is longer than the file, or one of metrics, begins anew.
         """
         ...
 
     def send(self, segments: Sequence[tuple[Path, str, int]]) -> list[Receipt]:
         """Bring segments (file, run id, slot) to the own inbox, in order; the file's name is its sha256."""
+        ...
+
+    def facts(self) -> Facts:
+        """What is known of the connection; also after `close`. Never raises."""
         ...
 
     def close(self) -> None:
