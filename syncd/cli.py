@@ -10,6 +10,7 @@ import sys
 
 import typer
 
+from syncd.commands import service
 from syncd.errors import SyncError
 
 app = typer.Typer(
@@ -20,6 +21,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command()(service.install)
+app.command()(service.uninstall)
+app.command("agent-status")(service.agent_status)
+app.command("run-agent", hidden=True)(service.run_agent)
 
 
 def main() -> None:

@@ -1,0 +1,181 @@
+"""`syncd install`, `uninstall` and `agent-status`; and `run-agent`, which the service manager starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from syncd.errors import (
+    ConfigError,
+    HostKeyError,
+    LoginRefusedError,
+    RemoteError,
+    ServiceError,
+    StorageError,
+    SyncError,
+)
+
+if TYPE_CHECKING:
+    from syncd.crashes import Record
+    from syncd.service import Manager, ServiceState
+
+#: What a person must mend first: another start would end the same way.
+FOR_A_PERSON = (ConfigError, HostKeyError, LoginRefusedError, RemoteError)
+#: A new agent has begun, or has said why not, within a second; a laptop that is busy takes longer.
+FIRST_WORD_TIMEOUT_S = 10.0
+#: It has begun well when it has been running for this long.
+SETTLED_S = 1.0
+_LOOK_S = 0.1
+
+RemoteArgument = Annotated[str, typer.Argument(help="[user@]host:path or a folder; left out: what `setup` stored.")]
+FolderArgument = Annotated[Path | None, typer.Argument(help="The mirror on this machine; left out: as `setup` stored.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+
+
+def install(remote: RemoteArgument = "", folder: FolderArgument = None) -> None:
+    """Keep `syncd watch` running in the background, from now on and after each login."""
+    from syncd import crashes, service  # noqa: PLC0415 - `--help` stays quick
+    from syncd.agent import KEPT_ENVIRONMENT, Agent  # noqa: PLC0415
+    from syncd.settings import load_settings, parse_remote  # noqa: PLC0415
+
+    settings = load_settings()
+    place = parse_remote(remote, settings=settings)
+    mirror = Path(os.path.abspath(folder.expanduser())) if folder else settings.mirror
+    agent = Agent(
+        python=sys.executable,
+        remote=str(place) if remote and place.is_local else remote,
+        folder=mirror,
+        log=service.log_file(),
+        environment={name: os.environ[name] for name in KEPT_ENVIRONMENT if os.environ.get(name)},
+    )
+    try:
+        mirror.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise StorageError(f"{mirror} cannot be made: {error.strerror}; nothing was installed") from None
+    manager = service.manager()
+    record = crashes.record_file()
+    try:
+        crashes.write_record(record, crashes.Record(remote=agent.remote, folder=str(mirror)))
+        hints = manager.install(agent)
+    except ServiceError as error:
+        by_hand = shlex.join(["syncd", "watch", agent.remote, str(mirror)])
+        raise ServiceError(f"{error}. Until then run it in a terminal of its own: {by_hand}") from None
+    state, said = _first_word(manager, record)
+    if said.stopped:
+        raise ServiceError(
+            f"it is installed, and has stopped: {said.stopped}. Mend that, and run `syncd install` again"
+        )
+    print(f"syncd runs in the background: {place} → {mirror}")
+    print(f"  {state.file} ({state.manager}: {state.detail})")
+    print(f"  log: {_log_words(state)}")
+    for hint in hints:
+        print(f"  note: {hint}")
+    print("  see it: syncd status · end it: syncd uninstall")
+
+
+def uninstall() -> None:
+    """End the background `syncd` and delete its service file. Mirror and outbox stay."""
+    from syncd import crashes, service  # noqa: PLC0415
+
+    was_there = service.manager().uninstall()
+    folder = crashes.read_record(crashes.record_file()).folder
+    crashes.record_file().unlink(missing_ok=True)
+    if was_there:
+        print("syncd no longer runs in the background" + (f"; what it mirrored stays in {folder}" if folder else ""))
+    else:
+        print("syncd was not installed in the background; nothing to do")
+
+
+def agent_status(as_json: JsonOption = False) -> None:
+    """Whether the background `syncd` is installed and running, and why not."""
+    from syncd import crashes, service  # noqa: PLC0415
+
+    record = crashes.read_record(crashes.record_file())
+    state = service.manager().state()
+    if as_json:
+        value: dict[str, Any] = {**asdict(state), "file": str(state.file), "agent": asdict(record)}
+        print(json.dumps(value, indent=2))
+        return
+    for line in status_lines(state, record, time.time()):
+        print(line)
+
+
+def status_lines(state: ServiceState, record: Record, now: float) -> list[str]:
+    """What `agent-status` tells a person."""
+    if not state.installed:
+        return ["syncd is not installed in the background; `syncd install [REMOTE] [DIR]` does it"]
+    where = f"{record.remote or 'the remote that `setup` stored'} → {record.folder}" if record.folder else ""
+    if state.running:
+        lines = [f"syncd runs in the background{f' (pid {state.pid})' if state.pid else ''}", where]
+        failed = len(record.started) - 1
+        if failed > 0:
+            lines.append(f"it crashed {failed} {'time' if failed == 1 else 'times'} of late; see the log")
+    elif record.stopped:
+        minutes = max(0, now - (record.stopped_at or now)) / 60
+        lines = [f"syncd has stopped ({minutes:.0f} min ago): {record.stopped}", where]
+        lines.append("mend that, then start it again: syncd install")
+    else:
+        lines = ["syncd is installed, and not running now", where, "start it again: syncd install"]
+    return [*filter(None, lines), f"{state.manager}: {state.detail} · {state.file}", f"log: {_log_words(state)}"]
+
+
+def run_agent(remote: Annotated[str, typer.Argument()], folder: Annotated[Path, typer.Argument()]) -> None:
+    """What the service manager runs: `watch`, which counts its own crashes and stops where a person is needed.
+
+    It ends with 0 where starting it again would be of no use: that is what both managers take for "done".
+    """
+    from syncd import crashes, logfile, service  # noqa: PLC0415
+
+    if logfile.is_log(sys.stdout.fileno()):
+        logfile.keep_short(sys.stdout.fileno(), service.log_file())
+    path = crashes.record_file()
+    begun = crashes.begin(crashes.read_record(path), time.time())
+    crashes.write_record(path, begun)
+    if begun.stopped:
+        print(f"syncd: {begun.stopped}; it stays off until `syncd install` or the next login", file=sys.stderr)
+        return
+    try:
+        code = _watch(remote, folder)
+    except FOR_A_PERSON as error:
+        crashes.write_record(path, crashes.end(begun, time.time(), because=str(error)))
+        print(f"syncd: {error}", file=sys.stderr)
+        return
+    if code:
+        raise typer.Exit(code)
+    crashes.write_record(path, crashes.end(begun, time.time()))
+
+
+def _first_word(manager: Manager, record: Path) -> tuple[ServiceState, Record]:
+    """Where a new agent stands once it has been running for a moment, or has stopped, or the time is over."""
+    from syncd import crashes  # noqa: PLC0415
+
+    deadline = time.monotonic() + FIRST_WORD_TIMEOUT_S
+    while True:
+        state, said = manager.state(), crashes.read_record(record)
+        settled = said.started and time.time() - said.started[-1] > SETTLED_S
+        if said.stopped or (state.running and settled) or time.monotonic() > deadline:
+            return state, said
+        time.sleep(_LOOK_S)
+
+
+def _log_words(state: ServiceState) -> str:
+    from syncd import service  # noqa: PLC0415
+    from syncd.agent import UNIT  # noqa: PLC0415
+
+    return str(service.log_file()) if state.manager == "launchd" else f"journalctl --user -u {UNIT}"
+
+
+def _watch(remote: str, folder: Path) -> int:
+    """`syncd watch REMOTE FOLDER`, through the same door as a person's. Errors: SyncError."""
+    from syncd.cli import app  # noqa: PLC0415 - which imports this module
+
+    code: object = app(["watch", remote, str(folder)], standalone_mode=False)
+    return code if isinstance(code, int) else 0
