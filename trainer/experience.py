@@ -11,7 +11,8 @@ and each observation's older frame was bit for bit the frame before.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from bisect import bisect_right
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,8 +48,8 @@ __all__ = [
     "name_of",
 ]
 
-#: (attempt, seq) of a published policy.
-VersionPair = tuple[int, int]
+#: One published policy of the slot: attempt, seq, and the learner's step.
+Published = tuple[int, int, int]
 
 #: Metres and quaternion parts; five times the farthest that was measured (an object that is flung off the table).
 OBSERVATION_LIMIT = 10.0
@@ -62,8 +63,8 @@ _FRAME, _GOAL = 18, 36
 class Expectation:
     """What the learner of one slot knows when it judges.
 
-    `tasks` in index order. `versions`: step of each policy of this slot that is known to have been published, whatever
-    the order. `step`: where the learner is. `max_lag`: oldest policy that is still taken, in steps behind. `seen`:
+    `tasks` in index order. `versions`: the policies of this slot that are known to have been published, sorted (a list
+    to which `bisect.insort` adds will do). `step`: where the learner is. `max_lag`: oldest policy that is still taken, in steps behind. `seen`:
     `Segment.content()` of what was accepted before.
     """
 
@@ -71,7 +72,7 @@ class Expectation:
     slot: int
     tasks: tuple[str, ...]
     horizon: int
-    versions: Mapping[VersionPair, int]
+    versions: Sequence[Published] = field(repr=False)
     step: int
     max_lag: int
     seen: Collection[str] = field(default=frozenset(), repr=False)
@@ -114,19 +115,18 @@ def judge(data: bytes, name: str, expect: Expectation) -> Accepted | Refused:
         return Refused(error.reason, str(error))
 
 
-def step_of(version: VersionPair, versions: Mapping[VersionPair, int]) -> int | None:
-    """The learner's step at which policy `version` was published, None where it never was as far as is known.
+def step_of(attempt: int, seq: int, versions: Sequence[Published]) -> int | None:
+    """The learner's step at which policy `attempt`-`seq` was published, None where it never was as far as is known.
 
     The store thins old policies out: one that is missing between two known ones of the same attempt was there, and
     counts as the lower of them.
     """
-    exact = versions.get(version)
-    if exact is not None:
-        return exact
-    attempt, seq = version
-    lower = max((known for known in versions if known[0] == attempt and known[1] < seq), default=None)
-    higher = any(known[0] == attempt and known[1] > seq for known in versions)
-    return versions[lower] if lower is not None and higher else None
+    after = bisect_right(versions, (attempt, seq, float("inf")))
+    if after == 0 or versions[after - 1][0] != attempt:
+        return None
+    exact = versions[after - 1][1] == seq
+    between = after < len(versions) and versions[after][0] == attempt
+    return versions[after - 1][2] if exact or between else None
 
 
 def _judged(data: bytes, name: str, expect: Expectation) -> Accepted:
@@ -210,7 +210,7 @@ def _lag(segment: Segment, expect: Expectation) -> int:
     """Steps between the oldest policy that acted and the learner, not below 0."""
     oldest = expect.step
     for attempt, seq in np.unique(segment.version, axis=0).tolist():
-        step = step_of((attempt, seq), expect.versions)
+        step = step_of(attempt, seq, expect.versions)
         if step is None:
             raise BadSegmentError(
                 Reason.VERSION_UNKNOWN, f"policy {attempt}-{seq} was never published by this slot as far as is known"
