@@ -64,8 +64,8 @@ class Expectation:
     """What the learner of one slot knows when it judges.
 
     `tasks` in index order. `versions`: the policies of this slot that are known to have been published, sorted (a list
-    to which `bisect.insort` adds will do). `step`: where the learner is. `max_lag`: oldest policy that is still taken, in steps behind. `seen`:
-    `Segment.content()` of what was accepted before.
+    to which `bisect.insort` adds will do). `step`: where the learner is. `max_lag`: oldest policy that is still taken,
+    in steps behind. `seen`: `Segment.content()` of what was accepted before.
     """
 
     run_id: str

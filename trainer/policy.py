@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.metadata import version
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -69,7 +70,7 @@ def shapes_of(architecture: store.Architecture) -> dict[str, tuple[int, ...]]:
     """Name → shape of every tensor that an actor of `architecture` has."""
     widths = [architecture.obs_dim + len(architecture.tasks), *architecture.hidden, 2 * architecture.act_dim]
     shapes: dict[str, tuple[int, ...]] = {}
-    for layer, (inputs, outputs) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+    for layer, (inputs, outputs) in enumerate(pairwise(widths)):
         shapes[f"body.layers.{layer}.weight"] = (outputs, inputs)
         shapes[f"body.layers.{layer}.bias"] = (outputs,)
     return shapes
