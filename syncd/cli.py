@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from syncd.commands import service
+from syncd.commands import gate, service
 from syncd.errors import SyncError
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app = typer.Typer(
 app.command()(service.install)
 app.command()(service.uninstall)
 app.command("agent-status")(service.agent_status)
+app.command(hidden=True)(gate.gate)
 app.command("run-agent", hidden=True)(service.run_agent)
 
 
