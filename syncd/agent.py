@@ -105,7 +105,7 @@ def _writable(text: str) -> str:
     for char in text:
         if unicodedata.category(char) in {"Cc", "Cs"} or ord(char) & 0xFFFE == 0xFFFE:
             raise ConfigError(
-                f"{ascii(text)} holds the character {ascii(char)}, which a service file cannot; "
+                f"{text!a} holds the character {char!a}, which a service file cannot; "
                 "use another folder, or run `syncd watch` by hand"
             )
     return text

@@ -119,7 +119,7 @@ class Launchd:
         self._run = run
 
     def install(self, agent: Agent) -> list[str]:
-        """bootout → wait until it is gone → bootstrap → kickstart: the order that leaves no half-loaded label."""
+        """Bootout → wait until it is gone → bootstrap → kickstart: the order that leaves no half-loaded label."""
         self._session()
         self._unload()
         _write(self._file, plist_text(agent), also=agent.log.parent)
@@ -222,6 +222,7 @@ class Systemd:
 
     def state(self) -> ServiceState:
         """From `systemctl show`, whose output is meant for programs."""
+        self._session()
         names = "ActiveState,SubState,MainPID,Result"
         answer = self._ask("show", UNIT, "-p", names)
         values = dict(line.partition("=")[::2] for line in answer.text.splitlines())

@@ -20,7 +20,6 @@ from syncd.errors import (
     RemoteError,
     ServiceError,
     StorageError,
-    SyncError,
 )
 
 if TYPE_CHECKING:

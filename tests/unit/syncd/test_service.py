@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import plistlib
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from service_managers import FakeLaunchd, FakeSystemd
+
+from syncd import service
+from syncd.agent import LABEL, UNIT, Agent, plist_text, unit_text
+from syncd.crashes import CRASH_WINDOW_S, MAX_CRASHES, Record, begin, end, read_record, write_record
+from syncd.errors import ConfigError, ServiceError, StorageError
+from syncd.service import Answer, Launchd, Systemd
+
+NOW = 1_760_086_400.0
+#: What paths may hold and service files can: anything but control characters, lone surrogates and non-characters.
+WORDS = st.text(
+    st.characters(exclude_categories=("Cs", "Cc", "Cn")) | st.sampled_from("\"'\\%$&<>;{}@# "), min_size=1, max_size=30
+)
+AGENT = Agent("/opt/my python/bin/python3", "me@host:/data", Path("/home/me/w"), Path("/home/me/l"), {"PATH": "/bin"})
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch):
+    monkeypatch.setattr(service, "LOOK_S", 0.0)
+
+
+def unquoted(line: str) -> list[str]:
+    """A line of a unit as systemd.syntax(7) reads it: words in double quotes, C escapes, `%%` for a per cent."""
+    words, rest = [], line
+    while rest:
+        assert rest[0] == '"', rest
+        word, at = "", 1
+        while rest[at] != '"':
+            if rest[at] in "\\%":
+                assert rest[at + 1] in ('"', "\\") if rest[at] == "\\" else rest[at + 1] == "%"
+                at += 1
+            word += rest[at]
+            at += 1
+        words.append(word)
+        rest = rest[at + 1 :].removeprefix(" ")
+    return words
+
+
+@given(remote=WORDS, folder=WORDS, python=WORDS, value=WORDS)
+def test_any_words_survive_both_formats(remote, folder, python, value):
+    agent = Agent(f"/{python}", remote, Path("/") / folder, Path("/") / folder, {"PATH": value})
+    plist = plistlib.loads(plist_text(agent).encode())
+    assert plist["ProgramArguments"] == agent.program
+    assert plist["EnvironmentVariables"] == {"PATH": value}
+    assert plist["StandardOutPath"] == str(agent.log)
+    lines = dict(line.split("=", 1) for line in unit_text(agent).splitlines() if "=" in line)
+    command = lines["ExecStart"]
+    assert command.startswith(":") == any("$" in word for word in agent.program)
+    assert unquoted(command.removeprefix(":")) == agent.program
+    assert unquoted(lines["Environment"]) == [f"PATH={value}"]
+
+
+@pytest.mark.parametrize("odd", ["a\nb", "a\x00b", "\udcff", "\ufffe", "\x1b[31m"])
+def test_what_no_service_file_can_hold_is_refused_in_one_sentence(odd):
+    for text in (plist_text, unit_text):
+        with pytest.raises(ConfigError, match="service file cannot"):
+            text(replace(AGENT, remote=odd))
+
+
+def test_a_clean_end_is_meant_to_last_and_a_crash_is_not():
+    plist = plistlib.loads(plist_text(AGENT).encode())
+    assert plist["KeepAlive"] == {"SuccessfulExit": False}
+    assert (plist["ThrottleInterval"], plist["ProcessType"], plist["RunAtLoad"]) == (30, "Standard", True)
+    lines = unit_text(AGENT).splitlines()
+    for line in ("Restart=on-failure", "RestartSec=5", "StartLimitIntervalSec=120", "StartLimitBurst=5", "Nice=10"):
+        assert line in lines
+
+
+def launchd(folder: Path, **state: object) -> tuple[Launchd, FakeLaunchd]:
+    fake = FakeLaunchd(folder / "launchd", **state)
+    return Launchd(folder, 501, lambda words: Answer(*fake(words[1:]))), fake
+
+
+@given(
+    loaded=st.booleans(),
+    lingers=st.integers(0, 5),
+    busy=st.integers(0, service.LOAD_TRIES - 1),
+    bootout_code=st.sampled_from([0, 36]),
+    disabled=st.booleans(),
+)
+def test_launchd_ends_where_it_should_from_wherever_it_was(loaded, lingers, busy, bootout_code, disabled):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        state = {"lingers": lingers, "busy": busy, "bootout_code": bootout_code, "disabled": disabled}
+        manager, fake = launchd(folder, loaded="old.plist" if loaded else None, **state)
+        plist = folder / "Library" / "LaunchAgents" / f"{LABEL}.plist"
+        agent = replace(AGENT, log=folder / "logs" / "syncd.log")
+        for _ in range(2):
+            assert manager.install(agent) == []
+            assert plistlib.loads(plist.read_bytes())["ProgramArguments"] == agent.program
+            assert fake.load()["loaded"] == str(plist)
+            assert manager.state().running
+            assert agent.log.parent.is_dir()
+        assert [manager.uninstall(), manager.uninstall()] == [True, False]
+        assert not plist.exists()
+        assert not fake.load()["loaded"]
+        assert not manager.state().installed
+
+
+def test_a_label_that_stays_busy_is_named_with_what_launchd_said(tmp_path):
+    manager, _ = launchd(tmp_path, busy=1000)
+    with pytest.raises(ServiceError, match=r"bootstrap .* failed 20 times: 5 Bootstrap failed: 5: Input/output error"):
+        manager.install(replace(AGENT, log=tmp_path / "log"))
+
+
+def test_without_a_user_at_the_screen_nothing_is_written(tmp_path):
+    manager, _ = launchd(tmp_path, at_the_screen=False)
+    with pytest.raises(ServiceError, match="log in on the Mac itself"):
+        manager.install(AGENT)
+    assert not (tmp_path / "Library").exists()
+    assert manager.uninstall() is False
+    assert not manager.state().running
+
+
+def test_macos_warns_of_folders_that_it_keeps_agents_out_of(tmp_path):
+    manager, _ = launchd(tmp_path)
+    mirror = tmp_path / "Documents" / "weights"
+    (hint,) = manager.install(replace(AGENT, folder=mirror, log=tmp_path / "log"))
+    assert str(mirror) in hint
+
+
+def systemd(folder: Path, monkeypatch, **state: object) -> tuple[Systemd, FakeSystemd]:
+    units = folder / "units"
+    monkeypatch.setenv("FAKE_UNITS", str(units))
+    fake = FakeSystemd(folder / "systemd", **state)
+    return Systemd(units, "", lambda words: Answer(*fake(words[1:]))), fake
+
+
+def test_systemd_installs_and_uninstalls_twice_as_once(tmp_path, monkeypatch):
+    manager, fake = systemd(tmp_path, monkeypatch)
+    for _ in range(2):
+        manager.install(AGENT)
+        assert (tmp_path / "units" / UNIT).read_text() == unit_text(AGENT)
+        assert (fake.load()["enabled"], fake.load()["running"]) == (True, True)
+        assert manager.state().running
+    assert [manager.uninstall(), manager.uninstall()] == [True, False]
+    assert (fake.load()["enabled"], fake.load()["running"]) == (False, False)
+    assert not manager.state().installed
+
+
+def test_without_a_session_of_systemd_nothing_is_written(tmp_path, monkeypatch):
+    manager, _ = systemd(tmp_path, monkeypatch, session=False)
+    for call in (lambda: manager.install(AGENT), manager.uninstall, manager.state):
+        with pytest.raises(ServiceError, match=r"no systemd session of this user here .*No medium found"):
+            call()
+    assert not (tmp_path / "units").exists()
+
+
+def test_no_manager_at_all_is_one_sentence(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ServiceError, match="there is no `systemctl` here"):
+        service.run(["systemctl", "--user", "show"])
+
+
+def test_a_folder_that_cannot_be_written_is_a_storage_error(tmp_path, monkeypatch):
+    (tmp_path / "units").write_text("a file where the folder should be")
+    manager, _ = systemd(tmp_path, monkeypatch)
+    with pytest.raises(StorageError, match="nothing was installed"):
+        manager.install(AGENT)
+
+
+@given(st.lists(st.floats(0, 2 * CRASH_WINDOW_S), max_size=40))
+def test_the_counter_stops_exactly_a_loop(gaps):
+    """Starts at these distances, none of which ends well: stopped where more than five fall into one window."""
+    record, now, starts = Record(), NOW, []
+    for gap in gaps:
+        now += gap
+        recent = [at for at in starts if now - CRASH_WINDOW_S < at]
+        record = begin(record, now)
+        assert bool(record.stopped) == (len(recent) >= MAX_CRASHES)
+        starts = [] if record.stopped else [*recent, now]
+
+
+def test_launchds_pace_fills_the_window():
+    record = Record()
+    for start in range(MAX_CRASHES + 1):
+        record = begin(record, NOW + 31.0 * start)
+    assert "crashed 5 times" in record.stopped
+
+
+def test_a_good_end_forgets_and_a_start_after_a_stop_begins_anew():
+    crashed = begin(begin(Record(remote="r", folder="f"), NOW), NOW + 1)
+    assert end(crashed, NOW + 2).started == ()
+    stopped = end(crashed, NOW + 2, because="the key was refused")
+    assert (stopped.stopped, stopped.stopped_at, stopped.remote) == ("the key was refused", NOW + 2, "r")
+    assert begin(stopped, NOW + 3) == Record(remote="r", folder="f", started=(NOW + 3,))
+
+
+def test_the_record_survives_the_disk_and_damage(tmp_path):
+    path = tmp_path / "folder" / "agent.json"
+    record = Record(remote="r", folder="f", started=(NOW,), stopped="why", stopped_at=NOW)
+    write_record(path, record)
+    assert read_record(path) == record
+    path.write_text('{"started": 3}')
+    assert read_record(path) == Record()
