@@ -1,0 +1,151 @@
+"""The box of outgoing segments: nothing is lost, nothing half written is seen, verdicts count once."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncd.errors import ConfigError, StorageError
+from syncd.outbox import ABANDONED_AFTER_S, Contributions, Outbox, read_contributions
+from syncd.played import MAX_PLAYED, note_played, read_played
+from syncd.transports.base import Verdict
+
+RUN = "demo-0123abcd"
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def test_what_is_offered_waits_in_order_under_its_sum(tmp_path: Path) -> None:
+    box = Outbox(tmp_path)
+    data = [f"segment {k}".encode() for k in range(5)]
+    for k, each in enumerate(data):
+        assert box.offer(RUN, k % 2, each)
+        os.utime(box.path / "new" / RUN / str(k % 2) / sha(each), (k, k))
+    assert [w.path.name for w in box.waiting()] == [sha(each) for each in data]
+    assert [w.slot for w in box.waiting(3)] == [0, 1, 0]
+    assert {w.path.read_bytes() for w in box.waiting()} == set(data)
+    assert (box.count(), box.bytes()) == (5, sum(map(len, data)))
+    assert (box.waiting()[0].path.stat().st_mode & 0o777) == 0o600
+
+
+def test_a_full_box_refuses_and_keeps_what_it_has(tmp_path: Path) -> None:
+    box = Outbox(tmp_path, max_segments=3, max_bytes=40)
+    assert [box.offer(RUN, 0, bytes([k]) * 10) for k in range(4)] == [True, True, True, False]
+    assert not Outbox(tmp_path, max_bytes=40).offer(RUN, 0, b"x" * 11)
+    box.sent([box.waiting()[0].path])
+    assert box.offer(RUN, 0, b"later")
+    assert box.count() == 3
+
+
+def test_the_same_data_twice_is_one_segment(tmp_path: Path) -> None:
+    box = Outbox(tmp_path)
+    assert box.offer(RUN, 0, b"same")
+    assert box.offer(RUN, 0, b"same")
+    assert box.count() == 1
+
+
+@pytest.mark.parametrize("run_id", ["", "..", "a/b", ".hidden", "x" * 82])
+def test_a_run_id_that_is_no_folder_is_refused(tmp_path: Path, run_id: str) -> None:
+    with pytest.raises(ConfigError):
+        Outbox(tmp_path).offer(run_id, 0, b"data")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    box = Outbox(tmp_path)
+
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match="No space left"):
+        box.offer(RUN, 0, b"data")
+    assert [path for path in (tmp_path / "outbox").rglob("*") if path.is_file()] == []
+
+
+def test_what_is_no_segment_is_passed_over(tmp_path: Path) -> None:
+    box = Outbox(tmp_path)
+    box.offer(RUN, 0, b"good")
+    place = box.path / "new" / RUN / "0"
+    (place / "notes.txt").write_text("hello")
+    (place / ("a" * 64)).symlink_to("/etc/passwd")
+    (place / ("b" * 64)).mkdir()
+    (box.path / "new" / "stray").write_text("file")
+    assert [w.path.name for w in box.waiting()] == [sha(b"good")]
+
+
+def test_tidying_removes_only_what_lost_its_writer(tmp_path: Path) -> None:
+    now = 1_000_000.0
+    box = Outbox(tmp_path, clock=lambda: now)
+    box.offer(RUN, 0, b"good")
+    old, young = box.path / "tmp" / "old", box.path / "tmp" / "young"
+    for path, age_s in ((old, ABANDONED_AFTER_S + 1), (young, 5.0)):
+        path.write_bytes(b"part")
+        os.utime(path, (now - age_s, now - age_s))
+    box.tidy()
+    assert not old.exists()
+    assert young.exists()
+    assert box.count() == 1
+
+
+def test_sent_refused_and_judged_are_counted(tmp_path: Path) -> None:
+    box = Outbox(tmp_path)
+    data = [bytes([k]) * 8 for k in range(4)]
+    for each in data:
+        box.offer(RUN, 0, each)
+    box.refused(box.path / "new" / RUN / "0" / sha(data[0]), "size")
+    box.sent([box.path / "new" / RUN / "0" / sha(each) for each in data[1:]])
+    assert box.count() == 0
+    assert (box.path / "refused" / sha(data[0])).read_bytes() == data[0]
+    told = [Verdict(sha(data[1]), True, ""), Verdict(sha(data[2]), False, "stale"), Verdict("f" * 64, True, "")]
+    box.judged(told)
+    box.judged(told)
+    counts = read_contributions(tmp_path)
+    assert (counts.sent, counts.accepted, counts.refused) == (3, 1, {"size": 1, "stale": 1})
+    assert len(counts.unjudged) == 1
+
+
+@given(
+    st.lists(st.integers(0, 30), unique=True),
+    st.lists(st.tuples(st.integers(0, 40), st.sampled_from(["", "stale", "duplicate"])), max_size=60),
+)
+def test_verdicts_count_once_each_and_only_for_what_was_sent(sent: list[int], told: list[tuple[int, str]]) -> None:
+    counts = Contributions().with_sent([sha(bytes([k])) for k in sent], 1.0)
+    for k, reason in told:
+        counts = counts.with_verdicts([Verdict(sha(bytes([k])), not reason, reason)], 2.0)
+    first: dict[int, str] = {}
+    for k, reason in told:
+        first.setdefault(k, reason)
+    judged = {k: first[k] for k in sent if k in first}
+    assert counts.accepted == sum(reason == "" for reason in judged.values())
+    assert counts.refused == {r: n for r in ("stale", "duplicate") if (n := list(judged.values()).count(r))}
+    assert len(counts.unjudged) == len(sent) - len(judged)
+
+
+def test_a_torn_counts_file_costs_the_counts_only(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "contributions.json").write_text('{"sent": 3')
+    assert read_contributions(tmp_path) == Contributions()
+    box = Outbox(tmp_path)
+    box.offer(RUN, 0, b"x")
+    box.sent([box.waiting()[0].path])
+    assert read_contributions(tmp_path).sent == 1
+
+
+def test_actors_words_are_kept_one_a_slot_and_bounded(tmp_path: Path) -> None:
+    for k in range(MAX_PLAYED + 3):
+        assert note_played(tmp_path, SimpleNamespace(run_id=RUN, slot=k), "1-1", True, now=float(k))
+    note_played(tmp_path, SimpleNamespace(run_id=RUN, slot=9), "1-2", False, "golden actions differ", now=1e9)
+    known = read_played(tmp_path)
+    assert len(known) == MAX_PLAYED
+    assert f"{RUN}/0" not in known
+    assert (known[f"{RUN}/9"].ok, known[f"{RUN}/9"].version) == (False, "1-2")
