@@ -38,10 +38,11 @@ class PointRun:
         envs = envs_of(self.training)
         self.state: RunState
         if self.start:
-            self.state = resumed(self.training, CPU, envs, self.start.contents, self.start.replay)
+            start = self.start
+            self.state = resumed(self.training, CPU, envs, start.contents, start.replay, start.contributed)
         else:
             self.state = fresh(self.training, CPU, envs)
-        self.saver = Saver(self.job, self.training, self.start.manifest.segments if self.start else (), None)
+        self.saver = Saver.after(self.job, self.training, self.start)
 
     def steps(self, vector_steps: int = 25) -> PointRun:
         for _ in range(vector_steps):
@@ -54,7 +55,7 @@ class PointRun:
 
     def publish(self) -> Path:
         """Publish where it stands; the checkpoint's folder. Errors: SaveError, SupersededError."""
-        self.saver.start(*self.captured())
+        self.saver.start(*self.captured(), self.saver.unsaved(self.state.contributed))
         self.saver.settle(print)
         return self.job.attempt_dir / "checkpoints" / f"{self.state.step:012d}"
 

@@ -12,7 +12,7 @@ import numpy as np
 from orchestrator.job import attempt_numbers, candidates_before
 from trainer.checkpoint import read_manifest
 from trainer.metrics import read, read_evaluations
-from trainer.resume import load_exact
+from trainer.resume import load_contributed, load_exact
 
 
 def newest(slot: Path) -> Path:
@@ -30,13 +30,16 @@ def digest_of(arrays: Mapping[str, Any]) -> str:
 def slot_digest(slot: Path) -> dict[str, Any]:
     """Equal for two slots if and only if they trained the same, bit by bit."""
     folder = newest(slot)
-    contents, replay = load_exact(folder, slot, read_manifest(folder))
+    manifest = read_manifest(folder)
+    contents, replay = load_exact(folder, slot, manifest)
+    contributed = load_contributed(contents, slot, manifest)
     return {
         "step": contents.step,
         "parameters": digest_of(contents.nets),
         "learner": digest_of(contents.learner),
         "envs": digest_of(contents.envs),
         "replay": digest_of(replay.arrays()),
+        "contributed": digest_of(contributed.ring.arrays()) if contributed else None,
         "state": contents.state,
         "metrics": [without_clock(row) for row in read(slot)],
         "evaluations": [without_clock(row) for row in read_evaluations(slot)],

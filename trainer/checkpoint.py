@@ -6,7 +6,7 @@
     learner.safetensors   targets, Adam's state, the noise's state
     envs.safetensors      every environment in the middle of its episode
     state.json            counters, random streams, running sums, what belongs to the environments' arrays
-    manifest.json         sha256 and size of each file, the row files of the ring, versions, identity
+    manifest.json         sha256 and size of each file, the row files of the rings, versions, identity
 
 The folder is made under a name that is no number, every file is fsynced, the manifest comes last, then the rename.
 `kind` "exact" can be resumed; "policy" has its nets only. Tensors are safetensors, the rest is JSON; no pickle.
@@ -50,7 +50,7 @@ _PACKAGES = ("torch", "numpy", "mujoco", "metaworld", "gymnasium")
 
 @dataclass(frozen=True)
 class Contents:
-    """All of a checkpoint but the ring's rows. The loop makes it at a barrier; nothing in it changes afterwards."""
+    """All of a checkpoint but the rings' rows. The loop makes it at a barrier; nothing in it changes afterwards."""
 
     step: int
     nets: Mapping[str, Tensor]
@@ -81,6 +81,7 @@ class Manifest(BaseModel):
     versions: dict[str, str]
     files: dict[str, FileRecord]
     segments: tuple[Segment, ...]
+    contributed: tuple[Segment, ...] = ()
     digest: str = ""
 
     def sealed(self) -> Self:
@@ -92,7 +93,9 @@ class Manifest(BaseModel):
         return self.digest == self._digest()
 
     def _digest(self) -> str:
-        text = json.dumps(self.model_dump(mode="json", exclude={"digest"}), sort_keys=True, separators=(",", ":"))
+        # Without the empty list, so that checkpoints from before there were contributions keep their digest.
+        left_out = {"digest"} if self.contributed else {"digest", "contributed"}
+        text = json.dumps(self.model_dump(mode="json", exclude=left_out), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -112,10 +115,12 @@ def publish(
     contents: Contents,
     training: Training,
     segments: tuple[Segment, ...],
+    contributed: tuple[Segment, ...] = (),
     before_rename: Callable[[], None] = lambda: None,
 ) -> Path:
     """Make `contents` a checkpoint, whole or not at all; returns its folder.
 
+    `segments`, `contributed`: the row files of the two rings.
     `before_rename` is the last word: what it raises stops the publication. Errors: OSError; no part remains then.
     """
     folder = attempt_dir / "checkpoints"
@@ -141,6 +146,7 @@ def publish(
             versions=versions(),
             files={name: FileRecord(sha256=_sha256(data), bytes=len(data)) for name, data in files.items()},
             segments=segments,
+            contributed=contributed,
         ).sealed()
         _write(temporary / MANIFEST, manifest.model_dump_json(indent=1).encode())
         before_rename()
@@ -196,7 +202,7 @@ def downgrade(folder: Path, manifest: Manifest) -> None:
     """
     if manifest.kind == "exact":
         nets_only = manifest.model_copy(
-            update={"kind": "policy", "segments": (), "files": {NETS: manifest.files[NETS]}}
+            update={"kind": "policy", "segments": (), "contributed": (), "files": {NETS: manifest.files[NETS]}}
         ).sealed()
         write_json(folder / MANIFEST, nets_only.model_dump(mode="json"))
     for name in os.listdir(folder):

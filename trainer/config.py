@@ -181,8 +181,9 @@ class Training(BaseModel):
     metrics_interval: PositiveInt
     evaluation_interval: CountInt
     evaluation_goals: GoalCount
-    publish_interval: CountInt
-    contribution_max_lag: CountInt
+    # Fields that came later have a default, so that the manifests of older checkpoints can still be read.
+    publish_interval: CountInt = 1_000
+    contribution_max_lag: CountInt = 200_000
     keep_checkpoints: PositiveInt
     keep_milestones: CountInt
     stream: bool

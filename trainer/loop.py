@@ -86,7 +86,7 @@ def run(
     envs = make_envs(spec, num_workers)
     try:
         if start is not None:
-            state = resumed(training, chosen, envs, start.contents, start.replay)
+            state = resumed(training, chosen, envs, start.contents, start.replay, start.contributed)
             for name, then in start.contents.state["numeric"].items():
                 if then != numeric[name] and name != "workers":
                     show.say(
@@ -132,12 +132,7 @@ class Attempt:
     evaluator: Evaluate
 
     def __post_init__(self) -> None:
-        self.saver = Saver(
-            self.job,
-            self.training,
-            self.start.manifest.segments if self.start else (),
-            self.start.ref.step if self.start else None,
-        )
+        self.saver = Saver.after(self.job, self.training, self.start)
         self.metrics = Journal(self.job.attempt_dir / METRICS)
         self.evaluations = Journal(self.job.attempt_dir / EVALUATIONS)
         self.events = Events(self.job.attempt_dir / "tb")
@@ -202,7 +197,7 @@ class Attempt:
             self.show.say(failure(self.state.step, self.job, error))
             return False
         block = self.state.replay.block_since(saved_until(self.saver.segments, len(self.training.tasks)))
-        self.saver.start(contents, block)
+        self.saver.start(contents, block, self.saver.unsaved(self.state.contributed))
         return True
 
     def settle(self) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 from orchestrator.job import CheckpointRef, Job, attempt_numbers, candidates_before, read_json_or_none
 from trainer.checkpoint import Contents, Manifest, read_contents, read_manifest, read_nets, versions
 from trainer.config import Training, differences, identity
+from trainer.contributed import Contributed
 from trainer.errors import ConfigError, DamagedCheckpointError, NoGoodCheckpointError, OtherIdentityError
 from trainer.replay import Replay
 from trainer.segments import read_into
@@ -25,6 +26,7 @@ class Start:
     manifest: Manifest
     contents: Contents
     replay: Replay
+    contributed: Contributed | None
     notes: tuple[str, ...]
 
 
@@ -42,10 +44,12 @@ def find_start(job: Job, training: Training) -> Start | None:
             if manifest.identity != identity(training):
                 raise OtherIdentityError(_identity_sentence(ref, manifest, training))
             contents, replay = load_exact(ref.path, job.slot_dir, manifest)
+            contributed = load_contributed(contents, job.slot_dir, manifest)
         except DamagedCheckpointError as error:
             damaged.append(f"step {ref.step} of attempt {ref.attempt} ({error})")
             continue
-        return Start(ref, manifest, contents, replay, (*_walked_back(damaged, ref), *_changed(manifest)))
+        notes = (*_walked_back(damaged, ref), *_changed(manifest))
+        return Start(ref, manifest, contents, replay, contributed, notes)
     if damaged:
         raise NoGoodCheckpointError(
             f"no checkpoint under {job.slot_dir} can be loaded: {'; '.join(damaged)}; restore one from a backup, or "
@@ -85,6 +89,16 @@ def load_exact(folder: Path, slot_dir: Path, manifest: Manifest) -> tuple[Conten
     replay.turn = saved["turn"]
     read_into(replay, slot_dir, manifest.segments)
     return contents, replay
+
+
+def load_contributed(contents: Contents, slot_dir: Path, manifest: Manifest) -> Contributed | None:
+    """What others had sent in, None where nothing had come. Errors: DamagedCheckpointError."""
+    saved = contents.state.get("contributed")
+    if saved is None:
+        return None
+    contributed = Contributed.from_state(Training.model_validate(manifest.training), saved)
+    read_into(contributed.ring, slot_dir, manifest.contributed)
+    return contributed
 
 
 def find_policy(path: Path) -> tuple[CheckpointRef, Manifest, dict[str, Any], tuple[str, ...]]:

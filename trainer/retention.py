@@ -82,7 +82,12 @@ def tidy(job: Job, *, keep_exact: int, keep_milestones: int, best_step: int | No
             attempt(lambda kept=kept: downgrade(kept.ref.path, kept.manifest), kept.ref.path)  # type: ignore[misc]
     for kept in decision.deleted:
         attempt(lambda kept=kept: remove_folder(kept.ref.path), kept.ref.path)  # type: ignore[misc]
-    listed = {segment.path for kept in decision.exact if kept.manifest for segment in kept.manifest.segments}
+    listed = {
+        segment.path
+        for kept in decision.exact
+        if kept.manifest
+        for segment in (*kept.manifest.segments, *kept.manifest.contributed)
+    }
     if any(kept.manifest is None and kept not in decision.deleted for kept in found):
         return troubles  # what a damaged one listed is not known: its rows stay as long as it does
     for path in leftovers(job, listed):

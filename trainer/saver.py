@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from orchestrator.job import Job
 from trainer.checkpoint import Contents, publish
 from trainer.config import Training
+from trainer.contributed import Contributed, capacity_of
 from trainer.errors import SaveError, SupersededError
 from trainer.metrics import best_step, read_evaluations
 from trainer.replay import Block
+from trainer.resume import Start
 from trainer.retention import tidy
-from trainer.segments import Segment, segment_path, still_needed, write_segment
+from trainer.segments import CONTRIBUTED, OWN, Segment, saved_until, segment_path, still_needed, write_segment
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -28,24 +30,51 @@ class Saved:
     step: int
     seconds: float
     segments: tuple[Segment, ...]
+    contributed: tuple[Segment, ...]
     troubles: tuple[str, ...]
 
 
 class Saver:
     """Writes what the loop captured; the loop never waits for it but before the next capture and at a hand-over."""
 
-    def __init__(self, job: Job, training: Training, segments: tuple[Segment, ...], published_step: int | None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        training: Training,
+        segments: tuple[Segment, ...],
+        published_step: int | None,
+        contributed: tuple[Segment, ...] = (),
+        restarts: int = 0,
+    ) -> None:
         self.segments = segments
+        self.contributed = contributed
         self.published_step = published_step
         self.save_s: float | None = None
         self._job = job
         self._training = training
+        self._restarts = restarts
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="saver")
         self._running: Future[Saved] | None = None
 
-    def start(self, contents: Contents, block: Block) -> None:
-        """Begin to publish `contents`; `block` has the ring's rows that no segment holds yet. Call `settle` first."""
-        self._running = self._pool.submit(self._save, contents, block)
+    @classmethod
+    def after(cls, job: Job, training: Training, start: Start | None) -> Saver:
+        """For an attempt that goes on from `start`."""
+        if start is None:
+            return cls(job, training, (), None)
+        restarts = start.contributed.restarts if start.contributed is not None else 0
+        return cls(job, training, start.manifest.segments, start.ref.step, start.manifest.contributed, restarts)
+
+    def start(self, contents: Contents, block: Block, contributed: Block | None = None) -> None:
+        """Begin to publish `contents`; the blocks: each ring's rows that no segment holds yet. Call `settle` first."""
+        self._running = self._pool.submit(self._save, contents, block, contributed)
+
+    def unsaved(self, others: Contributed | None) -> Block | None:
+        """The contributed rows that no segment holds yet; all where the ring was built anew. Call `settle` first."""
+        if others is None:
+            return None
+        if others.restarts != self._restarts:
+            self.contributed, self._restarts = (), others.restarts
+        return others.ring.block_since(saved_until(self.contributed, others.ring.num_tasks))
 
     @property
     def is_done(self) -> bool:
@@ -62,6 +91,7 @@ class Saver:
             return
         saved = running.result()
         self.segments, self.published_step, self.save_s = saved.segments, saved.step, saved.seconds
+        self.contributed = saved.contributed
         for trouble in saved.troubles:
             say(trouble)
 
@@ -69,7 +99,7 @@ class Saver:
         """Wait for the thread."""
         self._pool.shutdown(wait=True)
 
-    def _save(self, contents: Contents, block: Block) -> Saved:
+    def _save(self, contents: Contents, block: Block, contributed: Block | None = None) -> Saved:
         began = time.monotonic()
         job, training = self._job, self._training
         self._look()
@@ -80,10 +110,12 @@ class Saver:
                 tuple(contents.state["replay"]["counts"]),
                 training.buffer_size // len(training.tasks),
             )
-            publish(job.attempt_dir, contents, training, listed, before_rename=self._look)
+            others = self._with_others(contents, contributed)
+            publish(job.attempt_dir, contents, training, listed, others, before_rename=self._look)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                segment_path(job.attempt_dir, contents.step).unlink()
+            for kind in (OWN, CONTRIBUTED):
+                with contextlib.suppress(OSError):
+                    segment_path(job.attempt_dir, contents.step, kind).unlink()
             raise SaveError(failure(contents.step, job, error)) from error
         troubles = tidy(
             job,
@@ -91,7 +123,18 @@ class Saver:
             keep_milestones=training.keep_milestones,
             best_step=best_step(read_evaluations(job.slot_dir)),
         )
-        return Saved(contents.step, time.monotonic() - began, listed, tuple(troubles))
+        return Saved(contents.step, time.monotonic() - began, listed, others, tuple(troubles))
+
+    def _with_others(self, contents: Contents, block: Block | None) -> tuple[Segment, ...]:
+        """Write the contributed rows; the segments that hold what is in their ring."""
+        if block is None:
+            return ()
+        segment = write_segment(self._job.slot_dir, self._job.attempt_dir, contents.step, block, CONTRIBUTED)
+        return still_needed(
+            (*self.contributed, *([segment] if segment else [])),
+            tuple(contents.state["contributed"]["counts"]),
+            capacity_of(self._training),
+        )
 
     def _look(self) -> None:
         above = self._job.superseded_by()

@@ -1,8 +1,9 @@
 """Rows of the replay ring on disk: immutable files, each written once by the attempt that made the rows.
 
 `<attempt_dir>/rows/<step>.safetensors` holds the rows that came since the checkpoint before. A checkpoint lists all
-files that make up its ring, older attempts' among them, by path, size and sha256; so saving costs the new rows only,
-walking back to an older checkpoint works, and a ghost's files are simply not listed.
+files that make up its rings, older attempts' among them, by path, size and sha256; so saving costs the new rows only,
+walking back to an older checkpoint works, and a ghost's files are simply not listed. Rows that others sent in lie in
+files of their own, `<step>-contributed.safetensors`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from trainer.errors import DamagedCheckpointError
 from trainer.replay import Block, Replay
 
 _SUFFIX = ".safetensors"
+#: What a row file's name says beyond the step: rows that the run made itself, rows that others sent in.
+OWN, CONTRIBUTED = "", "-contributed"
 
 
 class Segment(BaseModel):
@@ -42,17 +45,17 @@ def saved_until(segments: tuple[Segment, ...], num_tasks: int) -> tuple[int, ...
     return segments[-1].ends if segments else (0,) * num_tasks
 
 
-def segment_path(attempt_dir: Path, step: int) -> Path:
+def segment_path(attempt_dir: Path, step: int, kind: str = OWN) -> Path:
     """Where the rows of the checkpoint of `step` go."""
-    return attempt_dir / "rows" / f"{step:012d}{_SUFFIX}"
+    return attempt_dir / "rows" / f"{step:012d}{kind}{_SUFFIX}"
 
 
-def write_segment(slot_dir: Path, attempt_dir: Path, step: int, block: Block) -> Segment | None:
+def write_segment(slot_dir: Path, attempt_dir: Path, step: int, block: Block, kind: str = OWN) -> Segment | None:
     """Write the rows of `block` durably; None where there are none. Errors: OSError (no part remains)."""
     if not sum(block.counts):
         return None
     data: bytes = safetensors.numpy.save(block.arrays)
-    path = segment_path(attempt_dir, step)
+    path = segment_path(attempt_dir, step, kind)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, data)
     return Segment(

@@ -19,10 +19,11 @@ from trainer.agents import mtsac
 from trainer.agents.mtsac import Learner
 from trainer.checkpoint import Contents
 from trainer.config import Training
+from trainer.contributed import Contributed, share
 from trainer.envs.spec import F32, I32, Observed, Step, VectorState
 from trainer.errors import NotFiniteError
 from trainer.metrics import Meter
-from trainer.replay import Replay
+from trainer.replay import Batch, Replay, joined
 
 #: Spawn keys of the numpy streams; the learner's own are 0 and 1 (`mtsac.create`).
 _SAMPLING, _EXPLORATION = 2, 3
@@ -55,7 +56,8 @@ class RunState:
 
     `owed`: the part of an update that the transitions so far have earned and not yet got. `evaluation_due`: the step
     whose evaluation is still to be made. `evaluated`: the last step that was chosen for one. `measured`: metrics of
-    updates on their way to the meter (left on the device, so that an update waits for no copy).
+    updates on their way to the meter (left on the device, so that an update waits for no copy). `contributed`: what
+    others sent in, None until the first of it.
     """
 
     training: Training
@@ -72,6 +74,7 @@ class RunState:
     owed: Fraction = Fraction(0)
     evaluated: int = 0
     evaluation_due: int | None = None
+    contributed: Contributed | None = None
     measured: list[Tensor] = field(default_factory=list)
 
 
@@ -91,7 +94,14 @@ def fresh(training: Training, device: torch.device, envs: Envs) -> RunState:
     )
 
 
-def resumed(training: Training, device: torch.device, envs: Envs, contents: Contents, replay: Replay) -> RunState:
+def resumed(
+    training: Training,
+    device: torch.device,
+    envs: Envs,
+    contents: Contents,
+    replay: Replay,
+    contributed: Contributed | None = None,
+) -> RunState:
     """A run at the barrier that `contents` was captured at; random streams are put back last."""
     saved = contents.state
     observed = envs.restore(VectorState(dict(contents.envs), saved["envs"]))
@@ -110,6 +120,7 @@ def resumed(training: Training, device: torch.device, envs: Envs, contents: Cont
         owed=Fraction(*saved["owed"]),
         evaluated=saved["evaluated"],
         evaluation_due=saved["evaluation_due"],
+        contributed=contributed,
     )
     state.meter.load_state_dict(saved["meter"])
     mtsac.load_nets(state.learner, contents.nets)
@@ -140,10 +151,20 @@ def advance(state: RunState) -> None:
     state.step += state.envs.num_envs
     state.owed += earned(before, state.step, training.random_steps, training.updates_per_step)
     while state.owed >= 1:
-        batch = state.replay.sample(training.batch_size, state.sampling)
-        state.measured.append(mtsac.update(state.learner, batch))
+        state.measured.append(mtsac.update(state.learner, draw(state)))
         state.owed -= 1
         state.updates += 1
+
+
+def draw(state: RunState) -> Batch:
+    """A batch: the run's own rows and, where there are any, a bounded share of what others sent in.
+
+    Each ring has a random stream of its own, so one that is empty changes nothing.
+    """
+    size, others = state.training.batch_size, state.contributed
+    taken = share(size, int(state.replay.sizes.sum()), others.ring_rows) if others is not None else 0
+    batch = state.replay.sample(size - taken, state.sampling)
+    return joined(batch, others.sample(taken)) if others is not None and taken else batch
 
 
 def earned(before: int, after: int, random_steps: int, updates_per_step: float) -> Fraction:
@@ -170,9 +191,19 @@ def drain(state: RunState) -> None:
 
 
 def row(state: RunState) -> dict[str, Any]:
-    """The row of metrics that ends here; the sums start anew. Errors: NotFiniteError."""
+    """The row of metrics that ends here; the sums start anew. Errors: NotFiniteError.
+
+    `contributed` is in it once others sent something in: rows in the ring, their share of a batch now, segments taken
+    since the row before and how many steps behind their policies were.
+    """
     drain(state)
-    return state.meter.row(state.step, state.learner.log_temperature.detach().exp().tolist())
+    value = state.meter.row(state.step, state.learner.log_temperature.detach().exp().tolist())
+    others = state.contributed
+    if others is not None:
+        size = state.training.batch_size
+        taken = share(size, int(state.replay.sizes.sum()), others.ring_rows)
+        value["contributed"] = {"rows": others.ring_rows, "share": round(taken / size, 4), **others.lag_row()}
+    return value
 
 
 def capture(state: RunState, numeric: Mapping[str, Any]) -> Contents:
@@ -188,6 +219,7 @@ def capture(state: RunState, numeric: Mapping[str, Any]) -> Contents:
                 f"{name} is not finite at step {state.step}: the training has diverged; nothing of it was published"
             )
     envs = state.envs.snapshot()
+    others = {"contributed": state.contributed.state_dict()} if state.contributed is not None else {}
     return Contents(
         step=state.step,
         nets=nets,
@@ -204,6 +236,7 @@ def capture(state: RunState, numeric: Mapping[str, Any]) -> Contents:
             "envs": envs.meta,
             "sampling": state.sampling.bit_generator.state,
             "exploration": state.exploration.bit_generator.state,
+            **others,
         },
     )
 
