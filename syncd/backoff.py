@@ -1,0 +1,81 @@
+"""When to try again, and what had better not be tried again. Pure: time and chance are passed in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from syncd.errors import GoneError, RemoteError, StorageError, SyncError, UnreachableError
+
+#: Short enough for a blip of the network, long enough that nobody takes it for an attack.
+FIRST_DELAY_S = 1.0
+#: KataGo's clients and Mutagen grow alike; 1.6 reaches the cap at the ninth failure.
+GROWTH = 1.6
+#: A night without the cluster is 500 tries, of which none reaches a login while the network is away.
+MAX_DELAY_S = 60.0
+#: So long a life counts as progress, even of an idle connection.
+LIVE_ENOUGH_S = 30.0
+#: More time than was planned went by: the machine slept, or this process was stopped.
+SLEPT_S = 10.0
+#: A full disk is somebody's to clear; asking it is cheap.
+DISK_RETRY_S = 10.0
+
+
+class Moment(NamedTuple):
+    """Both clocks, read together. The monotonic one stands still in a laptop's sleep, the wall clock does not."""
+
+    wall_s: float
+    monotonic_s: float
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """How many connections in a row came to nothing, and the limits of the delays (tests have shorter ones)."""
+
+    failures: int = 0
+    first_s: float = FIRST_DELAY_S
+    growth: float = GROWTH
+    cap_s: float = MAX_DELAY_S
+
+    def failed(self) -> Backoff:
+        """After one more connection that came to nothing."""
+        return Backoff(self.failures + 1, self.first_s, self.growth, self.cap_s)
+
+    def progressed(self) -> Backoff:
+        """After a connection that brought something."""
+        return Backoff(0, self.first_s, self.growth, self.cap_s)
+
+    def delay_s(self, chance: float) -> float:
+        """How long to wait now; `chance` in [0, 1) is drawn evenly.
+
+        Full jitter: a hundred laptops that lost one server must not come back in the same second.
+        """
+        # The exponent stops where the cap has long been reached: 1.6 ** 2000 is no float.
+        return chance * min(self.cap_s, self.first_s * self.growth ** min(self.failures, 64))
+
+
+def slept(before: Moment, after: Moment, planned_s: float) -> bool:
+    """Whether much more time than `planned_s` went by between the two, by either clock.
+
+    A sleep shows on the wall clock alone, a stopped process (SIGSTOP) on both. A wall clock that was set looks like
+    a sleep too: that costs one reconnection.
+    """
+    by_wall = after.wall_s - before.wall_s
+    by_monotonic = after.monotonic_s - before.monotonic_s
+    return max(by_wall, by_monotonic) - planned_s > SLEPT_S
+
+
+def made_progress(*, lived_s: float, moved: int) -> bool:
+    """Whether a connection was worth something: `moved` files came or went, or it lived long enough."""
+    return moved > 0 or lived_s >= LIVE_ENOUGH_S
+
+
+def stops(error: SyncError, *, was_live: bool) -> bool:
+    """Whether trying again by itself is wrong, so that a person must look.
+
+    An unknown host key, a refused key (three strikes are a ban at many sites) and a wrong setting stay as they are.
+    Another side that cannot serve stops us only where it never could: one that served before is being mended.
+    """
+    if isinstance(error, UnreachableError | StorageError | GoneError):
+        return False
+    return not (isinstance(error, RemoteError) and was_live)

@@ -1,0 +1,77 @@
+"""When the client tries again, and when it does not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncd.backoff import LIVE_ENOUGH_S, MAX_DELAY_S, SLEPT_S, Backoff, Moment, made_progress, slept, stops
+from syncd.errors import (
+    ConfigError,
+    GoneError,
+    HostKeyError,
+    LoginRefusedError,
+    RemoteError,
+    StorageError,
+    UnreachableError,
+)
+
+
+@given(st.integers(0, 5000), st.floats(0, 1, exclude_max=True))
+def test_a_delay_is_jittered_over_its_whole_range_and_capped(failures: int, chance: float) -> None:
+    backoff = Backoff(failures)
+    assert 0 <= backoff.delay_s(chance) <= min(MAX_DELAY_S, 1.6**failures if failures < 100 else MAX_DELAY_S)
+    assert backoff.failed().delay_s(chance) >= backoff.delay_s(chance)
+    assert backoff.delay_s(0.0) == 0.0
+
+
+def test_delays_grow_to_the_cap_and_progress_begins_anew() -> None:
+    backoff = Backoff()
+    seen = []
+    for _ in range(11):
+        seen.append(backoff.delay_s(0.999999))
+        backoff = backoff.failed()
+    assert seen[0] == pytest.approx(1, abs=0.01)
+    assert seen[1] == pytest.approx(1.6, abs=0.01)
+    assert seen[-1] == pytest.approx(60, abs=0.01)
+    assert backoff.progressed().delay_s(0.5) == 0.5
+
+
+@given(st.floats(0, 1e6), st.floats(0, 600), st.floats(0, 1e5), st.floats(0, 60))
+def test_a_sleep_is_time_that_was_not_planned(start: float, mono: float, asleep: float, planned: float) -> None:
+    before = Moment(start, 7.0)
+    on_time = Moment(start + planned, 7.0 + planned)
+    assert not slept(before, on_time, planned)
+    in_sleep = Moment(start + planned + asleep, 7.0 + planned)  # the lid was closed
+    stopped = Moment(start + planned + asleep, 7.0 + planned + asleep)  # SIGSTOP
+    if abs(asleep - SLEPT_S) > 1e-3:
+        assert slept(before, in_sleep, planned) == slept(before, stopped, planned) == (asleep > SLEPT_S)
+
+
+def test_a_clock_set_back_is_no_sleep() -> None:
+    assert not slept(Moment(5000.0, 1.0), Moment(1000.0, 1.5), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("error", "was_live", "ends"),
+    [
+        (UnreachableError("no route"), False, False),
+        (UnreachableError("no route"), True, False),
+        (StorageError("disk full"), False, False),
+        (GoneError("collected"), False, False),
+        (HostKeyError("changed"), True, True),
+        (LoginRefusedError("no key"), True, True),
+        (ConfigError("no remote"), False, True),
+        (RemoteError("no syncd over there"), False, True),
+        (RemoteError("no syncd over there"), True, False),
+    ],
+)
+def test_what_a_person_must_mend_is_not_tried_again(error: Exception, was_live: bool, ends: bool) -> None:
+    assert stops(error, was_live=was_live) is ends  # type: ignore[arg-type]
+
+
+def test_progress_is_a_file_moved_or_half_a_minute() -> None:
+    assert not made_progress(lived_s=LIVE_ENOUGH_S - 1, moved=0)
+    assert made_progress(lived_s=0.1, moved=1)
+    assert made_progress(lived_s=LIVE_ENOUGH_S, moved=0)
