@@ -12,7 +12,8 @@ The header is JSON with the fields of the frame's message; unknown kinds and fie
     both    PING → PONG every 5 s; 15 s of silence is death
 
 A POLICY that is pushed with `eager` is followed by the DATA and END of its blob, as if the client had asked.
-Several GETs and PUTs may be under way; DATA names its file (`key`: a path downwards, a sha256 upwards).
+Several GETs and PUTs may be under way; DATA, END and GONE carry the `key` of what they belong to: downwards the one
+that the GET chose (a running number), or the blob's sha256 where it is pushed; upwards the segment's sha256.
 """
 
 from __future__ import annotations
@@ -47,10 +48,21 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80}$")]
 #: Below `$SHARED`; what may be read there is the server's decision (`syncd.tree`).
 SharedPath = Annotated[str, Field(pattern=r"^v1(/[A-Za-z0-9][A-Za-z0-9._-]{0,160}){2,6}$")]
+Key = Annotated[str, Field(pattern=r"^[0-9a-f]{1,64}$")]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Sentence = Annotated[str, Field(max_length=2000)]
 Word = Annotated[str, Field(max_length=100)]
 Seconds = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+
+
+def program_version() -> str:
+    """Of this installation; "unknown" where it runs from a plain copy of its code."""
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - 20 ms that few callers need
+
+    try:
+        return version("anchorleg")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 class ProtocolError(SyncError):
@@ -159,9 +171,10 @@ class Ack(Message):
 
 
 class Get(Message):
-    """Send a file from `offset` on."""
+    """Send a file from `offset` on; its answers carry `key`."""
 
     KIND = 10
+    key: Key
     path: SharedPath
     offset: Count
 
@@ -170,15 +183,15 @@ class Data(Message):
     """A part of a file, at `offset`: the payload."""
 
     KIND = 11
-    key: Annotated[str, Field(max_length=1200)]
+    key: Key
     offset: Count
 
 
 class End(Message):
-    """The file `key` has been sent; it has `bytes` bytes in all."""
+    """The file has been sent; it has `bytes` bytes in all."""
 
     KIND = 12
-    key: SharedPath
+    key: Key
     bytes: Count
 
 
@@ -186,7 +199,7 @@ class Gone(Message):
     """There is no such file (any more)."""
 
     KIND = 13
-    key: SharedPath
+    key: Key
     sentence: Sentence
 
 

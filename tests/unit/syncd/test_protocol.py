@@ -22,8 +22,8 @@ SECONDS = st.none() | st.floats(0, 1e12)
 MESSAGES = st.one_of(
     st.builds(protocol.Hello, protocol=COUNT, version=st.text(max_size=100), client=NAME),
     st.builds(protocol.Goaway, reason=st.text(max_size=100), sentence=st.text(max_size=200), retry_after_s=SECONDS),
-    st.builds(protocol.Get, path=PATH, offset=COUNT),
-    st.builds(protocol.Data, key=PATH | SHA, offset=COUNT),
+    st.builds(protocol.Get, key=SHA, path=PATH, offset=COUNT),
+    st.builds(protocol.Data, key=SHA, offset=COUNT),
     st.builds(protocol.Put, sha256=SHA, run_id=NAME, slot=st.integers(0, 100_000), bytes=COUNT),
     st.builds(protocol.Metrics, files=st.tuples(st.builds(protocol.File, path=PATH, bytes=COUNT, sha256=SHA))),
     st.builds(protocol.Listing),
@@ -105,7 +105,7 @@ def test_a_bad_header_is_refused(header: bytes) -> None:
     ["/etc/passwd", "v1/../../etc", "v1/runs/..", "v1/runs//x", "v1/runs/.hidden", "v1/runs/a\n", "v2/runs/a", "v1/a/"],
 )
 def test_a_path_that_leads_elsewhere_is_no_message(path: str) -> None:
-    header = json.dumps({"path": path, "offset": 0}).encode()
+    header = json.dumps({"key": "1", "path": path, "offset": 0}).encode()
     frame = struct.pack(">IBH", 3 + len(header), protocol.Get.KIND, len(header)) + header
     with pytest.raises(ProtocolError):
         list(Decoder().feed(frame))
