@@ -25,10 +25,12 @@ def fsync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def _write_temporary(beside: Path, data: bytes) -> Path:
+def _write_temporary(beside: Path, data: bytes, mode: int | None = None) -> Path:
     temporary = beside.with_name(f".{beside.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         with open(temporary, "xb") as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -40,12 +42,12 @@ def _write_temporary(beside: Path, data: bytes) -> Path:
     return temporary
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Replace `path` by `data`: temporary file, fsync, rename, fsync of the folder.
+def write_bytes(path: Path, data: bytes, *, mode: int | None = None) -> None:
+    """Replace `path` by `data`: temporary file, fsync, rename, fsync of the folder. `mode` None: as the umask says.
 
     Errors: OSError (disk full, no permission); the old file is then untouched.
     """
-    temporary = _write_temporary(path, data)
+    temporary = _write_temporary(path, data, mode)
     try:
         os.replace(temporary, path)
     except BaseException:
@@ -77,13 +79,13 @@ def read_json_or_none(path: Path) -> Any | None:
         return None
 
 
-def create_exclusive(path: Path, data: bytes) -> bool:
-    """Create `path` with `data` unless it exists. True: we made it; False: somebody else has.
+def create_exclusive(path: Path, data: bytes, *, mode: int | None = None) -> bool:
+    """Create `path` with `data` unless it exists. True: we made it; False: somebody else has. `mode` as above.
 
     A link count of 2 on our temporary file is the proof, not the return of `link`: an NFS server that
     loses its answer makes the client repeat the call and see EEXIST for its own success.
     """
-    temporary = _write_temporary(path, data)
+    temporary = _write_temporary(path, data, mode)
     try:
         try:
             os.link(temporary, path)

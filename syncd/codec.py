@@ -1,0 +1,118 @@
+"""A policy's weights as bytes: bf16, byte planes, zstd. About 0.36 of the float32 bytes.
+
+::
+
+    b"ANCHPOL1" | u32 big-endian length of the table | table | one zstd frame
+
+The table is JSON, `[[name, [shape]], …]` in sorted order; the frame holds the high bytes of all numbers, then the low
+bytes (sign, exponent and first mantissa bits repeat; the low ones are noise, and compress apart from them). A reader
+knows the table and the size from the manifest and accepts no other, so nothing of a foreign table is ever parsed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import zstandard
+
+from syncd.errors import DamagedPolicyError
+
+_MAGIC = b"ANCHPOL1"
+_LENGTH = struct.Struct(">I")
+#: Level 3: 0.357 of float32 in milliseconds; 19 saves one more percent and takes a hundred times as long.
+_LEVEL = 3
+
+Shapes = Mapping[str, Sequence[int]]
+Tensors = dict[str, npt.NDArray[np.float32]]
+
+
+def encode(tensors: Mapping[str, npt.NDArray[np.float32]]) -> bytes:
+    """The bytes of `tensors` (float32, finite as bf16). The same tensors give the same bytes with the same zstd.
+
+    Errors: ValueError that names the tensor: another dtype, or not finite.
+    """
+    halves = [_bf16(name, tensors[name]) for name in sorted(tensors)]
+    numbers = np.concatenate(halves) if halves else np.empty(0, np.uint16)
+    planes = (numbers >> 8).astype(np.uint8).tobytes() + (numbers & 0xFF).astype(np.uint8).tobytes()
+    table = _table({name: array.shape for name, array in tensors.items()})
+    frame = zstandard.ZstdCompressor(level=_LEVEL).compress(planes)
+    return _MAGIC + _LENGTH.pack(len(table)) + table + frame
+
+
+def decode(data: bytes, shapes: Shapes) -> Tensors:
+    """The tensors in `data`, which must be exactly those of `shapes`; writable views of one array.
+
+    Never makes more than what `shapes` says, whatever the frame claims. Errors: DamagedPolicyError with one phrase.
+    """
+    frame = _frame(data, _table(shapes))
+    numbers = sum(math.prod(shape) for shape in shapes.values())
+    planes = np.frombuffer(_decompressed(frame, 2 * numbers), np.uint8).reshape(2, numbers)
+    halves = planes[0].astype(np.uint32) << 8 | planes[1]
+    if bool(((halves & 0x7F80) == 0x7F80).any()):
+        raise DamagedPolicyError("its weights are not all finite")
+    values = (halves << 16).view(np.float32)
+    tensors: Tensors = {}
+    first = 0
+    for name in sorted(shapes):
+        after = first + math.prod(shapes[name])
+        tensors[name] = values[first:after].reshape(tuple(shapes[name]))
+        first = after
+    return tensors
+
+
+def rounded(tensors: Mapping[str, npt.NDArray[np.float32]]) -> Tensors:
+    """float32 → bf16 → float32: exactly what a reader of the publication gets. Errors: as `encode`."""
+    return {
+        name: (_bf16(name, array).astype(np.uint32) << 16).view(np.float32).reshape(array.shape)
+        for name, array in tensors.items()
+    }
+
+
+def raw_bytes(shapes: Shapes) -> int:
+    """Decompressed bytes of tensors with these shapes."""
+    return 2 * sum(math.prod(shape) for shape in shapes.values())
+
+
+def _bf16(name: str, array: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
+    """The upper halves of the numbers, flat, rounded to the nearest, ties to even, as torch does it."""
+    if array.dtype != np.float32:
+        raise ValueError(f"tensor {name} is {array.dtype}, not float32")
+    bits = np.ascontiguousarray(array).reshape(-1).view(np.uint32)
+    if bool(((bits & 0x7F80_0000) == 0x7F80_0000).any()):
+        raise ValueError(f"tensor {name} is not finite")
+    halves = ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype(np.uint16)
+    if bool(((halves & 0x7F80) == 0x7F80).any()):
+        raise ValueError(f"tensor {name} is not finite as bf16 (a number is beyond 3.39e38)")
+    return halves
+
+
+def _table(shapes: Shapes) -> bytes:
+    return json.dumps([[name, list(shapes[name])] for name in sorted(shapes)], separators=(",", ":")).encode()
+
+
+def _frame(data: bytes, table: bytes) -> bytes:
+    """What follows the one table that is right."""
+    if not data.startswith(_MAGIC):
+        raise DamagedPolicyError("its blob does not begin like one")
+    start = len(_MAGIC) + _LENGTH.size
+    if data[len(_MAGIC) : start] != _LENGTH.pack(len(table)) or data[start : start + len(table)] != table:
+        raise DamagedPolicyError("its blob's table of tensors is not the one in its manifest")
+    return data[start + len(table) :]
+
+
+def _decompressed(frame: bytes, size: int) -> bytes:
+    try:
+        claimed = zstandard.get_frame_parameters(frame).content_size
+        if claimed != size:
+            raise DamagedPolicyError(f"its blob claims {claimed} bytes of weights; its tensors have {size}")
+        found = zstandard.ZstdDecompressor().decompress(frame, max_output_size=size, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise DamagedPolicyError("its blob cannot be decompressed") from error
+    if len(found) != size:
+        raise DamagedPolicyError(f"its blob holds {len(found)} bytes of weights; its tensors have {size}")
+    return found

@@ -1,0 +1,232 @@
+"""The door of the store: publish a policy, find the newest, read it, clear old ones away.
+
+A publication is a blob (named by its sha256), then a manifest (named by its version), then `LATEST.json`, a hint. A
+reader takes the manifest first and then the blob that it names, so it sees a whole policy or an older whole one.
+One process publishes to a slot at a time; any number reads, on any machine.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Callable, Container, Mapping
+from typing import TYPE_CHECKING
+
+from syncd.curves import CHUNK_ROWS, read_metrics, write_metrics
+from syncd.errors import DamagedPolicyError
+from syncd.inbox import Inbox
+from syncd.layout import Shared, SlotPlace, make_folder, put, put_json, put_once
+from syncd.manifest import (
+    ENCODING,
+    FORMAT,
+    MAX_BLOB_BYTES,
+    MAX_MANIFEST_BYTES,
+    Architecture,
+    Blob,
+    Draft,
+    Golden,
+    Lineage,
+    Manifest,
+    Origin,
+    Score,
+    Spec,
+    Version,
+    parse_manifest,
+)
+from syncd.retention import LEARNERS, MIRRORS, Keep, collect
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from syncd.codec import Tensors
+
+__all__ = [
+    "CHUNK_ROWS",
+    "FORMAT",
+    "LEARNERS",
+    "MIRRORS",
+    "Architecture",
+    "Blob",
+    "DamagedPolicyError",
+    "Draft",
+    "Golden",
+    "Inbox",
+    "Keep",
+    "Lineage",
+    "Manifest",
+    "Origin",
+    "Score",
+    "Shared",
+    "SlotPlace",
+    "Spec",
+    "Version",
+    "collect",
+    "hinted",
+    "newest",
+    "parse_manifest",
+    "publish",
+    "read",
+    "read_manifest",
+    "read_metrics",
+    "rounded",
+    "unpack",
+    "versions",
+    "write_metrics",
+]
+
+#: How often a reader looks again for a file that vanished under it: cleared away, or an NFS handle gone stale.
+LOOKS = 3
+
+
+def publish(
+    place: SlotPlace,
+    draft: Draft,
+    tensors: Mapping[str, npt.NDArray[np.float32]],
+    *,
+    before_manifest: Callable[[], None] = lambda: None,
+) -> Manifest:
+    """Publish `tensors` (float32) as `draft` says; returns the manifest. Readers see all of it or none.
+
+    `before_manifest` is the last word before it becomes visible: what it raises stops the publication, and what was
+    written so far is cleared away by `collect`. Publishing the same version again with the same content is allowed.
+    Errors: ValueError (not finite, not float32, not this slot's); FileExistsError where the version exists with other
+    content: one version is never rewritten; OSError (disk full), no part of a file remains then.
+    """
+    from syncd import codec  # noqa: PLC0415 - numpy is for those who publish or read weights
+
+    if (draft.run_id, draft.slot) != (place.run_id, place.slot):
+        raise ValueError(f"a policy of {draft.run_id}/{draft.slot} does not belong to {place.run_id}/{place.slot}")
+    data = codec.encode(tensors)
+    shapes = {name: array.shape for name, array in sorted(tensors.items())}
+    blob = Blob(
+        sha256=hashlib.sha256(data).hexdigest(),
+        bytes=len(data),
+        raw_bytes=codec.raw_bytes(shapes),
+        encoding=ENCODING,
+        tensors=shapes,
+    )
+    fields = {name: getattr(draft, name) for name in Draft.model_fields}
+    manifest = Manifest(**fields, format=FORMAT, blob=blob).sealed()
+    sealed = manifest.to_bytes()
+    if len(sealed) > MAX_MANIFEST_BYTES:
+        raise ValueError(f"the manifest has {len(sealed)} bytes; {MAX_MANIFEST_BYTES} is the most: fewer golden rows")
+    path = place.blob(blob.sha256)
+    make_folder(path.parent)
+    make_folder(place.manifests)
+    put(path, data)  # even if it is there: its age must be that of its last publication, or `collect` may take it
+    before_manifest()
+    _make_visible(place, manifest, sealed)
+    return manifest
+
+
+def _make_visible(place: SlotPlace, manifest: Manifest, sealed: bytes) -> None:
+    path = place.manifest(manifest.version)
+    try:
+        made = put_once(path, sealed)
+    except OSError:
+        if not path.exists():
+            raise
+        made = True  # linked, only the last fsync failed: readers may have it already, so it is published
+    if not made and path.read_bytes() != sealed:
+        raise FileExistsError(errno.EEXIST, "this version was published with other content", str(path))
+    hint = hinted(place)
+    if hint is None or hint < manifest.version:  # a ghost of an older attempt must not turn the hint back
+        try:
+            put_json(place.latest, {"attempt": manifest.attempt, "seq": manifest.seq})
+        except OSError:
+            return  # only a hint: readers find the manifest by its name
+
+
+def hinted(place: SlotPlace) -> Version | None:
+    """The version that `LATEST.json` names; None where there is none, or it is torn. One open, one read."""
+    try:
+        with open(place.latest, "rb") as file:
+            value = json.loads(file.read(4096))
+        return Version.parse(f"{value['attempt']}-{value['seq']}")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def versions(place: SlotPlace) -> list[Version]:
+    """All versions that have a manifest, ascending; foreign names are passed over. Errors: OSError, not absence."""
+    try:
+        names = os.listdir(place.manifests)
+    except FileNotFoundError:
+        return []
+    return sorted(version for version in map(Version.of_file, names) if version is not None)
+
+
+def read_manifest(place: SlotPlace, version: Version) -> Manifest:
+    """One version's manifest, checked. Errors: FileNotFoundError, OSError; DamagedPolicyError with one phrase."""
+    with open(place.manifest(version), "rb") as file:
+        manifest = parse_manifest(file.read(MAX_MANIFEST_BYTES + 1))
+    if (manifest.run_id, manifest.slot, manifest.version) != (place.run_id, place.slot, version):
+        raise DamagedPolicyError("its manifest is that of another run, slot or version")
+    return manifest
+
+
+def newest(place: SlotPlace, *, without: Container[str] = ()) -> Manifest | None:
+    """The highest version with a whole manifest, None where there is none.
+
+    `without`: sums of blobs that were found bad; their versions are passed over, as damaged manifests are. Errors:
+    OSError where the folder cannot be read.
+    """
+    for _ in range(LOOKS):
+        hint = hinted(place)
+        found = set(versions(place)) | ({hint} if hint else set())
+        vanished = False
+        for version in sorted(found, reverse=True):
+            try:
+                manifest = read_manifest(place, version)
+            except DamagedPolicyError:
+                continue
+            except OSError as error:
+                if error.errno not in {errno.ENOENT, errno.ESTALE}:
+                    raise
+                vanished = True
+                continue
+            if manifest.blob.sha256 not in without:
+                return manifest
+        if not vanished:
+            break
+    return None
+
+
+def read(place: SlotPlace, manifest: Manifest) -> Tensors:
+    """The weights that `manifest` names: float32, rounded to bf16. Errors: OSError; DamagedPolicyError."""
+    path = place.blob(manifest.blob.sha256)
+    for look in range(LOOKS):
+        try:
+            with open(path, "rb") as file:
+                return unpack(file.read(manifest.blob.bytes + 1), manifest)
+        except OSError as error:
+            if error.errno not in {errno.ENOENT, errno.ESTALE}:
+                raise
+            if look == LOOKS - 1:
+                raise DamagedPolicyError("its blob is gone (cleared away by now, or not here yet)") from error
+    raise AssertionError("unreachable")
+
+
+def unpack(data: bytes, manifest: Manifest) -> Tensors:
+    """The weights in a blob's bytes: size, sum, table, capped decompression, finite. Errors: DamagedPolicyError."""
+    from syncd import codec  # noqa: PLC0415 - as in publish
+
+    blob = manifest.blob
+    if blob.encoding != ENCODING:
+        raise DamagedPolicyError(f"its encoding {blob.encoding} is not the {ENCODING} that this version reads")
+    if len(data) != blob.bytes or len(data) > MAX_BLOB_BYTES:
+        few_or_many = "more than its" if len(data) > blob.bytes else f"{len(data)} of its"
+        raise DamagedPolicyError(f"its blob has {few_or_many} {blob.bytes} bytes")
+    if hashlib.sha256(data).hexdigest() != blob.sha256:
+        raise DamagedPolicyError("its blob is not what was published (sha256 differs)")
+    return codec.decode(data, blob.tensors)
+
+
+def rounded(tensors: Mapping[str, npt.NDArray[np.float32]]) -> Tensors:
+    """float32 → bf16 → float32: exactly what readers of the publication get. Errors: ValueError, not finite."""
+    from syncd import codec  # noqa: PLC0415 - as in publish
+
+    return codec.rounded(tensors)
