@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from syncd.commands import gate, service
+from syncd.commands import gate, inbox, service
 from syncd.errors import SyncError
 
 app = typer.Typer(
@@ -24,6 +24,9 @@ app = typer.Typer(
 app.command()(service.install)
 app.command()(service.uninstall)
 app.command("agent-status")(service.agent_status)
+app.command()(inbox.contributors)
+app.command()(inbox.drop)
+app.command()(inbox.readmit)
 app.command(hidden=True)(gate.gate)
 app.command("run-agent", hidden=True)(service.run_agent)
 

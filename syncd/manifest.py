@@ -99,7 +99,7 @@ class Lineage(_Model):
     """Where it comes from: hash of the training's identity, the version before, the checkpoint if it is one's."""
 
     identity: _Word
-    parent: Annotated[str, Field(pattern=_VERSION_TEXT.pattern + r"$")] | None = None
+    parent: Annotated[str, Field(pattern=rf"^{_VERSION_TEXT.pattern}$")] | None = None
     checkpoint: Origin | None = None
 
 

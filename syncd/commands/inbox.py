@@ -1,0 +1,155 @@
+"""`syncd contributors`, `drop` and `readmit`: who sends experience in, and who may."""
+
+from __future__ import annotations
+
+import difflib
+import getpass
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from syncd.errors import ConfigError, StorageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from syncd.inbox import Inbox
+    from syncd.layout import Shared
+
+_SHARED_HELP = "The shared folder, or a run folder with shared/ in it; default: this folder."
+
+SharedArgument = Annotated[Path, typer.Argument(metavar="SHARED", help=_SHARED_HELP)]
+SharedOption = Annotated[Path, typer.Option("--shared", help=_SHARED_HELP)]
+WhoOption = Annotated[str, typer.Option("--contributor", help="Name of the contributor, as `syncd contributors` says.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+
+
+def contributors(shared: SharedArgument = Path(), as_json: JsonOption = False) -> None:
+    """Show who sent experience in, and what became of it."""
+    rows = [_row(inbox) for inbox in _shared(shared).inboxes()]
+    if as_json:
+        print(json.dumps(rows, indent=2))
+    elif sys.stdout.isatty():
+        from rich.console import Console  # noqa: PLC0415 - `--help` must stay quick
+
+        console = Console(highlight=False)
+        console.print(_table(rows, time.time()) if rows else "nobody has sent anything in yet")
+    else:
+        for row in rows:
+            print("\t".join(_cells(row, time.time())))
+
+
+def drop(contributor: WhoOption, shared: SharedOption = Path(), yes: YesOption = False) -> None:
+    """Throw a contributor out: what waits goes to quarantine, the learners take out the rows, what comes is refused."""
+    inbox = _inbox(_shared(shared), contributor)
+    if inbox.is_dropped:
+        print(f"{inbox.who} is dropped already")
+    elif not yes and not _confirmed(inbox):
+        print("nothing was changed")
+        return
+    try:
+        moved = inbox.drop(by=getpass.getuser(), now=time.time())
+    except OSError as error:
+        raise StorageError(f"{error.filename}: {error.strerror}; run the same command again to finish") from error
+    print(
+        f"{inbox.who} is dropped: {moved} waiting segments went to {inbox.path / 'quarantine'}; a learner that runs now "
+        f"takes out what it has at its next step. Undo: syncd readmit --contributor {inbox.who}"
+    )
+
+
+def readmit(contributor: WhoOption, shared: SharedOption = Path()) -> None:
+    """Take a dropped contributor back. What is in quarantine stays there."""
+    inbox = _inbox(_shared(shared), contributor)
+    try:
+        was_dropped = inbox.readmit()
+    except OSError as error:
+        raise StorageError(f"{error.filename}: {error.strerror}; nothing was changed") from error
+    print(f"{inbox.who} is welcome again" if was_dropped else f"{inbox.who} was not dropped")
+
+
+def _shared(path: Path) -> Shared:
+    from syncd.layout import Shared  # noqa: PLC0415 - as above
+
+    return Shared.locate(path.absolute())
+
+
+def _inbox(shared: Shared, who: str) -> Inbox:
+    """The inbox of a contributor that exists. Errors: ConfigError with the nearest name."""
+    known = {inbox.who: inbox for inbox in shared.inboxes()}
+    if who in known:
+        return known[who]
+    near = difflib.get_close_matches(who, known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(known) or 'nobody yet'}"
+    raise ConfigError(f"no contributor {who[:81]!r} in {shared.inbox_folder}; {hint}")
+
+
+def _confirmed(inbox: Inbox) -> bool:
+    """Whether the person at the terminal says yes. Errors: ConfigError where there is none."""
+    if not sys.stdin.isatty():
+        raise ConfigError(f"dropping {inbox.who} wants a yes, and there is no terminal to ask on: add --yes")
+    waiting = inbox.usage("new").segments
+    question = f"Drop {inbox.who}, in all runs of this folder? {waiting} segments wait, and go to quarantine"
+    return typer.confirm(question, default=False)
+
+
+def _row(inbox: Inbox) -> dict[str, Any]:
+    from syncd.tally import counts, last_seen  # noqa: PLC0415 - as above
+
+    total, waiting = counts(inbox.path), inbox.usage()
+    return {
+        "contributor": inbox.who,
+        "waiting": waiting.segments,
+        "waiting_bytes": waiting.bytes,
+        "accepted": total.accepted,
+        "rows": total.rows,
+        "refused": dict(sorted(total.refused.items())),
+        "last_seen": last_seen(inbox.path),
+        "dropped": inbox.is_dropped,
+    }
+
+
+_HEADER = ("contributor", "waiting", "accepted", "rows", "refused", "last seen", "state")
+
+
+def _cells(row: dict[str, Any], now: float) -> list[str]:
+    refused = sum(row["refused"].values())
+    reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(row["refused"].items(), key=lambda i: -i[1]))
+    return [
+        row["contributor"],
+        f"{row['waiting']:,}",
+        f"{row['accepted']:,}",
+        f"{row['rows']:,}",
+        f"{refused:,}" + (f" ({reasons})" if reasons else ""),
+        "never" if row["last_seen"] is None else f"{_duration(now - row['last_seen'])} ago",
+        "dropped" if row["dropped"] else "welcome",
+    ]
+
+
+def _table(rows: list[dict[str, Any]], now: float) -> Table:
+    from rich.table import Table  # noqa: PLC0415 - as above
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in _HEADER:
+        table.add_column(
+            name,
+            justify="right" if name in {"waiting", "accepted", "rows"} else "left",
+            overflow="fold",
+            no_wrap=name not in {"contributor", "refused"},
+        )
+    for row in rows:
+        table.add_row(*map(Text, _cells(row, now)), style="red" if row["dropped"] else None)
+    return table
+
+
+def _duration(seconds: float) -> str:
+    """Roughly: 4 s, 12 min, 3 h, 5 d."""
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{int(seconds // length)} {unit}"
+    return f"{max(0, int(seconds))} s"
