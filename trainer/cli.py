@@ -15,11 +15,14 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator.job import Job
+from trainer.commands.play import play
 from trainer.errors import ConfigError, EnvironmentFailedError, SaveError, TrainerError
 from trainer.section import Asked, read_section
 
 #: What the light installation of a login node does not have.
-_TRAINER_EXTRA = frozenset({"torch", "metaworld", "mujoco", "gymnasium", "tensorboard", "scipy", "packaging"})
+_TRAINER_EXTRA = frozenset(
+    {"torch", "metaworld", "mujoco", "gymnasium", "tensorboard", "scipy", "packaging", "imageio_ffmpeg", "matplotlib"}
+)
 
 app = typer.Typer(
     help="Train and evaluate multi-task policies on Meta-World.",
@@ -95,6 +98,9 @@ def evaluate(
         print(json.dumps(value, indent=2))
     else:
         show_evaluation(value, f"{found.path}\nstep {found.step:,}: {found.evaluation.summary()}")
+
+
+app.command()(play)
 
 
 def _alone(asked: Asked, run_dir: Path | None, shared_dir: Path | None, *, accepts_contributions: bool) -> Job:

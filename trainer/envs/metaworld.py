@@ -65,6 +65,11 @@ class TaskEnv:
         self._env._partially_observable = False  # noqa: SLF001
         self._env.__dict__.pop("sawyer_observation_space", None)  # cached while the goal was hidden
 
+    @property
+    def simulation(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
+        """MuJoCo's model and data, to draw from. Changing them would break the episode."""
+        return self._env.model, self._env.data
+
     def reset(self, goal: F64) -> F64:
         """Start an episode at `goal` ([d], one row of the goal table); the first observation, [39]."""
         self._env._last_rand_vec = np.array(goal, dtype=np.float64)  # noqa: SLF001 - a copy: some tasks keep views of it

@@ -1,0 +1,99 @@
+"""Pictures of a simulation, the right way up, and a film made of them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+
+from trainer.config import nearest
+from trainer.errors import ConfigError, SaveError
+
+Picture = npt.NDArray[np.uint8]
+
+#: Below this the camera's own "up" points down in the world: Meta-World's four corner cameras hang upside down
+#: (-0.3 to -0.9). A camera that looks straight down has 0, and any way is up.
+_HANGS_BELOW = -0.1
+#: Every second step of 12.5 ms: as fast as the simulation really is, at a rate that every player knows.
+STEPS_A_FRAME = 2
+FRAMES_A_SECOND = 40
+#: H.264 halves the colour planes, so a side must be even; beyond 4K nobody's player follows.
+MIN_SIZE, MAX_SIZE = 64, 2160
+
+
+class Camera:
+    """A camera of `model` by name, drawing `size` x `size` pixels of `data`."""
+
+    def __init__(self, simulation: tuple[Any, Any], name: str, size: int) -> None:
+        """Errors: ConfigError for a camera that is not there, or an impossible size."""
+        self._model, self._data = simulation
+        known = [self._model.camera(index).name for index in range(self._model.ncam)]
+        if name not in known:
+            raise ConfigError(f"there is no camera {name!r}; {nearest(name, known)}")
+        if not MIN_SIZE <= size <= MAX_SIZE or size % 2:
+            raise ConfigError(f"--size is {size}; use an even number from {MIN_SIZE} to {MAX_SIZE}")
+        self._id = self._model.camera(name).id
+        buffer = self._model.vis.global_
+        buffer.offwidth, buffer.offheight = max(size, buffer.offwidth), max(size, buffer.offheight)
+        self.renderer = mujoco.Renderer(self._model, size, size)
+        mujoco.mj_camlight(self._model, self._data)
+        self.is_upside_down = bool(self._data.cam_xmat[self._id].reshape(3, 3)[2, 1] < _HANGS_BELOW)
+
+    def picture(self) -> Picture:
+        """What it sees now, [size, size, 3], top row first."""
+        self.renderer.update_scene(self._data, camera=self._id)
+        pixels: Picture = self.renderer.render()
+        # Turned by half a circle, not mirrored: left stays left.
+        return np.ascontiguousarray(pixels[::-1, ::-1]) if self.is_upside_down else pixels
+
+    def close(self) -> None:
+        """Free the drawing context."""
+        self.renderer.close()
+
+
+@contextmanager
+def film(path: Path, size: int) -> Iterator[Callable[[Picture], None]]:
+    """Writes pictures into the mp4 `path`, which appears when the context ends well, whole or not at all.
+
+    Errors: ConfigError for a path that cannot be one; SaveError where it cannot be written.
+    """
+    import imageio_ffmpeg  # noqa: PLC0415 - looks for its ffmpeg when it is loaded
+
+    if path.suffix.lower() != ".mp4":
+        raise ConfigError(f"--out {path}: give a name that ends in .mp4")
+    temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}.mp4")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        open(temporary, "xb").close()  # ffmpeg has too many words for a folder that cannot be written
+    except OSError as error:
+        raise SaveError(f"{path} cannot be written: {error.strerror}; choose another --out") from None
+    writer = imageio_ffmpeg.write_frames(
+        str(temporary),
+        (size, size),
+        fps=FRAMES_A_SECOND,
+        codec="libx264",
+        pix_fmt_in="rgb24",
+        pix_fmt_out="yuv420p",  # the only one that browsers and QuickTime play
+        quality=7,
+        macro_block_size=2,
+        output_params=["-movflags", "+faststart"],
+    )
+    writer.send(None)
+    try:
+        yield writer.send
+        writer.close()
+        if temporary.stat().st_size == 0:
+            raise SaveError(f"{path} cannot be written: ffmpeg left nothing; is the disk full?")
+        os.replace(temporary, path)
+    except OSError as error:  # a full disk ends ffmpeg, and its pipe breaks
+        raise SaveError(f"{path} cannot be written: {error.strerror or 'ffmpeg ended'}; is the disk full?") from None
+    finally:
+        writer.close()
+        temporary.unlink(missing_ok=True)

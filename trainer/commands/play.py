@@ -1,0 +1,66 @@
+"""`trainer play`: watch a policy."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+PolicyArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="POLICY", help="A checkpoint or run folder; a mirror or manifest; or latest, best, RUN, RUN/SLOT."
+    ),
+]
+TaskOption = Annotated[str | None, typer.Option(help="Which of the policy's tasks; may be left out where it has one.")]
+EpisodesOption = Annotated[int, typer.Option(min=1, max=50, help="Episodes, each from the next goal.")]
+GoalOption = Annotated[int, typer.Option(min=0, max=49, help="The first episode's fixed goal.")]
+OutOption = Annotated[Path | None, typer.Option(help="The video; default: TASK.mp4 in this folder.")]
+CameraOption = Annotated[str, typer.Option(help="corner, corner2, corner3, corner4, topview, behindGripper, …")]
+SizeOption = Annotated[int, typer.Option(help="Pixels a side.")]
+SharedDirOption = Annotated[
+    Path | None, typer.Option(help="The mirror or shared folder that latest, best, RUN are in.")
+]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+
+
+def play(
+    policy: PolicyArgument,
+    task: TaskOption = None,
+    episodes: EpisodesOption = 1,
+    goal: GoalOption = 0,
+    out: OutOption = None,
+    camera: CameraOption = "corner2",
+    size: SizeOption = 480,
+    shared_dir: SharedDirOption = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Play single episodes with the deterministic policy, and make a video of them."""
+    from trainer import drawing  # noqa: PLC0415
+
+    drawing.prepare()  # before anything loads mujoco
+    from trainer.camera import STEPS_A_FRAME, Camera, film  # noqa: PLC0415
+    from trainer.play import staged  # noqa: PLC0415 - torch and the simulator
+    from trainer.playable import find  # noqa: PLC0415
+
+    found = find(policy, shared_dir, device)
+    for note in found.notes:
+        print(note, file=sys.stderr)
+    with staged(found, task) as stage:
+        video = out or Path(f"{stage.task}.mp4")
+        print(f"{stage.task} · {found.name} · step {found.step:,}")
+        solved = 0
+        with closing(Camera(stage.simulation, camera, size)) as eye, film(video, size) as show:
+
+            def look(step: int) -> None:
+                if step % STEPS_A_FRAME == 0:
+                    show(eye.picture())
+
+            for number in range(episodes):
+                episode = stage.play(goal + number, look)
+                solved += episode.solved_at is not None
+                print(episode.words(), flush=True)
+    print(f"solved {solved} of {episodes}; the video: {video}")
