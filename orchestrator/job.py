@@ -211,7 +211,7 @@ class Job:
         self.hand_over_file = hand_over_file
         self.scratch = scratch or Path(tempfile.gettempdir())
         self.run_id = run_id or run_id_of(run_dir)
-        self.run_name = run_name or run_dir.name
+        self.run_name = run_name or self.run_id.rpartition("-")[0]
         self.shared_dir = shared_dir or run_dir / SHARED
         self.accepts_contributions = accepts_contributions
         self._clock = clock

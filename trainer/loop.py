@@ -22,6 +22,7 @@ from trainer.envs.vector import VectorEnv
 from trainer.errors import SaveError, SupersededError
 from trainer.evaluate import Evaluation, evaluate
 from trainer.metrics import EVALUATIONS, METRICS, Events, Journal, read_evaluations, scalars
+from trainer.publisher import Publisher, Snapshot, snapshot
 from trainer.resume import Start, find_start
 from trainer.saver import Saver, failure
 from trainer.segments import saved_until
@@ -138,15 +139,18 @@ class Attempt:
         self.events = Events(self.job.attempt_dir / "tb")
         self.gpu = machine.GpuMeter(self.state.learner.device)
         past = read_evaluations(self.job.slot_dir)
+        self.publisher = Publisher(self.job, self.training, evaluation=past[-1] if past else None)
         self.success: float | None = past[-1]["mean_success"] if past else None
         self.goals: int | None = past[-1]["goals_per_task"] if past else None
         self.doing = "training"
+        self._published_updates = self.state.updates
         self._marks: deque[tuple[float, int, int]] = deque()
         self._reported_at = float("-inf")
 
     def run(self) -> int:
         """To the end, or to the hand-over. Returns the exit code."""
         try:
+            self.publisher.offer(self.policy())  # so that nobody waits for the first interval
             self.evaluate_if_due()
             while self.state.step < self.training.total_steps and self.job.hand_over_reason() is None:
                 before = self.state.step
@@ -162,11 +166,16 @@ class Attempt:
             self.gpu.close()
             self.saver.close()
             self.events.close()
+            self.publisher.close()
+            self.publisher.tell(self.show.say)
 
     def after(self, before: int) -> None:
         """What is due after the vector step that began at `before`: a row, a checkpoint, an evaluation, a report."""
         state, training = self.state, self.training
         is_last = state.step >= training.total_steps
+        if crossed(self._published_updates, state.updates, training.publish_interval):
+            self.publisher.offer(self.policy())
+        self._published_updates = state.updates
         if is_last or crossed(before, state.step, training.metrics_interval):
             self.write_row()
         if is_last or crossed(before, state.step, training.checkpoint_interval):
@@ -178,6 +187,11 @@ class Attempt:
         if self.saver.is_done:
             self.settle()
         self.report()
+
+    def policy(self) -> Snapshot:
+        """The policy as it is now."""
+        state = self.state
+        return snapshot(state.step, state.updates, state.learner, state.obs, state.task)
 
     def write_row(self) -> None:
         """Close the row of metrics."""
@@ -198,16 +212,24 @@ class Attempt:
             return False
         block = self.state.replay.block_since(saved_until(self.saver.segments, len(self.training.tasks)))
         self.saver.start(contents, block, self.saver.unsaved(self.state.contributed))
+        self.publisher.hold(self.policy())
         return True
 
     def settle(self) -> bool:
         """Count in the publication under way. False: it failed, and the user was told."""
         try:
-            self.saver.settle(self.show.say)
+            self._count_in()
         except SaveError as error:
             self.show.say(str(error))
             return False
         return True
+
+    def _count_in(self) -> None:
+        before = self.saver.published_step
+        self.saver.settle(self.show.say)
+        step = self.saver.published_step
+        if step is not None and step != before:
+            self.publisher.release(step)
 
     def evaluate_if_due(self) -> None:
         """The evaluation of this very step, unless it is made already or the job must hand over before its end."""
@@ -242,7 +264,9 @@ class Attempt:
             return
         state.evaluation_due = None
         self.success, self.goals = result.mean_success, result.goals_per_task
-        self.evaluations.add({"step": state.step, **result.as_json()})
+        evaluation = {"step": state.step, **result.as_json()}
+        self.evaluations.add(evaluation)
+        self.publisher.evaluated(evaluation)
         self.events.add(state.step, {"evaluation/success": result.mean_success})
         self.show.say(f"evaluated step {state.step:,}: {result.summary()}")
 
@@ -273,7 +297,7 @@ class Attempt:
         self.settle()
         if self.saver.published_step != self.state.step:
             if self.save():
-                self.saver.settle(self.show.say)
+                self._count_in()
             else:
                 raise SaveError("nothing newer could be saved; free some space and start again")
         for journal in (self.metrics, self.evaluations):
@@ -312,6 +336,7 @@ class Attempt:
                 checkpoint_step=pulse.checkpoint_step,
                 **{name: value for name, value in more.items() if value is not None},
             )
+        self.publisher.tell(self.show.say)
         self.show.pulse(pulse)
 
     def _rates(self, at: float) -> dict[str, float]:
