@@ -15,7 +15,7 @@ from collections.abc import Callable, Container, Mapping
 from typing import TYPE_CHECKING
 
 from syncd.curves import CHUNK_ROWS, read_metrics, write_metrics
-from syncd.errors import DamagedPolicyError
+from syncd.errors import DamagedPolicyError, StorageError
 from syncd.inbox import Inbox
 from syncd.layout import Shared, SlotPlace, make_folder, put, put_json, put_once
 from syncd.manifest import (
@@ -35,6 +35,8 @@ from syncd.manifest import (
     Version,
     parse_manifest,
 )
+from syncd.outbox import Contributions, Outbox, read_contributions
+from syncd.played import note_played
 from syncd.retention import LEARNERS, MIRRORS, Keep, collect
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ __all__ = [
     "MIRRORS",
     "Architecture",
     "Blob",
+    "Contributions",
     "DamagedPolicyError",
     "Draft",
     "Golden",
@@ -58,17 +61,21 @@ __all__ = [
     "Lineage",
     "Manifest",
     "Origin",
+    "Outbox",
     "Score",
     "Shared",
     "SlotPlace",
     "Spec",
+    "StorageError",
     "Version",
     "collect",
     "hinted",
     "newest",
+    "note_played",
     "parse_manifest",
     "publish",
     "read",
+    "read_contributions",
     "read_manifest",
     "read_metrics",
     "rounded",
