@@ -25,6 +25,8 @@ REFUSED_EXIT_CODE = 126
 REFUSED_PREFIX = "syncd gate:"
 #: Longer than any honest command: rsync's are below 200 characters.
 LONGEST_COMMAND = 4096
+#: v1/inbox/<who>/new/<run id>/<slot>
+LONGEST_INBOX_PATH = 6
 #: A folder or file of `$SHARED`: run ids, slots, hashes, metrics. No leading dot: rsync's own parts begin with one.
 _COMPONENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,160}")
 #: Bundles of short options: recursive, times, relative (with --files-from), then the client's capabilities.
@@ -33,6 +35,8 @@ _BUNDLE = re.compile(r"-[rtR]+(e[0-9]*\.[A-Za-z]*)?|-e[0-9]*\.[A-Za-z]*")
 PARTIAL_FOLDER = ".part"
 _TIMEOUT = re.compile(r"--timeout=[1-9][0-9]{0,3}")
 _BANDWIDTH = re.compile(r"--bwlimit=[1-9][0-9]{0,8}")
+_READERS_WORDS = frozenset({"--files-from=-", "--from0"})
+_WRITERS_WORDS = frozenset({"--stats", "--ignore-existing"})
 _KEY_TYPES = re.compile(
     r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(256|384|521)|sk-(ssh-ed25519|ecdsa-sha2-nistp256)@openssh\.com)"
 )
@@ -54,7 +58,7 @@ class Rsync:
     """Run rsync within one folder of `$SHARED`.
 
     `reads`: it sends files to the client, else it receives. `folder`: components below `$SHARED`, the wall that
-    it may not leave. `name`: what of it is meant, "" for its content. `options`: checked words for rsync's server.
+    it may not leave. `name`: what of it is meant, "" for all of it. `options`: checked words for rsync's server.
     """
 
     reads: bool
@@ -96,7 +100,9 @@ def _rsync(words: Sequence[str], who: str, shared: str) -> Rsync:
         return Rsync(reads=True, folder=folder, name=name, options=options)
     if parts[:4] != ("v1", "inbox", who, "new"):
         raise RefusedError(f"rsync: this key writes to v1/inbox/{who}/new/ only")
-    return Rsync(reads=False, folder=parts, name="", options=options)
+    if len(parts) > LONGEST_INBOX_PATH:
+        raise RefusedError(f"rsync: the folders of an inbox are v1/inbox/{who}/new/<run id>/<slot>/")
+    return Rsync(reads=False, folder=parts[:4], name="/".join(parts[4:]), options=options)
 
 
 def _options(words: list[str], *, reads: bool) -> tuple[tuple[str, ...], list[str]]:
@@ -122,9 +128,7 @@ def _options(words: list[str], *, reads: bool) -> tuple[tuple[str, ...], list[st
 def _is_known(word: str, *, reads: bool) -> bool:
     if _BUNDLE.fullmatch(word):
         return reads or "R" not in word.partition("e")[0]
-    if word in {f"--partial-dir={PARTIAL_FOLDER}", "--partial"}:
-        return True
-    if reads and word in {"--files-from=-", "--from0"}:
+    if word == f"--partial-dir={PARTIAL_FOLDER}" or word in (_READERS_WORDS if reads else _WRITERS_WORDS):
         return True
     return bool(_TIMEOUT.fullmatch(word) or _BANDWIDTH.fullmatch(word))
 

@@ -17,10 +17,11 @@ import struct
 import subprocess
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from syncd.errors import RemoteError, StorageError
+from syncd.errors import RemoteError
 from syncd.gate import Rsync
 
 #: The newest protocol whose two greetings (binary for a shell, a line for a daemon) we know to be the same.
@@ -31,36 +32,28 @@ OLDEST_PROTOCOL = 20
 _ZEROED_ARGUMENTS = 30
 #: A client that says nothing for so long is dead.
 SILENCE_S = 60
-#: Polite towards everybody else on a login node.
-NICENESS = 10
 _CHUNK_BYTES = 64 * 1024
 #: A greeting or an error line of the daemon is shorter.
 _LONGEST_LINE_BYTES = 1024
 _MODULE = "shared"
+#: How often the size of what arrives is looked at: at 1 Gbit/s the disk gets 120 MB more at worst.
+LOOK_EVERY_S = 1.0
 
 
-def open_folder(shared: Path, parts: tuple[str, ...], *, make: bool) -> Path:
-    """The folder `shared/parts…`, no component of which below `shared` is a link. `make`: create what is missing.
+def open_folder(shared: Path, parts: tuple[str, ...]) -> Path:
+    """The folder `shared/parts…`, no component of which below `shared` is a link.
 
-    Errors: RemoteError (not there, or a link in the way), StorageError.
+    Errors: RemoteError (not there, or a link in the way).
     """
-    shown = "/".join(parts)
     fd = -1
     try:
         fd = os.open(shared, os.O_RDONLY | os.O_DIRECTORY)
         for part in parts:
-            if make:
-                try:
-                    os.mkdir(part, 0o770, dir_fd=fd)
-                except FileExistsError:
-                    pass
-                except OSError as error:
-                    raise StorageError(f"{shown} cannot be made in the shared folder: {error.strerror}") from error
             inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=fd)
             os.close(fd)
             fd = inner
     except OSError as error:
-        raise RemoteError(f"{shown} is no folder of the shared folder (yet)") from error
+        raise RemoteError(f"{'/'.join(parts)} is no folder of the shared folder (yet)") from error
     finally:
         if fd >= 0:
             os.close(fd)
@@ -91,10 +84,18 @@ def configuration(folder: Path, *, reads: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def run_rsync(wanted: Rsync, folder: Path, *, longest_bytes: int, client: tuple[int, int] = (0, 1)) -> int:
+def run_rsync(
+    wanted: Rsync,
+    folder: Path,
+    *,
+    longest_bytes: int,
+    is_overfull: Callable[[], bool] = lambda: False,
+    client: tuple[int, int] = (0, 1),
+) -> int:
     """Serve `wanted` within `folder` to the rsync client at the descriptors `client` (in, out); rsync's exit code.
 
-    No file longer than `longest_bytes` can be written. Errors: RemoteError (no rsync, or one that cannot do it).
+    No file longer than `longest_bytes` can be written; it ends when `is_overfull` (asked now and then).
+    Errors: RemoteError (no rsync, or one that cannot do it).
     """
     program = shutil.which("rsync")
     if program is None:
@@ -102,9 +103,6 @@ def run_rsync(wanted: Rsync, folder: Path, *, longest_bytes: int, client: tuple[
     with tempfile.NamedTemporaryFile("w", prefix="anchorleg-rsyncd-", suffix=".conf") as file:
         file.write(configuration(folder, reads=wanted.reads))
         file.flush()
-        os.nice(NICENESS)
-        if not wanted.reads:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (longest_bytes, longest_bytes))
         child = subprocess.Popen(
             [program, "--server", "--daemon", f"--config={file.name}", "."],
             stdin=subprocess.PIPE,
@@ -112,31 +110,49 @@ def run_rsync(wanted: Rsync, folder: Path, *, longest_bytes: int, client: tuple[
             bufsize=0,
             cwd=folder,
             env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
+            preexec_fn=None if wanted.reads else lambda: _limit(longest_bytes),  # noqa: PLW1509 - no thread runs yet
         )
         try:
-            return _carry(child, wanted, client)
+            return _carry(child, wanted, client, is_overfull)
         finally:
             if child.poll() is None:
                 child.kill()
                 child.wait()
 
 
-def _carry(child: subprocess.Popen[bytes], wanted: Rsync, client: tuple[int, int]) -> int:
+def _limit(longest_bytes: int) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (longest_bytes, longest_bytes))
+
+
+def _carry(
+    child: subprocess.Popen[bytes], wanted: Rsync, client: tuple[int, int], is_overfull: Callable[[], bool]
+) -> int:
     """Introduce both sides to each other, then pass bytes on until the daemon ends."""
     to_child, from_child = _descriptor(child.stdin), _descriptor(child.stdout)
     try:
         _greet(wanted, client, (from_child, to_child))
     except EOFError:
         raise RemoteError("rsync ended before it began") from None
+    over = threading.Event()
 
     def inwards() -> None:
         _pass_on(client[0], to_child)
         os.close(to_child)
 
-    # A daemon thread: it may wait for a client that says nothing more, after the transfer is over.
+    def watch() -> None:
+        while not over.wait(LOOK_EVERY_S):
+            if is_overfull():
+                child.kill()
+                return
+
+    # Daemon threads: the first may wait for a client that says nothing more, after the transfer is over.
     threading.Thread(target=inwards, daemon=True, name="to rsync").start()
-    _pass_on(from_child, client[1])
-    return child.wait(timeout=SILENCE_S)
+    threading.Thread(target=watch, daemon=True, name="watch the landing").start()
+    try:
+        _pass_on(from_child, client[1])
+        return child.wait(timeout=SILENCE_S)
+    finally:
+        over.set()
 
 
 def _greet(wanted: Rsync, client: tuple[int, int], daemon: tuple[int, int]) -> None:

@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from syncd.errors import SyncError
+from syncd.errors import StorageError, SyncError
 
 if TYPE_CHECKING:
     from syncd.gate import Rsync
 
-#: One file that a client may write through rsync. An honest segment is below 200 kB; the inbox judges the rest.
-LONGEST_FILE_BYTES = 4 * 1024 * 1024
+#: rsync is polite towards everybody else on a login node.
+NICENESS = 10
+#: Exit code where rsync brought files that the inbox did not take; rsync's own name for it is "partial transfer".
+SOME_REFUSED_EXIT_CODE = 23
+#: Refused files are told one by one up to here.
+MOST_TOLD = 1000
 
 
 def gate(
@@ -35,13 +39,16 @@ def gate(
         if isinstance(wanted, rules.Serve):
             _serve(shared, who)
             return
-        code = _rsync(wanted, shared)
+        code = _rsync(wanted, shared, who)
     except rules.RefusedError as error:
         print(f"{rules.REFUSED_PREFIX} {error}", file=sys.stderr)
         code = rules.REFUSED_EXIT_CODE
     except SyncError as error:
         print(f"{rules.REFUSED_PREFIX} {error}", file=sys.stderr)
         code = error.exit_code
+    except OSError as error:
+        print(f"{rules.REFUSED_PREFIX} the inbox cannot be written now: {error.strerror}", file=sys.stderr)
+        code = StorageError.exit_code
     # Not sys.exit: a thread may still wait for a client that says nothing more.
     sys.stderr.flush()
     os._exit(code)
@@ -52,9 +59,22 @@ def _serve(shared: Path, who: str) -> None:
     os.execv(words[0], words)  # noqa: S606 - a list, no shell
 
 
-def _rsync(wanted: Rsync, shared: Path) -> int:
+def _rsync(wanted: Rsync, shared: Path, who: str) -> int:
     from syncd import jail  # noqa: PLC0415 - `--help` stays quick
+    from syncd.gate import REFUSED_PREFIX  # noqa: PLC0415
+    from syncd.inbox import MAX_SEGMENT_BYTES  # noqa: PLC0415
+    from syncd.landing import Landing  # noqa: PLC0415
+    from syncd.layout import Shared  # noqa: PLC0415
 
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    folder = jail.open_folder(shared, wanted.folder, make=not wanted.reads)
-    return jail.run_rsync(wanted, folder, longest_bytes=LONGEST_FILE_BYTES)
+    os.nice(NICENESS)
+    if wanted.reads:
+        return jail.run_rsync(wanted, jail.open_folder(shared, wanted.folder), longest_bytes=0)
+    jail.open_folder(shared, ("v1",))  # a shared folder that is not there is not made by a stranger
+    with Landing(Shared(shared).inbox(who)) as landing:
+        (landing.path / wanted.name).mkdir(parents=True, exist_ok=True)
+        code = jail.run_rsync(wanted, landing.path, longest_bytes=MAX_SEGMENT_BYTES, is_overfull=landing.is_overfull)
+        refused = landing.take_in()
+    for name, refusal in refused[:MOST_TOLD]:
+        print(f"{REFUSED_PREFIX} refused {name!a} {refusal.reason}: {refusal.sentence}", file=sys.stderr)
+    return code or (SOME_REFUSED_EXIT_CODE if refused else 0)

@@ -1,0 +1,103 @@
+"""Where a contributor's rsync puts files: a folder of its own, from which only whole segments reach the inbox.
+
+rsync writes whatever its client sends: any name, any number. The inbox's own reception (`syncd.reception`) then takes
+over what is a segment, by its rules: name, sum, size, quota, an existing slot, a contributor who was not dropped.
+The rest is deleted and told.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from syncd.inbox import MAX_SEGMENT_BYTES, MAX_WAITING_BYTES, Inbox
+from syncd.layout import make_folder
+from syncd.reception import Reception, Refusal, Stored
+
+#: How the folders are called within `inbox/<who>/tmp/`; a run id never begins so (see `_stale`).
+PREFIX = ".landing-"
+#: A folder whose gate was killed. No transfer takes so long.
+ABANDONED_S = 86_400.0
+#: Files of one transfer: more than may wait in an inbox. Counted with bytes, so that empty files cannot flood it.
+MAX_FILES = 20_000
+
+
+class Landing:
+    """One transfer's folder; made at the start of the `with` block, gone at its end. Errors: OSError."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self.path = inbox.path / "tmp" / f"{PREFIX}{int(time.time())}-{secrets.token_hex(8)}"
+
+    def __enter__(self) -> Self:
+        make_folder(self.path.parent)
+        _stale(self.path.parent)
+        os.mkdir(self.path, 0o700)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def is_overfull(self) -> bool:
+        """Whether more arrived than may ever wait in an inbox: the transfer should end."""
+        files = total = 0
+        for _, entry in self._entries():
+            files += 1
+            try:
+                total += entry.stat(follow_symlinks=False).st_size
+            except FileNotFoundError:
+                continue  # rsync renames its temporary files
+            if files > MAX_FILES or total > MAX_WAITING_BYTES:
+                return True
+        return False
+
+    def take_in(self) -> list[tuple[str, Refusal]]:
+        """Hand every arrived segment to the inbox; those that it did not take, with its answer."""
+        refused = []
+        for name, entry in sorted(self._entries(), key=lambda found: found[0]):
+            answer = self._take_in(name, entry)
+            if isinstance(answer, Refusal):
+                refused.append((name, answer))
+        return refused
+
+    def _take_in(self, name: str, entry: os.DirEntry[str]) -> Stored | Refusal:
+        parts = name.split("/")
+        if len(parts) != 3 or not parts[1].isdigit() or not entry.is_file(follow_symlinks=False):
+            return Refusal("name", "it is not called <run id>/<slot>/<sha256>")
+        with open(os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            data = file.read(MAX_SEGMENT_BYTES + 1)
+        answer = self._inbox.receive(parts[0], int(parts[1][:9]), parts[2], len(data))
+        if not isinstance(answer, Reception):
+            return answer
+        with answer as reception:
+            reception.write(data[reception.offset :])
+            return reception.finish()
+
+    def _entries(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """Everything that is no folder, with its path below this one."""
+        waiting = [("", self.path)]
+        while waiting:
+            above, folder = waiting.pop()
+            try:
+                with os.scandir(folder) as entries:
+                    for entry in entries:
+                        if entry.is_dir(follow_symlinks=False):
+                            waiting.append((f"{above}{entry.name}/", Path(entry.path)))
+                        else:
+                            yield f"{above}{entry.name}", entry
+            except FileNotFoundError:
+                continue
+
+
+def _stale(folder: Path) -> None:
+    """Delete what killed gates left behind."""
+    for name in os.listdir(folder):
+        begun = name.removeprefix(PREFIX).partition("-")[0]
+        if name.startswith(PREFIX) and begun.isdigit() and int(begun) < time.time() - ABANDONED_S:
+            shutil.rmtree(folder / name, ignore_errors=True)
