@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator.job import Job
+from trainer.commands.actors import actors
 from trainer.commands.play import play
 from trainer.errors import ConfigError, EnvironmentFailedError, SaveError, TrainerError
 from trainer.section import Asked, read_section
@@ -101,6 +102,7 @@ def evaluate(
 
 
 app.command()(play)
+app.command()(actors)
 
 
 def _alone(asked: Asked, run_dir: Path | None, shared_dir: Path | None, *, accepts_contributions: bool) -> Job:

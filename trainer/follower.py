@@ -117,7 +117,9 @@ class Follower:
             self._surveyed_at = time.monotonic()
             self._survey()
         elif followed is not None:
-            self._see(self._shared.slot(*followed))
+            place, seen = self._shared.slot(*followed), self._newest.get(followed)
+            if seen is None or store.hinted(place) not in {seen.version, None}:
+                self._see(place)
         usable = {key: manifest for key, manifest in self._newest.items() if self._bad.get(key) != manifest.version}
         if self._ready is not None and followed not in usable:
             usable[self._ready.key] = self._ready.manifest

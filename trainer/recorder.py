@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from syncd.store import StorageError
 from trainer.envs.spec import ACT_DIM, F32, OBS_DIM, Step
 from trainer.episode import MAX_STEPS, Segment, encode
 
@@ -24,7 +25,7 @@ WAITING_A_ENV = 4
 #: After the end is asked for, this long for what is still to be written: Ctrl-C promises two seconds.
 DRAIN_S = 1.2
 
-#: (run id, slot, bytes) → whether there was room. Errors: OSError where it cannot be written.
+#: (run id, slot, bytes) → whether there was room. Errors: OSError, StorageError where it cannot be written.
 Offer = Callable[[str, int, bytes], bool]
 
 
@@ -162,11 +163,8 @@ class Dispatch:
                 self.recorded += 1
                 self.trouble = None
                 return True
-        except OSError as error:
-            place = f"{error.filename}: " if error.filename else ""
-            self.trouble = (
-                f"{place}{error.strerror or error}; playing goes on without recording, until there is space again"
-            )
+        except (OSError, StorageError) as error:
+            self.trouble = f"{error}; playing goes on without recording until that is mended"
         else:
             self.trouble = "the outbox is full; recording pauses until syncd has sent some of it"
         return False

@@ -1,0 +1,73 @@
+"""Policies for tests: small nets, published through the real store as a learner publishes them."""
+
+from __future__ import annotations
+
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from syncd import store
+from trainer.config import TrainingSection, resolve
+from trainer.policy import Policy, actor_tensors, architecture_of
+
+RUN = "toy-0123abcd"
+TASKS = ("reach-v3", "push-v3")
+
+
+def training_of(tasks=TASKS, horizon=40, hidden=(16, 16), seed=3):
+    """A resolved training section with a small actor."""
+    section = TrainingSection(preset="tiny", tasks=tuple(tasks), horizon=horizon, actor_hidden=hidden, seed=seed)
+    return resolve(section)
+
+
+def nets_for(training, seed=0):
+    """The actor's tensors of a fresh learner."""
+    from trainer.agents import mtsac
+
+    learner = mtsac.create(training.model_copy(update={"seed": seed}), torch.device("cpu"))
+    return actor_tensors(mtsac.nets_of(learner))
+
+
+def draft_of(training, tensors, *, run_id=RUN, slot=0, attempt=1, seq=1, step=100, created_at=None, success=None, **more):
+    """What a learner says of `tensors`; golden actions are those of the rounded weights."""
+    architecture = architecture_of(training)
+    policy = Policy(architecture, store.rounded(tensors))
+    obs = np.random.default_rng(0).normal(0, 0.3, (8, architecture.obs_dim)).astype(np.float32)
+    task = np.arange(8) % len(training.tasks)
+    golden = store.Golden(
+        obs=obs.tolist(), task=task.tolist(), action=policy.act_greedily(obs, task).tolist(), tolerance=1e-3
+    )
+    fields = {
+        "run_id": run_id,
+        "run_name": run_id.rpartition("-")[0],
+        "slot": slot,
+        "attempt": attempt,
+        "seq": seq,
+        "step": step,
+        "updates": step,
+        "created_at": time.time() if created_at is None else created_at,
+        "architecture": architecture,
+        "spec": store.Spec(
+            reward="v2",
+            horizon=training.horizon,
+            goal_seed=training.seed,
+            metaworld=version("metaworld"),
+            mujoco=version("mujoco"),
+        ),
+        "lineage": store.Lineage(identity="0" * 64),
+        "golden": golden,
+        "score": None if success is None else store.Score(step=step, mean_success=success, goals_per_task=50),
+    }
+    return store.Draft(**{**fields, **more})
+
+
+def publish(folder: Path, *, training=None, seed=0, change=lambda draft: draft, **fields):
+    """Publish a fresh net below `folder`; `change` may spoil the draft. Returns the manifest."""
+    training = training or training_of()
+    tensors = nets_for(training, seed)
+    draft = change(draft_of(training, tensors, **fields))
+    place = store.Shared(folder).slot(draft.run_id, draft.slot)
+    return store.publish(place, draft, tensors)

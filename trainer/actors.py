@@ -1,0 +1,259 @@
+"""Actors: play with the newest policy that a learner published, and write down what is experienced.
+
+The loop is: take the newest verified policy, sample actions, step, record. A newer policy of the same slot is swapped
+in between two steps; another slot's only where all episodes have just ended. No network is needed once there is one.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Self
+
+import torch
+
+from syncd import store
+from trainer.actorviews import ActorDisplay, Playing
+from trainer.envs.spec import EnvError, VectorSpec
+from trainer.envs.vector import VectorEnv
+from trainer.errors import EnvironmentFailedError
+from trainer.follower import Followed, Follower
+from trainer.recorder import WAITING_A_ENV, Dispatch, Origin, Recorder
+from trainer.selection import Choice
+from trainer.tally import Tally
+from trainer.tasks import goal_tables
+
+#: Workers that die are started anew so often within `RESTARTS_WITHIN_S`; more is no accident (memory, a broken driver).
+MAX_RESTARTS = 3
+RESTARTS_WITHIN_S = 600.0
+#: Between two looks while there is no policy: short beside the time that a person waits.
+_WAIT_S = 0.1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the actors do. `folder`: DIR, where the outbox and the state lie. `steps`, `seconds`: end after so many."""
+
+    folder: Path
+    shared: store.Shared
+    choice: Choice
+    num_envs: int
+    workers: int
+    device: torch.device
+    contribute: bool
+    steps: int | None = None
+    seconds: float | None = None
+    goals_cache: Path | None = None
+
+
+class _StoppedError(Exception):
+    """Asked to end while the environments were being built."""
+
+
+class Stop:
+    """Ctrl-C and SIGTERM as a flag; inside `at_once` as an exception. Use it as a context, in the main thread."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._at_once = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._hear)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Inside, the signal interrupts whatever runs (building environments takes seconds)."""
+        self._at_once = True
+        try:
+            if self.asked:
+                raise _StoppedError
+            yield
+        finally:
+            self._at_once = False
+
+    def _hear(self, _number: int, _frame: FrameType | None) -> None:
+        self.asked = True
+        if self._at_once:
+            self._at_once = False
+            raise _StoppedError
+
+
+class Stage:
+    """The environments of one spec (tasks, goals, horizon), and where they stand.
+
+    `is_boundary`: every environment is at the start of an episode. They start and end together: all have the same
+    horizon, and nothing else ends an episode.
+    """
+
+    def __init__(self, manifest: store.Manifest, plan: Plan) -> None:
+        self.tasks, self._spec = manifest.architecture.tasks, manifest.spec
+        goals = goal_tables(self.tasks, manifest.spec.goal_seed, plan.goals_cache)
+        self.envs = VectorEnv(
+            VectorSpec(
+                tasks=self.tasks,
+                goals=goals,
+                num_envs=plan.num_envs,
+                seed=secrets.randbits(31),  # every actor sees goals of its own
+                horizon=manifest.spec.horizon,
+            ),
+            plan.workers,
+        )
+        self.is_boundary = True
+        try:
+            observed = self.envs.reset()
+        except BaseException:
+            self.close()
+            raise
+        self.obs, self.task = observed.obs, observed.task
+
+    def suits(self, manifest: store.Manifest) -> bool:
+        """Whether `manifest` plays in the same environments."""
+        return (self.tasks, self._spec.goal_seed, self._spec.horizon) == (
+            manifest.architecture.tasks,
+            manifest.spec.goal_seed,
+            manifest.spec.horizon,
+        )
+
+    def close(self) -> None:
+        """End the environments at once: nothing in them is kept."""
+        for pid in self.envs.worker_pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.envs.close()
+
+
+class Actors:
+    """One run of `trainer actors`. Errors of `run`: EnvironmentFailedError; of the constructor: none."""
+
+    def __init__(self, plan: Plan, show: ActorDisplay, clock: Callable[[], float] = time.monotonic) -> None:
+        self.plan = plan
+        self.show = show
+        self.tally = Tally(plan.folder, plan.num_envs, plan.workers, str(plan.device))
+        self._clock = clock
+        self._actor = secrets.token_hex(8)
+        self._noise = torch.Generator().manual_seed(secrets.randbits(62))
+        self._restarts: deque[float] = deque()
+        self._stage: Stage | None = None
+        self._recorder: Recorder | None = None
+        self._current: Followed | None = None
+
+    def run(self, stop: Stop) -> Playing:
+        """Play until asked to stop, or until the plan's end. Returns the last state."""
+        plan = self.plan
+        began = self._clock()
+        outbox = store.Outbox(plan.folder) if plan.contribute else None
+        follower = Follower(plan.shared, plan.choice, plan.device, tried=self._tried)
+        with ExitStack() as stack:
+            stack.callback(self._clear)
+            dispatch = Dispatch(outbox.offer, plan.num_envs * WAITING_A_ENV) if outbox else None
+            stack.enter_context(follower)
+            self.tally.records(outbox, dispatch)
+            while not (stop.asked or self._is_over(began)):
+                for note in follower.notes():
+                    self.show.say(note)
+                try:
+                    if self._ready(follower, stop):
+                        self._step(dispatch)
+                    else:
+                        self.tally.wait(follower.waiting_for)
+                        time.sleep(_WAIT_S)
+                except _StoppedError:
+                    break
+                except EnvError as error:
+                    self._restart(error, dispatch)
+                if self.show.is_due(self.tally.doing):
+                    self.show.pulse(self.tally.playing(self._current))
+            if dispatch:
+                if self._recorder:
+                    dispatch.put(self._recorder.rest())
+                dispatch.close()
+            for note in follower.notes():
+                self.show.say(note)
+        return self.tally.playing(self._current, is_fresh=True)
+
+    def _ready(self, follower: Follower, stop: Stop) -> bool:
+        """Whether there is a policy to act with, and environments for it: the newest, if it may be swapped in now."""
+        boundary = self._stage is None or self._stage.is_boundary
+        newest = follower.newest(self._current, may_change_slot=boundary)
+        if newest is None:
+            return False
+        is_other_slot = self._current is None or newest.key != self._current.key
+        if is_other_slot:
+            self._recorder = None
+        if self._stage is None or not self._stage.suits(newest.manifest):
+            self._clear()
+            manifest = newest.manifest
+            self.tally.wait(f"building {self.plan.num_envs} environments of {len(manifest.architecture.tasks)} tasks")
+            self.show.pulse(self.tally.playing(newest))
+            with stop.at_once():
+                self._stage = Stage(manifest, self.plan)
+        if self._recorder is None:
+            manifest = newest.manifest
+            origin = Origin(
+                manifest.run_id, manifest.slot, manifest.architecture.tasks, manifest.spec.horizon, self._actor
+            )
+            self._recorder = Recorder(origin, self.plan.num_envs)
+        if newest is not self._current:
+            self.tally.swapped(newest, is_other_slot=is_other_slot)
+            self._current = newest
+        return True
+
+    def _step(self, dispatch: Dispatch | None) -> None:
+        stage, current, recorder = self._stage, self._current, self._recorder
+        if stage is None or current is None or recorder is None:
+            raise AssertionError("there is a policy and there are environments")
+        actions = current.policy.act(stage.obs, stage.task, self._noise)
+        step = stage.envs.step(actions)
+        if dispatch:
+            dispatch.put(recorder.add(stage.obs, actions, step, current.version))
+        stage.obs, stage.task = step.obs, step.next_task
+        stage.is_boundary = bool(step.finished.all())
+        self.tally.stepped(step, stage.tasks)
+
+    def _restart(self, error: EnvError, dispatch: Dispatch | None) -> None:
+        """A worker died: what it played so far is kept, and new environments start. Errors: too often."""
+        words = str(error).partition("; ")[0]
+        now = self._clock()
+        while self._restarts and now - self._restarts[0] > RESTARTS_WITHIN_S:
+            self._restarts.popleft()
+        self._restarts.append(now)
+        if dispatch and self._recorder:
+            dispatch.put(self._recorder.rest())
+        self._recorder = None
+        self._clear()
+        if len(self._restarts) > MAX_RESTARTS:
+            raise EnvironmentFailedError(
+                f"{words}, the {len(self._restarts)}th time in {RESTARTS_WITHIN_S / 60:.0f} minutes; "
+                "try fewer environments (--num-envs), and look for lack of memory"
+            ) from error
+        self.show.say(f"{words}; starting new environments")
+
+    def _clear(self) -> None:
+        if self._stage is not None:
+            self._stage.close()
+        self._stage = None
+
+    def _is_over(self, began: float) -> bool:
+        plan = self.plan
+        enough = plan.steps is not None and self.tally.steps >= plan.steps
+        return enough or (plan.seconds is not None and self._clock() - began >= plan.seconds)
+
+    def _tried(self, place: store.SlotPlace, manifest: store.Manifest, error: str) -> None:
+        """Tell the mirror's `status` whether this machine can play the policy. Called from the follower's thread."""
+        if (self.plan.folder / "state").is_dir():
+            store.note_played(self.plan.folder, place, manifest.version, not error, error)

@@ -1,0 +1,140 @@
+"""`trainer actors`: play with published policies, and send the experience back if asked to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trainer.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+    from syncd import store
+    from trainer.actorviews import Playing
+
+#: The owner's programs come first. 10 is what syncd's service uses too.
+_NICE = 10
+
+SharedDirOption = Annotated[
+    Path, typer.Option(help="What syncd mirrors, or the folder that a run shares itself.", show_default=False)
+]
+EnvsOption = Annotated[str, typer.Option(help="How many environments; auto: one core and 4 GB stay yours.")]
+AutotuneOption = Annotated[bool, typer.Option("--autotune", help="Measure this machine first (at most a minute).")]
+ContributeOption = Annotated[bool, typer.Option("--contribute", help="Write the experience to the outbox.")]
+DeviceOption = Annotated[str, typer.Option(help="auto (the CPU: fastest for a few environments), cpu, cuda or mps.")]
+PolicyOption = Annotated[str, typer.Option(help="latest, best, or a run: RUN or RUN/SLOT.")]
+StepsOption = Annotated[int | None, typer.Option(min=1, help="End after so many steps.")]
+ForOption = Annotated[float | None, typer.Option("--for", min=0.1, help="End after so many seconds.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+
+
+def actors(
+    shared_dir: SharedDirOption,
+    num_envs: EnvsOption = "auto",
+    autotune: AutotuneOption = False,
+    contribute: ContributeOption = False,
+    device: DeviceOption = "auto",
+    policy: PolicyOption = "latest",
+    steps: StepsOption = None,
+    seconds: ForOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Play with the newest policy in --shared-dir, and change to newer ones as they come; Ctrl-C ends it.
+
+    It goes on without a network. With --contribute the experience waits in the outbox until syncd sends it.
+    """
+    wanted = _count(num_envs)
+    folder = shared_dir.expanduser()
+    if not folder.is_dir():
+        raise ConfigError(
+            f"{folder} is no folder; give --shared-dir what `syncd pull` or `syncd watch` mirrors into, "
+            "or the shared folder of a run"
+        )
+    from trainer.actors import Actors, Plan, Stop  # noqa: PLC0415 - torch and the simulator
+    from trainer.actorviews import ActorDisplay  # noqa: PLC0415
+    from trainer.selection import Choice  # noqa: PLC0415
+
+    choice = Choice.parse(policy)
+    chosen, where = _device(device), _shared(folder)
+    envs, workers = _room(wanted, autotune=autotune)
+    with contextlib.suppress(OSError, AttributeError):
+        os.nice(_NICE)
+    plan = Plan(
+        folder=where.path,
+        shared=where,
+        choice=choice,
+        num_envs=envs,
+        workers=workers,
+        device=chosen,
+        contribute=contribute,
+        steps=steps,
+        seconds=seconds,
+        goals_cache=_cache(),
+    )
+    with Stop() as stop, ActorDisplay(as_json=as_json) as show:
+        if contribute and not (where.path / "state" / "status.json").exists():
+            show.say(
+                f"no syncd has run here yet: what is recorded waits in {where.path / 'outbox'} until "
+                "`syncd watch` or `syncd push` sends it"
+            )
+        last = Actors(plan, show).run(stop)
+        show.summary(last, _summary(last, stopped=stop.asked))
+
+
+def _count(text: str) -> int | None:
+    if text == "auto":
+        return None
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= 4096:
+        raise ConfigError(f"--num-envs {text!r} is neither auto nor a number from 1 to 4096")
+    return int(text)
+
+
+def _shared(folder: Path) -> store.Shared:
+    """The shared folder in `folder`, or itself; it may still be empty: then the actors wait."""
+    from syncd import store  # noqa: PLC0415 - with the rest
+
+    inner = folder / "shared"
+    is_run = not (folder / "v1").is_dir() and (inner / "v1").is_dir()
+    return store.Shared((inner if is_run else folder).resolve())
+
+
+def _device(wanted: str) -> torch.device:
+    from trainer import device as machine  # noqa: PLC0415 - torch
+
+    if wanted not in {"auto", "cpu", "cuda", "mps"}:
+        raise ConfigError(f"there is no device {wanted!r}; use auto, cpu, cuda or mps")
+    machine.settle(1)
+    # A dozen observations through two small layers: the way to a GPU and back takes longer than the CPU needs.
+    return machine.choose("cpu" if wanted == "auto" else wanted)
+
+
+def _room(wanted: int | None, *, autotune: bool) -> tuple[int, int]:
+    from trainer.room import cores_here, free_bytes_here, room  # noqa: PLC0415 - with the rest
+
+    _ = autotune
+    found = room(cores_here(), free_bytes_here(), wanted)
+    return found.num_envs, found.workers
+
+
+def _cache() -> Path:
+    """Where goal tables are kept between starts."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "anchorleg"
+
+
+def _summary(last: Playing, *, stopped: bool) -> str:
+    words = f"{'stopped' if stopped else 'done'}: {last.steps:,} steps, {last.episodes:,} episodes"
+    if last.success is not None:
+        words += f", success {last.success:.0%}"
+    if last.policy:
+        words += f"; last policy {last.policy} of {last.run}/{last.slot}"
+    if last.recording:
+        words += f"; recorded {last.recording.recorded:,} segments, {last.recording.waiting:,} wait to be sent"
+        if last.recording.lost:
+            words += f", {last.recording.lost:,} found no room"
+    return words
