@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from orchestrator.files import fsync_folder, read_json, write_json
 from syncd.errors import ConfigError, StorageError
+from syncd.layout import NAME, SHA256, SLOT
 from syncd.transports.base import Verdict
 
 #: Some hours of a laptop's experience. More would reach the learner too old to be accepted.
@@ -42,9 +42,6 @@ _SHORT = 16
 ABANDONED_AFTER_S = 3_600.0
 #: How long a count of what waits is believed, so that an actor does not list the folder for each segment.
 USAGE_BELIEVED_S = 2.0
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class Waiting(NamedTuple):
@@ -137,7 +134,7 @@ class Outbox:
         Its name is the sha256 of `data`; the same data twice is one segment. Errors: ConfigError for a run id that
         cannot be a folder; StorageError (disk full, permission): nothing is left behind.
         """
-        if not _NAME.fullmatch(run_id) or slot < 0:
+        if not (NAME.fullmatch(run_id) and SLOT.fullmatch(str(slot))):
             raise ConfigError(f"{run_id!r}, slot {slot}: no name of a run and a slot")
         if not self._has_room(len(data)):
             return False
@@ -191,12 +188,12 @@ class Outbox:
         """((mtime, name), segment) of each file that is one; what vanishes meanwhile, or is none, is passed over."""
         for run in _subfolders(self.path / "new"):
             for slot in _subfolders(run):
-                if not (_NAME.fullmatch(run.name) and slot.name.isdecimal()):
+                if not (NAME.fullmatch(run.name) and SLOT.fullmatch(slot.name)):
                     continue
                 with contextlib.suppress(OSError), os.scandir(slot) as files:
                     for file in files:
                         with contextlib.suppress(FileNotFoundError):
-                            if _SHA256.fullmatch(file.name) and file.is_file(follow_symlinks=False):
+                            if SHA256.fullmatch(file.name) and file.is_file(follow_symlinks=False):
                                 stat = file.stat(follow_symlinks=False)
                                 segment = Waiting(Path(file.path), run.name, int(slot.name), stat.st_size)
                                 yield (stat.st_mtime_ns, file.name), segment

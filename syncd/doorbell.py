@@ -1,0 +1,67 @@
+"""Rings when an actor puts a segment into the outbox. Where the system gives no such events, it rings every second.
+
+A rename into a watched folder arrives as `moved` or as `created`, by where it came from and by the system; never as
+`closed`. The outbox is on this machine's own disk: network folders give no events.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from watchdog.observers.api import BaseObserver
+
+#: What events miss (a new slot's folder and its first file, FSEvents that were merged) is found by looking.
+LOOK_S = 1.0
+
+
+class Doorbell:
+    """Watches `folder` and what is below it, from `__enter__` to `close`. The folder is made where it is missing."""
+
+    def __init__(self, folder: Path, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._rung = threading.Event()
+        self._monotonic = monotonic
+        self._looked_at: float | None = None
+        self._observer = _observe(folder, self._rung.set)
+
+    def rang(self) -> bool:
+        """Whether something came in since the last call, or it is time to look anyway."""
+        now = self._monotonic()
+        is_due = self._looked_at is None or now - self._looked_at >= LOOK_S
+        if not (is_due or self._rung.is_set()):
+            return False
+        self._rung.clear()
+        self._looked_at = now
+        return True
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._observer is not None:
+            self._observer.stop()
+
+
+def _observe(folder: Path, ring: Callable[[], None]) -> BaseObserver | None:
+    """None where this system refuses (inotify's limits, a foreign file system): looking is enough then."""
+    from watchdog.events import FileSystemEvent, FileSystemEventHandler  # noqa: PLC0415 - the daemon's alone
+    from watchdog.observers import Observer  # noqa: PLC0415
+
+    class Handler(FileSystemEventHandler):
+        def on_created(self, event: FileSystemEvent) -> None:  # noqa: ARG002 - whatever it is, we look
+            ring()
+
+        def on_moved(self, event: FileSystemEvent) -> None:  # noqa: ARG002 - as above
+            ring()
+
+    observer = Observer()
+    observer.daemon = True
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        observer.schedule(Handler(), str(folder), recursive=True)
+        observer.start()
+    except OSError:
+        return None
+    return observer

@@ -1,0 +1,113 @@
+"""One client at a time for each mirror, and who it is.
+
+flock, because DIR is on this machine's own disk: it goes away with its process, however that ends. `state/lock` is
+never deleted: a second process could lock a file that has no name any more.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from syncd.errors import ConfigError, StorageError
+
+#: `syncd status` asks for the lock, for an instant; a client that meets it asks again for so long.
+PATIENCE_S = 1.0
+_LOOK_S = 0.02
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who keeps the mirror: process id, since when (unix seconds), and which verb."""
+
+    pid: int
+    since: float
+    verb: str
+
+
+class MirrorLock:
+    """Held from `__enter__` to `__exit__`. Errors: ConfigError that names the other one; StorageError."""
+
+    def __init__(self, folder: Path, verb: str) -> None:
+        self.folder = folder
+        self.verb = verb
+        self._fd = -1
+
+    def __enter__(self) -> Self:
+        path = _lock_file(self.folder)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StorageError(
+                f"{self.folder} cannot be used as a mirror ({error.strerror}): name another folder"
+            ) from error
+        try:
+            self._take()
+            record = {"pid": os.getpid(), "since": time.time(), "verb": self.verb}
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, json.dumps(record).encode(), 0)
+        except BaseException as error:
+            os.close(self._fd)
+            if isinstance(error, OSError):
+                raise StorageError(f"{path} cannot be written ({error.strerror})") from error
+            raise
+        return self
+
+    def _take(self) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise ConfigError(_taken(self.folder)) from None
+                time.sleep(_LOOK_S)
+            else:
+                return
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._fd)
+
+
+def _taken(folder: Path) -> str:
+    who = _read(folder)
+    named = f"`syncd {who.verb}` (pid {who.pid})" if who else "another syncd"
+    return f"{folder} is kept by {named} already: see it with `syncd status {folder}`, or end that one first"
+
+
+def holder(folder: Path) -> Holder | None:
+    """Who keeps this mirror now; None where nobody does."""
+    try:
+        fd = os.open(_lock_file(folder), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _read(folder) or Holder(0, 0.0, "watch")
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return None
+
+
+def _lock_file(folder: Path) -> Path:
+    return folder / "state" / "lock"
+
+
+def _read(folder: Path) -> Holder | None:
+    try:
+        value = json.loads(_lock_file(folder).read_bytes())
+        return Holder(int(value["pid"]), float(value["since"]), str(value["verb"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
