@@ -31,7 +31,9 @@ def nets_for(training, seed=0):
     return actor_tensors(mtsac.nets_of(learner))
 
 
-def draft_of(training, tensors, *, run_id=RUN, slot=0, attempt=1, seq=1, step=100, created_at=None, success=None, **more):
+def draft_of(
+    training, tensors, *, run_id=RUN, slot=0, attempt=1, seq=1, step=100, created_at=None, success=None, **more
+):
     """What a learner says of `tensors`; golden actions are those of the rounded weights."""
     architecture = architecture_of(training)
     policy = Policy(architecture, store.rounded(tensors))

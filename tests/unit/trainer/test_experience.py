@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import tracemalloc
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+pytest.importorskip("metaworld")
+
+from segments_of import HORIZON, KINDS, KNOWN, NOW, TASKS, expectation, honest, hostile
+
+from trainer.episode import decode
+from trainer.experience import Accepted, Reason, Refused, encode, judge, name_of, step_of
+from trainer.replay import FIELDS
+
+pytestmark = pytest.mark.trainer
+
+
+def verdict(data, **expect):
+    return judge(data, name_of(data), expectation(**expect))
+
+
+@pytest.fixture(scope="module")
+def segment():
+    return honest(6)[0]
+
+
+def test_honest_segments_are_accepted_and_become_the_rows_that_the_ring_wants():
+    for one in honest(60):
+        found = verdict(encode(one))
+        assert isinstance(found, Accepted), found
+        assert TASKS[found.task] == one.task
+        rows = found.rows()
+        assert {name: (rows[name].shape, rows[name].dtype) for name in rows} == {
+            name: ((one.steps, *shape), np.dtype(kind)) for name, (shape, kind) in FIELDS.items()
+        }
+        assert np.array_equal(rows["next_obs"][:-1], rows["obs"][1:])
+        assert found.lag == 10_000
+
+
+def test_a_part_of_an_episode_is_as_good_as_a_whole_one():
+    parts = honest(60, longest=4)
+    assert {(one.first, one.steps) for one in parts} == {(0, 4), (4, 4), (8, 2)}
+    assert all(isinstance(verdict(encode(one)), Accepted) for one in parts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_spoiled_segment_is_refused_for_its_own_reason(kind):
+    rng = np.random.default_rng(len(kind))
+    for one in honest(6):
+        data, name = hostile(kind, one, rng)
+        found = judge(data, name, expectation())
+        assert isinstance(found, Refused), kind
+        assert found.reason == KINDS[kind], found.sentence
+        assert found.sentence.isprintable()
+        assert len(found.sentence) < 300
+
+
+def test_there_are_enough_kinds():
+    assert len(set(KINDS.values())) >= 14
+
+
+def test_the_same_rows_under_another_header_are_a_duplicate(segment):
+    first = verdict(encode(segment))
+    again = encode(replace(segment, episode=segment.episode + 7, actor="00ff" * 4))
+    assert verdict(again, seen={first.content}).reason == Reason.DUPLICATE
+
+
+@given(data=st.data())
+def test_a_segment_comes_out_of_its_file_as_it_went_in(data):
+    steps = data.draw(st.integers(1, 20))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    one = replace(
+        honest(6)[0],
+        first=data.draw(st.integers(0, 499)),
+        run_id=data.draw(st.text(max_size=30)),
+        obs=rng.normal(size=(steps + 1, 39)).astype(np.float32),
+        action=rng.normal(size=(steps, 4)).astype(np.float32),
+        version=rng.integers(-9, 9, (steps, 2)).astype(np.int32),
+        reward=rng.normal(size=steps).astype(np.float32),
+        **{name: rng.integers(0, 255, steps).astype(np.uint8) for name in ("success", "terminated", "truncated")},
+    )
+    assume(len(encode(one)) <= 128 * 1024)
+    back = decode(encode(one))
+    for field in fields(one):
+        assert np.array_equal(getattr(back, field.name), getattr(one, field.name)), field.name
+    assert encode(back) == encode(one)
+
+
+@given(st.binary(max_size=400), st.booleans())
+def test_no_bytes_make_the_judge_raise(data, is_packed):
+    found = verdict(zstandard.compress(data) if is_packed else data)
+    assert isinstance(found, Refused)
+
+
+@given(st.integers(0, 10**6), st.integers(0, 7), st.integers(0, 50))
+def test_a_flipped_bit_never_makes_the_judge_raise(place, bit, cut):
+    raw = bytearray(zstandard.decompress(encode(honest(6)[0])))
+    raw[place % len(raw)] ^= 1 << bit
+    data = zstandard.compress(bytes(raw[: len(raw) - cut]))
+    found = verdict(data)
+    if isinstance(found, Accepted):  # then the values are still Meta-World's, and it is another segment's content
+        assert found.segment.horizon == HORIZON
+        assert np.isfinite(found.segment.obs).all()
+
+
+def test_no_bomb_takes_memory():
+    rng = np.random.default_rng(0)
+    for kind in ("bomb", "bomb of unknown size", "huge file", "brackets without end", "header longer than the file"):
+        data, name = hostile(kind, honest(6)[0], rng)
+        tracemalloc.start()
+        judge(data, name, expectation())
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 2 * 2**20, kind
+
+
+def test_a_frame_that_states_less_than_it_holds_is_not_unpacked_further(segment):
+    data = bytearray(zstandard.compress(zstandard.decompress(encode(segment)) + bytes(100_000)))
+    stated = zstandard.get_frame_parameters(bytes(data)).content_size
+    at = bytes(data).find(stated.to_bytes(4, "little"))
+    data[at : at + 4] = (5_000).to_bytes(4, "little")
+    assert verdict(bytes(data)).reason == Reason.COMPRESSION
+
+
+@given(st.sets(st.tuples(st.integers(0, 4), st.integers(0, 9)), min_size=1), st.integers(0, 5), st.integers(0, 10))
+def test_a_thinned_policy_counts_as_the_lower_of_its_neighbours(known, attempt, seq):
+    versions = [(a, s, 100 * a + s) for a, s in sorted(known)]
+    found = step_of(attempt, seq, versions)
+    lower = [s for a, s in known if a == attempt and s <= seq]
+    higher = [s for a, s in known if a == attempt and s >= seq]
+    assert found == (100 * attempt + max(lower) if lower and higher else None)
+
+
+def test_the_oldest_policy_of_a_segment_decides_on_its_lag(segment):
+    version = segment.version.copy()
+    version[0] = (2, 3)  # thinned out: counts as 2-1
+    found = verdict(encode(replace(segment, version=version)))
+    assert found.lag == 100_000
+    assert verdict(encode(replace(segment, version=version)), max_lag=99_999).reason == Reason.VERSION_LAG
+    assert tuple(segment.version[-1]) == NOW
+    assert verdict(encode(segment), step=KNOWN[-1][2] - 50).lag == 0
