@@ -16,6 +16,7 @@ import typer
 
 from orchestrator.job import Job
 from trainer.commands.actors import actors
+from trainer.commands.autotune import autotune
 from trainer.commands.play import play
 from trainer.errors import ConfigError, EnvironmentFailedError, SaveError, TrainerError
 from trainer.section import Asked, read_section
@@ -102,6 +103,7 @@ def evaluate(
 
 
 app.command()(play)
+app.command()(autotune)
 app.command()(actors)
 
 
