@@ -14,15 +14,10 @@ from typing import Any
 from orchestrator.job import read_json_or_none, write_json
 from trainer.errors import ConfigError, SaveError
 from trainer.host import Host, look
-from trainer.room import OWNERS_BYTES, OWNERS_CORES, Room, room
+from trainer.room import OWNERS_BYTES, OWNERS_CORES, Room, need_bytes, room
 
 #: Raised when what is measured changes its meaning; older caches are then measured again.
 FORMAT = 1
-#: The program itself with torch and the simulator loaded, and one environment worker before its first environment
-#: [measured: 0.45 GB and 0.25 GB].
-_PROGRAM_BYTES, _WORKER_BYTES = 500 * 2**20, 300 * 2**20
-#: One environment: 18 MiB for an instance, and the remembered resets of its task.
-_ENV_BYTES = 20 * 2**20
 #: A choice this near to the fastest one is as good, and smaller is kinder: less memory, episodes end sooner.
 NEAR = 0.95
 #: Another device or a second thread must be faster by this much, for all else that they cost.
@@ -73,11 +68,6 @@ class Recommendation:
     device: str
     steps_per_s: float | None
     notes: tuple[str, ...] = ()
-
-
-def need_bytes(num_envs: int, workers: int) -> int:
-    """Memory that so many environments and workers take, with the program itself."""
-    return _PROGRAM_BYTES + workers * _WORKER_BYTES + num_envs * _ENV_BYTES
 
 
 def recommend(facts: Facts) -> Recommendation:

@@ -10,14 +10,14 @@ import torch
 
 from syncd import store
 from trainer.agents.mtsac import ACT_DIM, OBS_DIM
-from trainer.autotune import Facts, Inference, Stepping, need_bytes, versions_here
+from trainer.autotune import Facts, Inference, Stepping, versions_here
 from trainer.envs.spec import F32, EnvError, VectorSpec
 from trainer.envs.vector import VectorEnv
 from trainer.host import Host, look
 from trainer.nets.gaussian import GaussianActor
 from trainer.policy import KIND, Policy
 from trainer.presets import PRESETS
-from trainer.room import OWNERS_BYTES, OWNERS_CORES
+from trainer.room import OWNERS_BYTES, OWNERS_CORES, need_bytes
 from trainer.tasknames import MAX_HORIZON, MT10
 from trainer.tasks import goal_tables
 

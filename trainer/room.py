@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 #: What stays with the owner of a laptop.
 OWNERS_CORES = 1
 OWNERS_BYTES = 4 * 2**30
+#: The program itself with torch and the simulator loaded [measured: 0.45 GB].
+_PROGRAM_BYTES = 500 * 2**20
 #: An environment worker with the simulator loaded, before its first environment [measured: 0.25 GB].
 _WORKER_BYTES = 300 * 2**20
 #: One environment: 18 MiB for its instance, and the remembered resets of its task.
@@ -24,6 +25,11 @@ class Room:
     workers: int
 
 
+def need_bytes(num_envs: int, workers: int) -> int:
+    """Memory that so many environments and workers take, with the program itself."""
+    return _PROGRAM_BYTES + workers * _WORKER_BYTES + num_envs * _ENV_BYTES
+
+
 def room(cores: int, free_bytes: int | None, num_envs: int | None = None) -> Room:
     """Environments and workers for `cores` and `free_bytes` (None: unknown). `num_envs`: as the user wants it."""
     usable = max(1, cores - OWNERS_CORES)
@@ -33,20 +39,3 @@ def room(cores: int, free_bytes: int | None, num_envs: int | None = None) -> Roo
     envs = num_envs if num_envs is not None else _ENVS_A_WORKER * usable
     workers = min(usable, envs // 2)  # below two environments a worker costs more in messages than it saves
     return Room(envs, workers if workers > 1 else 0)
-
-
-def cores_here() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def free_bytes_here() -> int | None:
-    """Memory that is free now; None where the system does not say (macOS)."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            for line in file:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        return None
-    return None

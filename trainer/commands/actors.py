@@ -114,10 +114,14 @@ def _device(wanted: str) -> torch.device:
 
 
 def _room(wanted: int | None, *, autotune: bool) -> tuple[int, int]:
-    from trainer.room import cores_here, free_bytes_here, room  # noqa: PLC0415 - with the rest
+    from trainer.autotune import advise  # noqa: PLC0415 - with the rest
 
-    _ = autotune
-    found = room(cores_here(), free_bytes_here(), wanted)
+    if autotune:
+        from trainer.commands.autotune import AUTOTUNE_S, measured  # noqa: PLC0415
+        from trainer.host import look  # noqa: PLC0415
+
+        measured(look(), None, budget_s=AUTOTUNE_S, again=False)
+    found = advise(wanted)
     return found.num_envs, found.workers
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from trainer.autotune import Facts, Recommendation
     from trainer.host import Host
 
+#: What a person waits for once, and what a dozen choices of a second each need.
+AUTOTUNE_S = 60.0
 _GB = 2**30
 
 UserIdOption = Annotated[
@@ -25,7 +27,10 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable outpu
 
 
 def autotune(
-    user_id: UserIdOption = None, budget: BudgetOption = 60.0, again: AgainOption = False, as_json: JsonOption = False
+    user_id: UserIdOption = None,
+    budget: BudgetOption = AUTOTUNE_S,
+    again: AgainOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure what this machine can give, and recommend settings that leave a core and 4 GB to you.
 
