@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import errno
+import threading
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("metaworld")
+
+from trainer.envs.spec import Step
+from trainer.episode import decode
+from trainer.experience import Accepted, Expectation, encode, judge, name_of
+from trainer.recorder import Dispatch, Origin, Recorder
+
+pytestmark = pytest.mark.trainer
+
+TASKS = ("reach-v3", "push-v3", "soccer-v3")
+
+
+class Toys:
+    """N environments of numbered frames: everything that is seen says where and when it was."""
+
+    def __init__(self, num_envs, horizon):
+        self.n, self.horizon, self.t = num_envs, horizon, 0
+        self.obs = self._frames(0)
+
+    def _frames(self, t):
+        obs = np.zeros((self.n, 39), np.float32)
+        obs[:, 0] = np.arange(self.n)
+        obs[:, 1] = t / 1000
+        obs[:, 18:36] = obs[:, :18]
+        obs[:, 19] = max(0, t - 1) / 1000
+        return obs
+
+    def step(self):
+        self.t += 1
+        ends = self.t % self.horizon == 0
+        task = (np.arange(self.n) + (self.t - 1) // self.horizon) % len(TASKS)
+        next_obs = self._frames((self.t - 1) % self.horizon + 1)
+        self.obs = self._frames(0) if ends else next_obs
+        off, last = np.zeros(self.n, bool), np.full(self.n, ends)
+        return Step(
+            obs=self.obs,
+            next_obs=next_obs,
+            reward=np.full(self.n, self.t % 10, np.float32),
+            terminated=off,
+            truncated=last,
+            success=off,
+            task=task.astype(np.int32),
+            next_task=task.astype(np.int32),
+            finished=last,
+            episode_return=np.zeros(self.n),
+            episode_length=np.zeros(self.n, np.int32),
+            episode_success=off,
+        )
+
+
+def recorded(num_envs, horizon, steps, longest=500, version=lambda t: (1, 1)):
+    toys, recorder = Toys(num_envs, horizon), Recorder(Origin("r", 2, TASKS, horizon, "ab" * 8), num_envs, longest)
+    segments = []
+    for t in range(steps):
+        obs = toys.obs
+        segments += recorder.add(obs, np.full((num_envs, 4), 0.5, np.float32), toys.step(), version(t))
+    return segments + recorder.rest(), recorder
+
+
+@given(st.integers(1, 5), st.integers(1, 12), st.integers(0, 40), st.integers(1, 9))
+def test_every_step_is_in_exactly_one_segment_and_the_learner_takes_them_all(num_envs, horizon, steps, longest):
+    segments, recorder = recorded(num_envs, horizon, steps, longest)
+    places = [(s.env, s.episode * horizon + s.first + i) for s in segments for i in range(s.steps)]
+    assert sorted(places) == [(i, t) for i in range(num_envs) for t in range(steps)]
+    for s in segments:
+        assert s.steps <= longest
+        assert s.task == TASKS[(s.env + s.episode) % len(TASKS)]
+        assert (s.obs[:, 0] == s.env).all()
+        expect = Expectation("r", 2, TASKS, horizon, [(1, 1, 0)], 0, 0)
+        found = judge(encode(s), name_of(encode(s)), expect)
+        assert isinstance(found, Accepted), found
+    assert recorder.rest() == []
+
+
+def test_each_row_says_which_policy_acted():
+    segments, _ = recorded(1, 6, 6, version=lambda t: (1, 1 + t // 3))
+    assert segments[0].version.tolist() == [[1, 1]] * 3 + [[1, 2]] * 3
+
+
+def test_segments_own_their_memory():
+    toys, recorder = Toys(1, 2), Recorder(Origin("r", 0, TASKS, 2, "ab" * 8), 1)
+    kept = []
+    for _ in range(4):
+        obs = toys.obs
+        kept += recorder.add(obs, np.zeros((1, 4), np.float32), toys.step(), (1, 1))
+    assert [s.episode for s in kept] == [0, 1]
+    assert kept[0].reward.tolist() == [1, 2]
+
+
+def wait_for(condition, timeout_s=5.0):
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.005)
+
+
+class Box:
+    """An outbox that can be full or broken."""
+
+    def __init__(self):
+        self.got, self.has_room, self.error = [], True, None
+        self.asked = threading.Event()
+
+    def offer(self, run_id, slot, data):
+        self.asked.set()
+        if self.error:
+            raise self.error
+        if self.has_room:
+            self.got.append((run_id, slot, decode(data).episode))
+        return self.has_room
+
+
+def test_a_full_outbox_pauses_the_recording_and_loses_nothing_that_it_took():
+    segments, _ = recorded(1, 2, 20)
+    box = Box()
+    box.has_room = False
+    dispatch = Dispatch(box.offer, limit=4, retry_s=0.01)
+    dispatch.put(segments[:1])
+    wait_for(lambda: dispatch.trouble is not None)
+    assert "the outbox is full" in dispatch.trouble
+    dispatch.put(segments[1:9])
+    assert dispatch.lost == 4  # the queue took four
+    box.has_room = True
+    wait_for(lambda: len(box.got) == 5)
+    wait_for(lambda: dispatch.trouble is None)
+    dispatch.put(segments[9:])
+    dispatch.close()
+    assert box.got == [("r", 2, episode) for episode in (0, 1, 2, 3, 4, 9)]
+    assert (dispatch.recorded, dispatch.lost) == (6, 4)
+
+
+def test_a_full_disk_is_one_sentence_and_recording_goes_on_when_it_is_mended():
+    segments, _ = recorded(1, 2, 4)
+    box = Box()
+    box.error = OSError(errno.ENOSPC, "No space left on device", "/x/outbox")
+    dispatch = Dispatch(box.offer, limit=4, retry_s=0.01)
+    dispatch.put(segments)
+    wait_for(lambda: dispatch.trouble is not None)
+    assert "No space left on device" in dispatch.trouble
+    assert "without recording" in dispatch.trouble
+    box.error = None
+    wait_for(lambda: dispatch.recorded == 2)
+    dispatch.close()
+
+
+def test_the_end_does_not_wait_for_an_outbox_that_stays_full():
+    segments, _ = recorded(1, 2, 8)
+    box = Box()
+    box.has_room = False
+    dispatch = Dispatch(box.offer, limit=8, retry_s=60)
+    dispatch.put(segments)
+    wait_for(box.asked.is_set)
+    began = time.monotonic()
+    dispatch.close()
+    assert time.monotonic() - began < 1.0
+    assert dispatch.lost == 4
