@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from syncd.commands import gate, inbox, service
+from syncd.commands import gate, inbox, serve, service
 from syncd.errors import SyncError
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.command()(inbox.contributors)
 app.command()(inbox.drop)
 app.command()(inbox.readmit)
 app.command(hidden=True)(gate.gate)
+app.command(hidden=True)(serve.serve)
 app.command("run-agent", hidden=True)(service.run_agent)
 
 
