@@ -5,6 +5,7 @@ Nothing here is locked: the session calls it under its own condition.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections import OrderedDict
 from pathlib import Path
@@ -194,7 +195,7 @@ class Arrivals:
         for path in [path for path in self._offers if slot_of(path) == slot and self._offers[path].kind != "metrics"]:
             del self._offers[path]  # the latest wins
         self._manifests[slot] = (message.path, payload)
-        self._offers[message.path] = Offer(message.path, len(payload), message.sha256, "manifest")
+        self._offers[message.path] = Offer(message.path, len(payload), hashlib.sha256(payload).hexdigest(), "manifest")
         self._offers[message.blob_path] = Offer(message.blob_path, message.blob_bytes, message.blob_sha256, "blob")
         if message.eager:
             self.eager.announce(message.blob_sha256, message.blob_bytes)

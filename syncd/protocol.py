@@ -124,7 +124,6 @@ class Policy(Message):
 
     KIND = 6
     path: SharedPath
-    sha256: Sha256
     blob_path: SharedPath
     blob_bytes: Count
     blob_sha256: Sha256

@@ -255,7 +255,7 @@ class Session:
                             self._take(frame)
                             self._changed.notify_all()
                 elif data is not None:
-                    raise self._stream.why()
+                    raise self._end()
                 elif self._welcome is not None and self._clock() - self._heard > DEAD_AFTER_S:
                     raise self._silent()
                 self._beat()
@@ -325,6 +325,12 @@ class Session:
         return self._failure or UnreachableError(
             f"{self._place} fell silent: nothing arrived for {self._clock() - self._heard:.0f} s"
         )
+
+    def _end(self) -> SyncError:
+        """Why the stream ended. What once answered is not without a server: it broke, and may come back."""
+        error = self._stream.why()
+        broke = self._welcome is not None and isinstance(error, RemoteError)
+        return UnreachableError(str(error)) if broke else error
 
     def _fail(self, error: SyncError) -> None:
         with self._changed:

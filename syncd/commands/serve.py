@@ -1,0 +1,57 @@
+"""`syncd serve`: the server's end of one connection. Started by clients through ssh, by the gate, or locally."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from syncd.errors import ConfigError, RemoteError
+
+
+def serve(
+    shared: Annotated[Path, typer.Option("--shared", help="The shared folder, or the run folder that has it.")],
+    contributor: Annotated[
+        str | None, typer.Option("--contributor", help="Whose inbox is written to; else the client says it.")
+    ] = None,
+) -> None:
+    """Serve policies, and take experience, over standard input and output. Clients start it; it is not for people."""
+    from syncd.settings import WHO  # noqa: PLC0415 - `--help` stays quick
+
+    if contributor is not None and not WHO.fullmatch(contributor):
+        raise ConfigError(f"{contributor!r} is no contributor name (letters, digits, . _ -)")
+    if sys.stdin.isatty() or sys.stdout.isatty():
+        raise ConfigError("`syncd serve` speaks to programs only: use `syncd pull` or `syncd watch`")
+    out = os.dup(1)
+    os.dup2(2, 1)  # whatever else prints must not fall between the frames
+    serve_connection(shared, contributor, 0, out)
+
+
+def serve_connection(shared: Path, contributor: str | None, fd_in: int, fd_out: int) -> None:
+    """Serve one client until it goes. Errors: RemoteError where there is no such folder; the client was told."""
+    from syncd.protocol import PREAMBLE, Goaway, encode  # noqa: PLC0415 - see above
+    from syncd.server import Server  # noqa: PLC0415 - see above
+
+    os.umask(0o027)  # the group may read what arrives, nobody else
+    folder = _located(shared)
+    if folder is None:
+        sentence = f"{shared} over there is no folder: name the shared folder, or the run folder that has it"
+        os.write(fd_out, PREAMBLE + encode(Goaway(reason="no folder", sentence=sentence, retry_after_s=None)))
+        raise RemoteError(sentence)
+    server = Server(folder, contributor, fd_in, fd_out)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, _: server.stop(signal.Signals(number).name))
+    server.run()
+
+
+def _located(start: Path) -> Path | None:
+    """The shared folder that `start` means; it may be without runs yet. None: there is nothing."""
+    if not start.is_dir():
+        return None
+    if not (start / "v1").is_dir() and ((start / "shared").is_dir() or (start / "run.json").is_file()):
+        return start / "shared"
+    return start

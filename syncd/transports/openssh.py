@@ -1,0 +1,135 @@
+"""Frames through the system's `ssh`, with all it brings: ~/.ssh/config, jump hosts, second factors, agents."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from syncd.errors import HostKeyError, LoginRefusedError, RemoteError, SyncError, UnreachableError
+from syncd.session import Session
+from syncd.settings import Remote
+from syncd.streams import ChildStream
+
+#: ssh's own limit on the connection, and how it notices a dead one: 3 x 5 s, as our own pings do.
+_OPTIONS = {
+    "BatchMode": "yes",
+    "ConnectTimeout": "10",
+    "ServerAliveInterval": "5",
+    "ServerAliveCountMax": "3",
+    "StrictHostKeyChecking": "yes",
+    # Forwarding and commands are none of our business, whatever ~/.ssh/config says.
+    "ClearAllForwardings": "yes",
+    "RemoteCommand": "none",
+    "PermitLocalCommand": "no",
+    "LogLevel": "INFO",  # its words are what an error is made of
+}
+#: No terminal, no agent, no X.
+_FLAGS = ("-T", "-a", "-x")
+EXIT_SSH = 255
+EXIT_NOT_FOUND = 127
+EXIT_REFUSED = 126
+
+#: First match wins: (words of ssh, error, what a person should know). `{0}`: the place.
+_WORDS: tuple[tuple[str, type[SyncError], str], ...] = (
+    (
+        r"REMOTE HOST IDENTIFICATION HAS CHANGED|Host key for .* has changed",
+        HostKeyError,
+        "the host key of {0} is not the one that was pinned; ask its administrator, then run `syncd setup` again",
+    ),
+    (
+        r"host key is known for|Host key verification failed|no matching host key type",
+        HostKeyError,
+        "the host key of {0} is not known here: run `syncd setup`, or once `ssh {0}`",
+    ),
+    (
+        (
+            r"Permission denied \(|Too many authentication failures|No more authentication methods|"
+            r"Permissions .* are too open|User .* not allowed"
+        ),
+        LoginRefusedError,
+        "{0} refused the key (tried once): run `syncd setup`, or `ssh-add` the key if it has a passphrase",
+    ),
+    (r"Could not resolve hostname", UnreachableError, "the name {0} is not known here: no network, or a wrong name"),
+    (r"Connection refused", UnreachableError, "{0} refuses connections: its ssh server does not run on this port"),
+    (r"No route to host|Network is (unreachable|down)|Host is down", UnreachableError, "no way to {0} now"),
+    (
+        (
+            r"timed out|Timeout, server .* not responding|Connection (closed|reset)|closed by remote host|"
+            r"Broken pipe|Connection to .* closed|Software caused connection abort|kex_exchange_identification|"
+            r"banner exchange"
+        ),
+        UnreachableError,
+        "the connection to {0} broke",
+    ),
+)
+
+
+class OpensshTransport(Session):
+    """See `Transport`. One ssh process, one login, for the connection's life."""
+
+    def __init__(self, remote: Remote, client: str) -> None:
+        place = remote.host or ""
+        try:
+            stream = ChildStream(ssh_command(remote), lambda code, said: explain(place, code, said))
+        except OSError as error:
+            raise RemoteError(
+                f"ssh cannot be started ({error.strerror}): install it, or use --transport paramiko"
+            ) from error
+        super().__init__("openssh", stream, client, place=place, logins=1)
+
+
+def ssh_command(remote: Remote) -> list[str]:
+    """The words that start the other side's server."""
+    return [*ssh_words(remote), "--", remote.account, server_command(remote)]
+
+
+def ssh_words(remote: Remote) -> list[str]:
+    """`ssh` and its options, without host and command: for rsync's -e as well."""
+    words = ["ssh", *_FLAGS]
+    if remote.ssh_config is not None:
+        words += ["-F", str(remote.ssh_config)]
+    for name, value in _OPTIONS.items():
+        words += ["-o", f"{name}={value}"]
+    if remote.known_hosts is not None:
+        words += ["-o", f"UserKnownHostsFile={_quoted(remote.known_hosts)} ~/.ssh/known_hosts ~/.ssh/known_hosts2"]
+    if remote.key is not None:
+        words += ["-i", str(remote.key), "-o", "IdentitiesOnly=yes"]
+    if remote.port is not None:
+        words += ["-p", str(remote.port)]
+    return words
+
+
+def server_command(remote: Remote) -> str:
+    """What the other side's shell is told. The gate of a restricted key reads it too."""
+    return f"{shlex.quote(remote.command or 'syncd')} serve --shared {shlex.quote(remote.path)}"
+
+
+def _quoted(path: Path) -> str:
+    """As ssh_config(5) takes a file name with spaces; % begins its tokens."""
+    return '"' + str(path).replace("%", "%%") + '"'
+
+
+def explain(place: str, code: int | None, said: str) -> SyncError:
+    """The error that ssh's exit code and words mean. Pure; the words are those of OpenSSH 8 and 9."""
+    lines = [line.strip() for line in said.replace("\r", "\n").splitlines() if line.strip()]
+    last = lines[-1][:300] if lines else ""
+    if code in {None, EXIT_SSH}:
+        for pattern, error, sentence in _WORDS:
+            if re.search(pattern, said):
+                return error(sentence.format(place))
+        return UnreachableError(f"the connection to {place} broke" + (f" (ssh: {last})" if last else ""))
+    return explain_remote(place, code, lines)
+
+
+def explain_remote(place: str, code: int, lines: Sequence[str]) -> SyncError:
+    """The error that the end of the other side's command means. `lines`: what it said on stderr."""
+    last = lines[-1][:300] if lines else ""
+    if code == EXIT_NOT_FOUND:
+        return RemoteError(f"{place} has no syncd where it was looked for: run `syncd setup`, which finds it ({last})")
+    if code == EXIT_REFUSED:
+        return RemoteError(f"{place} does not allow this: {last or 'its key is restricted'}")
+    if code == 0 or code > EXIT_NOT_FOUND:
+        return UnreachableError(f"the server at {place} ended" + (f" ({last})" if last else ""))
+    return RemoteError(f"the server at {place} does not start: {last or f'exit code {code}'}")
