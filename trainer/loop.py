@@ -21,6 +21,7 @@ from trainer.envs.spec import VectorSpec
 from trainer.envs.vector import VectorEnv
 from trainer.errors import SaveError, SupersededError
 from trainer.evaluate import Evaluation, evaluate
+from trainer.intake import Intake
 from trainer.metrics import EVALUATIONS, METRICS, Events, Journal, read_evaluations, scalars
 from trainer.publisher import Publisher, Snapshot, snapshot
 from trainer.resume import Start, find_start
@@ -139,7 +140,13 @@ class Attempt:
         self.events = Events(self.job.attempt_dir / "tb")
         self.gpu = machine.GpuMeter(self.state.learner.device)
         past = read_evaluations(self.job.slot_dir)
-        self.publisher = Publisher(self.job, self.training, evaluation=past[-1] if past else None)
+        self.intake = Intake(self.job, self.training, self.start)
+        self.publisher = Publisher(
+            self.job,
+            self.training,
+            evaluation=past[-1] if past else None,
+            on_version=self.intake.door.know if self.intake.door else lambda *_version: None,
+        )
         self.success: float | None = past[-1]["mean_success"] if past else None
         self.goals: int | None = past[-1]["goals_per_task"] if past else None
         self.doing = "training"
@@ -150,11 +157,13 @@ class Attempt:
     def run(self) -> int:
         """To the end, or to the hand-over. Returns the exit code."""
         try:
+            self.intake.begin()
             self.publisher.offer(self.policy())  # so that nobody waits for the first interval
             self.evaluate_if_due()
             while self.state.step < self.training.total_steps and self.job.hand_over_reason() is None:
                 before = self.state.step
                 advance(self.state)
+                self.intake.take(self.state)
                 self.after(before)
             if self.state.step >= self.training.total_steps and self.state.evaluation_due is None:
                 return self.finish()
@@ -166,8 +175,9 @@ class Attempt:
             self.gpu.close()
             self.saver.close()
             self.events.close()
-            self.publisher.close()
-            self.publisher.tell(self.show.say)
+            for helper in (self.publisher, self.intake):
+                helper.close()
+                helper.tell(self.show.say)
 
     def after(self, before: int) -> None:
         """What is due after the vector step that began at `before`: a row, a checkpoint, an evaluation, a report."""
@@ -197,7 +207,8 @@ class Attempt:
         """Close the row of metrics."""
         value = row(self.state)
         self.metrics.add(value)
-        self.events.add(self.state.step, scalars(value))
+        contributed = {f"contributed/{name}": number for name, number in value.get("contributed", {}).items()}
+        self.events.add(self.state.step, scalars(value) | contributed)
 
     def save(self) -> bool:
         """Begin to publish the present state. False: it failed at once, and the user was told."""
@@ -230,6 +241,7 @@ class Attempt:
         step = self.saver.published_step
         if step is not None and step != before:
             self.publisher.release(step)
+            self.intake.counted(step)
 
     def evaluate_if_due(self) -> None:
         """The evaluation of this very step, unless it is made already or the job must hand over before its end."""
@@ -320,6 +332,8 @@ class Attempt:
             gpu_percent=self.gpu.percent,
             success=self.success,
             doing=self.doing,
+            contributed_rows=self.state.contributed.ring_rows if self.state.contributed else 0,
+            **self.intake.summary(),
         )
         more = {
             "save_s": self.saver.save_s,
@@ -329,6 +343,8 @@ class Attempt:
         }
         more["evaluation_goals"] = self.training.evaluation_goals if self.success is not None else None
         more |= {name: getattr(pulse, name) for name in ("steps_per_s", "updates_per_s", "gpu_percent")}
+        if self.job.accepts_contributions or pulse.contributed_rows:
+            more |= {name: getattr(pulse, name) for name in ("contributed_rows", "accepted", "refused")}
         with contextlib.suppress(OSError):  # a full disk is told by the checkpoints
             self.job.report(
                 step=pulse.step,
@@ -337,9 +353,10 @@ class Attempt:
                 **{name: value for name, value in more.items() if value is not None},
             )
         self.publisher.tell(self.show.say)
+        self.intake.tell(self.show.say)
         self.show.pulse(pulse)
 
-    def _rates(self, at: float) -> dict[str, float]:
+    def _rates(self, at: float) -> dict[str, Any]:
         self._marks.append((at, self.state.step, self.state.updates))
         while len(self._marks) > 2 and at - self._marks[1][0] >= RATE_WINDOW_S:
             self._marks.popleft()

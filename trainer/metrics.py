@@ -117,8 +117,7 @@ class Journal:
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Queue `row` and try to write."""
-        line = json.dumps({**row, "at": round(time.time(), 3)}, allow_nan=False, separators=(",", ":"))
-        self._waiting.append(line.encode() + b"\n")
+        self._waiting.append(as_line({**row, "at": round(time.time(), 3)}))
         try:
             self.flush()
         except OSError as error:
@@ -126,25 +125,30 @@ class Journal:
 
     def flush(self) -> None:
         """Write what waits, durably, whole lines or nothing. Errors: OSError."""
-        if not self._waiting:
-            return
-        fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        if self._waiting:
+            append_whole(self._path, b"".join(self._waiting))
+            self._waiting.clear()
+
+
+def append_whole(path: Path, data: bytes) -> None:
+    """Append `data` durably, all of it or nothing. Errors: OSError."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        before = os.fstat(fd).st_size
         try:
-            before = os.fstat(fd).st_size
-            try:
-                _write_all(fd, b"".join(self._waiting))
-                os.fsync(fd)
-            except OSError:
-                os.ftruncate(fd, before)
-                raise
-        finally:
-            os.close(fd)
-        self._waiting.clear()
+            while data:
+                data = data[os.write(fd, data) :]
+            os.fsync(fd)
+        except OSError:
+            os.ftruncate(fd, before)
+            raise
+    finally:
+        os.close(fd)
 
 
-def _write_all(fd: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(fd, data) :]
+def as_line(row: Mapping[str, Any]) -> bytes:
+    """`row` as one line of JSON."""
+    return json.dumps(row, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
 
 class Events:

@@ -18,7 +18,10 @@ PLAIN_EVERY_S = 10.0
 
 @dataclass(frozen=True)
 class Pulse:
-    """The training at one moment. Rates are of the last while, None at the start."""
+    """The training at one moment. Rates are of the last while, None at the start.
+
+    `contributed_rows`: others' rows in their ring now; `accepted`, `refused`: their segments, by this attempt.
+    """
 
     step: int
     total: int
@@ -28,6 +31,9 @@ class Pulse:
     gpu_percent: float | None = None
     success: float | None = None
     doing: str = "training"
+    contributed_rows: int = 0
+    accepted: int = 0
+    refused: int = 0
 
     @property
     def left_s(self) -> float | None:
@@ -47,6 +53,8 @@ class Pulse:
             parts.append(f"GPU {self.gpu_percent:.0f}%")
         if self.success is not None:
             parts.append(f"success {self.success:.0%}")
+        if self.contributed_rows or self.accepted or self.refused:
+            parts.append(f"{self.contributed_rows:,} rows from others ({self.refused:,} segments refused)")
         if self.doing != "training":
             parts.append(self.doing)
         return " · ".join(parts)

@@ -1,0 +1,87 @@
+"""What entered an attempt's training from outside, and at which step: `<attempt_dir>/contributions.jsonl`.
+
+A line is on the disk before its rows are in the ring. So whatever a run learnt from others can be taken in again, at
+the same steps, by an attempt that goes on from an older checkpoint. A journal says all that its attempt took after
+the step that it started from: what it inherits is written first. One line an event::
+
+    {"step": 120400, "who": "alice", "sha256": "…", "rows": 500, "content": "…", "policy_step": 118000}
+    {"step": 130000, "drop": "mallory"}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.job import Job, lineage, write_bytes
+from trainer.metrics import append_whole, as_line, lines
+from trainer.resume import Start
+
+CONTRIBUTIONS = "contributions.jsonl"
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A segment of `who` whose rows entered after the vector step that ended at `step`.
+
+    `sha256`: its file; `content`: what a duplicate is known by; `policy_step`: when its oldest policy was published.
+    """
+
+    step: int
+    who: str
+    sha256: str
+    rows: int
+    content: str
+    policy_step: int
+
+
+@dataclass(frozen=True)
+class Removed:
+    """All rows of `drop` left the ring after the vector step that ended at `step`."""
+
+    step: int
+    drop: str
+
+
+Entry = Taken | Removed
+
+
+def append(attempt_dir: Path, new: Sequence[Entry]) -> None:
+    """Add `new` durably, all or none. Errors: OSError."""
+    append_whole(attempt_dir / CONTRIBUTIONS, b"".join(as_line(asdict(entry)) for entry in new))
+
+
+def begin(attempt_dir: Path, inherited: Collection[Entry]) -> None:
+    """Start the journal of an attempt with what it has still to take again. Errors: OSError."""
+    if inherited:
+        write_bytes(attempt_dir / CONTRIBUTIONS, b"".join(as_line(asdict(entry)) for entry in inherited))
+
+
+def entries(attempt_dir: Path) -> list[Entry]:
+    """The journal of one attempt, in order; a torn last line (its writer died, its rows never entered) is left out."""
+    return [_entry(line) for line in lines(attempt_dir / CONTRIBUTIONS)]
+
+
+def inherited(job: Job, start: Start | None) -> tuple[list[Taken], list[Entry]]:
+    """From the attempt that `start` belongs to: (segments that the checkpoint has, what came after it)."""
+    if start is None:
+        return [], []
+    found = entries(job.slot_dir / "attempts" / str(start.ref.attempt))
+    counted = [entry for entry in found if entry.step <= start.ref.step and isinstance(entry, Taken)]
+    return counted, [entry for entry in found if entry.step > start.ref.step]
+
+
+def history(slot_dir: Path) -> list[Entry]:
+    """All that entered the slot's training from outside, across its attempts, each event once."""
+    return [
+        entry
+        for stretch in lineage(slot_dir)
+        for entry in entries(slot_dir / "attempts" / str(stretch.attempt))
+        if entry.step > stretch.after and (stretch.until is None or entry.step <= stretch.until)
+    ]
+
+
+def _entry(line: dict[str, Any]) -> Entry:
+    return Removed(**line) if "drop" in line else Taken(**line)
