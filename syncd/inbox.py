@@ -73,7 +73,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Waiting:
-    """One file of the inbox, with what `scandir` said of it."""
+    """One file of the inbox. `arrived_at`: when it came into its folder (unix seconds, this side's clock)."""
 
     path: Path
     bytes: int
@@ -301,7 +301,8 @@ def _regular(folder: Path, is_ours: Callable[[str], Any]) -> list[Waiting]:
                     status = entry.stat(follow_symlinks=False)
                 except FileNotFoundError:
                     continue
-                found.append(Waiting(Path(entry.path), status.st_size, status.st_mtime))
+                # A rename sets ctime; mtime is what a laptop's clock, or a contributor's whim, made it.
+                found.append(Waiting(Path(entry.path), status.st_size, status.st_ctime))
     except (FileNotFoundError, NotADirectoryError):
         return found
     return found

@@ -57,7 +57,7 @@ def drop(contributor: WhoOption, shared: SharedOption = Path(), yes: YesOption =
     except OSError as error:
         raise StorageError(f"{error.filename}: {error.strerror}; run the same command again to finish") from error
     print(
-        f"{inbox.who} is dropped: {moved} waiting segments went to {inbox.path / 'quarantine'}; a learner that runs now "
+        f"{inbox.who} is dropped: {moved} waiting segments went to {inbox.path / 'quarantine'}; a learner that runs "
         f"takes out what it has at its next step. Undo: syncd readmit --contributor {inbox.who}"
     )
 

@@ -1,0 +1,394 @@
+"""The inbox: what comes in, where it goes, and that a kill between any two steps loses nothing."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from syncd import inbox as inbox_module
+from syncd.cli import app
+from syncd.errors import ConfigError
+from syncd.inbox import MAX_SEGMENT_BYTES, QUARANTINE_S, WAITING_S, Usage
+from syncd.layout import Shared
+from syncd.reception import Reception, Refusal, Stored
+from syncd.tally import counts, last_seen, note_seen
+
+RUN = "demo-0123abcd"
+NOW = 1_760_086_400.0
+DAY = 86_400.0
+
+
+@pytest.fixture
+def shared(tmp_path):
+    made = Shared(tmp_path)
+    made.slot(RUN, 0).path.mkdir(parents=True)
+    return made
+
+
+@pytest.fixture
+def inbox(shared):
+    return shared.inbox("alice")
+
+
+def sha(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+def arrive(inbox, data, slot=0):
+    """A segment that came in whole; its path."""
+    found = inbox.receive(RUN, slot, sha(data), len(data))
+    assert isinstance(found, Reception), found
+    with found as reception:
+        reception.write(data)
+        assert reception.finish() == Stored()
+    return inbox.place("new", RUN, slot) / sha(data)
+
+
+def arrive_later_than(earlier, inbox, data):
+    """Another one, after the file system's clock moved on."""
+    current = earlier if earlier.exists() else next(inbox.path.rglob(earlier.name))
+    before = current.stat().st_ctime_ns
+    probe = inbox.path / "probe"
+    deadline = time.monotonic() + 10
+    while True:
+        probe.write_bytes(b"")
+        if probe.stat().st_ctime_ns > before:
+            return arrive(inbox, data)
+        probe.unlink()
+        assert time.monotonic() < deadline
+
+
+def states(inbox):
+    """Which segments lie where."""
+    return {
+        state: sorted(file.path.name for file in inbox.files(state))
+        for state in ("tmp", "new", "accepted", "quarantine")
+        if list(inbox.files(state))
+    }
+
+
+class TestArriving:
+    @given(st.binary(min_size=1, max_size=300), st.data())
+    def test_it_goes_on_where_it_ends_and_is_whole(self, tmp_path_factory, data, draw):
+        shared = Shared(tmp_path_factory.mktemp("s"))
+        shared.slot(RUN, 0).path.mkdir(parents=True)
+        inbox = shared.inbox("alice")
+        cuts = sorted(draw.draw(st.lists(st.integers(0, len(data)), max_size=3)))
+        for first, after in zip([0, *cuts], [*cuts, len(data)], strict=True):
+            with inbox.receive(RUN, 0, sha(data), len(data)) as reception:
+                assert reception.offset == first
+                assert inbox.waiting(RUN, 0, now=NOW) == []  # never visible in parts
+                reception.write(data[first:after])
+        with inbox.receive(RUN, 0, sha(data), len(data)) as reception:
+            assert reception.finish() == Stored()
+        (path,) = inbox.waiting(RUN, 0, now=NOW)
+        assert inbox.read(path) == data
+        assert inbox.receive(RUN, 0, sha(data), len(data)) == Stored()
+
+    def test_what_is_not_what_its_name_says_is_deleted(self, inbox):
+        with inbox.receive(RUN, 0, sha(b"right"), 5) as reception:
+            reception.write(b"wrong")
+            refusal = reception.finish()
+        assert (refusal.reason, refusal.retry_after_s) == ("damaged", 1.0)
+        assert states(inbox) == {}
+
+    def test_half_of_it_is_not_taken_for_all(self, inbox):
+        with inbox.receive(RUN, 0, sha(b"right"), 5) as reception:
+            reception.write(b"rig")
+            assert reception.finish().reason == "damaged"
+
+    def test_two_connections_may_bring_the_same(self, inbox):
+        data = bytes(range(200))
+        with inbox.receive(RUN, 0, sha(data), 200) as one, inbox.receive(RUN, 0, sha(data), 200) as other:
+            one.write(data[:150])
+            other.write(data)
+            assert other.finish() == Stored()
+            one.write(data[150:])
+            assert one.finish() == Stored()
+        assert states(inbox) == {"new": [sha(data)]}
+
+    def test_more_than_was_said_is_not_written(self, inbox):
+        with inbox.receive(RUN, 0, sha(b"ab"), 2) as reception:
+            with pytest.raises(ValueError, match="announced"):
+                reception.write(b"abc")
+            reception.write(b"ab")
+            assert reception.finish() == Stored()
+
+    @pytest.mark.parametrize(
+        ("run", "slot", "name", "size", "reason"),
+        [
+            ("../x", 0, sha(b""), 5, "name"),
+            (RUN, -1, sha(b""), 5, "name"),
+            (RUN, 0, "../../../etc/passwd", 5, "name"),
+            (RUN, 0, sha(b"").upper(), 5, "name"),
+            (RUN, 0, sha(b""), 0, "size"),
+            (RUN, 0, sha(b""), MAX_SEGMENT_BYTES + 1, "size"),
+            (RUN, 7, sha(b""), 5, "other_run"),
+            ("somebody-elses", 0, sha(b""), 5, "other_run"),
+        ],
+    )
+    def test_what_is_never_taken(self, inbox, run, slot, name, size, reason):
+        refusal = inbox.receive(run, slot, name, size)
+        assert isinstance(refusal, Refusal)
+        assert (refusal.reason, refusal.retry_after_s) == (reason, None)
+        assert not inbox.path.exists()
+
+    def test_a_full_inbox_says_when_to_come_again_and_parts_may_be_finished(self, inbox, monkeypatch):
+        with inbox.receive(RUN, 0, sha(b"part"), 4) as reception:
+            reception.write(b"pa")
+        arrive(inbox, b"one")
+        monkeypatch.setattr("syncd.reception.MAX_WAITING_SEGMENTS", 2)
+        refusal = inbox.receive(RUN, 0, sha(b"two"), 3)
+        assert (refusal.reason, refusal.retry_after_s) == ("quota", 60.0)
+        with inbox.receive(RUN, 0, sha(b"part"), 4) as reception:
+            reception.write(b"rt")
+            assert reception.finish() == Stored()
+        monkeypatch.setattr("syncd.reception.MAX_WAITING_SEGMENTS", 3)
+        monkeypatch.setattr("syncd.reception.MAX_WAITING_BYTES", 9)
+        assert inbox.receive(RUN, 0, sha(b"three"), 5).reason == "quota"
+        assert isinstance(inbox.receive(RUN, 0, sha(b"2!"), 2), Reception)
+
+    def test_a_full_disk_leaves_what_came(self, inbox, monkeypatch):
+        def full(*_arguments):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with inbox.receive(RUN, 0, sha(b"abcd"), 4) as reception:
+            reception.write(b"ab")
+            monkeypatch.setattr("os.pwrite", full)
+            with pytest.raises(OSError, match="No space"):
+                reception.write(b"cd")
+        monkeypatch.undo()
+        with inbox.receive(RUN, 0, sha(b"abcd"), 4) as reception:
+            assert reception.offset == 2
+
+
+class TestWaiting:
+    def test_oldest_first_and_only_what_is_ours(self, inbox, tmp_path):
+        early = arrive(inbox, b"b")
+        late = arrive_later_than(early, inbox, b"a")
+        os.utime(early, (NOW + DAY, NOW + DAY))  # what a laptop's clock says counts for nothing
+        folder = late.parent
+        (folder / "README").write_text("hello")
+        (folder / sha(b"folder")).mkdir()
+        (folder / sha(b"link")).symlink_to("/etc/passwd")
+        os.mkfifo(folder / sha(b"pipe"))
+        assert inbox.waiting(RUN, 0, now=NOW) == [early, late]
+        assert inbox.waiting(RUN, 1, now=NOW) == []
+
+    def test_no_link_or_pipe_is_ever_opened(self, inbox):
+        folder = arrive(inbox, b"a").parent
+        (folder / sha(b"link")).symlink_to("/etc/passwd")
+        os.mkfifo(folder / sha(b"pipe"))
+        for name in (b"link", b"pipe"):
+            with pytest.raises(OSError, match=sha(name)):
+                inbox.read(folder / sha(name))
+
+    def test_a_linked_folder_is_no_folder(self, inbox, tmp_path):
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / "elsewhere" / sha(b"x")).write_bytes(b"x")
+        inbox.place("new", RUN, 0).parent.mkdir(parents=True)
+        inbox.place("new", RUN, 0).symlink_to(tmp_path / "elsewhere")
+        assert inbox.waiting(RUN, 0, now=NOW) == []
+
+    def test_what_is_too_large_goes_to_quarantine_and_counts(self, inbox):
+        path = arrive(inbox, b"a")
+        path.write_bytes(bytes(MAX_SEGMENT_BYTES + 1))
+        assert inbox.waiting(RUN, 0, now=NOW) == []
+        assert states(inbox) == {"quarantine": [sha(b"a")]}
+        assert counts(inbox.path).refused == {"size": 1}
+        (verdict,) = inbox.verdicts()
+        assert (verdict.accepted, verdict.reason, verdict.at) == (False, "size", NOW)
+
+
+class TestJudged:
+    def test_an_accepted_one_stays_until_a_checkpoint_has_it(self, inbox):
+        path = arrive(inbox, b"a")
+        accepted = inbox.accept(path, now=NOW)
+        assert accepted == inbox.accepted(RUN, 0, sha(b"a")) == inbox.find(RUN, 0, sha(b"a"))
+        assert inbox.read(accepted) == b"a"
+        assert [verdict.accepted for verdict in inbox.verdicts()] == [True]
+        assert inbox.receive(RUN, 0, sha(b"a"), 1) == Stored()  # sent again: it is here
+        inbox.consumed(RUN, 0, [sha(b"a"), sha(b"never there")])
+        assert states(inbox) == {}
+        assert inbox.find(RUN, 0, sha(b"a")) is None
+
+    def test_a_refused_one_lies_beside_its_reason(self, inbox):
+        path = arrive(inbox, b"a")
+        inbox.refuse(path, "not_finite", "its rewards are not finite", now=NOW)
+        assert states(inbox) == {"quarantine": [sha(b"a")]}
+        reason = json.loads((inbox.place("quarantine", RUN, 0) / f"{sha(b'a')}.reason.json").read_text())
+        assert reason["reason"] == "not_finite"
+        (verdict,) = inbox.verdicts()
+        assert verdict.sentence == "its rewards are not finite"
+        inbox.acknowledge([verdict.sha256])
+        assert inbox.verdicts() == []
+
+    @pytest.mark.parametrize("act", ["accept", "refuse"])
+    def test_a_kill_anywhere_leaves_it_in_one_place_and_again_finishes(self, shared, act, monkeypatch):
+        """Before each fsync and each rename; what is done again afterwards ends as if nothing had been."""
+
+        class Killed(BaseException):
+            pass
+
+        def judge(inbox, path):
+            if act == "accept":
+                inbox.accept(path, now=NOW)
+            else:
+                inbox.refuse(path, "format", "no segment", now=NOW)
+
+        deaths = 0
+        while True:
+            inbox = shared.inbox(f"contributor-{deaths}")
+            path = arrive(inbox, b"a")
+            contacts = []
+
+            def dying(real, contacts=contacts, limit=deaths):
+                def call(*args, **more):
+                    contacts.append(real)
+                    if len(contacts) > limit:
+                        raise Killed
+                    return real(*args, **more)
+
+                return call
+
+            with monkeypatch.context() as patch:
+                for name in ("fsync", "replace", "mkdir"):
+                    patch.setattr(f"os.{name}", dying(getattr(os, name)))
+                try:
+                    judge(inbox, path)
+                except Killed:
+                    died = True
+                else:
+                    died = False
+            assert sum(map(len, states(inbox).values())) == 1
+            judge(inbox, path)
+            assert states(inbox) == {("accepted" if act == "accept" else "quarantine"): [sha(b"a")]}
+            assert len(inbox.verdicts()) == 1
+            if not died:
+                break
+            deaths += 1
+        assert deaths > 5
+
+    def test_counts_outlive_the_segments_and_two_slots_do_not_disturb_each_other(self, inbox):
+        inbox.note(RUN, 0, accepted=3, rows=1500, refused={"size": 1}, now=NOW)
+        inbox.note(RUN, 1, accepted=1, rows=500, refused={"size": 1, "dtype": 2}, now=NOW + 9)
+        inbox.note(RUN, 0, accepted=1, rows=10, now=NOW + 5)
+        total = counts(inbox.path)
+        assert (total.accepted, total.rows, total.refused) == (5, 2010, {"size": 2, "dtype": 2})
+        assert last_seen(inbox.path) == NOW + 9
+        note_seen(inbox.path, NOW + 20)
+        assert last_seen(inbox.path) == NOW + 20
+
+    def test_torn_counts_and_verdicts_are_passed_over(self, inbox):
+        inbox.note(RUN, 0, accepted=3, now=NOW)
+        (inbox.path / "counts" / "x.0.json").write_text('{"accepted": "lots"}')
+        inbox.write_verdict(sha(b"a"), accepted=True, now=NOW)
+        (inbox.path / "verdicts" / f"{sha(b'b')}.json").write_text("{")
+        assert counts(inbox.path).accepted == 3
+        assert [verdict.sha256 for verdict in inbox.verdicts()] == [sha(b"a")]
+
+
+class TestDropping:
+    def test_what_waits_goes_and_what_comes_is_refused_until_readmitted(self, shared, inbox):
+        shared.slot(RUN, 1).path.mkdir()
+        arrive(inbox, b"a"), arrive(inbox, b"b", slot=1)
+        kept = inbox.accept(arrive(inbox, b"c"), now=NOW)
+        assert inbox.drop(by="me", now=NOW) == 2
+        assert inbox.is_dropped
+        assert states(inbox) == {"quarantine": sorted([sha(b"a"), sha(b"b")]), "accepted": [kept.name]}
+        assert counts(inbox.path).refused == {"dropped": 2}
+        assert inbox.receive(RUN, 0, sha(b"d"), 1).reason == "dropped"
+        assert inbox.readmit()
+        assert not inbox.readmit()
+        arrive(inbox, b"d")
+
+    def test_a_drop_that_was_killed_is_finished_by_the_next(self, inbox):
+        arrive(inbox, b"a")
+        inbox.path.joinpath("dropped.json").write_text('{"at": 1, "by": "me"}')
+        assert inbox.drop(by="me", now=NOW) == 1
+        assert states(inbox) == {"quarantine": [sha(b"a")]}
+
+
+class TestPruning:
+    def test_what_waits_for_no_learner_goes_to_quarantine_and_from_there(self, inbox):
+        arrive(inbox, b"a")
+        inbox.prune(now=time.time())
+        assert states(inbox) == {"new": [sha(b"a")]}
+        inbox.prune(now=time.time() + WAITING_S + 5)
+        assert [verdict.reason for verdict in inbox.verdicts()] == ["stale"]
+        assert states(inbox) == {}  # for that far-off clock the quarantine is too old as well
+        assert list(inbox.place("quarantine", RUN, 0).iterdir()) == []
+
+    def test_quarantine_lasts_a_week_from_the_refusal(self, inbox):
+        path = arrive(inbox, b"a")
+        os.utime(path, (0, 0))
+        inbox.refuse(path, "size", "…", now=NOW)
+        inbox.prune(now=time.time() + QUARANTINE_S - 60)
+        assert states(inbox) == {"quarantine": [sha(b"a")]}
+        inbox.prune(now=time.time() + QUARANTINE_S + 5)
+        assert states(inbox) == {}
+
+    def test_quarantine_is_bounded_oldest_first(self, inbox, monkeypatch):
+        path = arrive(inbox, b"0000")
+        inbox.refuse(path, "size", "…", now=NOW)
+        for data in (b"0001", b"0002", b"0003"):
+            inbox.refuse(path := arrive_later_than(path, inbox, data), "size", "…", now=NOW)
+        monkeypatch.setattr(inbox_module, "MAX_QUARANTINE_BYTES", 10)
+        inbox.prune(now=time.time())
+        assert states(inbox) == {"quarantine": sorted([sha(b"0002"), sha(b"0003")])}
+        assert inbox.usage("quarantine") == Usage(segments=2, bytes=8)
+
+    def test_an_abandoned_upload_goes(self, inbox):
+        with inbox.receive(RUN, 0, sha(b"abc"), 3) as reception:
+            reception.write(b"a")
+        inbox.prune(now=time.time())
+        assert states(inbox) == {"tmp": [sha(b"abc")]}
+        inbox.prune(now=time.time() + 2 * DAY)
+        assert states(inbox) == {}
+
+
+class TestCommands:
+    def run(self, *words):
+        return CliRunner().invoke(app, [str(word) for word in words])
+
+    def test_contributors_say_what_became_of_what_they_sent(self, shared, inbox):
+        arrive(inbox, b"abc")
+        inbox.note(RUN, 0, accepted=3, rows=1500, refused={"size": 1}, now=NOW)
+        (row,) = json.loads(self.run("contributors", shared.path, "--json").stdout)
+        assert row == {
+            "contributor": "alice",
+            "waiting": 1,
+            "waiting_bytes": 3,
+            "accepted": 3,
+            "rows": 1500,
+            "refused": {"size": 1},
+            "last_seen": NOW,
+            "dropped": False,
+        }
+        words = self.run("contributors", shared.path).stdout.strip().split("\t")
+        assert words[:5] == ["alice", "1", "3", "1,500", "1 (size 1)"]
+
+    def test_dropping_asks_and_says_how_to_undo(self, shared, inbox):
+        arrive(inbox, b"abc")
+        asked = self.run("drop", "--contributor", "alice", "--shared", shared.path)
+        assert isinstance(asked.exception, ConfigError)  # nobody sits at this terminal
+        assert "--yes" in str(asked.exception)
+        assert not inbox.is_dropped
+        done = self.run("drop", "--contributor", "alice", "--shared", shared.path, "--yes")
+        assert "syncd readmit --contributor alice" in done.stdout
+        assert inbox.is_dropped
+        assert "welcome again" in self.run("readmit", "--contributor", "alice", "--shared", shared.path).stdout
+        assert "was not dropped" in self.run("readmit", "--contributor", "alice", "--shared", shared.path).stdout
+
+    def test_a_misspelt_contributor_gets_the_nearest_name(self, shared, inbox):
+        arrive(inbox, b"abc")
+        failed = self.run("drop", "--contributor", "alcie", "--shared", shared.path, "--yes")
+        assert "did you mean alice?" in str(failed.exception)

@@ -1,0 +1,144 @@
+"""Manifests: sealed, checked, and nothing but a manifest is taken for one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from policies import a_draft, publish_one
+
+from syncd.errors import DamagedPolicyError
+from syncd.layout import Shared
+from syncd.manifest import MAX_MANIFEST_BYTES, Manifest, Version, parse_manifest
+
+VERSIONS = st.builds(Version, st.integers(0, 999_999), st.integers(0, 999_999_999))
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory) -> Manifest:
+    return publish_one(Shared(tmp_path_factory.mktemp("shared")), 3, 17)
+
+
+def changed(manifest, **more):
+    """As bytes, with other values and a right digest where it can have one."""
+    value = manifest.model_dump(mode="json") | more
+    try:
+        return Manifest.model_validate(value).sealed().to_bytes()
+    except ValueError:
+        return json.dumps(value).encode()
+
+
+@given(VERSIONS, VERSIONS)
+def test_versions_compare_as_their_files_names_do(one, other):
+    assert (one < other) == (one.file_name < other.file_name)
+    assert Version.parse(str(one)) == one == Version.of_file(one.file_name)
+
+
+@pytest.mark.parametrize("text", ["", "3", "3-", "-3-4", "3-4-5", "03-4", "3-4\n", "a-b", "1000000-0", "³-4"])
+def test_what_is_no_version_is_refused(text):
+    with pytest.raises(ValueError, match="no version"):
+        Version.parse(text)
+
+
+@pytest.mark.parametrize(
+    "name", ["000003-000000017.json.tmp", ".000003-000000017.json.1.ab.tmp", "3-17.json", "LATEST.json", ""]
+)
+def test_foreign_names_are_no_versions(name):
+    assert Version.of_file(name) is None
+
+
+def test_a_manifest_survives_the_disk(manifest):
+    assert parse_manifest(manifest.to_bytes()) == manifest
+    assert str(manifest.version) == "3-17"
+
+
+def test_a_flipped_bit_anywhere_shows(manifest):
+    data = manifest.to_bytes()
+    for place in range(len(data) - 1):  # the last byte is a newline, which says nothing
+        flipped = bytearray(data)
+        flipped[place] ^= 1
+        try:
+            found = parse_manifest(bytes(flipped))
+        except DamagedPolicyError:
+            continue
+        assert found == manifest, place  # 0.125 and .1250 are one number
+
+
+@given(st.data())
+def test_any_text_is_a_manifest_or_a_damaged_one(data):
+    text = data.draw(
+        st.one_of(
+            st.binary(max_size=300),
+            st.recursive(
+                st.none() | st.booleans() | st.floats() | st.text(),
+                lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+                max_leaves=10,
+            ).map(lambda value: json.dumps(value).encode()),
+        )
+    )
+    with pytest.raises(DamagedPolicyError):
+        parse_manifest(text)
+
+
+def test_deep_and_long_ones_are_refused():
+    with pytest.raises(DamagedPolicyError):
+        parse_manifest(b"[" * 100_000)
+    with pytest.raises(DamagedPolicyError, match="bytes"):
+        parse_manifest(b" " * (MAX_MANIFEST_BYTES + 1))
+
+
+def test_a_later_format_says_which(manifest):
+    with pytest.raises(DamagedPolicyError, match="format 2 is not the 1"):
+        parse_manifest(changed(manifest, format=2, something_new=[1]))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("run_id", "../../etc"),
+        ("run_id", ".hidden"),
+        ("run_id", "a\nb"),
+        ("slot", -1),
+        ("attempt", 10**6),
+        ("created_at", float("nan")),
+        ("step", 1e400),
+        ("surprise", 1),
+    ],
+)
+def test_fields_are_checked_and_named(manifest, field, value):
+    with pytest.raises(DamagedPolicyError, match=field):
+        parse_manifest(changed(manifest, **{field: value}))
+
+
+def test_a_blob_that_would_fill_the_memory_is_refused(manifest):
+    vast = manifest.blob.model_dump(mode="json") | {"tensors": {"w": [2**24, 2**24]}, "raw_bytes": 2**49}
+    with pytest.raises(DamagedPolicyError, match="raw_bytes"):
+        parse_manifest(changed(manifest, blob=vast))
+
+
+def test_sizes_that_disagree_are_refused(manifest):
+    with pytest.raises(DamagedPolicyError, match="raw_bytes"):
+        parse_manifest(changed(manifest, blob=manifest.blob.model_dump(mode="json") | {"raw_bytes": 2}))
+
+
+@pytest.mark.parametrize(
+    "golden",
+    [
+        {"obs": [[0.0] * 4], "task": [0], "action": [[0.0] * 4], "tolerance": 0.001},
+        {"obs": [[0.0] * 39], "task": [1], "action": [[0.0] * 4], "tolerance": 0.001},
+        {"obs": [[0.0] * 39], "task": [0], "action": [], "tolerance": 0.001},
+    ],
+    ids=["too narrow", "no such task", "no actions"],
+)
+def test_golden_rows_that_do_not_fit_are_refused(manifest, golden):
+    with pytest.raises(DamagedPolicyError, match="golden"):
+        parse_manifest(changed(manifest, golden=golden))
+
+
+def test_a_draft_with_a_name_that_is_none_is_refused(tmp_path):
+    place = Shared(tmp_path).slot("a", 0)
+    with pytest.raises(ValueError, match="run_id"):
+        a_draft(dataclasses.replace(place, run_id="a/b"), 0, 0)

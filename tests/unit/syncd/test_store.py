@@ -1,0 +1,398 @@
+"""The store: published whole or not at all, read whole or not at all, cleared away from the old end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from policies import a_draft, publish_one, tensors
+
+from syncd import store
+from syncd.errors import ConfigError, DamagedPolicyError
+from syncd.layout import Shared
+from syncd.retention import UNLISTED_S, Keep, collect, kept
+from syncd.store import Version
+
+REPOSITORY = Path(__file__).parents[3]
+RUN = "demo-0123abcd"
+DAY = 86_400.0
+
+
+@pytest.fixture
+def shared(tmp_path):
+    return Shared(tmp_path)
+
+
+@pytest.fixture
+def place(shared):
+    return shared.slot(RUN, 0)
+
+
+def files_below(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+class TestReading:
+    def test_what_was_published_is_read_rounded(self, shared, place):
+        manifest = publish_one(shared, 0, 1)
+        assert store.newest(place) == manifest
+        assert same(store.read(place, manifest), store.rounded(tensors(1)))
+
+    def test_an_empty_place_has_nothing(self, place):
+        assert store.newest(place) is None
+        assert store.versions(place) == []
+        assert store.hinted(place) is None
+        assert collect(place, now=0.0) == []
+
+    def test_a_later_attempt_is_newer_whatever_its_count(self, shared, place):
+        publish_one(shared, 0, 9)
+        second = publish_one(shared, 1, 0)
+        publish_one(shared, 0, 10)  # a ghost of the first attempt
+        assert store.newest(place) == second
+        assert store.hinted(place) == (1, 0)
+
+    @pytest.mark.parametrize("hint", [None, b"", b"{", b'{"attempt": 7, "seq": 7}', b'{"attempt": 0, "seq": 0}', b"[]"])
+    def test_the_hint_may_be_wrong_torn_or_absent(self, shared, place, hint):
+        publish_one(shared, 0, 0)
+        newest = publish_one(shared, 0, 1)
+        place.latest.unlink()
+        if hint is not None:
+            place.latest.write_bytes(hint)
+        assert store.newest(place) == newest
+
+    def test_a_damaged_manifest_is_passed_over(self, shared, place):
+        older = publish_one(shared, 0, 0)
+        newer = publish_one(shared, 0, 1)
+        path = place.manifest(newer.version)
+        path.write_bytes(path.read_bytes()[:-40])
+        assert store.newest(place) == older
+        with pytest.raises(DamagedPolicyError, match="torn"):
+            store.read_manifest(place, newer.version)
+
+    def test_a_manifest_under_another_name_is_not_believed(self, shared, place):
+        manifest = publish_one(shared, 0, 0)
+        place.manifest(Version(5, 5)).write_bytes(manifest.to_bytes())
+        assert store.newest(place) == manifest
+
+    def test_blobs_found_bad_are_passed_over(self, shared, place):
+        older = publish_one(shared, 0, 0)
+        newer = publish_one(shared, 0, 1)
+        assert store.newest(place, without={newer.blob.sha256}) == older
+
+    @pytest.mark.parametrize(
+        ("damage", "words"),
+        [
+            (lambda data: data[:-1], "of its"),
+            (lambda data: data + b"\0", "more than"),
+            (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "sha256 differs"),
+        ],
+    )
+    def test_a_damaged_blob_says_how(self, shared, place, damage, words):
+        manifest = publish_one(shared, 0, 0)
+        path = place.blob(manifest.blob.sha256)
+        path.write_bytes(damage(path.read_bytes()))
+        with pytest.raises(DamagedPolicyError, match=words):
+            store.read(place, manifest)
+
+    def test_a_blob_that_is_gone_says_so(self, shared, place):
+        manifest = publish_one(shared, 0, 0)
+        place.blob(manifest.blob.sha256).unlink()
+        with pytest.raises(DamagedPolicyError, match="gone"):
+            store.read(place, manifest)
+
+    def test_a_stale_handle_is_looked_at_again(self, shared, place, monkeypatch):
+        manifest = publish_one(shared, 0, 0)
+        real, failures = open, [errno.ESTALE, errno.ENOENT]
+
+        def flaky(path, *args, **more):
+            if failures and Path(path).parent.parent == place.blobs:
+                raise OSError(failures.pop(), "as NFS does")
+            return real(path, *args, **more)
+
+        monkeypatch.setattr("builtins.open", flaky)
+        assert same(store.read(place, manifest), store.rounded(tensors(0)))
+        assert failures == []
+
+
+class TestPublishing:
+    def test_one_version_is_never_rewritten(self, shared, place):
+        first = publish_one(shared, 0, 0)
+        with pytest.raises(FileExistsError, match="other content"):
+            store.publish(place, a_draft(place, 0, 0), tensors(99))
+        assert store.newest(place) == first
+
+    def test_the_same_once_more_is_no_error(self, shared, place):
+        first = publish_one(shared, 0, 0, created_at=5.0)
+        assert publish_one(shared, 0, 0, created_at=5.0) == first
+
+    def test_the_callers_last_word_comes_before_it_is_visible(self, shared, place):
+        def superseded():
+            assert len(files_below(place.blobs)) == 1
+            raise InterruptedError
+
+        with pytest.raises(InterruptedError):
+            store.publish(place, a_draft(place, 0, 0), tensors(0), before_manifest=superseded)
+        assert store.newest(place) is None
+        assert files_below(place.manifests) == []
+
+    def test_weights_that_are_not_finite_leave_nothing(self, place):
+        with pytest.raises(ValueError, match=r"out\.bias is not finite"):
+            store.publish(place, a_draft(place, 0, 0), tensors(0) | {"out.bias": np.float32([np.nan])})
+        assert not place.path.exists()
+
+    def test_another_slots_draft_is_refused(self, shared, place):
+        with pytest.raises(ValueError, match="does not belong"):
+            store.publish(shared.slot(RUN, 1), a_draft(place, 0, 0), tensors(0))
+
+    @pytest.mark.parametrize("full_at", range(4))
+    def test_a_full_disk_leaves_no_part(self, shared, place, monkeypatch, full_at):
+        older = publish_one(shared, 0, 0)
+        syncs, real = [], os.fsync
+
+        def full(fd):
+            syncs.append(fd)
+            if len(syncs) > full_at:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            real(fd)
+
+        monkeypatch.setattr("os.fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            publish_one(shared, 0, 1)
+        monkeypatch.undo()
+        assert not [name for name in files_below(place.path) if name.endswith(".tmp")]
+        assert store.newest(place) == older
+        assert publish_one(shared, 0, 1) == store.newest(place)
+
+    def test_a_hint_that_cannot_be_written_is_no_failure(self, shared, place):
+        place.path.mkdir(parents=True)
+        place.latest.mkdir()
+        assert publish_one(shared, 0, 0) == store.newest(place)
+
+    def test_a_groups_folder_stays_a_groups(self, shared, place, monkeypatch):
+        os.chmod(shared.path, 0o2770)
+        previous = os.umask(0o077)
+        try:
+            publish_one(shared, 0, 0)
+        finally:
+            os.umask(previous)
+        modes = {stat.S_IMODE(path.stat().st_mode) for path in shared.path.rglob("*") if path.is_dir()}
+        assert modes == {0o2770}
+        assert {stat.S_IMODE((shared.path / name).stat().st_mode) for name in files_below(shared.path)} == {0o640}
+
+    def test_elsewhere_the_umask_decides(self, shared):
+        previous = os.umask(0o077)
+        try:
+            publish_one(shared, 0, 0)
+        finally:
+            os.umask(previous)
+        assert {stat.S_IMODE(path.stat().st_mode) for path in (shared.path / "v1").rglob("*")} == {0o700, 0o600}
+
+
+class TestClearingAway:
+    VERSIONS = st.dictionaries(
+        st.builds(Version, st.integers(0, 3), st.integers(0, 300)), st.floats(0, 2 * DAY), max_size=60
+    )
+
+    @given(VERSIONS, st.integers(0, 20), st.floats(0, 2 * DAY), st.floats(0, DAY))
+    def test_what_stays(self, made_at, newest, now, thinned_s):
+        keep = Keep(newest=newest, thinned_s=thinned_s, every_s=60.0)
+        staying = kept(made_at, keep, now)
+        ascending = sorted(made_at)
+        assert staying <= set(made_at)
+        assert set(ascending[-max(newest, 1) :]) <= staying
+        others = staying - set(ascending[-max(newest, 1) :])
+        assert all(made_at[version] >= now - thinned_s for version in others)
+        assert len({made_at[version] // 60 for version in others}) == len(others)  # one a minute
+        assert kept({version: made_at[version] for version in staying}, keep, now) == staying  # and so it stays
+
+    def test_a_minute_keeps_its_last(self):
+        made_at = {Version(0, seq): 3.0 * seq for seq in range(100)}
+        staying = kept(made_at, Keep(newest=10, thinned_s=DAY), now=300.0)
+        assert sorted(version.seq for version in staying) == [19, 39, 59, 79, *range(90, 100)]
+
+    def age(self, place, version, seconds, now):
+        manifest = store.read_manifest(place, version)
+        for path in (place.manifest(version), place.blob(manifest.blob.sha256)):
+            os.utime(path, (now - seconds, now - seconds))
+
+    def test_a_dropped_policys_blob_stays_for_those_who_have_its_manifest(self, shared, place):
+        now = time.time()
+        manifests = [publish_one(shared, 0, seq) for seq in range(5)]
+        for manifest in manifests:
+            self.age(place, manifest.version, 2 * UNLISTED_S, now)
+        assert collect(place, now=now, keep=Keep(newest=2)) == []
+        assert store.versions(place) == [(0, 3), (0, 4)]
+        assert same(store.read(place, manifests[0]), store.rounded(tensors(0)))
+        assert collect(place, now=now + UNLISTED_S + 1, keep=Keep(newest=2)) == []
+        assert len(files_below(place.blobs)) == 2
+        assert same(store.read(place, manifests[4]), store.rounded(tensors(4)))
+
+    def test_a_blob_that_two_versions_share_stays_with_the_second(self, place):
+        for seq in range(2):
+            store.publish(place, a_draft(place, 0, seq), tensors(7))
+        now = time.time() + 2 * UNLISTED_S
+        for _ in range(2):
+            collect(place, now=now, keep=Keep(newest=1))
+            now += 2 * UNLISTED_S
+        newest = store.newest(place)
+        assert newest is not None
+        assert same(store.read(place, newest), store.rounded(tensors(7)))
+
+    def test_unfinished_files_go_once_their_writer_must_be_dead(self, shared, place):
+        manifest = publish_one(shared, 0, 0)
+        left = [place.path, place.manifests, place.blob(manifest.blob.sha256).parent]
+        for folder in left:
+            (folder / ".LATEST.json.77.abcd.tmp").write_bytes(b"half")
+        foreign = place.path / "notes.txt"
+        foreign.write_text("mine")
+        collect(place, now=time.time())
+        assert all((folder / ".LATEST.json.77.abcd.tmp").exists() for folder in left)
+        collect(place, now=time.time() + UNLISTED_S + 5)
+        assert not any((folder / ".LATEST.json.77.abcd.tmp").exists() for folder in left)
+        assert foreign.exists()
+        assert store.newest(place) == manifest
+
+    def test_what_cannot_be_deleted_is_said(self, shared, place, monkeypatch):
+        publish_one(shared, 0, 0)
+        publish_one(shared, 0, 1)
+
+        def refused(path, **_more):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+        monkeypatch.setattr("os.unlink", refused)
+        monkeypatch.setattr("pathlib.Path.unlink", refused)
+        (trouble,) = collect(place, now=time.time(), keep=Keep(newest=1))
+        assert "Permission denied" in trouble
+
+
+class TestCurves:
+    @given(st.integers(0, 300), st.integers(0, 300), st.integers(0, 300))
+    def test_the_rows_are_those_written_last(self, tmp_path_factory, first, second, changed):
+        place = Shared(tmp_path_factory.mktemp("s")).slot(RUN, 0)
+        rows = [{"step": step, "loss": step / 3} for step in range(first)]
+        store.write_metrics(place, "metrics", rows)
+        rows = rows[:changed] + [{"step": -step} for step in range(second)]
+        store.write_metrics(place, "metrics", rows)
+        assert store.read_metrics(place, "metrics") == rows
+
+    def test_only_the_last_chunk_changes(self, place):
+        rows = [{"step": step} for step in range(300)]
+        store.write_metrics(place, "metrics", rows)
+        before = {path.name: path.stat().st_ino for path in place.metrics.iterdir()}
+        store.write_metrics(place, "metrics", [*rows, {"step": 300}])
+        after = {path.name: path.stat().st_ino for path in place.metrics.iterdir()}
+        assert sorted(name for name in after if after[name] != before[name]) == ["metrics-000002.jsonl"]
+
+    def test_two_curves_do_not_meet(self, place):
+        store.write_metrics(place, "metrics", [{"a": 1}] * 130)
+        store.write_metrics(place, "evaluations", [{"b": 2}])
+        assert store.read_metrics(place, "evaluations") == [{"b": 2}]
+        assert len(store.read_metrics(place, "metrics")) == 130
+
+    def test_foreign_lines_and_left_over_chunks_are_not_rows(self, place):
+        store.write_metrics(place, "metrics", [{"a": 1}] * 2)
+        path = place.metrics / "metrics-000000.jsonl"
+        path.write_bytes(path.read_bytes() + b'{"torn": \n[1]\n')
+        (place.metrics / "metrics-000001.jsonl").write_bytes(b'{"old": 1}\n')
+        assert store.read_metrics(place, "metrics") == [{"a": 1}] * 2
+
+    @pytest.mark.parametrize("name", ["", "../x", "A", "a-b", "a.b"])
+    def test_a_name_that_is_none_is_refused(self, place, name):
+        with pytest.raises(ValueError, match="names no curve"):
+            store.write_metrics(place, name, [])
+
+
+class TestPlaces:
+    def test_all_slots_that_exist_are_listed_and_nothing_else(self, shared):
+        for run, slot in (("b", 10), ("b", 2), ("a", 0)):
+            shared.slot(run, slot).path.mkdir(parents=True)
+        (shared.runs / "b" / "007").mkdir()
+        (shared.runs / ".hidden" / "0").mkdir(parents=True)
+        (shared.runs / "b" / "3").symlink_to("/etc")
+        assert [(place.run_id, place.slot) for place in shared.slots()] == [("a", 0), ("b", 2), ("b", 10)]
+
+    @pytest.mark.parametrize("run", ["", ".", "..", "a/b", "/etc", ".x", "a b", "a\n", "é", "a" * 82])
+    def test_no_name_leads_elsewhere(self, shared, run):
+        with pytest.raises(ValueError, match="run id"):
+            shared.slot(run, 0)
+        with pytest.raises(ValueError, match="contributor"):
+            shared.inbox(run)
+
+    @pytest.mark.parametrize("slot", [-1, 1.5, "01", "x", 10**6])
+    def test_no_number_leads_elsewhere(self, shared, slot):
+        with pytest.raises(ValueError, match="slot"):
+            shared.slot("a", slot)
+
+    def test_a_shared_folder_is_found_from_itself_and_from_its_run(self, tmp_path):
+        (tmp_path / "run" / "shared" / "v1").mkdir(parents=True)
+        assert Shared.locate(tmp_path / "run") == Shared.locate(tmp_path / "run" / "shared")
+        for wrong in (tmp_path, tmp_path / "nowhere"):
+            with pytest.raises(ConfigError, match=str(wrong)):
+                Shared.locate(wrong)
+
+
+READER = textwrap.dedent(
+    """
+    import sys
+    from pathlib import Path
+    from syncd import store
+    place = store.Shared(Path(sys.argv[1])).slot("demo-0123abcd", 0)
+    last, looks, seen = (-1, -1), 0, set()
+    while last[1] < int(sys.argv[2]) - 1:
+        manifest = store.newest(place)
+        if manifest is None:
+            continue
+        assert manifest.version >= last, (manifest.version, last)
+        if manifest.version > last:
+            weights = store.read(place, manifest)  # raises where it is torn, or gone
+            assert float(weights["out.bias"][0]) == float(manifest.golden.action[0][0]), manifest.version
+        last, looks = manifest.version, looks + 1
+        seen.add(last)
+    print(looks, len(seen))
+    """
+)
+
+
+def races(tmp_path, publications):
+    """A reader in a process of its own beside a writer that publishes as fast as it can and clears away."""
+    shared = Shared(tmp_path)
+    place = shared.slot(RUN, 0)
+    command = [sys.executable, "-c", READER, str(tmp_path), str(publications)]
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
+        for seq in range(publications):
+            mark = float(store.rounded({"x": np.float32([seq])})["x"][0])  # weights and manifest say the same number
+            draft = a_draft(place, 0, seq)
+            golden = draft.golden.model_copy(update={"action": ((mark, 0.0, 0.0, 0.0),)})
+            weights = tensors(seq) | {"out.bias": np.full(8, mark, np.float32)}
+            store.publish(place, draft.model_copy(update={"golden": golden}), weights)
+            if seq % 50 == 0:
+                assert store.collect(place, now=time.time(), keep=Keep(newest=5)) == []
+        out, errors = reader.communicate(timeout=60)
+    assert reader.returncode == 0, errors
+    looks, seen = map(int, out.split())
+    return looks, seen
+
+
+def test_a_reader_beside_a_writer_never_sees_a_torn_policy(tmp_path):
+    _, seen = races(tmp_path, 2_500)
+    assert seen > 80
+
+
+@pytest.mark.long
+def test_ten_thousand_publications_are_never_torn(tmp_path):
+    _, seen = races(tmp_path, 10_000)
+    assert seen > 300
