@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from syncd.errors import GoneError, RemoteError, StorageError, SyncError, UnreachableError
+from syncd.errors import (
+    ConfigError,
+    GoneError,
+    HostKeyError,
+    LoginRefusedError,
+    StorageError,
+    SyncError,
+    UnreachableError,
+)
 
 #: Short enough for a blip of the network, long enough that nobody takes it for an attack.
 FIRST_DELAY_S = 1.0
@@ -78,4 +86,4 @@ def stops(error: SyncError, *, was_live: bool) -> bool:
     """
     if isinstance(error, UnreachableError | StorageError | GoneError):
         return False
-    return not (isinstance(error, RemoteError) and was_live)
+    return not was_live or isinstance(error, ConfigError | HostKeyError | LoginRefusedError)
