@@ -250,9 +250,6 @@ class Inbox:
 
     def prune(self, *, now: float) -> None:
         """Bound what nobody fetches: old uploads, verdicts, quarantine, and waiting segments of runs that are over."""
-        for file in list(self.files("new")):
-            if file.arrived_at < now - WAITING_S:
-                self.refuse(file.path, "stale", "no learner of its slot ran for two weeks", now=now)
         _delete(file for file in self.files("tmp") if file.arrived_at < now - ABANDONED_S)
         _delete(file for file in self.files("accepted") if file.arrived_at < now - ACCEPTED_S)
         _delete(file for file in _verdict_files(self.path / "verdicts") if file.arrived_at < now - VERDICT_S)
@@ -262,6 +259,9 @@ class Inbox:
             if held > MAX_QUARANTINE_BYTES or file.arrived_at < now - QUARANTINE_S:
                 _delete([file])
                 _reason_of(file.path).unlink(missing_ok=True)
+        for file in list(self.files("new")):
+            if file.arrived_at < now - WAITING_S:
+                self.refuse(file.path, "stale", "no learner of its slot ran for two weeks", now=now)
 
 
 def _named(path: Path) -> tuple[str, int, str]:
