@@ -106,7 +106,8 @@ class Sshd:
             "LogLevel": "VERBOSE",
             "MaxStartups": "100",
             "Subsystem": "sftp internal-sftp",
-            "SetEnv": f"{MARK}={self.token}",
+            # SHLVL: bash then leaves the developer's ~/.bashrc alone; killed in the middle of it, pyenv's lock remains.
+            "SetEnv": f"{MARK}={self.token} SHLVL=2",
             **settings,
         }
         self._config.write_text("".join(f"{name} {value}\n" for name, value in lines.items()))
