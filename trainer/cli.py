@@ -18,6 +18,7 @@ from orchestrator.job import Job
 from trainer.commands.actors import actors
 from trainer.commands.autotune import autotune
 from trainer.commands.play import play
+from trainer.commands.plot import plot
 from trainer.errors import ConfigError, EnvironmentFailedError, SaveError, TrainerError
 from trainer.section import Asked, read_section
 
@@ -103,6 +104,7 @@ def evaluate(
 
 
 app.command()(play)
+app.command()(plot)
 app.command()(autotune)
 app.command()(actors)
 
