@@ -34,15 +34,12 @@ CLOSE_WAIT_S = 5.0
 class Intake:
     """What enters from outside, for one attempt. All methods are for the loop's thread."""
 
-    def __init__(
-        self, job: Job, training: Training, start: Start | None, *, take_every_s: float = TAKE_EVERY_S
-    ) -> None:
+    def __init__(self, job: Job, training: Training, start: Start | None) -> None:
         counted, schedule = inherited(job, start)
         self._job = job
         self._training = training
         self._schedule: deque[Entry] = deque(schedule)
         self._uncounted: list[Taken] = []
-        self._take_every_s = take_every_s
         self._took_at = float("-inf")
         self._trouble: str | None = None
         self._said: deque[str] = deque()
@@ -72,7 +69,7 @@ class Intake:
             while self._schedule and self._schedule[0].step <= state.step:
                 self._take_again(self._schedule.popleft(), state)
             return
-        if door is None or not door.has_something or time.monotonic() - self._took_at < self._take_every_s:
+        if door is None or not door.has_something or time.monotonic() - self._took_at < TAKE_EVERY_S:
             return
         self._took_at = time.monotonic()
         while (who := door.next_removal()) is not None:

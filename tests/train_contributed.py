@@ -1,0 +1,116 @@
+"""`python train_contributed.py RUN_DIR ATTEMPTS FIELDS [JOURNAL]`: attempts on point masses that others send segments to.
+
+ATTEMPTS is a JSON list; each object maps a vector step to a signal, or to a list of numbers: the segments of the pool that
+are sent then, in turn by alice and by bob, or to `{"drop": who}`. A step waits until what was sent is judged, so that it
+is taken there. With JOURNAL (lines of contributions.jsonl) the first attempt takes these from the inbox again instead.
+Prints a JSON list of exit codes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import segments_of
+import torch._dynamo
+import torch.utils.tensorboard  # noqa: F401 - before the forks, as in train_point_mass
+from train_point_mass import TASKS, Interrupted, in_a_process_of_its_own, judge, section
+
+from orchestrator.job import Job, run_id_of
+from syncd import store
+from trainer import doorkeeper, intake, intakelog
+from trainer.envs.spec import Step, VectorSpec
+from trainer.errors import TrainerError
+from trainer.experience import encode, name_of
+from trainer.loop import run
+from trainer.views import Display
+
+#: Short episodes make short segments; the point masses do not care.
+HORIZON = 10
+POOL = 60
+SENDERS = ("alice", "bob")
+DEADLINE_S = 20.0
+
+
+def pool(run_id: str, count: int = POOL, **changes: Any) -> list[bytes]:
+    """Files of honest segments, by the first policy of the run; the same ones for every `run_id` but for the name."""
+    segments = segments_of.honest(count, tasks=TASKS, horizon=HORIZON, version=(0, 0))
+    return [encode(replace(segment, run_id=run_id, **changes)) for segment in segments]
+
+
+def send(shared: Path, who: str, run_id: str, data: bytes, *, state: str = "new", name: str | None = None) -> Path:
+    """Put a file into an inbox as `syncd` does: by a rename."""
+    folder = store.Shared(shared).inbox(who).place(state, run_id, 0)  # type: ignore[arg-type]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / (name or name_of(data))
+    path.with_suffix(".part").write_bytes(data)
+    return path.with_suffix(".part").replace(path)
+
+
+def wait_until(condition: Any) -> None:
+    until = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < until, "nothing happened"
+        time.sleep(0.002)
+
+
+class Visited(Interrupted):
+    """Sends segments, and its process signals, before the vector steps that they are written for."""
+
+    def __init__(self, spec: VectorSpec, plan: dict[str, Any], job: Job, files: list[bytes]) -> None:
+        super().__init__(spec, {step: what for step, what in plan.items() if isinstance(what, str)})
+        self.plan, self.job, self.files = plan, job, files
+
+    def step(self, actions: Any) -> Step:
+        what = self.plan.get(str(self.steps + 1))
+        shared = store.Shared(self.job.shared_dir)
+        if isinstance(what, dict):
+            shared.inbox(what["drop"]).drop(by="the owner", now=time.time())
+        elif isinstance(what, list):
+            place = shared.slot(self.job.run_id, 0)
+            wait_until(lambda: store.newest(place) is not None)
+            sent = [send(shared.path, SENDERS[i % 2], self.job.run_id, self.files[i]) for i in what]
+            wait_until(lambda: not any(path.exists() for path in sent))
+            time.sleep(0.02)  # from `accepted/` to the queue; where it is longer, a later step takes them
+        return super().step(actions)
+
+
+def attempt(run_dir: Path, plan: dict[str, Any], fields: dict[str, Any], files: list[bytes]) -> int:
+    job = Job.standalone(run_dir, accepts_contributions=True)
+    job.listen()
+    try:
+        with Display(live=False) as display:
+            return run(
+                job,
+                section(horizon=HORIZON, **fields),
+                display,
+                make_envs=lambda spec, _workers: Visited(spec, plan, job, files),
+                evaluator=judge,
+            )
+    except TrainerError as error:
+        print(error, flush=True)
+        return error.exit_code
+
+
+def main(run_dir: Path, attempts: list[dict[str, Any]], fields: dict[str, Any], journal: Path | None) -> list[int]:
+    intake.TAKE_EVERY_S, doorkeeper.ROUND_S = 0.0, 0.002
+    files = pool(run_id_of(run_dir))
+    if journal is not None:
+        schedule = [intakelog._entry(json.loads(line)) for line in journal.read_text().splitlines()]
+        intake.inherited = lambda _job, start: ([], schedule) if start is None else intakelog.inherited(_job, start)
+    return [in_a_process_of_its_own(partial(attempt, run_dir, plan, fields, files)) for plan in attempts]
+
+
+if __name__ == "__main__":
+    signal.alarm(300)
+    arguments = (Path(sys.argv[1]), json.loads(sys.argv[2]), json.loads(sys.argv[3]))
+    codes = main(*arguments, Path(sys.argv[4]) if len(sys.argv) > 4 else None)
+    print(json.dumps(codes), flush=True)
+    os._exit(0)
