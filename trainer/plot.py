@@ -36,13 +36,14 @@ def draw(slots: Sequence[Curves], out: Path, title: str) -> None:
     figure = Figure(figsize=SIZE_INCHES, dpi=DPI, layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
     runs = {run: list(group) for run, group in groupby(sorted(slots, key=lambda c: (c.run, c.slot)), lambda c: c.run)}
+    alone = _shows_rows(slots)
     for index, (run, group) in enumerate(runs.items()):
         for place, curves in enumerate(group):
             colour = COLOURS[(index if len(runs) > 1 else place) % len(COLOURS)]
             label = f"slot {curves.slot}" if len(runs) == 1 else (run if len(group) == 1 else None)
             thin = len(runs) > 1 and len(group) > 1
-            _line(above, curves, "success", colour, label, thin=thin)
-            _line(below, curves, "returns", colour, None, thin=thin)
+            _line(above, curves, "success", colour, label, thin=thin, with_rows=alone)
+            _line(below, curves, "returns", colour, None, thin=thin, with_rows=alone)
             _marks(above, curves, colour)
         colour = "black" if len(runs) == 1 else COLOURS[index % len(COLOURS)]
         label = f"mean of {len(group)} slots" if len(runs) == 1 else f"{run}: mean of {len(group)} slots"
@@ -61,22 +62,29 @@ def draw(slots: Sequence[Curves], out: Path, title: str) -> None:
 
 
 def caption(slots: Sequence[Curves]) -> str:
-    """What the lines are, in two sentences."""
+    """What the lines and marks are, a line each."""
     windows = sorted({curves.window_steps for curves in slots})
     span = f"{windows[0]:,}" if len(windows) == 1 else f"{windows[0]:,} to {windows[-1]:,}"
     words = f"Lines: training episodes, exploring, pooled over the last {span} steps, mean over tasks"
-    words += "; faint: single rows." if any(curves.window_rows > 1 for curves in slots) else "."
+    words += (
+        "; faint: single rows" if _shows_rows(slots) else ("; means as far as all slots got" if len(slots) > 1 else "")
+    )
     goals = sorted({evaluated.goals_per_task for curves in slots for evaluated in curves.evaluations})
     if goals:
         size = f"{goals[0]}" if len(goals) == 1 else f"{goals[0]} to {goals[-1]}"
-        words += f"  Marks: evaluations, deterministic, {size} goals a task, bars 95 %."
+        words += f"\nMarks: evaluations, deterministic, {size} goals a task (the larger the more), bars 95 %"
     return words
 
 
-def _line(axes: Any, curves: Curves, name: str, colour: str, label: str | None, *, thin: bool) -> None:
+def _shows_rows(slots: Sequence[Curves]) -> bool:
+    """Several slots' single rows would be a thicket."""
+    return len(slots) == 1 and slots[0].window_rows > 1
+
+
+def _line(axes: Any, curves: Curves, name: str, colour: str, label: str | None, *, thin: bool, with_rows: bool) -> None:
     values = getattr(curves, name)
     single = getattr(curves, f"raw_{name}")
-    if curves.window_rows > 1:
+    if with_rows:
         good = np.isfinite(single)
         axes.plot(curves.step[good], single[good], color=colour, linewidth=0.7, alpha=0.22, zorder=1)
     good = np.isfinite(values)
@@ -106,13 +114,14 @@ def _marks(axes: Any, curves: Curves, colour: str) -> None:
 
 def _furnish(figure: Any, above: Any, below: Any, slots: Sequence[Curves], title: str) -> None:
     above.set_title(title, fontsize=14, loc="left")
-    above.set_ylim(0, 1)
+    above.set_ylim(-0.015, 1.015)  # lines along 0 and 1 stay whole
     above.set_yticks(np.linspace(0, 1, 6), [f"{tick:.0%}" for tick in np.linspace(0, 1, 6)])
     above.set_ylabel("success", fontsize=12)
     below.set_ylabel("return of an episode", fontsize=12)
     below.set_xlabel("environment steps", fontsize=12)
     below.set_xlim(0, max(curves.step[-1] for curves in slots) * 1.01)
     below.set_ylim(bottom=min(0.0, below.get_ylim()[0]))
+    below.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     below.xaxis.set_major_formatter(FuncFormatter(_steps))
     for axes in (above, below):
         axes.grid(visible=True, color="#DDDDDD", linewidth=0.8)
