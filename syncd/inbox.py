@@ -226,19 +226,14 @@ class Inbox:
         make_folder(self.path)
         if not self.is_dropped:
             put_json(self.path / "dropped.json", {"at": now, "by": by})
-        moved: dict[tuple[str, int], int] = {}
+        moved = 0
         for file in list(self.files("new")):
-            try:
-                self.refuse(file.path, "dropped", f"{self.who} was dropped by {by}", now=now)
-            except FileNotFoundError:
-                continue  # the learner was quicker
-            run_id, slot, _ = _named(file.path)
-            moved[run_id, slot] = moved.get((run_id, slot), 0) + 1
+            moved += self._refuse_if_there(file.path, "dropped", f"{self.who} was dropped by {by}", now)
         if moved:
             from syncd.tally import note  # noqa: PLC0415 - as above
 
-            note(self.path, "drop", accepted=0, refused={"dropped": sum(moved.values())}, rows=0, now=now)
-        return sum(moved.values())
+            note(self.path, "drop", accepted=0, refused={"dropped": moved}, rows=0, now=now)
+        return moved
 
     def readmit(self) -> bool:
         """Take the contributor back; whether it was dropped. What is in quarantine stays there."""
@@ -257,11 +252,19 @@ class Inbox:
         for file in sorted(self.files("quarantine"), key=lambda file: -file.arrived_at):
             held += file.bytes
             if held > MAX_QUARANTINE_BYTES or file.arrived_at < now - QUARANTINE_S:
+                _reason_of(file.path).unlink(missing_ok=True)  # first: no reason is ever left without its segment
                 _delete([file])
-                _reason_of(file.path).unlink(missing_ok=True)
         for file in list(self.files("new")):
             if file.arrived_at < now - WAITING_S:
-                self.refuse(file.path, "stale", "no learner of its slot ran for two weeks", now=now)
+                self._refuse_if_there(file.path, "stale", "no learner of its slot ran for two weeks", now)
+
+    def _refuse_if_there(self, path: Path, reason: str, sentence: str, now: float) -> bool:
+        """`refuse`; False where the learner was quicker."""
+        try:
+            self.refuse(path, reason, sentence, now=now)
+        except FileNotFoundError:
+            return False
+        return True
 
 
 def _named(path: Path) -> tuple[str, int, str]:

@@ -7,18 +7,14 @@ for what to start from and publishes itself. Prints one JSON object a k.
 
 from __future__ import annotations
 
-import builtins
-import io
 import json
-import os
 import shutil
-import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
+from guillotine import Guillotine
 from point_mass import PointMasses
 from slot_digest import digest_of
 from train_point_mass import attempt, in_a_process_of_its_own, section
@@ -30,69 +26,8 @@ from trainer.saver import Saver
 from trainer.segments import saved_until
 from trainer.state import advance, capture, resumed
 
-#: What changes a disk. `open` is counted where it writes, and so is every write to what it opened.
-CALLS = ("fsync", "replace", "rename", "link", "unlink", "rmdir", "mkdir")
 FIELDS: dict[str, Any] = {"total_steps": 400, "evaluation_interval": 0, "keep_milestones": 1, "evaluation_goals": 0}
 ORDERLY = 7
-
-
-class Guillotine:
-    """Falls at the k-th contact; a write is cut in half by it."""
-
-    def __init__(self, k: int | None) -> None:
-        self.k = k
-        self.contacts: list[str] = []
-
-    def contact(self, name: str, last_act: Callable[[], Any] | None = None) -> None:
-        self.contacts.append(name)
-        if self.k is not None and len(self.contacts) == self.k:
-            if last_act:
-                last_act()
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def install(self) -> None:
-        for name in CALLS:
-            setattr(os, name, self._counted(name, getattr(os, name)))
-        real_open = builtins.open
-
-        def counting_open(path: Any, mode: str = "r", *args: Any, **more: Any) -> Any:
-            if not set(mode) & set("wxa"):
-                return real_open(path, mode, *args, **more)
-            self.contact("open")
-            return Writing(real_open(path, mode, *args, **more), self)
-
-        builtins.open = counting_open  # type: ignore[assignment]
-
-    def _counted(self, name: str, real: Any) -> Any:
-        def call(*args: Any, **more: Any) -> Any:
-            self.contact(name)
-            return real(*args, **more)
-
-        return call
-
-
-class Writing:
-    """An open file whose writes are counted."""
-
-    def __init__(self, file: io.BufferedWriter, guillotine: Guillotine) -> None:
-        self.file, self.guillotine = file, guillotine
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.file.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.file, name)
-
-    def write(self, data: bytes) -> int:
-        def half() -> None:
-            self.file.write(data[: len(data) // 2])
-            self.file.flush()
-
-        self.guillotine.contact("write", half)
-        return self.file.write(data)
 
 
 def go_on(run_dir: Path, guillotine: Guillotine) -> int:
