@@ -238,7 +238,7 @@ class Actors:
         self._clear()
         if len(self._restarts) > MAX_RESTARTS:
             raise EnvironmentFailedError(
-                f"{words}, the {len(self._restarts)}th time in {RESTARTS_WITHIN_S / 60:.0f} minutes; "
+                f"{words}; that is {len(self._restarts)} times within {RESTARTS_WITHIN_S / 60:.0f} minutes: "
                 "try fewer environments (--num-envs), and look for lack of memory"
             ) from error
         self.show.say(f"{words}; starting new environments")

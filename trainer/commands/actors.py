@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from syncd import store
     from trainer.actorviews import Playing
+    from trainer.autotune import Recommendation
 
 #: The owner's programs come first. 10 is what syncd's service uses too.
 _NICE = 10
@@ -26,7 +27,7 @@ SharedDirOption = Annotated[
 EnvsOption = Annotated[str, typer.Option(help="How many environments; auto: one core and 4 GB stay yours.")]
 AutotuneOption = Annotated[bool, typer.Option("--autotune", help="Measure this machine first (at most a minute).")]
 ContributeOption = Annotated[bool, typer.Option("--contribute", help="Write the experience to the outbox.")]
-DeviceOption = Annotated[str, typer.Option(help="auto (the CPU: fastest for a few environments), cpu, cuda or mps.")]
+DeviceOption = Annotated[str, typer.Option(help="auto (what autotune measured, else the CPU), cpu, cuda or mps.")]
 PolicyOption = Annotated[str, typer.Option(help="latest, best, or a run: RUN or RUN/SLOT.")]
 StepsOption = Annotated[int | None, typer.Option(min=1, help="End after so many steps.")]
 ForOption = Annotated[float | None, typer.Option("--for", min=0.1, help="End after so many seconds.")]
@@ -59,17 +60,17 @@ def actors(
     from trainer.actorviews import ActorDisplay  # noqa: PLC0415
     from trainer.selection import Choice  # noqa: PLC0415
 
-    choice = Choice.parse(policy)
-    chosen, where = _device(device), _shared(folder)
-    envs, workers = _room(wanted, autotune=autotune)
+    choice, where = Choice.parse(policy), _shared(folder)
+    advice = _advice(wanted, autotune=autotune)
+    chosen = _device(advice.device if device == "auto" else device)
     with contextlib.suppress(OSError, AttributeError):
         os.nice(_NICE)
     plan = Plan(
         folder=where.path,
         shared=where,
         choice=choice,
-        num_envs=envs,
-        workers=workers,
+        num_envs=advice.num_envs,
+        workers=advice.workers,
         device=chosen,
         contribute=contribute,
         steps=steps,
@@ -109,11 +110,11 @@ def _device(wanted: str) -> torch.device:
     if wanted not in {"auto", "cpu", "cuda", "mps"}:
         raise ConfigError(f"there is no device {wanted!r}; use auto, cpu, cuda or mps")
     machine.settle(1)
-    # A dozen observations through two small layers: the way to a GPU and back takes longer than the CPU needs.
-    return machine.choose("cpu" if wanted == "auto" else wanted)
+    return machine.choose(wanted)
 
 
-def _room(wanted: int | None, *, autotune: bool) -> tuple[int, int]:
+def _advice(wanted: int | None, *, autotune: bool) -> Recommendation:
+    """As `trainer autotune` measured; without it by a rule, and on the CPU: a dozen observations are soon through."""
     from trainer.autotune import advise  # noqa: PLC0415 - with the rest
 
     if autotune:
@@ -121,8 +122,7 @@ def _room(wanted: int | None, *, autotune: bool) -> tuple[int, int]:
         from trainer.host import look  # noqa: PLC0415
 
         measured(look(), None, budget_s=AUTOTUNE_S, again=False)
-    found = advise(wanted)
-    return found.num_envs, found.workers
+    return advise(wanted)
 
 
 def _cache() -> Path:

@@ -1,0 +1,323 @@
+"""Actors with real environments and real publications of small nets."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from daemons import wait_for
+
+pytest.importorskip("metaworld")
+
+import torch
+from published import RUN, TASKS, publish, training_of
+
+from orchestrator.job import read_json_or_none, write_json
+from syncd import store
+from trainer.actors import Actors, Plan, Stop
+from trainer.episode import decode
+from trainer.errors import EnvironmentFailedError
+from trainer.experience import Accepted, Expectation, judge
+from trainer.selection import Choice
+
+pytestmark = pytest.mark.trainer
+HORIZON = 10
+TRAINING = training_of(horizon=HORIZON)
+
+
+class Screen:
+    """A display that keeps what it is shown."""
+
+    def __init__(self):
+        self.notes, self.last = [], None
+
+    def say(self, sentence):
+        self.notes.append(sentence)
+
+    def is_due(self, doing):
+        return True
+
+    def pulse(self, playing):
+        self.last = playing
+
+    def is_playing(self, version):
+        return self.last is not None and self.last.policy == version
+
+
+@contextmanager
+def actors(folder: Path, policy="latest", **settings):
+    """Actors in a thread of this process: (the screen, the stop, the running `Actors`)."""
+    fields = {"num_envs": 4, "workers": 0, "contribute": True, "device": torch.device("cpu"), **settings}
+    plan = Plan(folder=folder, shared=store.Shared(folder), choice=Choice.parse(policy), **fields)
+    screen, stop, failed = Screen(), Stop(), []
+    running = Actors(plan, screen)
+
+    def run():
+        try:
+            running.run(stop)
+        except Exception as error:  # noqa: BLE001 - raised again below, in the test's own thread
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield screen, running
+    finally:
+        stop.asked = True
+        thread.join(20)
+        assert not thread.is_alive()
+    if failed:
+        raise failed[0]
+
+
+def play_and(folder, do, **settings):
+    """`actors` while `do(running)` runs."""
+    with actors(folder, **settings) as (_, running):
+        do(running)
+
+
+def segments_in(folder):
+    return [path for path in (folder / "outbox" / "new").rglob("*") if path.is_file()]
+
+
+def expectation(*versions, run=RUN, slot=0):
+    known = [(attempt, seq, 100) for attempt, seq in sorted(versions)]
+    return Expectation(run, slot, TASKS, HORIZON, known, 100, 0)
+
+
+def test_they_wait_for_a_first_policy_and_say_so(tmp_path):
+    with actors(tmp_path) as (screen, _):
+        wait_for(lambda: screen.last and "a first policy" in screen.last.doing, "waiting", 10)
+        publish(tmp_path, training=TRAINING)
+        wait_for(lambda: screen.is_playing("1-1") and screen.last.steps > 0, "play", 20)
+
+
+def test_300_segments_of_them_are_honest_and_a_newer_policy_is_swapped_in_between_two_steps(tmp_path):
+    publish(tmp_path, training=TRAINING)
+    with actors(tmp_path) as (screen, _):
+        wait_for(lambda: screen.is_playing("1-1") and screen.last.steps > 200, "play", 20)
+        publish(tmp_path, training=TRAINING, seed=1, seq=2)
+        wait_for(lambda: screen.is_playing("1-2"), "swap", 10)
+        wait_for(lambda: screen.last.recording.recorded >= 310, "recorded", 60)
+    expect = expectation((1, 1), (1, 2))
+    found = [judge(path.read_bytes(), path.name, expect) for path in segments_in(tmp_path)]
+    refused = [verdict for verdict in found if not isinstance(verdict, Accepted)]
+    assert len(found) >= 310
+    assert len(refused) <= len(found) // 1000, refused
+    assert len({verdict.content for verdict in found}) == len(found)
+    assert {verdict.segment.task for verdict in found} == set(TASKS)
+    rows = {env: [] for env in range(4)}
+    for verdict in sorted(found, key=lambda v: v.segment.episode):
+        rows[verdict.segment.env] += verdict.segment.version[:, 1].tolist()
+    switched = {seqs.index(2) for seqs in rows.values()}
+    assert len(switched) == 1  # all environments at the same step
+    assert all(sorted(seqs) == seqs for seqs in rows.values())
+
+
+def test_what_they_act_with_is_what_was_published(tmp_path):
+    manifest = publish(tmp_path, training=TRAINING)
+    with actors(tmp_path) as (screen, _):
+        wait_for(lambda: screen.last and screen.last.episodes >= 8, "episodes", 30)
+    weights = store.read(store.Shared(tmp_path).slot(RUN, 0), manifest)
+    actions = np.concatenate([decode(path.read_bytes()).action for path in segments_in(tmp_path)])
+    assert actions.std() > 0.1
+    assert np.unique(actions, axis=0).shape[0] == actions.shape[0]
+    assert all(np.isfinite(tensor).all() for tensor in weights.values())
+
+
+def spoiled_golden(draft):
+    return draft.model_copy(update={"golden": draft.golden.model_copy(update={"action": ((0.9,) * 4,) * 8})})
+
+
+def other_kind(draft):
+    return draft.model_copy(update={"architecture": draft.architecture.model_copy(update={"kind": "transformer"})})
+
+
+def unknown_task(draft):
+    tasks = ("reach-v3", "juggle-v3")
+    return draft.model_copy(update={"architecture": draft.architecture.model_copy(update={"tasks": tasks})})
+
+
+def other_metaworld(draft):
+    return draft.model_copy(update={"spec": draft.spec.model_copy(update={"metaworld": "9.0"})})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (spoiled_golden, "golden actions come out"),
+        (other_kind, "architecture.kind"),
+        (unknown_task, "juggle-v3"),
+        (other_metaworld, "spec.metaworld"),
+    ],
+)
+def test_a_policy_that_cannot_be_played_is_named_and_the_last_good_one_goes_on(tmp_path, change, words):
+    (tmp_path / "state").mkdir()
+    publish(tmp_path, training=TRAINING)
+    with actors(tmp_path) as (screen, _):
+        wait_for(lambda: screen.is_playing("1-1"), "play", 20)
+        publish(tmp_path, training=TRAINING, seed=1, seq=2, change=change)
+        wait_for(lambda: screen.notes, "a word", 10)
+        steps = screen.last.steps
+        wait_for(lambda: screen.last.steps > steps + 20, "goes on", 10)
+        assert screen.last.policy == "1-1"
+        publish(tmp_path, training=TRAINING, seed=2, seq=3)
+        wait_for(lambda: screen.is_playing("1-3"), "the next good one", 10)
+    (note,) = screen.notes
+    assert words in note
+    assert "policy 1-2" in note
+    played = read_json_or_none(tmp_path / "state" / "played.json")
+    assert played[f"{RUN}/0"]["ok"] is True
+
+
+def test_a_torn_blob_is_never_played(tmp_path):
+    publish(tmp_path, training=TRAINING)
+    with actors(tmp_path) as (screen, _):
+        wait_for(lambda: screen.is_playing("1-1"), "play", 20)
+        good = publish(tmp_path / "elsewhere", training=TRAINING, seed=1, seq=2)
+        place = store.Shared(tmp_path).slot(RUN, 0)
+        blob = store.Shared(tmp_path / "elsewhere").slot(RUN, 0).blob(good.blob.sha256).read_bytes()
+        place.blob(good.blob.sha256).parent.mkdir(parents=True, exist_ok=True)
+        place.blob(good.blob.sha256).write_bytes(blob[: len(blob) // 2])
+        place.manifest(good.version).write_bytes(good.to_bytes())
+        write_json(place.latest, {"attempt": 1, "seq": 2})
+        wait_for(lambda: screen.notes, "a word", 10)
+        assert "is not used: its blob has" in screen.notes[0]
+        assert screen.last.policy == "1-1"
+
+
+def test_best_changes_the_slot_at_the_end_of_the_episodes_and_names_it_in_the_segments(tmp_path):
+    publish(tmp_path, training=TRAINING, success=0.2)
+    with actors(tmp_path, policy="best") as (screen, running):
+        wait_for(lambda: screen.is_playing("1-1") and screen.last.steps > 50, "play", 20)
+        publish(tmp_path, training=TRAINING, slot=1, attempt=4, success=0.9)
+        wait_for(lambda: screen.last.slot == 1 and screen.last.episodes > 8, "the better slot", 20)
+        assert running.tally.swaps == 2
+    for slot, version in ((0, (1, 1)), (1, (4, 1))):
+        found = [
+            judge(path.read_bytes(), path.name, expectation(version, slot=slot))
+            for path in segments_in(tmp_path)
+            if path.parent.name == str(slot)
+        ]
+        assert found
+        assert all(isinstance(verdict, Accepted) for verdict in found)
+        assert slot == 1 or all(verdict.segment.steps == HORIZON for verdict in found)
+
+
+def test_a_killed_worker_is_replaced_and_what_it_played_before_is_kept(tmp_path):
+    publish(tmp_path, training=TRAINING)
+    with actors(tmp_path, workers=2) as (screen, running):
+        wait_for(lambda: screen.last and screen.last.steps > 100, "play", 30)
+        os.kill(running._stage.envs.worker_pids[0], signal.SIGKILL)
+        wait_for(lambda: screen.notes, "a word", 10)
+        assert "was killed by SIGKILL; starting new environments" in screen.notes[0]
+        steps = screen.last.steps
+        wait_for(lambda: screen.last.steps > steps + 100, "goes on", 30)
+    found = [judge(path.read_bytes(), path.name, expectation((1, 1))) for path in segments_in(tmp_path)]
+    assert all(isinstance(verdict, Accepted) for verdict in found)
+
+
+def test_workers_that_die_again_and_again_end_it_with_one_sentence(tmp_path, monkeypatch):
+    publish(tmp_path, training=TRAINING)
+    monkeypatch.setattr("trainer.actors.MAX_RESTARTS", 1)
+
+    def kill_twice(running):
+        killed = set()
+        while len(killed) < 2:
+            wait_for(lambda: running._stage and set(running._stage.envs.worker_pids) - killed, "new workers")
+            killed.add(running._stage.envs.worker_pids[0])
+            os.kill(running._stage.envs.worker_pids[0], signal.SIGKILL)
+            wait_for(lambda: running._stage is None or not killed & set(running._stage.envs.worker_pids), "noticed")
+
+    with pytest.raises(EnvironmentFailedError, match="2 times within 10 minutes"):
+        play_and(tmp_path, kill_twice, workers=2)
+
+
+def test_a_full_outbox_is_said_and_playing_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "syncd.outbox.Outbox.__init__.__kwdefaults__", {**store.Outbox.__init__.__kwdefaults__, "max_segments": 5}
+    )
+    publish(tmp_path, training=TRAINING)
+    with actors(tmp_path) as (screen, _):
+        wait_for(lambda: screen.last and screen.last.recording and screen.last.recording.trouble, "trouble", 30)
+        assert "the outbox is full" in screen.last.recording.trouble
+        steps = screen.last.steps
+        wait_for(lambda: screen.last.steps > steps + 100, "goes on", 10)
+    assert len(segments_in(tmp_path)) == 5
+
+
+def test_without_a_network_it_goes_on_and_says_since_when(tmp_path):
+    publish(tmp_path, training=TRAINING)
+    (tmp_path / "state").mkdir()
+    write_json(tmp_path / "state" / "status.json", {"state": "offline", "since": time.time() - 60, "at": time.time()})
+    with actors(tmp_path) as (screen, _):
+        wait_for(lambda: screen.last and screen.last.network and screen.last.steps > 20, "play", 20)
+        assert screen.last.network.startswith("offline since ")
+        assert "playing goes on" in screen.last.network
+
+
+def command(folder, *more):
+    return [sys.executable, "-m", "trainer", "actors", "--shared-dir", str(folder), "--num-envs", "4", *more]
+
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def test_ctrl_c_ends_it_within_two_seconds_and_keeps_what_was_played(tmp_path):
+    publish(tmp_path, training=TRAINING)
+    process = subprocess.Popen(
+        command(tmp_path, "--contribute"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    )
+    try:
+        wait_for(lambda: segments_in(tmp_path), "segments", 40)
+        process.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        out, err = process.communicate(timeout=20)
+        assert time.monotonic() - began < 2.0
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, err) == (0, "")
+    last = out.splitlines()[-1]
+    assert last.startswith("stopped: ")
+    assert f"recorded {len(segments_in(tmp_path)):,} segments" in last
+
+
+def test_it_ends_by_itself_and_speaks_json(tmp_path):
+    publish(tmp_path, training=TRAINING)
+    done = subprocess.run(  # noqa: PLW1510 - the code is what is tested
+        command(tmp_path, "--steps", "100", "--json"), capture_output=True, text=True, timeout=60, env=ENVIRONMENT
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert rows[-1]["end"] is True
+    assert rows[-1]["steps"] == 100
+    assert rows[-1]["policy"] == "1-1"
+    assert not (tmp_path / "outbox").exists()
+
+
+@pytest.mark.parametrize(
+    ("folder", "more", "words"),
+    [
+        ("nowhere", (), "is no folder; give --shared-dir"),
+        (".", ("--policy", "a/b"), "--policy 'a/b' is neither"),
+        (".", ("--num-envs", "many"), "--num-envs 'many' is neither"),
+        (".", ("--device", "tpu"), "there is no device 'tpu'"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path, folder, more, words):
+    done = subprocess.run(  # noqa: PLW1510 - the code is what is tested
+        command(tmp_path / folder, *more), capture_output=True, text=True, timeout=60, env=ENVIRONMENT
+    )
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1
