@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from syncd.commands import gate, inbox, serve, service
+from syncd.commands import gate, inbox, serve, service, status, sync
 from syncd.errors import SyncError
 
 app = typer.Typer(
@@ -29,6 +29,11 @@ app.command()(inbox.drop)
 app.command()(inbox.readmit)
 app.command(hidden=True)(gate.gate)
 app.command(hidden=True)(serve.serve)
+app.command()(sync.pull)
+app.command()(sync.push)
+app.command()(sync.bidirectional)
+app.command()(sync.watch)
+app.command()(status.status)
 app.command("run-agent", hidden=True)(service.run_agent)
 
 

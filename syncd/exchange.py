@@ -30,9 +30,13 @@ RELIST_AFTER_S = 1.0
 
 @dataclass
 class Tally:
-    """What one exchange has moved so far. Numbers are files; `bytes` came for policies and curves."""
+    """What one exchange has moved so far. Numbers are files; `bytes` came for policies and curves.
+
+    `offered`: slots in the last listing.
+    """
 
     policies: list[Arrival] = field(default_factory=list)
+    offered: int = 0
     curves: int = 0
     bytes: int = 0
     sent: int = 0
@@ -82,6 +86,7 @@ class Exchange:
         """
         if not announced:
             self._relist_at = None
+            self.tally.offered = sum(offer.kind == "manifest" for offer in news.offers)
         if self._pull:
             for offer in self._mirror.wanted(news.offers, changed=announced):
                 target = self._mirror.target(offer)

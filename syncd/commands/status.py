@@ -1,0 +1,82 @@
+"""`syncd status`: what is in the mirror, and how the client stands with the other side."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from syncd.errors import ConfigError, StorageError
+from syncd.settings import load_settings
+
+if TYPE_CHECKING:
+    from syncd.status import MirrorView
+
+#: `--watch` looks this often.
+LOOK_EVERY_S = 1.0
+
+
+def status(
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="The mirror; left out: as `setup` stored.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output; with --watch a line each.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on looking, until Ctrl-C.")] = False,
+) -> None:
+    """Show what is in the mirror, and how the client stands with the other side."""
+    mirror = Path(os.path.abspath(folder.expanduser())) if folder is not None else load_settings().mirror
+    _look(mirror)  # before anything is drawn: a wrong folder is a sentence
+    if watch and sys.stdout.isatty() and not as_json:
+        _live(mirror)
+        return
+    while True:
+        view = _look(mirror)
+        if as_json:
+            print(json.dumps(view.to_json(), indent=None if watch else 2), flush=True)
+        else:
+            _print(view)
+        if not watch:
+            return
+        time.sleep(LOOK_EVERY_S)
+
+
+def _look(mirror: Path) -> MirrorView:
+    from syncd.status import look  # noqa: PLC0415 - `--help` stays quick
+
+    if not mirror.is_dir():
+        raise ConfigError(f"{mirror} is no mirror yet: `syncd pull REMOTE {mirror}` makes it one")
+    try:
+        return look(mirror, time.time())
+    except OSError as error:
+        raise StorageError(f"{error.filename or mirror} cannot be read ({error.strerror})") from error
+
+
+def _print(view: MirrorView) -> None:
+    from syncd import views  # noqa: PLC0415
+
+    if sys.stdout.isatty():
+        from rich.console import Console  # noqa: PLC0415
+
+        console = Console()
+        console.print(views.status_table(view, console.width))
+        return
+    for line in views.status_lines(view):
+        print(line, flush=True)
+
+
+def _live(mirror: Path) -> None:
+    from rich.console import Console  # noqa: PLC0415
+    from rich.live import Live  # noqa: PLC0415
+
+    from syncd import views  # noqa: PLC0415
+
+    console = Console()
+    with Live(console=console, auto_refresh=False) as live:
+        while True:
+            live.update(views.status_table(_look(mirror), console.width), refresh=True)
+            time.sleep(LOOK_EVERY_S)

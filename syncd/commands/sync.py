@@ -1,0 +1,317 @@
+"""`syncd pull`, `push`, `bidirectional`, and `watch`: the mirror and the outbox of this machine, once or for good."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from syncd.errors import ConfigError, RemoteError, StorageError
+from syncd.settings import Remote, Settings, TransportName, load_settings, parse_remote
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from syncd.client import Wishes
+    from syncd.exchange import Tally
+    from syncd.mirror import Arrival
+    from syncd.transports.base import Transport
+
+RemoteArgument = Annotated[
+    str, typer.Argument(metavar="[REMOTE]", help="[user@]host:path or a folder; left out: what `setup` stored.")
+]
+FolderArgument = Annotated[
+    Path | None, typer.Argument(metavar="[DIR]", help="The mirror on this machine; left out: as `setup` stored.")
+]
+TransportOption = Annotated[
+    TransportName | None, typer.Option("--transport", help="auto: openssh where `ssh` is installed, else paramiko.")
+]
+EveryOption = Annotated[
+    float, typer.Option("--every", metavar="N", min=0.0, help="Go on for ever, in rounds N seconds apart; 0: once.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable report at the end.")]
+CheckpointsOption = Annotated[
+    bool,
+    typer.Option("--checkpoints", help="Also the newest whole checkpoints, by rsync: large, goes on where it broke."),
+]
+
+#: A terminal's picture is drawn this often.
+_REDRAW_S = 1.0
+
+
+def pull(
+    remote: RemoteArgument = "",
+    folder: FolderArgument = None,
+    every: EveryOption = 0.0,
+    transport: TransportOption = None,
+    checkpoints: CheckpointsOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Fetch the newest policies and curves into DIR."""
+    _run("pull", remote, folder, every, transport, as_json=as_json, checkpoints=checkpoints)
+
+
+def push(
+    remote: RemoteArgument = "",
+    folder: FolderArgument = None,
+    every: EveryOption = 0.0,
+    transport: TransportOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Send the experience that waits in DIR's outbox."""
+    _run("push", remote, folder, every, transport, as_json=as_json)
+
+
+def bidirectional(
+    remote: RemoteArgument = "",
+    folder: FolderArgument = None,
+    every: EveryOption = 0.0,
+    transport: TransportOption = None,
+    checkpoints: CheckpointsOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Fetch policies and curves, and send experience."""
+    _run("bidirectional", remote, folder, every, transport, as_json=as_json, checkpoints=checkpoints)
+
+
+def watch(
+    remote: RemoteArgument = "",
+    folder: FolderArgument = None,
+    transport: TransportOption = None,
+    pull_only: Annotated[bool, typer.Option("--pull-only", help="Fetch, and send nothing.")] = False,
+    push_only: Annotated[bool, typer.Option("--push-only", help="Send, and fetch nothing.")] = False,
+) -> None:
+    """Stay connected: policies arrive as they are published, experience leaves as it is made. Ctrl-C ends it."""
+    if pull_only and push_only:
+        raise ConfigError("--pull-only and --push-only together leave nothing to do; give one of them")
+    from syncd.client import Wishes  # noqa: PLC0415 - `--help` stays quick
+
+    settings, place, mirror = _places(remote, folder)
+    _stay(settings, place, mirror, Wishes(pull=not push_only, push=not pull_only), transport)
+
+
+def _run(
+    verb: str,
+    remote: str,
+    folder: Path | None,
+    every_s: float,
+    transport: TransportName | None,
+    *,
+    as_json: bool,
+    checkpoints: bool = False,
+) -> None:
+    from syncd.client import Wishes  # noqa: PLC0415 - `--help` stays quick
+
+    wishes = Wishes(pull=verb != "push", push=verb != "pull", every_s=every_s)
+    settings, place, mirror = _places(remote, folder)
+    if every_s:
+        if as_json or checkpoints:
+            raise ConfigError("--every goes on for ever: leave away --json and --checkpoints, or leave away --every")
+        _stay(settings, place, mirror, wishes, transport)
+        return
+    _once(verb, settings, place, mirror, wishes, transport, as_json=as_json)
+    if checkpoints:
+        _checkpoints(place, mirror)
+
+
+def _once(
+    verb: str,
+    settings: Settings,
+    place: Remote,
+    mirror: Path,
+    wishes: Wishes,
+    which: TransportName | None,
+    *,
+    as_json: bool,
+) -> None:
+    from syncd import views  # noqa: PLC0415
+    from syncd.client import sync_once  # noqa: PLC0415
+    from syncd.lock import MirrorLock  # noqa: PLC0415
+    from syncd.outbox import Outbox  # noqa: PLC0415
+
+    def arrived(arrival: Arrival, announced: bool) -> None:  # noqa: ARG001 - one pass knows of no announcements
+        if arrival.manifest is not None and not as_json:
+            print(views.policy_line(arrival.manifest, arrival.bytes))
+
+    with MirrorLock(mirror, verb), _signals():
+        with _spinner(f"connecting to {place} …", quiet=as_json):
+            connection = _connect(settings, place, which)
+        try:
+            with _spinner("fetching …", quiet=as_json):
+                tally = sync_once(connection, mirror, wishes, arrived=arrived)
+        finally:
+            connection.close()
+    waiting = Outbox(mirror).count()
+    if as_json:
+        print(json.dumps(_report(tally, str(place), mirror, connection.name, waiting), indent=2))
+    else:
+        for line in views.tally_lines(tally, pull=wishes.pull, push=wishes.push, waiting=waiting, remote=str(place)):
+            print(line)
+    if tally.troubles:
+        raise RemoteError("; ".join(tally.troubles))
+
+
+def _report(tally: Tally, remote: str, mirror: Path, transport: str, waiting: int) -> dict[str, Any]:
+    manifests = [arrival.manifest for arrival in tally.policies if arrival.manifest is not None]
+    return {
+        "remote": remote,
+        "folder": str(mirror),
+        "transport": transport,
+        "policies": [
+            {
+                "run_id": each.run_id,
+                "slot": each.slot,
+                "version": str(each.version),
+                "step": each.step,
+                "success": each.score.mean_success if each.score is not None else None,
+            }
+            for each in manifests
+        ],
+        "offered": tally.offered,
+        "curves": tally.curves,
+        "bytes": tally.bytes,
+        "sent": tally.sent,
+        "waiting": waiting,
+        "accepted": tally.accepted,
+        "refused": tally.refused,
+        "troubles": tally.troubles,
+    }
+
+
+def _stay(settings: Settings, place: Remote, mirror: Path, wishes: Wishes, which: TransportName | None) -> None:
+    from syncd import views  # noqa: PLC0415
+    from syncd.client import Client  # noqa: PLC0415
+    from syncd.lock import MirrorLock  # noqa: PLC0415
+    from syncd.status import Board  # noqa: PLC0415
+
+    with MirrorLock(mirror, "watch"), _signals() as was_told:
+        board = Board(mirror, str(place), pull=wishes.pull, push=wishes.push)
+        on_terminal = sys.stdout.isatty()
+        say = _quiet if on_terminal else _log_line
+        lines = views.ArrivalLines(say)
+        try:
+            with _picture(mirror) if on_terminal else _no_picture() as redraw:
+                Client(
+                    mirror,
+                    lambda: _connect(settings, place, which),
+                    board,
+                    wishes,
+                    say=say,
+                    arrived=lines.arrived,
+                    tick=redraw,
+                ).watch()
+        except KeyboardInterrupt:
+            if not was_told():
+                raise
+            say("told to end (SIGTERM)")
+
+
+def _connect(settings: Settings, place: Remote, which: TransportName | None) -> Transport:
+    from syncd.transports.factory import open_transport  # noqa: PLC0415
+
+    chosen = which or ("auto" if place.is_local else settings.transport)
+    return open_transport(place, chosen, client=settings.name or default_name())
+
+
+def default_name() -> str:
+    """How this machine calls itself where `setup` stored no name: account and host, made safe as a folder's name."""
+    account = os.environ.get("USER") or str(os.getuid())
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{account}-{socket.gethostname().split('.')[0]}").strip("-._")
+    return plain[:80] or "laptop"
+
+
+def _places(remote: str, folder: Path | None) -> tuple[Settings, Remote, Path]:
+    """The settings, the other side and the mirror. Errors: ConfigError."""
+    settings = load_settings()
+    place = parse_remote(remote, settings=settings)
+    mirror = Path(os.path.abspath(folder.expanduser())) if folder is not None else settings.mirror
+    if mirror.exists() and not mirror.is_dir():
+        raise ConfigError(f"{mirror} is a file: name a folder for the mirror")
+    is_the_remote = place.is_local and os.path.realpath(place.path) == os.path.realpath(mirror)
+    if is_the_remote or (mirror / "v1" / "inbox").is_dir():
+        raise ConfigError(f"{mirror} is a run's own shared folder: name another folder for the mirror")
+    return settings, place, mirror
+
+
+def _checkpoints(place: Remote, mirror: Path) -> None:
+    """Bring whole checkpoints, as far as the run's folder can be known from `place`."""
+    from syncd.checkpoints import fetch_newest  # noqa: PLC0415
+
+    for line in fetch_newest(place, mirror):
+        print(line)
+
+
+@contextmanager
+def _signals() -> Iterator[Callable[[], bool]]:
+    """SIGTERM ends us as Ctrl-C does, wherever we stand; yields whether it was SIGTERM."""
+    told: list[int] = []
+
+    def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of handlers
+        told.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield lambda: bool(told)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _spinner(words: str, *, quiet: bool) -> Iterator[None]:
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console  # noqa: PLC0415
+
+    with Console(stderr=True).status(words):
+        yield
+
+
+@contextmanager
+def _picture(mirror: Path) -> Iterator[Callable[[], None]]:
+    """A live table on the terminal; yields what redraws it."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.live import Live  # noqa: PLC0415
+
+    from syncd import views  # noqa: PLC0415
+    from syncd.status import look  # noqa: PLC0415
+
+    console = Console()
+    drawn_at = 0.0
+
+    def redraw() -> None:
+        nonlocal drawn_at
+        if time.monotonic() - drawn_at >= _REDRAW_S:
+            drawn_at = time.monotonic()
+            live.update(views.status_table(look(mirror, time.time()), console.width), refresh=True)
+
+    with Live(console=console, auto_refresh=False) as live:
+        yield redraw
+
+
+@contextmanager
+def _no_picture() -> Iterator[Callable[[], None]]:
+    yield lambda: None
+
+
+def _quiet(sentence: str) -> None:
+    """On a terminal the picture says it all."""
+
+
+def _log_line(sentence: str) -> None:
+    """One line of a log, with its time."""
+    try:
+        print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {sentence}", flush=True)
+    except OSError as error:
+        raise StorageError(f"the log cannot be written ({error.strerror})") from error
