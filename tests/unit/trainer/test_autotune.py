@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer import autotune, host
+from trainer.autotune import NEAR, WORTH_IT, Facts, Inference, Stepping, cache_file, is_of, read_facts, recommend
+from trainer.autotune import write_facts as write
+from trainer.drawing import choose
+from trainer.errors import ConfigError
+from trainer.host import Host, cpu_quota, look, mac_free, memory_limit, memory_of
+from trainer.room import OWNERS_BYTES, need_bytes
+
+GB = 2**30
+LAPTOP = Host("laptop", 8, 16 * GB, 11 * GB)
+CPU = Inference("cpu", 1, 4000.0)
+
+
+def facts(*stepping: Stepping, host: Host = LAPTOP, inference: tuple[Inference, ...] = (CPU,)) -> Facts:
+    return Facts(host, "", "", stepping, inference, autotune.versions_here(), 1_760_086_400.0, 20.0)
+
+
+RATES = st.floats(10, 1e5)
+CHOICES = st.lists(st.builds(Stepping, st.integers(1, 200), st.integers(0, 64), RATES), max_size=12).map(tuple)
+HOSTS = st.builds(Host, st.just("h"), st.integers(1, 128), st.just(64 * GB), st.none() | st.integers(0, 64 * GB))
+
+
+@given(CHOICES, HOSTS, RATES)
+def test_what_is_recommended_leaves_the_owners_share_and_is_nearly_the_fastest(stepping, machine, batches):
+    asked = (Inference("cpu", 1, batches),)
+    best = recommend(facts(*stepping, host=machine, inference=asked))
+
+    def fits(one):
+        allowed = (
+            machine.free_bytes is None or need_bytes(one.num_envs, one.workers) <= machine.free_bytes - OWNERS_BYTES
+        )
+        return one.workers <= max(1, machine.cores - 1) and allowed
+
+    fitting = [one for one in stepping if fits(one)]
+    rates = {one: one.num_envs / (one.num_envs / one.steps_per_s + 1 / batches) for one in fitting}
+    if not fitting:
+        assert (best.num_envs, best.workers, best.steps_per_s) == (1, 0, None)
+        assert len(best.notes) == 1
+        return
+    assert any((one.num_envs, one.workers) == (best.num_envs, best.workers) for one in fitting)
+    assert best.steps_per_s >= NEAR * max(rates.values())
+    assert not any(one.num_envs < best.num_envs and rate >= NEAR * max(rates.values()) for one, rate in rates.items())
+
+
+@given(st.lists(RATES, min_size=3, max_size=3))
+def test_another_device_or_thread_must_be_worth_it(rates):
+    one, two, gpu = (
+        Inference(*who, rate) for who, rate in zip([("cpu", 1), ("cpu", 2), ("mps", 1)], rates, strict=True)
+    )
+    best = recommend(facts(Stepping(4, 0, 1000.0), inference=(one, two, gpu)))
+    fastest = max((one, two, gpu), key=lambda each: each.batches_per_s)
+    wanted = fastest if fastest.batches_per_s >= WORTH_IT * one.batches_per_s else one
+    assert (best.device, best.threads) == (wanted.device, wanted.threads)
+
+
+def test_a_full_machine_gets_one_environment_and_is_told_why():
+    full = replace(LAPTOP, free_bytes=int(4.2 * GB))
+    best = recommend(facts(Stepping(8, 2, 5000.0), host=full))
+    assert best.num_envs == 1
+    assert "only 4.2 GB are free" in best.notes[0]
+
+
+def test_facts_survive_the_disk_and_are_of_this_machine_and_software_only(tmp_path):
+    path = tmp_path / "folder" / "facts.json"
+    known = facts(Stepping(8, 2, 5000.0))
+    write(path, known)
+    assert read_facts(path) == known
+    assert is_of(known, replace(LAPTOP, free_bytes=1, name="renamed"))
+    assert not is_of(known, replace(LAPTOP, cores=4))
+    assert not is_of(replace(known, versions={"torch": "1"}), LAPTOP)
+    path.write_text(path.read_text().replace('"cores"', '"kernels"'))
+    assert read_facts(path) is None
+    assert read_facts(tmp_path / "absent") is None
+
+
+def test_advice_is_what_was_measured_else_the_rule_of_thumb(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(autotune, "look", lambda: LAPTOP)
+    by_rule = autotune.advise()
+    assert by_rule.workers <= 7
+    write(cache_file(LAPTOP.name), facts(Stepping(20, 5, 9000.0)))
+    assert (autotune.advise().num_envs, autotune.advise().workers) == (20, 5)
+    assert autotune.advise(3).num_envs == 3
+    monkeypatch.setattr(autotune, "look", lambda: replace(LAPTOP, cores=4))
+    assert autotune.advise().num_envs != 20  # another machine by now
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../x", "a b"])
+def test_a_name_that_is_no_file_is_refused(name):
+    with pytest.raises(ConfigError, match="--user-id"):
+        cache_file(name)
+
+
+def tree(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    return root
+
+
+def test_cgroup_2_limits_are_those_of_the_tightest_ancestor(tmp_path):
+    base = "sys/fs/cgroup"
+    root = tree(
+        tmp_path,
+        {
+            "proc/self/cgroup": "0::/user.slice/job",
+            f"{base}/user.slice/cpu.max": "350000 100000",
+            f"{base}/user.slice/job/cpu.max": "max 100000",
+            f"{base}/user.slice/memory.max": str(8 * GB),
+            f"{base}/user.slice/memory.current": str(3 * GB),
+            f"{base}/user.slice/memory.stat": f"anon 5\ninactive_file {GB}",
+            f"{base}/user.slice/job/memory.max": "max",
+        },
+    )
+    assert cpu_quota(root) == 3.5
+    assert memory_limit(root) == (8 * GB, 6 * GB)
+
+
+def test_cgroup_1_limits_of_a_container_whose_path_is_not_mounted(tmp_path):
+    base = "sys/fs/cgroup"
+    root = tree(
+        tmp_path,
+        {
+            "proc/self/cgroup": "9:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc\n1:name=systemd:/docker/abc",
+            f"{base}/cpu/cpu.cfs_quota_us": "150000",
+            f"{base}/cpu/cpu.cfs_period_us": "100000",
+            f"{base}/memory/memory.limit_in_bytes": str(2 * GB),
+            f"{base}/memory/memory.usage_in_bytes": str(GB),
+        },
+    )
+    assert cpu_quota(root) == 1.5
+    assert memory_limit(root) == (2 * GB, GB)
+    free = tree(
+        tmp_path, {f"{base}/memory/memory.limit_in_bytes": "9223372036854771712", f"{base}/cpu/cpu.cfs_quota_us": "-1"}
+    )
+    assert (cpu_quota(free), memory_limit(free)) == (None, (None, None))
+
+
+def test_memory_as_the_two_systems_print_it():
+    assert memory_of("MemTotal:       16000 kB\nMemFree:  10 kB\nMemAvailable:    8000 kB\n") == (16_384_000, 8_192_000)
+    assert memory_of("") == (None, None)
+    # The shape of vm_stat(1) on Apple silicon.
+    text = (
+        "Mach Virtual Memory Statistics: (page size of 16384 bytes)\nPages free:                               5000.\n"
+        "Pages active:                           210000.\nPages inactive:                         200000.\n"
+        "Pages speculative:                         500.\nPages purgeable:                            10.\n"
+    )
+    assert mac_free(text) == 16384 * 205_510
+    assert mac_free("vm_stat: command not found") is None
+
+
+def test_this_machine_can_be_looked_at():
+    here = look()
+    assert here.cores >= 1
+    assert here.memory_bytes is None or here.memory_bytes > 0
+    assert host.look(platform="darwin").cores >= 1  # without sysctl and vm_stat: unknown, not an error
+
+
+@pytest.mark.parametrize(
+    ("works", "environ", "platform", "chosen"),
+    [
+        ({"egl", "osmesa"}, {}, "linux", "egl"),
+        ({"osmesa", "glfw"}, {"DISPLAY": ":0"}, "linux", "osmesa"),
+        ({"glfw"}, {"DISPLAY": ":0"}, "linux", "glfw"),
+        ({"osmesa", "egl"}, {"MUJOCO_GL": "osmesa"}, "linux", "osmesa"),
+        ({""}, {}, "darwin", ""),
+    ],
+)
+def test_the_first_way_of_drawing_that_works_is_taken(works, environ, platform, chosen):
+    assert choose(environ, platform, works.__contains__) == chosen
+
+
+@pytest.mark.parametrize(
+    ("environ", "platform", "words"),
+    [({}, "linux", "libosmesa6"), ({"MUJOCO_GL": "egl"}, "linux", "MUJOCO_GL=egl"), ({}, "darwin", "glprobe")],
+)
+def test_where_nothing_draws_one_sentence_says_what_to_do(environ, platform, words):
+    with pytest.raises(ConfigError, match=words):
+        choose(environ, platform, lambda _: False)
