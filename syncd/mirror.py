@@ -116,10 +116,10 @@ class Mirror:
             for target, offer in found
             if target.curve is not None
             and not self.is_bad(offer)
-            and (
-                changed
-                or last[target.place, target.curve[0]] == target.curve[1]
-                or _size(target.place.metrics / target.file_name) != offer.bytes
+            and not _is_here(
+                target.place.metrics / target.file_name,
+                offer,
+                may_differ=changed or last[target.place, target.curve[0]] == target.curve[1],
             )
         ]
         return policies + curves
@@ -274,6 +274,15 @@ def _is_json_lines(data: bytes) -> bool:
         return all(isinstance(json.loads(line), dict) for line in data.splitlines())
     except (ValueError, RecursionError):
         return False
+
+
+def _is_here(path: Path, offer: Offer, *, may_differ: bool) -> bool:
+    """Whether the offered part of a curve lies at `path`: by its sum, or by its size where nobody knows the sum."""
+    if _size(path) != offer.bytes:
+        return False
+    if offer.sha256 is None:
+        return not may_differ
+    return hashlib.sha256(path.read_bytes()).hexdigest() == offer.sha256
 
 
 def _size(path: Path) -> int | None:

@@ -197,10 +197,13 @@ def tally_lines(tally: Tally, *, pull: bool, push: bool, waiting: int, remote: s
         policies, current = len(tally.policies), tally.offered - len(tally.policies)
         if not tally.offered and not tally.curves:
             lines.append(f"nothing there yet: {remote} has no policy; the first comes with a run's first checkpoint")
+        elif not tally.moved - tally.sent:
+            lines.append(f"all {number(tally.offered, 'slot')} up to date")
         else:
-            curves = f" and {number(tally.curves, 'part')} of curves" if tally.curves else ""
-            here = f"; {number(current, 'slot')} as before" if current > 0 else ""
-            lines.append(f"{number(policies, 'policy', 'policies')}{curves} fetched, {size(tally.bytes)}{here}")
+            parts = [number(policies, "policy", "policies")] if policies else []
+            parts += [f"{number(tally.curves, 'part')} of curves"] if tally.curves else []
+            here = f"; {number(current, 'slot')} up to date" if current > 0 else ""
+            lines.append(f"{' and '.join(parts)} fetched, {size(tally.bytes)}{here}")
     if push:
         left = f"; {number(waiting, 'segment')} still waiting" if waiting else ""
         lines.append(f"{number(tally.sent, 'segment')} sent{left}" if tally.sent or waiting else "nothing to send")

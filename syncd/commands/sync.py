@@ -119,9 +119,7 @@ def _run(
             raise ConfigError("--every goes on for ever: leave away --json and --checkpoints, or leave away --every")
         _stay(settings, place, mirror, wishes, transport)
         return
-    _once(verb, settings, place, mirror, wishes, transport, as_json=as_json)
-    if checkpoints:
-        _checkpoints(place, mirror)
+    _once(verb, settings, place, mirror, wishes, transport, as_json=as_json, checkpoints=checkpoints)
 
 
 def _once(
@@ -133,8 +131,10 @@ def _once(
     which: TransportName | None,
     *,
     as_json: bool,
+    checkpoints: bool,
 ) -> None:
     from syncd import views  # noqa: PLC0415
+    from syncd.checkpoints import fetch_newest  # noqa: PLC0415
     from syncd.client import sync_once  # noqa: PLC0415
     from syncd.lock import MirrorLock  # noqa: PLC0415
     from syncd.outbox import Outbox  # noqa: PLC0415
@@ -151,17 +151,23 @@ def _once(
                 tally = sync_once(connection, mirror, wishes, arrived=arrived)
         finally:
             connection.close()
+        with _spinner("fetching checkpoints …", quiet=as_json):
+            brought = fetch_newest(place, mirror) if checkpoints else []
     waiting = Outbox(mirror).count()
     if as_json:
-        print(json.dumps(_report(tally, str(place), mirror, connection.name, waiting), indent=2))
+        print(json.dumps(_report(tally, str(place), mirror, connection.name, waiting, brought), indent=2))
     else:
         for line in views.tally_lines(tally, pull=wishes.pull, push=wishes.push, waiting=waiting, remote=str(place)):
+            print(line)
+        for line in brought:
             print(line)
     if tally.troubles:
         raise RemoteError("; ".join(tally.troubles))
 
 
-def _report(tally: Tally, remote: str, mirror: Path, transport: str, waiting: int) -> dict[str, Any]:
+def _report(
+    tally: Tally, remote: str, mirror: Path, transport: str, waiting: int, brought: list[str]
+) -> dict[str, Any]:
     manifests = [arrival.manifest for arrival in tally.policies if arrival.manifest is not None]
     return {
         "remote": remote,
@@ -177,6 +183,7 @@ def _report(tally: Tally, remote: str, mirror: Path, transport: str, waiting: in
             }
             for each in manifests
         ],
+        "checkpoints": brought,
         "offered": tally.offered,
         "curves": tally.curves,
         "bytes": tally.bytes,
@@ -241,14 +248,6 @@ def _places(remote: str, folder: Path | None) -> tuple[Settings, Remote, Path]:
     if is_the_remote or (mirror / "v1" / "inbox").is_dir():
         raise ConfigError(f"{mirror} is a run's own shared folder: name another folder for the mirror")
     return settings, place, mirror
-
-
-def _checkpoints(place: Remote, mirror: Path) -> None:
-    """Bring whole checkpoints, as far as the run's folder can be known from `place`."""
-    from syncd.checkpoints import fetch_newest  # noqa: PLC0415
-
-    for line in fetch_newest(place, mirror):
-        print(line)
 
 
 @contextmanager
