@@ -1,0 +1,91 @@
+"""A shared folder on the other side of each transport: the same for a folder of this machine and for a real sshd."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from daemons import _pids
+from policies import RUN, publish_one
+from sshd import Laptop, Sshd, _command
+
+from syncd.settings import Remote
+from syncd.store import Manifest, Shared
+from syncd.transports.base import News, Offer, Transport
+from syncd.transports.factory import open_transport
+
+CLIENT = "anna"
+#: The promise: a policy is heard of this long after its publication.
+HEARD_WITHIN_S = 2.0
+
+
+@dataclass
+class FarSide:
+    """`shared` as seen through `carrier`. `server` and `laptop` are None where it is local."""
+
+    carrier: str
+    shared: Shared
+    scratch: Path
+    server: Sshd | None
+    laptop: Laptop | None
+
+    def remote(self, **changes: object) -> Remote:
+        """How to get there."""
+        values: dict[str, object] = {"path": str(self.shared.path)}
+        if self.server is not None and self.laptop is not None:
+            values |= {
+                "host": "127.0.0.1",
+                "user": self.server.user,
+                "port": self.server.port,
+                "key": self.laptop.key,
+                "known_hosts": self.laptop.known_hosts,
+                "ssh_config": self.laptop.config,
+                "command": str(Path(sys.executable).parent / "syncd"),
+            }
+        return Remote.model_validate(values | changes)
+
+    def open(self, **changes: object) -> Transport:
+        """Connect."""
+        return open_transport(self.remote(**changes), self.carrier, client=CLIENT)  # type: ignore[arg-type]
+
+    def publish(self, seq: int, *, attempt: int = 1, slot: int = 0, wide: int = 16) -> Manifest:
+        """A policy of the run."""
+        return publish_one(self.shared, attempt, seq, slot=slot, wide=wide)
+
+    def part(self, name: str = "part") -> Path:
+        """Where a fetch puts its file."""
+        return self.scratch / name
+
+    def segment(self, seed: int, size: int = 20_000) -> tuple[Path, str, int]:
+        """Something to send; the wire does not look into it."""
+        data = random.Random(seed).randbytes(size)
+        path = self.scratch / hashlib.sha256(data).hexdigest()
+        path.write_bytes(data)
+        return path, RUN, 0
+
+    def server_pids(self) -> list[int]:
+        """The processes of `syncd serve` for this folder."""
+        wanted = ("-m syncd serve", "syncd serve")
+        found = [pid for pid in _pids() if str(self.shared.path) in (said := _command(pid)) and "ssh " not in said]
+        return [pid for pid in found if any(word in _command(pid) for word in wanted) and "python" in _command(pid)]
+
+
+def of_kind(news: News, kind: str) -> list[Offer]:
+    """The offers of one kind."""
+    return [offer for offer in news.offers if offer.kind == kind]
+
+
+def until(transport: Transport, wanted: Callable[[News], bool], timeout_s: float = 10.0) -> News:
+    """The first news that are wanted; others are passed over."""
+    import time
+
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        news = transport.wait(0.5)
+        if wanted(news):
+            return news
+    raise TimeoutError(f"no such news within {timeout_s:g} s")

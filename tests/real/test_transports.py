@@ -1,0 +1,380 @@
+"""One suite for every way to the other side. What only a pushing transport can promise says so."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from daemons import started_at, wait_for
+from far_side import HEARD_WITHIN_S, FarSide, of_kind, until
+from policies import RUN
+from sshd import Sshd, make_key
+
+from syncd import store
+from syncd.arrivals import Download
+from syncd.errors import GoneError, HostKeyError, LoginRefusedError, RemoteError, UnreachableError
+from syncd.protocol import DEAD_AFTER_S
+from syncd.session import Session
+from syncd.transports.base import Offer, Verdict
+
+PUSHING = ["local", "openssh", "paramiko"]
+CARRIERS = [*PUSHING, "rsync"]
+OVER_SSH = ["openssh", "paramiko", "rsync"]
+NOW = time.time()
+
+
+@pytest.fixture
+def far(request: pytest.FixtureRequest, tmp_path: Path, new_sshd: Callable[..., Sshd]) -> FarSide:
+    """The other side, through the transport that the test is run for."""
+    carrier = request.param
+    if importlib.util.find_spec(f"syncd.transports.{carrier}") is None:
+        pytest.skip(f"there is no {carrier} transport")
+    shared = store.Shared(tmp_path / "shared")
+    shared.path.mkdir()
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    server = None if carrier == "local" else new_sshd()
+    return FarSide(carrier, shared, scratch, server, None if server is None else server.new_client("anna"))
+
+
+def through(*carriers: str):
+    return pytest.mark.parametrize("far", carriers, indirect=True)
+
+
+@pytest.fixture
+def connect(far: FarSide) -> Iterator[Callable[..., Session]]:
+    opened: list = []
+
+    def open_it(**changes: object):
+        opened.append(far.open(**changes))
+        return opened[-1]
+
+    yield open_it
+    for transport in opened:
+        transport.close()
+    wait_for(lambda: not far.server_pids(), "the end of every server")
+
+
+@through(*CARRIERS)
+def test_what_is_there_is_listed_and_fetched_whole(far, connect):
+    manifest = far.publish(1)
+    far.publish(7, attempt=0)  # an older attempt's ghost counts higher, and is not the newest
+    place = far.shared.slot(RUN, 0)
+    store.write_metrics(place, "metrics", [{"step": 1, "loss": 0.5}])
+    transport = connect()
+    news = transport.listing()
+    (sealed,), (blob,), (curve,) = (of_kind(news, kind) for kind in ("manifest", "blob", "metrics"))
+    assert sealed.path.endswith(f"{RUN}/0/manifests/{manifest.version.file_name}")
+    assert (blob.sha256, blob.bytes) == (manifest.blob.sha256, manifest.blob.bytes)
+    for offer in (sealed, blob, curve):
+        transport.fetch(offer, far.part(offer.kind))
+        assert far.part(offer.kind).read_bytes() == (far.shared.path / offer.path).read_bytes()
+    assert store.parse_manifest(far.part("manifest").read_bytes()) == manifest
+    assert store.unpack(far.part("blob").read_bytes(), manifest)
+
+
+@through(*CARRIERS)
+def test_an_empty_folder_is_waited_at_until_its_first_policy(far, connect):
+    transport = connect()
+    assert transport.listing().offers == ()
+    assert transport.wait(0.3).offers == ()
+    manifest = far.publish(1)
+    news = until(transport, lambda news: bool(news.offers))
+    assert manifest.blob.sha256 in {offer.sha256 for offer in news.offers if offer.kind == "blob"}
+
+
+@through(*PUSHING)
+def test_news_are_pushed_and_only_the_newest(far, connect):
+    far.publish(1)
+    transport = connect()
+    transport.listing()
+    before = transport.facts().logins
+    for seq in range(2, 6):
+        published = time.monotonic()
+        manifest = far.publish(seq, wide=400)
+        news = until(transport, lambda news: bool(news.offers))
+        (blob,) = of_kind(news, "blob")
+        transport.fetch(blob, far.part(str(seq)))
+        assert time.monotonic() - published < HEARD_WITHIN_S
+        assert hashlib.sha256(far.part(str(seq)).read_bytes()).hexdigest() == manifest.blob.sha256
+    for seq in range(6, 30):
+        newest = far.publish(seq)
+    until(transport, lambda news: newest.blob.sha256 in {offer.sha256 for offer in news.offers})
+    store.write_metrics(far.shared.slot(RUN, 0), "evaluations", [{"step": 3}])
+    until(transport, lambda news: bool(of_kind(news, "metrics")))
+    assert transport.wait(0.6).offers == ()
+    assert transport.facts().logins == before == (0 if far.server is None else far.server.logins())
+
+
+@through(*CARRIERS)
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_a_part_is_gone_on_with(far, connect, size):
+    manifest = far.publish(1, wide=400 if size == "small" else 100_000)
+    transport = connect()
+    (blob,) = of_kind(transport.listing(), "blob")
+    content = (far.shared.path / blob.path).read_bytes()
+    assert len(content) == manifest.blob.bytes
+    assert size == "small" or len(content) > 5_000_000
+    rest = 700
+    far.part().write_bytes(content[:-rest])
+    read = transport.facts().bytes_in
+    transport.fetch(blob, far.part())
+    assert far.part().read_bytes() == content
+    if isinstance(transport, Session):
+        assert transport.facts().bytes_in - read < rest + 500
+    far.part().write_bytes(content + b"too much")
+    transport.fetch(blob, far.part())
+    assert far.part().read_bytes() == content
+
+
+@through(*PUSHING)
+def test_what_is_gone_or_elsewhere_harms_nothing_else(far, connect):
+    far.publish(1)
+    secret = far.shared.path / "v1" / "inbox" / "secret"
+    secret.parent.mkdir()
+    secret.write_text("not for you")
+    slot = far.shared.slot(RUN, 0).path
+    (slot / "metrics").mkdir()
+    (slot / "metrics" / "m-000000.jsonl").symlink_to(secret)
+    transport = connect()
+    (blob,) = of_kind(transport.listing(), "blob")
+    away = (
+        "v1/inbox/secret",
+        f"v1/runs/{RUN}/0/blobs/aa/{'a' * 64}",
+        f"v1/runs/{RUN}/0/metrics/m-000000.jsonl",
+        f"v1/runs/{RUN}/0/metrics",
+    )
+    for path in away:
+        with pytest.raises(RemoteError):
+            transport.fetch(Offer(path, 11, "a" * 64, "blob"), far.part("away"))
+        assert not far.part("away").exists() or far.part("away").read_bytes() == b""
+    transport.fetch(blob, far.part())
+    assert far.part().stat().st_size == blob.bytes
+
+
+@through(*CARRIERS)
+def test_segments_are_stored_once_and_refused_with_a_reason(far, connect):
+    far.publish(1)
+    transport = connect()
+    segments = [far.segment(seed) for seed in range(40)]
+    assert all(receipt.stored for receipt in transport.send(segments))
+    assert all(receipt.stored for receipt in transport.send(segments[:3]))
+    inbox = far.shared.inbox("anna")
+    wait_for(lambda: len(inbox.waiting(RUN, 0, now=NOW)) == 40, "the segments in the inbox")
+    for path, _, _ in segments:
+        assert (inbox.place("new", RUN, 0) / path.name).read_bytes() == path.read_bytes()
+
+
+@through(*PUSHING)
+def test_the_inbox_says_why_it_refuses(far, connect):
+    far.publish(1)
+    transport = connect()
+    path, _, _ = far.segment(1)
+    foreign = far.segment(2)
+    renamed = far.scratch / ("0" * 64)
+    renamed.write_bytes(b"not what its name says")
+    large = far.segment(3, size=2_000_000)
+    stored, other, damaged, size = transport.send(
+        [(path, RUN, 0), (foreign[0], "nobody-0", 0), (renamed, RUN, 0), large]
+    )
+    assert stored.stored
+    assert [(one.stored, one.reason) for one in (other, damaged, size)] == [
+        (False, "other_run"), (False, "damaged"), (False, "size"),
+    ]  # fmt: skip
+    far.shared.inbox("anna").drop(by="the owner", now=NOW)
+    (dropped,) = transport.send([far.segment(4)])
+    assert (dropped.stored, dropped.reason, dropped.retry_after_s) == (False, "dropped", None)
+
+
+@through(*CARRIERS)
+def test_verdicts_are_told_until_they_have_arrived(far, connect):
+    far.publish(1)
+    inbox = far.shared.inbox("anna")
+    inbox.write_verdict("a" * 64, accepted=True, now=NOW)
+    transport = connect()
+    assert transport.listing().verdicts == (Verdict("a" * 64, accepted=True, reason=""),)
+    assert transport.listing().verdicts == (Verdict("a" * 64, accepted=True, reason=""),)
+    inbox.write_verdict("b" * 64, accepted=False, reason="range", now=NOW)
+    news = until(transport, lambda news: bool(news.verdicts))
+    assert Verdict("b" * 64, accepted=False, reason="range") in news.verdicts
+    transport.wait(0.1)
+    if isinstance(transport, Session):
+        wait_for(lambda: inbox.verdicts() == [], "the acknowledgement")
+
+
+@through(*OVER_SSH)
+@pytest.mark.parametrize("why", ["unknown", "another"])
+def test_a_wrong_host_key_stops_before_anything_is_sent(far, why):
+    assert far.server is not None
+    assert far.laptop is not None
+    if why == "unknown":
+        far.laptop.known_hosts.write_text("")
+    else:
+        other = make_key(far.scratch / "other", "another host").split()
+        far.laptop.known_hosts.write_text(f"[127.0.0.1]:{far.server.port} {other[0]} {other[1]}\n")
+    with pytest.raises(HostKeyError, match=r"127\.0\.0\.1"):
+        far.open().listing()
+    assert (far.server.logins(), far.server.refusals()) == (0, 0)
+
+
+@through(*OVER_SSH)
+def test_a_refused_key_is_tried_once(far):
+    assert far.server is not None
+    stranger = far.server.new_client("stranger", options=None)
+    with pytest.raises(LoginRefusedError, match=r"127\.0\.0\.1"):
+        far.open(key=stranger.key).listing()
+    assert (far.server.logins(), far.server.refusals()) == (0, 1)
+
+
+@through(*OVER_SSH)
+def test_a_server_that_is_away_is_unreachable_and_comes_back(far, connect):
+    assert far.server is not None
+    far.publish(1)
+    transport = connect()
+    transport.listing()
+    far.server.stop()
+    with pytest.raises(UnreachableError):
+        until(transport, lambda news: transport.listing() is None)
+    with pytest.raises(UnreachableError):
+        far.open().listing()
+    far.server.start()
+    assert of_kind(connect().listing(), "blob")
+
+
+@through(*PUSHING)
+def test_a_folder_or_a_program_that_is_not_there_is_said(far):
+    with pytest.raises(RemoteError, match="is no folder"):
+        far.open(path=str(far.shared.path / "nowhere"))
+    if far.server is not None:
+        with pytest.raises(RemoteError, match="syncd setup"):
+            far.open(command="/nowhere/syncd")
+    wait_for(lambda: not far.server_pids(), "the end of every server")
+
+
+@through(*PUSHING)
+def test_a_server_killed_in_the_middle_leaves_a_part_that_is_gone_on_with(far, connect, monkeypatch):
+    far.publish(1, wide=400_000)  # 22 MB: more than what pipes and windows hold
+    transport = connect()
+    (blob,) = of_kind(transport.listing(), "blob")
+    failures: list[BaseException] = []
+    killed = threading.Event()
+    append = Download.append
+
+    def append_and_wait(download: Download, offset: int, payload: bytes) -> None:
+        append(download, offset, payload)
+        killed.wait(20)
+
+    monkeypatch.setattr(Download, "append", append_and_wait)
+
+    def fetch() -> None:
+        try:
+            transport.fetch(blob, far.part())
+        except UnreachableError as error:
+            failures.append(error)
+
+    fetching = threading.Thread(target=fetch)
+    fetching.start()
+    wait_for(lambda: far.part().exists() and far.part().stat().st_size > 0, "the first bytes")
+    for pid in far.server_pids():
+        os.kill(pid, signal.SIGKILL)
+    killed.set()
+    fetching.join(20)
+    assert not fetching.is_alive()
+    assert failures
+    arrived = far.part().stat().st_size
+    assert 0 < arrived < blob.bytes
+    with pytest.raises(UnreachableError):
+        transport.wait(1)
+    again = connect()
+    again.fetch(blob, far.part())
+    assert hashlib.sha256(far.part().read_bytes()).hexdigest() == blob.sha256
+    assert again.facts().bytes_in < blob.bytes - arrived + 50_000
+
+
+@through(*PUSHING)
+def test_a_server_whose_client_is_killed_ends(far, connect):
+    transport = connect()
+    transport.listing()
+    (pid,) = far.server_pids()
+    transport.close()
+    wait_for(lambda: started_at(pid) is None, "the end of the server", 10)
+
+
+@pytest.mark.long
+@through(*PUSHING)
+def test_a_server_that_hangs_is_dead_within_sixteen_seconds(far, connect):
+    far.publish(1, wide=400_000)
+    transport = connect()
+    (blob,) = of_kind(transport.listing(), "blob")
+    pids = far.server_pids()
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    if far.server is not None:
+        far.server.pause()
+    try:
+        began = time.monotonic()
+        with pytest.raises(UnreachableError):
+            transport.fetch(blob, far.part())
+        assert time.monotonic() - began < DEAD_AFTER_S + 1.5
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        if far.server is not None:
+            far.server.resume()
+
+
+@pytest.mark.long
+@through(*PUSHING)
+def test_an_idle_connection_lives_on_and_knows_its_round_trip(far, connect):
+    far.publish(1)
+    transport = connect()
+    transport.listing()
+    read = transport.facts().bytes_in
+    assert transport.wait(DEAD_AFTER_S + 6).offers == ()
+    facts = transport.facts()
+    assert facts.rtt_s is not None
+    assert facts.rtt_s < 0.5
+    assert facts.bytes_in - read < 500
+    far.publish(2)
+    until(transport, lambda news: bool(news.offers), HEARD_WITHIN_S)
+
+
+@through(*PUSHING)
+def test_much_at_once(far, connect):
+    place = far.shared.slot(RUN, 0)
+    for slot in range(12):
+        far.publish(1, slot=slot, wide=400)
+    for number in range(250):
+        store.write_metrics(place, f"curve_{number}", [{"step": number}])
+    transport = connect()
+    news = transport.listing()
+    assert [len(of_kind(news, kind)) for kind in ("manifest", "blob", "metrics")] == [12, 12, 250]
+    for number, offer in enumerate(news.offers):
+        transport.fetch(offer, far.part(str(number)))
+        assert hashlib.sha256(far.part(str(number)).read_bytes()).hexdigest() == offer.sha256
+    for slot in range(12):
+        far.publish(2, slot=slot, wide=400)
+    heard: set[str] = set()
+    until(transport, lambda news: heard.update(o.path for o in of_kind(news, "manifest")) or len(heard) == 12)  # type: ignore[func-returns-value]
+
+
+@through(*PUSHING)
+def test_a_file_that_changed_since_it_was_offered_is_not_passed_off(far, connect):
+    far.publish(1)
+    place = far.shared.slot(RUN, 0)
+    store.write_metrics(place, "metrics", [{"step": 1}])
+    transport = connect()
+    (offer,) = of_kind(transport.listing(), "metrics")
+    store.write_metrics(place, "metrics", [{"step": 2}])
+    with pytest.raises(GoneError):
+        transport.fetch(offer, far.part())
+    (newer,) = of_kind(until(transport, lambda news: bool(of_kind(news, "metrics"))), "metrics")
+    transport.fetch(newer, far.part())
+    assert far.part().read_bytes() == b'{"step":2}\n'
