@@ -22,7 +22,7 @@ from syncd.errors import SyncError
 from syncd.exchange import Exchange, Tally
 from syncd.mirror import Arrival, Mirror
 from syncd.outbox import Outbox
-from syncd.status import Board, State
+from syncd.status import Board
 from syncd.transports.base import Transport
 
 #: How long the client listens for news before it looks at the outbox and at itself. News end it at once.
@@ -207,10 +207,10 @@ class Client:
         facts = exchange.transport.facts()
         self._clock_offset_s = facts.clock_offset_s
         self.board.facts(facts)
-        state: State = "syncing" if exchange.wants else "live"
-        if state == "live" and self.board.status.state != "live":
+        if self.board.status.state != "live" and not exchange.wants:
             self._voice(f"connected to {self.board.status.remote} ({exchange.transport.name})")
-        self.board.tell(state, error="", unfetched=exchange.unfetched)
+            self.board.tell("live", error="")
+        self.board.tell(unfetched=exchange.unfetched)
 
     def _arrived(self, arrival: Arrival, announced: bool) -> None:
         latency_s = None

@@ -52,6 +52,11 @@ def latency(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
+def milliseconds(seconds: float) -> str:
+    """`0.4 ms`, `38 ms`."""
+    return f"{1000 * seconds:.1f} ms" if seconds < 0.01 else f"{1000 * seconds:.0f} ms"
+
+
 def number(count: int, noun: str, plural: str = "") -> str:
     """`1 policy`, `2,000 segments`."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
@@ -85,11 +90,15 @@ def standing(word: ClientStatus, now: float) -> str:
         case "connecting":
             return f"to {word.remote}, for {since}" + (f"; before that: {word.error}" if word.error else "")
         case "syncing":
-            files = f", {number(word.unfetched, 'file')} to fetch" if word.unfetched else ""
-            return f"with {word.remote} by {word.transport}{files}"
+            return f"with {word.remote} by {word.transport}{unfetched(word)}"
         case _:
-            trip = f", {1000 * word.rtt_s:.0f} ms away" if word.rtt_s is not None else ""
-            return f"{word.remote} by {word.transport}{trip}, for {since}"
+            trip = f", {milliseconds(word.rtt_s)} away" if word.rtt_s is not None else ""
+            return f"{word.remote} by {word.transport}{trip}, for {since}{unfetched(word)}"
+
+
+def unfetched(word: ClientStatus) -> str:
+    """What is still to come."""
+    return f", {number(word.unfetched, 'file')} to fetch" if word.unfetched else ""
 
 
 def checked(slot: SlotView) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import re
@@ -232,7 +233,10 @@ def _connect(settings: Settings, place: Remote, which: TransportName | None) -> 
 
 def default_name() -> str:
     """How this machine calls itself where `setup` stored no name: account and host, made safe as a folder's name."""
-    account = os.environ.get("USER") or str(os.getuid())
+    try:
+        account = getpass.getuser()
+    except (OSError, KeyError):  # an account without a name; KeyError before Python 3.13
+        account = str(os.getuid())
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{account}-{socket.gethostname().split('.')[0]}").strip("-._")
     return plain[:80] or "laptop"
 
@@ -295,7 +299,7 @@ def _picture(mirror: Path) -> Iterator[Callable[[], None]]:
             drawn_at = time.monotonic()
             live.update(views.status_table(look(mirror, time.time()), console.width), refresh=True)
 
-    with Live(console=console, auto_refresh=False) as live:
+    with Live(console=console, auto_refresh=False, transient=True) as live:
         yield redraw
 
 
