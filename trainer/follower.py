@@ -63,7 +63,7 @@ class Follower:
         tried: Tried = lambda _place, _manifest, _error: None,
         look_s: float = LOOK_S,
     ) -> None:
-        self.waiting_for = "the first look"
+        self.waiting_for = f"looking for a policy in {shared.path}"
         self._shared = shared
         self._choice = choice
         self._device = device
@@ -136,10 +136,10 @@ class Follower:
         if self._newest:
             return
         if chosen or not places:
-            self.waiting_for = f"a first policy in {self._shared.path}"
+            self.waiting_for = f"waiting for a first policy in {self._shared.path}"
         else:
             there = ", ".join(sorted({place.run_id for place in places}))
-            self.waiting_for = f"a policy of {self._choice} in {self._shared.path} (there is {there})"
+            self.waiting_for = f"waiting for a policy of {self._choice} in {self._shared.path} (there is {there})"
 
     def _see(self, place: store.SlotPlace) -> None:
         """Note the slot's newest manifest, or the last one seen where it cannot be read at the moment."""
@@ -153,11 +153,11 @@ class Follower:
         try:
             policy = load(place, manifest, self._device)
         except OSError as error:  # the blob is on its way, or was just collected: look again
-            self.waiting_for = f"the weights of {name} ({error.strerror or error})"
+            self.waiting_for = f"waiting for the weights of {name} ({error.strerror or error})"
             return
         except (UnusablePolicyError, store.DamagedPolicyError) as error:
             self._bad[key_of(manifest)] = manifest.version
-            self.waiting_for = f"a policy that can be played here: {name} cannot: {error}"
+            self.waiting_for = f"waiting for a policy that can be played here: {name} cannot: {error}"
             kept = " The last good one goes on." if self._ready else " Waiting for the next."
             self._tell(f"{name} is not used: {error}.{kept}", once=str(error))
             self._tried(place, manifest, str(error))

@@ -148,7 +148,7 @@ def network_words(folder: Path, now: float) -> str | None:
     status = read_json_or_none(folder / "state" / "status.json")
     if not isinstance(status, dict):
         return None
-    state, at, since = status.get("state"), status.get("at"), status.get("since")
+    state, at, since = status.get("state"), status.get("written_at"), status.get("since")
     if not isinstance(state, str):
         return None
     if isinstance(at, int | float) and now - at > _STATUS_BELIEVED_S:

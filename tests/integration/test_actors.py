@@ -258,7 +258,9 @@ def test_a_full_outbox_is_said_and_playing_goes_on(tmp_path, monkeypatch):
 def test_without_a_network_it_goes_on_and_says_since_when(tmp_path):
     publish(tmp_path, training=TRAINING)
     (tmp_path / "state").mkdir()
-    write_json(tmp_path / "state" / "status.json", {"state": "offline", "since": time.time() - 60, "at": time.time()})
+    write_json(
+        tmp_path / "state" / "status.json", {"state": "offline", "since": time.time() - 60, "written_at": time.time()}
+    )
     with actors(tmp_path) as (screen, _):
         wait_for(lambda: screen.last and screen.last.network and screen.last.steps > 20, "play", 20)
         assert screen.last.network.startswith("offline since ")
