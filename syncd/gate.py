@@ -153,7 +153,7 @@ def _readable(parts: tuple[str, ...], who: str, *, slashed: bool) -> tuple[tuple
     own = ("v1", "inbox", who, "verdicts")
     root = next((root for root in (*_READABLE, own) if parts[: len(root)] == root), None)
     if root is None:
-        raise RefusedError("rsync: this key reads v1/runs/, v1/averaged/ and its own verdicts only")
+        raise RefusedError(f"rsync: this key reads v1/runs/, v1/averaged/ and {'/'.join(own)}/ only")
     if slashed:
         return parts, ""
     if parts == root:

@@ -55,8 +55,9 @@ def gate(
 
 
 def _serve(shared: Path, who: str) -> None:
-    words = [sys.executable, "-m", "syncd", "serve", "--shared", str(shared), "--contributor", who]
-    os.execv(words[0], words)  # noqa: S606 - a list, no shell
+    from syncd.commands.serve import serve  # noqa: PLC0415 - `--help` stays quick
+
+    serve(shared, who)
 
 
 def _rsync(wanted: Rsync, shared: Path, who: str) -> int:

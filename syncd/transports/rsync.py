@@ -1,0 +1,312 @@
+"""rsync over one shared ssh connection: for sites that allow no program of ours over there, and for bulk.
+
+Two phases, so that no manifest is seen whose blob is missing: what `LATEST.json` names, then those files by name. Only
+options that macOS's openrsync has too. It polls; it cannot acknowledge verdicts, so each listing tells all of them
+again; a segment that was seen before is for the learner to recognise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from orchestrator.files import read_json_or_none
+from syncd.errors import DamagedPolicyError, GoneError, RemoteError, StorageError
+from syncd.gate import PARTIAL_FOLDER, REFUSED_EXIT_CODE, REFUSED_PREFIX
+from syncd.inbox import MAX_SEGMENT_BYTES
+from syncd.layout import SHA256, Shared, SlotPlace
+from syncd.manifest import parse_manifest
+from syncd.settings import Remote
+from syncd.store import hinted
+from syncd.transports.base import Facts, News, Offer, Receipt, Verdict
+from syncd.transports.runner import BULK_TIMEOUT_S, FILE_ERROR_CODE, PARTIAL_CODES, Done, Runner, complaint
+
+#: A look costs 40 ms of CPU here and 10 there; more often helps nobody who chose rsync.
+LOOK_EVERY_S = 2.0
+#: What the other side could not take now may be taken when its learner has made room.
+RETRY_S = 60.0
+_DEATH_LOOK_S = 0.2
+
+RUNS = "v1/runs"
+#: What of a slot is looked at each time: not the blobs, not the 1,500 manifests of a day.
+_FILTERS = (
+    "--exclude=/*/*/blobs/",
+    "--exclude=/*/*/manifests/",
+    "--include=*/",
+    "--include=/*/*/LATEST.json",
+    "--include=/*/*/metrics/*.jsonl",
+    "--exclude=*",
+)
+_PARTIAL_DIR = f"--partial-dir={PARTIAL_FOLDER}"
+#: A gate's refusal names the inbox that is ours.
+_OWN_INBOX = re.compile(rf"{re.escape(REFUSED_PREFIX)} .*v1/inbox/([A-Za-z0-9][A-Za-z0-9._-]{{0,80}})/")
+_REFUSED = re.compile(rf"^{re.escape(REFUSED_PREFIX)} refused '[^']*?([0-9a-f]{{64}})' (\w+): ", re.MULTILINE)
+
+
+class RsyncTransport:
+    """See `Transport`."""
+
+    name = "rsync"
+
+    def __init__(self, remote: Remote, client: str) -> None:
+        self._client = client
+        self._seen: dict[str, tuple[int, int]] = {}
+        self._told: set[str] = set()
+        self._looked = 0.0
+        self._runner = Runner(remote)
+        self._stage = Shared(self._runner.folder / "stage")
+
+    # --- the other side's files ------------------------------------------------------------------------------------
+
+    def listing(self) -> News:
+        """See `Transport`."""
+        self._seen, self._told = {}, set()
+        return self._look()
+
+    def wait(self, timeout_s: float) -> News:
+        """See `Transport`. It looks at most every `LOOK_EVERY_S`."""
+        deadline = time.monotonic() + timeout_s
+        while (left_s := deadline - time.monotonic()) > 0:
+            self._runner.beat()
+            time.sleep(min(_DEATH_LOOK_S, left_s))
+        return self._look() if time.monotonic() - self._looked >= LOOK_EVERY_S else News()
+
+    def _look(self) -> News:
+        self._looked = time.monotonic()
+        self._bring_hints()
+        offers = [offer for place in self._stage.slots() for offer in self._offers(place)]
+        return News(tuple(offers), tuple(self._verdicts()))
+
+    def _bring_hints(self) -> None:
+        runs = self._stage.runs
+        runs.mkdir(parents=True, exist_ok=True)
+        done = self._runner.run(["-rt", *_FILTERS, self._runner.there(f"{RUNS}/"), f"{runs}/"])
+        if done.returncode and REFUSED_PREFIX in done.stderr and "(yet)" in done.stderr:
+            return
+        self._runner.insist(done, *PARTIAL_CODES)
+        if done.returncode and "change_dir" in done.stderr:  # no runs yet, or no such folder at all
+            if self._runner.run([self._runner.there("")]).returncode:
+                raise RemoteError(
+                    f"{self._runner.remote.path} over there is no folder: name the shared folder that the run writes to"
+                )
+            return
+        versions = ((place, hinted(place)) for place in self._stage.slots())
+        wanted = [place.manifest(version) for place, version in versions if version]
+        missing = [file.relative_to(runs).as_posix() for file in wanted if not file.exists()]
+        if missing:
+            self._bring(missing, runs)
+
+    def _bring(self, names: Sequence[str], into: Path) -> None:
+        """Fetch files of `v1/runs` by name. What is gone over there is passed over."""
+        listed = self._runner.folder / "names"
+        listed.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+        words = ["-t", _PARTIAL_DIR, f"--files-from={listed}", self._runner.there(f"{RUNS}/"), f"{into}/"]
+        self._runner.insist(self._runner.run(words, timeout_s=BULK_TIMEOUT_S), *PARTIAL_CODES)
+
+    def _offers(self, place: SlotPlace) -> Iterator[Offer]:
+        """What is new of one slot since the last look."""
+        version = hinted(place)
+        sealed = place.manifest(version) if version else None
+        if sealed is not None and sealed.exists() and self._is_new(sealed):
+            content = sealed.read_bytes()
+            with contextlib.suppress(DamagedPolicyError):  # as if it were not there: its successor comes
+                blob = parse_manifest(content).blob
+                sha256 = hashlib.sha256(content).hexdigest()
+                yield Offer(self._path(sealed), len(content), sha256, "manifest")
+                yield Offer(self._path(place.blob(blob.sha256)), blob.bytes, blob.sha256, "blob")
+        for file in sorted(place.metrics.glob("*.jsonl")):
+            if self._is_new(file):
+                yield Offer(self._path(file), file.stat().st_size, None, "metrics")
+
+    def _is_new(self, file: Path) -> bool:
+        now = file.stat()
+        mark = (now.st_size, now.st_mtime_ns)
+        is_new = self._seen.get(str(file)) != mark
+        self._seen[str(file)] = mark
+        return is_new
+
+    def _path(self, file: Path) -> str:
+        return file.relative_to(self._stage.path).as_posix()
+
+    def _verdicts(self) -> Iterator[Verdict]:
+        folder = self._runner.folder / "verdicts"
+        folder.mkdir(exist_ok=True)
+
+        def bring() -> Done:
+            there = self._runner.there(f"v1/inbox/{self._client}/verdicts/")
+            return self._runner.run(["-rt", there, f"{folder}/"])
+
+        done = bring()
+        if self._is_called_otherwise(done):
+            done = bring()
+        if not (REFUSED_PREFIX in done.stderr and "(yet)" in done.stderr):
+            self._runner.insist(done, *PARTIAL_CODES)
+        for file in sorted(folder.glob("*.json")):
+            value: Any = read_json_or_none(file)
+            if file.stem not in self._told and SHA256.fullmatch(file.stem) and isinstance(value, dict):
+                self._told.add(file.stem)
+                yield Verdict(file.stem, value.get("accepted") is True, str(value.get("reason", ""))[:100])
+
+    def fetch(self, offer: Offer, part: Path) -> None:
+        """See `Transport`."""
+        name = offer.path.removeprefix(f"{RUNS}/")
+        if name == offer.path or ".." in offer.path:
+            raise GoneError(f"{offer.path} is nothing that is offered")
+        try:
+            if offer.kind == "blob":
+                self._fetch_blob(name, offer.bytes, part)
+            else:
+                shutil.copyfile(self._stage.path / offer.path, part)
+            _sync(part)
+        except FileNotFoundError:
+            raise GoneError(f"{offer.path} is gone over there") from None
+        except OSError as error:
+            raise StorageError(f"{part} cannot be written ({error.strerror})") from error
+
+    def _fetch_blob(self, name: str, length: int, part: Path) -> None:
+        """Errors: FileNotFoundError where it is gone; OSError."""
+        work = part.with_name(f"{part.name}.rsync")
+        final = work / name
+        unfinished = final.parent / PARTIAL_FOLDER / final.name
+        unfinished.parent.mkdir(parents=True, exist_ok=True)
+        if part.exists():
+            os.replace(part, unfinished)
+        try:
+            self._bring([name], work)
+        finally:
+            arrived = final.exists()
+            if arrived or unfinished.exists():
+                os.replace(final if arrived else unfinished, part)
+            shutil.rmtree(work, ignore_errors=True)
+        if not arrived or part.stat().st_size != length:
+            part.unlink(missing_ok=True)
+            raise FileNotFoundError
+
+    # --- our segments -----------------------------------------------------------------------------------------------
+
+    def send(self, segments: Sequence[tuple[Path, str, int]]) -> list[Receipt]:
+        """See `Transport`. All in one push of a folder: a single file onto an existing name fails in rsync 3.5.0."""
+        outgoing = self._runner.folder / "outgoing"
+        shutil.rmtree(outgoing, ignore_errors=True)
+        try:
+            receipts = [_stage_segment(path, outgoing / run_id / str(slot)) for path, run_id, slot in segments]
+        except OSError as error:
+            raise StorageError(f"{outgoing} cannot be written ({error.strerror})") from error
+        if not outgoing.exists():
+            return receipts
+        done = self._push(outgoing)
+        refused = dict(_REFUSED.findall(done.stderr))
+        for index, (path, _, _) in enumerate(segments):
+            if path.name in refused:
+                reason = refused[path.name]
+                receipts[index] = Receipt(False, reason, RETRY_S if reason in {"quota", "damaged"} else None)
+            elif receipts[index].stored and done.returncode and not refused:
+                receipts[index] = Receipt(False, complaint(done), RETRY_S)
+        return receipts
+
+    def _push(self, outgoing: Path) -> Done:
+        def push() -> Done:
+            there = self._runner.there(f"v1/inbox/{self._client}/new/")
+            return self._runner.run(["-rt", _PARTIAL_DIR, "--ignore-existing", f"{outgoing}/", there])
+
+        done = push()
+        if self._is_called_otherwise(done):
+            done = push()
+        elif done.returncode == FILE_ERROR_CODE and "mkdir" in done.stderr:  # our first segment over there
+            skeleton = self._runner.folder / "skeleton"
+            (skeleton / "v1" / "inbox" / self._client / "new").mkdir(parents=True, exist_ok=True)
+            self._runner.run(["-r", f"{skeleton}/", self._runner.there("")])
+            done = push()
+        return self._runner.insist(done, *PARTIAL_CODES, FILE_ERROR_CODE, REFUSED_EXIT_CODE)
+
+    def _is_called_otherwise(self, done: Done) -> bool:
+        """Whether a gate knows us by another name, which is ours from now on."""
+        own = _OWN_INBOX.search(done.stderr) if done.returncode == REFUSED_EXIT_CODE else None
+        if own is None or own[1] == self._client:
+            return False
+        self._client = own[1]
+        return True
+
+    def facts(self) -> Facts:
+        """See `Transport`."""
+        return Facts(self._runner.bytes["received"], self._runner.bytes["sent"], contributor=self._client, logins=1)
+
+    def close(self) -> None:
+        """See `Transport`."""
+        self._runner.close()
+
+
+def fetch_tree(remote: Remote, path: str, into: Path) -> None:
+    """Bring the folder `path` (absolute over there) to `into`, which must not exist or be from before; resumable.
+
+    What its `manifest.json` says of its files (sha256) is checked; only then has it the name `into`.
+    Errors: GoneError where it is not there, or changed meanwhile; UnreachableError (what arrived stays), RemoteError,
+    StorageError.
+    """
+    if (into / "manifest.json").exists():
+        return
+    arriving = into.with_name(f"{into.name}.part")
+    try:
+        arriving.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{arriving} cannot be made ({error.strerror})") from error
+    runner = Runner(remote)
+    try:
+        words = ["-rt", _PARTIAL_DIR, runner.there(f"{path.rstrip('/')}/"), f"{arriving}/"]
+        done = runner.insist(runner.run(words, timeout_s=BULK_TIMEOUT_S), *PARTIAL_CODES)
+    finally:
+        runner.close()
+    damaged = _damaged(arriving)
+    if done.returncode or damaged:
+        shutil.rmtree(arriving, ignore_errors=True)
+        raise GoneError(
+            f"{path} is gone over there, or changed while it was fetched" + (f" ({damaged})" * bool(damaged))
+        )
+    try:
+        os.replace(arriving, into)
+    except OSError as error:
+        raise StorageError(f"{into} cannot be written ({error.strerror})") from error
+
+
+def _damaged(folder: Path) -> str:
+    """The first file that is not what `manifest.json` says; "" where all are. Errors: OSError."""
+    manifest: Any = read_json_or_none(folder / "manifest.json")
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
+        return "manifest.json"
+    for name, record in manifest["files"].items():
+        try:
+            with open(folder / Path(name).name, "rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != record["sha256"]:
+                    return str(name)
+        except (OSError, KeyError, TypeError):
+            return str(name)
+    return ""
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _stage_segment(path: Path, folder: Path) -> Receipt:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return Receipt(False, "unreadable")
+    if len(content) > MAX_SEGMENT_BYTES:
+        return Receipt(False, "size")
+    folder.mkdir(parents=True, exist_ok=True)
+    staged = folder / path.name
+    staged.write_bytes(content)
+    staged.chmod(0o640)  # the learner may be another member of the group
+    return Receipt(True)

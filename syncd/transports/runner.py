@@ -1,0 +1,116 @@
+"""Runs rsync over one shared ssh connection, and turns its ends into our errors."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+from syncd.errors import RemoteError, StorageError, SyncError, UnreachableError
+from syncd.gate import REFUSED_EXIT_CODE, REFUSED_PREFIX
+from syncd.settings import Remote
+from syncd.transports.master import Master
+
+#: rsync's own: a transfer that stands still for so long is broken.
+SILENCE_S = 20
+#: Of one rsync for small files. Bulk has its own.
+SMALL_TIMEOUT_S = 120.0
+#: A checkpoint of some gigabytes takes an hour on a slow line.
+BULK_TIMEOUT_S = 6 * 3600.0
+#: rsync(1), EXIT VALUES: 23 and 24 are partial transfers, 11 is a file that cannot be written or read.
+PARTIAL_CODES = (23, 24)
+FILE_ERROR_CODE = 11
+
+_NO_RSYNC = re.compile(r"rsync: (command )?not found|rsync: No such file or directory$", re.MULTILINE)
+_STATS = re.compile(r"Total bytes (sent|received): ([0-9,.]+)")
+
+Done = subprocess.CompletedProcess[str]
+
+
+class Runner:
+    """One connection to `remote`, and rsyncs over it. Its errors: no rsync here, and a login's."""
+
+    def __init__(self, remote: Remote) -> None:
+        if shutil.which("rsync") is None:
+            raise RemoteError("there is no rsync on this machine: install it, or leave --transport away")
+        self.remote = remote
+        self.place = remote.host or ""
+        self.bytes = {"sent": 0, "received": 0}
+        self._closed = False
+        self._master = Master(remote)
+        self.folder = self._master.folder
+
+    def there(self, path: str) -> str:
+        """A path over there, as rsync takes it; relative ones are below the remote's folder."""
+        host = f"[{self.place}]" if ":" in self.place else self.place
+        user = f"{self.remote.user}@" if self.remote.user else ""
+        return f"{user}{host}:" + (path if path.startswith("/") else f"{self.remote.path.rstrip('/')}/{path}")
+
+    def run(self, words: Sequence[str], *, timeout_s: float = SMALL_TIMEOUT_S) -> Done:
+        """Run rsync with these words. Any exit code is returned. Errors: UnreachableError, RemoteError."""
+        if self._closed:
+            raise UnreachableError(f"the connection to {self.place} was closed")
+        self._master.check()
+        command = ["rsync", f"--timeout={SILENCE_S}", "--stats", "-e", self._master.shell, *words]
+        # A gate over there reads the arguments: they must not travel by another way (rsync calls it protecting them).
+        environ = {**os.environ, "RSYNC_PROTECT_ARGS": "0", "LC_ALL": "C"}
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=timeout_s,
+                env=environ,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise self.fail(UnreachableError(f"rsync with {self.place} took more than {timeout_s:g} s")) from error
+        except OSError as error:
+            raise RemoteError(f"rsync cannot be started ({error.strerror})") from error
+        for kind, number in _STATS.findall(done.stdout):
+            self.bytes[kind] += int(re.sub(r"[,.]", "", number))
+        return done
+
+    def insist(self, done: Done, *codes: int) -> Done:
+        """`done`, unless it ended with another code than 0 and `codes`. Errors: what that means."""
+        if done.returncode and done.returncode not in codes:
+            raise self.fail(self._why(done))
+        return done
+
+    def beat(self) -> None:
+        """Errors: what ended the connection, if something did."""
+        if not self._master.is_alive():
+            raise self.fail(self._master.why())
+
+    def fail(self, error: SyncError) -> SyncError:
+        """`error`; the connection is closed where it is broken."""
+        if isinstance(error, UnreachableError):
+            self.close()
+        return error
+
+    def _why(self, done: Done) -> SyncError:
+        if not self._master.is_alive():
+            return self._master.why()
+        if done.returncode == REFUSED_EXIT_CODE or REFUSED_PREFIX in done.stderr:
+            return RemoteError(f"{self.place} does not allow this: {complaint(done)}")
+        if _NO_RSYNC.search(done.stderr):
+            return RemoteError(f"{self.place} has no rsync: leave --transport away")
+        if "No space left" in done.stderr or "Disk quota" in done.stderr:
+            return StorageError("the disk is full: nothing was lost, it goes on when there is room")
+        return UnreachableError(f"rsync with {self.place} broke: {complaint(done)}")
+
+    def close(self) -> None:
+        """End the connection, and clear its folder away. May be called twice; never raises."""
+        self._closed = True
+        self._master.close()
+
+
+def complaint(done: Done) -> str:
+    """The line of stderr that says most: the first of rsync's own, or of the gate over there."""
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    ours = (line for line in lines if line.startswith(("rsync: ", REFUSED_PREFIX)))
+    return next(ours, lines[-1] if lines else f"exit code {done.returncode}")[:300]
