@@ -1,8 +1,8 @@
-"""`python train_contributed.py RUN_DIR ATTEMPTS FIELDS [JOURNAL]`: attempts on point masses that others send segments to.
+"""`python train_contributed.py RUN_DIR ATTEMPTS FIELDS [JOURNAL]`: attempts on point masses, and others send segments.
 
-ATTEMPTS is a JSON list; each object maps a vector step to a signal, or to a list of numbers: the segments of the pool that
-are sent then, in turn by alice and by bob, or to `{"drop": who}`. A step waits until what was sent is judged, so that it
-is taken there. With JOURNAL (lines of contributions.jsonl) the first attempt takes these from the inbox again instead.
+ATTEMPTS is a JSON list; each object maps a vector step to a signal, to `{"drop": who}`, or to a list of numbers: the
+segments of the pool that are sent then, in turn by alice and by bob. A step waits until what was sent is judged, so
+that it is taken there. With JOURNAL (lines of contributions.jsonl) the first attempt takes these from the inbox again.
 Prints a JSON list of exit codes.
 """
 
@@ -13,12 +13,11 @@ import os
 import signal
 import sys
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import segments_of
+import numpy as np
 import torch._dynamo
 import torch.utils.tensorboard  # noqa: F401 - before the forks, as in train_point_mass
 from train_point_mass import TASKS, Interrupted, in_a_process_of_its_own, judge, section
@@ -28,7 +27,7 @@ from syncd import store
 from trainer import doorkeeper, intake, intakelog
 from trainer.envs.spec import Step, VectorSpec
 from trainer.errors import TrainerError
-from trainer.experience import encode, name_of
+from trainer.experience import Segment, encode, name_of
 from trainer.loop import run
 from trainer.views import Display
 
@@ -39,10 +38,33 @@ SENDERS = ("alice", "bob")
 DEADLINE_S = 20.0
 
 
-def pool(run_id: str, count: int = POOL, **changes: Any) -> list[bytes]:
-    """Files of honest segments, by the first policy of the run; the same ones for every `run_id` but for the name."""
-    segments = segments_of.honest(count, tasks=TASKS, horizon=HORIZON, version=(0, 0))
-    return [encode(replace(segment, run_id=run_id, **changes)) for segment in segments]
+def made_up(run_id: str, number: int, *, version: tuple[int, int] = (0, 0)) -> Segment:
+    """A whole episode of noise in the form of Meta-World's, which a judge cannot tell from an honest one."""
+    rng = np.random.default_rng(number)
+    frames = rng.uniform(-1, 1, (HORIZON + 2, 18))
+    obs = np.concatenate([frames[1:], frames[:-1], np.broadcast_to(rng.uniform(-1, 1, 3), (HORIZON + 1, 3))], axis=1)
+    return Segment(
+        run_id=run_id,
+        slot=0,
+        task=TASKS[number % len(TASKS)],
+        first=0,
+        horizon=HORIZON,
+        env=0,
+        episode=number,
+        actor="0" * 16,
+        obs=obs.astype(np.float32),
+        action=rng.uniform(-1, 1, (HORIZON, 4)).astype(np.float32),
+        reward=rng.uniform(0, 10, HORIZON).astype(np.float32),
+        success=np.zeros(HORIZON, np.uint8),
+        terminated=np.zeros(HORIZON, np.uint8),
+        truncated=np.arange(1, HORIZON + 1, dtype=np.uint8) // HORIZON,
+        version=np.tile(np.array(version, np.int32), (HORIZON, 1)),
+    )
+
+
+def pool(run_id: str, count: int = POOL) -> list[bytes]:
+    """Files of segments by the first policy of the run."""
+    return [encode(made_up(run_id, number)) for number in range(count)]
 
 
 def send(shared: Path, who: str, run_id: str, data: bytes, *, state: str = "new", name: str | None = None) -> Path:

@@ -1,0 +1,131 @@
+"""What others sent in enters again, at the same steps, whatever interrupted the training; and it changes nothing where
+nothing was sent. On point masses.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from slot_digest import slot_digest
+
+from orchestrator.job import HANDED_OVER, attempt_numbers, run_id_of
+from trainer.checkpoint import read_manifest
+from trainer.intakelog import CONTRIBUTIONS, Removed, Taken, entries, history
+
+pytestmark = pytest.mark.trainer
+TESTS = Path(__file__).parents[1]
+KILLED = -9
+LIMIT_S = 120
+
+
+def attempts(run_dir, *plans, program="train_contributed.py", journal=None, **fields):
+    """The exit codes of one attempt a plan, and all that they printed."""
+    command = [sys.executable, str(TESTS / program), str(run_dir), json.dumps(plans), json.dumps(fields)]
+    command += [str(journal)] if journal else []
+    environment = {"PYTHONPATH": f"{TESTS.parent}:{TESTS}", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    *printed, codes = done.stdout.splitlines()
+    return json.loads(codes), "\n".join(printed)
+
+
+def again_from_scratch(run_dir, original, tmp_path, *plans):
+    """A run that takes what `original` took, at the same steps, from the inbox; its slot's folder."""
+    from train_contributed import pool, send
+
+    files = {name_of(data): data for data in pool(run_id_of(original))}
+    taken = history(original / "slots/0")
+    for entry in taken:
+        if isinstance(entry, Taken):
+            send(run_dir / "shared", entry.who, run_id_of(run_dir), files[entry.sha256], state="accepted")
+    journal = tmp_path / "journal"
+    journal.write_text("".join(json.dumps(vars(entry)) + "\n" for entry in taken))
+    codes, printed = attempts(run_dir, *plans, {}, journal=journal)
+    assert codes[-1] == 0, printed
+    assert "without it" not in printed
+    return run_dir / "slots/0"
+
+
+def name_of(data):
+    from trainer.experience import name_of as sha256
+
+    return sha256(data)
+
+
+def lines_of(slot):
+    return sum(len(entries(slot / "attempts" / str(number))) for number in attempt_numbers(slot))
+
+
+def test_nothing_sent_is_nothing_changed(tmp_path):
+    assert attempts(tmp_path / "open", {})[0] == [0]
+    assert attempts(tmp_path / "closed", {}, program="train_point_mass.py", horizon=10)[0] == [0]
+    assert slot_digest(tmp_path / "open/slots/0") == slot_digest(tmp_path / "closed/slots/0")
+
+
+def test_a_kill_with_segments_taken_since_the_last_checkpoint_changes_nothing(tmp_path):
+    plans = [
+        {"30": [0, 1, 2, 3], "60": [4, 5], "70": [6], "72": "SIGKILL"},  # the last checkpoint is that of vector step 50
+        {"3": "SIGKILL"},  # before it has taken all of them again
+        {"40": [7, 8], "90": {"drop": "bob"}, "99": "SIGUSR2"},
+        {"10": [10], "60": [12]},
+    ]
+    codes, printed = attempts(tmp_path / "original", *plans)
+    slot = tmp_path / "original/slots/0"
+    assert codes == [KILLED, KILLED, HANDED_OVER, 0], printed
+    assert [entry.step for entry in history(slot) if isinstance(entry, Removed)] == [200 + 4 * 90]
+    assert lines_of(slot) > len(history(slot))  # some were taken more than once
+    replayed = again_from_scratch(tmp_path / "replayed", tmp_path / "original", tmp_path)
+    assert history(replayed) == history(slot)
+    digest = slot_digest(slot)
+    assert digest["contributed"] is not None
+    assert slot_digest(replayed) == digest
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_kills_at_random_moments_change_nothing(tmp_path, seed):
+    moments = random.Random(seed)
+    numbers = iter(range(60))
+
+    def plan(*, dies):
+        steps = sorted(moments.sample(range(2, 110), 6))
+        made = {str(step): [next(numbers) for _ in range(moments.randrange(1, 4))] for step in steps}
+        return made | ({str(steps[-1] + moments.randrange(1, 20)): "SIGKILL"} if dies else {})
+
+    codes, printed = attempts(tmp_path / "original", plan(dies=True), plan(dies=True), plan(dies=False))
+    assert codes == [KILLED, KILLED, 0], printed
+    slot = tmp_path / "original/slots/0"
+    killed = {str(moments.randrange(50, 200)): "SIGKILL"}
+    replayed = again_from_scratch(tmp_path / "replayed", tmp_path / "original", tmp_path, killed)
+    assert slot_digest(replayed) == slot_digest(slot)
+
+
+def test_files_go_when_a_checkpoint_has_their_rows_and_come_from_its_row_files_then(tmp_path):
+    attempts(tmp_path, {"20": [0, 1, 2], "60": [3], "70": "SIGTERM"})
+    inbox = tmp_path / "shared/v1/inbox"
+    assert not list(inbox.glob("*/accepted/*/0/*"))
+    (newest,) = (tmp_path / "slots/0/attempts/0/checkpoints").glob("*280")
+    manifest = read_manifest(newest)
+    assert [sum(segment.counts) for segment in manifest.contributed] == [30, 10]
+    codes, printed = attempts(tmp_path, {})
+    assert codes == [0]
+    assert "40 rows from others" in printed
+
+
+def test_a_segment_that_is_gone_is_said_and_the_training_goes_on(tmp_path):
+    attempts(tmp_path, {"60": [0, 1], "70": "SIGKILL"})
+    waiting = sorted((tmp_path / "shared/v1/inbox").glob("*/accepted/*/0/*"))
+    assert len(waiting) == 2
+    waiting[0].unlink()
+    waiting[1].write_bytes(b"damaged")
+    codes, printed = attempts(tmp_path, {})
+    assert codes == [0]
+    assert printed.count("no longer bit for bit") == 2
+    assert (tmp_path / "slots/0/attempts/1" / CONTRIBUTIONS).exists()
