@@ -90,7 +90,7 @@ class Stage:
     def play(self, goal: int, on_step: Callable[[int], None]) -> Episode:
         """One episode from goal number `goal`; `on_step(n)` is called at its start (0) and after each step.
 
-        A success is followed by half a second more, which counts for nothing. Errors: EnvError.
+        A success is followed by half a second more, which counts for nothing.
         """
         obs = self._env.reset(self._goals[goal % GOALS_PER_TASK]).astype(np.float32)
         on_step(0)

@@ -130,10 +130,10 @@ def _slot(folder: Path) -> store.SlotPlace:
 
 
 def _of_manifest_file(path: Path, device: str) -> Playable:
-    place = _slot(path.resolve().parent.parent)
     version = store.Version.of_file(path.name)
-    if version is None or not place.manifest(version).exists():
+    if version is None or path.resolve().parent.name != "manifests":
         raise ConfigError(f"{path} is no manifest of a policy; those are …/manifests/<attempt>-<seq>.json")
+    place = _slot(path.resolve().parent.parent)
     return _tried(lambda: of_publication(place, store.read_manifest(place, version), device), str(path))
 
 

@@ -1,0 +1,212 @@
+"""Watching a policy: found wherever it lies, seen the right way up, in a film that browsers play."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("metaworld")
+pytest.importorskip("imageio_ffmpeg")
+
+from point_run import PointRun
+from published import RUN, publish, training_of
+
+from syncd import store
+from trainer import drawing
+from trainer.errors import ConfigError, NoGoodCheckpointError
+from trainer.evaluate import evaluate
+from trainer.play import ENCORE_STEPS, Stage
+from trainer.playable import Playable, find
+
+pytestmark = pytest.mark.trainer
+ROOT = Path(__file__).resolve().parents[2]
+HORIZON = 40
+
+
+@pytest.fixture(scope="session")
+def eyes():
+    """The way in which this machine can draw; in CI there must be one."""
+    try:
+        return drawing.choose()
+    except ConfigError as error:
+        if os.environ.get("CI") == "true":
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def mirror(tmp_path):
+    publish(tmp_path / "mirror", training=training_of(horizon=HORIZON), success=0.5)
+    publish(tmp_path / "mirror", training=training_of(horizon=HORIZON), seq=2, step=200, success=0.6, seed=1)
+    return tmp_path / "mirror"
+
+
+def trainer(*words, cwd, **environment):
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment}
+    command = [sys.executable, "-m", "trainer", *map(str, words)]
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=240, check=False)
+
+
+def frames_of(path):
+    """(what ffmpeg says of the film, its frames [n, height, width, 3])."""
+    import imageio_ffmpeg
+
+    reader = imageio_ffmpeg.read_frames(str(path))
+    meta = next(reader)
+    width, height = meta["size"]
+    return meta, np.stack([np.frombuffer(frame, np.uint8).reshape(height, width, 3) for frame in reader])
+
+
+def test_a_mirrored_policy_becomes_a_film(tmp_path, mirror, eyes):
+    done = trainer("play", mirror, "--task", "reach-v3", "--episodes", "2", "--size", "96", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert f"{RUN}/0 version 1-2 · step 200" in done.stdout
+    assert done.stdout.count("return") == 2
+    assert "the video: reach-v3.mp4" in done.stdout
+    meta, frames = frames_of(tmp_path / "reach-v3.mp4")
+    assert meta["pix_fmt"].startswith("yuv420p")
+    assert (meta["codec"], meta["fps"], meta["size"]) == ("h264", 40.0, (96, 96))
+    assert len(frames) == 2 * (HORIZON // 2 + 1)
+    assert frames.std() > 10  # something is to be seen
+    assert sorted(path.name for path in tmp_path.glob("*.mp4")) == ["reach-v3.mp4"]
+    assert not list(tmp_path.glob(".*.mp4"))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--task", "push-v9"], "did you mean 'push-v3'?"),
+        ([], "--task is missing: this policy plays reach-v3, push-v3"),
+        (["--task", "reach-v3", "--camera", "corner22"], "did you mean 'corner2'?"),
+        (["--task", "reach-v3", "--size", "99"], "use an even number"),
+        (["--task", "reach-v3", "--out", "film.gif"], "ends in .mp4"),
+    ],
+)
+def test_bad_wishes_are_refused_in_one_sentence_and_nothing_is_written(tmp_path, mirror, eyes, words, sentence):
+    done = trainer("play", mirror, *words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["mirror"]
+
+
+PICTURES = """
+import sys, json
+import mujoco, numpy as np
+from trainer.camera import Camera
+from trainer.envs.metaworld import TaskEnv
+from trainer.tasks import goal_table
+
+env = TaskEnv("reach-v3")
+env.reset(goal_table("reach-v3", 0)[0])
+model, data = env.simulation
+ball = model.geom("objGeom").id
+
+def row_of_the_object(camera):
+    camera.renderer.enable_segmentation_rendering()
+    seen = camera.picture()
+    camera.renderer.disable_segmentation_rendering()
+    rows, columns = np.nonzero((seen[..., 0] == ball) & (seen[..., 1] == int(mujoco.mjtObj.mjOBJ_GEOM)))
+    return float(rows.mean())
+
+answer = {}
+for name in ("corner", "corner2", "corner3", "corner4", "behindGripper"):
+    camera = Camera((model, data), name, 240)
+    low = row_of_the_object(camera)
+    data.joint("objjoint").qpos[2] += 0.1
+    mujoco.mj_forward(model, data)
+    answer[name] = [camera.is_upside_down, low, row_of_the_object(camera)]
+    data.joint("objjoint").qpos[2] -= 0.1
+    mujoco.mj_forward(model, data)
+    camera.close()
+print(json.dumps(answer))
+"""
+
+
+def test_up_is_up_in_every_camera(tmp_path, eyes):
+    """Lift an object by 10 cm: it must rise in the picture."""
+    import json
+
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "MUJOCO_GL": eyes}
+    command = [sys.executable, "-c", PICTURES]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert [name for name, (turned, _, _) in answer.items() if turned] == ["corner", "corner2", "corner3", "corner4"]
+    for name, (_, low, high) in answer.items():
+        assert high < low - 3, name
+
+
+def a_policy(act, tasks=("reach-v3",), horizon=HORIZON):
+    return Playable("test", 0, tasks, horizon, 0, act, ())
+
+
+def test_an_episode_is_what_an_evaluation_says_of_it():
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(0, 0.5, (39, 4))
+
+    def act(obs, task):
+        return np.tanh(obs @ matrix).astype(np.float32)
+
+    stage = Stage(a_policy(act), None)
+    steps = []
+    episodes = [stage.play(goal, steps.append) for goal in range(2)]
+    stage.close()
+    judged = evaluate(act, ("reach-v3",), 2, HORIZON, 0)
+    assert np.mean([episode.episode_return for episode in episodes]) == pytest.approx(judged.returns["reach-v3"])
+    assert np.mean([episode.solved_at is not None for episode in episodes]) == judged.success["reach-v3"]
+    assert steps == [*range(HORIZON + 1), *range(HORIZON + 1)]
+
+
+def test_after_a_success_half_a_second_more_is_shown_and_not_counted():
+    def reach(obs, task):
+        return np.clip(np.concatenate([(obs[:, 36:39] - obs[:, :3]) * 10, np.zeros((len(obs), 1))], 1), -1, 1).astype(
+            np.float32
+        )
+
+    stage = Stage(a_policy(reach, horizon=300), "reach-v3")
+    steps = []
+    episode = stage.play(0, steps.append)
+    stage.close()
+    assert episode.solved_at is not None
+    assert episode.steps == len(steps) - 1 == episode.solved_at + ENCORE_STEPS
+    judged = evaluate(reach, ("reach-v3",), 1, 300, 0)
+    assert episode.episode_return == pytest.approx(judged.returns["reach-v3"])
+
+
+def test_a_policy_is_found_wherever_a_user_points(tmp_path, mirror):
+    run = PointRun(tmp_path / "run")
+    [checkpoint] = run.checkpoints(1)
+    for path in (checkpoint, run.job.slot_dir, run.job.run_dir):
+        assert find(str(path), None, "cpu").name == str(checkpoint)
+    place = store.Shared(mirror).slot(RUN, 0)
+    newest, first = place.manifest(store.Version(1, 2)), place.manifest(store.Version(1, 1))
+    for text in (mirror, place.path, newest):
+        assert find(str(text), None, "cpu").step == 200
+    assert find(str(first), None, "cpu").step == 100
+    for text in ("latest", "best", RUN, "toy", f"{RUN}/0", "toy/0"):
+        assert find(text, mirror, "cpu").step == 200
+
+
+def test_what_cannot_be_found_or_trusted_is_one_sentence(tmp_path, mirror):
+    place = store.Shared(mirror).slot(RUN, 0)
+    for text, where, words in (
+        (str(tmp_path / "nothing"), None, "there is no policy at"),
+        ("toy/7", mirror, f"holds no policy for toy/7; it has {RUN}/0"),
+        ("latest", tmp_path / "nowhere", "is no shared folder or mirror"),
+        (str(place.latest), None, "is no manifest"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            find(text, where, "cpu")
+    newest = store.newest(place)
+    blob = place.blob(newest.blob.sha256)
+    blob.chmod(0o600)
+    blob.write_bytes(blob.read_bytes()[:-1])
+    with pytest.raises(NoGoodCheckpointError, match="cannot be played"):
+        find(str(mirror), None, "cpu")
