@@ -1,0 +1,455 @@
+"""The client over a scripted other side: what it fetches and sends, when it comes back, and when it gives up."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from policies import RUN, publish_one
+
+from syncd.backoff import DISK_RETRY_S, Moment
+from syncd.client import Client, Wishes, sync_once
+from syncd.errors import (
+    ConfigError,
+    GoneError,
+    HostKeyError,
+    LoginRefusedError,
+    RemoteError,
+    StorageError,
+    SyncError,
+    UnreachableError,
+)
+from syncd.exchange import Exchange
+from syncd.lock import MirrorLock, holder
+from syncd.mirror import Mirror
+from syncd.outbox import Outbox, read_contributions
+from syncd.status import Board, read_status
+from syncd.store import Shared, Version, newest, versions
+from syncd.transports.base import Facts, News, Offer, Receipt, Verdict
+
+NOW = 1_790_000_000.0
+
+
+class Over(BaseException):
+    """The script is played."""
+
+
+@dataclass
+class World:
+    """Two clocks, which only sleeps and waits move."""
+
+    wall_s: float = NOW
+    monotonic_s: float = 50.0
+    slept: list[float] = field(default_factory=list)
+
+    def moment(self) -> Moment:
+        return Moment(self.wall_s, self.monotonic_s)
+
+    def pass_s(self, seconds: float) -> None:
+        self.wall_s += seconds
+        self.monotonic_s += seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.pass_s(seconds)
+
+
+Step = News | BaseException | Callable[[], News]
+
+
+class Scripted:
+    """A transport to a folder of this disk that plays one step at each `wait`."""
+
+    name = "openssh"
+
+    def __init__(self, shared: Shared, world: World, steps: Sequence[Step] = ()) -> None:
+        self.shared, self.world, self.steps = shared, world, list(steps)
+        self.received: list[str] = []
+        self.receipts: Callable[[str], Receipt] = lambda _: Receipt(True)
+        self.fetched: list[str] = []
+        self.listings = 0
+        self.closed = 0
+        self.fetch_errors: list[BaseException] = []
+
+    def news(self) -> News:
+        """What a pushed transport lists."""
+        offers = []
+        for place in self.shared.slots():
+            path = place.manifest(versions(place)[-1])
+            data = path.read_bytes()
+            name = path.relative_to(self.shared.path).as_posix()
+            offers.append(Offer(name, len(data), hashlib.sha256(data).hexdigest(), "manifest"))
+        return News(tuple(offers))
+
+    def listing(self) -> News:
+        self.listings += 1
+        return self.news()
+
+    def wait(self, timeout_s: float) -> News:
+        step = self.steps.pop(0) if self.steps else Over()
+        if isinstance(step, BaseException):
+            raise step
+        self.world.pass_s(timeout_s)
+        return step if isinstance(step, News) else step()
+
+    def fetch(self, offer: Offer, part: Path) -> None:
+        self.fetched.append(offer.path)
+        if self.fetch_errors:
+            raise self.fetch_errors.pop(0)
+        part.write_bytes((self.shared.path / offer.path).read_bytes())
+
+    def send(self, segments: Sequence[tuple[Path, str, int]]) -> list[Receipt]:
+        receipts = [self.receipts(path.name) for path, _, _ in segments]
+        self.received += [path.name for (path, _, _), receipt in zip(segments, receipts, strict=True) if receipt.stored]
+        return receipts
+
+    def facts(self) -> Facts:
+        return Facts(bytes_in=100, bytes_out=10, rtt_s=0.02, clock_offset_s=0.0, contributor="anna", logins=1)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Shared:
+    return Shared(tmp_path / "shared")
+
+
+class Run:
+    """A client whose connections are scripted, one after the other: transports, or errors of connecting."""
+
+    def __init__(
+        self, folder: Path, world: World, connections: Sequence[Scripted | SyncError], **wishes: float
+    ) -> None:
+        self.folder, self.world = folder, world
+        self.connections = list(connections)
+        self.tries: list[float] = []
+        self.said: list[str] = []
+        self.board = Board(folder, "cluster:/x", pull=True, push=True, clock=lambda: world.wall_s)
+        self.client = Client(
+            folder,
+            self.connect,
+            self.board,
+            Wishes(**wishes),  # type: ignore[arg-type]
+            say=self.said.append,
+            moment=world.moment,
+            sleep=world.sleep,
+            chance=lambda: 0.5,
+        )
+
+    def connect(self) -> Scripted:
+        self.tries.append(self.world.monotonic_s)
+        if not self.connections:
+            raise Over
+        found = self.connections.pop(0)
+        if isinstance(found, SyncError):
+            raise found
+        return found
+
+    def to_the_end(self) -> None:
+        with pytest.raises(Over):
+            self.client.watch()
+
+
+def fill(folder: Path, count: int) -> list[str]:
+    box = Outbox(folder)
+    for k in range(count):
+        assert box.offer(RUN, 0, f"segment {k}".encode())
+    return [each.path.name for each in box.waiting()]
+
+
+def test_one_pass_fetches_what_is_new_and_sends_what_waits(tmp_path: Path, shared: Shared, world: World) -> None:
+    publish_one(shared, 1, 1)
+    publish_one(shared, 1, 2, slot=1)
+    folder = tmp_path / "mirror"
+    names = fill(folder, 70)
+    transport = Scripted(shared, world)
+    tally = sync_once(transport, folder, Wishes())
+    assert len(tally.policies) == tally.offered == 2
+    assert transport.received == names
+    assert Outbox(folder).count() == 0
+    assert read_contributions(folder).sent == 70
+    assert sync_once(Scripted(shared, world), folder, Wishes()).moved == 0
+
+
+def test_a_pull_sends_nothing_and_a_push_fetches_nothing(tmp_path: Path, shared: Shared, world: World) -> None:
+    publish_one(shared, 1, 1)
+    folder = tmp_path / "mirror"
+    fill(folder, 3)
+    pulled = sync_once(Scripted(shared, world), folder, Wishes(push=False))
+    assert (len(pulled.policies), pulled.sent, Outbox(folder).count()) == (1, 0, 3)
+    publish_one(shared, 1, 2)
+    pushed = sync_once(Scripted(shared, world), folder, Wishes(pull=False))
+    assert (len(pushed.policies), pushed.sent, Outbox(folder).count()) == (0, 3, 0)
+
+
+@pytest.mark.parametrize(
+    ("receipt", "stays", "counted"),
+    [
+        (Receipt(False, "size"), False, {"size": 1}),
+        (Receipt(False, "quota", 30.0), True, {}),
+        (Receipt(False, "dropped"), True, {}),
+        (Receipt(False, "no inbox"), True, {}),
+    ],
+)
+def test_a_refusal_is_told_and_loses_nothing(
+    tmp_path: Path, shared: Shared, world: World, receipt: Receipt, stays: bool, counted: dict[str, int]
+) -> None:
+    folder = tmp_path / "mirror"
+    [first, second] = fill(folder, 2)
+    transport = Scripted(shared, world)
+    transport.receipts = lambda name: receipt if name == first else Receipt(True)
+    said: list[str] = []
+    tally = sync_once(transport, folder, Wishes(), say=said.append)
+    assert transport.received == [second]
+    assert [each.path.name for each in Outbox(folder).waiting()] == ([first] if stays else [])
+    assert (folder / "outbox" / "refused" / first).exists() is not stays
+    assert read_contributions(folder).refused == counted
+    assert len(tally.troubles) == len(said) == stays
+
+
+def test_of_an_overtaken_policy_only_the_newest_is_fetched(tmp_path: Path, shared: Shared, world: World) -> None:
+    transport = Scripted(shared, world)
+    exchange = Exchange(transport, Mirror(tmp_path / "mirror"), Outbox(tmp_path / "mirror"))
+    for seq in (1, 2, 3):
+        publish_one(shared, 1, seq)
+        exchange.take(transport.news(), announced=True)
+    while exchange.wants:
+        exchange.fetch_one()
+    assert [path for path in transport.fetched if "manifests" in path] == [
+        f"v1/runs/{RUN}/0/manifests/000001-000000003.json"
+    ]
+
+
+def test_what_was_gone_is_listed_again(tmp_path: Path, shared: Shared, world: World) -> None:
+    publish_one(shared, 1, 1)
+    transport = Scripted(shared, world)
+    transport.fetch_errors = [GoneError("collected")]
+    tally = sync_once(transport, tmp_path / "mirror", Wishes())
+    assert (transport.listings, len(tally.policies)) == (2, 1)
+    transport.fetch_errors = [GoneError("collected")] * 20
+    publish_one(shared, 1, 2)
+    assert sync_once(transport, tmp_path / "mirror", Wishes()).troubles
+
+
+def test_while_the_other_side_is_away_tries_grow_apart_and_one_line_is_said(tmp_path: Path, world: World) -> None:
+    run = Run(tmp_path / "mirror", world, [UnreachableError("no way to cluster now")] * 12)
+    run.to_the_end()
+    gaps = [round(after - before, 3) for before, after in zip(run.tries, run.tries[1:], strict=False)]
+    assert gaps[:4] == [0.5, 0.8, 1.28, 2.048]
+    assert gaps[-1] == 30.0
+    assert run.said == ["offline: no way to cluster now; trying again"]
+    word = read_status(tmp_path / "mirror")
+    assert word is not None
+    assert (word.state, word.error) == ("stopped", "no way to cluster now")
+
+
+@pytest.mark.parametrize("error", [HostKeyError("changed"), LoginRefusedError("no"), RemoteError("no syncd there")])
+def test_what_a_person_must_mend_is_tried_once(tmp_path: Path, world: World, error: SyncError) -> None:
+    run = Run(tmp_path / "mirror", world, [error])
+    with pytest.raises(type(error)):
+        run.client.watch()
+    assert len(run.tries) == 1
+    assert world.slept == []
+
+
+def test_one_that_served_before_may_be_broken_for_a_while(tmp_path: Path, shared: Shared, world: World) -> None:
+    publish_one(shared, 1, 1)
+    live = Scripted(shared, world, [News(), UnreachableError("it broke")])
+    run = Run(tmp_path / "mirror", world, [live, RemoteError("no such folder"), Scripted(shared, world)])
+    run.to_the_end()
+    assert len(run.tries) == 3
+    assert live.closed == 1
+
+
+def test_an_outage_ends_with_what_was_missed_and_progress_shortens_the_next_wait(
+    tmp_path: Path, shared: Shared, world: World
+) -> None:
+    publish_one(shared, 1, 1)
+    away: list[Scripted | SyncError] = [UnreachableError("away")] * 8
+    back = Scripted(shared, world, [UnreachableError("it broke again")])
+    run = Run(tmp_path / "mirror", world, [*away, back])
+    run.to_the_end()
+    assert run.tries[-1] - run.tries[-2] == pytest.approx(0.5)
+    assert newest(Shared(tmp_path / "mirror").slot(RUN, 0)) is not None
+    assert [line.split(":")[0] for line in run.said] == ["offline", "connected to cluster", "offline"]
+
+
+def test_after_a_sleep_it_connects_at_once(tmp_path: Path, shared: Shared, world: World) -> None:
+    def lid_closed() -> News:
+        world.wall_s += 3600
+        return News()
+
+    def stopped() -> News:
+        world.pass_s(20)
+        return News()
+
+    first, second = Scripted(shared, world, [News(), lid_closed]), Scripted(shared, world, [stopped])
+    run = Run(tmp_path / "mirror", world, [first, second, Scripted(shared, world)])
+    run.to_the_end()
+    assert world.slept == []
+    assert (first.closed, second.closed, len(run.tries)) == (1, 1, 3)
+
+
+def test_a_sleep_while_offline_ends_the_wait(tmp_path: Path, world: World) -> None:
+    run = Run(tmp_path / "mirror", world, [UnreachableError("away")] * 10 + [UnreachableError("still away")])
+
+    def sleep(seconds: float) -> None:
+        world.sleep(seconds)
+        if len(run.tries) == 11:
+            world.wall_s += 3600
+
+    run.client._sleep = sleep
+    run.to_the_end()
+    assert run.tries[-1] - run.tries[-2] <= 0.25
+
+
+def test_a_full_disk_is_waited_for_and_costs_nothing(tmp_path: Path, shared: Shared, world: World) -> None:
+    publish_one(shared, 1, 1)
+    folder = tmp_path / "mirror"
+    transport = Scripted(shared, world, [News()] * 100)
+    transport.fetch_errors = [StorageError("mirror cannot be written (No space left on device)")]
+    said: list[str] = []
+    exchange = Exchange(
+        transport,
+        Mirror(folder),
+        Outbox(folder),
+        patient=True,
+        say=said.append,
+        monotonic=lambda: world.monotonic_s,
+    )
+    exchange.take(transport.listing(), announced=False)
+    exchange.fetch_one()
+    assert not exchange.wants
+    assert exchange.unfetched == 1
+    assert len(said) == 1
+    world.pass_s(DISK_RETRY_S)
+    assert exchange.wants
+    exchange.fetch_one()
+    assert len(exchange.tally.policies) == 1
+
+
+class Flaky(Scripted):
+    """Takes some segments of a batch, then breaks before it has said so, or after."""
+
+    def __init__(self, shared: Shared, world: World, taken: int, confirmed: bool) -> None:
+        super().__init__(shared, world, [UnreachableError("it broke")])
+        self.taken, self.confirmed = taken, confirmed
+
+    def send(self, segments: Sequence[tuple[Path, str, int]]) -> list[Receipt]:
+        self.received += [path.name for path, _, _ in segments[: self.taken]]
+        if self.confirmed and self.taken >= len(segments):
+            return [Receipt(True)] * len(segments)
+        raise UnreachableError("it broke")
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=6), st.integers(0, 60))
+def test_however_often_the_line_breaks_every_segment_arrives(
+    tmp_path_factory: pytest.TempPathFactory, breaks: list[tuple[int, bool]], count: int
+) -> None:
+    folder = tmp_path_factory.mktemp("flaky")
+    world, shared = World(), Shared(folder / "shared")
+    names = fill(folder / "mirror", count)
+    connections: list[Scripted] = [Flaky(shared, world, *each) for each in breaks]
+    last = Scripted(shared, world, [News()] * 4)
+    run = Run(folder / "mirror", world, [*connections, last])
+    run.to_the_end()
+    arrived = [name for each in [*connections, last] for name in each.received]
+    assert set(arrived) == set(names)
+    assert Outbox(folder / "mirror").count() == 0
+    assert read_contributions(folder / "mirror").sent == count
+
+
+def test_verdicts_are_counted_and_shown(tmp_path: Path, shared: Shared, world: World) -> None:
+    folder = tmp_path / "mirror"
+    [first, second] = fill(folder, 2)
+    verdicts = News(verdicts=(Verdict(first, True, ""), Verdict(second, False, "stale")))
+    run = Run(folder, world, [Scripted(shared, world, [News(), verdicts, verdicts, News()])])
+    run.to_the_end()
+    counts = read_contributions(folder)
+    assert (counts.sent, counts.accepted, counts.refused) == (2, 1, {"stale": 1})
+
+
+def test_rounds_come_as_often_as_they_are_wished(tmp_path: Path, shared: Shared, world: World) -> None:
+    publish_one(shared, 1, 1)
+    seen: list[tuple[float, Version]] = []
+
+    def publish(seq: int) -> Callable[[], News]:
+        def step() -> News:
+            publish_one(shared, 1, seq)
+            return transport.news()
+
+        return step
+
+    transport = Scripted(shared, world, [publish(seq) for seq in range(2, 40)])
+    run = Run(tmp_path / "mirror", world, [transport], every_s=5)
+    run.client._tell_arrival = lambda arrival, _: seen.append((world.monotonic_s, arrival.manifest.version))
+    run.to_the_end()
+    gaps = [after[0] - before[0] for before, after in itertools.pairwise(seen)]
+    assert len(seen) == 2
+    assert gaps == [pytest.approx(5, abs=0.3)]
+
+
+def test_latency_counts_only_what_was_announced(tmp_path: Path, shared: Shared, world: World) -> None:
+    publish_one(shared, 1, 1, created_at=NOW - 5000)
+
+    def publish() -> News:
+        publish_one(shared, 1, 2, created_at=world.wall_s - 0.4)
+        return transport.news()
+
+    transport = Scripted(shared, world, [publish, News()])
+    run = Run(tmp_path / "mirror", world, [transport])
+    run.to_the_end()
+    latency = run.board.status.latency
+    assert (run.board.status.policies, latency.count) == (2, 1)
+    assert latency.quantile(0.5) == pytest.approx(0.4, abs=0.01)
+
+
+def test_two_clients_never_keep_one_mirror(tmp_path: Path) -> None:
+    assert holder(tmp_path) is None
+    with MirrorLock(tmp_path, "watch"):
+        found = holder(tmp_path)
+        assert found is not None
+        assert found.verb == "watch"
+        with pytest.raises(ConfigError, match=rf"`syncd watch` \(pid {found.pid}\)"), MirrorLock(tmp_path, "pull"):
+            pass
+    assert holder(tmp_path) is None
+    with MirrorLock(tmp_path, "pull"):
+        pass
+
+
+def test_the_word_is_written_at_most_once_a_second(tmp_path: Path, world: World) -> None:
+    board = Board(tmp_path, "cluster:/x", pull=True, push=True, clock=lambda: world.wall_s)
+    written = set()
+    for k in range(100):
+        board.tell(policies=k)
+        word = read_status(tmp_path)
+        assert word is not None
+        written.add(word.policies)
+        world.pass_s(0.1)
+    assert 9 <= len(written) <= 12
+    board.tell("offline", error="away")
+    word = read_status(tmp_path)
+    assert word is not None
+    assert (word.state, word.policies) == ("offline", 99)
+
+
+def test_counts_go_on_over_connections(tmp_path: Path, world: World) -> None:
+    board = Board(tmp_path, "cluster:/x", pull=True, push=True, clock=lambda: world.wall_s)
+    for _ in range(3):
+        board.connected("openssh")
+        board.facts(Facts(bytes_in=5, bytes_out=1, logins=1))
+        board.facts(Facts(bytes_in=10, bytes_out=2, logins=1))
+    assert (board.status.bytes_in, board.status.bytes_out, board.status.logins) == (30, 6, 3)
