@@ -71,8 +71,10 @@ def _rsync(wanted: Rsync, shared: Path, who: str) -> int:
     os.nice(NICENESS)
     if wanted.reads:
         return jail.run_rsync(wanted, jail.open_folder(shared, wanted.folder), longest_bytes=0)
-    jail.open_folder(shared, ("v1",))  # a shared folder that is not there is not made by a stranger
-    with Landing(Shared(shared).inbox(who)) as landing:
+    inbox = Shared(shared).inbox(who)
+    # Nothing is made by a stranger where there is no shared folder, nor behind a link.
+    jail.open_folder(shared, ("v1", "inbox", who) if os.path.lexists(inbox.path) else ("v1",))
+    with Landing(inbox) as landing:
         (landing.path / wanted.name).mkdir(parents=True, exist_ok=True)
         code = jail.run_rsync(wanted, landing.path, longest_bytes=MAX_SEGMENT_BYTES, is_overfull=landing.is_overfull)
         refused = landing.take_in()
