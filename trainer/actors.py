@@ -184,6 +184,7 @@ class Actors:
                 dispatch.close()
             for note in follower.notes():
                 self.show.say(note)
+        self.tally.doing = "stopped" if stop.asked else "done"
         return self.tally.playing(self._current, is_fresh=True)
 
     def _ready(self, follower: Follower, stop: Stop) -> bool:

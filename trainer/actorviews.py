@@ -18,8 +18,8 @@ from trainer.views import PLAIN_EVERY_S, duration
 
 #: The table is drawn anew this often: quick enough to follow, and 0.2 % of a core.
 LIVE_EVERY_S = 0.5
-#: Columns that one task takes in the live table: the longest name and its numbers.
-_TASK_COLUMNS = 39
+#: Columns that one task takes in the live table: the longest name (without its -v3) and its numbers.
+_TASK_COLUMNS = 40
 #: Reasons of refusals that one line names.
 _REASONS = 3
 
@@ -154,7 +154,7 @@ class ActorDisplay:
         if self._json:
             print(json.dumps({"note": sentence}), flush=True)
         else:
-            self._console.print(sentence, markup=False, soft_wrap=self._live is None)
+            self._console.print(sentence, markup=False, soft_wrap=not self._console.is_terminal)
 
     def pulse(self, playing: Playing, *, now: bool = False) -> None:
         """Where the actors stand; as often as one likes."""
@@ -206,10 +206,10 @@ def screen(playing: Playing, width: int) -> Group:
 def _tasks(tasks: Mapping[str, Score], columns: int) -> Table:
     """Task, share of the last episodes solved, mean return; laid out in `columns` side by side, top to bottom."""
     columns = min(columns, -(-len(tasks) // 5))  # five rows or fewer need no second column
-    table = Table(box=None, padding=(0, 1), pad_edge=False)
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for _ in range(columns):
         table.add_column("task", no_wrap=True)
-        table.add_column("success", justify="right")
+        table.add_column("solved", justify="right")
         table.add_column("return", justify="right")
     cells = [_cells(name, score) for name, score in tasks.items()]
     height = -(-len(cells) // columns)
@@ -222,6 +222,7 @@ def _tasks(tasks: Mapping[str, Score], columns: int) -> Table:
 
 
 def _cells(name: str, score: Score) -> Sequence[str]:
+    short = name.removesuffix("-v3")
     if not score.episodes:
-        return name, "-", "-"
-    return name, f"{score.success:.0%}", f"{score.mean_return:,.0f}"
+        return short, "-", "-"
+    return short, f"{score.success:.0%}", f"{score.mean_return:,.0f}"
