@@ -1,0 +1,266 @@
+"""Two laptops and a stranger: weights flow out of a job on a real Slurm, experience flows into its replay."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemons import wait_for
+from relay import NewRelay, Relay
+from slurm_cluster import SlurmCluster
+from sshd import Laptop, Sshd
+
+from syncd import store
+from trainer.metrics import read
+
+pytestmark = [pytest.mark.slurm, pytest.mark.trainer]
+
+SYNCD = str(Path(sys.executable).parent / "syncd")
+#: The promise: a policy is on the laptop's disk this long after its publication.
+MIRRORED_WITHIN_S = 2.0
+VERSIONS = 6
+#: Commands of the laptops that take longer hang.
+COMMAND_TIMEOUT_S = 60.0
+
+
+@dataclass
+class Machine:
+    """One laptop with its stored settings, its daemon and its actors."""
+
+    laptop: Laptop
+    server: Sshd
+    folder: Path
+    stack: ExitStack
+
+    def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
+        """A program of this laptop in the background; it ends with the test."""
+        with open(self.laptop.home / f"{name}.txt", "wb") as out:
+            child = subprocess.Popen(
+                [sys.executable, "-m", *command], env=self.env(), stdout=out, stderr=out, cwd=self.laptop.home
+            )
+        self.stack.callback(end, child)
+        return child
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """A program of this laptop, to its end."""
+        return subprocess.run(
+            [sys.executable, "-m", *command], env=self.env(), cwd=self.laptop.home, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False,
+        )  # fmt: skip
+
+    def said(self, name: str) -> str:
+        return (self.laptop.home / f"{name}.txt").read_text(errors="replace")
+
+    def env(self) -> dict[str, str]:
+        return self.laptop.env() | {"OMP_NUM_THREADS": "1"}
+
+
+def end(child: subprocess.Popen[bytes]) -> None:
+    if child.poll() is None:
+        child.send_signal(signal.SIGINT)
+        try:
+            child.wait(20)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait(10)
+
+
+@pytest.fixture
+def new_machine(new_sshd: Callable[..., Sshd]) -> Iterator[Callable[..., Machine]]:
+    """`new_machine("anna", shared)`: her own home, key, sshd port and settings, as `syncd setup` would store them.
+
+    `gated`: her key may do no more than the gate lets it.
+    """
+    with ExitStack() as stack:
+
+        def make(name: str, shared: Path, *, gated: bool = False) -> Machine:
+            server = new_sshd()
+            gate = f'restrict,command="{SYNCD} gate {name} --shared {shared}"'
+            laptop = server.new_client(name, options=gate if gated else "")
+            folder = laptop.home / "shared_weights"
+            settings = {
+                "remote": {
+                    "path": str(shared),
+                    "host": "cluster",
+                    "command": SYNCD,
+                    "ssh_config": str(laptop.config),
+                },
+                "folder": str(folder),
+                "name": name,
+            }
+            path = laptop.home / ".config" / "anchorleg" / "syncd.json"
+            path.parent.mkdir(parents=True)
+            path.write_text(json.dumps(settings))
+            return Machine(laptop, server, folder, stack)
+
+        yield make
+
+
+def a_training(new_relay: NewRelay, slurm: SlurmCluster) -> Relay:
+    return new_relay(
+        "reach",
+        env=slurm.env(),
+        executor="slurm",
+        lead_seconds=20,
+        poll_seconds=1,
+        slurm={"time_limit": "5", "mem": "2G", "cpus_per_task": 1, "gpus": 0},
+        command=None,
+        collaboration={"enabled": True},
+        training={
+            "preset": "tiny",
+            "total_steps": 10_000_000,
+            "num_envs": 2,
+            "num_workers": 0,
+            "updates_per_step": 0.2,
+            "random_steps": 200,
+            "publish_interval": 50,
+            "checkpoint_interval": 1_000,
+            "metrics_interval": 500,
+            "evaluation_goals": 0,
+        },
+    )
+
+
+def newest_of(shared: Path) -> store.Version | None:
+    places = store.Shared(shared).slots()
+    manifest = store.newest(places[0]) if places else None
+    return manifest.version if manifest else None
+
+
+def delays_s(shared: Path, mirrors: list[Path], versions: int) -> dict[Path, list[float]]:
+    """For the next `versions` publications: how long after each one every mirror has it or a newer one."""
+    seen: dict[store.Version, float] = {}
+    arrived: dict[Path, dict[store.Version, float]] = {mirror: {} for mirror in mirrors}
+
+    def all_there() -> bool:
+        now = time.monotonic()
+        version = newest_of(shared)
+        if version is not None and version not in seen and len(seen) < versions:
+            seen[version] = now
+        for mirror in mirrors:
+            here = newest_of(mirror)
+            for one in seen:
+                if here is not None and here >= one:
+                    arrived[mirror].setdefault(one, now)
+        return len(seen) == versions and all(len(there) == versions for there in arrived.values())
+
+    wait_for(all_there, f"{versions} publications on every mirror", 90)
+    return {mirror: [there[one] - seen[one] for one in seen] for mirror, there in arrived.items()}
+
+
+def rows_of(relay: Relay) -> list[dict[str, Any]]:
+    return read(relay.run_dir / "slots" / "0")
+
+
+def journal_of(relay: Relay) -> list[dict[str, Any]]:
+    """What entered the learner's replay from outside, over all its jobs."""
+    journals = sorted((relay.run_dir / "slots" / "0" / "attempts").glob("*/contributions.jsonl"))
+    return [json.loads(line) for journal in journals for line in journal.read_text().splitlines()]
+
+
+def contributed(relay: Relay) -> dict[str, int]:
+    """Rows that entered, by contributor."""
+    found: dict[str, int] = {}
+    for entry in journal_of(relay):
+        if "rows" in entry:
+            found[entry["who"]] = found.get(entry["who"], 0) + entry["rows"]
+    return found
+
+
+def test_weights_flow_out_and_experience_flows_in(
+    new_relay: NewRelay, slurm: SlurmCluster, new_machine: Callable[..., Machine]
+) -> None:
+    relay = a_training(new_relay, slurm)
+    relay.spawn("start")
+    shared = relay.run_dir / "shared"
+    relay.wait_for(lambda: newest_of(shared) is not None, "a first policy", 90)
+
+    machines = [new_machine(name, shared) for name in ("anna", "ben")]
+    daemons = [machine.start("watch", "syncd", "watch") for machine in machines]
+    mirrors = [machine.folder for machine in machines]
+    wait_for(lambda: all(newest_of(mirror) is not None for mirror in mirrors), "both mirrors", 60)
+    for mirror, delays in delays_s(shared, mirrors, VERSIONS).items():
+        assert max(delays) <= MIRRORED_WITHIN_S, f"{mirror}: {delays}"
+
+    for machine in machines:
+        machine.start(
+            "actors", "trainer", "actors", "--shared-dir", str(machine.folder), "--num-envs", "2", "--contribute"
+        )
+    wait_for(lambda: set(contributed(relay)) == {"anna", "ben"}, "rows of both in the replay", 180)
+    wait_for(lambda: any(row.get("contributed") for row in rows_of(relay)), "rows of metrics that count them", 60)
+    taken = contributed(relay)
+    assert min(taken.values()) >= 100
+
+    assert relay.run("stop").code == 0
+    assert_the_checkpoint_holds(relay, taken)
+    for machine, daemon in zip(machines, daemons, strict=True):
+        assert daemon.poll() is None, machine.said("watch")
+        assert machine.server.logins() == 1, "one login for the connection's life"
+
+    stranger = new_machine("mallory", shared, gated=True)
+    pulled = stranger.run("syncd", "pull")
+    assert pulled.returncode == 0, pulled.stderr
+    assert newest_of(stranger.folder) == newest_of(shared)
+    assert_it_reaches_nothing_else(stranger, shared)
+
+    before = newest_of(shared)
+    relay.spawn("start")
+    relay.wait_for(lambda: (newest_of(shared) or before) > before, "the next job's policy", 90)
+    wait_for(lambda: all(newest_of(mirror) == newest_of(shared) for mirror in mirrors), "it on both mirrors", 30)
+    assert relay.run("stop").code == 0
+
+
+def assert_the_checkpoint_holds(relay: Relay, taken: dict[str, int]) -> None:
+    """The newest checkpoint lists the contributed rows; rows that it counts are gone from the inbox."""
+    attempts = relay.run_dir / "slots" / "0" / "attempts"
+    newest = max((int(p.name), p) for p in attempts.glob("*/checkpoints/*") if p.name.isdigit())[1]
+    manifest = json.loads((newest / "manifest.json").read_text())
+    held = sum(sum(segment["counts"]) for segment in manifest["contributed"])
+    assert held >= sum(taken.values()) > 0
+    inboxes = relay.run_dir / "shared" / "v1" / "inbox"
+    kept = {path.name for path in inboxes.glob("*/accepted/**/*") if path.is_file()}
+    journaled = {entry["sha256"] for entry in journal_of(relay) if "rows" in entry}
+    assert not kept & journaled, "segments leave the inbox once a checkpoint counts them"
+
+
+REFUSED: dict[str, tuple[str, ...]] = {
+    "a shell": ("ssh", "cluster"),
+    "a command": ("ssh", "cluster", "cat /etc/passwd"),
+    "sftp": ("sftp", "cluster"),
+    "another path": ("rsync", "-rt", "cluster:/etc/hostname", "stolen"),
+    "the way up": ("rsync", "-rt", "cluster:v1/runs/../../../run.json", "stolen"),
+    "somebody's inbox": ("rsync", "-rt", "cluster:v1/inbox/anna/", "stolen"),
+    "a write to the weights": ("rsync", "-rt", "own/", "cluster:v1/runs/"),
+    "a deletion": ("rsync", "-rt", "--delete", "own/", "cluster:v1/inbox/mallory/new/"),
+    "a link": ("rsync", "-rtl", "own/", "cluster:v1/inbox/mallory/new/"),
+    "a tunnel": ("ssh", "-o", "ExitOnForwardFailure=yes", "-N", "-R", "0:127.0.0.1:1", "cluster"),
+}  # fmt: skip
+
+
+def assert_it_reaches_nothing_else(stranger: Machine, shared: Path) -> None:
+    """What a key that `syncd gate` guards is refused; docs/cluster.md says how its line in authorized_keys looks."""
+    home, config = stranger.laptop.home, stranger.laptop.config
+    (home / "own").mkdir()
+    (home / "own" / "file").write_text("x")
+    os.symlink("/etc", home / "own" / "link")
+    before = sorted(path for path in shared.parent.rglob("*") if path.name in {"file", "link"})
+    for what, (program, *words) in REFUSED.items():
+        command = [program, "-e", f"ssh -F {config}"] if program == "rsync" else [program, "-F", str(config)]
+        done = subprocess.run(
+            [*command, *words], cwd=home, env=stranger.env(), stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False,
+        )  # fmt: skip
+        assert done.returncode != 0, f"{what} was allowed: {done.stdout}"
+        assert "root:" not in done.stdout, what
+    assert not (home / "stolen").exists()
+    assert sorted(path for path in shared.parent.rglob("*") if path.name in {"file", "link"}) == before
