@@ -8,7 +8,9 @@ from pathlib import Path
 
 from orchestrator import errors
 from orchestrator.reference import config_reference
+from syncd import errors as syncd_errors
 from trainer import errors as trainer_errors
+from trainer.episode import Reason
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,6 +30,16 @@ def test_every_exit_code_of_the_orchestrator_has_its_row() -> None:
 def test_every_exit_code_of_the_trainer_has_its_row() -> None:
     kinds = [k for _, k in inspect.getmembers(trainer_errors, inspect.isclass) if hasattr(k, "exit_code")]
     assert {kind.exit_code for kind in kinds} <= codes_of("trainer")
+
+
+def test_every_exit_code_of_syncd_has_its_row() -> None:
+    kinds = [k for _, k in inspect.getmembers(syncd_errors, inspect.isclass) if hasattr(k, "exit_code")]
+    assert {kind.exit_code for kind in kinds} <= codes_of("syncd")
+
+
+def test_every_reason_to_refuse_a_segment_is_explained() -> None:
+    section = (ROOT / "docs/errors.md").read_text().split("## Why a segment was refused")[1].split("\n## ")[0]
+    assert {reason.value for reason in Reason} <= set(re.findall(r"`(\w+)`", section))
 
 
 def codes_of(program: str) -> set[int]:
