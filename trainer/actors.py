@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -54,16 +55,11 @@ class Plan:
     goals_cache: Path | None = None
 
 
-class _StoppedError(Exception):
-    """Asked to end while the environments were being built."""
-
-
 class Stop:
-    """Ctrl-C and SIGTERM as a flag; inside `at_once` as an exception. Use it as a context, in the main thread."""
+    """Ctrl-C and SIGTERM as a flag. Use it as a context, in the main thread."""
 
     def __init__(self) -> None:
         self.asked = False
-        self._at_once = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -75,22 +71,10 @@ class Stop:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    @contextmanager
-    def at_once(self) -> Iterator[None]:
-        """Inside, the signal interrupts whatever runs (building environments takes seconds)."""
-        self._at_once = True
-        try:
-            if self.asked:
-                raise _StoppedError
-            yield
-        finally:
-            self._at_once = False
-
-    def _hear(self, _number: int, _frame: FrameType | None) -> None:
+    def _hear(self, number: int, _frame: FrameType | None) -> None:
+        if self.asked and number == signal.SIGINT:  # a second Ctrl-C: something hangs
+            raise KeyboardInterrupt
         self.asked = True
-        if self._at_once:
-            self._at_once = False
-            raise _StoppedError
 
 
 class Stage:
@@ -137,6 +121,48 @@ class Stage:
         self.envs.close()
 
 
+class Building:
+    """A stage in the making, in a thread: it takes seconds, in which Ctrl-C must still end the program at once."""
+
+    def __init__(self, manifest: store.Manifest, plan: Plan) -> None:
+        self.words = f"building {plan.num_envs} environments of {len(manifest.architecture.tasks)} tasks"
+        self._stage: Stage | None = None
+        self._error: Exception | None = None
+        self._is_wanted = True
+        self._lock = threading.Lock()
+        threading.Thread(target=self._build, args=(manifest, plan), name="building", daemon=True).start()
+
+    def take(self) -> Stage | None:
+        """The stage, once; None while it is not ready. Errors: what building it raised."""
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            stage, self._stage = self._stage, None
+            return stage
+
+    def abandon(self) -> None:
+        """Nobody waits for it any more: it closes itself."""
+        with self._lock:
+            self._is_wanted = False
+            if self._stage is not None:
+                self._stage.close()
+
+    def _build(self, manifest: store.Manifest, plan: Plan) -> None:
+        try:
+            stage = Stage(manifest, plan)
+        except OSError as error:
+            self._error = EnvError(f"the environments cannot be started ({error.strerror or error})")
+            return
+        except Exception as error:  # noqa: BLE001 - raised again by `take`
+            self._error = error
+            return
+        with self._lock:
+            if self._is_wanted:
+                self._stage = stage
+            else:
+                stage.close()
+
+
 class Actors:
     """One run of `trainer actors`. Errors of `run`: EnvironmentFailedError; of the constructor: none."""
 
@@ -149,6 +175,7 @@ class Actors:
         self._noise = torch.Generator().manual_seed(secrets.randbits(62))
         self._restarts: deque[float] = deque()
         self._stage: Stage | None = None
+        self._building: Building | None = None
         self._recorder: Recorder | None = None
         self._current: Followed | None = None
 
@@ -167,13 +194,12 @@ class Actors:
                 for note in follower.notes():
                     self.show.say(note)
                 try:
-                    if self._ready(follower, stop):
+                    missing = self._missing(follower)
+                    if missing is None:
                         self._step(dispatch)
                     else:
-                        self.tally.wait(follower.waiting_for)
+                        self.tally.wait(missing)
                         time.sleep(_WAIT_S)
-                except _StoppedError:
-                    break
                 except EnvError as error:
                     self._restart(error, dispatch)
                 if self.show.is_due(self.tally.doing):
@@ -187,24 +213,24 @@ class Actors:
         self.tally.doing = "stopped" if stop.asked else "done"
         return self.tally.playing(self._current, is_fresh=True)
 
-    def _ready(self, follower: Follower, stop: Stop) -> bool:
-        """Whether there is a policy to act with, and environments for it: the newest, if it may be swapped in now."""
+    def _missing(self, follower: Follower) -> str | None:
+        """What it waits for: a policy, or environments for it. None: it can act, with the newest that may act now."""
         boundary = self._stage is None or self._stage.is_boundary
         newest = follower.newest(self._current, may_change_slot=boundary)
         if newest is None:
-            return False
+            return follower.waiting_for
+        manifest = newest.manifest
+        if self._stage is None or not self._stage.suits(manifest):
+            if self._building is None:
+                self._clear()
+                self._building = Building(manifest, self.plan)
+            self._stage = self._building.take()
+            if self._stage is None:
+                return self._building.words
+            self._building = None
+            return self._missing(follower)  # the policy may be another one by now
         is_other_slot = self._current is None or newest.key != self._current.key
-        if is_other_slot:
-            self._recorder = None
-        if self._stage is None or not self._stage.suits(newest.manifest):
-            self._clear()
-            manifest = newest.manifest
-            self.tally.wait(f"building {self.plan.num_envs} environments of {len(manifest.architecture.tasks)} tasks")
-            self.show.pulse(self.tally.playing(newest))
-            with stop.at_once():
-                self._stage = Stage(manifest, self.plan)
-        if self._recorder is None:
-            manifest = newest.manifest
+        if is_other_slot or self._recorder is None:
             origin = Origin(
                 manifest.run_id, manifest.slot, manifest.architecture.tasks, manifest.spec.horizon, self._actor
             )
@@ -212,7 +238,7 @@ class Actors:
         if newest is not self._current:
             self.tally.swapped(newest, is_other_slot=is_other_slot)
             self._current = newest
-        return True
+        return None
 
     def _step(self, dispatch: Dispatch | None) -> None:
         stage, current, recorder = self._stage, self._current, self._recorder
@@ -247,7 +273,9 @@ class Actors:
     def _clear(self) -> None:
         if self._stage is not None:
             self._stage.close()
-        self._stage = None
+        if self._building is not None:
+            self._building.abandon()
+        self._stage = self._building = None
 
     def _is_over(self, began: float) -> bool:
         plan = self.plan

@@ -110,6 +110,7 @@ class Playing:
             parts.append(f"success {self.success:.0%}")
         if self.recording:
             parts.append(self.recording.words())
+            parts += [self.recording.trouble] if self.recording.trouble else []
         if self.network:
             parts.append(self.network)
         return " · ".join(parts)

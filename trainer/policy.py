@@ -163,7 +163,7 @@ def must_fit(manifest: store.Manifest) -> None:
 
 
 def differences(spec: store.Spec) -> str | None:
-    """What a user should know of another simulator version that is still compatible, in one sentence; else None."""
+    """What a user should know of another simulator version that is still compatible, one sentence; else None."""
     pairs = (("metaworld", spec.metaworld), ("mujoco", spec.mujoco))
     told = [f"{name} {there} (here {version(name)})" for name, there in pairs if there != version(name)]
     return f"the policy was trained with {' and '.join(told)}: physics may differ a little" if told else None

@@ -28,6 +28,7 @@ from trainer.episode import decode
 from trainer.errors import EnvironmentFailedError
 from trainer.experience import Accepted, Expectation, judge
 from trainer.selection import Choice
+from trainer.tasknames import MT10
 
 pytestmark = pytest.mark.trainer
 HORIZON = 10
@@ -323,3 +324,28 @@ def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path, folder, more, words
     assert done.returncode == 2
     assert words in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_ctrl_c_while_the_environments_are_being_built_ends_it_too(tmp_path):
+    publish(tmp_path, training=training_of(tasks=MT10, horizon=HORIZON))
+    process = subprocess.Popen(
+        [*command(tmp_path), "--num-envs", "40"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    )
+    try:
+        line = ""
+        while "building" not in line:
+            line = process.stdout.readline()
+            assert line, process.stderr.read()
+        process.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        out, err = process.communicate(timeout=20)
+        assert time.monotonic() - began < 2.0
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, err) == (0, "")
+    assert out.splitlines()[-1].startswith("stopped: 0 steps")
