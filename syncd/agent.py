@@ -26,6 +26,7 @@ NICE = 10
 #: Of the installing shell's environment: what finds ssh and its helpers, and what finds and overrides our settings.
 KEPT_ENVIRONMENT = ("PATH", "XDG_CONFIG_HOME", "SYNC_CLUSTER_USER", "SYNC_CLUSTER_HOST")
 
+_BY_SHELL = ("/bin/sh", "-c", 'exec "$0" "$@"')
 _PLACEHOLDER = re.compile(r"@\{([^{}]*)\}")
 
 
@@ -70,13 +71,15 @@ def plist_text(agent: Agent) -> str:
 
 def unit_text(agent: Agent) -> str:
     """The systemd unit of `agent`. Errors: ConfigError for a text that no unit can hold."""
-    # In the interpreter's own path `$$` would stay as it is, so variables are turned off instead of escaped.
-    without_variables = ":" if any("$" in word for word in agent.program) else ""
+    # systemd (252: string_is_safe) takes no program whose path has quotes or backslashes; a shell's `exec` does.
+    words = [*_BY_SHELL, *agent.program] if set(agent.python) & set("\"'\\") else agent.program
+    # In the program's own path `$$` would stay as it is, so variables are turned off instead of escaped.
+    without_variables = ":" if any("$" in word for word in words) else ""
     variables = [f"Environment={_quoted(f'{name}={value}')}" for name, value in sorted(agent.environment.items())]
     return _render(
         "syncd.service",
         {
-            "exec_start": without_variables + " ".join(map(_quoted, agent.program)),
+            "exec_start": without_variables + " ".join(map(_quoted, words)),
             "environment": "\n".join(variables),
             "nice": str(NICE),
         },

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 
 import pytest
 from container import Container, missing_container_parts
+from needs import need
 from slurm_cluster import PrivateSlurm, SlurmCluster, missing_commands, throw_away
 from slurm_conf import Layout
 from sshd import Sshd, missing_sshd_parts, throw_away_sshd
-
-
-def need(what: str, missing: list[str]) -> None:
-    """Skip the test unless everything is there; in CI a missing real part is a failure."""
-    if not missing:
-        return
-    words = f"{what} is not there (missing: {', '.join(missing)}): run tests/real/install.sh"
-    if os.environ.get("CI") == "true":
-        pytest.fail(words)
-    pytest.skip(words)
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import need
 from daemons import wait_for
+from needs import need
 from policies import RUN, publish_one
 from ports import free_ports, listens
 from sshd import Laptop, Sshd

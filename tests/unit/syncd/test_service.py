@@ -55,8 +55,11 @@ def test_any_words_survive_both_formats(remote, folder, python, value):
     assert plist["StandardOutPath"] == str(agent.log)
     lines = dict(line.split("=", 1) for line in unit_text(agent).splitlines() if "=" in line)
     command = lines["ExecStart"]
-    assert command.startswith(":") == any("$" in word for word in agent.program)
-    assert unquoted(command.removeprefix(":")) == agent.program
+    words = unquoted(command.removeprefix(":"))
+    assert command.startswith(":") == any("$" in word for word in words)
+    assert words[-len(agent.program) :] == agent.program
+    assert words[: -len(agent.program)] == ([] if not set(python) & set("\"'\\") else words[:3])
+    assert not set(words[0]) & set("\"'\\")
     assert unquoted(lines["Environment"]) == [f"PATH={value}"]
 
 
