@@ -168,7 +168,9 @@ class Feed:
                     told = slot.version is not None and version <= slot.version
                     news = None if told else self._policy(slot, manifests, version)
                     if told or news is not None:
-                        slot.version, slot.retries = max(version, slot.version or version), 0
+                        slot.version = max(version, slot.version or version)
+                        if version == versions[0]:
+                            slot.retries = 0
                         return news
         except OSError:
             return None  # looked at again

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from syncd.errors import HostKeyError, LoginRefusedError, RemoteError, SyncError, UnreachableError
+from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, SyncError, UnreachableError
 from syncd.session import Session
 from syncd.settings import Remote
 from syncd.streams import ChildStream
@@ -42,6 +42,16 @@ _WORDS: tuple[tuple[str, type[SyncError], str], ...] = (
         r"host key is known for|Host key verification failed|no matching host key type",
         HostKeyError,
         "the host key of {0} is not known here: run `syncd setup`, or once `ssh {0}`",
+    ),
+    (
+        r"Bad configuration option|Bad owner or permissions on|terminating, .* bad configuration",
+        ConfigError,
+        "ssh cannot use its own configuration: try `ssh {0}` and mend what it says",
+    ),
+    (
+        r"UNPROTECTED PRIVATE KEY FILE",
+        LoginRefusedError,
+        "ssh does not use a key file that others may read: `chmod 600` it, then try {0} again",
     ),
     (
         (

@@ -1,0 +1,175 @@
+"""What is on offer: the newest whole policy, once; and nothing that a link points at."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from policies import RUN, publish_one
+
+from syncd import store
+from syncd.feed import FULL_EVERY_S, RETRIES, CurveNews, Feed, PolicyNews
+from syncd.tree import open_file
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> store.Shared:
+    return store.Shared(tmp_path)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def feed(shared, clock):
+    made = Feed(shared.path, clock)
+    yield made
+    made.close()
+
+
+def after(feed: Feed, clock: Clock, seconds: float = 4.1) -> list[PolicyNews | CurveNews]:
+    """What is new `seconds` later (a look may be put off to four times its interval)."""
+    clock.now += seconds
+    return list(feed.changes())
+
+
+def names(news: list[PolicyNews | CurveNews]) -> list[str]:
+    return [one.path.rpartition("/")[2] for one in news]
+
+
+def test_each_policy_is_told_once_and_only_the_newest(shared, feed, clock):
+    assert after(feed, clock) == []
+    publish_one(shared, 1, 1)
+    publish_one(shared, 1, 2)
+    assert names(after(feed, clock)) == ["000001-000000002.json"]
+    assert after(feed, clock) == []
+    assert after(feed, clock, 5 * FULL_EVERY_S) == []
+    publish_one(shared, 2, 1)
+    assert names(after(feed, clock)) == ["000002-000000001.json"]
+    publish_one(shared, 1, 99)  # a ghost of the older attempt
+    assert after(feed, clock) == after(feed, clock, 5 * FULL_EVERY_S) == []
+    feed.forget()
+    assert names(after(feed, clock)) == ["000002-000000001.json"]
+
+
+def test_a_policy_waits_for_its_blob(shared, feed, clock):
+    publish_one(shared, 1, 1)
+    after(feed, clock)
+    manifest = publish_one(shared, 1, 2)
+    blob = shared.slot(RUN, 0).blob(manifest.blob.sha256)
+    away = blob.rename(blob.with_name("away"))
+    assert after(feed, clock) == []
+    away.rename(blob)
+    assert names(after(feed, clock)) == ["000001-000000002.json"]
+    away = blob.rename(blob.with_name("away"))
+    publish_one(shared, 1, 3)
+    assert names(after(feed, clock)) == ["000001-000000003.json"]
+
+
+def test_one_that_never_becomes_whole_is_looked_at_less_often(shared, feed, clock, monkeypatch):
+    publish_one(shared, 1, 1)
+    after(feed, clock)
+    manifest = publish_one(shared, 1, 2)
+    shared.slot(RUN, 0).blob(manifest.blob.sha256).unlink()
+    looks = []
+    monkeypatch.setattr(feed, "_newer", looks.append)
+    for _ in range(3 * RETRIES):
+        after(feed, clock, 1.01)
+    assert RETRIES <= len(looks) < 2 * RETRIES
+
+
+def test_a_torn_manifest_leaves_the_one_before_on_offer(shared, feed, clock):
+    publish_one(shared, 1, 1)
+    torn = shared.slot(RUN, 0).manifest(store.Version(1, 2))
+    torn.write_bytes(shared.slot(RUN, 0).manifest(store.Version(1, 1)).read_bytes()[:200])
+    assert names(after(feed, clock)) == ["000001-000000001.json"]
+
+
+def test_curves_are_told_when_their_content_changes(shared, feed, clock):
+    place = shared.slot(RUN, 0)
+    publish_one(shared, 1, 1)
+    store.write_metrics(place, "metrics", [{"step": 1}])
+    assert names(after(feed, clock)) == ["000001-000000001.json", "metrics-000000.jsonl"]
+    assert after(feed, clock) == []
+    store.write_metrics(place, "metrics", [{"step": 1}, {"step": 2}])
+    assert names(after(feed, clock)) == ["metrics-000000.jsonl"]
+    os.utime(place.metrics / "metrics-000000.jsonl")
+    assert after(feed, clock, 5 * FULL_EVERY_S) == []
+
+
+def test_a_slot_may_go_and_come_again(shared, feed, clock):
+    publish_one(shared, 1, 1)
+    after(feed, clock)
+    shutil.rmtree(shared.slot(RUN, 0).path)
+    assert after(feed, clock) == []
+    publish_one(shared, 1, 1)
+    assert names(after(feed, clock)) == ["000001-000000001.json"]
+
+
+@pytest.mark.parametrize("what", ["slot", "manifests", "blob", "curve", "run"])
+def test_links_are_not_followed(shared, feed, clock, tmp_path_factory, what):
+    manifest = publish_one(shared, 1, 1)
+    place = shared.slot(RUN, 0)
+    store.write_metrics(place, "metrics", [{"step": 1}])
+    path = {
+        "run": place.path.parent,
+        "slot": place.path,
+        "manifests": place.manifests,
+        "blob": place.blob(manifest.blob.sha256),
+        "curve": place.metrics / "metrics-000000.jsonl",
+    }[what]
+    away = tmp_path_factory.mktemp("away") / "it"
+    path.rename(away)
+    path.symlink_to(away)
+    told = names(after(feed, clock))
+    assert told == (
+        ["000001-000000001.json"]
+        if what == "curve"
+        else ["metrics-000000.jsonl"]
+        if what in {"manifests", "blob"}
+        else []
+    )
+
+
+PARTS = st.sampled_from(
+    ["v1", "runs", "averaged", "inbox", "r", "0", "file", "link", "up", "pipe", "..", ".", "", "secret"]
+)
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory) -> Path:
+    top = tmp_path_factory.mktemp("top")
+    slot = top / "v1/runs/r/0"
+    slot.mkdir(parents=True)
+    (slot / "file").write_text("for you")
+    for path in (top / "secret", top / "v1/secret", top / "v1/runs/../secret"):
+        path.write_text("not for you")
+    (top / "v1/inbox").mkdir()
+    (top / "v1/inbox/file").write_text("not for you")
+    (slot / "link").symlink_to(top / "secret")
+    (slot / "up").symlink_to(top)
+    os.mkfifo(slot / "pipe")
+    return top
+
+
+@given(st.lists(PARTS, max_size=8).map("/".join) | st.text(max_size=30))
+def test_no_path_leads_out_of_what_is_on_offer(tree, path):
+    try:
+        fd = open_file(tree, path)
+    except (OSError, ValueError):
+        return
+    with open(fd) as file:
+        assert file.read() == "for you"

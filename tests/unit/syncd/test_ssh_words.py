@@ -1,0 +1,63 @@
+"""What ssh says, as errors: recorded from OpenSSH, so that a sentence is about what really happened."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, UnreachableError
+from syncd.settings import Remote
+from syncd.transports.openssh import explain, server_command, ssh_command
+
+SAID = json.loads((Path(__file__).parents[2] / "fixtures/ssh/openssh-9.2p1.json").read_text())
+MEANS = {
+    "no folder": (RemoteError, "is no folder"),
+    "no command": (RemoteError, "syncd setup"),
+    "not executable": (RemoteError, "Permission denied"),
+    "unknown host key": (HostKeyError, "not known here"),
+    "changed host key": (HostKeyError, "not the one that was pinned"),
+    "refused key": (LoginRefusedError, "tried once"),
+    "refused connection": (UnreachableError, "refuses connections"),
+    "name not found": (UnreachableError, "name cluster is not known"),
+    "gate refuses": (RemoteError, "this key may not"),
+    "server gone": (UnreachableError, "broke"),
+    "bad config": (ConfigError, "ssh cluster"),
+    "open key": (LoginRefusedError, "chmod 600"),
+}
+
+
+@pytest.mark.parametrize("case", SAID)
+def test_each_end_of_ssh_has_its_error(case: str) -> None:
+    kind, words = MEANS[case]
+    error = explain("cluster", SAID[case]["code"], SAID[case]["stderr"])
+    assert type(error) is kind
+    assert words in str(error)
+    assert "\n" not in str(error)
+
+
+@given(st.integers(0, 255) | st.none(), st.text(max_size=300))
+def test_whatever_is_said_is_one_sentence(code: int | None, said: str) -> None:
+    error = explain("cluster", code, said)
+    assert len(str(error).splitlines()) == 1
+
+
+@given(st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S", "Zs"]), min_size=1, max_size=40))
+def test_no_path_becomes_more_than_a_word_over_there(text: str) -> None:
+    remote = Remote(host="cluster", path=f"/srv/{text}", command=f"/opt/{text}/syncd")
+    assert shlex.split(server_command(remote)) == [f"/opt/{text}/syncd", "serve", "--shared", f"/srv/{text}"]
+
+
+def test_one_try_one_key_and_the_pinned_host_keys_first(tmp_path: Path) -> None:
+    remote = Remote(
+        host="cluster", user="me", port=2222, path="/srv", key=tmp_path / "key", known_hosts=tmp_path / "known hosts%"
+    )
+    words = ssh_command(remote)
+    assert words[-3:-1] == ["--", "me@cluster"]
+    assert ["-i", str(tmp_path / "key"), "-o", "IdentitiesOnly=yes"] == words[words.index("-i") : words.index("-i") + 4]
+    assert f'UserKnownHostsFile="{tmp_path}/known hosts%%" ~/.ssh/known_hosts ~/.ssh/known_hosts2' in words
+    assert {"BatchMode=yes", "StrictHostKeyChecking=yes"} <= set(words)
