@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from syncd.commands import gate, inbox, serve, service, status, sync
+from syncd.commands import gate, inbox, serve, service, setup, status, sync
 from syncd.errors import SyncError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command()(setup.setup)
 app.command()(service.install)
 app.command()(service.uninstall)
 app.command("agent-status")(service.agent_status)

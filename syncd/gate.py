@@ -143,6 +143,10 @@ def _components(path: str, shared: str) -> tuple[tuple[str, ...], bool]:
         inner = path[len(root) :]
     slashed = inner.endswith("/")
     parts = tuple(part for part in inner.removesuffix("/").split("/") if part != ".")
+    if not path.startswith("/") and "v1" in parts[1:]:  # the shared folder's own path, from the account's home
+        above = parts[: parts.index("v1")]
+        if shared.rstrip("/").endswith("/" + "/".join(above)):
+            parts = parts[len(above) :]
     if not all(_COMPONENT.fullmatch(part) for part in parts) or len(parts) < 2:
         raise RefusedError("rsync: the path must be plain names below v1/runs/, v1/averaged/ or the own inbox")
     return parts, slashed

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from orchestrator.files import write_bytes
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError, UnreachableError
 from syncd.settings import Remote
+from syncd.transports.openssh import EXIT_SSH, explain, ssh_words
 
 if TYPE_CHECKING:
     import paramiko
@@ -315,3 +316,30 @@ def _offered_logins(connection: paramiko.Transport, place: Endpoint) -> list[str
     except paramiko.BadAuthenticationType as error:
         return list(error.allowed_types)
     return []
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command over there did."""
+
+    code: int
+    out: str
+    said: str
+
+
+def ask_shell(remote: Remote, command: str) -> Answer:
+    """Run one line in the account's shell over there, with our key; the key is tried once.
+
+    Errors: those of a login: LoginRefusedError, HostKeyError, UnreachableError.
+    """
+    words = [*ssh_words(remote), "--", remote.account, command]
+    try:
+        done = subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            timeout=LOGIN_TIMEOUT_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise UnreachableError(f"{remote.host} did not answer within {LOGIN_TIMEOUT_S:g} s") from None
+    if done.returncode == EXIT_SSH:
+        raise explain(remote.host or "", done.returncode, done.stderr)
+    return Answer(done.returncode, done.stdout, done.stderr)

@@ -1,0 +1,231 @@
+"""`syncd setup`: from a new laptop to a working mirror, and the line for a friend's key."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError
+
+if TYPE_CHECKING:
+    from syncd.keys import Endpoint, HostKey, OwnKey
+    from syncd.settings import Remote, Settings
+
+#: Wide enough for the longest step's name.
+_STEP_WIDTH = 13
+#: Stands for the friend's key until it is known; all its bits are zero.
+_NOBODYS_KEY = f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{'A' * 43}"
+
+
+def setup(
+    remote: Annotated[
+        str, typer.Argument(metavar="[REMOTE]", help="[user@]host:path of a run folder or a shared folder.")
+    ] = "",
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="ssh port; default: as ~/.ssh/config says.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="Private key; default: ~/.ssh/id_ed25519, made if missing.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Mirror on this machine; default: ~/shared_weights.")] = None,
+    remote_command: Annotated[
+        str | None, typer.Option("--remote-command", help="Absolute path of syncd over there, if it is not found.")
+    ] = None,
+    yes_host_key: Annotated[
+        str | None,
+        typer.Option("--yes-host-key", metavar="SHA256:…", help="Pin the host key if it is this one."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="What your contributions are called; default: account-machine.")
+    ] = None,
+    friend: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Print the authorized_keys line of a friend's restricted key.")
+    ] = None,
+    friend_key: Annotated[
+        Path | None, typer.Option("--friend-key", metavar="FILE", help="Their public key, a .pub file.")
+    ] = None,
+) -> None:
+    """Connect this machine to a run: key, host key, login, the other side's syncd. Once; may be repeated.
+
+    With --friend and without REMOTE: only print the line, for the remote that is stored.
+    """
+    from syncd.settings import load_settings  # noqa: PLC0415 - `--help` stays quick
+
+    settings = load_settings()
+    if friend_key is not None and friend is None:
+        raise ConfigError("--friend-key needs --friend NAME: how the friend's contributions are called")
+    if remote or friend is None:
+        settings = _connect(settings, remote, port, key, folder, remote_command, yes_host_key, name)
+    if friend is not None:
+        _print_friend(settings, friend, friend_key)
+
+
+def _connect(
+    settings: Settings,
+    text: str,
+    port: int | None,
+    key: Path | None,
+    folder: Path | None,
+    command: str | None,
+    fingerprint: str | None,
+    name: str | None,
+) -> Settings:
+    from syncd import keys, survey  # noqa: PLC0415 - `--help` stays quick
+    from syncd.commands.sync import default_name  # noqa: PLC0415
+    from syncd.settings import WHO, known_hosts_file, parse_remote, store_settings  # noqa: PLC0415
+
+    place = parse_remote(text, settings=settings)
+    if place.is_local:
+        raise ConfigError(f"{place} is a folder of this machine: it needs no setup, use it as REMOTE of pull and watch")
+    if name is not None and not WHO.fullmatch(name):
+        raise ConfigError(f"--name {name}: letters, digits, . _ - please, beginning with a letter or digit")
+    survey.checked_command(command)
+    own = keys.ensure_key(Path(key).expanduser().absolute() if key else place.key or keys.default_key())
+    _step("key", f"{own.path} " + ("(new, without a passphrase)" if own.made else "(was there)"))
+    changes = {"key": own.path, "port": port or place.port, "known_hosts": known_hosts_file()}
+    place = place.model_copy(update=changes)
+    where = keys.endpoint(place)
+    shown = _pinned(where, known_hosts_file(), fingerprint)
+    place, is_gated = _surveyed(place, where, shown, own, command)
+    wanted = name or settings.name or default_name()
+    who, policies = _tried(place, wanted)
+    if is_gated:
+        wanted = who or wanted
+    _step("connection", f"works; your contributions are called {who or wanted}" + _what_is_there(policies))
+    changed = {"remote": place, "name": wanted} | ({"folder": folder} if folder else {})
+    settings = settings.model_copy(update=changed)
+    try:
+        settings.mirror.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise StorageError(f"{settings.mirror} cannot be made ({error.strerror}): choose another --folder") from error
+    _step("stored", str(store_settings(settings)))
+    print(
+        "\nNext:\n"
+        f"  syncd pull        copy the newest policies to {settings.folder} once\n"
+        "  syncd watch       stay up to date, and send what your actors collect (in the background: syncd install)\n"
+        f"  trainer actors --shared-dir {settings.folder} --num-envs auto --contribute"
+    )
+    return settings
+
+
+def _pinned(where: Endpoint, file: Path, fingerprint: str | None) -> HostKey | None:
+    """The host's key, known or pinned after a yes; None where a jump host hides it, and ssh knows it already."""
+    from syncd import keys  # noqa: PLC0415 - see above
+
+    known = keys.known_keys(where)
+    if where.jump and known:
+        _step("host key", f"{known[0].fingerprint} (known; reached through {where.jump})")
+        return None
+    shown = keys.offered_key(where, known)
+    if shown in known:
+        _step("host key", f"{shown.fingerprint} (known)")
+        return shown
+    words = f"the {shown.kind} key of {where.pinned_name} is {shown.fingerprint}"
+    if fingerprint is not None:
+        if fingerprint != shown.fingerprint:
+            raise HostKeyError(f"{words}, not {fingerprint}: ask the site's administrators; nothing was sent")
+    elif not _is_terminal():
+        raise ConfigError(
+            f"{words}: compare it with what the site publishes, then give --yes-host-key {shown.fingerprint}"
+        )
+    else:
+        print(f"\n  {words[0].upper()}{words[1:]}.\n  Compare it with what the site publishes.")
+        if not typer.confirm("  Is it right?", default=False):
+            raise HostKeyError("the host key was not confirmed; nothing was sent and nothing stored")
+    keys.pin(where, shown, file)
+    _step("host key", f"{shown.fingerprint} (pinned in {file})")
+    return shown
+
+
+def _surveyed(
+    place: Remote, where: Endpoint, shown: HostKey | None, own: OwnKey, command: str | None
+) -> tuple[Remote, bool]:
+    """The remote with its absolute folder and `syncd`, and whether our key only reaches a gate there."""
+    from syncd import keys, survey  # noqa: PLC0415 - see above
+    from syncd.gate import REFUSED_PREFIX  # noqa: PLC0415
+
+    line = survey.question(place.path)
+    try:
+        answer = keys.ask_shell(place, line)
+        _step("login", f"{where.user}@{where.host} takes the key")
+    except LoginRefusedError:
+        if shown is None or not _is_terminal():
+            raise LoginRefusedError(
+                f"{where.user}@{where.host} does not take {own.path} yet: run `syncd setup` in a terminal, where it "
+                f"asks for the password once, or add {own.path}.pub to ~/.ssh/authorized_keys over there"
+            ) from None
+        print(f"\n  {where.user}@{where.host} does not know this key yet. One login with your password installs it.")
+        keys.install_public_key(where, shown, own.public, _ask)
+        try:
+            answer = keys.ask_shell(place, line)
+        except LoginRefusedError:
+            raise LoginRefusedError(
+                f"{where.user}@{where.host} has the key in ~/.ssh/authorized_keys now and refuses it all the same: its "
+                "home may be writable by others (`chmod go-w ~` there), or the site takes keys elsewhere"
+            ) from None
+        _step("login", f"{where.user}@{where.host} takes the key (installed with your password, which is not kept)")
+    if REFUSED_PREFIX in answer.said:
+        _step("restricted", "this key reaches the weights and its own inbox only, as it should")
+        return place.model_copy(update={"command": None}), True
+    found = survey.findings(answer.out, place.path, command)
+    if found.command is None:
+        raise RemoteError(survey.how_to_install(place.account))
+    _step(
+        "folder", found.shared + ("" if found.has_policies else " (no policy yet: the run writes its first one there)")
+    )
+    _step("syncd there", found.command)
+    return place.model_copy(update={"path": found.shared, "command": found.command}), False
+
+
+def _tried(place: Remote, name: str) -> tuple[str | None, int]:
+    """(how the other side calls us, policies on offer), over a real connection."""
+    from syncd.transports.openssh import OpensshTransport  # noqa: PLC0415 - see above
+
+    transport = OpensshTransport(place, name)
+    try:
+        offers = transport.listing().offers
+        return transport.facts().contributor, sum(offer.kind == "blob" for offer in offers)
+    finally:
+        transport.close()
+
+
+def _what_is_there(policies: int) -> str:
+    return f"; {policies} polic{'y is' if policies == 1 else 'ies are'} there" if policies else "; no policy there yet"
+
+
+def _print_friend(settings: Settings, friend: str, file: Path | None) -> None:
+    from syncd.gate import authorized_keys_line  # noqa: PLC0415 - see above
+
+    place = settings.remote
+    if place is None or place.command is None:
+        raise ConfigError("--friend: store the remote first, with `syncd setup user@host:path` from your own account")
+    public = _NOBODYS_KEY
+    if file is not None:
+        try:
+            public = file.expanduser().read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"--friend-key {file} cannot be read: it is the .pub file of the friend's key") from error
+        if "PRIVATE KEY" in public:
+            raise ConfigError(f"--friend-key {file} is a private key: delete it, and ask for the .pub file beside it")
+    line = authorized_keys_line(friend, public, [place.command], place.path)
+    if file is None:
+        line = line.replace(public.split()[1], "<their public key: the long word in ~/.ssh/id_ed25519.pub>")
+    print(
+        f"Add this line to ~/.ssh/authorized_keys on {place.host}, only where the site allows shared keys:",
+        file=sys.stderr,
+    )
+    print(line)
+
+
+def _step(name: str, words: str) -> None:
+    mark = typer.style("✓", fg="green") if _is_terminal() else "ok"
+    typer.echo(f"{mark} {name:<{_STEP_WIDTH}} {words}")
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _ask(question: str, is_seen: bool) -> str:
+    return str(typer.prompt(f"  {question}", prompt_suffix=" ", hide_input=not is_seen, default="", show_default=False))

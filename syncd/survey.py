@@ -1,0 +1,130 @@
+"""What the other side has: its shared folder, its `syncd`. A line for its shell, and what the answer means. Pure.
+
+A login may print anything before our answer, so that every line of ours begins with a mark.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import shlex
+from dataclasses import dataclass
+from typing import Any
+
+from syncd.errors import ConfigError, RemoteError
+
+_MARK = "anchorleg-survey:"
+#: Folders with a `syncd` at people's homes, in the order of preference; below the run folder come first.
+_USUAL = (
+    "$p/.venv/bin", "$p/../.venv/bin", "$p/../../.venv/bin", "$p/../../../.venv/bin",
+    "$HOME/.venv/bin", "$HOME/venv/bin", "$HOME/anchorleg/.venv/bin", "$HOME/anchorleg/bin", "$HOME/.local/bin",
+    "$HOME/miniconda3/bin", "$HOME/miniforge3/bin", "$HOME/anaconda3/bin",
+)  # fmt: skip
+#: Where `setup` proposes to install, if nothing is there: the place that it looks into first of all homes.
+INSTALL_PLACE = "~/anchorleg"
+
+
+@dataclass(frozen=True)
+class Findings:
+    """`shared`: the shared folder, absolute. `command`: `syncd` there, absolute, None where none was found.
+
+    `has_policies`: whether a run has published into it already.
+    """
+
+    shared: str
+    command: str | None
+    has_policies: bool
+
+
+def question(path: str) -> str:
+    """One line for any shell over there (csh too), about `path` as the user gave it."""
+    places = " ".join(f'"{place}"' for place in _USUAL)
+    script = "; ".join(
+        [
+            f"p={shlex.quote(path)}",
+            'case "$p" in /*) ;; *) p="$HOME/$p" ;; esac',
+            f'say() {{ echo "{_MARK}$1:$2"; }}',
+            'say home "$HOME"',
+            'if [ -d "$p" ]; then say path "$(cd "$p" && pwd)"; fi',
+            'if [ -d "$p/v1" ]; then say is shared; elif [ -d "$p/shared/v1" ]; then say is parent; fi',
+            'for d in "$p/v1/runs" "$p/shared/v1/runs"; do if [ -d "$d" ]; then say runs "$d"; fi; done',
+            'c=$("${SHELL:-sh}" -lc "command -v syncd" 2> /dev/null < /dev/null | tail -n 1)',
+            'case "$c" in /*) say syncd "$c" ;; esac',
+            f'for d in {places}; do if [ -x "$d/syncd" ]; then say syncd "$(cd "$d" && pwd)/syncd"; fi; done',
+            'f="$p/run.json"; if [ ! -f "$f" ]; then f="$p/../run.json"; fi',
+            'if [ -f "$f" ]; then say run "$(tr -d "\\n" < "$f")"; fi',
+        ]
+    )
+    return f"exec sh -c {shlex.quote(script)}"
+
+
+def findings(answer: str, asked: str, command: str | None = None) -> Findings:
+    """What the other side answered. `asked`: the path of the question; `command`: the user knows where syncd is.
+
+    Errors: RemoteError where the folder is not there, or the shell did not answer.
+    """
+    found: dict[str, list[str]] = {}
+    for line in answer.splitlines():
+        if line.startswith(_MARK):
+            name, _, value = line.removeprefix(_MARK).partition(":")
+            found.setdefault(name, []).append(value)
+    if "home" not in found:
+        raise RemoteError("the account over there runs no commands of ours: it needs a shell that knows sh")
+    path = next(iter(found.get("path", [])), "")
+    if not path:
+        raise RemoteError(
+            f"there is no folder {asked} over there (relative paths begin at {found['home'][0]}): name the run folder, "
+            "or the shared folder that its config names"
+        )
+    run = _run(next(iter(found.get("run", [])), ""))
+    beside = posixpath.join(posixpath.dirname(str(run.get("python", ""))), "syncd")
+    known = found.get("syncd", [])
+    # The run's own interpreter has a syncd of the same version beside it; the survey only sees that it is executable.
+    preferred = beside if beside in known else None
+    return Findings(
+        shared=_shared(found, path, run),
+        command=command or preferred or next(iter(known), None),
+        has_policies="runs" in found,
+    )
+
+
+def _shared(found: dict[str, list[str]], path: str, run: dict[str, Any]) -> str:
+    kind = next(iter(found.get("is", [])), "")
+    if kind == "shared":
+        return path
+    if kind == "parent":
+        return posixpath.join(path, "shared")
+    config = run.get("config")
+    if isinstance(config, dict) and posixpath.basename(path) != "shared":  # a run folder before its first policy
+        collaboration = config.get("collaboration")
+        named = collaboration.get("shared_dir") if isinstance(collaboration, dict) else None
+        if isinstance(named, str):
+            if named.startswith("~/"):
+                named = posixpath.join(found["home"][0], named[2:])
+            return posixpath.normpath(posixpath.join(str(run.get("folder", path)), named))
+        return posixpath.join(path, "shared")
+    return path
+
+
+def _run(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def how_to_install(account: str) -> str:
+    """The commands that bring `syncd` there."""
+    return (
+        f"there is no syncd over there; install it, then run `syncd setup` again: ssh {account} "
+        f"'python3 -m venv {INSTALL_PLACE} && {INSTALL_PLACE}/bin/pip install anchorleg' "
+        "(Python 3.11 or newer; often after `module load python`), or say where it is with --remote-command"
+    )
+
+
+def checked_command(command: str | None) -> str | None:
+    """`--remote-command` if it can be one. Errors: ConfigError."""
+    if command is not None and not (command.startswith("/") and command.isprintable()):
+        raise ConfigError(f"--remote-command {command}: the absolute path of syncd over there, please")
+    return command
