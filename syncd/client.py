@@ -164,6 +164,7 @@ class Client:
             patient=True,
             say=self._voice_trouble,
             arrived=self._arrived,
+            monotonic=lambda: self._moment().monotonic_s,
         )
 
     def _live(self, exchange: Exchange, bell: Doorbell | None) -> None:
@@ -214,10 +215,11 @@ class Client:
 
     def _arrived(self, arrival: Arrival, announced: bool) -> None:
         latency_s = None
+        latency = self.board.status.latency
         if announced and arrival.manifest is not None and self._clock_offset_s is not None:
             latency_s = self._moment().wall_s + self._clock_offset_s - arrival.manifest.created_at
-            self.board.tell(latency=self.board.status.latency.with_one(latency_s))
-        self.board.tell(policies=self.board.status.policies + 1)
+            latency = latency.with_one(latency_s)
+        self.board.tell(latency=latency, policies=self.board.status.policies + 1)
         self._tell_arrival(arrival, latency_s)
 
     def _wait(self, sentence: str) -> None:

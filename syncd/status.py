@@ -123,6 +123,7 @@ class Board:
     def trouble(self, sentence: str) -> None:
         """Note a sentence that the user should see."""
         self.tell(troubles=(*(each for each in self.status.troubles if each != sentence), sentence)[-TROUBLES:])
+        self.write(at_once=True)
 
     def connected(self, name: str) -> None:
         """A new connection begins: its counts are added to those of the earlier ones."""

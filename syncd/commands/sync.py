@@ -197,7 +197,7 @@ def _report(
 
 
 def _stay(settings: Settings, place: Remote, mirror: Path, wishes: Wishes, which: TransportName | None) -> None:
-    from syncd import views  # noqa: PLC0415
+    from syncd import codec, views  # noqa: F401, PLC0415 - numpy now: the first policy need not wait for it
     from syncd.client import Client  # noqa: PLC0415
     from syncd.lock import MirrorLock  # noqa: PLC0415
     from syncd.status import Board  # noqa: PLC0415

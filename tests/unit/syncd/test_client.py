@@ -417,7 +417,8 @@ def test_latency_counts_only_what_was_announced(tmp_path: Path, shared: Shared, 
     assert latency.quantile(0.5) == pytest.approx(0.4, abs=0.01)
 
 
-def test_two_clients_never_keep_one_mirror(tmp_path: Path) -> None:
+def test_two_clients_never_keep_one_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("syncd.lock.PATIENCE_S", 0.05)
     assert holder(tmp_path) is None
     with MirrorLock(tmp_path, "watch"):
         found = holder(tmp_path)

@@ -1,0 +1,243 @@
+"""`syncd` as a person starts it, with the real server behind a folder of this machine: kills, stops, bad servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from daemons import started_at, wait_for
+from policies import RUN, publish_one
+from watching import Watcher, client_env, is_kept, seen, syncd, watching
+
+from syncd.outbox import Outbox, read_contributions
+from syncd.store import Shared, Version, versions
+
+#: The promise for a policy, with what a loaded test machine needs on top.
+MIRRORED_WITHIN_S = 2.0
+#: More than the server pushes unasked: it is fetched in several frames.
+WIDE = 20_000
+PUBLISHER = Path(__file__).parents[1] / "publish_often.py"
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Shared:
+    (tmp_path / "shared" / "v1").mkdir(parents=True)
+    return Shared(tmp_path / "shared")
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    return client_env(tmp_path / "home")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "mirror"
+
+
+@pytest.fixture
+def watcher(shared: Shared, folder: Path, env: dict[str, str]) -> Iterator[Watcher]:
+    with watching(folder, str(shared.path), env=env) as started:
+        started.live()
+        yield started
+
+
+def is_here(folder: Path, version: Version) -> bool:
+    manifest = seen(folder, RUN)
+    return manifest is not None and manifest.version == version
+
+
+def inbox_of(shared: Shared, name: str) -> list[Path]:
+    return list((shared.inbox_folder).glob(f"*/new/{RUN}/*/{name}"))
+
+
+def test_policies_come_and_experience_goes_within_two_seconds(watcher: Watcher, shared: Shared, folder: Path) -> None:
+    took = []
+    for seq in range(1, 6):
+        publish_one(shared, 1, seq)
+        published_at = time.monotonic()
+        wait_for(lambda seq=seq: is_here(folder, Version(1, seq)), "the policy", MIRRORED_WITHIN_S)
+        took.append(time.monotonic() - published_at)
+        assert Outbox(folder).offer(RUN, 0, f"segment {seq}".encode())
+        wait_for(lambda: Outbox(folder).count() == 0, "the segment to leave", MIRRORED_WITHIN_S)
+    assert sorted(took)[2] < 1.0
+    wait_for(lambda: read_contributions(folder).sent == 5, "the counts")
+    assert len(inbox_of(shared, "*")) == 5
+    wait_for(lambda: watcher.word().policies == 5, "its word")  # type: ignore[union-attr]
+    word = watcher.word()
+    assert word is not None
+    assert word.latency.count == 5
+    assert (word.latency.quantile(0.5) or 9) < 1.0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_told_to_end_it_ends_at_once_and_leaves_nobody_behind(
+    watcher: Watcher, folder: Path, number: signal.Signals, code: int
+) -> None:
+    servers = watcher.servers()
+    assert len(servers) == 1
+    began = time.monotonic()
+    assert watcher.end(number) == code
+    assert time.monotonic() - began < 2.0
+    wait_for(lambda: not any(map(started_at, servers)), "the end of the server", 5)
+    assert not is_kept(folder)
+    assert "Traceback" not in watcher.said()
+
+
+def test_a_second_client_is_told_who_keeps_the_mirror(
+    watcher: Watcher, shared: Shared, folder: Path, env: dict[str, str]
+) -> None:
+    for verb in ("watch", "pull"):
+        done = syncd(verb, str(shared.path), str(folder), env=env)
+        assert done.returncode == 2
+        assert f"`syncd watch` (pid {watcher.pid})" in done.stderr
+
+
+def test_after_kills_of_the_server_everything_comes_back_by_itself(
+    watcher: Watcher, shared: Shared, folder: Path
+) -> None:
+    for seq in range(1, 5):
+        [server] = watcher.servers()
+        os.kill(server, signal.SIGKILL)
+        publish_one(shared, 1, seq)
+        Outbox(folder).offer(RUN, 0, f"segment {seq}".encode())
+        wait_for(lambda seq=seq: is_here(folder, Version(1, seq)), "the policy", 20)
+        wait_for(lambda: Outbox(folder).count() == 0, "the segment to leave", 20)
+        wait_for(lambda server=server: watcher.servers() not in ([], [server]), "the next server", 20)
+    assert len(inbox_of(shared, "*")) == 4
+    assert watcher.child is not None
+    assert watcher.child.poll() is None
+
+
+def test_whoever_is_killed_nobody_sees_a_torn_policy(
+    shared: Shared, folder: Path, env: dict[str, str], tmp_path: Path
+) -> None:
+    """The client dies at random moments, mid-blob too; so does the publisher. A reader looks all the time."""
+    chance = random.Random(20)
+    looked = 0
+    last = Version(0, 0)
+    with watching(folder, str(shared.path), env=env) as watcher:
+        for attempt in range(1, 7):
+            publisher = subprocess.Popen(
+                [sys.executable, str(PUBLISHER), str(shared.path), str(attempt), str(WIDE)], env=env
+            )
+            try:
+                wait_for(lambda attempt=attempt: publisher_began(shared, attempt), "a publication")
+                wait_for(lambda: watcher.word() is not None and watcher.word().policies > 0, "a policy", 40)  # type: ignore[union-attr]
+                until = time.monotonic() + chance.uniform(0.0, 0.4)
+                while time.monotonic() < until:
+                    manifest = seen(folder, RUN)
+                    assert manifest is not None
+                    assert manifest.version >= last
+                    last = manifest.version
+                    looked += 1
+                watcher.end(signal.SIGKILL)
+            finally:
+                publisher.kill()
+                publisher.wait(10)
+            manifest = seen(folder, RUN)
+            assert manifest is not None
+            assert manifest.version >= last
+            watcher.start()
+        newest = versions(shared.slot(RUN, 0))[-1]
+        wait_for(lambda: is_here(folder, newest), "the newest policy", 40)
+    assert looked > 20
+    assert not list((folder / "v1").rglob("*.tmp"))
+
+
+def publisher_began(shared: Shared, attempt: int) -> bool:
+    known = versions(shared.slot(RUN, 0))
+    return bool(known) and known[-1].attempt == attempt
+
+
+def test_a_stopped_client_comes_back_at_once(watcher: Watcher, shared: Shared, folder: Path) -> None:
+    [server] = watcher.servers()
+    os.kill(watcher.pid, signal.SIGSTOP)
+    try:
+        publish_one(shared, 1, 1)
+        wait_for(lambda: started_at(server) is None, "the server to give its silent client up", 25)
+        assert seen(folder, RUN) is None
+    finally:
+        os.kill(watcher.pid, signal.SIGCONT)
+    wait_for(lambda: is_here(folder, Version(1, 1)), "the policy", 10)
+    wait_for(lambda: len(watcher.servers()) == 1, "one server again")
+
+
+def test_a_folder_that_is_away_for_a_while_is_waited_for(
+    watcher: Watcher, shared: Shared, folder: Path, env: dict[str, str]
+) -> None:
+    away = shared.path.with_name("unmounted")
+    shared.path.rename(away)
+    [server] = watcher.servers()
+    os.kill(server, signal.SIGKILL)
+
+    def shown() -> str:
+        return syncd("status", str(folder), env=env).stdout
+
+    wait_for(lambda: "is no folder" in shown() and shown().startswith("offline: for "), "it to notice", 40)
+    assert watcher.said().count("is no folder") == 1
+    away.rename(shared.path)
+    publish_one(shared, 1, 1)
+    wait_for(lambda: is_here(folder, Version(1, 1)), "the policy", 40)
+
+
+def test_a_damaged_policy_is_named_and_the_last_good_one_stays(
+    watcher: Watcher, shared: Shared, folder: Path, env: dict[str, str], tmp_path: Path
+) -> None:
+    publish_one(shared, 1, 1)
+    wait_for(lambda: is_here(folder, Version(1, 1)), "the policy")
+    spoiled = Shared(tmp_path / "elsewhere")
+    manifest = publish_one(spoiled, 1, 2)
+    blob = spoiled.slot(RUN, 0).blob(manifest.blob.sha256)
+    data = bytearray(blob.read_bytes())
+    data[-20] ^= 1
+    target = shared.slot(RUN, 0).blob(manifest.blob.sha256)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(data)
+    shared.slot(RUN, 0).manifest(manifest.version).write_bytes(manifest.to_bytes())
+    shared.slot(RUN, 0).latest.write_text('{"attempt": 1, "seq": 2}')
+    wait_for(lambda: "1-2 is left out" in watcher.said(), "its word on it", 20)
+    assert watcher.said().count("1-2 is left out") == 1
+    assert is_here(folder, Version(1, 1))
+    assert f"note: {RUN}/0 1-2 is left out" in syncd("status", str(folder), env=env).stdout
+    publish_one(shared, 1, 3)
+    wait_for(lambda: is_here(folder, Version(1, 3)), "the next policy", 20)
+    other = syncd("pull", str(shared.path), str(tmp_path / "other"), "--json", env=env)
+    assert other.returncode == 0
+    assert [each["version"] for each in json.loads(other.stdout)["policies"]] == ["1-3"]
+
+
+def test_a_full_disk_is_one_sentence_and_the_next_try_goes_on(
+    shared: Shared, folder: Path, env: dict[str, str]
+) -> None:
+    manifest = publish_one(shared, 1, 1, wide=WIDE)
+    publish_one(shared, 1, 1, slot=1)
+    limit = manifest.blob.bytes // 2
+
+    def quota() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))  # no file may be longer: EFBIG, as a quota's EDQUOT
+
+    done = syncd("pull", str(shared.path), str(folder), env=env, preexec_fn=quota)
+    assert done.returncode == 7
+    assert done.stderr.count("\n") == 1
+    assert "File too large" in done.stderr
+    assert seen(folder, RUN) is None
+    done = syncd("pull", str(shared.path), str(folder), env=env)
+    assert done.returncode == 0
+    assert is_here(folder, Version(1, 1))
+
+
+def test_before_the_first_policy_a_pull_says_so(shared: Shared, folder: Path, env: dict[str, str]) -> None:
+    done = syncd("pull", str(shared.path), str(folder), env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("nothing there yet: ")
+    assert syncd("status", str(folder), env=env).stdout.startswith(f"no syncd runs for {folder}")
