@@ -1,0 +1,125 @@
+"""A learner among strangers: thousands of segments, malformed, hostile and honest, through the real inbox."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from point_mass import PointMasses
+from segments_of import KINDS, honest, hostile
+from slot_digest import slot_digest
+from train_contributed import HORIZON, send, wait_until
+from train_point_mass import TASKS, judge, section
+
+from orchestrator.job import Job
+from syncd import store
+from trainer import doorkeeper, intake
+from trainer.contributed import Contributed
+from trainer.doorkeeper import Doorkeeper
+from trainer.experience import encode
+from trainer.loop import run
+from trainer.state import RunState
+from trainer.views import Display
+
+pytestmark = pytest.mark.trainer
+#: Of each kind; some kinds are the same bytes whatever they are made of.
+OF_EACH = 25
+HONEST = 3_000
+#: Ten segments an episode: beginnings, middles and ends.
+LONG = 10 * HORIZON
+#: Honest segments that may be refused: one in a thousand.
+REFUSED_AT_MOST = HONEST // 1000
+
+
+class Besieged(PointMasses):
+    """At one vector step everything is sent at once; it goes on when all of it is judged."""
+
+    def __init__(self, spec, attack):
+        super().__init__(spec)
+        self.attack, self.steps = attack, 0
+
+    def step(self, actions):
+        self.steps += 1
+        if self.steps == 40:
+            self.attack()
+        return super().step(actions)
+
+
+def train(run_dir, attack):
+    training = section(horizon=HORIZON, total_steps=400, contribution_max_lag=100)
+    job = Job.standalone(run_dir, accepts_contributions=True)
+    with Display(live=False) as display:
+        code = run(
+            job, training, display, make_envs=lambda spec, _: Besieged(spec, lambda: attack(job)), evaluator=judge
+        )
+    assert code == 0
+    return job
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    """The doorkeeper's bounds are for a training that lasts hours."""
+    monkeypatch.setattr(doorkeeper, "JUDGED_A_ROUND", 10_000)
+    monkeypatch.setattr(doorkeeper, "ROUND_S", 0.01)
+    monkeypatch.setattr(intake, "TAKE_EVERY_S", 0.0)
+
+
+def test_a_thousand_hostile_segments_are_refused_for_the_right_reasons_and_harm_nobody(tmp_path, hasty):
+    expected = {}
+
+    def attack(job):
+        rng = np.random.default_rng(0)
+        base = honest(OF_EACH, run_id=job.run_id, tasks=TASKS, horizon=HORIZON, version=(0, 0))
+        for kind, reason in KINDS.items():
+            for segment in base:
+                data, name = hostile(kind, segment, rng, old=(0, 0))
+                send(job.shared_dir, "mallory", job.run_id, data, name=name)
+                expected.setdefault(name, set()).add(str(reason))
+        new = store.Shared(job.shared_dir).inbox("mallory")
+        wait_until(lambda: not new.waiting(job.run_id, 0, now=0.0))
+
+    besieged = train(tmp_path / "besieged", attack)
+    calm = train(tmp_path / "calm", lambda _job: None)
+
+    inbox = store.Shared(besieged.shared_dir).inbox("mallory")
+    folder = inbox.place("quarantine", besieged.run_id, 0)
+    refused = {
+        path.name.removesuffix(".reason.json"): json.loads(path.read_text())["reason"]
+        for path in folder.glob("*.reason.json")
+    }
+    assert len(KINDS) >= 12
+    assert len(expected) > 1000
+    assert refused.keys() == expected.keys()
+    wrong = {name: (reason, expected[name]) for name, reason in refused.items() if reason not in expected[name]}
+    assert wrong == {}
+    assert not list(inbox.path.glob("accepted/*/0/*"))
+    assert slot_digest(besieged.slot_dir) == slot_digest(calm.slot_dir)
+
+
+def test_three_thousand_honest_segments_are_taken(tmp_path, hasty):
+    job = Job.standalone(tmp_path / "run", accepts_contributions=True)
+    job.start_from(None)
+    training = section(horizon=LONG, buffer_size=200_000)
+    door = Doorkeeper(job, training, step=500)
+    door.know(0, 0, 400)
+    for number, segment in enumerate(
+        honest(HONEST, run_id=job.run_id, tasks=TASKS, horizon=LONG, version=(0, 0), longest=HORIZON)
+    ):
+        send(job.shared_dir, f"friend-{number % 5}", job.run_id, encode(segment))
+    made, state = intake.Intake(job, training, None), object.__new__(RunState)
+    made.door, state.step, state.contributed = door, 500, None
+    began = time.monotonic()
+    while door.one_round(10_000):
+        while door.has_something:
+            made.take(state)
+    seconds = time.monotonic() - began
+    assert sum(door.refused.values()) <= REFUSED_AT_MOST, door.refused
+    assert isinstance(state.contributed, Contributed)
+    assert state.contributed.ring_rows == HORIZON * door.accepted
+    assert len(state.contributed.sources) == 5
+    print(f"{door.accepted} accepted, {sum(door.refused.values())} refused, {HONEST / seconds:,.0f} segments/s")

@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("torch")
+
+from train_contributed import HORIZON, made_up, send
+from train_point_mass import section
+
+from orchestrator.job import Job
+from syncd import store
+from trainer import doorkeeper, intakelog
+from trainer.contributed import MAX_SHARE, Contributed, capacity_of, share
+from trainer.doorkeeper import Doorkeeper
+from trainer.episode import encode, name_of
+from trainer.intake import Intake
+from trainer.intakelog import Removed, Taken
+from trainer.replay import CONTRIBUTED_FIELDS, FIELDS
+from trainer.state import RunState
+
+pytestmark = pytest.mark.trainer
+TRAINING = section(horizon=HORIZON, contribution_max_lag=500)
+
+
+@pytest.fixture
+def job(tmp_path):
+    made = Job.standalone(tmp_path / "toy", accepts_contributions=True)
+    made.start_from(None)
+    return made
+
+
+class Door(Doorkeeper):
+    """One that works when it is told to, and knows the first policy."""
+
+    def __init__(self, job, **more):
+        super().__init__(job, TRAINING, step=100, clock=lambda: 1e9, **more)
+        self.know(0, 0, 60)
+
+    def look(self, rounds=1):
+        for _ in range(rounds):
+            self.one_round()
+        return self
+
+
+def a_file(job, number, **changes):
+    return encode(replace(made_up(job.run_id, number), **changes))
+
+
+def sent(job, *numbers, who="alice", **more):
+    return [send(job.shared_dir, who, job.run_id, a_file(job, number), **more) for number in numbers]
+
+
+def inbox_of(job, who="alice"):
+    return store.Shared(job.shared_dir).inbox(who)
+
+
+def reasons(job, who="alice"):
+    return {verdict.sha256: verdict.reason for verdict in inbox_of(job, who).verdicts()}
+
+
+def whos(ready):
+    return [one.who for one in ready]
+
+
+class TestTheShareOfABatch:
+    @given(st.integers(1, 4096), st.integers(0, 10**7), st.integers(0, 10**7))
+    def test_it_is_the_part_of_all_rows_and_never_above_the_cap(self, batch, own, others):
+        taken = share(batch, own, others)
+        assert 0 <= taken <= MAX_SHARE * batch
+        if others == 0:
+            assert taken == 0
+        elif taken < int(MAX_SHARE * batch):
+            assert abs(taken - batch * others / (own + others)) <= 0.5
+
+    def test_full_rings_just_reach_it(self):
+        training = section(buffer_size=2_100, tasks=("reach-v3", "push-v3", "door-open-v3"))
+        assert share(100, 2_100, 3 * capacity_of(training)) == 30
+
+
+class TestTheRing:
+    def filled(self, *senders):
+        others = Contributed(TRAINING)
+        for number, who in enumerate(senders):
+            segment = made_up("toy", number)
+            rows = {name: np.full((HORIZON, *shape), number, kind) for name, (shape, kind) in FIELDS.items()}
+            others.add(who, rows, task=number % 3, content=segment.content(), policy_step=number, step=100)
+        return others
+
+    @given(st.lists(st.sampled_from("abc"), max_size=60), st.sampled_from("abcd"))
+    def test_a_contributor_is_dropped_and_the_others_rows_keep_their_order(self, senders, dropped):
+        others = self.filled(*senders)
+        before = others.ring.block_since((0, 0, 0))
+        kept = np.array([others.sources[i] != dropped for i in before.arrays["source"]], bool)
+        others.drop(dropped)
+        after = others.ring.block_since((0, 0, 0))
+        assert others.rows_of(dropped) == 0
+        assert after.starts == (0, 0, 0)
+        for name in CONTRIBUTED_FIELDS:
+            assert np.array_equal(after.arrays[name], before.arrays[name][kept])
+
+    def test_it_goes_on_from_its_state(self):
+        others = self.filled(*"aabbcc")
+        others.sample(7)
+        again = Contributed.from_state(TRAINING, others.state_dict())
+        again.ring.put_back(others.ring.block_since((0, 0, 0)))
+        assert again.state_dict() == others.state_dict()
+        one, other = others.sample(32), again.sample(32)
+        assert all(np.array_equal(value, getattr(other, name)) for name, value in vars(one).items())
+        assert again.lag_row() == {"segments": 6, "lag_min": 95, "lag_mean": 97.5, "lag_max": 100}
+        assert again.lag_row() == {"segments": 0}
+
+
+class TestTheDoor:
+    def test_a_good_segment_is_accepted_and_its_rows_are_at_hand(self, job):
+        (path,) = sent(job, 4)
+        (ready,) = Door(job).look().next_ready(1000)
+        segment = made_up(job.run_id, 4)
+        assert not path.exists()
+        assert inbox_of(job).accepted(job.run_id, 0, path.name).exists()
+        assert reasons(job) == {path.name: ""}
+        assert (ready.who, ready.task, ready.count, ready.policy_step) == ("alice", 1, HORIZON, 60)
+        assert np.array_equal(ready.rows["next_obs"], segment.obs[1:])
+
+    def test_what_is_refused_goes_to_quarantine_with_its_reason(self, job):
+        (path,) = sent(job, 1, name="0" * 64)
+        door = Door(job).look()
+        assert door.next_ready(1000) == []
+        assert reasons(job) == {path.name: "name"}
+        assert (inbox_of(job).place("quarantine", job.run_id, 0) / path.name).exists()
+        assert door.refused == {"name": 1}
+
+    def test_a_judge_that_fails_refuses_the_segment_and_goes_on(self, job, monkeypatch):
+        bad, good = (name_of(a_file(job, number)) for number in (1, 2))
+        real = doorkeeper.judge
+
+        def fails(data, name, expect):
+            if name == bad:
+                raise RecursionError("a defect")
+            return real(data, name, expect)
+
+        monkeypatch.setattr(doorkeeper, "judge", fails)
+        sent(job, 1, 2)
+        Door(job).look()
+        assert reasons(job) == {bad: "defect", good: ""}
+
+    def test_links_pipes_and_folders_are_never_opened(self, job, tmp_path):
+        folder = inbox_of(job).place("new", job.run_id, 0)
+        folder.mkdir(parents=True)
+        (tmp_path / "secret").write_bytes(a_file(job, 1))
+        (folder / ("a" * 64)).symlink_to(tmp_path / "secret")
+        os.mkfifo(folder / ("b" * 64))
+        (folder / ("c" * 64)).mkdir()
+        assert Door(job).look(2).accepted == 0
+
+    def test_a_file_that_may_not_be_read_is_refused(self, job, monkeypatch):
+        def forbidden(*args):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+        (path,) = sent(job, 1)
+        monkeypatch.setattr(store.Inbox, "read", forbidden)
+        Door(job).look()
+        assert reasons(job) == {path.name: "defect"}
+
+    def test_the_same_again_is_a_duplicate_even_from_somebody_else_with_another_header(self, job):
+        sent(job, 1)
+        door = Door(job).look()
+        path = send(job.shared_dir, "bob", job.run_id, a_file(job, 1, actor="f" * 16))
+        door.look()
+        assert reasons(job, "bob") == {path.name: "duplicate"}
+        later = Door(job, seen=[made_up(job.run_id, 2).content()])
+        (path,) = sent(job, 2)
+        later.look(2)  # at first what lies accepted and uncounted, then what waits
+        assert reasons(job)[path.name] == "duplicate"
+
+    def test_contributors_take_turns(self, job):
+        sent(job, *range(30), who="flood")
+        sent(job, 30, 31, who="quiet")
+        door = Door(job)
+        assert door.one_round(judged=4) == 4
+        assert whos(door.next_ready(10_000)) == ["flood", "quiet", "flood", "quiet"]
+
+    def test_no_more_is_judged_than_the_loop_takes(self, job, monkeypatch):
+        monkeypatch.setattr(doorkeeper, "MAX_READY_ROWS", 3 * HORIZON)
+        sent(job, *range(8))
+        door = Door(job).look(3)
+        assert len(inbox_of(job).waiting(job.run_id, 0, now=0)) == 5
+        taken = door.next_ready(2 * HORIZON)
+        assert len(taken) == 2
+        door.put_back(taken)
+        assert door.next_ready(2 * HORIZON) == taken
+        assert len(door.look().next_ready(10**6)) == 3
+
+    def test_a_dropped_contributor_is_told_once_and_refused_until_it_is_readmitted(self, job):
+        sent(job, 1)
+        door = Door(job).look()
+        inbox_of(job).drop(by="me", now=1e9)
+        sent(job, 2)
+        door.look(2)
+        assert (door.next_removal(), door.next_removal()) == ("alice", None)
+        assert door.next_ready(1000) == []
+        assert set(reasons(job).values()) == {"dropped"}
+        inbox_of(job).readmit()
+        sent(job, 3)
+        assert len(door.look().next_ready(1000)) == 1
+
+    def test_policies_of_earlier_attempts_are_looked_up(self, job, monkeypatch):
+        from published import draft_of, nets_for
+
+        fields = {"run_id": job.run_id, "attempt": 3, "seq": 7, "step": 55}
+        tensors = nets_for(TRAINING)
+        place = store.Shared(job.shared_dir).slot(job.run_id, 0)
+        store.publish(place, draft_of(TRAINING, tensors, **fields), tensors)
+        send(job.shared_dir, "alice", job.run_id, encode(made_up(job.run_id, 1, version=(3, 7))))
+        (ready,) = Door(job).look().next_ready(1000)
+        assert ready.policy_step == 55
+
+    def test_what_a_checkpoint_counts_is_deleted_wherever_a_kill_left_it(self, job):
+        (moved,) = sent(job, 1, state="accepted")
+        (left,) = sent(job, 2)
+        counted = [Taken(50, "alice", path.name, HORIZON, "", 0) for path in (moved, left)]
+        Door(job, counted=counted).look()
+        assert not moved.exists()
+        assert not left.exists()
+        assert inbox_of(job).usage("new", "accepted", "quarantine").segments == 0
+
+    def test_what_is_scheduled_is_left_to_the_loop_and_what_nobody_counted_is_judged_anew(self, job):
+        (scheduled,) = sent(job, 1)
+        (orphan,) = sent(job, 2, state="accepted")
+        entry = Taken(120, "alice", scheduled.name, HORIZON, made_up(job.run_id, 1).content(), 0)
+        door = Door(job, scheduled=[entry]).look(2)
+        assert [one.sha256 for one in door.next_ready(1000)] == [orphan.name]
+        assert inbox_of(job).accepted(job.run_id, 0, scheduled.name).exists()
+
+
+class TestTheJournal:
+    def test_it_is_read_as_it_was_written_but_for_a_torn_end(self, tmp_path):
+        new = [Taken(4, "alice", "0" * 64, 10, "1" * 64, 3), Removed(8, "alice")]
+        intakelog.append(tmp_path, new[:1])
+        intakelog.append(tmp_path, new[1:])
+        with open(tmp_path / intakelog.CONTRIBUTIONS, "ab") as file:
+            file.write(b'{"step": 12, "who"')
+        assert intakelog.entries(tmp_path) == new
+
+    def test_nothing_enters_that_is_not_journaled(self, job, monkeypatch):
+        from trainer import intake
+
+        monkeypatch.setattr(intake, "TAKE_EVERY_S", 0.0)
+        made, state, said = Intake(job, TRAINING, None), _state(104), []
+        made.door = Door(job)
+        sent(job, 1, 2)
+        made.door.look()
+        with monkeypatch.context() as patch:
+            patch.setattr(intakelog, "append_whole", _full_disk)
+            for _ in range(3):
+                made.take(state)
+        assert state.contributed is None
+        made.tell(said.append)
+        assert len(said) == 1
+        assert "No space left" in said[0]
+        made.take(state)
+        assert state.contributed.ring_rows == 2 * HORIZON
+        assert [entry.step for entry in intakelog.entries(job.attempt_dir)] == [104, 104]
+
+
+def _full_disk(*args):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _state(step):
+    state = object.__new__(RunState)
+    state.step, state.contributed = step, None
+    return state

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import errno
+import os
+import threading
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from point_mass import PointMasses
+from slot_digest import slot_digest
+from train_point_mass import TASKS, judge, section
+
+from orchestrator.job import Job
+from syncd import store
+from trainer import policy
+from trainer.agents import mtsac
+from trainer.config import identity
+from trainer.loop import run
+from trainer.metrics import read, read_evaluations
+from trainer.publisher import GOLDEN_ROWS, Publisher, snapshot
+from trainer.views import Display
+
+pytestmark = pytest.mark.trainer
+
+
+class Learning:
+    """A learner of one attempt, without a training around it."""
+
+    def __init__(self, run_dir, **fields):
+        self.training = section(**fields)
+        self.job = Job.standalone(run_dir)
+        self.job.start_from(None)
+        self.learner = mtsac.create(self.training, torch.device("cpu"))
+        self.place = store.Shared(self.job.shared_dir).slot(self.job.run_id, 0)
+        self.said = []
+
+    def publisher(self, **more):
+        return Publisher(self.job, self.training, clock=lambda: 1e9, **more)
+
+    def at(self, step):
+        obs = np.random.default_rng(step).normal(0, 1, (10, 39)).astype(np.float32)
+        with torch.no_grad():
+            next(self.learner.actor.parameters()).add_(0.01)
+        return snapshot(step, step // 2, self.learner, obs, np.arange(10, dtype=np.int32) % 3)
+
+    def publish(self, *steps, **more):
+        """One after the other, then the end."""
+        for step in steps:
+            publisher = self.publisher(**more)
+            publisher.offer(self.at(step))
+            publisher.close()
+            publisher.tell(self.said.append)
+
+    def versions(self):
+        return [str(version) for version in store.versions(self.place)]
+
+
+@pytest.fixture
+def learning(tmp_path):
+    return Learning(tmp_path / "toy")
+
+
+def test_a_policy_can_be_loaded_and_checked_and_says_where_it_comes_from(learning):
+    evaluation = {"step": 40, "mean_success": 0.25, "goals_per_task": 2, "more": "than a score"}
+    learning.publish(100, evaluation=evaluation)
+    manifest = store.newest(learning.place)
+    policy.load(learning.place, manifest)  # bytes, architecture, golden actions
+    assert (str(manifest.version), manifest.step, manifest.updates, manifest.created_at) == ("0-0", 100, 50, 1e9)
+    assert (manifest.run_id, manifest.run_name) == (learning.job.run_id, "toy")
+    assert manifest.lineage == store.Lineage(identity=identity(learning.training))
+    assert manifest.score == store.Score(step=40, mean_success=0.25, goals_per_task=2)
+    assert manifest.architecture.tasks == TASKS
+    assert len(manifest.golden.obs) == GOLDEN_ROWS
+
+
+def test_the_golden_actions_are_those_of_the_weights_that_readers_get(learning):
+    learning.publish(100)
+    manifest = store.newest(learning.place)
+    read_back = policy.Policy(manifest.architecture, store.read(learning.place, manifest))
+    assert read_back.check_golden(manifest.golden) == 0
+
+
+def test_a_policy_that_is_read_wrongly_is_far_beyond_the_tolerance(learning):
+    learning.publish(100)
+    manifest = store.newest(learning.place)
+    tensors = dict(store.read(learning.place, manifest))
+    first = "body.layers.0.weight"
+    tensors[first] = np.roll(tensors[first], 1, axis=1)  # the inputs in another order
+    with pytest.raises(policy.GoldenMismatchError) as caught:
+        policy.Policy(manifest.architecture, tensors).check_golden(manifest.golden)
+    assert caught.value.deviation > 10 * manifest.golden.tolerance
+
+
+def test_versions_follow_each_other_over_publications_and_attempts(learning, tmp_path):
+    publisher = learning.publisher()
+    for step in (0, 10, 20):
+        publisher.offer(learning.at(step))
+        until_idle(publisher)
+    publisher.close()
+    successor = Learning(tmp_path / "toy")
+    successor.publish(30)
+    assert successor.versions() == ["0-0", "0-1", "0-2", "1-0"]
+    parents = [store.read_manifest(learning.place, v).lineage.parent for v in store.versions(learning.place)]
+    assert parents == [None, "0-0", "0-1", "0-2"]
+
+
+def until_idle(publisher):
+    publisher.close()  # waits for what is under way
+    publisher._closing, publisher._thread = False, None
+
+
+def test_the_checkpoints_own_policy_goes_out_once_the_checkpoint_is_there(learning):
+    publisher = learning.publisher()
+    publisher.hold(learning.at(100))
+    publisher.release(100)
+    publisher.close()
+    assert store.newest(learning.place).lineage.checkpoint == store.Origin(attempt=0, step=100)
+
+
+def test_a_policy_is_never_followed_by_an_older_one(learning):
+    publisher = learning.publisher()
+    publisher.hold(learning.at(100))
+    publisher.offer(learning.at(110))
+    publisher.release(100)
+    publisher.close()
+    assert store.newest(learning.place).step == 110
+
+
+def test_the_newest_wins_where_one_is_still_being_written(learning, monkeypatch):
+    begun, go_on, real = threading.Event(), threading.Event(), store.publish
+
+    def slow(*args, **more):
+        begun.set()
+        assert go_on.wait(10)
+        return real(*args, **more)
+
+    monkeypatch.setattr(store, "publish", slow)
+    publisher = learning.publisher()
+    publisher.offer(learning.at(1))
+    assert begun.wait(10)
+    for step in (2, 3, 4):
+        publisher.offer(learning.at(step))
+    go_on.set()
+    publisher.close()
+    assert [store.read_manifest(learning.place, v).step for v in store.versions(learning.place)] == [1, 4]
+
+
+def test_a_folder_that_hangs_does_not_hold_the_end_of_the_job(learning, monkeypatch):
+    never = threading.Event()
+    monkeypatch.setattr(store, "publish", lambda *args, **more: never.wait(30))
+    publisher = learning.publisher()
+    publisher.offer(learning.at(1))
+    publisher.close(wait_s=0.05)
+    never.set()
+
+
+def test_a_full_disk_is_said_once_and_so_is_its_end(learning, monkeypatch):
+    def full(*args, **more):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    publisher = learning.publisher()
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "publish", full)
+        for step in (1, 2, 3):
+            publisher.offer(learning.at(step))
+            until_idle(publisher)
+    publisher.offer(learning.at(4))
+    publisher.close()
+    publisher.tell(learning.said.append)
+    assert len(learning.said) == 2
+    assert "the disk is full" in learning.said[0]
+    assert learning.said[1] == "policies are published again"
+    assert learning.versions() == ["0-3"]  # a version that failed is never used again
+
+
+def test_weights_that_are_not_finite_are_not_published(learning):
+    taken = learning.at(1)
+    next(iter(taken.tensors.values()))[0] = np.nan
+    publisher = learning.publisher()
+    publisher.offer(taken)
+    publisher.close()
+    publisher.tell(learning.said.append)
+    assert len(learning.said) == 1
+    assert learning.versions() == []
+
+
+def test_a_superseded_attempt_publishes_no_more(learning, tmp_path):
+    learning.publish(1)
+    Learning(tmp_path / "toy")
+    learning.publish(2)
+    assert learning.versions() == ["0-0"]
+    assert learning.said == []
+
+
+def test_a_version_is_told_before_it_can_be_seen(learning):
+    told = []
+    learning.publish(7, on_version=lambda *version: told.append((version, learning.versions())))
+    assert told == [((0, 0, 7), [])]
+
+
+def test_publishing_changes_no_number_of_the_training_and_the_curves_go_along(tmp_path):
+    often, never = tmp_path / "often", tmp_path / "never"
+    for folder, interval in ((often, 5), (never, 0)):
+        training = section(publish_interval=interval, total_steps=600)
+        with Display(live=False) as display:
+            made = run(Job.standalone(folder), training, display, make_envs=PointMasses, evaluator=judge)
+        assert made == 0
+    assert slot_digest(often / "slots/0") == slot_digest(never / "slots/0")
+    counts = {}
+    for folder in (often, never):
+        (place,) = store.Shared(folder / "shared").slots()
+        manifests = [store.read_manifest(place, version) for version in store.versions(place)]
+        counts[folder] = len(manifests)
+        assert manifests[-1].step == 600
+        assert manifests[-1].lineage.checkpoint == store.Origin(attempt=0, step=600)
+        assert manifests[-1].score.step == 600
+        assert [manifest.step for manifest in manifests] == sorted(manifest.step for manifest in manifests)
+        assert store.read_metrics(place, "metrics") == read(folder / "slots/0")
+        assert store.read_metrics(place, "evaluations") == read_evaluations(folder / "slots/0")
+    assert counts[often] > counts[never]
