@@ -1,0 +1,210 @@
+"""The server's loop against clients that are good, mean, silent, or slow; over pipes, in a thread."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from policies import RUN, publish_one
+
+from syncd import protocol, store
+from syncd.protocol import DEAD_AFTER_S, MAX_PAYLOAD_BYTES, PREAMBLE, Decoder, Frame, Message, encode
+from syncd.server import BUFFER_BYTES, MOST_UNREAD_BYTES, Server
+
+HELLO = protocol.Hello(protocol=protocol.PROTOCOL, version="test", client="anna")
+PATIENCE_S = 10.0
+
+
+class Connection:
+    """A client of a server that runs in a thread. `ahead_s` is added to the server's clock."""
+
+    def __init__(self, shared: Path, contributor: str | None = None) -> None:
+        self.ahead_s = 0.0
+        their_in, self.out = os.pipe()
+        self.inn, their_out = os.pipe()
+        self.server = Server(shared, contributor, their_in, their_out, clock=lambda: time.monotonic() + self.ahead_s)
+        self.thread = threading.Thread(target=self._run, args=(their_in, their_out))
+        self.decoder = Decoder()
+        self.frames: list[Frame] = []
+        self.preamble = b""
+        self.thread.start()
+
+    def _run(self, *fds: int) -> None:
+        try:
+            self.server.run()
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def send(self, *messages: Message, payload: bytes = b"") -> None:
+        for message in messages:
+            os.write(self.out, encode(message, payload))
+
+    def receive(self, kind: type[Message]) -> Frame:
+        """The next frame of this kind; others are passed over. EOFError where the server ended before."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            while self.frames:
+                frame = self.frames.pop(0)
+                if isinstance(frame.message, kind):
+                    return frame
+            data = os.read(self.inn, 65536)
+            if not data:
+                raise EOFError
+            if len(self.preamble) < len(PREAMBLE):
+                self.preamble += data
+                data, self.preamble = self.preamble[len(PREAMBLE) :], self.preamble[: len(PREAMBLE)]
+            self.frames += self.decoder.feed(data)
+        raise TimeoutError(kind.__name__)
+
+    def close(self) -> None:
+        for fd in (self.out, self.inn):
+            try:
+                os.close(fd)
+            except OSError:
+                continue
+        self.thread.join(PATIENCE_S)
+        assert not self.thread.is_alive()
+
+
+@pytest.fixture
+def connect(tmp_path: Path) -> Iterator[Callable[..., Connection]]:
+    opened: list[Connection] = []
+
+    def open_it(contributor: str | None = None) -> Connection:
+        opened.append(Connection(tmp_path, contributor))
+        return opened[-1]
+
+    yield open_it
+    for connection in opened:
+        connection.close()
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> store.Shared:
+    return store.Shared(tmp_path)
+
+
+@pytest.mark.parametrize(("stated", "is_called"), [(None, "anna"), ("ben", "ben")])
+def test_the_login_says_whose_inbox_it_is_before_the_client_does(connect, shared, stated, is_called):
+    publish_one(shared, 1, 1)
+    client = connect(stated)
+    client.send(HELLO)
+    assert client.receive(protocol.Welcome).message.contributor == is_called
+    data = b"a segment"
+    sha256 = hashlib.sha256(data).hexdigest()
+    client.send(protocol.Put(sha256=sha256, run_id=RUN, slot=0, bytes=len(data)))
+    assert client.receive(protocol.Have).message.offset == 0
+    client.send(protocol.Data(key=sha256, offset=0), payload=data)
+    client.receive(protocol.Stored)
+    assert (shared.inbox(is_called).place("new", RUN, 0) / sha256).read_bytes() == data
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ([encode(protocol.Listing())], "who it is"),
+        ([encode(HELLO), encode(HELLO)], "does not send Hello"),
+        ([b"GET / HTTP/1.1\r\n\r\n"], "does not know"),
+        ([encode(HELLO.model_copy(update={"protocol": 99}))], "install the same version"),
+        ([encode(HELLO), encode(protocol.Stored(sha256="a" * 64))], "does not send Stored"),
+        ([encode(HELLO)] + [encode(protocol.Get(key="1", path="v1/runs/a/b", offset=0))] * 10_000, "files at once"),
+    ],
+)
+def test_who_does_not_speak_the_protocol_is_sent_away(connect, said, words):
+    client = connect()
+    try:
+        for data in said:
+            os.write(client.out, data)
+    except BrokenPipeError:
+        pass  # it had heard enough
+    assert words in client.receive(protocol.Goaway).message.sentence
+    with pytest.raises(EOFError):
+        client.receive(protocol.Goaway)
+
+
+def test_bytes_of_a_segment_out_of_order_end_the_connection(connect, shared):
+    publish_one(shared, 1, 1)
+    client = connect()
+    client.send(HELLO, protocol.Put(sha256="a" * 64, run_id=RUN, slot=0, bytes=10))
+    client.receive(protocol.Have)
+    client.send(protocol.Data(key="a" * 64, offset=5), payload=b"later")
+    assert "order" in client.receive(protocol.Goaway).message.sentence
+    assert shared.inbox("anna").waiting(RUN, 0, now=0.0) == []
+
+
+@pytest.mark.parametrize("greets", [True, False])
+def test_silence_is_death(connect, greets):
+    client = connect()
+    if greets:
+        client.send(HELLO)
+        client.receive(protocol.Welcome)
+    client.ahead_s = DEAD_AFTER_S - 3
+    if greets:
+        client.receive(protocol.Ping)
+    assert client.thread.is_alive()
+    client.ahead_s = DEAD_AFTER_S + 1
+    client.thread.join(PATIENCE_S)
+    assert not client.thread.is_alive()
+
+
+def test_the_end_of_the_input_and_a_goodbye_end_it(connect):
+    for last in ([protocol.Bye()], []):
+        client = connect()
+        client.send(HELLO)
+        client.receive(protocol.Welcome)
+        client.send(*last)
+        if not last:
+            os.close(client.out)
+            client.out = os.open(os.devnull, os.O_WRONLY)
+        client.thread.join(PATIENCE_S)
+        assert not client.thread.is_alive()
+
+
+def test_a_signal_ends_it_and_says_come_again(connect):
+    client = connect()
+    client.send(HELLO)
+    client.receive(protocol.Welcome)
+    client.server.stop("SIGTERM")
+    goaway = client.receive(protocol.Goaway).message
+    assert goaway.retry_after_s is not None
+
+
+def test_a_client_that_does_not_read_costs_no_memory(connect, shared):
+    manifest = publish_one(shared, 1, 1, wide=100_000)
+    path = f"v1/runs/{RUN}/0/blobs/{manifest.blob.sha256[:2]}/{manifest.blob.sha256}"
+    client = connect()
+    client.send(HELLO, *[protocol.Get(key=str(n), path=path, offset=0) for n in range(10)])
+    os.set_blocking(client.out, False)
+    rest = flood = encode(protocol.Ping(n=1)) * 1000
+    stuck_since = time.monotonic()
+    while time.monotonic() - stuck_since < 0.5:
+        try:
+            rest = rest[os.write(client.out, rest) :] or flood
+            stuck_since = time.monotonic()
+        except BlockingIOError:
+            time.sleep(0.01)
+        assert len(client.server._waiting) < BUFFER_BYTES + MOST_UNREAD_BYTES + 2 * MAX_PAYLOAD_BYTES
+
+
+def test_a_slow_client_is_told_the_newest_policy_and_not_each(connect, shared):
+    publish_one(shared, 1, 1)
+    client = connect()
+    client.send(HELLO, protocol.Listing())
+    client.receive(protocol.Listed)
+    publish_one(shared, 1, 2, wide=10_000)  # does not fit into a pipe: it is under way until it is read
+    deadline = time.monotonic() + PATIENCE_S
+    while not client.server._waiting and time.monotonic() < deadline:
+        time.sleep(0.01)
+    for seq in range(3, 9):
+        publish_one(shared, 1, seq, wide=10_000)
+    heard = []
+    while not heard or heard[-1] != store.Version(1, 8):
+        name = client.receive(protocol.Policy).message.path.rpartition("/")[2]
+        heard.append(store.Version.of_file(name))
+    assert heard == [store.Version(1, 2), store.Version(1, 8)]
