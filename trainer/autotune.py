@@ -22,6 +22,8 @@ FORMAT = 1
 NEAR = 0.95
 #: Another device or a second thread must be faster by this much, for all else that they cost.
 WORTH_IT = 1.2
+#: With more of its cores taken by others a machine looks slower than it is.
+BUSY_SHARE = 0.5
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
 _GB = 2**30
 
@@ -143,6 +145,11 @@ def is_of(facts: Facts, host: Host) -> bool:
     then = facts.host
     same = (then.cores, then.memory_bytes) == (host.cores, host.memory_bytes)
     return same and dict(facts.versions) == versions_here()
+
+
+def is_busy(host: Host, load: float | None = None) -> bool:
+    """Whether others use so much of the cores that a measurement means little; `load` is the last minute's."""
+    return (os.getloadavg()[0] if load is None else load) > BUSY_SHARE * host.cores
 
 
 def versions_here() -> dict[str, str]:

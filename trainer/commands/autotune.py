@@ -55,7 +55,7 @@ def measured(host: Host, user_id: str | None, *, budget_s: float, again: bool) -
 
     For `trainer actors --autotune` too. Errors: ConfigError, SaveError.
     """
-    from trainer.autotune import cache_file, is_of, read_facts, write_facts  # noqa: PLC0415
+    from trainer.autotune import cache_file, is_busy, is_of, read_facts, write_facts  # noqa: PLC0415
 
     path = cache_file(user_id or host.name)
     facts = read_facts(path)
@@ -68,6 +68,8 @@ def measured(host: Host, user_id: str | None, *, budget_s: float, again: bool) -
 
     if facts is not None and not again:
         say("the machine or its software has changed since the last time")
+    if is_busy(host):
+        say("other programs keep this machine busy: the numbers will be low; --again measures anew when it is idle")
     say(f"measuring this machine for at most {budget_s:.0f} s; what else runs now counts as slowness")
     facts = benchmark.measure(budget_s, say)
     write_facts(path, facts)
@@ -93,10 +95,7 @@ def _show(facts: Facts, best: Recommendation, now: float, *, known: bool) -> Non
             print("\t".join(row))
     print(_machine(facts))
     rate = "" if best.steps_per_s is None else f": about {best.steps_per_s:,.0f} steps/s"
-    threads = f"{best.threads} thread{'s' * (best.threads > 1)}"
-    print(
-        f"recommended: {best.num_envs} environments in {best.workers or 'no'} workers, {best.device}, {threads}{rate}"
-    )
+    print(f"recommended: {_choice(best)}{rate}")
     for note in best.notes:
         print(f"  {note}")
     if known:

@@ -69,6 +69,10 @@ def test_a_full_machine_gets_one_environment_and_is_told_why():
     assert "only 4.2 GB are free" in best.notes[0]
 
 
+def test_a_busy_machine_is_known():
+    assert [autotune.is_busy(LAPTOP, load) for load in (0.5, 4.0, 4.1)] == [False, False, True]
+
+
 def test_facts_survive_the_disk_and_are_of_this_machine_and_software_only(tmp_path):
     path = tmp_path / "folder" / "facts.json"
     known = facts(Stepping(8, 2, 5000.0))
