@@ -1,0 +1,197 @@
+"""`syncd watch` through a real sshd: one login for a connection's life, back by itself, and when it must not try."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from daemons import started_at, wait_for
+from policies import RUN, publish_one
+from sshd import Laptop, Sshd, make_key
+from watching import Watcher, client_env, seen, syncd, watching
+
+from syncd.outbox import Outbox, read_contributions
+from syncd.settings import Remote, Settings, store_settings
+from syncd.store import Shared, Version
+
+SYNCD = str(Path(sys.executable).parent / "syncd")
+MIRRORED_WITHIN_S = 2.0
+#: How long the connection is left alone, to see that waiting costs no login.
+IDLE_S = 6.0
+CARRIERS = ["openssh", "paramiko"]
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Shared:
+    (tmp_path / "shared" / "v1").mkdir(parents=True)
+    return Shared(tmp_path / "shared")
+
+
+@pytest.fixture
+def laptop(sshd: Sshd) -> Laptop:
+    return sshd.new_client("anna")
+
+
+def settled(laptop: Laptop, sshd: Sshd, shared: Shared, **changes: object) -> dict[str, str]:
+    """What `syncd setup` leaves on the laptop; returns the environment of its programs."""
+    env = client_env(laptop.home)
+    remote = Remote(
+        path=str(shared.path), user=sshd.user, host="127.0.0.1", port=sshd.port, command=SYNCD, key=laptop.key,
+        known_hosts=laptop.known_hosts, ssh_config=laptop.config,
+    )  # fmt: skip
+    store_settings(Settings(remote=remote.model_copy(update=changes), name="anna"), env)
+    return env
+
+
+def is_here(folder: Path, version: Version) -> bool:
+    manifest = seen(folder, RUN)
+    return manifest is not None and manifest.version == version
+
+
+def watch(folder: Path, env: dict[str, str], carrier: str):
+    return watching(folder, "--transport", carrier, "", env=env)
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+def test_one_login_carries_policies_and_experience(
+    sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path, carrier: str
+) -> None:
+    folder = tmp_path / "mirror"
+    with watch(folder, settled(laptop, sshd, shared), carrier) as watcher:
+        watcher.live()
+        for seq in range(1, 6):
+            publish_one(shared, 1, seq)
+            wait_for(lambda seq=seq: is_here(folder, Version(1, seq)), "the policy", MIRRORED_WITHIN_S)
+            Outbox(folder).offer(RUN, 0, f"segment {seq}".encode())
+            wait_for(lambda seq=seq: read_contributions(folder).sent == seq, "the segment to leave", 5)
+        until = time.monotonic() + IDLE_S
+        wait_for(lambda: time.monotonic() > until, "time to pass")
+        publish_one(shared, 1, 6)
+        wait_for(lambda: is_here(folder, Version(1, 6)), "the policy", MIRRORED_WITHIN_S)
+        word = watcher.word()
+        assert word is not None
+        assert (word.logins, word.contributor, word.transport) == (1, "anna", carrier)
+        assert watcher.end(signal.SIGTERM) == 0
+    assert sshd.logins() == 1
+    assert len(list(shared.inbox("anna").path.glob(f"new/{RUN}/0/*"))) == 5
+    wait_for(lambda: not sshd.processes("syncd", "serve"), "the end of the server", 20)
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+def test_a_server_that_was_away_is_found_again(
+    sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path, carrier: str
+) -> None:
+    folder = tmp_path / "mirror"
+    publish_one(shared, 1, 1)
+    with watch(folder, settled(laptop, sshd, shared), carrier) as watcher:
+        watcher.live()
+        sshd.stop()
+        wait_for(lambda: is_offline(watcher), "it to notice", 20)
+        publish_one(shared, 1, 2)
+        Outbox(folder).offer(RUN, 0, b"made while it was away")
+        sshd.start()
+        wait_for(lambda: is_here(folder, Version(1, 2)), "the policy that it missed", 30)
+        wait_for(lambda: Outbox(folder).count() == 0, "the segment to leave", 10)
+        [served] = [pid for pid in sshd.processes("syncd", "serve") if is_python(pid)]
+        os.kill(served, signal.SIGKILL)
+        publish_one(shared, 1, 3)
+        wait_for(lambda: is_here(folder, Version(1, 3)), "the next policy", 20)
+        assert watcher.said().count("offline") <= 2
+        watcher.live()
+
+
+def is_offline(watcher: Watcher) -> bool:
+    word = watcher.word()
+    return word is not None and word.state in {"offline", "connecting"} and bool(word.error)
+
+
+def is_python(pid: int) -> bool:
+    try:
+        return b"python" in Path(f"/proc/{pid}/exe").readlink().as_posix().encode()
+    except OSError:
+        return False
+
+
+@pytest.mark.long
+def test_a_server_that_hangs_is_given_up_and_found_again(
+    sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path
+) -> None:
+    folder = tmp_path / "mirror"
+    with watch(folder, settled(laptop, sshd, shared), "paramiko") as watcher:
+        watcher.live()
+        sshd.pause()
+        wait_for(lambda: is_offline(watcher), "it to give the silent server up", 25)
+        publish_one(shared, 1, 1)
+        sshd.resume()
+        wait_for(lambda: is_here(folder, Version(1, 1)), "the policy", 60)
+
+
+@pytest.mark.long
+def test_sleep_ends_with_a_new_connection(sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path) -> None:
+    folder = tmp_path / "mirror"
+    with watch(folder, settled(laptop, sshd, shared), "openssh") as watcher:
+        watcher.live()
+        os.kill(watcher.pid, signal.SIGSTOP)
+        try:
+            publish_one(shared, 1, 1)
+            wait_for(lambda: not sshd.processes("syncd", "serve"), "the server to give its silent client up", 30)
+        finally:
+            os.kill(watcher.pid, signal.SIGCONT)
+        wait_for(lambda: is_here(folder, Version(1, 1)), "the policy", 10)
+        assert sshd.logins() == 2
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+def test_a_wrong_host_key_ends_it_before_anything_is_sent(
+    sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path, carrier: str
+) -> None:
+    env = settled(laptop, sshd, shared)
+    kind, key = make_key(tmp_path / "another", "another").split()[:2]
+    laptop.known_hosts.write_text(f"[127.0.0.1]:{sshd.port} {kind} {key}\n")
+    with watch(tmp_path / "mirror", env, carrier) as watcher:
+        assert watcher.child is not None
+        assert watcher.child.wait(30) == 4
+        assert "host key" in watcher.said()
+        assert watcher.said().count("\n") == 1
+    assert sshd.logins() + sshd.refusals() == 0
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+def test_a_refused_key_is_tried_once(sshd: Sshd, shared: Shared, tmp_path: Path, carrier: str) -> None:
+    stranger = sshd.new_client("stranger", options=None)
+    env = settled(stranger, sshd, shared)
+    with watch(tmp_path / "mirror", env, carrier) as watcher:
+        assert watcher.child is not None
+        assert watcher.child.wait(30) == 5
+        assert watcher.said().count("\n") == 1
+    shown = syncd("status", str(tmp_path / "mirror"), env=env)
+    assert shown.returncode == 0
+    wait_for(lambda: attempts(sshd) == 1, "the server's log")
+    assert sshd.logins() == 0
+
+
+def attempts(sshd: Sshd) -> int:
+    """How many connections came to a login."""
+    return sshd.log.read_text(errors="replace").count("Connection from 127.0.0.1") - probes(sshd)
+
+
+def probes(sshd: Sshd) -> int:
+    """Connections that only looked whether it listens."""
+    said = sshd.log.read_text(errors="replace")
+    return said.count("kex_exchange_identification: ") + said.count("banner exchange: ")
+
+
+def test_nothing_of_a_restart_is_left_behind(new_sshd: Callable[..., Sshd], shared: Shared, tmp_path: Path) -> None:
+    server = new_sshd()
+    env = settled(server.new_client("anna"), server, shared)
+    with watch(tmp_path / "mirror", env, "openssh") as watcher:
+        watcher.live()
+        served = server.processes("syncd", "serve")
+        assert served
+        watcher.end(signal.SIGKILL)
+        wait_for(lambda: not any(map(started_at, served)), "the end of the server", 20)
