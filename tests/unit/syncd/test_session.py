@@ -1,0 +1,287 @@
+"""The client's session against servers that are noisy, wrong, hostile or silent: one error each, and no memory."""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from syncd import protocol
+from syncd.arrivals import EAGER_BYTES, EAGER_KEPT, Eager
+from syncd.errors import GoneError, RemoteError, StorageError, SyncError, UnreachableError
+from syncd.protocol import DEAD_AFTER_S, PREAMBLE, Decoder, Message, ProtocolError, encode
+from syncd.session import MAX_NOISE_BYTES, Session
+from syncd.transports.base import Offer
+
+WELCOME = protocol.Welcome(protocol=1, version="test", contributor="anna", time=0.0, segment_bytes=1000)
+SLOT = "v1/runs/demo-0/0"
+LOOK_S = 0.02
+
+
+class Peer:
+    """A stream whose other end is the test: `say` puts frames there, `answers` are given when a message arrives."""
+
+    def __init__(self, *said: bytes | Message, why: SyncError | None = None) -> None:
+        self.queue: queue.Queue[bytes] = queue.Queue()
+        self.heard: list[Message] = []
+        self.answers: Callable[[Message], list[bytes]] = lambda message: []
+        self.ahead_s = 0.0
+        self._decoder = Decoder()
+        self._why = why or UnreachableError("the stream ended")
+        self.closed = False
+        self.say(*said)
+
+    def say(self, *said: bytes | Message) -> None:
+        for one in said:
+            self.queue.put(encode(one) if isinstance(one, Message) else one)
+
+    def end(self) -> None:
+        self.queue.put(b"")
+
+    def clock(self) -> float:
+        return time.monotonic() + self.ahead_s
+
+    def read(self, timeout_s: float) -> bytes | None:
+        try:
+            return b"" if self.closed else self.queue.get(timeout=LOOK_S)
+        except queue.Empty:
+            return None
+
+    def write(self, data: bytes, timeout_s: float) -> None:
+        if self.closed:
+            raise BrokenPipeError(32, "closed")
+        for frame in self._decoder.feed(data):
+            self.heard.append(frame.message)
+            self.say(*self.answers(frame.message))
+
+    def why(self) -> SyncError:
+        return self._why
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def begin() -> Iterator[Callable[[Peer], Session]]:
+    opened: list[Session] = []
+
+    def begin_it(peer: Peer) -> Session:
+        opened.append(Session("test", peer, "me", place="cluster", logins=1, clock=peer.clock))
+        return opened[-1]
+
+    yield begin_it
+    for session in opened:
+        session.close()
+
+
+def a_policy(content: bytes, blob: bytes, *, seq: int = 1, eager: bool = False) -> bytes:
+    sha256 = hashlib.sha256(blob).hexdigest()
+    message = protocol.Policy(
+        path=f"{SLOT}/manifests/{seq:06d}-000000001.json",
+        blob_path=f"{SLOT}/blobs/{sha256[:2]}/{sha256}",
+        blob_bytes=len(blob),
+        blob_sha256=sha256,
+        eager=eager,
+    )
+    return encode(message, content)
+
+
+@pytest.mark.parametrize(
+    "noise", [b"", b"Welcome to cluster!\n\x1b[0m", b"\n\x00anchorleg syn" + PREAMBLE[:5], b"x" * 99_999]
+)
+def test_what_a_login_prints_before_is_skipped(begin, noise):
+    peer = Peer()
+    data = noise + PREAMBLE + encode(WELCOME)
+    peer.say(*[data[at : at + 7] for at in range(0, len(data), 7)])
+    assert begin(peer).facts().contributor == "anna"
+
+
+@pytest.mark.parametrize(
+    ("said", "error", "words"),
+    [
+        ([b"x" * (MAX_NOISE_BYTES + 1)], RemoteError, "start-up"),
+        (
+            [PREAMBLE, protocol.Goaway(reason="x", sentence="no such folder", retry_after_s=None)],
+            RemoteError,
+            "no such",
+        ),
+        ([PREAMBLE, protocol.Goaway(reason="x", sentence="ended", retry_after_s=1.0)], UnreachableError, "ended"),
+        ([PREAMBLE, b"\xff" * 20], ProtocolError, "does not know"),
+        ([PREAMBLE, protocol.Hello(protocol=1, version="", client="a")], ProtocolError, "a server does not send"),
+        ([b""], UnreachableError, "the stream ended"),
+    ],
+)
+def test_a_server_that_does_not_welcome_us_is_one_error(begin, said, error, words):
+    peer = Peer(*said)
+    with pytest.raises(error, match=words):
+        begin(peer)
+    assert peer.closed
+
+
+def test_a_server_that_answered_once_and_is_gone_may_come_back(begin):
+    peer = Peer(PREAMBLE, WELCOME, why=RemoteError("it does not start"))
+    session = begin(peer)
+    peer.end()
+    with pytest.raises(UnreachableError, match="does not start"):
+        session.wait(5)
+    with pytest.raises(UnreachableError):
+        session.listing()
+
+
+def test_silence_is_noticed_by_whoever_waits(begin):
+    peer = Peer(PREAMBLE, WELCOME)
+    session = begin(peer)
+    peer.ahead_s = DEAD_AFTER_S - 2
+    assert session.wait(0.2).offers == ()
+    peer.ahead_s = DEAD_AFTER_S + 2
+    with pytest.raises(UnreachableError, match="fell silent"):
+        session.wait(10)
+    assert any(isinstance(message, protocol.Ping) for message in peer.heard)
+
+
+def test_a_message_that_waited_out_a_sleep_is_read_before_death_is_judged(begin):
+    """A laptop that was asleep wakes late, with the server's words in its buffers."""
+    peer = Peer(PREAMBLE, WELCOME)
+    session = begin(peer)
+    peer.say(a_policy(b"{}", b"blob"))
+    peer.ahead_s = 3600.0
+    news = session.wait(5)
+    assert [offer.kind for offer in news.offers] == ["manifest", "blob"]
+
+
+def test_only_the_latest_of_a_slot_is_news(begin):
+    peer = Peer(PREAMBLE, WELCOME, a_policy(b"one", b"1", seq=1), a_policy(b"two", b"2", seq=2), protocol.Listed())
+    peer.answers = lambda message: [protocol.Listed()] if isinstance(message, protocol.Listing) else []
+    news = begin(peer).listing()
+    (sealed, _) = news.offers
+    assert sealed.path.endswith("/000002-000000001.json")
+
+
+def blob_offer(blob: bytes, length: int | None = None) -> Offer:
+    sha256 = hashlib.sha256(blob).hexdigest()
+    return Offer(f"{SLOT}/blobs/{sha256[:2]}/{sha256}", len(blob) if length is None else length, sha256, "blob")
+
+
+def test_a_pushed_blob_needs_no_question(begin, tmp_path):
+    blob = b"weights" * 1000
+    key = hashlib.sha256(blob).hexdigest()
+    peer = Peer(PREAMBLE, WELCOME, a_policy(b"sealed", blob, eager=True))
+    session = begin(peer)
+    news = session.wait(5)
+    peer.say(
+        encode(protocol.Data(key=key, offset=0), blob[:100]), encode(protocol.Data(key=key, offset=100), blob[100:])
+    )
+    peer.say(protocol.End(key=key, bytes=len(blob)))
+    for offer in news.offers:
+        session.fetch(offer, tmp_path / offer.kind)
+    assert (tmp_path / "manifest").read_bytes() == b"sealed"
+    assert (tmp_path / "blob").read_bytes() == blob
+    assert not any(isinstance(message, protocol.Get) for message in peer.heard)
+
+
+@pytest.mark.parametrize("fault", ["gap", "too much", "too little", "gone"])
+def test_a_push_that_goes_wrong_is_asked_for(begin, tmp_path, fault):
+    blob = b"weights" * 1000
+    key = hashlib.sha256(blob).hexdigest()
+    peer = Peer(PREAMBLE, WELCOME, a_policy(b"sealed", blob, eager=True))
+    peer.answers = lambda message: (
+        [encode(protocol.Data(key=message.key, offset=0), blob), protocol.End(key=message.key, bytes=len(blob))]
+        if isinstance(message, protocol.Get)
+        else []
+    )
+    session = begin(peer)
+    session.wait(5)
+    wrong = {
+        "gap": [encode(protocol.Data(key=key, offset=5), blob[5:])],
+        "too much": [encode(protocol.Data(key=key, offset=0), blob + b"!")],
+        "too little": [encode(protocol.Data(key=key, offset=0), blob[:-1]), protocol.End(key=key, bytes=len(blob) - 1)],
+        "gone": [protocol.Gone(key=key, sentence="it went")],
+    }
+    peer.say(*wrong[fault])
+    session.fetch(blob_offer(blob), tmp_path / "blob")
+    assert (tmp_path / "blob").read_bytes() == blob
+
+
+@pytest.mark.parametrize("fault", ["gap", "too much", "too little", "gone"])
+def test_a_file_that_is_not_what_was_offered_is_an_error_and_no_more_bytes(begin, tmp_path, fault):
+    blob = b"weights" * 10
+    peer = Peer(PREAMBLE, WELCOME)
+
+    def answers(message: Message) -> list[bytes]:
+        if not isinstance(message, protocol.Get):
+            return []
+        key = message.key
+        return {
+            "gap": [encode(protocol.Data(key=key, offset=5), blob[5:])],
+            "too much": [encode(protocol.Data(key=key, offset=0), blob + b"!")],
+            "too little": [encode(protocol.Data(key=key, offset=0), blob[:-1]), encode(protocol.End(key=key, bytes=9))],
+            "gone": [encode(protocol.Gone(key=key, sentence="it went"))],
+        }[fault]
+
+    peer.answers = answers
+    session = begin(peer)
+    with pytest.raises(GoneError):
+        session.fetch(blob_offer(blob), tmp_path / "blob")
+    assert len((tmp_path / "blob").read_bytes()) <= len(blob)
+    peer.say(a_policy(b"{}", b"blob"))
+    assert session.wait(5).offers, "the connection lives on"
+
+
+def test_a_part_that_cannot_be_written_is_a_storage_error(begin, tmp_path):
+    session = begin(Peer(PREAMBLE, WELCOME))
+    with pytest.raises(StorageError, match="nowhere"):
+        session.fetch(blob_offer(b"blob"), tmp_path / "nowhere" / "part")
+    assert session.wait(0.05).offers == ()
+
+
+def test_verdicts_are_acknowledged_by_the_next_wait_and_not_before(begin):
+    verdicts = tuple(protocol.Judged(sha256=f"{n:064x}", accepted=True, reason="") for n in range(100))
+    peer = Peer(PREAMBLE, WELCOME, protocol.Verdicts(verdicts=verdicts))
+    session = begin(peer)
+    assert len(session.wait(5).verdicts) == 100
+    assert not any(isinstance(message, protocol.Ack) for message in peer.heard)
+    session.wait(0.05)
+    assert [len(message.sha256s) for message in peer.heard if isinstance(message, protocol.Ack)] == [100]
+
+
+def test_segments_that_need_not_be_sent_are_not(begin, tmp_path):
+    large, missing = tmp_path / ("a" * 64), tmp_path / ("b" * 64)
+    large.write_bytes(bytes(1001))
+    peer = Peer(PREAMBLE, WELCOME)
+    receipts = begin(peer).send([(large, "demo-0", 0), (missing, "demo-0", 0)])
+    assert [receipt.reason for receipt in receipts] == ["size", "unreadable"]
+    assert not any(isinstance(message, protocol.Put) for message in peer.heard)
+    without = Peer(PREAMBLE, WELCOME.model_copy(update={"contributor": None}))
+    assert [one.reason for one in begin(without).send([(large, "demo-0", 0)])] == ["no inbox"]
+
+
+def test_pushed_blobs_are_bounded_in_number_and_size():
+    eager = Eager()
+    eager.announce("f" * 64, EAGER_BYTES + 1)
+    assert not eager.knows("f" * 64)
+    for number in range(3 * EAGER_KEPT):
+        eager.announce(f"{number:064x}", 10)
+        eager.append(f"{number:064x}", 0, bytes(10))
+    assert [eager.knows(f"{number:064x}") for number in range(3 * EAGER_KEPT)].count(True) == EAGER_KEPT
+    assert eager.take(f"{3 * EAGER_KEPT - 1:064x}") == bytes(10)
+
+
+def test_no_part_is_left_open_when_the_connection_ends(begin, tmp_path: Path):
+    peer = Peer(PREAMBLE, WELCOME)
+    session = begin(peer)
+    blob = b"weights" * 10
+
+    def answers(message: Message) -> list[bytes]:
+        if isinstance(message, protocol.Get):
+            peer.say(encode(protocol.Data(key=message.key, offset=0), blob[:30]))
+            peer.end()
+        return []
+
+    peer.answers = answers
+    with pytest.raises(UnreachableError):
+        session.fetch(blob_offer(blob), tmp_path / "blob")
+    assert (tmp_path / "blob").read_bytes() == blob[:30]
