@@ -111,10 +111,13 @@ def _run(
     as_json: bool,
     checkpoints: bool = False,
 ) -> None:
-    from syncd.client import Wishes  # noqa: PLC0415 - `--help` stays quick
+    from syncd.checkpoints import run_folder_of  # noqa: PLC0415 - `--help` stays quick
+    from syncd.client import Wishes  # noqa: PLC0415
 
     wishes = Wishes(pull=verb != "push", push=verb != "pull", every_s=every_s)
     settings, place, mirror = _places(remote, folder)
+    if checkpoints:
+        run_folder_of(place)  # before anything is fetched: where it is not known, that is a sentence
     if every_s:
         if as_json or checkpoints:
             raise ConfigError("--every goes on for ever: leave away --json and --checkpoints, or leave away --every")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -11,14 +14,17 @@ from pathlib import Path
 
 import pytest
 from daemons import started_at, wait_for
-from policies import RUN, publish_one
+from policies import RUN, a_draft, publish_one, tensors
 from sshd import Laptop, Sshd, make_key
 from watching import Watcher, client_env, seen, syncd, watching
 
 from syncd.outbox import Outbox, read_contributions
 from syncd.settings import Remote, Settings, store_settings
-from syncd.store import Shared, Version
+from syncd.store import Origin, Shared, Version, publish
 
+NEEDS_RSYNC = pytest.mark.skipif(
+    shutil.which("rsync") is None and os.environ.get("CI") != "true", reason="rsync is not there"
+)
 SYNCD = str(Path(sys.executable).parent / "syncd")
 MIRRORED_WITHIN_S = 2.0
 #: How long the connection is left alone, to see that waiting costs no login.
@@ -195,3 +201,43 @@ def test_nothing_of_a_restart_is_left_behind(new_sshd: Callable[..., Sshd], shar
         assert served
         watcher.end(signal.SIGKILL)
         wait_for(lambda: not any(map(started_at, served)), "the end of the server", 20)
+
+
+@NEEDS_RSYNC
+def test_rsync_brings_and_takes_the_same(sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path) -> None:
+    folder = tmp_path / "mirror"
+    publish_one(shared, 1, 1)
+    with watch(folder, settled(laptop, sshd, shared), "rsync") as watcher:
+        watcher.live()
+        assert is_here(folder, Version(1, 1))
+        publish_one(shared, 1, 2)
+        Outbox(folder).offer(RUN, 0, b"segment")
+        wait_for(lambda: is_here(folder, Version(1, 2)), "the policy", 20)
+        wait_for(lambda: Outbox(folder).count() == 0, "the segment to leave", 20)
+
+
+@NEEDS_RSYNC
+def test_whole_checkpoints_come_on_request(sshd: Sshd, laptop: Laptop, tmp_path: Path) -> None:
+    shared = Shared(tmp_path / "run" / "shared")
+    place = shared.slot(RUN, 0)
+    draft = a_draft(place, 3, 1, step=2000)
+    lineage = draft.lineage.model_copy(update={"checkpoint": Origin(attempt=3, step=2000)})
+    publish(place, draft.model_copy(update={"lineage": lineage}), tensors(1))
+    checkpoint = tmp_path / "run" / "slots" / "0" / "attempts" / "3" / "checkpoints" / "2000"
+    env = settled(laptop, sshd, shared)
+    gone = syncd("pull", "", str(tmp_path / "mirror"), "--checkpoints", env=env)
+    assert (gone.returncode, "is not there any more" in gone.stdout) == (0, True), gone.stderr
+    checkpoint.mkdir(parents=True)
+    nets = b"nets" * 100_000
+    (checkpoint / "nets.safetensors").write_bytes(nets)
+    files = {"nets.safetensors": {"bytes": len(nets), "sha256": hashlib.sha256(nets).hexdigest()}}
+    (checkpoint / "manifest.json").write_text(json.dumps({"files": files}))
+    done = syncd("pull", "", str(tmp_path / "mirror"), "--checkpoints", env=env)
+    assert done.returncode == 0, done.stderr
+    brought = tmp_path / "mirror" / "checkpoints" / RUN / "0" / "3" / "2000"
+    assert (brought / "nets.safetensors").read_bytes() == nets
+    assert str(brought) in done.stdout
+    elsewhere = settled(laptop, sshd, Shared(tmp_path / "elsewhere"))
+    (tmp_path / "elsewhere" / "v1").mkdir(parents=True)
+    refused = syncd("pull", "", str(tmp_path / "mirror"), "--checkpoints", env=elsewhere)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
