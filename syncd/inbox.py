@@ -28,7 +28,7 @@ from orchestrator.files import fsync_folder, read_json_or_none
 from syncd.layout import SHA256, SLOT, checked_name, checked_sha256, folder_names, make_folder, put_json
 
 if TYPE_CHECKING:
-    from syncd.reception import Reception, Refusal, Stored
+    from syncd.reception import Quota, Reception, Refusal, Stored
 
 #: Compressed bytes of one segment. 500 steps of Meta-World have 45 kB; ten times that is room for other simulators.
 MAX_SEGMENT_BYTES = 1024 * 1024
@@ -192,11 +192,13 @@ class Inbox:
             for slot in folder_names(self.path / state / run_id):
                 yield from _files(self.path / state / run_id / slot)
 
-    def receive(self, run_id: str, slot: int, sha256: str, size: int) -> Reception | Stored | Refusal:
+    def receive(
+        self, run_id: str, slot: int, sha256: str, size: int, quota: Quota | None = None
+    ) -> Reception | Stored | Refusal:
         """Begin, or go on with, the arrival of a segment of `size` bytes: see `syncd.reception.receive`."""
         from syncd.reception import receive  # noqa: PLC0415 - it builds on this module
 
-        return receive(self, run_id, slot, sha256, size)
+        return receive(self, run_id, slot, sha256, size, quota)
 
     def note(
         self,

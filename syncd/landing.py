@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Self
 
 from syncd.inbox import MAX_SEGMENT_BYTES, MAX_WAITING_BYTES, Inbox
-from syncd.layout import make_folder
-from syncd.reception import Reception, Refusal, Stored
+from syncd.layout import SLOT, make_folder
+from syncd.reception import Quota, Reception, Refusal, Stored
 
 #: How the folders are called within `inbox/<who>/tmp/`; a run id never begins so (see `_stale`).
 PREFIX = ".landing-"
@@ -33,6 +33,7 @@ class Landing:
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
+        self._quota = Quota(inbox)
         self.path = inbox.path / "tmp" / f"{PREFIX}{int(time.time())}-{secrets.token_hex(8)}"
 
     def __enter__(self) -> Self:
@@ -68,11 +69,11 @@ class Landing:
 
     def _take_in(self, name: str, entry: os.DirEntry[str]) -> Stored | Refusal:
         parts = name.split("/")
-        if len(parts) != 3 or not parts[1].isdigit() or not entry.is_file(follow_symlinks=False):
+        if len(parts) != 3 or not SLOT.fullmatch(parts[1]) or not entry.is_file(follow_symlinks=False):
             return Refusal("name", "it is not called <run id>/<slot>/<sha256>")
         with open(os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             data = file.read(MAX_SEGMENT_BYTES + 1)
-        answer = self._inbox.receive(parts[0], int(parts[1][:9]), parts[2], len(data))
+        answer = self._inbox.receive(parts[0], int(parts[1]), parts[2], len(data), self._quota)
         if not isinstance(answer, Reception):
             return answer
         with answer as reception:

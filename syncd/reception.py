@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from orchestrator.files import fsync_folder
-from syncd.inbox import MAX_SEGMENT_BYTES, MAX_WAITING_BYTES, MAX_WAITING_SEGMENTS, Inbox
+from syncd.inbox import MAX_SEGMENT_BYTES, MAX_WAITING_BYTES, MAX_WAITING_SEGMENTS, Inbox, Usage
 from syncd.layout import NAME, SHA256, SLOT, file_mode, make_folder
 
 #: After this long a full inbox may have room again: the learner looks into it every second.
 QUOTA_RETRY_S = 60.0
+#: Counting 5,000 waiting files takes 40 ms on a busy machine, so a connection counts again after this long only.
+#: Two connections of one contributor can overshoot by what arrives meanwhile.
+RECOUNT_S = 2.0
 #: A part that came damaged was deleted: sending it again from the start may do.
 DAMAGED_RETRY_S = 1.0
 
@@ -35,6 +40,26 @@ class Refusal:
     reason: str
     sentence: str
     retry_after_s: float | None = None
+
+
+class Quota:
+    """What counts against a contributor's quota, as one connection knows it. `clock`: monotonic seconds."""
+
+    def __init__(self, inbox: Inbox, clock: Callable[[], float] = time.monotonic) -> None:
+        self._inbox, self._clock = inbox, clock
+        self._known = Usage(0, 0)
+        self._counted_at = float("-inf")
+
+    def usage(self) -> Usage:
+        """Arriving and waiting: counted now, or up to `RECOUNT_S` ago plus what began since. Errors: OSError."""
+        if self._clock() >= self._counted_at + RECOUNT_S:
+            self._known = self._inbox.usage()
+            self._counted_at = self._clock()
+        return self._known
+
+    def begun(self, size: int) -> None:
+        """One more arrives."""
+        self._known = Usage(self._known.segments + 1, self._known.bytes + size)
 
 
 class Reception:
@@ -94,11 +119,13 @@ class Reception:
             os.close(fd)
 
 
-def receive(inbox: Inbox, run_id: str, slot: int, sha256: str, size: int) -> Reception | Stored | Refusal:
+def receive(
+    inbox: Inbox, run_id: str, slot: int, sha256: str, size: int, quota: Quota | None = None
+) -> Reception | Stored | Refusal:
     """Take in a segment of `size` bytes for one slot: a Reception to write to, or the answer at once.
 
     Nothing of what the other side says is trusted: names, size, quota, and whether the slot exists are checked here.
-    Errors: OSError.
+    `quota`: what the connection knows of it; None: it is counted now. Errors: OSError.
     """
     refusal = _objection(inbox, run_id, slot, sha256, size)
     if refusal is not None:
@@ -107,13 +134,16 @@ def receive(inbox: Inbox, run_id: str, slot: int, sha256: str, size: int) -> Rec
         if (inbox.place(state, run_id, slot) / sha256).exists():
             return Stored()
     part = inbox.place("tmp", run_id, slot) / sha256
-    usage = inbox.usage()
-    if not part.exists() and (usage.segments >= MAX_WAITING_SEGMENTS or usage.bytes + size > MAX_WAITING_BYTES):
-        return Refusal(
-            "quota",
-            f"{usage.segments} segments ({usage.bytes // 2**20} MiB) of {inbox.who} wait for the learner already",
-            QUOTA_RETRY_S,
-        )
+    if not part.exists():
+        quota = quota or Quota(inbox)
+        usage = quota.usage()
+        if usage.segments >= MAX_WAITING_SEGMENTS or usage.bytes + size > MAX_WAITING_BYTES:
+            return Refusal(
+                "quota",
+                f"{usage.segments} segments ({usage.bytes // 2**20} MiB) of {inbox.who} wait for the learner already",
+                QUOTA_RETRY_S,
+            )
+        quota.begun(size)
     make_folder(part.parent)
     return Reception(part, inbox.place("new", run_id, slot) / sha256, size)
 

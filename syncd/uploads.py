@@ -6,7 +6,7 @@ import logging
 
 from syncd import protocol
 from syncd.inbox import Inbox
-from syncd.reception import Reception, Refusal
+from syncd.reception import Quota, Reception, Refusal
 
 #: Segments that one client may have under way at once; above what ours sends, below what a mean one could hold open.
 MOST_AT_ONCE = 64
@@ -22,6 +22,7 @@ class Uploads:
 
     def __init__(self, inbox: Inbox | None) -> None:
         self._inbox = inbox
+        self._quota = Quota(inbox) if inbox is not None else None
         self._open: dict[str, tuple[Reception, int]] = {}
 
     def begin(self, put: protocol.Put) -> Answer:
@@ -31,7 +32,7 @@ class Uploads:
         if put.sha256 in self._open or len(self._open) >= MOST_AT_ONCE:
             raise protocol.ProtocolError(f"more than {MOST_AT_ONCE} segments at once, or the same one twice")
         try:
-            answer = self._inbox.receive(put.run_id, put.slot, put.sha256, put.bytes)
+            answer = self._inbox.receive(put.run_id, put.slot, put.sha256, put.bytes, self._quota)
         except OSError as error:
             return self._failed(put.sha256, error)
         if isinstance(answer, Refusal):

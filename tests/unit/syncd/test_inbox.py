@@ -18,7 +18,7 @@ from syncd.cli import app
 from syncd.errors import ConfigError
 from syncd.inbox import MAX_SEGMENT_BYTES, QUARANTINE_S, WAITING_S, Usage
 from syncd.layout import Shared
-from syncd.reception import Reception, Refusal, Stored
+from syncd.reception import RECOUNT_S, Quota, Reception, Refusal, Stored
 from syncd.tally import counts, last_seen, note_seen
 
 RUN = "demo-0123abcd"
@@ -42,9 +42,9 @@ def sha(data):
     return hashlib.sha256(data).hexdigest()
 
 
-def arrive(inbox, data, slot=0):
+def arrive(inbox, data, slot=0, quota=None):
     """A segment that came in whole; its path."""
-    found = inbox.receive(RUN, slot, sha(data), len(data))
+    found = inbox.receive(RUN, slot, sha(data), len(data), quota)
     assert isinstance(found, Reception), found
     with found as reception:
         reception.write(data)
@@ -155,6 +155,16 @@ class TestArriving:
         monkeypatch.setattr("syncd.reception.MAX_WAITING_BYTES", 9)
         assert inbox.receive(RUN, 0, sha(b"three"), 5).reason == "quota"
         assert isinstance(inbox.receive(RUN, 0, sha(b"2!"), 2), Reception)
+
+    def test_a_connection_counts_now_and_then_and_adds_what_it_began(self, inbox, monkeypatch):
+        monkeypatch.setattr("syncd.reception.MAX_WAITING_SEGMENTS", 2)
+        moment = [0.0]
+        quota = Quota(inbox, clock=lambda: moment[0])
+        paths = [arrive(inbox, data, quota=quota) for data in (b"one", b"two")]
+        assert inbox.receive(RUN, 0, sha(b"three"), 5, quota).reason == "quota"
+        inbox.accept(paths[0], now=NOW)
+        moment[0] = RECOUNT_S
+        arrive(inbox, b"three", quota=quota)
 
     def test_a_full_disk_leaves_what_came(self, inbox, monkeypatch):
         def full(*_arguments):
