@@ -35,6 +35,8 @@ from trainer.tasks import goal_tables
 #: Workers that die are started anew so often within `RESTARTS_WITHIN_S`; more is no accident (memory, a broken driver).
 MAX_RESTARTS = 3
 RESTARTS_WITHIN_S = 600.0
+#: How long the end waits for environments that are still being built.
+_ABANDON_S = 0.5
 #: Between two looks while there is no policy: short beside the time that a person waits.
 _WAIT_S = 0.1
 
@@ -130,7 +132,13 @@ class Building:
         self._error: Exception | None = None
         self._is_wanted = True
         self._lock = threading.Lock()
-        threading.Thread(target=self._build, args=(manifest, plan), name="building", daemon=True).start()
+        self._thread = threading.Thread(target=self._build, args=(manifest, plan), name="building", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread still runs; the simulator in it can be waited for, not interrupted."""
+        return self._thread.is_alive()
 
     def take(self) -> Stage | None:
         """The stage, once; None while it is not ready. Errors: what building it raised."""
@@ -146,6 +154,7 @@ class Building:
             self._is_wanted = False
             if self._stage is not None:
                 self._stage.close()
+        self._thread.join(_ABANDON_S)
 
     def _build(self, manifest: store.Manifest, plan: Plan) -> None:
         try:
@@ -176,6 +185,7 @@ class Actors:
         self._restarts: deque[float] = deque()
         self._stage: Stage | None = None
         self._building: Building | None = None
+        self._abandoned: Building | None = None
         self._recorder: Recorder | None = None
         self._current: Followed | None = None
 
@@ -212,6 +222,11 @@ class Actors:
                 self.show.say(note)
         self.tally.doing = "stopped" if stop.asked else "done"
         return self.tally.playing(self._current, is_fresh=True)
+
+    @property
+    def is_still_building(self) -> bool:
+        """Whether environments that nobody wants any more are still being built: leave without waiting for them."""
+        return self._abandoned is not None and self._abandoned.is_alive
 
     def _missing(self, follower: Follower) -> str | None:
         """What it waits for: a policy, or environments for it. None: it can act, with the newest that may act now."""
@@ -274,6 +289,7 @@ class Actors:
         if self._stage is not None:
             self._stage.close()
         if self._building is not None:
+            self._abandoned = self._building
             self._building.abandon()
         self._stage = self._building = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _NICE = 10
 
 SharedDirOption = Annotated[
-    Path, typer.Option(help="What syncd mirrors, or the folder that a run shares itself.", show_default=False)
+    Path | None, typer.Option(help="What syncd mirrors, or the folder that a run shares itself.")
 ]
 EnvsOption = Annotated[str, typer.Option(help="How many environments; auto: one core and 4 GB stay yours.")]
 AutotuneOption = Annotated[bool, typer.Option("--autotune", help="Measure this machine first (at most a minute).")]
@@ -35,7 +36,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line
 
 
 def actors(
-    shared_dir: SharedDirOption,
+    shared_dir: SharedDirOption = None,
     num_envs: EnvsOption = "auto",
     autotune: AutotuneOption = False,
     contribute: ContributeOption = False,
@@ -50,12 +51,7 @@ def actors(
     It goes on without a network. With --contribute the experience waits in the outbox until syncd sends it.
     """
     wanted = _count(num_envs)
-    folder = shared_dir.expanduser()
-    if not folder.is_dir():
-        raise ConfigError(
-            f"{folder} is no folder; give --shared-dir what `syncd pull` or `syncd watch` mirrors into, "
-            "or the shared folder of a run"
-        )
+    folder = _folder(shared_dir)
     from trainer.actors import Actors, Plan, Stop  # noqa: PLC0415 - torch and the simulator
     from trainer.actorviews import ActorDisplay  # noqa: PLC0415
     from trainer.selection import Choice  # noqa: PLC0415
@@ -83,8 +79,13 @@ def actors(
                 f"no syncd has run here yet: what is recorded waits in {where.path / 'outbox'} until "
                 "`syncd watch` or `syncd push` sends it"
             )
-        last = Actors(plan, show).run(stop)
+        running = Actors(plan, show)
+        last = running.run(stop)
         show.summary(last, _summary(last, stopped=stop.asked))
+    if running.is_still_building:
+        # The interpreter would take itself down under the simulator, in the middle of a call. All files are written.
+        sys.stdout.flush()
+        os._exit(0)
 
 
 def _count(text: str) -> int | None:
@@ -93,6 +94,16 @@ def _count(text: str) -> int | None:
     if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= 4096:
         raise ConfigError(f"--num-envs {text!r} is neither auto nor a number from 1 to 4096")
     return int(text)
+
+
+def _folder(shared_dir: Path | None) -> Path:
+    what = "what `syncd pull` or `syncd watch` mirrors into, or the shared folder of a run"
+    if shared_dir is None:
+        raise ConfigError(f"which policies? Give --shared-dir DIR: {what}")
+    folder = shared_dir.expanduser()
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} is no folder; give --shared-dir {what}")
+    return folder
 
 
 def _shared(folder: Path) -> store.Shared:
