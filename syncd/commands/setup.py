@@ -119,6 +119,7 @@ def _pinned(where: Endpoint, file: Path, fingerprint: str | None) -> HostKey | N
         return None
     shown = keys.offered_key(where, known)
     if shown in known:
+        keys.pin(where, shown, file)  # from now on ours is asked first, whichever file knew it
         _step("host key", f"{shown.fingerprint} (known)")
         return shown
     words = f"the {shown.kind} key of {where.pinned_name} is {shown.fingerprint}"
