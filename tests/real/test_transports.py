@@ -6,16 +6,18 @@ import hashlib
 import importlib.util
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from daemons import started_at, wait_for
+from daemons import _pids, started_at, wait_for
 from far_side import HEARD_WITHIN_S, FarSide, of_kind, until
 from policies import RUN
-from sshd import Sshd, make_key
+from sshd import Sshd, _command, make_key
 
 from syncd import store
 from syncd.arrivals import Download
@@ -298,13 +300,32 @@ def test_a_server_killed_in_the_middle_leaves_a_part_that_is_gone_on_with(far, c
     assert again.facts().bytes_in < blob.bytes - arrived + 50_000
 
 
+#: A laptop's program, in a process of its own: connects, says so, and waits for news for ever.
+CLIENT_PROGRAM = """
+import sys
+from syncd.settings import Remote
+from syncd.transports.factory import open_transport
+transport = open_transport(Remote.model_validate_json(sys.argv[1]), sys.argv[2], client="anna")
+transport.listing()
+print("listening", flush=True)
+while True:
+    transport.wait(60)
+"""
+
+
 @through(*PUSHING)
-def test_a_server_whose_client_is_killed_ends(far, connect):
-    transport = connect()
-    transport.listing()
-    (pid,) = far.server_pids()
-    transport.close()
-    wait_for(lambda: started_at(pid) is None, "the end of the server", 10)
+def test_nothing_is_left_of_a_client_that_was_killed(far):
+    command = [sys.executable, "-c", CLIENT_PROGRAM, far.remote().model_dump_json(), far.carrier]
+    client = subprocess.Popen(command, stdout=subprocess.PIPE)
+    try:
+        assert client.stdout is not None
+        assert client.stdout.readline() == b"listening\n"
+        pids = far.server_pids() + [pid for pid in _pids() if str(far.shared.path) in _command(pid)]
+        assert len(set(pids)) >= 2
+    finally:
+        client.kill()
+        client.communicate(timeout=10)
+    wait_for(lambda: not any(map(started_at, pids)), "the end of the server and of ssh", 10)
 
 
 @pytest.mark.long
