@@ -26,7 +26,7 @@ SCAN_EVERY_S = 1.0
 #: How often everything is listed whatever the hints and the folders' times say.
 FULL_EVERY_S = 10.0
 #: A look waits for this many times the processor time that the last one took, but no longer than this many intervals.
-IDLE_SHARE = 1000.0
+IDLE_SHARE = 500.0
 MOST_INTERVALS = 4.0
 #: A hint whose manifest or blob cannot be read yet (a network folder shows names late) is followed this often.
 RETRIES = 20

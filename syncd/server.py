@@ -284,8 +284,11 @@ class Server:
                 f"{message.version}) {message.protocol}: install the same version on both"
             )
         who = self._contributor or message.client
-        writable = os.access(self._shared.path / "v1", os.W_OK) or os.access(self._shared.inbox_folder, os.W_OK)
-        self._inbox = self._shared.inbox(who) if writable else None
+        inbox = self._shared.inbox(who)
+        # Where there is no inbox yet, the nearest folder above it must take one.
+        nearest = next(path for path in (inbox.path, *inbox.path.parents) if path.exists())
+        writable = os.access(nearest, os.W_OK)
+        self._inbox = inbox if writable else None
         self._uploads = Uploads(self._inbox)
         self._is_welcome = True
         self._say(
