@@ -118,7 +118,7 @@ def details(view: MirrorView) -> list[str]:
         if median is not None:
             worst = word.latency.quantile(0.95)
             speed = f"; from publication to here ≈ {latency(median)} (95 %: {latency(worst or median)})"
-        lines.append(f"policies in: {word.policies:,}{speed}")
+        lines.append(f"received: {number(word.policies, 'policy', 'policies')}{speed}")
         logins = f", {number(word.logins, 'login')}" if word.logins else ""
         span = duration(word.written_at - word.started_at)
         lines.append(f"line: {size(word.bytes_in)} in, {size(word.bytes_out)} out{logins} in {span}")
@@ -142,32 +142,41 @@ def details(view: MirrorView) -> list[str]:
 
 def status_table(view: MirrorView, width: int) -> RenderableType:
     """The live picture of a mirror."""
-    now = view.looked_at
     wide = width >= WIDE
     state = view.client.state if view.client is not None and view.runs else "stopped"
     parts: list[RenderableType] = [Text(headline(view), style=f"bold {_STYLES[state]}")]
     if view.slots:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        table.add_column("run", overflow="ellipsis", no_wrap=True, max_width=None if wide else 28)
-        table.add_column("slot", justify="right")
-        for name in ("version", "step", "success"):
-            table.add_column(name, justify="right", no_wrap=True)
-        table.add_column("made", no_wrap=True)
-        if wide:
-            table.add_column("size", justify="right", no_wrap=True)
-        table.add_column("checked", no_wrap=True)
-        for slot in view.slots:
-            cells = [slot.run_id, str(slot.slot), slot.version, f"{slot.step:,}", _success(slot.success)]
-            cells.append(f"{duration(now + _offset_s(view) - slot.created_at)} ago")
-            cells += [size(slot.bytes)] if wide else []
-            table.add_row(*cells, checked(slot))
-        parts.append(table)
+        parts.append(_slots_table(view, width))
     elif view.runs:
         parts.append(Text("no policy yet: it comes with a run's first checkpoint", style="dim"))
     parts += [Text(line, style="yellow" if line.startswith("note: ") else "dim") for line in details(view)]
     if wide and view.client is not None and view.client.latency.count:
         parts.append(Text(histogram(view.client.latency), style="dim"))
     return Group(*parts)
+
+
+def _slots_table(view: MirrorView, width: int) -> Table:
+    """One row a slot. Where it is narrow the run's name gives way, in its middle: its end tells runs apart."""
+    heads = ["run", "slot", "version", "step", "success", "age", *(["size"] if width >= WIDE else []), "checked"]
+    rows = []
+    for slot in view.slots:
+        row = [slot.run_id, str(slot.slot), slot.version, f"{slot.step:,}", _success(slot.success)]
+        row.append(duration(view.looked_at + _offset_s(view) - slot.created_at))
+        rows.append([*row, *([size(slot.bytes)] if width >= WIDE else []), checked(slot)])
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for head in heads:
+        table.add_column(head, no_wrap=True, justify="left" if head in {"run", "checked"} else "right")
+    others = sum(max(len(head), *(len(row[k]) for row in rows)) + 2 for k, head in enumerate(heads) if k)
+    for row in rows:
+        table.add_row(_shortened(row[0], width - others), *row[1:])
+    return table
+
+
+def _shortened(text: str, room: int) -> str:
+    """`text` in at most `room` characters (but 9 at least), cut in its middle: the 8 digits at its end stay."""
+    if len(text) <= max(9, room):
+        return text
+    return text[: max(0, room - 9)] + "…" + text[-8:]
 
 
 def status_lines(view: MirrorView) -> list[str]:
