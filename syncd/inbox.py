@@ -234,7 +234,7 @@ class Inbox:
         if moved:
             from syncd.tally import note  # noqa: PLC0415 - as above
 
-            note(self.path, "drop", accepted=0, refused={"dropped": moved}, rows=0, now=now)
+            note(self.path, "drop", accepted=0, refused={"dropped": moved}, rows=0, now=0.0)  # nothing was heard of it
         return moved
 
     def readmit(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import getpass
 import json
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -38,7 +39,13 @@ def contributors(shared: SharedArgument = Path(), as_json: JsonOption = False) -
         from rich.console import Console  # noqa: PLC0415 - `--help` must stay quick
 
         console = Console(highlight=False)
-        console.print(_table(rows, time.time()) if rows else "nobody has sent anything in yet")
+        if not rows:
+            console.print("nobody has sent anything in yet")
+            return
+        wide = console.width >= WIDE
+        console.print(_table(rows, time.time(), wide=wide))
+        for row in [] if wide else [row for row in rows if row["refused"]]:
+            console.print(f"{row['contributor']} refused: {_reasons(row)}", style="dim", markup=False)
     else:
         for row in rows:
             print("\t".join(_cells(row, time.time())))
@@ -57,8 +64,9 @@ def drop(contributor: WhoOption, shared: SharedOption = Path(), yes: YesOption =
     except OSError as error:
         raise StorageError(f"{error.filename}: {error.strerror}; run the same command again to finish") from error
     print(
-        f"{inbox.who} is dropped: {moved} waiting segments went to {inbox.path / 'quarantine'}; a learner that runs "
-        f"takes out what it has at its next step. Undo: syncd readmit --contributor {inbox.who}"
+        f"{inbox.who} is dropped; {moved} waiting segments went to {inbox.path / 'quarantine'}\n"
+        "a learner that runs takes out the rows that it has at its next step\n"
+        f"undo: syncd readmit --contributor {inbox.who} --shared {shlex.quote(str(shared.absolute()))}"
     )
 
 
@@ -113,24 +121,30 @@ def _row(inbox: Inbox) -> dict[str, Any]:
     }
 
 
+#: Below this the reasons stand under the table, so that 80 columns stay readable.
+WIDE = 110
+
 _HEADER = ("contributor", "waiting", "accepted", "rows", "refused", "last seen", "state")
 
 
-def _cells(row: dict[str, Any], now: float) -> list[str]:
+def _reasons(row: dict[str, Any]) -> str:
+    return ", ".join(f"{reason} {count:,}" for reason, count in sorted(row["refused"].items(), key=lambda i: -i[1]))
+
+
+def _cells(row: dict[str, Any], now: float, *, with_reasons: bool = True) -> list[str]:
     refused = sum(row["refused"].values())
-    reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(row["refused"].items(), key=lambda i: -i[1]))
     return [
         row["contributor"],
         f"{row['waiting']:,}",
         f"{row['accepted']:,}",
         f"{row['rows']:,}",
-        f"{refused:,}" + (f" ({reasons})" if reasons else ""),
+        f"{refused:,}" + (f" ({_reasons(row)})" if with_reasons and refused else ""),
         "never" if row["last_seen"] is None else f"{_duration(now - row['last_seen'])} ago",
         "dropped" if row["dropped"] else "welcome",
     ]
 
 
-def _table(rows: list[dict[str, Any]], now: float) -> Table:
+def _table(rows: list[dict[str, Any]], now: float, *, wide: bool) -> Table:
     from rich.table import Table  # noqa: PLC0415 - as above
     from rich.text import Text  # noqa: PLC0415
 
@@ -138,12 +152,12 @@ def _table(rows: list[dict[str, Any]], now: float) -> Table:
     for name in _HEADER:
         table.add_column(
             name,
-            justify="right" if name in {"waiting", "accepted", "rows"} else "left",
+            justify="right" if name in {"waiting", "accepted", "rows"} or (name == "refused" and not wide) else "left",
             overflow="fold",
             no_wrap=name not in {"contributor", "refused"},
         )
     for row in rows:
-        table.add_row(*map(Text, _cells(row, now)), style="red" if row["dropped"] else None)
+        table.add_row(*map(Text, _cells(row, now, with_reasons=wide)), style="red" if row["dropped"] else None)
     return table
 
 
