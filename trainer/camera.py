@@ -83,17 +83,35 @@ def film(path: Path, size: int) -> Iterator[Callable[[Picture], None]]:
         pix_fmt_out="yuv420p",  # the only one that browsers and QuickTime play
         quality=7,
         macro_block_size=2,
+        ffmpeg_log_level="quiet",  # its lines for a full disk are six; ours is one
         output_params=["-movflags", "+faststart"],
     )
     writer.send(None)
+    shown = 0
+
+    def show(picture: Picture) -> None:
+        nonlocal shown
+        writer.send(picture)
+        shown += 1
+
     try:
-        yield writer.send
+        yield show
         writer.close()
-        if temporary.stat().st_size == 0:
-            raise SaveError(f"{path} cannot be written: ffmpeg left nothing; is the disk full?")
+        if _frames_in(temporary) != shown:  # ffmpeg's end does not say whether all reached the disk
+            raise SaveError(f"{path} cannot be written: the film came out short; is the disk full?")
         os.replace(temporary, path)
     except OSError as error:  # a full disk ends ffmpeg, and its pipe breaks
         raise SaveError(f"{path} cannot be written: {error.strerror or 'ffmpeg ended'}; is the disk full?") from None
     finally:
         writer.close()
         temporary.unlink(missing_ok=True)
+
+
+def _frames_in(path: Path) -> int:
+    """How many frames can be read from a film; 0 where it is none."""
+    import imageio_ffmpeg  # noqa: PLC0415 - as above
+
+    try:
+        return int(imageio_ffmpeg.count_frames_and_secs(str(path))[0])
+    except RuntimeError:
+        return 0

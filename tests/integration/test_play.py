@@ -143,6 +143,39 @@ def test_up_is_up_in_every_camera(tmp_path, eyes):
         assert high < low - 3, name
 
 
+SHORT = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from trainer.camera import film
+from trainer.errors import SaveError
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+noise = np.random.default_rng(0)
+try:
+    with film(Path(sys.argv[1]), 96) as show:
+        for _ in range(20):
+            show(noise.integers(0, 255, (96, 96, 3), np.uint8))
+except SaveError as error:
+    sys.exit(str(error))
+"""
+
+
+@pytest.mark.parametrize("limit", [4000, 60_000, 10_000_000])
+def test_a_film_that_the_disk_has_no_room_for_leaves_nothing(tmp_path, limit):
+    command = [sys.executable, "-c", SHORT, str(tmp_path / "film.mp4"), str(limit)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
+    if limit == 10_000_000:
+        assert (done.returncode, done.stderr) == (0, "")
+        assert len(frames_of(tmp_path / "film.mp4")[1]) == 20
+    else:
+        assert done.returncode == 1
+        assert "is the disk full?" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+        assert list(tmp_path.iterdir()) == []
+
+
 def a_policy(act, tasks=("reach-v3",), horizon=HORIZON):
     return Playable("test", 0, tasks, horizon, 0, act, ())
 
