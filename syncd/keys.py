@@ -152,15 +152,15 @@ def endpoint(remote: Remote) -> Endpoint:
     return resolved(done.stdout, remote)
 
 
-def resolved(text: str, remote: Remote) -> Endpoint:
+def resolved(output: str, remote: Remote) -> Endpoint:
     """The endpoint in the output of `ssh -G`."""
     values: dict[str, str] = {}
-    for line in text.splitlines():
+    for line in output.splitlines():
         name, _, value = line.partition(" ")
         values.setdefault(name, value)
-    files = [
-        Path(word) for name in ("userknownhostsfile", "globalknownhostsfile") for word in values.get(name, "").split()
-    ]
+    # A file whose name has a space is printed without quotes: it may be one file, or several.
+    named = [values.get(name, "") for name in ("userknownhostsfile", "globalknownhostsfile")]
+    files = [Path(word).expanduser() for text in named for word in dict.fromkeys([text, *text.split()]) if word]
     jump = values.get("proxyjump") or values.get("proxycommand")
     ours = [remote.known_hosts] if remote.known_hosts else []
     return Endpoint(
@@ -168,7 +168,7 @@ def resolved(text: str, remote: Remote) -> Endpoint:
         port=int(values.get("port") or DEFAULT_PORT),
         user=values.get("user") or remote.user or getpass.getuser(),
         alias=values.get("hostkeyalias", ""),
-        known_hosts=(*ours, *(path.expanduser() for path in files)),
+        known_hosts=(*ours, *files),
         jump=None if jump in {None, "none"} else jump,
     )
 

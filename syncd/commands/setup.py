@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -82,7 +83,7 @@ def _connect(
         raise ConfigError(f"--name {name}: letters, digits, . _ - please, beginning with a letter or digit")
     survey.checked_command(command)
     own = keys.ensure_key(Path(key).expanduser().absolute() if key else place.key or keys.default_key())
-    _step("key", f"{own.path} " + ("(new, without a passphrase)" if own.made else "(was there)"))
+    _step("key", f"{_short(own.path)} " + ("(new, without a passphrase)" if own.made else "(was there)"))
     changes = {"key": own.path, "port": port or place.port, "known_hosts": known_hosts_file()}
     place = place.model_copy(update=changes)
     where = keys.endpoint(place)
@@ -99,12 +100,14 @@ def _connect(
         settings.mirror.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise StorageError(f"{settings.mirror} cannot be made ({error.strerror}): choose another --folder") from error
-    _step("stored", str(store_settings(settings)))
+    _step("stored", _short(store_settings(settings)))
+    mirror = _short(settings.mirror)
     print(
         "\nNext:\n"
-        f"  syncd pull        copy the newest policies to {settings.folder} once\n"
-        "  syncd watch       stay up to date, and send what your actors collect (in the background: syncd install)\n"
-        f"  trainer actors --shared-dir {settings.folder} --num-envs auto --contribute"
+        f"  syncd pull      the newest policies to {mirror}, once\n"
+        "  syncd watch     stay up to date, and send what your actors collect\n"
+        "  syncd install   the same in the background, from now on\n"
+        f"  trainer actors --shared-dir {mirror} --num-envs auto --contribute"
     )
     return settings
 
@@ -132,10 +135,10 @@ def _pinned(where: Endpoint, file: Path, fingerprint: str | None) -> HostKey | N
         )
     else:
         print(f"\n  {words[0].upper()}{words[1:]}.\n  Compare it with what the site publishes.")
-        if not typer.confirm("  Is it right?", default=False):
+        if _ask("Is it right? [y/N]", True).strip().lower() not in {"y", "yes"}:
             raise HostKeyError("the host key was not confirmed; nothing was sent and nothing stored")
     keys.pin(where, shown, file)
-    _step("host key", f"{shown.fingerprint} (pinned in {file})")
+    _step("host key", f"{shown.fingerprint} (pinned)")
     return shown
 
 
@@ -224,9 +227,16 @@ def _step(name: str, words: str) -> None:
     typer.echo(f"{mark} {name:<{_STEP_WIDTH}} {words}")
 
 
+def _short(path: Path) -> str:
+    """With `~` for the home, as people write it."""
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
 def _is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _ask(question: str, is_seen: bool) -> str:
-    return str(typer.prompt(f"  {question}", prompt_suffix=" ", hide_input=not is_seen, default="", show_default=False))
+    words = "  " + question.replace("\n", "\n  ") + " "
+    return input(words) if is_seen else getpass.getpass(words)

@@ -1,0 +1,271 @@
+"""`syncd setup` typed in a terminal against a real sshd: an account with a password, made for the test.
+
+Such an account needs root; without it the test of the password is skipped by name, the others run all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pydantic
+import pytest
+from conftest import need
+from policies import publish_one
+from sshd import Laptop, Sshd, make_key
+from typist import Typist
+
+from syncd import store
+from syncd.settings import Settings
+
+SYNCD = Path(sys.executable).parent / "syncd"
+TIMEOUT_S = 60
+ROOT = Path(__file__).parents[2]
+PASSWORD = "correct horse battery staple"
+
+
+@dataclass
+class Newcomer:
+    """A new laptop: an empty home, and an `ssh` that looks into it."""
+
+    home: Path
+    env: dict[str, str]
+
+    def type(self, *words: object) -> Typist:
+        return Typist([str(SYNCD), *map(str, words)], self.env, str(self.home))
+
+    def run(self, *words: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(SYNCD), *map(str, words)],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, env=self.env, cwd=self.home,
+            timeout=TIMEOUT_S, check=False,
+        )  # fmt: skip
+
+    def settings(self) -> Settings:
+        path = self.home / ".config" / "anchorleg" / "syncd.json"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        return Settings.model_validate_json(path.read_bytes())
+
+
+@pytest.fixture
+def newcomer(tmp_path: Path) -> Newcomer:
+    home = tmp_path / "laptop home"  # with a space: paths are quoted everywhere
+    (home / "bin").mkdir(parents=True)
+    (home / ".ssh").mkdir(mode=0o700)
+    known = home / ".ssh" / "known_hosts"
+    (home / ".ssh" / "config").write_text(f'UserKnownHostsFile "{known}"\n')
+    # ssh asks the password database for its home; these people share the account that runs the tests.
+    ssh = home / "bin" / "ssh"
+    ssh.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F "$HOME/.ssh/config" "$@"\n')
+    ssh.chmod(0o755)
+    dropped = {"SSH_AUTH_SOCK", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "SYNC_CLUSTER_USER", "SYNC_CLUSTER_HOST"}
+    env = {name: value for name, value in os.environ.items() if name not in dropped}
+    return Newcomer(home, {**env, "HOME": str(home), "PATH": f"{home / 'bin'}:{env['PATH']}"})
+
+
+@dataclass
+class Account:
+    """A user of this machine for the length of one test."""
+
+    name: str
+    home: Path
+
+
+@pytest.fixture
+def account() -> Iterator[Account]:
+    need("a throw-away account", [] if os.geteuid() == 0 and shutil.which("useradd") else ["root and useradd"])
+    name = f"al{secrets.token_hex(4)}"
+    home = Path("/tmp") / name
+    subprocess.run(
+        ["useradd", "--create-home", "--home-dir", home, "--shell", "/bin/sh", name], check=True, timeout=TIMEOUT_S
+    )
+    try:
+        subprocess.run(["chpasswd"], input=f"{name}:{PASSWORD}".encode(), check=True, timeout=TIMEOUT_S)
+        yield Account(name, home)
+    finally:
+        subprocess.run(["userdel", "--force", "--remove", name], timeout=TIMEOUT_S, capture_output=True, check=False)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture
+def with_password(new_sshd: Callable[..., Sshd]) -> Sshd:
+    return new_sshd(
+        PasswordAuthentication="yes", AuthorizedKeysFile=".ssh/authorized_keys", StrictModes="yes", PermitRootLogin="no"
+    )
+
+
+def python_of(account: Account) -> str:
+    """An interpreter of this version that another account may run: this one may lie in somebody's home."""
+    system = f"/usr/bin/python3.{sys.version_info.minor}"
+    for program in (sys.executable, system):
+        command = ["su", "-s", "/bin/sh", account.name, "-c", f"{program} -c ''"]
+        if subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=False).returncode == 0:
+            return program
+    need("an interpreter for other accounts", [system])
+    raise AssertionError
+
+
+def run_folder_of(account: Account) -> Path:
+    """A run folder with a policy in it, and a `syncd` where people have one."""
+    run = account.home / "project" / "runs" / "mt10"
+    publish_one(store.Shared(run / "shared"), 1, 1)
+    programs = account.home / "project" / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    site = Path(pydantic.__file__).parents[1]
+    (programs / "syncd").write_text(f'#!/bin/sh\nPYTHONPATH={ROOT}:{site} exec {python_of(account)} -m syncd "$@"\n')
+    (programs / "syncd").chmod(0o755)
+    subprocess.run(["chown", "-R", account.name, account.home], check=True, timeout=TIMEOUT_S)
+    return run
+
+
+def test_from_an_empty_home_to_a_mirror_with_one_password(
+    newcomer: Newcomer, account: Account, with_password: Sshd, tmp_path: Path
+):
+    run = run_folder_of(account)
+    authorized = account.home / ".ssh" / "authorized_keys"
+    authorized.parent.mkdir(mode=0o755)
+    authorized.write_text("ssh-ed25519 AAAAsomebody-else else")  # without a newline at its end
+    subprocess.run(["chown", "-R", account.name, authorized.parent], check=True, timeout=TIMEOUT_S)
+    words = ("setup", f"{account.name}@127.0.0.1:project/runs/mt10", "--port", with_password.port)
+    person = newcomer.type(*words)
+    try:
+        person.wait_for("Is it right?")
+        assert with_password.fingerprint() in person.seen
+        person.type("y")
+        person.wait_for(f"Password of {account.name}@127.0.0.1:")
+        person.type(PASSWORD)
+        assert person.end() == 0, person.seen
+    finally:
+        person.close()
+    assert PASSWORD not in person.seen
+    for step in ("key", "host key", "login", "folder", "syncd there", "connection", "stored"):
+        assert re.search(rf"^✓ {step}\b", person.seen, re.MULTILINE), person.seen
+    assert "1 policy is there" in person.seen
+    assert max(map(len, re.split(r"\r?\n", person.seen))) < 200
+    lines = authorized.read_text().splitlines()
+    assert len(lines) == 2
+    assert lines[1] == (newcomer.home / ".ssh" / "id_ed25519.pub").read_text().strip()
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (authorized, authorized.parent)] == [0o600, 0o700]
+    settings = newcomer.settings()
+    assert settings.remote is not None
+    assert settings.remote.path == str(run / "shared")
+    assert settings.remote.command == str(account.home / "project" / ".venv" / "bin" / "syncd")
+    assert PASSWORD not in "".join(
+        path.read_text() for path in newcomer.home.rglob("*") if path.is_file() and "ssh" not in path.name
+    )
+
+    logins = with_password.logins()
+    again = newcomer.run(*words)  # nobody is asked anything any more
+    assert again.returncode == 0, again.stderr
+    assert with_password.logins() == logins + 2
+    assert authorized.read_text().splitlines() == lines
+    assert newcomer.settings() == settings
+    pulled = newcomer.run("pull")
+    assert pulled.returncode == 0, pulled.stderr
+    assert list((newcomer.home / "shared_weights" / "v1" / "runs").glob("*/0/LATEST.json"))
+
+
+def test_a_wrong_password_is_tried_once(newcomer: Newcomer, account: Account, with_password: Sshd):
+    words = ("setup", f"{account.name}@127.0.0.1:/tmp", "--port", with_password.port)
+    person = newcomer.type(*words, "--yes-host-key", with_password.fingerprint())
+    try:
+        person.wait_for("Password of")
+        person.type("wrong")
+        assert person.end() == 5
+    finally:
+        person.close()
+    assert "refused" in person.seen
+    assert "Traceback" not in person.seen
+    said = with_password.log.read_text()
+    assert len(re.findall(r"^Failed password", said, re.MULTILINE)) == 1
+    assert not (newcomer.home / ".config" / "anchorleg" / "syncd.json").exists()
+
+
+def test_without_a_terminal_it_says_what_is_missing_and_never_hangs(newcomer: Newcomer, sshd: Sshd, tmp_path: Path):
+    place = f"{sshd.user}@127.0.0.1:{tmp_path}"
+    unknown = newcomer.run("setup", place, "--port", sshd.port)
+    assert unknown.returncode == 2
+    assert f"--yes-host-key {sshd.fingerprint()}" in unknown.stderr
+    another = newcomer.run("setup", place, "--port", sshd.port, "--yes-host-key", "SHA256:" + "A" * 43)
+    assert another.returncode == 4
+    assert "nothing was sent" in another.stderr
+    refused = newcomer.run("setup", place, "--port", sshd.port, "--yes-host-key", sshd.fingerprint())
+    assert refused.returncode == 5
+    assert "in a terminal" in refused.stderr
+    assert (sshd.logins(), sshd.refusals()) == (0, 1)
+    sshd.add_key((newcomer.home / ".ssh" / "id_ed25519.pub").read_text())
+    for path, word in ((tmp_path / "nowhere", "there is no folder"), (tmp_path, "--remote-command")):
+        done = newcomer.run("setup", f"{sshd.user}@127.0.0.1:{path}", "--port", sshd.port)
+        if "syncd there" not in done.stdout:  # a syncd on the account's own PATH is found, and right
+            assert done.returncode == 6, done.stderr
+            assert word in done.stderr
+        assert done.stderr.count("\n") <= 1
+    assert not list(newcomer.home.rglob("syncd.json")) or "syncd there" in done.stdout
+
+
+def test_another_host_key_than_the_pinned_one_stops_it(newcomer: Newcomer, sshd: Sshd, tmp_path: Path):
+    other = make_key(tmp_path / "other", "another host").split()
+    config = newcomer.home / ".config" / "anchorleg"
+    config.mkdir(parents=True)
+    (config / "known_hosts").write_text(f"[127.0.0.1]:{sshd.port} {other[0]} {other[1]}\n")
+    done = newcomer.run(
+        "setup", f"{sshd.user}@127.0.0.1:/tmp", "--port", sshd.port, "--yes-host-key", sshd.fingerprint()
+    )
+    assert done.returncode == 4
+    assert "ssh-keygen -R" in done.stderr
+    assert (sshd.logins(), sshd.refusals()) == (0, 0)
+
+
+def test_a_known_host_is_not_asked_about_even_hashed(newcomer: Newcomer, sshd: Sshd, tmp_path: Path):
+    known = newcomer.home / ".ssh" / "known_hosts"
+    known.write_text(sshd.host_key_line + "\n")
+    subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(known)], check=True, timeout=TIMEOUT_S, capture_output=True)
+    assert "127.0.0.1" not in known.read_text()
+    done = newcomer.run("setup", f"{sshd.user}@127.0.0.1:{tmp_path}", "--port", sshd.port)
+    assert "(known)" in done.stdout, done.stderr
+    assert done.returncode == 5
+
+
+def test_a_friend_with_a_restricted_key(newcomer: Newcomer, sshd: Sshd, tmp_path: Path):
+    shared = store.Shared(tmp_path / "run" / "shared")
+    publish_one(shared, 1, 1)
+    owner: Laptop = sshd.new_client("owner")
+    place = f"{sshd.user}@127.0.0.1:{tmp_path / 'run'}"
+    words = ("setup", place, "--port", sshd.port, "--yes-host-key", sshd.fingerprint(), "--remote-command", SYNCD)
+    done = newcomer.run(*words, "--key", owner.key)
+    assert done.returncode == 0, done.stderr
+    friend_key = tmp_path / "friend_key"
+    make_key(friend_key, "ben's laptop")
+    printed = newcomer.run("setup", "--friend", "ben", "--friend-key", f"{friend_key}.pub")
+    assert printed.returncode == 0, printed.stderr
+    (line,) = printed.stdout.splitlines()
+    assert line.startswith("restrict,command=")
+    assert shutil.which("ssh-keygen")
+    with open(sshd.authorized_keys, "a", encoding="utf-8") as file:
+        file.write(line + "\n")
+    ben = Newcomer(newcomer.home.parent / "ben", {**newcomer.env, "HOME": str(newcomer.home.parent / "ben")})
+    (ben.home / ".ssh").mkdir(parents=True)
+    (ben.home / ".ssh" / "config").touch()
+    done = ben.run(
+        "setup", f"{place}/shared", "--port", sshd.port, "--yes-host-key", sshd.fingerprint(), "--key", friend_key
+    )
+    assert done.returncode == 0, done.stderr
+    assert "restricted" in done.stdout
+    assert "your contributions are called ben" in done.stdout
+    assert ben.settings().name == "ben"
+    for words in (("pull",), ("pull", "--transport", "rsync")):
+        pulled = ben.run(*words)
+        assert pulled.returncode == 0, pulled.stderr
+    assert json.loads((ben.home / ".config" / "anchorleg" / "syncd.json").read_text())["remote"]["host"] == "127.0.0.1"
+    for wrong, word in (((), "<their public key"), (("--friend-key", friend_key), "private key")):
+        printed = newcomer.run("setup", "--friend", "ben", *wrong)
+        assert word in printed.stdout + printed.stderr
