@@ -37,6 +37,10 @@ LATENCIES = 200
 TROUBLES = 5
 
 
+#: `since` is when the outage, or the connection, began: tries that fail do not begin a new outage.
+_PHASES: dict[State, int] = {"offline": 0, "connecting": 0, "syncing": 1, "live": 1, "stopped": 2}
+
+
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -66,7 +70,10 @@ class Latency(_Model):
 
 
 class ClientStatus(_Model):
-    """One client's word. Times are unix seconds; bytes and logins count since it started."""
+    """One client's word. Times are unix seconds; bytes and logins count since it started.
+
+    `since`: the outage, or the connection, has lasted so long. `error`: of the last try; "" once it is live.
+    """
 
     pid: int
     started_at: float
@@ -113,7 +120,9 @@ class Board:
         """Note changes; a change of state is written at once."""
         now = self._clock()
         if state is not None and state != self.status.state:
-            changes |= {"state": state, "since": now}
+            changes |= {"state": state}
+            if _PHASES[state] != _PHASES[self.status.state]:
+                changes |= {"since": now}
         fresh = {name: value for name, value in changes.items() if getattr(self.status, name) != value}
         if fresh:
             self.status = self.status.model_copy(update=fresh)

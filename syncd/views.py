@@ -67,7 +67,8 @@ def headline(view: MirrorView) -> str:
     word, now = view.client, view.looked_at
     if not view.runs:
         last = f" (the last one ended {duration(now - word.written_at)} ago)" if word is not None else ""
-        return f"no syncd runs for {view.folder}{last}; start one with `syncd watch`"
+        why = f". It had ended with: {word.error}" if word is not None and word.error else ""
+        return f"no syncd runs for {view.folder}{last}; start one with `syncd watch`{why}"
     if view.verb != "watch":
         return f"`syncd {view.verb}` (pid {view.pid}) is at work on {view.folder}"
     if word is None or word.pid != view.pid:
@@ -216,7 +217,7 @@ def tally_lines(tally: Tally, *, pull: bool, push: bool, waiting: int, remote: s
         if not tally.offered and not tally.curves:
             lines.append(f"nothing there yet: {remote} has no policy; the first comes with a run's first checkpoint")
         elif not tally.moved - tally.sent:
-            lines.append(f"all {number(tally.offered, 'slot')} up to date")
+            lines.append(f"{number(tally.offered, 'slot')} up to date")
         else:
             parts = [number(policies, "policy", "policies")] if policies else []
             parts += [f"{number(tally.curves, 'part')} of curves"] if tally.curves else []

@@ -222,6 +222,8 @@ def _stay(settings: Settings, place: Remote, mirror: Path, wishes: Wishes, which
                     tick=redraw,
                 ).watch()
         except KeyboardInterrupt:
+            if on_terminal:
+                print(f"ended; what has arrived stays in {mirror}, what waits is sent by the next one")
             if not was_told():
                 raise
             say("told to end (SIGTERM)")

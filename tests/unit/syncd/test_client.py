@@ -255,6 +255,17 @@ def test_while_the_other_side_is_away_tries_grow_apart_and_one_line_is_said(tmp_
     assert (word.state, word.error) == ("stopped", "no way to cluster now")
 
 
+def test_an_outage_lasts_from_its_beginning_whatever_is_tried(tmp_path: Path, world: World) -> None:
+    board = Board(tmp_path, "cluster:/x", pull=True, push=True, clock=lambda: world.wall_s)
+    for state in ("syncing", "live", "offline"):
+        world.pass_s(10)
+        board.tell(state)  # type: ignore[arg-type]
+    for state in ("connecting", "offline", "connecting"):
+        world.pass_s(10)
+        board.tell(state)  # type: ignore[arg-type]
+    assert world.wall_s - board.status.since == 30
+
+
 @pytest.mark.parametrize("error", [HostKeyError("changed"), LoginRefusedError("no"), RemoteError("no syncd there")])
 def test_what_a_person_must_mend_is_tried_once(tmp_path: Path, world: World, error: SyncError) -> None:
     run = Run(tmp_path / "mirror", world, [error])
