@@ -53,6 +53,9 @@ def question(path: str) -> str:
             f'for d in {places}; do if [ -x "$d/syncd" ]; then say syncd "$(cd "$d" && pwd)/syncd"; fi; done',
             'f="$p/run.json"; if [ ! -f "$f" ]; then f="$p/../run.json"; fi',
             'if [ -f "$f" ]; then say run "$(tr -d "\\n" < "$f")"; fi',
+            # The interpreter that the run records (one field a line) has a syncd of its version beside it.
+            r"""b=$(sed -n 's/^ *"python": "\(.*\)\/[^/]*",*$/\1/p' "$f" 2> /dev/null | head -n 1)""",
+            'if [ -n "$b" ] && [ -x "$b/syncd" ]; then say syncd "$b/syncd"; fi',
         ]
     )
     return f"exec sh -c {shlex.quote(script)}"
@@ -79,7 +82,6 @@ def findings(answer: str, asked: str, command: str | None = None) -> Findings:
     run = _run(next(iter(found.get("run", [])), ""))
     beside = posixpath.join(posixpath.dirname(str(run.get("python", ""))), "syncd")
     known = found.get("syncd", [])
-    # The run's own interpreter has a syncd of the same version beside it; the survey only sees that it is executable.
     preferred = beside if beside in known else None
     return Findings(
         shared=_shared(found, path, run),
