@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -136,7 +136,8 @@ def run_agent(remote: Annotated[str, typer.Argument()], folder: Annotated[Path, 
     if logfile.is_log(sys.stdout.fileno()):
         logfile.keep_short(sys.stdout.fileno(), service.log_file())
     path = crashes.record_file()
-    begun = crashes.begin(crashes.read_record(path), time.time())
+    before = replace(crashes.read_record(path), remote=remote, folder=str(folder))
+    begun = crashes.begin(before, time.time())
     crashes.write_record(path, begun)
     if begun.stopped:
         print(f"syncd: {begun.stopped}; it stays off until `syncd install` or the next login", file=sys.stderr)

@@ -144,6 +144,7 @@ def test_an_agent_that_crashes_again_and_again_stays_off_and_says_so(mac):
 
 
 def test_what_a_person_must_mend_ends_it_for_good_and_install_says_it(mac):
+    mac.install()
     mac.shared.rename(mac.shared.with_name("elsewhere"))
     said = mac.install(code=8)
     assert "it is installed, and has stopped:" in said
@@ -151,7 +152,9 @@ def test_what_a_person_must_mend_ends_it_for_good_and_install_says_it(mac):
     wait_for(lambda: gone(mac.pid()), "the agent's end")
     assert mac.start().wait(30) == 0  # not to be started again
     mac.fake.save({**mac.fake.load(), "pid": None, "loaded": None})
-    assert "syncd has stopped (0 min ago):" in mac.syncd("agent-status")
+    said = mac.syncd("agent-status")
+    assert "syncd has stopped (0 min ago):" in said
+    assert f"{mac.shared} → {mac.mirror}" in said
     mac.shared.with_name("elsewhere").rename(mac.shared)
     mac.install()
     wait_for(lambda: mac.newest() == (1, 1), "the policy")
