@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import re
 import socket
 import threading
 import time
@@ -25,6 +26,8 @@ CONNECT_TIMEOUT_S = 10.0
 WINDOW_BYTES = 8 * 1024 * 1024
 #: First in our list: twice as fast as the counter modes that paramiko prefers.
 _CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
+#: paramiko would run its program through a library that reads our standard input.
+_RUNS_PROGRAMS = re.compile(r"^\s*match\b.*\bexec\b", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -52,21 +55,26 @@ def target_of(remote: Remote) -> Target:
 
     path = remote.ssh_config or Path("~/.ssh/config").expanduser()
     host = remote.host or ""
+    port = 22
     found: dict[str, str | list[str]] = {}
     if path.is_file():
         try:
-            found = dict(paramiko.SSHConfig.from_path(str(path)).lookup(host))
-        except (paramiko.SSHException, OSError, UnicodeDecodeError) as error:
+            text = path.read_text(encoding="utf-8")
+            if _RUNS_PROGRAMS.search(text):
+                raise RemoteError(f"{path} has a `Match exec`, which is for ssh itself: use --transport openssh")
+            found = dict(paramiko.SSHConfig.from_text(text).lookup(host))
+            port = int(str(found.get("port", port)))
+        except (paramiko.SSHException, OSError, ValueError) as error:
             raise ConfigError(f"{path} cannot be read ({error}): use --transport openssh") from error
     for name in ("proxyjump", "proxycommand"):
-        if str(found.get(name, "none")) != "none":
+        if str(found.get(name) or "none").lower() != "none":
             raise RemoteError(f"{path} reaches {host} by {name}, which paramiko cannot: use --transport openssh")
     identities = [Path(str(name)).expanduser() for name in found.get("identityfile", [])]
     stated = str(found.get("userknownhostsfile", "~/.ssh/known_hosts")).split()
     files = [*([remote.known_hosts] if remote.known_hosts else []), *(Path(name).expanduser() for name in stated)]
     return Target(
         host=str(found.get("hostname", host)),
-        port=remote.port or int(str(found.get("port", 22))),
+        port=remote.port or port,
         user=remote.user or str(found.get("user", getpass.getuser())),
         key=remote.key or next((path for path in identities if path.is_file()), None),
         known_hosts=tuple(path for path in files if path.is_file()),

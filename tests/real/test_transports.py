@@ -212,6 +212,15 @@ def test_verdicts_are_told_until_they_have_arrived(far, connect):
 
 
 @through(*OVER_SSH)
+def test_an_alias_of_the_ssh_config_is_enough(far, connect):
+    assert far.laptop is not None
+    manifest = far.publish(1)
+    transport = connect(host="cluster", user=None, port=None, key=None, known_hosts=None)
+    (blob,) = of_kind(transport.listing(), "blob")
+    assert blob.sha256 == manifest.blob.sha256
+
+
+@through(*OVER_SSH)
 @pytest.mark.parametrize("why", ["unknown", "another"])
 def test_a_wrong_host_key_stops_before_anything_is_sent(far, why):
     assert far.server is not None

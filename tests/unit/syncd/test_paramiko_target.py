@@ -1,0 +1,62 @@
+"""What ~/.ssh/config says, for a carrier that reads it itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from syncd.errors import ConfigError, RemoteError
+from syncd.settings import Remote
+from syncd.transports.paramiko import target_of
+
+
+def config(folder: Path, text: str) -> Path:
+    path = folder / "config"
+    path.write_text(text)
+    return path
+
+
+def test_the_config_fills_in_what_the_remote_does_not_say(tmp_path: Path) -> None:
+    key, pinned = tmp_path / "key", tmp_path / "pinned"
+    key.touch()
+    pinned.touch()
+    path = config(
+        tmp_path,
+        f"Host cluster\n  HostName login.cluster.edu\n  Port 2222\n  User me\n  IdentityFile {key}\n"
+        f"  UserKnownHostsFile {tmp_path}/none {pinned}\n",
+    )
+    target = target_of(Remote(host="cluster", path="/srv", ssh_config=path))
+    assert (target.host, target.port, target.user, target.key) == ("login.cluster.edu", 2222, "me", key)
+    assert target.known_hosts == (pinned,)
+    stated = target_of(
+        Remote(host="cluster", user="you", port=22, key=tmp_path / "other", path="/srv", ssh_config=path)
+    )
+    assert (stated.port, stated.user, stated.key) == (22, "you", tmp_path / "other")
+
+
+@pytest.mark.parametrize("line", ["ProxyJump gate.edu", "ProxyCommand nc %h %p"])
+def test_what_paramiko_cannot_do_is_said(tmp_path: Path, line: str) -> None:
+    path = config(tmp_path, f"Host cluster\n  {line}\n")
+    with pytest.raises(RemoteError, match="--transport openssh"):
+        target_of(Remote(host="cluster", path="/srv", ssh_config=path))
+    assert target_of(Remote(host="elsewhere", path="/srv", ssh_config=path)).port == 22
+
+
+def test_a_jump_that_is_turned_off_is_none(tmp_path: Path) -> None:
+    path = config(tmp_path, "Host cluster\n  ProxyJump none\n  ProxyCommand none\n")
+    assert target_of(Remote(host="cluster", path="/srv", ssh_config=path)).host == "cluster"
+
+
+@pytest.mark.parametrize("text", ["Host\n\x00", "Host cluster\n  Port many\n", "Nonsense"])
+def test_a_config_that_cannot_be_read_is_one_sentence(tmp_path: Path, text: str) -> None:
+    path = config(tmp_path, text)
+    with pytest.raises(ConfigError, match="--transport openssh"):
+        target_of(Remote(host="cluster", path="/srv", ssh_config=path))
+
+
+def test_programs_of_the_config_are_left_to_ssh(tmp_path: Path) -> None:
+    path = config(tmp_path, f"Match host x exec 'touch {tmp_path}/ran'\n  Port 3\n")
+    with pytest.raises(RemoteError, match="Match exec"):
+        target_of(Remote(host="x", path="/srv", ssh_config=path))
+    assert not (tmp_path / "ran").exists()
