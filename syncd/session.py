@@ -5,6 +5,7 @@ Two threads: the caller's, and one that reads, answers pings and notices death. 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import threading
@@ -29,6 +30,8 @@ TICK_S = 1.0
 MAX_NOISE_BYTES = 256 * 1024
 #: Segments under way at once, so that round trips overlap; below the server's own limit.
 SEGMENTS_IN_FLIGHT = 16
+#: What a goodbye may take, and then the reader's end.
+FAREWELL_S = 0.5
 CLOSE_TIMEOUT_S = 5.0
 
 
@@ -144,12 +147,8 @@ class Session:
         if self._closing:
             return
         self._closing = True
-        try:
-            if self._failure is None and self._welcome is not None:
-                self._acknowledge()
-                self._send(protocol.Bye())
-        except SyncError:
-            pass  # it is ending anyway
+        if self._failure is None and self._welcome is not None:
+            self._farewell()
         self._fail(UnreachableError(f"the connection to {self._place} was closed"))
         self._stream.close()
         if threading.current_thread() is not self._reader:
@@ -236,6 +235,18 @@ class Session:
             else:
                 receipts[sha256] = Receipt(True)
         return [receipts[path.name] for path, _, _ in segments]
+
+    def _farewell(self) -> None:
+        """Acknowledge, and say goodbye, as far as that goes at once: whoever ends a program does not wait."""
+        told, self._told = self._told, []
+        acks = [tuple(told[at : at + protocol.MAX_ENTRIES]) for at in range(0, len(told), protocol.MAX_ENTRIES)]
+        data = b"".join(encode(protocol.Ack(sha256s=some)) for some in acks) + encode(protocol.Bye())
+        if self._writing.acquire(timeout=FAREWELL_S):
+            try:
+                with contextlib.suppress(OSError):
+                    self._stream.write(data, FAREWELL_S)
+            finally:
+                self._writing.release()
 
     def _answer(self, sha256: str) -> Message:
         self._await(lambda: sha256 in self._answers, STUCK_AFTER_S, "did not answer to a segment")

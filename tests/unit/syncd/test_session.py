@@ -285,3 +285,26 @@ def test_no_part_is_left_open_when_the_connection_ends(begin, tmp_path: Path):
     with pytest.raises(UnreachableError):
         session.fetch(blob_offer(blob), tmp_path / "blob")
     assert (tmp_path / "blob").read_bytes() == blob[:30]
+
+
+def test_the_end_does_not_wait_for_a_write_that_is_stuck(begin):
+    peer = Peer(
+        PREAMBLE, WELCOME, protocol.Verdicts(verdicts=(protocol.Judged(sha256="a" * 64, accepted=True, reason=""),))
+    )
+    session = begin(peer)
+    session.wait(5)
+    session._writing.acquire()  # as somebody's write does whose pipe is full
+    began = time.monotonic()
+    session.close()
+    assert time.monotonic() - began < 1.5
+    assert not any(isinstance(message, protocol.Bye) for message in peer.heard)
+
+
+def test_a_goodbye_acknowledges_what_was_told(begin):
+    peer = Peer(
+        PREAMBLE, WELCOME, protocol.Verdicts(verdicts=(protocol.Judged(sha256="a" * 64, accepted=True, reason=""),))
+    )
+    session = begin(peer)
+    session.wait(5)
+    session.close()
+    assert [type(message) for message in peer.heard][-2:] == [protocol.Ack, protocol.Bye]
