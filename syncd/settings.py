@@ -204,6 +204,8 @@ def parse_remote(
     from the file; `folder`: what relative local paths are relative to. Errors: ConfigError.
     """
     stored = settings if settings is not None else load_settings(environ)
+    if not text.isprintable():
+        raise ConfigError(f"{text!a}: write it as [user@]host:/path, without control characters")
     if not text:
         if stored.remote is None:
             raise ConfigError("no remote: give one as user@host:/path, or store one with `syncd setup user@host:/path`")

@@ -20,6 +20,8 @@ _USUAL = (
     "$HOME/.venv/bin", "$HOME/venv/bin", "$HOME/anchorleg/.venv/bin", "$HOME/anchorleg/bin", "$HOME/.local/bin",
     "$HOME/miniconda3/bin", "$HOME/miniforge3/bin", "$HOME/anaconda3/bin",
 )  # fmt: skip
+#: run.json's "python": "/…/bin/python", as sed finds it.
+_PYTHON = r"""'s/.*"python": *"\(\/[^"]*\)".*/\1/p'"""
 #: Where `setup` proposes to install, if nothing is there: the place that it looks into first of all homes.
 INSTALL_PLACE = "~/anchorleg"
 
@@ -48,6 +50,11 @@ def question(path: str) -> str:
             'if [ -d "$p" ]; then say path "$(cd "$p" && pwd)"; fi',
             'if [ -d "$p/v1" ]; then say is shared; elif [ -d "$p/shared/v1" ]; then say is parent; fi',
             'for d in "$p/v1/runs" "$p/shared/v1/runs"; do if [ -d "$d" ]; then say runs "$d"; fi; done',
+            'f="$p/run.json"; if [ ! -f "$f" ]; then f="$p/../run.json"; fi',
+            # The interpreter of the run has a syncd of the right version beside it.
+            'r=""; if [ -f "$f" ]; then r=$(tr -d "\\n" < "$f"); say run "$r"; fi',
+            f'c=$(printf %s "$r" | sed -n {_PYTHON}); c="${{c%/*}}/syncd"',
+            'if [ -x "$c" ]; then say syncd "$c"; fi',
             'c=$("${SHELL:-sh}" -lc "command -v syncd" 2> /dev/null < /dev/null | tail -n 1)',
             'case "$c" in /*) say syncd "$c" ;; esac',
             f'for d in {places}; do if [ -x "$d/syncd" ]; then say syncd "$(cd "$d" && pwd)/syncd"; fi; done',
@@ -80,12 +87,9 @@ def findings(answer: str, asked: str, command: str | None = None) -> Findings:
             "or the shared folder that its config names"
         )
     run = _run(next(iter(found.get("run", [])), ""))
-    beside = posixpath.join(posixpath.dirname(str(run.get("python", ""))), "syncd")
-    known = found.get("syncd", [])
-    preferred = beside if beside in known else None
     return Findings(
         shared=_shared(found, path, run),
-        command=command or preferred or next(iter(known), None),
+        command=command or next(iter(found.get("syncd", [])), None),
         has_policies="runs" in found,
     )
 

@@ -1,0 +1,171 @@
+"""Keys and what the other side has: the parts that need no other side."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncd import keys, survey
+from syncd.errors import ConfigError, RemoteError, StorageError
+from syncd.keys import Endpoint, HostKey
+from syncd.settings import Remote
+
+pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not here")
+
+HOST_KEY = HostKey("ssh-ed25519", "AAAAC3NzaC1lZDI1NTE5AAAAI" + "A" * 43)
+
+
+def place(*files: Path, port: int = 2222, alias: str = "") -> Endpoint:
+    return Endpoint(host="gpu.edu", port=port, user="me", alias=alias, known_hosts=files)
+
+
+def test_a_key_is_made_once_and_never_replaced(tmp_path: Path):
+    path = tmp_path / "home" / ".ssh" / "id_ed25519"
+    first = keys.ensure_key(path)
+    assert first.made
+    assert first.public.startswith("ssh-ed25519 ")
+    assert [stat.S_IMODE(file.stat().st_mode) for file in (path, path.parent)] == [0o600, 0o700]
+    again = keys.ensure_key(path)
+    assert (again.made, again.public) == (False, first.public)
+    path.with_name("id_ed25519.pub").unlink()
+    derived = keys.ensure_key(path)
+    assert derived.public.split()[:2] == first.public.split()[:2]
+
+
+def test_a_key_that_is_none_is_said_and_kept(tmp_path: Path):
+    path = tmp_path / "id"
+    path.write_text("not a key")
+    with pytest.raises(ConfigError, match="passphrase"):
+        keys.ensure_key(path)
+    assert path.read_text() == "not a key"
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError):
+        keys.ensure_key(tmp_path / "file" / "id")
+
+
+@pytest.mark.parametrize(("port", "alias"), [(22, ""), (2222, ""), (2222, "cluster")])
+def test_what_is_pinned_is_known_hashed_or_not(tmp_path: Path, port: int, alias: str):
+    file = tmp_path / "config" / "known_hosts"
+    where = place(file, tmp_path / "absent", port=port, alias=alias)
+    assert keys.known_keys(where) == []
+    file.parent.mkdir()
+    file.write_text("other.edu ssh-ed25519 AAAA")  # without a newline at its end
+    for _ in range(2):
+        keys.pin(where, HOST_KEY, file)
+    assert len(file.read_text().splitlines()) == 2
+    assert keys.known_keys(where) == [HOST_KEY]
+    assert keys.known_keys(place(file, port=22022)) == []
+    subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(file)], check=True, timeout=20, capture_output=True)
+    assert "gpu.edu" not in file.read_text()
+    assert keys.known_keys(where) == [HOST_KEY]
+
+
+def test_a_fingerprint_is_that_of_ssh_keygen(tmp_path: Path):
+    own = keys.ensure_key(tmp_path / "key")
+    done = subprocess.run(
+        ["ssh-keygen", "-l", "-f", str(own.path)], capture_output=True, text=True, timeout=20, check=True
+    )
+    assert HostKey(*own.public.split()[:2]).fingerprint == done.stdout.split()[1]
+
+
+def test_where_ssh_would_go_is_where_we_go(tmp_path: Path):
+    config = tmp_path / "config"
+    config.write_text(
+        "Host cluster\n HostName gpu.edu\n Port 2200\n User someone\n"
+        f' UserKnownHostsFile "{tmp_path}/with space/known"\n'
+        "Host far\n HostName gpu.edu\n ProxyJump door\n HostKeyAlias gpu\n"
+    )
+    near = keys.endpoint(Remote(path="/x", host="cluster", ssh_config=config, known_hosts=Path("/ours")))
+    assert (near.host, near.port, near.user, near.jump) == ("gpu.edu", 2200, "someone", None)
+    assert near.known_hosts[0] == Path("/ours")
+    assert tmp_path / "with space" / "known" in near.known_hosts
+    far = keys.endpoint(Remote(path="/x", host="far", user="me", port=7, ssh_config=config))
+    assert (far.user, far.port, far.jump, far.pinned_name) == ("me", 7, "door", "gpu")
+
+
+def test_the_key_is_added_once_whatever_was_there(tmp_path: Path):
+    """The script that runs over there, run here by sh, dash and a home of its own."""
+    line = f"{HOST_KEY.kind} {HOST_KEY.blob} me@laptop"
+    for before in (None, "", "ssh-rsa AAAA other", "ssh-rsa AAAA other\n", f"{HOST_KEY.kind} {HOST_KEY.blob} older"):
+        home = tmp_path / f"home {len(list(tmp_path.iterdir()))}"
+        home.mkdir()
+        if before is not None:
+            (home / ".ssh").mkdir(mode=0o755)
+            (home / ".ssh" / "authorized_keys").write_text(before)
+        for _ in range(2):
+            subprocess.run(
+                ["sh", "-c", f"exec sh -c '{keys._INSTALL_SCRIPT}'"],
+                input=line.encode() + b"\n", env={**os.environ, "HOME": str(home)}, check=True, timeout=20,
+            )  # fmt: skip
+        lines = (home / ".ssh" / "authorized_keys").read_text().splitlines()
+        assert sum(HOST_KEY.blob in one for one in lines) == 1
+        assert ("ssh-rsa AAAA other" in lines) == bool(before and "other" in before)
+        assert stat.S_IMODE((home / ".ssh").stat().st_mode) == 0o700
+        assert stat.S_IMODE((home / ".ssh" / "authorized_keys").stat().st_mode) == 0o600
+
+
+def answer(home: Path, path: str) -> str:
+    """What a shell says to the survey. Its login PATH is this home's `bin`."""
+    return subprocess.run(
+        ["sh", "-c", survey.question(path)], capture_output=True, text=True, timeout=20, check=True,
+        env={"HOME": str(home), "PATH": f"{home / 'bin'}:/usr/bin:/bin", "SHELL": "/bin/sh"}, stdin=subprocess.DEVNULL,
+    ).stdout  # fmt: skip
+
+
+def make_program(path: Path) -> Path:
+    path.parent.mkdir(parents=True)
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_the_survey_finds_the_folder_and_the_program(tmp_path: Path):
+    home = tmp_path / "it's home"
+    run = home / "project" / "runs" / "mt10"
+    run.mkdir(parents=True)
+    (run / "run.json").write_text(
+        json.dumps({"python": "/nowhere/bin/python", "folder": str(run.parent), "config": {}}, indent=1)
+    )
+    found = survey.findings(answer(home, "project/runs/mt10"), "project/runs/mt10")
+    assert (found.shared, found.has_policies, found.command) == (str(run / "shared"), False, None)
+    (run / "shared" / "v1" / "runs").mkdir(parents=True)
+    program = make_program(home / "project" / ".venv" / "bin" / "syncd")
+    for asked in ("project/runs/mt10", "project/runs/mt10/shared", str(run), f"{run}/shared/"):
+        found = survey.findings("Welcome!\n" + answer(home, asked), asked)
+        assert (found.shared, found.has_policies) == (str(run / "shared"), True), asked
+        assert found.command == str(program), asked
+    assert survey.findings(answer(home, str(run)), str(run), "/mine/syncd").command == "/mine/syncd"
+    with pytest.raises(RemoteError, match="there is no folder nowhere"):
+        survey.findings(answer(home, "nowhere"), "nowhere")
+    with pytest.raises(RemoteError, match="shell"):
+        survey.findings("This account is not available.\n", "x")
+
+
+def test_the_survey_follows_the_runs_own_words(tmp_path: Path):
+    run = tmp_path / "run"
+    run.mkdir()
+    theirs = make_program(tmp_path / "env" / "bin" / "syncd")
+    make_program(tmp_path / ".venv" / "bin" / "syncd")
+    config = {"collaboration": {"shared_dir": "../group/shared"}}
+    (run / "run.json").write_text(
+        json.dumps({"python": str(theirs.parent / "python"), "folder": str(run), "config": config})
+    )
+    found = survey.findings(answer(tmp_path, str(run)), str(run))
+    assert found.shared == str(tmp_path / "group" / "shared")
+    assert found.command == str(theirs)
+
+
+@given(st.text(max_size=200))
+def test_no_answer_breaks_the_survey(text: str):
+    for words in (text, f"anchorleg-survey:home:/h\nanchorleg-survey:path:/p\nanchorleg-survey:run:{text}"):
+        with contextlib.suppress(RemoteError):
+            survey.findings(words, "/p")
