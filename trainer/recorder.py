@@ -23,7 +23,7 @@ RETRY_S = 2.0
 #: Finished segments that wait for the disk, for each environment: all episodes end together, so one round is usual.
 WAITING_A_ENV = 4
 #: After the end is asked for, this long for what is still to be written: Ctrl-C promises two seconds.
-DRAIN_S = 1.2
+DRAIN_S = 1.0
 
 #: (run id, slot, bytes) → whether there was room. Errors: OSError, StorageError where it cannot be written.
 Offer = Callable[[str, int, bytes], bool]
