@@ -219,6 +219,9 @@ def hostile(name: str, server: Server) -> Offer:
             path = server.shared.slot(RUN, 8).manifest(manifest.version)
             path.parent.mkdir(parents=True)
             path.write_bytes(data)
+            copy = server.shared.slot(RUN, 8).blob(manifest.blob.sha256)
+            copy.parent.mkdir(parents=True)
+            copy.write_bytes(blob)
             return server.offer(path, data, "manifest")
         case "a huge manifest":
             path = server.shared.slot(RUN, 8).manifest(manifest.version)
