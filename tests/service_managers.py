@@ -28,6 +28,7 @@ LAUNCHD = {
     "disabled": False,
     "at_the_screen": True,
     "pid": None,
+    "ending": None,  # the pid of a booted-out agent that has not ended yet
 }
 SYSTEMD = {"session": True, "reloaded": False, "enabled": False, "running": False, "loaded": False, "pid": None}
 
@@ -79,6 +80,15 @@ class FakeManager:
             )
         return child.pid
 
+    def is_ending(self, state: dict[str, Any]) -> bool:
+        """Whether the process that was told to end lives (a zombie does not)."""
+        try:
+            return (
+                self.starts and Path(f"/proc/{state['ending']}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+            )
+        except OSError:
+            return False
+
     def stop(self, state: dict[str, Any]) -> None:
         if self.starts and state["pid"]:
             with contextlib.suppress(ProcessLookupError):
@@ -105,6 +115,7 @@ class FakeLaunchd(FakeManager):
         if verb == "bootout":
             if not state["loaded"]:
                 return 3, "Boot-out failed: 3: No such process"
+            state["ending"] = state["pid"]
             self.stop(state)
             state["loaded"], state["lingering"] = None, state["lingers"]
             code = state["bootout_code"]
@@ -121,13 +132,13 @@ class FakeLaunchd(FakeManager):
     def _print(self, label: str, state: dict[str, Any]) -> tuple[int, str]:
         if state["loaded"]:
             return 0, f"gui/501/{label} = {{\n\tactive count = 1\n\tstate = running\n\n\tpid = {state['pid']}\n}}"
-        if state["lingering"]:
-            state["lingering"] -= 1
+        if state["lingering"] or self.is_ending(state):
+            state["lingering"] = max(0, state["lingering"] - 1)
             return 0, f"gui/501/{label} = {{\n\tactive count = 0\n\tstate = SIGTERMed\n}}"
         return 113, NO_SERVICE.format(label)
 
     def _bootstrap(self, path: Path, state: dict[str, Any]) -> tuple[int, str]:
-        if state["loaded"] or state["lingering"] or state["busy"] or state["disabled"]:
+        if state["loaded"] or state["lingering"] or self.is_ending(state) or state["busy"] or state["disabled"]:
             state["busy"] = max(0, state["busy"] - 1)
             return 5, "Bootstrap failed: 5: Input/output error\nTry re-running the command as root for richer errors."
         value = plistlib.loads(path.read_bytes())

@@ -25,13 +25,13 @@ from syncd.errors import (
 if TYPE_CHECKING:
     from syncd.crashes import Record
     from syncd.service import Manager, ServiceState
+    from syncd.status import ClientStatus
 
 #: What a person must mend first: another start would end the same way.
 FOR_A_PERSON = (ConfigError, HostKeyError, LoginRefusedError, RemoteError)
-#: A new agent has begun, or has said why not, within a second; a laptop that is busy takes longer.
-FIRST_WORD_TIMEOUT_S = 10.0
-#: It has begun well when it has been running for this long.
-SETTLED_S = 1.0
+#: A new agent is connected, or has said why not, within seconds; an ssh that asks a dead host takes longer, and
+#: then goes on in the background.
+FIRST_WORD_TIMEOUT_S = 15.0
 _LOOK_S = 0.1
 
 RemoteArgument = Annotated[str, typer.Argument(help="[user@]host:path or a folder; left out: what `setup` stored.")]
@@ -67,12 +67,16 @@ def install(remote: RemoteArgument = "", folder: FolderArgument = None) -> None:
     except ServiceError as error:
         by_hand = shlex.join(["syncd", "watch", agent.remote, str(mirror)])
         raise ServiceError(f"{error}. Until then run it in a terminal of its own: {by_hand}") from None
-    state, said = _first_word(manager, record)
+    state, said, client = _first_word(manager, record, mirror)
     if said.stopped:
         raise ServiceError(
             f"it is installed, and has stopped: {said.stopped}. Mend that, and run `syncd install` again"
         )
     print(f"syncd runs in the background: {place} → {mirror}")
+    if client is None:
+        print("  it has not said yet whether it is connected: see `syncd status`")
+    elif client.state == "offline":
+        print(f"  no connection yet, it goes on trying: {client.error}")
     print(f"  {state.file} ({state.manager}: {state.detail})")
     print(f"  log: {_log_words(state)}")
     for hint in hints:
@@ -153,16 +157,18 @@ def run_agent(remote: Annotated[str, typer.Argument()], folder: Annotated[Path, 
     crashes.write_record(path, crashes.end(begun, time.time()))
 
 
-def _first_word(manager: Manager, record: Path) -> tuple[ServiceState, Record]:
-    """Where a new agent stands once it has been running for a moment, or has stopped, or the time is over."""
+def _first_word(manager: Manager, record: Path, mirror: Path) -> tuple[ServiceState, Record, ClientStatus | None]:
+    """Where a new agent stands once it is connected or knows why not, or has stopped, or the time is over (None)."""
     from syncd import crashes  # noqa: PLC0415
+    from syncd.status import read_status  # noqa: PLC0415
 
     deadline = time.monotonic() + FIRST_WORD_TIMEOUT_S
     while True:
-        state, said = manager.state(), crashes.read_record(record)
-        settled = said.started and time.time() - said.started[-1] > SETTLED_S
-        if said.stopped or (state.running and settled) or time.monotonic() > deadline:
-            return state, said
+        state, said, client = manager.state(), crashes.read_record(record), read_status(mirror)
+        if client is not None and (client.pid != state.pid or client.state in {"connecting", "stopped"}):
+            client = None  # its predecessor's word, or none yet
+        if said.stopped or client is not None or time.monotonic() > deadline:
+            return state, said, client
         time.sleep(_LOOK_S)
 
 

@@ -18,6 +18,7 @@ from trainer.room import OWNERS_BYTES, need_bytes
 GB = 2**30
 LAPTOP = Host("laptop", 8, 16 * GB, 11 * GB)
 CPU = Inference("cpu", 1, 4000.0)
+FAST = Inference("cpu", 1, 1e6)
 
 
 def facts(*stepping: Stepping, host: Host = LAPTOP, inference: tuple[Inference, ...] = (CPU,)) -> Facts:
@@ -49,6 +50,11 @@ def test_what_is_recommended_leaves_the_owners_share_and_is_nearly_the_fastest(s
     assert any((one.num_envs, one.workers) == (best.num_envs, best.workers) for one in fitting)
     assert best.steps_per_s >= NEAR * max(rates.values())
     assert not any(one.num_envs < best.num_envs and rate >= NEAR * max(rates.values()) for one, rate in rates.items())
+
+
+def test_of_two_that_are_as_fast_the_smaller_is_recommended():
+    best = recommend(facts(Stepping(32, 4, 9100.0), Stepping(16, 4, 9000.0), Stepping(8, 2, 5000.0), inference=(FAST,)))
+    assert (best.num_envs, best.workers) == (16, 4)
 
 
 @given(st.lists(RATES, min_size=3, max_size=3))
