@@ -140,6 +140,7 @@ def _train(job: Job, asked: Asked) -> int:
 def main() -> None:
     """Entry point: every known error becomes one sentence and its exit code."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it tells of every font list that it makes
     try:
         app(standalone_mode=True)
     except TrainerError as error:
