@@ -8,7 +8,7 @@ import struct
 import numpy as np
 import pytest
 import zstandard
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -54,6 +54,7 @@ def test_what_is_read_is_what_was_written_rounded(tensors):
 
 
 @given(st.lists(BITS, min_size=1, max_size=200))
+@example([0x3F808000, 0x3F818000, 0xBF808000, 0x3F807FFF, 0x3F808001])  # ties go to the even one
 def test_the_rounding_is_torchs(patterns):
     torch = pytest.importorskip("torch")
     array = np.array(patterns, np.uint32).view(np.float32)

@@ -183,8 +183,8 @@ class TestArriving:
 class TestWaiting:
     def test_oldest_first_and_only_what_is_ours(self, inbox, tmp_path):
         early = arrive(inbox, b"b")
+        os.utime(early, (NOW + 9e8, NOW + 9e8))  # what a laptop's clock says counts for nothing
         late = arrive_later_than(early, inbox, b"a")
-        os.utime(early, (NOW + DAY, NOW + DAY))  # what a laptop's clock says counts for nothing
         folder = late.parent
         (folder / "README").write_text("hello")
         (folder / sha(b"folder")).mkdir()
@@ -288,9 +288,9 @@ class TestJudged:
         assert deaths > 5
 
     def test_counts_outlive_the_segments_and_two_slots_do_not_disturb_each_other(self, inbox):
-        inbox.note(RUN, 0, accepted=3, rows=1500, refused={"size": 1}, now=NOW)
-        inbox.note(RUN, 1, accepted=1, rows=500, refused={"size": 1, "dtype": 2}, now=NOW + 9)
-        inbox.note(RUN, 0, accepted=1, rows=10, now=NOW + 5)
+        inbox.note(RUN, 0, accepted=3, rows=1500, refused={"size": 1}, now=NOW + 9)
+        inbox.note(RUN, 1, accepted=1, rows=500, refused={"size": 1, "dtype": 2}, now=NOW + 5)
+        inbox.note(RUN, 0, accepted=1, rows=10, now=NOW)
         total = counts(inbox.path)
         assert (total.accepted, total.rows, total.refused) == (5, 2010, {"size": 2, "dtype": 2})
         assert last_seen(inbox.path) == NOW + 9

@@ -84,9 +84,9 @@ class TestReading:
             store.read_manifest(place, newer.version)
 
     def test_a_manifest_under_another_name_is_not_believed(self, shared, place):
-        manifest = publish_one(shared, 0, 0)
-        place.manifest(Version(5, 5)).write_bytes(manifest.to_bytes())
-        assert store.newest(place) == manifest
+        older, newer = publish_one(shared, 0, 0), publish_one(shared, 0, 1)
+        place.manifest(Version(5, 5)).write_bytes(older.to_bytes())
+        assert store.newest(place) == newer
 
     def test_blobs_found_bad_are_passed_over(self, shared, place):
         older = publish_one(shared, 0, 0)
