@@ -72,7 +72,7 @@ class Server:
         self._uploads = Uploads(None)
         self._verdicts = Pace(VERDICTS_EVERY_S)
         self._verdicts_told: set[str] = set()
-        self._is_welcome = self._listens = False
+        self._is_welcome = self._listens = self._is_listing = False
         self._pings = itertools.count(1)
         self._heard = self._pinged = clock()
         self._ending: str | None = None
@@ -303,10 +303,17 @@ class Server:
 
     def _list(self) -> None:
         """Everything on offer, then LISTED; from now on changes are pushed."""
+        if self._is_listing:  # each costs work and memory, and its frame is ten bytes
+            raise protocol.ProtocolError("a listing was asked for again before the last one was told")
+        self._is_listing = True
         self._feed.forget()
         self._pushes.append(self._news_frames(list(self._feed.changes()), eager=False))
         self._verdicts_told = set()
         if self._inbox is not None:
             self._look_for_verdicts(self._inbox)
-        self._pushes.append(iter([encode(protocol.Listed())]))
+        self._pushes.append(self._listed())
         self._listens = True
+
+    def _listed(self) -> Iterator[bytes]:
+        self._is_listing = False
+        yield encode(protocol.Listed())

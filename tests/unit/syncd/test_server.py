@@ -123,6 +123,7 @@ def test_a_folder_that_takes_nothing_has_no_inbox(connect, shared, monkeypatch):
         ([b"GET / HTTP/1.1\r\n\r\n"], "does not know"),
         ([encode(HELLO.model_copy(update={"protocol": 99}))], "install the same version"),
         ([encode(HELLO), encode(protocol.Stored(sha256="a" * 64))], "does not send Stored"),
+        ([encode(HELLO) + encode(protocol.Listing()) * 1000], "asked for again"),
         ([encode(HELLO)] + [encode(protocol.Get(key="1", path="v1/runs/a/b", offset=0))] * 10_000, "files at once"),
     ],
 )
