@@ -8,6 +8,7 @@ to the judge refuses that file and nothing else.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import errno
 import threading
 import time
@@ -202,7 +203,8 @@ class Doorkeeper:
         while lines and done < judged and self._ready_rows < MAX_READY_ROWS and not self._stop.is_set():
             inbox = lines.pop(0)
             line = self._line(inbox)
-            self._look_at(inbox, line.popleft())
+            with contextlib.suppress(FileNotFoundError):  # moved meanwhile, by the owner's `drop` or by hand
+                self._look_at(inbox, line.popleft())
             done += 1
             if line:
                 lines.append(inbox)
@@ -231,8 +233,6 @@ class Doorkeeper:
             return
         try:
             data = inbox.read(path)
-        except FileNotFoundError:
-            return  # moved meanwhile
         except OSError as error:
             if error.errno not in _ITS_OWN_FAULT:
                 raise
@@ -269,9 +269,8 @@ class Doorkeeper:
             return Refused(Reason.DEFECT, f"judging it failed ({type(error).__name__}); please report it")
 
     def _accept(self, inbox: store.Inbox, path: Path, verdict: Accepted) -> None:
-        now = self._clock()
         was_left_over = path.parent.parent.parent.name == "accepted"
-        inbox.accept(path, now=now)
+        inbox.accept(path, now=self._clock())
         ready = Ready(
             inbox.who, path.name, verdict.task, verdict.rows(), verdict.content, self._judged_at - verdict.lag
         )
@@ -286,11 +285,7 @@ class Doorkeeper:
             self._ready_rows += ready.count
 
     def _refuse(self, inbox: store.Inbox, path: Path, reason: str, sentence: str) -> None:
-        now = self._clock()
-        try:
-            inbox.refuse(path, str(reason), sentence, now=now)
-        except FileNotFoundError:
-            return  # moved meanwhile
+        inbox.refuse(path, str(reason), sentence, now=self._clock())
         self._notes.setdefault(inbox.who, Counter())[str(reason)] += 1
         self.refused[str(reason)] += 1
 
@@ -318,7 +313,8 @@ class Doorkeeper:
             self._removals.append(inbox.who)
             for one in lost:
                 path = inbox.accepted(self._job.run_id, self._job.slot, one.sha256)
-                self._refuse(inbox, path, Reason.DROPPED, f"{inbox.who} was dropped from this run")
+                with contextlib.suppress(FileNotFoundError):
+                    self._refuse(inbox, path, Reason.DROPPED, f"{inbox.who} was dropped from this run")
 
     def _clear_counted(self) -> None:
         while self._counted:
