@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from trainer.cli import _alone
 from trainer.errors import ConfigError
 from trainer.section import read_section
 
@@ -102,6 +103,16 @@ def test_a_run_folder_of_the_orchestrator_is_left_alone(tmp_path):
     assert done.returncode == 2
     assert "is kept by the orchestrator" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_alone_a_run_shares_where_it_is_told_and_takes_nothing_unasked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked = read_section(None, "tiny", [])
+    plain = _alone(asked, Path("run"), None, accepts_contributions=False)
+    assert (plain.shared_dir, plain.accepts_contributions) == (tmp_path / "run/shared", False)
+    told = _alone(asked, Path("run"), Path("group"), accepts_contributions=True)
+    assert (told.shared_dir, told.accepts_contributions) == (tmp_path / "group", True)
+    assert told.run_id == plain.run_id
 
 
 @pytest.mark.trainer

@@ -1,0 +1,132 @@
+"""What it costs the learner to share: steps a second alone, while it publishes, and while strangers also send.
+
+`python bench/sharing.py [ROUNDS]` trains preset `tiny` (small nets: the case in which a publication weighs most) in
+this process, in blocks of 200 updates that take turns: alone; publishing once a block, five times as often as a run
+does; publishing and taking in four episodes of experience a second, more than the learner makes itself. Prints medians
+of steps a second and of CPU seconds a step (all threads), each as a ratio to alone. Writes bench/results/sharing.csv.
+"""
+
+from __future__ import annotations
+
+import csv
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import torch
+
+from orchestrator.job import Job
+from syncd import store
+from trainer.config import TrainingSection, resolve
+from trainer.envs.spec import VectorSpec
+from trainer.envs.vector import VectorEnv
+from trainer.experience import encode, name_of
+from trainer.intake import Intake
+from trainer.publisher import Publisher, snapshot
+from trainer.state import RunState, advance, fresh
+from trainer.tasks import goal_tables
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+BLOCK_UPDATES = 200
+SEGMENTS_PER_S = 4
+WAYS = ("alone", "publishing", "publishing, taking in")
+
+
+class Friend(threading.Thread):
+    """Sends an episode every quarter of a second, while it may."""
+
+    def __init__(self, job: Job, tasks: tuple[str, ...], horizon: int) -> None:
+        super().__init__(daemon=True)
+        from segments_of import honest  # noqa: PLC0415 - tests/ is on the path only now
+
+        count = 400
+        self.files = [
+            encode(segment)
+            for segment in honest(count, run_id=job.run_id, tasks=tasks, horizon=horizon, version=(0, 0))
+        ]
+        self.folder = store.Shared(job.shared_dir).inbox("friend").place("new", job.run_id, 0)
+        self.folder.mkdir(parents=True)
+        self.may = threading.Event()
+
+    def run(self) -> None:
+        """Until the files are used up."""
+        for data in self.files:
+            self.may.wait()
+            path = self.folder / f".{name_of(data)}"
+            path.write_bytes(data)
+            path.rename(self.folder / name_of(data))
+            time.sleep(1 / SEGMENTS_PER_S)
+
+
+def block(state: RunState, publisher: Publisher | None, intake: Intake | None) -> tuple[float, float]:
+    """(steps a second, CPU seconds a step) over one block."""
+    steps, updates = state.step, state.updates
+    wall, cpu = time.perf_counter(), time.process_time()
+    if publisher is not None:
+        publisher.offer(snapshot(state.step, state.updates, state.learner, state.obs, state.task))
+    while state.updates < updates + BLOCK_UPDATES:
+        advance(state)
+        if intake is not None:
+            intake.take(state)
+    done = state.step - steps
+    return done / (time.perf_counter() - wall), (time.process_time() - cpu) / done
+
+
+def main() -> None:
+    """Measure and print."""
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    training = resolve(TrainingSection(preset="tiny", contribution_max_lag=10**9))
+    torch.set_num_threads(1)
+    found: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job.standalone(Path(folder) / "bench", accepts_contributions=True)
+        job.start_from(None)
+        friend = Friend(job, training.tasks, training.horizon)
+        spec = VectorSpec(training.tasks, goal_tables(training.tasks, 0), 1, 0, training.horizon)
+        with VectorEnv(spec) as envs:
+            state = fresh(training, torch.device("cpu"), envs)
+            while not state.updates:
+                advance(state)
+            publisher, intake = Publisher(job, training), Intake(job, training, None)
+            assert intake.door is not None
+            intake.door.know(0, 0, 0)
+            intake.begin()
+            friend.start()
+            others = None
+            for _ in range(rounds):
+                for way in WAYS[:2]:
+                    found[way].append(block(state, publisher if way == WAYS[1] else None, None))
+                friend.may.set()
+                state.contributed = others
+                found[WAYS[2]].append(block(state, publisher, intake))
+                state.contributed, others = None, state.contributed
+                friend.may.clear()
+            publisher.close()
+            intake.close()
+            rows_in = others.ring_rows if others is not None else 0
+    report(found, rows_in)
+
+
+def report(found: dict[str, list[tuple[float, float]]], rows_in: int) -> None:
+    """Print, and write the CSV."""
+    base = [statistics.median(values) for values in zip(*found[WAYS[0]], strict=True)]
+    lines = []
+    for way, measured in found.items():
+        rate, cpu = (statistics.median(values) for values in zip(*measured, strict=True))
+        lines.append([way, len(measured), f"{rate:.1f}", f"{rate / base[0]:.3f}", f"{cpu / base[1]:.3f}"])
+        print(f"{way}: {rate:.1f} steps/s, {rate / base[0]:.3f} of alone; CPU a step {cpu / base[1]:.3f} of alone")
+    print(f"{rows_in:,} rows were taken in")
+    target = ROOT / "bench/results/sharing.csv"
+    with open(target, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["what", "blocks", "steps_per_s", "of_alone", "cpu_a_step_of_alone"])
+        writer.writerows(lines)
+
+
+if __name__ == "__main__":
+    main()
