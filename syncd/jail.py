@@ -150,9 +150,12 @@ def _carry(
     threading.Thread(target=watch, daemon=True, name="watch the landing").start()
     try:
         _pass_on(from_child, client[1])
-        return child.wait(timeout=SILENCE_S)
+        code = child.wait(timeout=SILENCE_S)
     finally:
         over.set()
+    if code < 0:
+        raise RemoteError("rsync was ended: more came than an inbox may hold, or this machine needed the memory")
+    return code
 
 
 def _greet(wanted: Rsync, client: tuple[int, int], daemon: tuple[int, int]) -> None:
@@ -182,8 +185,11 @@ def _descriptor(stream: IO[bytes] | None) -> int:
 
 
 def _read(fd: int, count: int) -> bytes:
+    """Errors: EOFError at the end, or where nothing comes: nobody holds a process of ours by saying nothing."""
     data = b""
     while len(data) < count:
+        if not select.select([fd], [], [], SILENCE_S)[0]:
+            raise EOFError
         piece = _some(fd, count - len(data))
         if not piece:
             raise EOFError

@@ -11,6 +11,7 @@ import binascii
 import contextlib
 import getpass
 import hashlib
+import logging
 import platform
 import re
 import socket
@@ -220,6 +221,7 @@ def _connected(place: Endpoint, kinds: Sequence[str] = ()) -> Iterator[paramiko.
     """A paramiko connection after the key exchange, before any login. Errors: UnreachableError, ConfigError."""
     import paramiko  # noqa: PLC0415 - a quarter of a second that most commands do not need
 
+    logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # it logs tracebacks of what we put into words
     name = f"{place.host}:{place.port}"
     if place.jump:
         raise ConfigError(

@@ -77,6 +77,8 @@ def _connect(
     from syncd.settings import WHO, known_hosts_file, parse_remote, store_settings  # noqa: PLC0415
 
     place = parse_remote(text, settings=settings)
+    if place.is_local and not Path(place.path).exists():
+        raise ConfigError(f"{text}: write the other side as [user@]host:/path of the run folder or its shared folder")
     if place.is_local:
         raise ConfigError(f"{place} is a folder of this machine: it needs no setup, use it as REMOTE of pull and watch")
     if name is not None and not WHO.fullmatch(name):
