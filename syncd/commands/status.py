@@ -23,7 +23,7 @@ LOOK_EVERY_S = 1.0
 
 def status(
     folder: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="The mirror; left out: as `setup` stored.")
+        Path | None, typer.Argument(metavar="DIR", help="The mirror; left out: as `setup` stored.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output; with --watch a line each.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Go on looking, until Ctrl-C.")] = False,

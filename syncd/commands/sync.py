@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from syncd.transports.base import Transport
 
 RemoteArgument = Annotated[
-    str, typer.Argument(metavar="[REMOTE]", help="[user@]host:path or a folder; left out: what `setup` stored.")
+    str, typer.Argument(metavar="REMOTE", help="[user@]host:path or a folder; left out: what `setup` stored.")
 ]
 FolderArgument = Annotated[
-    Path | None, typer.Argument(metavar="[DIR]", help="The mirror on this machine; left out: as `setup` stored.")
+    Path | None, typer.Argument(metavar="DIR", help="The mirror on this machine; left out: as `setup` stored.")
 ]
 TransportOption = Annotated[
     TransportName | None, typer.Option("--transport", help="auto: openssh where `ssh` is installed, else paramiko.")
