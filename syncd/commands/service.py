@@ -165,11 +165,16 @@ def _first_word(manager: Manager, record: Path, mirror: Path) -> tuple[ServiceSt
     deadline = time.monotonic() + FIRST_WORD_TIMEOUT_S
     while True:
         state, said, client = manager.state(), crashes.read_record(record), read_status(mirror)
-        if client is not None and (client.pid != state.pid or client.state in {"connecting", "stopped"}):
+        if client is not None and (client.pid != state.pid or not _has_settled(client)):
             client = None  # its predecessor's word, or none yet
         if said.stopped or client is not None or time.monotonic() > deadline:
             return state, said, client
         time.sleep(_LOOK_S)
+
+
+def _has_settled(client: ClientStatus) -> bool:
+    """Connected, or without a connection and about to try again; without a next try it is about to stop."""
+    return client.state in {"syncing", "live"} or (client.state == "offline" and client.next_try_at is not None)
 
 
 def _log_words(state: ServiceState) -> str:
