@@ -94,8 +94,9 @@ def _show(facts: Facts, best: Recommendation, now: float, *, known: bool) -> Non
         for row in rows:
             print("\t".join(row))
     print(_machine(facts))
-    rate = "" if best.steps_per_s is None else f": about {best.steps_per_s:,.0f} steps/s"
-    print(f"recommended: {_choice(best)}{rate}")
+    print(f"recommended: {_choice(best)}")
+    if best.steps_per_s is not None:
+        print(f"  about {best.steps_per_s:,.0f} steps/s; a core and 4 GB stay yours")
     for note in best.notes:
         print(f"  {note}")
     if known:
@@ -106,7 +107,7 @@ def _show(facts: Facts, best: Recommendation, now: float, *, known: bool) -> Non
 def _choice(best: Recommendation) -> str:
     envs = f"{best.num_envs} environment{'s' * (best.num_envs > 1)}"
     workers = f"in {best.workers} worker{'s' * (best.workers > 1)}" if best.workers else "in the program itself"
-    return f"{envs} {workers}, policy on {best.device} with {best.threads} thread{'s' * (best.threads > 1)}"
+    return f"{envs} {workers}, policy on {best.device}, {best.threads} thread{'s' * (best.threads > 1)}"
 
 
 def _machine(facts: Facts) -> str:
