@@ -100,14 +100,16 @@ def run_rsync(
     program = shutil.which("rsync")
     if program is None:
         raise RemoteError("there is no rsync on this side; use the transport openssh or paramiko")
-    with tempfile.NamedTemporaryFile("w", prefix="anchorleg-rsyncd-", suffix=".conf") as file:
+    with tempfile.TemporaryFile("w+") as file:  # without a name: nothing is left, whatever ends us
         file.write(configuration(folder, reads=wanted.reads))
         file.flush()
+        file.seek(0)
         child = subprocess.Popen(
-            [program, "--server", "--daemon", f"--config={file.name}", "."],
+            [program, "--server", "--daemon", f"--config=/dev/fd/{file.fileno()}", "."],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
+            pass_fds=(file.fileno(),),
             cwd=folder,
             env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
             preexec_fn=None if wanted.reads else lambda: _limit(longest_bytes),  # noqa: PLW1509 - no thread runs yet

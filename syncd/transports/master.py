@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -12,14 +14,17 @@ from pathlib import Path
 
 from syncd.errors import RemoteError, SyncError, UnreachableError
 from syncd.settings import Remote
-from syncd.transports.openssh import explain, ssh_words
+from syncd.transports.openssh import EXIT_SSH, explain, ssh_words
 
 #: From the start to a login: ssh's own ConnectTimeout, and a slow login node.
 CONNECT_TIMEOUT_S = 30.0
 #: A master answers over a local socket, or hangs: then it is not asked for anything else.
 CHECK_TIMEOUT_S = 3.0
-END_TIMEOUT_S = 3.0
-_LOOK_S = 0.05
+#: A master whose owner was killed ends by itself after so long without an rsync: no login is left behind.
+IDLE_S = 120
+#: A folder is touched at each use.
+ABANDONED_S = 86_400.0
+PREFIX = "anchorleg-rsync-"
 #: Unix sockets have 104 bytes for their path on macOS, whose $TMPDIR alone takes 49.
 _SHORT = "/tmp"  # noqa: S108 - mkdtemp makes a folder of our own there
 
@@ -28,79 +33,85 @@ class Master:
     """An ssh that has logged in. `shell`: the words for rsync's -e. Its errors: those of a login."""
 
     def __init__(self, remote: Remote) -> None:
+        _sweep()
         self._place = remote.host or ""
-        self.folder = Path(tempfile.mkdtemp(prefix="anchorleg-", dir=_SHORT))
-        self._said = self.folder / "said"
-        words = ssh_words(remote)
-        self._socket = ["-o", f"ControlPath={self.folder}/%C"]
-        self._check = [*words, *self._socket, "-O", "check", "--", remote.account]
+        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_SHORT))
+        words = [*ssh_words(remote), "-o", f"ControlPath={self.folder}/%C"]
+        self._words, self._account = words, remote.account
         # rsync splits -e by rules of its own, openrsync by others; a file spares us both.
         script = self.folder / "ssh"
-        script.write_text(
-            f'exec {shlex.join([*words, *self._socket, "-o", "ControlMaster=no"])} "$@"\n', encoding="utf-8"
-        )
+        script.write_text(f'exec {shlex.join([*words, "-o", "ControlMaster=no"])} "$@"\n', encoding="utf-8")
         self.shell = f"sh {script}"
+        self._pid: int | None = None
         try:
-            with open(self._said, "wb") as said:
-                self._child = subprocess.Popen(
-                    [*words, *self._socket, "-o", "ControlPersist=no", "-M", "-N", "--", remote.account],
-                    stdin=subprocess.DEVNULL,
-                    stdout=said,
-                    stderr=said,
-                )
-        except OSError as error:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            raise RemoteError(f"ssh cannot be started ({error.strerror}): install it") from error
-        try:
-            self._await_login()
+            self._log_in()
         except BaseException:
             self.close()
             raise
 
-    def _await_login(self) -> None:
-        deadline = time.monotonic() + CONNECT_TIMEOUT_S
-        while not self._answers():
-            if self._child.poll() is not None:
-                raise self.why()
-            if time.monotonic() > deadline:
-                raise UnreachableError(f"{self._place} did not let us in within {CONNECT_TIMEOUT_S:g} s")
-            time.sleep(_LOOK_S)
+    def _log_in(self) -> None:
+        """Ssh goes into the background by itself once it is in. Its words go to a file, which nobody waits for."""
+        said = self.folder / "said"
+        command = [*self._words, "-o", f"ControlPersist={IDLE_S}", "-M", "-N", "--", self._account]
+        try:
+            with open(said, "wb") as file:
+                done = subprocess.run(
+                    command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, timeout=CONNECT_TIMEOUT_S, check=False
+                )
+        except subprocess.TimeoutExpired:
+            raise UnreachableError(f"{self._place} did not let us in within {CONNECT_TIMEOUT_S:g} s") from None
+        except OSError as error:
+            raise RemoteError(f"ssh cannot be started ({error.strerror}): install it") from error
+        if done.returncode != 0:
+            raise explain(self._place, EXIT_SSH, said.read_text(errors="replace"))
+        found = re.search(r"pid=(\d+)", self._ask("check"))
+        if found is None:
+            raise self.why()
+        self._pid = int(found[1])
 
-    def _answers(self) -> bool:
-        if not any(self.folder.glob("[0-9a-f]*")):
-            return False
+    def _ask(self, what: str) -> str:
+        """What the master says; "" where it hangs or is gone."""
+        command = [*self._words, "-O", what, "--", self._account]
         try:
             done = subprocess.run(
-                self._check, stdin=subprocess.DEVNULL, capture_output=True, timeout=CHECK_TIMEOUT_S, check=False
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=CHECK_TIMEOUT_S, check=False
             )
-        except subprocess.TimeoutExpired:
-            return False
-        return done.returncode == 0
+        except (subprocess.TimeoutExpired, OSError):
+            return ""
+        return done.stdout + done.stderr if done.returncode == 0 else ""
 
     def check(self) -> None:
-        """Errors: what ended the connection, or UnreachableError where the master hangs."""
-        if self._child.poll() is not None:
+        """Before each use: with a stale socket ssh would hang, or log in anew. Errors: UnreachableError."""
+        if not self._ask("check"):
             raise self.why()
-        if not self._answers():
-            raise UnreachableError(f"the connection to {self._place} hangs")
+        os.utime(self.folder)
 
     def why(self) -> SyncError:
-        """The best explanation of a broken connection."""
-        with contextlib.suppress(OSError):
-            return explain(self._place, self._child.poll(), self._said.read_text(errors="replace"))
+        """What to say of a broken connection."""
         return UnreachableError(f"the connection to {self._place} broke")
 
     def is_alive(self) -> bool:
         """Whether ssh still runs; it ends by itself 15 s after the other side fell silent."""
-        return self._child.poll() is None
+        if self._pid is None:
+            return False
+        try:
+            os.kill(self._pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
 
     def close(self) -> None:
         """End it. May be called twice; never raises."""
-        if self._child.poll() is None:
-            self._child.terminate()
-            try:
-                self._child.wait(END_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                self._child.kill()
-                self._child.wait()
+        if self._pid is not None:
+            self._ask("exit")
+            self._pid = None
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _sweep() -> None:
+    """Delete what killed processes of ours left behind."""
+    for folder in Path(_SHORT).glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            status = folder.lstat()
+            if status.st_uid == os.getuid() and status.st_mtime < time.time() - ABANDONED_S:
+                shutil.rmtree(folder, ignore_errors=True)

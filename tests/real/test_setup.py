@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pydantic
 import pytest
-from conftest import need
+from needs import need
 from policies import publish_one
 from sshd import Laptop, Sshd, make_key
 from typist import Typist

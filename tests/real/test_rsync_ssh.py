@@ -1,0 +1,98 @@
+"""What rsync's way has of its own: one login for many looks, no orphan, whole folders that go on where they broke."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from daemons import wait_for
+from needs import need
+from policies import publish_one
+from sshd import Sshd
+
+from syncd.errors import GoneError, UnreachableError
+from syncd.settings import Remote
+from syncd.store import Shared
+from syncd.transports import master
+from syncd.transports.rsync import RsyncTransport, fetch_tree
+from syncd.transports.runner import Runner
+
+
+@pytest.fixture
+def remote(sshd: Sshd, tmp_path: Path) -> Remote:
+    need("rsync", [] if shutil.which("rsync") else ["rsync"])
+    laptop = sshd.new_client("anna")
+    shared = Shared(tmp_path / "run" / "shared")
+    publish_one(shared, 1, 1)
+    return Remote(
+        path=str(shared.path), host="127.0.0.1", user=sshd.user, port=sshd.port,
+        key=laptop.key, known_hosts=laptop.known_hosts, ssh_config=laptop.config,
+    )  # fmt: skip
+
+
+def test_many_looks_are_one_login_and_nothing_stays(remote: Remote, sshd: Sshd):
+    transport = RsyncTransport(remote, "anna")
+    folder = transport._runner.folder
+    for _ in range(4):
+        assert transport.listing().offers
+    transport.close()
+    transport.close()
+    assert sshd.logins() == 1
+    assert not folder.exists()
+    wait_for(lambda: not sshd.processes(), "the end of the session")
+    with pytest.raises(UnreachableError):
+        transport.listing()
+
+
+def test_a_connection_whose_owner_was_killed_ends_by_itself(
+    remote: Remote, sshd: Sshd, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(master, "IDLE_S", 1)
+    forgotten = master.Master(remote)
+    try:
+        assert forgotten.is_alive()
+        wait_for(lambda: not sshd.processes(), "the end of the session", 15)
+        wait_for(lambda: not forgotten.is_alive(), "the end of ssh")
+        monkeypatch.setattr(master, "ABANDONED_S", -1)
+        successor = master.Master(remote)
+        assert not forgotten.folder.exists()
+        successor.close()
+    finally:
+        forgotten.close()
+
+
+def checkpoint(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    files = {name: random.Random(name).randbytes(300_000) for name in ("nets.safetensors", "state.json")}
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    records = {name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)} for name, data in files.items()}
+    (folder / "manifest.json").write_text(json.dumps({"files": records}))
+
+
+def test_a_checkpoint_comes_whole_or_not_at_all(remote: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    there = tmp_path / "run" / "slots" / "0" / "attempts" / "1" / "checkpoints" / "500"
+    checkpoint(there)
+    into = tmp_path / "laptop" / "500"
+    begun = into.with_name("500.part") / ".part"
+    begun.mkdir(parents=True)
+    shutil.copyfile(there / "nets.safetensors", begun / "nets.safetensors")  # all of it came before the line broke
+    received = []
+    close = Runner.close
+    monkeypatch.setattr(Runner, "close", lambda self: (received.append(self.bytes["received"]), close(self)))
+    fetch_tree(remote, str(there), into)
+    assert {path.name: path.read_bytes() for path in into.iterdir() if path.is_file()} == {
+        path.name: path.read_bytes() for path in there.iterdir()
+    }
+    assert received[0] < 400_000
+    fetch_tree(remote, str(there), into)  # it is there: nobody is asked
+    assert len(received) == 1
+    (there / "state.json").write_bytes(b"torn")
+    for path in (there, there.with_name("501")):
+        with pytest.raises(GoneError):
+            fetch_tree(remote, str(path), tmp_path / "laptop" / "other")
+        assert not (tmp_path / "laptop" / "other").exists()
