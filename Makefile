@@ -35,7 +35,8 @@ lint: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)
-	for script in bench/*.py; do $(BIN)/python "$$script" || exit 1; done
+	for script in $(filter-out bench/report.py,$(wildcard bench/*.py)); do $(BIN)/python "$$script" || exit 1; done
+	$(BIN)/python bench/report.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist build

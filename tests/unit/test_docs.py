@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import runpy
 from pathlib import Path
 
 from orchestrator import errors
@@ -46,6 +47,11 @@ def codes_of(program: str) -> set[int]:
     page = (ROOT / "docs/errors.md").read_text()
     section = page.split(f"## `{program}`")[1].split("\n## ")[0]
     return {int(code) for code in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)}
+
+
+def test_the_benchmarks_are_the_measured_ones() -> None:
+    report = runpy.run_path(str(ROOT / "bench/report.py"))
+    assert (ROOT / "docs/benchmarks.md").read_text() == report["page"](), "run bench/report.py"
 
 
 def test_every_link_between_the_pages_leads_somewhere() -> None:
