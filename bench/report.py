@@ -13,8 +13,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = """# Benchmarks
 
 Every figure comes from a script in `bench/`. `make bench` runs them all, writes `bench/results/*.csv`, and makes this
-page of them. Rivals run in the same run, because machines are noisy: the ratios are what to trust. All figures here: two
-cores of a virtual machine, loopback, no GPU.
+page of them. Rivals run in the same run, because machines are noisy: the ratios are what to trust. All figures:
+two cores of a virtual machine, loopback, no GPU.
 
 ## A policy's way to a laptop
 
