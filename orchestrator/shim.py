@@ -133,6 +133,7 @@ class Shim:
 
     def program(self, parent: str, deadline: float, scratch: Path) -> subprocess.Popen[bytes]:
         """Start the program, in the config's folder, with the contract in its environment."""
+        shared = self.spec.get("shared_dir", "")
         described = {
             "ANCHORLEG_RUN_DIR": str(self.job.run_dir),
             "ANCHORLEG_SLOT": str(self.job.slot),
@@ -143,17 +144,17 @@ class Shim:
             "ANCHORLEG_DEADLINE": f"{deadline:.3f}",
             "ANCHORLEG_HANDOVER_FILE": str(self.hand_over_file),
             "ANCHORLEG_SCRATCH": str(scratch),
-            "ANCHORLEG_RUN_ID": self.spec["run_id"],
-            "ANCHORLEG_RUN_NAME": self.spec["run_name"],
-            "ANCHORLEG_SHARED_DIR": self.spec["shared_dir"],
-            "ANCHORLEG_CONTRIBUTIONS": "1" if self.spec["accepts_contributions"] else "",
+            "ANCHORLEG_RUN_ID": self.spec.get("run_id", ""),
+            "ANCHORLEG_RUN_NAME": self.spec.get("run_name", ""),
+            "ANCHORLEG_SHARED_DIR": shared,
+            "ANCHORLEG_CONTRIBUTIONS": "1" if self.spec.get("accepts_contributions") else "",
         }
         env = {**self.environ, **described}
         command, folder = list(self.spec["command"]), self.spec["folder"]
         if container := self.spec.get("container"):
             binds = [str(self.job.run_dir), folder, str(scratch)]
-            if not Path(self.spec["shared_dir"]).is_relative_to(self.job.run_dir):
-                binds.append(self.spec["shared_dir"])
+            if shared and not Path(shared).is_relative_to(self.job.run_dir):
+                binds.append(shared)
             command = container_command(container, command, binds, folder)
             env |= {f"{name}_TMPDIR": str(scratch) for name in ("APPTAINER", "SINGULARITY")}
             if container["runtime"] == "ch-run":
