@@ -1,0 +1,71 @@
+"""A reader beside a writer that publishes as fast as it can: never a torn policy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from policies import RUN, a_draft, tensors
+
+from syncd import store
+from syncd.layout import Shared
+from syncd.retention import Keep
+
+REPOSITORY = Path(__file__).parents[2]
+
+READER = textwrap.dedent(
+    """
+    import sys
+    from pathlib import Path
+    from syncd import store
+    place = store.Shared(Path(sys.argv[1])).slot("demo-0123abcd", 0)
+    last, looks, seen = (-1, -1), 0, set()
+    while last[1] < int(sys.argv[2]) - 1:
+        manifest = store.newest(place)
+        if manifest is None:
+            continue
+        assert manifest.version >= last, (manifest.version, last)
+        if manifest.version > last:
+            weights = store.read(place, manifest)  # raises where it is torn, or gone
+            assert float(weights["out.bias"][0]) == float(manifest.golden.action[0][0]), manifest.version
+        last, looks = manifest.version, looks + 1
+        seen.add(last)
+    print(looks, len(seen))
+    """
+)
+
+
+def races(tmp_path, publications):
+    """A reader in a process of its own beside a writer that publishes as fast as it can and clears away."""
+    shared = Shared(tmp_path)
+    place = shared.slot(RUN, 0)
+    command = [sys.executable, "-c", READER, str(tmp_path), str(publications)]
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
+        for seq in range(publications):
+            mark = float(store.rounded({"x": np.float32([seq])})["x"][0])  # weights and manifest say the same number
+            draft = a_draft(place, 0, seq)
+            golden = draft.golden.model_copy(update={"action": ((mark, 0.0, 0.0, 0.0),)})
+            weights = tensors(seq) | {"out.bias": np.full(8, mark, np.float32)}
+            store.publish(place, draft.model_copy(update={"golden": golden}), weights)
+            if seq % 50 == 0:
+                assert store.collect(place, now=time.time(), keep=Keep(newest=5)) == []
+        out, errors = reader.communicate(timeout=60)
+    assert reader.returncode == 0, errors
+    looks, seen = map(int, out.split())
+    return looks, seen
+
+
+def test_a_reader_beside_a_writer_never_sees_a_torn_policy(tmp_path):
+    _, seen = races(tmp_path, 2_500)
+    assert seen > 80
+
+
+@pytest.mark.long
+def test_ten_thousand_publications_are_never_torn(tmp_path):
+    _, seen = races(tmp_path, 10_000)
+    assert seen > 300
