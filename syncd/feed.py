@@ -76,7 +76,6 @@ class CurveNews:
 @dataclass
 class _Slot:
     parts: tuple[str, ...]
-    folder: Folder
     hint: bytes = b""
     retries: int = 0
     version: Version | None = None
@@ -89,7 +88,11 @@ class _Slot:
 
 
 class Feed:
-    """Tells what is new, once. Errors of its methods: none; what cannot be read now is told later."""
+    """Tells what is new, once. Errors of its methods: none; what cannot be read now is told later.
+
+    No folder is held open between two looks: a shared folder may have more slots than a process may have descriptors,
+    and a slot's folder that was deleted and made again (or put back from a copy) is another one.
+    """
 
     def __init__(self, root: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._root = root
@@ -99,14 +102,8 @@ class Feed:
 
     def forget(self) -> None:
         """Tell everything again."""
-        self.close()
-        self._hints.next_at = self._scan.next_at = self._full.next_at = 0.0
-
-    def close(self) -> None:
-        """Give the descriptors back."""
-        for slot in self._slots.values():
-            slot.folder.close()
         self._slots = {}
+        self._hints.next_at = self._scan.next_at = self._full.next_at = 0.0
 
     def next_at(self) -> float:
         """When `changes` is worth its while again (monotonic s)."""
@@ -123,7 +120,7 @@ class Feed:
             self._scan.next_at = max(self._scan.next_at, now + SCAN_EVERY_S)
         if scan or now >= self._hints.next_at:
             with self._hints.looking(now):
-                found = [slot for slot in list(self._slots.values()) if self._hint_changed(slot) or full]
+                found = self._hinted(full=full)
         else:
             found = []
         for slot in found:
@@ -141,16 +138,28 @@ class Feed:
                     for name in filter(SLOT.fullmatch, run.names()):
                         parts: tuple[str, ...] = ("v1", "runs", run_id, name)
                         found.add(parts)
-                        if parts not in self._slots:
-                            with contextlib.suppress(OSError):
-                                self._slots[parts] = _Slot(parts, run.folder(name))
+                        self._slots.setdefault(parts, _Slot(parts))
         for parts in set(self._slots) - found:
-            self._slots.pop(parts).folder.close()
+            del self._slots[parts]
+
+    def _open(self, slot: _Slot, *inner: str) -> Folder:
+        """The slot's folder, or one in it. Errors: OSError."""
+        with Folder.root(self._root) as root:
+            return root.down((*slot.parts, *inner))
+
+    def _hinted(self, *, full: bool) -> list[_Slot]:
+        """The slots whose hint changed or is followed; `full`: all of them."""
+        try:
+            with Folder.root(self._root) as root, root.down(("v1", "runs")) as runs:
+                return [slot for slot in self._slots.values() if self._hint_changed(runs, slot) or full]
+        except OSError:
+            return []
 
     @staticmethod
-    def _hint_changed(slot: _Slot) -> bool:
+    def _hint_changed(runs: Folder, slot: _Slot) -> bool:
         try:
-            hint = slot.folder.read("LATEST.json", _HINT_BYTES)
+            with runs.down(slot.parts[2:]) as folder:
+                hint = folder.read("LATEST.json", _HINT_BYTES)
         except OSError:
             return False
         if hint != slot.hint:
@@ -162,7 +171,7 @@ class Feed:
     def _newer(self, slot: _Slot) -> PolicyNews | None:
         """The slot's newest whole policy if it was not told yet."""
         try:
-            with slot.folder.folder("manifests") as manifests:
+            with self._open(slot, "manifests") as manifests:
                 versions = sorted(filter(None, map(Version.of_file, manifests.names())), reverse=True)
                 for version in versions[:CANDIDATES]:
                     told = slot.version is not None and version <= slot.version
@@ -195,20 +204,18 @@ class Feed:
             blob_bytes=manifest.blob.bytes,
         )
 
-    @staticmethod
-    def _has_blob(slot: _Slot, manifest: Manifest) -> bool:
+    def _has_blob(self, slot: _Slot, manifest: Manifest) -> bool:
         """Whether the blob can be opened. Its content is the reader's to judge."""
         sha256 = manifest.blob.sha256
         try:
-            with slot.folder.down(("blobs", sha256[:2])) as folder, open(folder.open(sha256), "rb"):
+            with self._open(slot, "blobs", sha256[:2]) as folder, open(folder.open(sha256), "rb"):
                 return True
         except OSError:
             return False
 
-    @staticmethod
-    def _new_curves(slot: _Slot, *, full: bool) -> Iterator[CurveNews]:
+    def _new_curves(self, slot: _Slot, *, full: bool) -> Iterator[CurveNews]:
         try:
-            with slot.folder.folder("metrics") as metrics:
+            with self._open(slot, "metrics") as metrics:
                 changed_at = metrics.changed_at()
                 if changed_at == slot.curves_at and not full:
                     return

@@ -95,7 +95,6 @@ class Server:
             self._goaway("protocol", str(error), None)
         finally:
             self._uploads.close()
-            self._feed.close()
 
     def _turn(self) -> None:
         """Wait until something can be done, and do it."""

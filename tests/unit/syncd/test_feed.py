@@ -35,9 +35,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def feed(shared, clock):
-    made = Feed(shared.path, clock)
-    yield made
-    made.close()
+    return Feed(shared.path, clock)
 
 
 def after(feed: Feed, clock: Clock, seconds: float = 4.1) -> list[PolicyNews | CurveNews]:
@@ -173,3 +171,19 @@ def test_no_path_leads_out_of_what_is_on_offer(tree, path):
         return
     with open(fd) as file:
         assert file.read() == "for you"
+
+
+def test_more_slots_than_a_process_may_have_open_files(shared, feed, clock):
+    for slot in range(30):
+        publish_one(shared, 1, 1, slot=slot)
+    before = len(os.listdir("/dev/fd"))
+    assert len(after(feed, clock)) == 30
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_a_slot_that_was_deleted_and_put_back_is_told_again(shared, feed, clock):
+    publish_one(shared, 1, 1)
+    assert names(after(feed, clock)) == ["000001-000000001.json"]
+    shutil.rmtree(shared.slot(RUN, 0).path)  # between two looks: the feed never sees it absent
+    publish_one(shared, 1, 2)
+    assert names(after(feed, clock)) == ["000001-000000002.json"]
