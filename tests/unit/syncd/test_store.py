@@ -20,7 +20,6 @@ from syncd.layout import Shared
 from syncd.retention import UNLISTED_S, Keep, collect, kept
 from syncd.store import Version
 
-REPOSITORY = Path(__file__).parents[3]
 RUN = "demo-0123abcd"
 DAY = 86_400.0
 
