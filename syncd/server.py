@@ -22,6 +22,7 @@ from syncd.feed import CurveNews, Feed, Pace, PolicyNews
 from syncd.inbox import MAX_SEGMENT_BYTES, Inbox
 from syncd.layout import Shared
 from syncd.protocol import DEAD_AFTER_S, MAX_ENTRIES, MAX_PAYLOAD_BYTES, PING_EVERY_S, Decoder, Frame, Message, encode
+from syncd.tally import note_seen
 from syncd.tree import open_file
 from syncd.uploads import Uploads
 
@@ -264,6 +265,7 @@ class Server:
                 if self._inbox is not None:
                     with contextlib.suppress(OSError):  # told again at the next listing
                         self._inbox.acknowledge(sha256s)
+                        self._verdicts_told -= set(sha256s)  # else they would add up as long as the connection lives
             case protocol.Ping(n=n):
                 self._say(protocol.Pong(n=n))
             case protocol.Pong():
@@ -285,10 +287,13 @@ class Server:
         who = self._contributor or message.client
         inbox = self._shared.inbox(who)
         # Where there is no inbox yet, the nearest folder above it must take one.
-        nearest = next(path for path in (inbox.path, *inbox.path.parents) if path.exists())
+        nearest = next(path for path in (inbox.path, *inbox.path.parents) if os.path.exists(path))
         writable = os.access(nearest, os.W_OK)
         self._inbox = inbox if writable else None
         self._uploads = Uploads(self._inbox)
+        if writable and inbox.path.is_dir():  # whoever never sent anything gets no inbox by looking
+            with contextlib.suppress(OSError):
+                note_seen(inbox.path, self._wall())
         self._is_welcome = True
         self._say(
             protocol.Welcome(

@@ -32,26 +32,35 @@ def serve(
 
 
 def serve_connection(shared: Path, contributor: str | None, fd_in: int, fd_out: int) -> None:
-    """Serve one client until it goes. Errors: RemoteError where there is no such folder; the client was told."""
+    """Serve one client until it goes. Errors: RemoteError where no such folder can be read; the client was told."""
     from syncd.protocol import PREAMBLE, Goaway, encode  # noqa: PLC0415 - see above
     from syncd.server import Server  # noqa: PLC0415 - see above
 
     os.umask(0o027)  # the group may read what arrives, nobody else
-    folder = _located(shared)
-    if folder is None:
-        sentence = f"{shared} over there is no folder: name the shared folder, or the run folder that has it"
-        os.write(fd_out, PREAMBLE + encode(Goaway(reason="no folder", sentence=sentence, retry_after_s=None)))
-        raise RemoteError(sentence)
+    try:
+        folder = _located(shared)
+    except RemoteError as error:
+        os.write(fd_out, PREAMBLE + encode(Goaway(reason="no folder", sentence=str(error), retry_after_s=None)))
+        raise
     server = Server(folder, contributor, fd_in, fd_out)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: server.stop(signal.Signals(number).name))
     server.run()
 
 
-def _located(start: Path) -> Path | None:
-    """The shared folder that `start` means; it may be without runs yet. None: there is nothing."""
-    if not start.is_dir():
-        return None
-    if not (start / "v1").is_dir() and ((start / "shared").is_dir() or (start / "run.json").is_file()):
-        return start / "shared"
-    return start
+def _located(start: Path) -> Path:
+    """The shared folder that `start` means; it may be without runs yet. Errors: RemoteError with one sentence."""
+    try:
+        if not start.is_dir():
+            raise RemoteError(f"{start} over there is no folder: name the shared folder, or the run folder that has it")
+        is_run = not (start / "v1").is_dir() and ((start / "shared").is_dir() or (start / "run.json").is_file())
+        folder = start / "shared" if is_run else start
+        for path in (folder, folder / "v1", folder / "v1" / "runs"):
+            if path.exists():
+                os.listdir(path)
+    except OSError as error:
+        raise RemoteError(
+            f"{error.filename or start} over there cannot be read by this account ({error.strerror}): ask its owner "
+            "for access, or for a key of your own (`syncd setup --friend`)"
+        ) from error
+    return folder

@@ -13,8 +13,11 @@ import pytest
 from policies import RUN, publish_one
 
 from syncd import protocol, store
+from syncd.commands.serve import serve_connection
+from syncd.errors import RemoteError
 from syncd.protocol import DEAD_AFTER_S, MAX_PAYLOAD_BYTES, PREAMBLE, Decoder, Frame, Message, encode
 from syncd.server import BUFFER_BYTES, MOST_UNREAD_BYTES, Server
+from syncd.tally import last_seen
 
 HELLO = protocol.Hello(protocol=protocol.PROTOCOL, version="test", client="anna")
 PATIENCE_S = 10.0
@@ -219,3 +222,47 @@ def test_a_slow_client_is_told_the_newest_policy_and_not_each(connect, shared):
         name = client.receive(protocol.Policy).message.path.rpartition("/")[2]
         heard.append(store.Version.of_file(name))
     assert heard == [store.Version(1, 2), store.Version(1, 8)]
+
+
+def test_a_folder_that_this_account_may_not_read_is_a_sentence(tmp_path, monkeypatch):
+    """Of a colleague who publishes with the umask 077: `v1` is there, and closed."""
+
+    def refuse(path: Path) -> list[str]:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    (tmp_path / "v1").mkdir()
+    monkeypatch.setattr(os, "listdir", refuse)
+    monkeypatch.setattr(os, "umask", lambda mask: mask)
+    read_end, write_end = os.pipe()
+    with pytest.raises(RemoteError, match="cannot be read by this account"):
+        serve_connection(tmp_path, None, read_end, write_end)
+    said = os.read(read_end, 65536).removeprefix(PREAMBLE)
+    [frame] = Decoder().feed(said)
+    assert isinstance(frame.message, protocol.Goaway)
+    assert "ask its owner" in frame.message.sentence
+    os.close(read_end)
+    os.close(write_end)
+
+
+def test_a_verdict_that_changed_after_it_was_fetched_is_told_again(connect, shared):
+    """Accepted, then dropped; and what was acknowledged is not kept in mind as long as the connection lives."""
+    inbox = shared.inbox("anna")
+    sha256 = "5" * 64
+    inbox.write_verdict(sha256, accepted=True, now=1.0)
+    client = connect()
+    client.send(HELLO, protocol.Listing())
+    assert client.receive(protocol.Verdicts).message.verdicts[0].accepted
+    client.send(protocol.Ack(sha256s=(sha256,)), protocol.Ping(n=1))
+    client.receive(protocol.Pong)
+    inbox.write_verdict(sha256, accepted=False, reason="dropped", now=2.0)
+    assert client.receive(protocol.Verdicts).message.verdicts[0].reason == "dropped"
+
+
+def test_a_contributor_is_heard_of_by_connecting_and_a_mere_reader_gets_no_inbox(connect, shared):
+    (shared.inbox("anna").path / "new").mkdir(parents=True)
+    for hello in (HELLO, HELLO.model_copy(update={"client": "rita"})):
+        client = connect()
+        client.send(hello)
+        assert client.receive(protocol.Welcome).message.contributor == hello.client
+    assert last_seen(shared.inbox("anna").path) is not None
+    assert not shared.inbox("rita").path.exists()
