@@ -46,11 +46,15 @@ def path_in_run(manifest: Manifest) -> str:
 
 def run_folder_of(remote: Remote) -> str:
     """The run folder over there. Errors: ConfigError where `remote` does not tell."""
+    if remote.is_local:
+        raise ConfigError(
+            f"--checkpoints: {remote} is on this machine, and so are its checkpoints: <run folder>/slots/"
+        )
     parent, name = posixpath.split(remote.path.rstrip("/"))
     if name != _DEFAULT_SHARED:
         raise ConfigError(
-            f"--checkpoints: {remote} is not the `{_DEFAULT_SHARED}` of a run folder, so that nothing says where the "
-            "checkpoints are; fetch them with rsync from <run folder>/slots/"
+            f"--checkpoints: {remote} is not called `{_DEFAULT_SHARED}`, and nothing says where the checkpoints are: "
+            f"write <run folder>/{_DEFAULT_SHARED}, or fetch them with rsync from <run folder>/slots/"
         )
     return parent or "."
 

@@ -31,6 +31,8 @@ LISTEN_S = 0.25
 LOOK_EVERY_S = 5.0
 #: While it is offline the client looks at the clocks this often, to notice that the machine has been asleep.
 DOZE_S = 0.25
+#: How often a client that lives for weeks clears away what nobody asks for any more.
+TIDY_EVERY_S = 3_600.0
 #: Listing again because files were gone is for a publisher that overtook us; more often than this it is broken.
 MAX_LISTINGS = 5
 
@@ -113,11 +115,10 @@ class Client:
         self._was_live = False
         self._last_said = ""
         self._clock_offset_s: float | None = None
+        self._tidy_at = float("-inf")
 
     def watch(self) -> None:
         """Until a signal's exception, or an error that a person must mend, comes out of it."""
-        self._mirror.tidy()
-        self._outbox.tidy()
         bell = Doorbell(self._outbox.path / "new") if self._wishes.push else None
         try:
             while True:
@@ -127,8 +128,16 @@ class Client:
                 bell.close()
             self.board.tell("stopped", next_try_at=None)
 
+    def _tidy(self) -> None:
+        """Bound what is kept of overtaken policies and of refused segments, where it is time to."""
+        if self._moment().monotonic_s >= self._tidy_at:
+            self._tidy_at = self._moment().monotonic_s + TIDY_EVERY_S
+            self._mirror.tidy()
+            self._outbox.tidy()
+
     def _one_connection(self, bell: Doorbell | None) -> None:
         """Connect, live, and wait before the next try. Errors: those that a person must mend."""
+        self._tidy()
         self.board.tell("connecting", next_try_at=None)
         began = self._moment()
         exchange: Exchange | None = None
@@ -184,6 +193,7 @@ class Client:
                     round_at = self._moment().monotonic_s + self._wishes.every_s
             self._describe(exchange)
             self._tick()
+            self._tidy()
             before = self._moment()
             busy = is_round and (exchange.wants or exchange.more_waits)
             planned_s = 0.0 if busy else LISTEN_S if is_pushed else max(LOOK_EVERY_S, self._wishes.every_s)

@@ -38,7 +38,10 @@ TransportOption = Annotated[
     TransportName | None, typer.Option("--transport", help="auto: openssh where `ssh` is installed, else paramiko.")
 ]
 EveryOption = Annotated[
-    float, typer.Option("--every", metavar="N", min=0.0, help="Go on for ever, in rounds N seconds apart; 0: once.")
+    float,
+    typer.Option(
+        "--every", metavar="N", min=0.0, max=86_400.0, help="Go on for ever, in rounds N seconds apart; 0: once."
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable report at the end.")]
 CheckpointsOption = Annotated[
@@ -253,8 +256,11 @@ def _places(remote: str, folder: Path | None) -> tuple[Settings, Remote, Path]:
     mirror = Path(os.path.abspath(folder.expanduser())) if folder is not None else settings.mirror
     if mirror.exists() and not mirror.is_dir():
         raise ConfigError(f"{mirror} is a file: name a folder for the mirror")
-    is_the_remote = place.is_local and os.path.realpath(place.path) == os.path.realpath(mirror)
-    if is_the_remote or (mirror / "v1" / "inbox").is_dir():
+    theirs = {os.path.realpath(place.path), os.path.realpath(os.path.join(place.path, "shared"))}
+    is_the_remote = place.is_local and os.path.realpath(mirror) in theirs
+    # A mirror had its state/ before anything was fetched; in a learner's folder we would clear policies away.
+    is_a_learners = (mirror / "v1").is_dir() and not (mirror / "state").is_dir()
+    if is_the_remote or is_a_learners or (mirror / "v1" / "inbox").is_dir():
         raise ConfigError(f"{mirror} is a run's own shared folder: name another folder for the mirror")
     return settings, place, mirror
 

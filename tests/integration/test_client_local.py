@@ -241,3 +241,23 @@ def test_before_the_first_policy_a_pull_says_so(shared: Shared, folder: Path, en
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("nothing there yet: ")
     assert syncd("status", str(folder), env=env).stdout.startswith(f"no syncd runs for {folder}")
+
+
+@pytest.mark.parametrize("inner", ["", "shared"])
+def test_a_learners_own_folder_is_never_made_a_mirror(tmp_path: Path, env: dict[str, str], inner: str) -> None:
+    """A mirror keeps three policies; there it would clear the learner's away."""
+    run = tmp_path / "run"
+    publish_one(Shared(run / "shared"), 1, 1)
+    publish_one(Shared(tmp_path / "other"), 1, 1)
+    before = sorted(run.rglob("*"))
+    for remote in (run, tmp_path / "other"):
+        refused = syncd("pull", str(remote / inner if remote == run else remote), str(run / "shared"), env=env)
+        assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+        assert "own shared folder" in refused.stderr
+    assert sorted(run.rglob("*")) == before
+
+
+def test_checkpoints_of_this_machine_are_not_fetched_by_ssh(shared: Shared, folder: Path, env: dict[str, str]) -> None:
+    refused = syncd("pull", str(shared.path), str(folder), "--checkpoints", env=env)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "on this machine" in refused.stderr

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from policies import RUN, publish_one
 
+from syncd import client, outbox
 from syncd.backoff import DISK_RETRY_S, Moment
 from syncd.client import Client, Wishes, sync_once
 from syncd.errors import (
@@ -381,6 +382,21 @@ def test_however_often_the_line_breaks_every_segment_arrives(
     assert set(arrived) == set(names)
     assert Outbox(folder / "mirror").count() == 0
     assert read_contributions(folder / "mirror").sent == count
+
+
+def test_what_is_refused_for_good_is_bounded_while_the_client_lives(
+    tmp_path: Path, shared: Shared, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "MAX_REFUSED_BYTES", 30)
+    monkeypatch.setattr(client, "TIDY_EVERY_S", 1.0)
+    folder = tmp_path / "mirror"
+
+    transport = Scripted(shared, world, [News()] * 12)  # a quarter of a second each
+    transport.receipts = lambda _: Receipt(False, "other_run")
+    fill(folder, 8)
+    Run(folder, world, [transport]).to_the_end()
+    left = list((folder / "outbox" / "refused").iterdir())
+    assert 0 < sum(path.stat().st_size for path in left) <= 30
 
 
 def test_verdicts_are_counted_and_shown(tmp_path: Path, shared: Shared, world: World) -> None:
