@@ -15,7 +15,9 @@ exactly one of the folders, and doing the step again finishes it. A segment's na
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -26,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from orchestrator.files import fsync_folder, read_json_or_none
 from syncd.layout import SHA256, SLOT, checked_name, checked_sha256, folder_names, make_folder, put_json
+from syncd.retention import sweep_temporary
 
 if TYPE_CHECKING:
     from syncd.reception import Quota, Reception, Refusal, Stored
@@ -44,9 +47,10 @@ VERDICT_S = 7 * 86_400.0
 WAITING_S = 14 * 86_400.0
 #: Accepted, but no checkpoint took it in since: the run is over.
 ACCEPTED_S = 30 * 86_400.0
-#: An upload that nobody goes on with, and files with foreign names.
+#: An upload that nobody goes on with, and what a kill left behind.
 ABANDONED_S = 86_400.0
 
+_REASON = re.compile(rf"{SHA256.pattern}\.reason\.json")
 #: Verdicts handed out at once; the others follow when these are acknowledged.
 MAX_VERDICTS = 1_000
 
@@ -133,11 +137,13 @@ class Inbox:
     def refuse(self, path: Path, reason: str, sentence: str, *, now: float) -> None:
         """Write the verdict and the reason, and move a segment to `quarantine/`. May be repeated.
 
-        Counting is the caller's (`note`, in batches).
+        Counting is the caller's (`note`, in batches). Errors: FileNotFoundError where it is in neither folder.
         """
         run_id, slot, sha256 = _named(path)
-        verdict = self.write_verdict(sha256, accepted=False, reason=reason, sentence=sentence, now=now)
         target = self.place("quarantine", run_id, slot) / sha256
+        if not (os.path.lexists(path) or target.exists()):  # the learner was quicker: its verdict must stay
+            raise FileNotFoundError(errno.ENOENT, "it is not there any more", str(path))
+        verdict = self.write_verdict(sha256, accepted=False, reason=reason, sentence=sentence, now=now)
         make_folder(target.parent)
         put_json(_reason_of(target), verdict.model_dump())
         _move(path, target)
@@ -188,9 +194,13 @@ class Inbox:
 
     def files(self, state: State) -> Iterator[Waiting]:
         """All segments in one state, of all runs and slots."""
-        for run_id in folder_names(self.path / state):
-            for slot in folder_names(self.path / state / run_id):
-                yield from _files(self.path / state / run_id / slot)
+        for run_id, slot in self._slots(state):
+            yield from _files(self.path / state / run_id / slot)
+
+    def _slots(self, state: State) -> list[tuple[str, str]]:
+        """(run id, slot) of the folders in one state."""
+        runs = folder_names(self.path / state)
+        return [(run_id, slot) for run_id in runs for slot in folder_names(self.path / state / run_id)]
 
     def receive(
         self, run_id: str, slot: int, sha256: str, size: int, quota: Quota | None = None
@@ -259,6 +269,17 @@ class Inbox:
         for file in list(self.files("new")):
             if file.arrived_at < now - WAITING_S:
                 self._refuse_if_there(file.path, "stale", "no learner of its slot ran for two weeks", now)
+        self._sweep(now - ABANDONED_S)
+
+    def _sweep(self, before: float) -> None:
+        """What kills left behind: unfinished small files, and reasons whose segment went another way."""
+        places = [self.path / "quarantine" / run / slot for run, slot in self._slots("quarantine")]
+        for folder in (self.path, self.path / "verdicts", self.path / "counts", *places):
+            sweep_temporary(folder, before)
+        for place in places:
+            for file in _regular(place, _REASON.fullmatch):
+                if file.arrived_at < before and not file.path.with_name(file.path.name[:64]).exists():
+                    _delete([file])
 
     def _refuse_if_there(self, path: Path, reason: str, sentence: str, now: float) -> bool:
         """`refuse`; False where the learner was quicker."""

@@ -60,7 +60,7 @@ def collect(place: SlotPlace, *, now: float, keep: Keep = LEARNERS) -> list[str]
         named = {sha256 for version in sorted(staying) if (sha256 := _blob_of(place, version)) is not None}
         _sweep_blobs(place, named, now - UNLISTED_S)
         for folder in (place.path, place.manifests, place.metrics):
-            _sweep_temporary(folder, now - UNLISTED_S)
+            sweep_temporary(folder, now - UNLISTED_S)
     except OSError as error:
         troubles.append(f"{error.filename or place.path}: old policies cannot be cleared away ({error.strerror})")
     return troubles
@@ -102,13 +102,14 @@ def _blob_of(place: SlotPlace, version: Version) -> str | None:
 
 def _sweep_blobs(place: SlotPlace, named: set[str], before: float) -> None:
     for folder in folder_names(place.blobs):
-        _sweep_temporary(place.blobs / folder, before)
+        sweep_temporary(place.blobs / folder, before)
         for entry in _entries(place.blobs / folder):
             if SHA256.fullmatch(entry.name) and entry.name not in named:
                 _delete_if_older(entry, before)
 
 
-def _sweep_temporary(folder: Path, before: float) -> None:
+def sweep_temporary(folder: Path, before: float) -> None:
+    """Delete what a killed writer of `orchestrator.files` left in `folder` before then (unix s). Errors: OSError."""
     for entry in _entries(folder):
         if _TEMPORARY.fullmatch(entry.name):
             _delete_if_older(entry, before)

@@ -326,6 +326,22 @@ class TestDropping:
         assert inbox.drop(by="me", now=NOW) == 1
         assert states(inbox) == {"quarantine": [sha(b"a")]}
 
+    def test_what_the_learner_took_at_the_same_moment_keeps_its_verdict(self, inbox, monkeypatch):
+        path = arrive(inbox, b"a")
+        both = list(inbox.files("new"))
+        inbox.accept(path, now=NOW)
+        monkeypatch.setattr(type(inbox), "files", lambda self, state: iter(both))  # as it was a moment before
+        assert inbox.drop(by="me", now=NOW) == 0
+        assert [verdict.accepted for verdict in inbox.verdicts()] == [True]
+        assert not (inbox.path / "quarantine").exists()
+
+    def test_a_link_that_leads_nowhere_can_be_refused(self, inbox, tmp_path):
+        path = inbox.place("new", RUN, 0) / sha(b"a")
+        path.parent.mkdir(parents=True)
+        path.symlink_to(tmp_path / "nowhere")
+        inbox.refuse(path, "defect", "it cannot be read", now=NOW)
+        assert not path.is_symlink()
+
 
 class TestPruning:
     def test_what_waits_for_no_learner_goes_to_quarantine(self, inbox):
@@ -362,6 +378,22 @@ class TestPruning:
         assert states(inbox) == {"tmp": [sha(b"abc")]}
         inbox.prune(now=time.time() + 2 * DAY)
         assert states(inbox) == {}
+
+    def test_what_kills_left_behind_goes_a_day_later(self, inbox):
+        inbox.refuse(arrive(inbox, b"a"), "size", "…", now=NOW)
+        kept = sorted(path.name for path in inbox.path.rglob("*"))
+        place = inbox.place("quarantine", RUN, 0)
+        left = [
+            place / f"{sha(b'gone')}.reason.json",
+            place / f".{sha(b'a')}.reason.json.17.0a0b0c0d.tmp",
+            inbox.path / "verdicts" / f".{sha(b'a')}.json.17.0a0b0c0d.tmp",
+        ]
+        for path in left:
+            path.write_text("{")
+        inbox.prune(now=time.time())
+        assert all(path.exists() for path in left)
+        inbox.prune(now=time.time() + 2 * DAY)
+        assert sorted(path.name for path in inbox.path.rglob("*")) == kept
 
 
 class TestCommands:
