@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.config import Training
-from trainer.replay import CONTRIBUTED_FIELDS, Batch, Replay
+from trainer.replay import CONTRIBUTED_FIELDS, I64, Batch, Replay
 
 #: The most of a batch that others may make up: enough to help, too little to take the training over.
 MAX_SHARE = 0.30
@@ -26,12 +26,21 @@ _SAMPLING = 4
 MAX_RECENT = 10_000
 
 
-def share(batch_size: int, own_rows: int, contributed_rows: int) -> int:
-    """How many rows of a batch come from others: as many as their part of all rows, and never above `MAX_SHARE`."""
-    if not contributed_rows:
-        return 0
-    proportional = round(batch_size * contributed_rows / (contributed_rows + own_rows))
-    return min(int(MAX_SHARE * batch_size), proportional)
+def parts(counts: I64, own: I64, others: I64) -> npt.NDArray[np.float64]:
+    """How many of a batch's `counts` [K] rows are to come from others, on average: of each task as many as their part
+    of its rows (`own`, `others` [K]), and never above `MAX_SHARE`. So whoever sends what, no task weighs more.
+    """
+    wanted: npt.NDArray[np.float64] = counts * np.minimum(MAX_SHARE, others / np.maximum(1, own + others))
+    return wanted
+
+
+def whole(wanted: npt.NDArray[np.float64], chance: float, most: int) -> I64:
+    """Whole numbers ([K]) whose mean over `chance`, uniform in [0, 1), is `wanted`; at most `most` in all."""
+    reached = np.floor(np.concatenate([[0.0], np.cumsum(wanted)]) + chance).astype(np.int64)
+    taken: I64 = np.diff(reached)
+    while taken.sum() > most:
+        taken[taken.argmax()] -= 1
+    return taken
 
 
 def capacity_of(training: Training) -> int:
@@ -96,7 +105,7 @@ class Contributed:
     ) -> None:
         """Take a segment's transitions (`rows`: `trainer.replay.FIELDS`) of task number `task`, sent by `who`.
 
-        `policy_step`: the step of the newest policy that acted in it; `step`: now.
+        `policy_step`: the step of the oldest policy that acted in it; `step`: now.
         """
         if who not in self.sources:
             self.sources.append(who)
@@ -121,9 +130,14 @@ class Contributed:
             self.ring = self.ring.without("source", self.sources.index(who))
             self.restarts += 1
 
-    def sample(self, size: int) -> Batch:
-        """`size` rows, the same number of each task that has some. Errors: ValueError where the ring is empty."""
-        return self.ring.sample(size, self.sampling)
+    def part_of(self, counts: I64, own: I64) -> I64:
+        """How many of a batch's `counts` [K] rows come from here; `own` [K]: the run's own rows. Draws one number."""
+        wanted = parts(counts, own, self.ring.sizes)
+        return whole(wanted, self.sampling.random(), int(MAX_SHARE * counts.sum()))
+
+    def pick(self, counts: I64) -> Batch:
+        """`counts[k]` rows of each task k, as `part_of` gave them."""
+        return self.ring.pick(counts, self.sampling)
 
     def lag_row(self) -> dict[str, Any]:
         """Segments taken since the last call, and how many steps behind their policies were."""

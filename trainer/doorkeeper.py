@@ -1,8 +1,10 @@
 """The thread that looks into the inbox: reads what waits for this slot, judges it, keeps the good at hand.
 
 It never touches the training: the loop asks for what is ready when it has a moment. Its work is bounded a second and in
-memory, and it takes turns between contributors, so a flood from one of them keeps nobody else out. Whatever a file does
-to the judge refuses that file and nothing else.
+memory, and it takes turns between contributors, so a flood from one of them keeps nobody else out, and neither does a
+folder of somebody's that cannot be used. Whatever a file does to the judge refuses that file and nothing else.
+
+Where the slot takes nothing (any more) it only sees to those who are dropped, and clears away.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +102,7 @@ class Doorkeeper:
         self._lock = threading.Lock()
         self._said: deque[str] = deque()
         self._trouble: str | None = None
+        self._broken: dict[str, str] = {}
         self._pruned_at = time.monotonic()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -172,46 +176,62 @@ class Doorkeeper:
             try:
                 if self._job.superseded_by() is not None:
                     return
-                self.one_round(0 if self._stop.is_set() else JUDGED_A_ROUND)
+                self.one_round(JUDGED_A_ROUND if self._job.accepts_contributions and not self._stop.is_set() else 0)
             except OSError as error:
-                self._say_once(f"the inbox under {self._shared.path} cannot be used now ({error}); trying again")
+                why = error.strerror or str(error)
+                self._say_once(f"the inboxes under {self._shared.path} cannot be used now ({why}); trying again")
             except Exception as error:  # noqa: BLE001 - whatever lies there, the training goes on
                 self._say_once(f"the inbox cannot be judged ({type(error).__name__}: {error}); trying again")
             else:
-                self._trouble = None
+                if not self._broken:
+                    self._trouble = None
             self._stop.wait(ROUND_S)
 
     def one_round(self, judged: int = JUDGED_A_ROUND) -> int:
         """Look once: at most `judged` segments. Returns how many were. Errors: OSError; the next round goes on."""
         self._looked_for_versions = False
+        self._broken.clear()
         self._clear_counted()
         try:
             return self._judge_some(judged)
         finally:
             self._note()
+            if self._broken:
+                who, why = next(iter(self._broken.items()))
+                others = f" and {len(self._broken) - 1} more" if len(self._broken) > 1 else ""
+                self._say_once(f"the inbox of {who}{others} cannot be used now ({why}); trying again")
 
     def _judge_some(self, judged: int) -> int:
-        inboxes = {inbox.who: inbox for inbox in self._shared.inboxes()}
-        for inbox in inboxes.values():
-            self._see_to_drop(inbox)
+        inboxes = self._shared.inboxes()
+        for inbox in inboxes:
+            self._try(inbox.who, partial(self._see_to_drop, inbox))
         if time.monotonic() - self._pruned_at >= PRUNE_EVERY_S:
             self._pruned_at = time.monotonic()
-            for inbox in inboxes.values():
-                inbox.prune(now=self._clock())
+            for inbox in inboxes:
+                self._try(inbox.who, partial(inbox.prune, now=self._clock()))
         done = 0
-        lines = [inbox for inbox in inboxes.values() if self._line(inbox)]
+        lines = [inbox for inbox in inboxes if judged and self._try(inbox.who, partial(self._list, inbox))]
         while lines and done < judged and self._ready_rows < MAX_READY_ROWS and not self._stop.is_set():
             inbox = lines.pop(0)
-            line = self._line(inbox)
-            with contextlib.suppress(FileNotFoundError):  # moved meanwhile, by the owner's `drop` or by hand
-                self._look_at(inbox, line.popleft())
-            done += 1
-            if line:
+            line = self._listed[inbox.who]
+            if line and self._try(inbox.who, partial(self._look_at, inbox, line.popleft())):
+                done += 1
                 lines.append(inbox)
         return done
 
-    def _line(self, inbox: store.Inbox) -> deque[Path]:
-        """What `inbox` has for this slot: listed anew only when the last listing is worked off."""
+    def _try(self, who: str, act: Callable[[], object]) -> bool:
+        """Do `act` in the inbox of `who`, unless that failed in this round already. Whether it was done."""
+        if who in self._broken:
+            return False
+        try:
+            act()
+        except OSError as error:
+            self._broken[who] = error.strerror or str(error)
+            return False
+        return True
+
+    def _list(self, inbox: store.Inbox) -> None:
+        """Look what `inbox` has for this slot, once the last listing is worked off."""
         run_id, slot = self._job.run_id, self._job.slot
         line = self._listed.get(inbox.who)
         if line is None:  # at first: what an attempt that came to nothing had accepted, and nobody has counted
@@ -224,10 +244,13 @@ class Doorkeeper:
             )
         if not line:
             line.extend(inbox.waiting(run_id, slot, now=self._clock()))
-        return line
 
     def _look_at(self, inbox: store.Inbox, path: Path) -> None:
         """Judge one file and move it where it belongs. Errors: OSError, not of the file's own making."""
+        with contextlib.suppress(FileNotFoundError):  # moved meanwhile, by the owner's `drop` or by hand
+            self._sort(inbox, path)
+
+    def _sort(self, inbox: store.Inbox, path: Path) -> None:
         if path.name in self._scheduled:
             inbox.accept(path, now=self._clock())  # a kill came between the journal and the move
             return
@@ -291,16 +314,18 @@ class Doorkeeper:
 
     def _note(self) -> None:
         """Add the round to the contributors' counts."""
-        while self._notes:
-            who, counts = self._notes.popitem()
-            self._shared.inbox(who).note(
+        for who, counts in list(self._notes.items()):
+            note = partial(
+                self._shared.inbox(who).note,
                 self._job.run_id,
                 self._job.slot,
-                accepted=counts.pop(_ACCEPTED, 0),
-                rows=counts.pop(_ROWS, 0),
-                refused=dict(counts),
+                accepted=counts[_ACCEPTED],
+                rows=counts[_ROWS],
+                refused={reason: number for reason, number in counts.items() if reason not in {_ACCEPTED, _ROWS}},
                 now=self._clock(),
             )
+            if self._try(who, note):
+                del self._notes[who]
 
     def _see_to_drop(self, inbox: store.Inbox) -> None:
         if not inbox.is_dropped:
@@ -317,14 +342,18 @@ class Doorkeeper:
                     self._refuse(inbox, path, Reason.DROPPED, f"{inbox.who} was dropped from this run")
 
     def _clear_counted(self) -> None:
-        while self._counted:
+        for _ in range(len(self._counted)):
             entry = self._counted[0]
-            inbox = self._shared.inbox(entry.who)
-            path = inbox.find(self._job.run_id, self._job.slot, entry.sha256)
-            if path is not None and path.parent.parent.parent.name == "new":
-                inbox.accept(path, now=self._clock())
-            inbox.consumed(self._job.run_id, self._job.slot, [entry.sha256])
+            if not self._try(entry.who, partial(self._consume, entry)):
+                self._counted.append(entry)  # before it leaves the front: `_list` must not take it for an orphan
             self._counted.popleft()
+
+    def _consume(self, entry: Taken) -> None:
+        inbox = self._shared.inbox(entry.who)
+        path = inbox.find(self._job.run_id, self._job.slot, entry.sha256)
+        if path is not None and path.parent.parent.parent.name == "new":
+            inbox.accept(path, now=self._clock())
+        inbox.consumed(self._job.run_id, self._job.slot, [entry.sha256])
 
     def _found_versions(self) -> bool:
         """Read manifests that are not known yet, once a round at most; whether there was any."""

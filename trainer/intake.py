@@ -40,11 +40,12 @@ class Intake:
         self._training = training
         self._schedule: deque[Entry] = deque(schedule)
         self._uncounted: list[Taken] = []
+        self._published_step = start.ref.step if start else 0
         self._took_at = float("-inf")
         self._trouble: str | None = None
         self._said: deque[str] = deque()
         self.door: Doorkeeper | None = None
-        if job.accepts_contributions:
+        if job.accepts_contributions or (start is not None and start.contributed is not None):
             self.door = Doorkeeper(
                 job,
                 training,
@@ -80,9 +81,13 @@ class Intake:
             self._take_new(state, ready, door)
 
     def counted(self, step: int) -> None:
-        """The checkpoint of `step` is published: what entered until then need not be kept for a resume."""
-        done = [entry for entry in self._uncounted if entry.step <= step]
-        self._uncounted = [entry for entry in self._uncounted if entry.step > step]
+        """The checkpoint of `step` is published: what the one before it holds need not be kept for a resume.
+
+        What only this one holds is needed where it turns out damaged, and a resume walks back.
+        """
+        before, self._published_step = self._published_step, step
+        done = [entry for entry in self._uncounted if entry.step <= before]
+        self._uncounted = [entry for entry in self._uncounted if entry.step > before]
         if self.door is not None:
             self.door.counted(done)
 

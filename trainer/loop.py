@@ -289,6 +289,7 @@ class Attempt:
     def finish(self) -> int:
         """The run is complete. Errors: SaveError where its last checkpoint cannot be written."""
         self.secure()
+        self.intake.counted(self.state.step)  # once more: nobody goes on from a checkpoint before this one
         self.report(now=True, is_over=True)
         self.show.say(
             f"complete: {self.state.step:,} steps, {self.state.updates:,} updates; files in {self.job.slot_dir}"

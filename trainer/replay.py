@@ -127,7 +127,15 @@ class Replay:
 
     def sample(self, batch_size: int, rng: np.random.Generator) -> Batch:
         """A balanced batch, task by task, with independent indices for every task. Errors: ValueError if empty."""
+        return self.pick(self.deal(batch_size), rng)
+
+    def deal(self, batch_size: int) -> I64:
+        """How many rows of each task the next balanced batch takes ([K]). Errors: ValueError if empty."""
         counts, self.turn = shares(batch_size, self.sizes, self.turn)
+        return counts
+
+    def pick(self, counts: I64, rng: np.random.Generator) -> Batch:
+        """`counts[k]` rows of each task k, which must have some where that is above 0."""
         task = np.repeat(np.arange(self.num_tasks), counts)
         places = task * self.capacity + rng.integers(0, self.sizes[task])
         data = self._data

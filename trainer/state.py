@@ -19,11 +19,11 @@ from trainer.agents import mtsac
 from trainer.agents.mtsac import Learner
 from trainer.checkpoint import Contents
 from trainer.config import Training
-from trainer.contributed import Contributed, share
+from trainer.contributed import Contributed, parts
 from trainer.envs.spec import F32, I32, Observed, Step, VectorState
 from trainer.errors import NotFiniteError
 from trainer.metrics import Meter
-from trainer.replay import Batch, Replay, joined
+from trainer.replay import Batch, Replay, joined, shares
 
 #: Spawn keys of the numpy streams; the learner's own are 0 and 1 (`mtsac.create`).
 _SAMPLING, _EXPLORATION = 2, 3
@@ -157,14 +157,16 @@ def advance(state: RunState) -> None:
 
 
 def draw(state: RunState) -> Batch:
-    """A batch: the run's own rows and, where there are any, a bounded share of what others sent in.
+    """A batch: the run's own rows and, where there are any, a bounded share of what others sent in, task by task.
 
     Each ring has a random stream of its own, so one that is empty changes nothing.
     """
-    size, others = state.training.batch_size, state.contributed
-    taken = share(size, int(state.replay.sizes.sum()), others.ring_rows) if others is not None else 0
-    batch = state.replay.sample(size - taken, state.sampling)
-    return joined(batch, others.sample(taken)) if others is not None and taken else batch
+    own, others = state.replay, state.contributed
+    counts = own.deal(state.training.batch_size)
+    if others is None or not others.ring_rows:
+        return own.pick(counts, state.sampling)
+    taken = others.part_of(counts, own.sizes)
+    return joined(own.pick(counts - taken, state.sampling), others.pick(taken))
 
 
 def earned(before: int, after: int, random_steps: int, updates_per_step: float) -> Fraction:
@@ -200,9 +202,9 @@ def row(state: RunState) -> dict[str, Any]:
     value = state.meter.row(state.step, state.learner.log_temperature.detach().exp().tolist())
     others = state.contributed
     if others is not None:
-        size = state.training.batch_size
-        taken = share(size, int(state.replay.sizes.sum()), others.ring_rows)
-        value["contributed"] = {"rows": others.ring_rows, "share": round(taken / size, 4), **others.lag_row()}
+        own, size = state.replay, state.training.batch_size
+        taken = parts(shares(size, own.sizes, own.turn)[0], own.sizes, others.ring.sizes).sum()
+        value["contributed"] = {"rows": others.ring_rows, "share": round(float(taken) / size, 4), **others.lag_row()}
     return value
 
 

@@ -105,16 +105,29 @@ def test_kills_at_random_moments_change_nothing(tmp_path, seed):
     assert slot_digest(replayed) == slot_digest(slot)
 
 
-def test_files_go_when_a_checkpoint_has_their_rows_and_come_from_its_row_files_then(tmp_path):
+def test_files_go_when_two_checkpoints_have_their_rows_and_come_from_row_files_then(tmp_path):
     attempts(tmp_path, {"20": [0, 1, 2], "60": [3], "70": "SIGTERM"})
     inbox = tmp_path / "shared/v1/inbox"
-    assert not list(inbox.glob("*/accepted/*/0/*"))
+    assert len(list(inbox.glob("*/accepted/*/0/*"))) == 1
     (newest,) = (tmp_path / "slots/0/attempts/0/checkpoints").glob("*280")
     manifest = read_manifest(newest)
     assert [sum(segment.counts) for segment in manifest.contributed] == [30, 10]
     codes, printed = attempts(tmp_path, {})
     assert codes == [0]
     assert "40 rows from others" in printed
+    assert not list(inbox.glob("*/accepted/*/0/*"))
+
+
+def test_walking_back_past_a_damaged_checkpoint_takes_the_same_again(tmp_path):
+    attempts(tmp_path / "original", {"20": [0, 1], "60": [2, 3], "70": "SIGTERM"})
+    (newest,) = (tmp_path / "original/slots/0/attempts/0/checkpoints").glob("*280")
+    (newest / "state.json").write_text("damaged")
+    codes, printed = attempts(tmp_path / "original", {"30": [4]})
+    assert codes == [0]
+    assert "going back to step 200" in printed
+    assert "no longer bit for bit" not in printed
+    replayed = again_from_scratch(tmp_path / "replayed", tmp_path / "original", tmp_path)
+    assert slot_digest(replayed) == slot_digest(tmp_path / "original/slots/0")
 
 
 def test_a_segment_that_is_gone_is_said_and_the_training_goes_on(tmp_path):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 from dataclasses import replace
 
 import numpy as np
@@ -17,13 +18,13 @@ from train_point_mass import section
 from orchestrator.job import Job
 from syncd import store
 from trainer import doorkeeper, intakelog
-from trainer.contributed import MAX_SHARE, Contributed, capacity_of, share
+from trainer.contributed import MAX_SHARE, Contributed, capacity_of, parts, whole
 from trainer.doorkeeper import Doorkeeper
 from trainer.episode import encode, name_of
 from trainer.intake import Intake
 from trainer.intakelog import Removed, Taken
-from trainer.replay import CONTRIBUTED_FIELDS, FIELDS
-from trainer.state import RunState
+from trainer.replay import CONTRIBUTED_FIELDS, FIELDS, Replay
+from trainer.state import RunState, draw
 
 pytestmark = pytest.mark.trainer
 TRAINING = section(horizon=HORIZON, contribution_max_lag=500)
@@ -70,18 +71,45 @@ def whos(ready):
 
 
 class TestTheShareOfABatch:
-    @given(st.integers(1, 4096), st.integers(0, 10**7), st.integers(0, 10**7))
-    def test_it_is_the_part_of_all_rows_and_never_above_the_cap(self, batch, own, others):
-        taken = share(batch, own, others)
-        assert 0 <= taken <= MAX_SHARE * batch
-        if others == 0:
-            assert taken == 0
-        elif taken < int(MAX_SHARE * batch):
-            assert abs(taken - batch * others / (own + others)) <= 0.5
+    @given(
+        st.lists(st.tuples(*[st.integers(0, 10**6)] * 3), min_size=1, max_size=50), st.floats(0, 1, exclude_max=True)
+    )
+    def test_it_is_the_part_of_each_tasks_rows_and_never_above_the_cap(self, tasks, chance):
+        counts, own, others = np.array(tasks, np.int64).T
+        counts[own == 0] = 0  # `shares` deals nothing to a task without rows
+        wanted = parts(counts, own, others)
+        taken = whole(wanted, chance, int(MAX_SHARE * counts.sum()))
+        assert (taken >= 0).all()
+        assert (taken <= counts).all()
+        assert (taken[others == 0] == 0).all()
+        assert taken.sum() <= MAX_SHARE * counts.sum()
+        assert (wanted <= others / np.maximum(1, own + others) * counts).all()
+        assert (np.abs(taken - wanted) <= 1 + 1e-6).all()
+
+    def test_a_part_of_a_row_is_a_row_now_and_then(self):
+        wanted = np.array([0.0, 0.6, 0.25, 3.0])
+        mean = np.mean([whole(wanted, chance, 100) for chance in np.linspace(0, 1, 1000, endpoint=False)], axis=0)
+        assert np.allclose(mean, wanted, atol=2e-3)
 
     def test_full_rings_just_reach_it(self):
         training = section(buffer_size=2_100, tasks=("reach-v3", "push-v3", "door-open-v3"))
-        assert share(100, 2_100, 3 * capacity_of(training)) == 30
+        full = np.full(3, capacity_of(training))
+        assert parts(np.array([40, 30, 30]), np.full(3, 700), full).tolist() == pytest.approx([12, 9, 9])
+
+    def test_who_sends_one_task_only_changes_no_tasks_weight(self):
+        state = _state(0)
+        state.training, state.sampling = TRAINING, np.random.default_rng(0)
+        state.replay, state.contributed = Replay(300, 3), Contributed(TRAINING)
+        rows = {name: np.ones((HORIZON, *shape), kind) for name, (shape, kind) in FIELDS.items()}
+        for task in range(3):
+            state.replay.add(task=np.full(HORIZON, task), **{name: 0 * array for name, array in rows.items()})
+        state.contributed.add("alice", rows, task=1, content="", policy_step=0, step=0)
+        for _ in range(9):
+            batch = draw(state)
+            sizes = np.bincount(batch.task, minlength=3)
+            assert sizes.max() - sizes.min() <= 1
+            assert 0 < batch.reward.sum() <= 0.3 * TRAINING.batch_size
+            assert (batch.task[batch.reward > 0] == 1).all()
 
 
 class TestTheRing:
@@ -107,11 +135,12 @@ class TestTheRing:
 
     def test_it_goes_on_from_its_state(self):
         others = self.filled(*"aabbcc")
-        others.sample(7)
+        counts, own = np.array([9, 9, 9]), np.array([50, 60, 70])
+        others.pick(others.part_of(counts, own))
         again = Contributed.from_state(TRAINING, others.state_dict())
         again.ring.put_back(others.ring.block_since((0, 0, 0)))
         assert again.state_dict() == others.state_dict()
-        one, other = others.sample(32), again.sample(32)
+        one, other = (each.pick(each.part_of(counts, own)) for each in (others, again))
         assert all(np.array_equal(value, getattr(other, name)) for name, value in vars(one).items())
         assert again.lag_row() == {"segments": 6, "lag_min": 95, "lag_mean": 97.5, "lag_max": 100}
         assert again.lag_row() == {"segments": 0}
@@ -181,6 +210,41 @@ class TestTheDoor:
         monkeypatch.setattr(store.Inbox, "read", forbidden)
         Door(job).look()
         assert reasons(job) == {path.name: "defect"}
+
+    def test_a_folder_that_cannot_be_used_keeps_nobody_else_out(self, job, monkeypatch):
+        def fails(real):
+            def call(inbox, *args, **more):
+                if inbox.who == "alice":
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), secrets.token_hex(4))
+                return real(inbox, *args, **more)
+
+            return call
+
+        (counted,) = sent(job, 9, who="carol", state="accepted")
+        entries = [Taken(50, who, counted.name, HORIZON, "", 0) for who in ("alice", "carol")]
+        for name in ("find", "prune", "waiting", "accept", "note"):
+            with monkeypatch.context() as patch:
+                patch.setattr(store.Inbox, name, fails(getattr(store.Inbox, name)))
+                sent(job, 1, who="alice")
+                sent(job, 2, who="bob")
+                door, said = Door(job, counted=entries), []
+                door._pruned_at = float("-inf")
+                door.look(3).tell(said.append)
+                assert "bob" in whos(door.next_ready(1000)), name
+                assert said == ["the inbox of alice cannot be used now (Permission denied); trying again"], name
+                assert not counted.exists()
+
+    def test_where_nothing_is_taken_any_more_a_drop_is_seen_all_the_same(self, job, monkeypatch):
+        job.accepts_contributions = False
+        (left,) = sent(job, 1)
+        (counted,) = sent(job, 2, state="accepted")
+        inbox_of(job, "bob").drop(by="me", now=1e9)
+        door = Door(job, counted=[Taken(50, "alice", counted.name, HORIZON, "", 0)])
+        door.close(0)
+        door._run()
+        assert door.next_removal() == "bob"
+        assert left.exists()
+        assert not counted.exists()
 
     def test_the_same_again_is_a_duplicate_even_from_somebody_else_with_another_header(self, job):
         sent(job, 1)
