@@ -143,7 +143,11 @@ def _carry(
 
     def watch() -> None:
         while not over.wait(LOOK_EVERY_S):
-            if is_overfull():
+            try:
+                is_enough = is_overfull()
+            except OSError:  # what cannot be looked at must not grow unseen
+                is_enough = True
+            if is_enough:
                 child.kill()
                 return
 

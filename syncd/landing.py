@@ -24,8 +24,11 @@ from syncd.reception import Quota, Reception, Refusal, Stored
 PREFIX = ".landing-"
 #: A folder whose gate was killed. No transfer takes so long.
 ABANDONED_S = 86_400.0
-#: Files of one transfer: more than may wait in an inbox. Counted with bytes, so that empty files cannot flood it.
+#: Files and folders of one transfer: more than may wait in an inbox. Counted with bytes, so that empty ones cannot
+#: flood it.
 MAX_FILES = 20_000
+#: Folders within one another: <run id>/<slot>/.part. Deeper ones can have names that no system call of ours takes.
+MAX_DEPTH = 4
 
 
 class Landing:
@@ -47,21 +50,22 @@ class Landing:
 
     def is_overfull(self) -> bool:
         """Whether more arrived than may ever wait in an inbox: the transfer should end."""
-        files = total = 0
-        for _, entry in self._entries():
-            files += 1
+        count = total = 0
+        for name, entry in self._walk():
+            count += 1
             try:
-                total += entry.stat(follow_symlinks=False).st_size
+                total += entry.stat(follow_symlinks=False).st_size if entry.is_file(follow_symlinks=False) else 0
             except FileNotFoundError:
                 continue  # rsync renames its temporary files
-            if files > MAX_FILES or total > MAX_WAITING_BYTES:
+            if count > MAX_FILES or total > MAX_WAITING_BYTES or name.count("/") >= MAX_DEPTH:
                 return True
         return False
 
     def take_in(self) -> list[tuple[str, Refusal]]:
         """Hand every arrived segment to the inbox; those that it did not take, with its answer."""
         refused = []
-        for name, entry in sorted(self._entries(), key=lambda found: found[0]):
+        files = [(name, entry) for name, entry in self._walk() if not entry.is_dir(follow_symlinks=False)]
+        for name, entry in sorted(files, key=lambda found: found[0]):
             answer = self._take_in(name, entry)
             if isinstance(answer, Refusal):
                 refused.append((name, answer))
@@ -80,18 +84,17 @@ class Landing:
             reception.write(data[reception.offset :])
             return reception.finish()
 
-    def _entries(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """Everything that is no folder, with its path below this one."""
+    def _walk(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """Files and folders with their paths below this one, down to the first ones that are too deep."""
         waiting = [("", self.path)]
         while waiting:
             above, folder = waiting.pop()
             try:
                 with os.scandir(folder) as entries:
                     for entry in entries:
-                        if entry.is_dir(follow_symlinks=False):
+                        yield f"{above}{entry.name}", entry
+                        if entry.is_dir(follow_symlinks=False) and above.count("/") < MAX_DEPTH:
                             waiting.append((f"{above}{entry.name}/", Path(entry.path)))
-                        else:
-                            yield f"{above}{entry.name}", entry
             except FileNotFoundError:
                 continue
 

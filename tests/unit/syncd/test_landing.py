@@ -70,6 +70,26 @@ def test_too_much_is_noticed_while_it_comes(inbox: Inbox, monkeypatch: pytest.Mo
         assert place.is_overfull()
 
 
+def test_folders_count_and_deep_ones_are_too_much(inbox: Inbox, monkeypatch: pytest.MonkeyPatch):
+    """A path of rsync's may be 4,095 bytes long below the landing: longer than what can be opened by its whole name."""
+    with Landing(inbox) as place:
+        monkeypatch.setattr(landing, "MAX_FILES", 10)
+        for number in range(11):
+            (place.path / f"folder-{number}").mkdir()
+        assert place.is_overfull()
+    with Landing(inbox) as place:
+        here = os.open(place.path, os.O_RDONLY)
+        for _ in range(20):
+            os.mkdir("d" * 250, dir_fd=here)
+            deeper = os.open("d" * 250, os.O_RDONLY, dir_fd=here)
+            os.close(here)
+            here = deeper
+        os.close(here)
+        assert place.is_overfull()
+        assert place.take_in() == []
+    assert not place.path.exists()
+
+
 def test_what_a_killed_gate_left_goes_a_day_later(inbox: Inbox):
     old = inbox.path / "tmp" / f"{landing.PREFIX}{int(NOW - 2 * landing.ABANDONED_S)}-aa"
     young = inbox.path / "tmp" / f"{landing.PREFIX}{int(NOW)}-bb"
