@@ -45,7 +45,7 @@ class Intake:
         self._trouble: str | None = None
         self._said: deque[str] = deque()
         self.door: Doorkeeper | None = None
-        if job.accepts_contributions or (start is not None and start.contributed is not None):
+        if job.accepts_contributions or schedule or (start is not None and start.contributed is not None):
             self.door = Doorkeeper(
                 job,
                 training,

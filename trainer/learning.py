@@ -161,7 +161,8 @@ def _trailing(values: F64, window: int) -> F64:
 
 
 def _evaluated(row: Mapping[str, Any]) -> Evaluated:
-    rates = np.array(list(row["success"].values()), np.float64)
     goals = int(row["goals_per_task"])
+    rates = np.array(list(row["success"].values()), np.float64)
+    rates = (rates * goals + 1) / (goals + 2)  # one goal more of each kind: 5 of 5 is no certainty
     half = _Z95 * np.sqrt((rates * (1 - rates)).sum() / goals) / len(rates)
     return Evaluated(int(row["step"]), float(row["mean_success"]), float(half), goals)

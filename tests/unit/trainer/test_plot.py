@@ -75,6 +75,8 @@ def test_an_evaluations_bar_is_its_own_uncertainty():
     ).evaluations
     assert many.half_width == pytest.approx(1.96 * np.sqrt(0.25 / 100))  # two tasks of 50 goals
     assert few.half_width == pytest.approx(many.half_width * np.sqrt(10))
+    [all_solved] = curves_of("run", 0, [a_row(0, (1, 1, 1.0))], [an_evaluation(50, 1.0, 5)]).evaluations
+    assert 0.1 < all_solved.half_width < 0.5
 
 
 def a_run(folder, slots=2, rows=30):
