@@ -22,7 +22,7 @@ from pathlib import Path
 from orchestrator.files import fsync_folder, read_json, write_json
 from syncd.curves import MAX_CHUNK_BYTES, chunk_of_file
 from syncd.errors import DamagedPolicyError, StorageError
-from syncd.layout import NAME, SLOT, Shared, SlotPlace, make_folder, put_json, put_once
+from syncd.layout import NAME, SLOT, Shared, SlotPlace, make_folder, put, put_json, put_once
 from syncd.manifest import MAX_MANIFEST_BYTES, Manifest, Version, parse_manifest
 from syncd.retention import MIRRORS, collect
 from syncd.store import hinted, read_manifest, unpack, versions
@@ -170,7 +170,9 @@ class Mirror:
         came = len(sealed) + self._bring_blob(place, manifest, fetch)
         make_folder(place.manifests)
         if not put_once(place.manifest(version), sealed) and place.manifest(version).read_bytes() != sealed:
-            raise DamagedPolicyError("this version was here before with other content")
+            if _is_whole(place, version):
+                raise DamagedPolicyError("this version was here before with other content")
+            put(place.manifest(version), sealed)  # this disk damaged it
         hint = hinted(place)
         if hint is None or hint < version:
             put_json(place.latest, {"attempt": version.attempt, "seq": version.seq})
@@ -243,6 +245,15 @@ class Mirror:
             for entry in entries:
                 if self._clock() - entry.stat(follow_symlinks=False).st_mtime > PART_KEPT_S:
                     os.unlink(entry.path)
+
+
+def _is_whole(place: SlotPlace, version: Version) -> bool:
+    """Whether the manifest that lies here is one."""
+    try:
+        read_manifest(place, version)
+    except (OSError, DamagedPolicyError):
+        return False
+    return True
 
 
 def _by_version(item: tuple[Version, Offer]) -> Version:

@@ -24,6 +24,8 @@ QUOTA_RETRY_S = 60.0
 #: Counting 5,000 waiting files takes 40 ms on a busy machine, so a connection counts again after this long only.
 #: Two connections of one contributor can overshoot by what arrives meanwhile.
 RECOUNT_S = 2.0
+#: The disk may have room again then, or the folder be mounted again.
+STORAGE_RETRY_S = 60.0
 #: A part that came damaged was deleted: sending it again from the start may do.
 DAMAGED_RETRY_S = 1.0
 
@@ -149,13 +151,16 @@ def receive(
 
 
 def _objection(inbox: Inbox, run_id: str, slot: int, sha256: str, size: int) -> Refusal | None:
-    """Why it is not taken, whatever the disk holds. Never to be tried again."""
+    """Why it is not taken, whatever waits already. Errors: OSError."""
     if not (NAME.fullmatch(run_id) and SLOT.fullmatch(str(slot)) and SHA256.fullmatch(sha256)):
         return Refusal("name", "its run, slot or sum is none")
     if not 0 < size <= MAX_SEGMENT_BYTES:
         return Refusal("size", f"it has {size} bytes; 1 to {MAX_SEGMENT_BYTES} are taken")
     if inbox.is_dropped:
         return Refusal("dropped", f"{inbox.who} was dropped by whoever owns this shared folder")
-    if not (inbox.path.parents[1] / "runs" / run_id / str(slot)).is_dir():
+    runs = inbox.path.parents[1] / "runs"
+    if not (runs / run_id / str(slot)).is_dir():
+        if not runs.is_dir():  # unmounted, say: whoever takes that for the run's end throws good segments away
+            return Refusal("storage", "there are no runs in this shared folder now", STORAGE_RETRY_S)
         return Refusal("other_run", f"slot {slot} of run {run_id[:81]} does not publish here")
     return None

@@ -6,12 +6,10 @@ import logging
 
 from syncd import protocol
 from syncd.inbox import Inbox
-from syncd.reception import Quota, Reception, Refusal
+from syncd.reception import STORAGE_RETRY_S, Quota, Reception, Refusal
 
 #: Segments that one client may have under way at once; above what ours sends, below what a mean one could hold open.
 MOST_AT_ONCE = 64
-#: The disk may have room again then.
-STORAGE_RETRY_S = 60.0
 
 Answer = protocol.Have | protocol.Stored | protocol.Refused
 _LOG = logging.getLogger(__name__)

@@ -32,6 +32,8 @@ from syncd.transports.runner import BULK_TIMEOUT_S, FILE_ERROR_CODE, PARTIAL_COD
 LOOK_EVERY_S = 2.0
 #: What the other side could not take now may be taken when its learner has made room.
 RETRY_S = 60.0
+#: Refusals that say so of now only.
+_FOR_NOW = frozenset({"quota", "damaged", "storage"})
 _DEATH_LOOK_S = 0.2
 
 RUNS = "v1/runs"
@@ -94,7 +96,7 @@ class RsyncTransport:
         if done.returncode and "change_dir" in done.stderr:  # no runs yet, or no such folder at all
             if self._runner.run([self._runner.there("")]).returncode:
                 raise RemoteError(
-                    f"{self._runner.remote.path} over there is no folder: name the shared folder that the run writes to"
+                    f"{self._runner.remote.path} is no folder over there: name the shared folder that the run writes to"
                 )
             return
         versions = ((place, hinted(place)) for place in self._stage.slots())
@@ -208,7 +210,7 @@ class RsyncTransport:
         for index, (path, _, _) in enumerate(segments):
             if path.name in refused:
                 reason = refused[path.name]
-                receipts[index] = Receipt(False, reason, RETRY_S if reason in {"quota", "damaged"} else None)
+                receipts[index] = Receipt(False, reason, RETRY_S if reason in _FOR_NOW else None)
             elif receipts[index].stored and done.returncode and not refused:
                 receipts[index] = Receipt(False, complaint(done), RETRY_S)
         return receipts

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import time
 
 import pytest
@@ -140,6 +141,12 @@ class TestArriving:
         assert isinstance(refusal, Refusal)
         assert (refusal.reason, refusal.retry_after_s) == (reason, None)
         assert not inbox.path.exists()
+
+    def test_an_unmounted_folder_is_not_the_end_of_a_run(self, inbox, tmp_path):
+        shutil.rmtree(tmp_path / "v1")
+        refusal = inbox.receive(RUN, 0, sha(b"a"), 1)
+        assert (refusal.reason, refusal.retry_after_s) == ("storage", 60.0)
+        assert list(tmp_path.iterdir()) == []
 
     def test_a_full_inbox_says_when_to_come_again_and_parts_may_be_finished(self, inbox, monkeypatch):
         with inbox.receive(RUN, 0, sha(b"part"), 4) as reception:

@@ -125,6 +125,16 @@ def test_of_many_offers_of_a_slot_the_newest_is_fetched(server: Server, mirror: 
     assert [offer.path for offer in mirror.wanted(offers, changed=True)] == [offers[2].path]
 
 
+@pytest.mark.parametrize("left", [b"", b'{"format": 1}'])
+def test_a_manifest_that_this_disk_damaged_is_fetched_again(server: Server, mirror: Mirror, left: bytes) -> None:
+    manifest = publish_one(server.shared, 1, 1)
+    bring_all(mirror, server)
+    mirror.shared.slot(RUN, 0).manifest(manifest.version).write_bytes(left)
+    assert newest(mirror.shared.slot(RUN, 0)) is None
+    bring_all(mirror, server)
+    assert newest(mirror.shared.slot(RUN, 0)) == manifest
+
+
 def test_a_blob_that_was_lost_here_is_fetched_again(server: Server, mirror: Mirror) -> None:
     manifest = publish_one(server.shared, 1, 1)
     bring_all(mirror, server)
