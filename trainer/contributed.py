@@ -39,7 +39,7 @@ def whole(wanted: npt.NDArray[np.float64], chance: float, most: int) -> I64:
     reached = np.floor(np.concatenate([[0.0], np.cumsum(wanted)]) + chance).astype(np.int64)
     taken: I64 = np.diff(reached)
     while taken.sum() > most:
-        taken[taken.argmax()] -= 1
+        taken[(taken - wanted).argmax()] -= 1
     return taken
 
 

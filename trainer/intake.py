@@ -7,9 +7,13 @@ what its parent had taken after that checkpoint, each segment at its step; new o
 
 from __future__ import annotations
 
+import errno
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, wait
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +31,8 @@ from trainer.state import RunState
 TAKE_EVERY_S = 1.0
 #: Rows that enter at one barrier: 10,000 are added in 3 ms.
 MAX_ROWS = 10_000
+#: While the inbox does not answer, it is asked this often whether the job must hand over.
+LOOK_S = 0.25
 #: The doorkeeper is waited for this long at the end.
 CLOSE_WAIT_S = 5.0
 
@@ -43,6 +49,7 @@ class Intake:
         self._published_step = start.ref.step if start else 0
         self._took_at = float("-inf")
         self._trouble: str | None = None
+        self._is_hung = False
         self._said: deque[str] = deque()
         self.door: Doorkeeper | None = None
         if job.accepts_contributions or schedule or (start is not None and start.contributed is not None):
@@ -143,7 +150,7 @@ class Intake:
                 state.contributed.drop(entry.drop)
             return
         try:
-            segment = decode(self._read(entry))
+            segment = decode(self._in_time(partial(self._read, entry)))
             task = self._training.tasks.index(segment.task)
         except (OSError, ValueError, BadSegmentError) as error:
             self._said.append(
@@ -152,6 +159,27 @@ class Intake:
             )
             return
         self._add(state, entry, task, Accepted(segment, task, entry.content, 0).rows())
+
+    def _in_time(self, read: Callable[[], bytes]) -> bytes:
+        """`read()` in a thread, so that a folder that hangs does not eat the job's lead.
+
+        Errors: those of `read`; TimeoutError where the job must hand over and there is no answer yet.
+        """
+        answer: Future[bytes] = Future()
+
+        def work() -> None:
+            try:
+                answer.set_result(read())
+            except Exception as error:  # noqa: BLE001 - raised again by `result`
+                answer.set_exception(error)
+
+        threading.Thread(target=work, name="intake", daemon=True).start()
+        while not answer.done():
+            wait([answer], timeout=0 if self._is_hung else LOOK_S)
+            self._is_hung = not answer.done() and self._job.hand_over_reason() is not None
+            if self._is_hung:
+                raise TimeoutError(errno.ETIMEDOUT, "the inbox does not answer, and the job must hand over")
+        return answer.result()
 
     def _read(self, entry: Taken) -> bytes:
         inbox = store.Shared(self._job.shared_dir).inbox(entry.who)

@@ -3,6 +3,8 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -315,6 +317,22 @@ class TestTheDoor:
         door = Door(job, scheduled=[entry]).look(2)
         assert [one.sha256 for one in door.next_ready(1000)] == [orphan.name]
         assert inbox_of(job).accepted(job.run_id, 0, scheduled.name).exists()
+
+
+class TestAResume:
+    def test_an_inbox_that_hangs_does_not_eat_the_lead(self, job, monkeypatch):
+        paths = sent(job, 1, 2, state="accepted")
+        made, said, answers = Intake(job, TRAINING, None), [], threading.Event()
+        made._schedule.extend(Taken(104, "alice", path.name, HORIZON, path.name, 60) for path in paths)
+        monkeypatch.setattr(store.Inbox, "read", lambda _inbox, _path: answers.wait(60) and b"")
+        job.deadline = time.time() + 0.5
+        began = time.monotonic()
+        made.take(_state(104))
+        answers.set()
+        assert 0.4 < time.monotonic() - began < 10
+        made.tell(said.append)
+        assert len(said) == 2
+        assert "the inbox does not answer" in said[0]
 
 
 class TestTheJournal:
