@@ -127,7 +127,10 @@ class Building:
     """A stage in the making, in a thread: it takes seconds, in which Ctrl-C must still end the program at once."""
 
     def __init__(self, manifest: store.Manifest, plan: Plan) -> None:
-        self.words = f"building {plan.num_envs} environments of {len(manifest.architecture.tasks)} tasks"
+        tasks = len(manifest.architecture.tasks)
+        self.words = (
+            f"building {plan.num_envs:,} environment{'s' * (plan.num_envs != 1)} of {tasks} task{'s' * (tasks != 1)}"
+        )
         self._stage: Stage | None = None
         self._error: Exception | None = None
         self._is_wanted = True

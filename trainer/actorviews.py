@@ -87,27 +87,28 @@ class Playing:
     def policy_words(self) -> str:
         """Which policy acts, and how old it is."""
         if self.policy is None:
-            return "no policy yet"
+            return "none yet"
         return (
-            f"policy {self.policy} of {self.run}/{self.slot}: step {self.policy_step:,}, "
+            f"{self.policy} of {self.run}/{self.slot}: step {self.policy_step:,}, "
             f"{duration(max(0.0, self.policy_age_s))} old"
         )
 
     def speed_words(self) -> str:
         """How fast, on what, how far."""
         rate = f"{self.steps_per_s:,.0f} steps/s" if self.steps_per_s is not None else "measuring"
-        where = f"{self.envs} environments" + (f" in {self.workers} workers" if self.workers else "")
+        where = f"{self.envs:,} environment{'s' * (self.envs != 1)}"
+        where += f" in {self.workers} worker{'s' * (self.workers != 1)}" if self.workers else ""
         return f"{rate} · {where}, {self.device} · {self.steps:,} steps, {self.episodes:,} episodes"
 
     def line(self) -> str:
         """Everything on one line."""
-        parts = [self.policy_words()] if self.policy else []
+        parts = [f"policy {self.policy_words()}"] if self.policy else []
         if self.doing != "playing":
             parts.append(self.doing)
         if self.policy:
             parts.append(self.speed_words())
         if self.success is not None:
-            parts.append(f"success {self.success:.0%}")
+            parts.append(f"success {100 * self.success:.0f} %")
         if self.recording:
             parts.append(self.recording.words())
             parts += [self.recording.trouble] if self.recording.trouble else []
@@ -226,4 +227,4 @@ def _cells(name: str, score: Score) -> Sequence[str]:
     short = name.removesuffix("-v3")
     if not score.episodes:
         return short, "-", "-"
-    return short, f"{score.success:.0%}", f"{score.mean_return:,.0f}"
+    return short, f"{100 * score.success:.0f} %", f"{score.mean_return:,.0f}"

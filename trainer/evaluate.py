@@ -71,8 +71,8 @@ class Evaluation:
         if self.is_small:
             size += f": a small evaluation, the protocol has {GOALS_PER_TASK}"
         return (
-            f"success {self.mean_success:.1%} (IQM {self.iqm_success:.1%}, "
-            f"95% interval {self.iqm_low:.1%}-{self.iqm_high:.1%}; {size})"
+            f"success {100 * self.mean_success:.1f} % (IQM {100 * self.iqm_success:.1f} %, "
+            f"95 % interval {100 * self.iqm_low:.1f} to {100 * self.iqm_high:.1f} %; {size})"
         )
 
     def as_json(self) -> dict[str, Any]:

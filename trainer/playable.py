@@ -64,7 +64,9 @@ def find(text: str, shared_dir: Path | None, device: str) -> Playable:
         return _of_slots([_slot(path)], Choice("latest"), path, device)
     folder = (shared_dir or DEFAULT_SHARED_DIR).expanduser()
     here = _shared(folder)
-    if here is None and (path.exists() or "/" in text.removesuffix("/") or shared_dir is None):
+    run, slash, slot = text.rpartition("/")
+    is_path = bool(slash) and ("/" in run or not slot.isdigit())  # not RUN/SLOT
+    if is_path or (here is None and (path.exists() or slash or shared_dir is None)):
         raise ConfigError(
             f"there is no policy at {text}; give a checkpoint, attempt, slot or run folder, a mirror (`syncd pull`), "
             f"or latest, best, RUN or RUN/SLOT with --shared-dir (looked in {folder})"

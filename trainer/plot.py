@@ -67,7 +67,7 @@ def caption(slots: Sequence[Curves]) -> str:
     span = f"{windows[0]:,}" if len(windows) == 1 else f"{windows[0]:,} to {windows[-1]:,}"
     words = f"Lines: training episodes, exploring, pooled over the last {span} steps, mean over tasks"
     words += (
-        "; faint: single rows" if _shows_rows(slots) else ("; means as far as all slots got" if len(slots) > 1 else "")
+        "; faint: not smoothed" if _shows_rows(slots) else ("; means as far as all slots got" if len(slots) > 1 else "")
     )
     goals = sorted({evaluated.goals_per_task for curves in slots for evaluated in curves.evaluations})
     if goals:

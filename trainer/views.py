@@ -50,9 +50,9 @@ class Pulse:
         if self.left_s is not None:
             parts.append(f"{duration(self.left_s)} left")
         if self.gpu_percent is not None:
-            parts.append(f"GPU {self.gpu_percent:.0f}%")
+            parts.append(f"GPU {self.gpu_percent:.0f} %")
         if self.success is not None:
-            parts.append(f"success {self.success:.0%}")
+            parts.append(f"success {100 * self.success:.0f} %")
         if self.contributed_rows or self.accepted or self.refused:
             parts.append(f"{self.contributed_rows:,} rows from others ({self.refused:,} segments refused)")
         if self.doing != "training":
@@ -104,11 +104,11 @@ class Display:
 
 
 def duration(seconds: float) -> str:
-    """`3h 05m`, `12m 07s` or `42s`."""
+    """`3 h 05 min`, `12 min 07 s` or `42 s`."""
     whole = round(seconds)
     if whole >= 3600:
-        return f"{whole // 3600}h {whole % 3600 // 60:02d}m"
-    return f"{whole // 60}m {whole % 60:02d}s" if whole >= 60 else f"{whole}s"
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"
 
 
 def show_evaluation(result: Mapping[str, Any], summary: str) -> None:
@@ -117,7 +117,7 @@ def show_evaluation(result: Mapping[str, Any], summary: str) -> None:
     if console.is_terminal:
         table = Table("task", "success", "return")
         for task, success in result["success"].items():
-            table.add_row(task, f"{success:.0%}", f"{result['returns'][task]:,.0f}")
+            table.add_row(task, f"{100 * success:.0f} %", f"{result['returns'][task]:,.0f}")
         console.print(table)
     else:
         for task, success in result["success"].items():

@@ -52,7 +52,7 @@ def _located(start: Path) -> Path:
     """The shared folder that `start` means; it may be without runs yet. Errors: RemoteError with one sentence."""
     try:
         if not start.is_dir():
-            raise RemoteError(f"{start} over there is no folder: name the shared folder, or the run folder that has it")
+            raise RemoteError(f"{start} is no folder over there: name the shared folder, or the run folder that has it")
         is_run = not (start / "v1").is_dir() and ((start / "shared").is_dir() or (start / "run.json").is_file())
         folder = start / "shared" if is_run else start
         for path in (folder, folder / "v1", folder / "v1" / "runs"):

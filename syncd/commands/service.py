@@ -65,7 +65,8 @@ def install(remote: RemoteArgument = "", folder: FolderArgument = None) -> None:
         crashes.write_record(record, crashes.Record(remote=agent.remote, folder=str(mirror)))
         hints = manager.install(agent)
     except ServiceError as error:
-        by_hand = shlex.join(["syncd", "watch", agent.remote, str(mirror)])
+        words = [agent.remote, str(mirror)] if remote or folder else []
+        by_hand = shlex.join(["syncd", "watch", *words])
         raise ServiceError(f"{error}. Until then run it in a terminal of its own: {by_hand}") from None
     state, said, client = _first_word(manager, record, mirror)
     if said.stopped:

@@ -102,7 +102,7 @@ def ssh_words(remote: Remote) -> list[str]:
         words += ["-F", str(remote.ssh_config)]
     for name, value in _OPTIONS.items():
         words += ["-o", f"{name}={value}"]
-    if remote.known_hosts is not None:
+    if remote.known_hosts is not None and remote.known_hosts.is_file():  # else as ~/.ssh/config says
         words += ["-o", f"UserKnownHostsFile={_quoted(remote.known_hosts)} ~/.ssh/known_hosts ~/.ssh/known_hosts2"]
     if remote.key is not None:
         words += ["-i", str(remote.key), "-o", "IdentitiesOnly=yes"]

@@ -231,6 +231,8 @@ def test_what_cannot_be_found_or_trusted_is_one_sentence(tmp_path, mirror):
     place = store.Shared(mirror).slot(RUN, 0)
     for text, where, words in (
         (str(tmp_path / "nothing"), None, "there is no policy at"),
+        (str(tmp_path / "nothing"), mirror, "there is no policy at"),
+        ("runs/nothing", mirror, "there is no policy at"),
         ("toy/7", mirror, f"holds no policy for toy/7; it has {RUN}/0"),
         ("latest", tmp_path / "nowhere", "is no shared folder or mirror"),
         (str(place.latest), None, "is no manifest"),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from syncd import store
     from trainer.actorviews import Playing
     from trainer.autotune import Recommendation
+    from trainer.host import Host
 
 #: The owner's programs come first. 10 is what syncd's service uses too.
 _NICE = 10
@@ -54,10 +55,12 @@ def actors(
     folder = _folder(shared_dir)
     from trainer.actors import Actors, Plan, Stop  # noqa: PLC0415 - torch and the simulator
     from trainer.actorviews import ActorDisplay  # noqa: PLC0415
+    from trainer.host import look  # noqa: PLC0415
     from trainer.selection import Choice  # noqa: PLC0415
 
     choice, where = Choice.parse(policy), _shared(folder)
     advice = _advice(wanted, autotune=autotune)
+    check_room(advice, look())
     chosen = _device(advice.device if device == "auto" else device)
     with contextlib.suppress(OSError, AttributeError):
         os.nice(_NICE)
@@ -136,6 +139,18 @@ def _advice(wanted: int | None, *, autotune: bool) -> Recommendation:
     return advise(wanted)
 
 
+def check_room(advice: Recommendation, host: Host) -> None:
+    """Errors: ConfigError where so many environments need more memory than is free: the machine would swap."""
+    from trainer.room import need_bytes  # noqa: PLC0415 - with the rest
+
+    free, need = host.free_bytes, need_bytes(advice.num_envs, advice.workers)
+    if free is not None and advice.num_envs > 1 and need > free:
+        raise ConfigError(
+            f"--num-envs {advice.num_envs}: they need about {need / 2**30:.0f} GB of memory, and {free / 2**30:.1f} GB "
+            "are free; give fewer, or auto"
+        )
+
+
 def _cache() -> Path:
     """Where goal tables are kept between starts."""
     base = os.environ.get("XDG_CACHE_HOME", "")
@@ -145,7 +160,7 @@ def _cache() -> Path:
 def _summary(last: Playing, *, stopped: bool) -> str:
     words = f"{'stopped' if stopped else 'done'}: {last.steps:,} steps, {last.episodes:,} episodes"
     if last.success is not None:
-        words += f", success {last.success:.0%}"
+        words += f", success {100 * last.success:.0f} %"
     if last.policy:
         words += f"; last policy {last.policy} of {last.run}/{last.slot}"
     if last.recording:

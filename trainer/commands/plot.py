@@ -22,6 +22,6 @@ def plot(runs: RunsArgument, out: OutOption = Path("curves.png")) -> None:
     title = names[0] if len(names) == 1 else f"{len(names)} runs"
     draw(slots, out, title)
     for curves in slots:
-        last = f"{curves.success[-1]:.0%}" if curves.success[-1] == curves.success[-1] else "none yet"
+        last = f"{100 * curves.success[-1]:.0f} %" if curves.success[-1] == curves.success[-1] else "none yet"
         print(f"{curves.run}/{curves.slot}\tstep {curves.step[-1]:,.0f}\tsuccess {last}")
     print(f"the curves: {out}")

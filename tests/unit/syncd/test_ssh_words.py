@@ -56,6 +56,8 @@ def test_one_try_one_key_and_the_pinned_host_keys_first(tmp_path: Path) -> None:
     remote = Remote(
         host="cluster", user="me", port=2222, path="/srv", key=tmp_path / "key", known_hosts=tmp_path / "known hosts%"
     )
+    assert "UserKnownHostsFile" not in " ".join(ssh_command(remote))  # nothing is pinned: as ~/.ssh/config says
+    (tmp_path / "known hosts%").touch()
     words = ssh_command(remote)
     assert words[-3:-1] == ["--", "me@cluster"]
     assert ["-i", str(tmp_path / "key"), "-o", "IdentitiesOnly=yes"] == words[words.index("-i") : words.index("-i") + 4]

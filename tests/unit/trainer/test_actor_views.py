@@ -57,9 +57,9 @@ def test_a_line_for_a_pipe_and_an_object_for_a_machine_say_the_same():
     line = BUSY.line()
     for words in (
         "policy 12-3456 of mt50",
-        "step 19,000,000, 1m 15s old",
+        "step 19,000,000, 1 min 15 s old",
         "1,024 steps/s",
-        "success 50%",
+        "success 50 %",
         "51 refused",
     ):
         assert words in line

@@ -8,8 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer import autotune, host
-from trainer.autotune import NEAR, WORTH_IT, Facts, Inference, Stepping, cache_file, is_of, read_facts, recommend
+from trainer.autotune import (
+    NEAR,
+    WORTH_IT,
+    Facts,
+    Inference,
+    Recommendation,
+    Stepping,
+    cache_file,
+    is_of,
+    read_facts,
+    recommend,
+)
 from trainer.autotune import write_facts as write
+from trainer.commands.actors import check_room
 from trainer.drawing import choose
 from trainer.errors import ConfigError
 from trainer.host import Host, cpu_quota, look, mac_free, memory_limit, memory_of
@@ -197,3 +209,11 @@ def test_the_first_way_of_drawing_that_works_is_taken(works, environ, platform, 
 def test_where_nothing_draws_one_sentence_says_what_to_do(environ, platform, words):
     with pytest.raises(ConfigError, match=words):
         choose(environ, platform, lambda _: False)
+
+
+def test_more_environments_than_memory_is_free_for_are_refused_before_anything_is_built():
+    """A student's own number is taken, unless it would make the laptop swap."""
+    with pytest.raises(ConfigError, match=r"--num-envs 4096: .* about 8\d GB .* 11\.0 GB are free"):
+        check_room(Recommendation(4096, 7, 1, "cpu", None), LAPTOP)
+    check_room(Recommendation(300, 7, 1, "cpu", None), LAPTOP)
+    check_room(Recommendation(4096, 7, 1, "cpu", None), replace(LAPTOP, free_bytes=None))
