@@ -112,7 +112,8 @@ class Dispatch:
     """Hands segments to `offer` in a background thread, in order.
 
     Where there is no room it keeps what it has and tries again; what does not fit into its own queue meanwhile is not
-    recorded and counted in `lost`. `trouble` says in one sentence why it waits; None: it does not.
+    recorded and counted in `lost`. `trouble` says in one sentence why it waits; None: it does not. A defect that ended
+    the thread is raised by `put`.
     """
 
     def __init__(self, offer: Offer, limit: int, retry_s: float = RETRY_S) -> None:
@@ -122,12 +123,15 @@ class Dispatch:
         self._offer = offer
         self._retry_s = retry_s
         self._queue: queue.Queue[Segment | None] = queue.Queue(limit)
+        self._defect: Exception | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
         self._thread.start()
 
     def put(self, segments: list[Segment]) -> None:
         """Hand them over; returns at once."""
+        if self._defect is not None:
+            raise self._defect
         for segment in segments:
             try:
                 self._queue.put_nowait(segment)
@@ -147,6 +151,12 @@ class Dispatch:
                 return
 
     def _run(self) -> None:
+        try:
+            self._work()
+        except Exception as error:  # noqa: BLE001 - raised again by `put`: a thread cannot end the program
+            self._defect = error
+
+    def _work(self) -> None:
         while not (self._stop.is_set() and self._queue.empty()):
             segment = self._queue.get()
             if segment is None:

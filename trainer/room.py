@@ -31,8 +31,13 @@ def need_bytes(num_envs: int, workers: int) -> int:
 
 
 def room(cores: int, free_bytes: int | None, num_envs: int | None = None) -> Room:
-    """Environments and workers for `cores` and `free_bytes` (None: unknown). `num_envs`: as the user wants it."""
+    """Environments and workers for `cores` and `free_bytes` (None: unknown). `num_envs`: as the user wants it.
+
+    Where the owner's share is not free even without us it is one environment.
+    """
     usable = max(1, cores - OWNERS_CORES)
+    if num_envs is None and free_bytes is not None and need_bytes(_ENVS_A_WORKER, 0) > free_bytes - OWNERS_BYTES:
+        return Room(1, 0)
     if free_bytes is not None:
         a_worker = _WORKER_BYTES + _ENVS_A_WORKER * _ENV_BYTES
         usable = max(1, min(usable, (free_bytes - OWNERS_BYTES) // a_worker))

@@ -154,6 +154,18 @@ def test_a_full_disk_is_one_sentence_and_recording_goes_on_when_it_is_mended():
     dispatch.close()
 
 
+def test_a_defect_of_the_thread_is_raised_and_not_just_lost():
+    def offer(run_id, slot, data):
+        raise KeyError("a defect")
+
+    dispatch = Dispatch(offer, limit=4)
+    dispatch.put(recorded(1, 2, 2)[0])
+    dispatch._thread.join(10)
+    with pytest.raises(KeyError, match="a defect"):
+        dispatch.put([])
+    dispatch.close()
+
+
 def test_the_end_does_not_wait_for_an_outbox_that_stays_full():
     segments, _ = recorded(1, 2, 8)
     box = Box()
