@@ -198,7 +198,9 @@ class Inbox:
             yield from _files(self.path / state / run_id / slot)
 
     def _slots(self, state: State) -> list[tuple[str, str]]:
-        """(run id, slot) of the folders in one state."""
+        """(run id, slot) of the folders in one state. None behind a link: clearing away must not reach elsewhere."""
+        if self.path.is_symlink() or (self.path / state).is_symlink():
+            return []
         runs = folder_names(self.path / state)
         return [(run_id, slot) for run_id in runs for slot in folder_names(self.path / state / run_id)]
 

@@ -69,6 +69,7 @@ class Server:
         self._streams: deque[Iterator[bytes]] = deque()
         self._pushes: deque[Iterator[bytes]] = deque()
         self._feed = Feed(shared, clock)
+        self._inbox_of: Inbox | None = None
         self._inbox: Inbox | None = None
         self._uploads = Uploads(None)
         self._verdicts = Pace(VERDICTS_EVERY_S)
@@ -257,6 +258,7 @@ class Server:
                     raise protocol.ProtocolError(f"more than {MOST_STREAMS} files at once")
                 self._streams.append(self._file_frames(key, path, offset))
             case protocol.Put() as put:
+                self._look_for_inbox()
                 self._say(self._uploads.begin(put))
             case protocol.Data() as data:
                 if (answer := self._uploads.append(data, frame.payload)) is not None:
@@ -284,26 +286,33 @@ class Server:
                 f"the other side (anchorleg {ours}) speaks protocol {protocol.PROTOCOL}, this one (anchorleg "
                 f"{message.version}) {message.protocol}: install the same version on both"
             )
-        who = self._contributor or message.client
-        inbox = self._shared.inbox(who)
-        # Where there is no inbox yet, the nearest folder above it must take one.
-        nearest = next(path for path in (inbox.path, *inbox.path.parents) if os.path.exists(path))
-        writable = os.access(nearest, os.W_OK)
-        self._inbox = inbox if writable else None
-        self._uploads = Uploads(self._inbox)
-        if writable and inbox.path.is_dir():  # whoever never sent anything gets no inbox by looking
+        self._inbox_of = self._shared.inbox(self._contributor or message.client)
+        self._look_for_inbox()
+        if self._inbox is not None and self._inbox.path.is_dir():  # looking makes no inbox
             with contextlib.suppress(OSError):
-                note_seen(inbox.path, self._wall())
+                note_seen(self._inbox.path, self._wall())
         self._is_welcome = True
         self._say(
             protocol.Welcome(
                 protocol=protocol.PROTOCOL,
                 version=ours,
-                contributor=who if writable else None,
+                contributor=None if self._inbox is None else self._inbox.who,
                 time=self._wall(),
                 segment_bytes=MAX_SEGMENT_BYTES,
             )
         )
+
+    def _look_for_inbox(self) -> None:
+        """Take the client's inbox if it can be written to; where there is none, the nearest folder above takes one.
+
+        Asked again at each segment: a learner may make the shared folder while the connection lives.
+        """
+        if self._inbox is None and self._inbox_of is not None:
+            path = self._inbox_of.path
+            nearest = next(above for above in (path, *path.parents) if os.path.exists(above))
+            if os.access(nearest, os.W_OK) and not path.is_symlink():
+                self._inbox = self._inbox_of
+                self._uploads = Uploads(self._inbox)
 
     def _list(self) -> None:
         """Everything on offer, then LISTED; from now on changes are pushed."""

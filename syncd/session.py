@@ -356,11 +356,9 @@ def _sha256(path: Path) -> str:
 
 
 def _read(path: Path, welcome: protocol.Welcome | None) -> bytes | Receipt:
-    """The segment's bytes, or why it need not be sent."""
-    if welcome is None or welcome.contributor is None:
-        return Receipt(False, "no inbox")
+    """The segment's bytes, or why it need not be sent. Where there was no inbox there may be one by now."""
     try:
         content = path.read_bytes()
     except OSError:
         return Receipt(False, "unreadable")
-    return content if len(content) <= welcome.segment_bytes else Receipt(False, "size")
+    return content if welcome is None or len(content) <= welcome.segment_bytes else Receipt(False, "size")

@@ -215,6 +215,17 @@ class TestWaiting:
         inbox.place("new", RUN, 0).symlink_to(tmp_path / "elsewhere")
         assert inbox.waiting(RUN, 0, now=NOW) == []
 
+    def test_clearing_away_reaches_nothing_behind_a_link(self, shared, inbox, tmp_path):
+        """A member of the group makes `quarantine` a link to blobs/ab/<sha256> of somebody else."""
+        other = Shared(tmp_path / "private").slot(RUN, 0)
+        blob = other.blob(sha(b"a"))
+        blob.parent.mkdir(parents=True)
+        blob.write_bytes(b"a")
+        inbox.path.mkdir(parents=True)
+        (inbox.path / "quarantine").symlink_to(other.path)
+        inbox.prune(now=time.time() + 60 * DAY)
+        assert blob.exists()
+
     def test_what_is_too_large_goes_to_quarantine_and_counts(self, inbox):
         path = arrive(inbox, b"a")
         path.write_bytes(bytes(MAX_SEGMENT_BYTES + 1))

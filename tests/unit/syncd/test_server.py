@@ -115,7 +115,19 @@ def test_a_folder_that_takes_nothing_has_no_inbox(connect, shared, monkeypatch):
     client.send(HELLO, protocol.Put(sha256="a" * 64, run_id=RUN, slot=0, bytes=10))
     assert client.receive(protocol.Welcome).message.contributor is None
     assert client.receive(protocol.Refused).message.reason == "no inbox"
-    assert asked == [shared.path]
+    assert set(asked) == {shared.path}
+
+
+def test_an_inbox_that_is_made_late_is_found(connect, shared, monkeypatch):
+    """A laptop connects before the learner has made its shared folder, into which a group may write."""
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda path, mode: False)
+        client = connect()
+        client.send(HELLO)
+        assert client.receive(protocol.Welcome).message.contributor is None
+    publish_one(shared, 1, 1)
+    client.send(protocol.Put(sha256="a" * 64, run_id=RUN, slot=0, bytes=10))
+    client.receive(protocol.Have)
 
 
 @pytest.mark.parametrize(

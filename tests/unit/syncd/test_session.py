@@ -255,8 +255,6 @@ def test_segments_that_need_not_be_sent_are_not(begin, tmp_path):
     receipts = begin(peer).send([(large, "demo-0", 0), (missing, "demo-0", 0)])
     assert [receipt.reason for receipt in receipts] == ["size", "unreadable"]
     assert not any(isinstance(message, protocol.Put) for message in peer.heard)
-    without = Peer(PREAMBLE, WELCOME.model_copy(update={"contributor": None}))
-    assert [one.reason for one in begin(without).send([(large, "demo-0", 0)])] == ["no inbox"]
 
 
 def test_pushed_blobs_are_bounded_in_number_and_size():
