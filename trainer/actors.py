@@ -27,7 +27,9 @@ from trainer.envs.spec import EnvError, VectorSpec
 from trainer.envs.vector import VectorEnv
 from trainer.errors import EnvironmentFailedError
 from trainer.follower import Followed, Follower
+from trainer.host import look
 from trainer.recorder import WAITING_A_ENV, Dispatch, Origin, Recorder
+from trainer.room import Room, workers_for
 from trainer.selection import Choice
 from trainer.tally import Tally
 from trainer.tasks import goal_tables
@@ -97,7 +99,7 @@ class Stage:
                 seed=secrets.randbits(31),  # every actor sees goals of its own
                 horizon=manifest.spec.horizon,
             ),
-            plan.workers,
+            workers_for(len(self.tasks), Room(plan.num_envs, plan.workers), look().free_bytes),
         )
         self.is_boundary = True
         try:
@@ -246,6 +248,12 @@ class Actors:
             if self._stage is None:
                 return self._building.words
             self._building = None
+            self.tally.workers = len(self._stage.envs.worker_pids)
+            if self.tally.workers < self.plan.workers:
+                self.show.say(
+                    f"{self.tally.workers or 'no'} workers instead of {self.plan.workers}: with "
+                    f"{len(self._stage.tasks)} tasks more would take the memory that is to stay yours"
+                )
             return self._missing(follower)  # the policy may be another one by now
         is_other_slot = self._current is None or newest.key != self._current.key
         if is_other_slot or self._recorder is None:

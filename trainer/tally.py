@@ -28,7 +28,10 @@ _STATUS_BELIEVED_S = 30.0
 
 
 class Tally:
-    """Steps, episodes, speed, success by task, and what became of the segments. `folder` is the mirror (DIR)."""
+    """Steps, episodes, speed, success by task, and what became of the segments. `folder` is the mirror (DIR).
+
+    `workers` is for the actors to set.
+    """
 
     def __init__(
         self,
@@ -45,7 +48,8 @@ class Tally:
         self.swaps = 0
         self.doing = "starting"
         self._folder = folder
-        self._where = (envs, workers, device)
+        self.workers = workers
+        self._envs, self._device = envs, device
         self._clock, self._wall = clock, wall
         self._marks: deque[tuple[float, int]] = deque([(clock(), 0)])
         self._counts: dict[str, int] = {}
@@ -91,16 +95,15 @@ class Tally:
     def playing(self, current: Followed | None, *, is_fresh: bool = False) -> Playing:
         """Where it stands now. `is_fresh`: read the mirror's files again, however lately that was done."""
         self._read_files(is_fresh=is_fresh)
-        envs, workers, device = self._where
         manifest = current.manifest if current else None
         return Playing(
             doing=self.doing,
             steps=self.steps,
             episodes=self.episodes,
             steps_per_s=self._rate(),
-            envs=envs,
-            workers=workers,
-            device=device,
+            envs=self._envs,
+            workers=self.workers,
+            device=self._device,
             run=manifest.run_id if manifest else "",
             slot=manifest.slot if manifest else 0,
             policy=str(manifest.version) if manifest else None,
