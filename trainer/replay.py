@@ -125,17 +125,16 @@ class Replay:
         for name, values in more.items():
             data[name][places] = values
 
-    def sample(self, batch_size: int, rng: np.random.Generator) -> Batch:
-        """A balanced batch, task by task, with independent indices for every task. Errors: ValueError if empty."""
-        return self.pick(self.deal(batch_size), rng)
-
     def deal(self, batch_size: int) -> I64:
         """How many rows of each task the next balanced batch takes ([K]). Errors: ValueError if empty."""
         counts, self.turn = shares(batch_size, self.sizes, self.turn)
         return counts
 
     def pick(self, counts: I64, rng: np.random.Generator) -> Batch:
-        """`counts[k]` rows of each task k, which must have some where that is above 0."""
+        """`counts[k]` rows of each task k, one task after another, with independent indices for every task.
+
+        A task with a count above 0 must have rows.
+        """
         task = np.repeat(np.arange(self.num_tasks), counts)
         places = task * self.capacity + rng.integers(0, self.sizes[task])
         data = self._data

@@ -74,7 +74,7 @@ def test_tasks_draw_independent_indices():
     for _ in range(1000):
         replay.add(**rows([0, 1], 0))
     replay.arrays()["reward"][:] = np.concatenate([np.arange(1000), np.arange(1000)])
-    batch = replay.sample(400, np.random.default_rng(0))
+    batch = replay.pick(replay.deal(400), np.random.default_rng(0))
     first, second = batch.reward[batch.task == 0], batch.reward[batch.task == 1]
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.2
     assert np.unique(first).size > 150
@@ -82,7 +82,7 @@ def test_tasks_draw_independent_indices():
 
 def test_sampling_returns_the_rows_of_the_task_that_it_says():
     replay = filled(60, 3, [[0, 1, 2]] * 5)
-    batch = replay.sample(31, np.random.default_rng(1))
+    batch = replay.pick(replay.deal(31), np.random.default_rng(1))
     assert np.array_equal(batch.reward % 3, batch.task)
     assert np.array_equal(batch.next_obs[:, 0], batch.obs[:, 0] + 0.5)
     assert np.array_equal(batch.terminated, (batch.reward % 2 == 0).astype(np.float32))
