@@ -34,6 +34,9 @@ GOLDEN_ROWS = 8
 GOLDEN_TOLERANCE = 1e-3
 #: Old policies are cleared away this often; at one publication each 3 s that is 20 files a time.
 COLLECT_EVERY_S = 60.0
+#: Writing the curves is followed by at least so many times its own duration without: 20,000 rows of fifty tasks take
+#: 3 s of the interpreter that the training needs too.
+CURVES_REST = 30.0
 #: At the end of the job the last policy is waited for this long. A folder that hangs must not eat the job's lead.
 CLOSE_WAIT_S = 10.0
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -101,6 +104,7 @@ class Publisher:
         self._offered_step = -1
         self._waiting: Snapshot | None = None
         self._curves_due = False
+        self._curves_from = float("-inf")
         self._closing = False
         self._is_superseded = False
         self._changed = threading.Condition()
@@ -152,14 +156,18 @@ class Publisher:
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not (self._waiting or self._curves_due or self._closing):
+                while not (self._waiting or self._curves_may_go() or self._closing):
                     self._changed.wait()
                 taken, self._waiting = self._waiting, None
-                curves, self._curves_due = self._curves_due, False
+                curves = self._curves_may_go() or (self._closing and self._curves_due)
+                self._curves_due = self._curves_due and not curves
                 if taken is None and not curves:
                     return
             if not self._try(taken, curves=curves):
                 return
+
+    def _curves_may_go(self) -> bool:
+        return self._curves_due and time.monotonic() >= self._curves_from
 
     def _try(self, taken: Snapshot | None, *, curves: bool) -> bool:
         """One publication and what goes with it. False: superseded, publish no more."""
@@ -168,9 +176,7 @@ class Publisher:
             if taken is not None:
                 self._publish(taken)
             if curves:
-                store.write_metrics(self._place, METRICS.removesuffix(".jsonl"), read(self._job.slot_dir))
-                evaluations = read_evaluations(self._job.slot_dir)
-                store.write_metrics(self._place, EVALUATIONS.removesuffix(".jsonl"), evaluations)
+                self._write_curves()
             self._collect()
         except SupersededError:  # the saver says so, and ends the attempt
             self._is_superseded = True
@@ -185,6 +191,13 @@ class Publisher:
                 self._trouble = None
                 self._said.append("policies are published again")
         return True
+
+    def _write_curves(self) -> None:
+        began = time.monotonic()
+        store.write_metrics(self._place, METRICS.removesuffix(".jsonl"), read(self._job.slot_dir))
+        store.write_metrics(self._place, EVALUATIONS.removesuffix(".jsonl"), read_evaluations(self._job.slot_dir))
+        now = time.monotonic()
+        self._curves_from = now + CURVES_REST * (now - began)
 
     def _publish(self, taken: Snapshot) -> None:
         draft = self._draft(taken)

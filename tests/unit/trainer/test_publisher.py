@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -156,6 +157,23 @@ def test_a_folder_that_hangs_does_not_hold_the_end_of_the_job(learning, monkeypa
     publisher.offer(learning.at(1))
     publisher.close(wait_s=0.05)
     never.set()
+
+
+def test_curves_that_take_long_are_written_seldom_and_at_the_end(learning, monkeypatch):
+    written = []
+
+    monkeypatch.setattr(store, "write_metrics", lambda _place, name, _rows: written.append(name))
+    monkeypatch.setattr("trainer.publisher.CURVES_REST", 1e9)
+    publisher = learning.publisher()
+    until = time.monotonic() + 20
+    for step in range(3):
+        publisher.release(step)
+        publisher.offer(learning.at(step))
+        while len(learning.versions()) <= step:
+            assert time.monotonic() < until
+            time.sleep(0.005)
+    publisher.close()
+    assert written == ["metrics", "evaluations"] * 2
 
 
 def test_a_full_disk_is_said_once_and_so_is_its_end(learning, monkeypatch):
