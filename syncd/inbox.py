@@ -4,7 +4,7 @@
 
     inbox/<who>/tmp/<run_id>/<slot>/<sha256>           arriving (`syncd.reception`)
     inbox/<who>/new/<run_id>/<slot>/<sha256>           waiting for the slot's learner
-    inbox/<who>/accepted/<run_id>/<slot>/<sha256>      in use; stays until a checkpoint has its rows
+    inbox/<who>/accepted/<run_id>/<slot>/<sha256>      in use; stays until two checkpoints have its rows
     inbox/<who>/quarantine/<run_id>/<slot>/<sha256>    refused, with <sha256>.reason.json beside it
     inbox/<who>/verdicts/<sha256>.json                 the answer, until the contributor has fetched it
     inbox/<who>/counts/  dropped.json  seen.json       `syncd.tally`
