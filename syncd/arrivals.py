@@ -32,7 +32,7 @@ def write_part(part: Path, content: bytes) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise StorageError(
-            f"{part} cannot be written ({error.strerror}); what was there before is untouched"
+            f"{part.parent} cannot be written ({error.strerror}); what was there before is untouched"
         ) from error
 
 
@@ -89,7 +89,9 @@ class Download:
         self.done = True
 
     def _unwritable(self, error: OSError) -> StorageError:
-        return StorageError(f"{self.part} cannot be written ({error.strerror}); what was there before is untouched")
+        return StorageError(
+            f"{self.part.parent} cannot be written ({error.strerror}); what was there before is untouched"
+        )
 
 
 class Eager:

@@ -10,6 +10,7 @@ So whoever reads DIR sees a whole policy or an older whole one, also after a kil
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -153,7 +154,8 @@ class Mirror:
             self._remember(offer, str(error))
             raise DamagedPolicyError(f"{target.words} is left out: {error}; what was here before stays") from error
         except OSError as error:
-            where = error.filename or self.folder
+            is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}  # one sentence, whichever file it hits
+            where = self.folder if is_full else error.filename or self.folder
             raise StorageError(
                 f"{where} cannot be written ({error.strerror}); nothing was lost, make room there"
             ) from error

@@ -130,8 +130,10 @@ class Board:
         self.write(now=now, at_once="state" in fresh)
 
     def trouble(self, sentence: str) -> None:
-        """Note a sentence that the user should see."""
-        self.tell(troubles=(*(each for each in self.status.troubles if each != sentence), sentence)[-TROUBLES:])
+        """Note a sentence that the user should see, with the time of day when it was last so: it may be over."""
+        others = (each for each in self.status.troubles if not each.endswith(f" {sentence}"))
+        dated = f"{time.strftime('%H:%M:%S', time.localtime(self._clock()))} {sentence}"
+        self.tell(troubles=(*others, dated)[-TROUBLES:])
         self.write(at_once=True)
 
     def connected(self, name: str) -> None:

@@ -75,10 +75,10 @@ def headline(view: MirrorView) -> str:
         return f"syncd (pid {view.pid}) runs for {view.folder}, and has not said anything yet"
     if now - word.written_at > SILENT_AFTER_S:
         return (
-            f"syncd (pid {word.pid}) has said nothing for {duration(now - word.written_at)}: stopped, or stuck; "
-            f"its last word was {word.state}"
+            f"syncd (pid {word.pid}) has said nothing for {duration(now - word.written_at)}: stopped, stuck, "
+            f"or the disk is full; its last word was {word.state}"
         )
-    return f"{word.state}: {standing(word, now)}"
+    return f"{word.state}{' ' if word.state in {'offline', 'connecting'} else ': '}{standing(word, now)}"
 
 
 def standing(word: ClientStatus, now: float) -> str:
@@ -87,7 +87,7 @@ def standing(word: ClientStatus, now: float) -> str:
     match word.state:
         case "offline":
             again = "" if word.next_try_at is None else f"; trying again in {duration(word.next_try_at - now)}"
-            return f"for {since}{again}. {word.error}"
+            return f"for {since}{again}: {word.error}"
         case "connecting":
             return f"to {word.remote}, for {since}" + (f"; before that: {word.error}" if word.error else "")
         case "syncing":
@@ -194,11 +194,11 @@ def status_lines(view: MirrorView) -> list[str]:
 
 
 def histogram(seen: Latency) -> str:
-    """The latencies as bars: `≈ latency ≤0.1 s ▁ ≤0.25 s █ …`."""
+    """The latencies as bars: `on the way: ≤0.1 s ▁ ≤0.25 s █ …`."""
     most = max(seen.buckets)
     bars = [_BARS[-(-count * (len(_BARS) - 1) // most)] for count in seen.buckets]
     names = [f"≤{bound:g} s" for bound in BUCKETS_S] + ["more"]
-    return "latency ≈ " + "  ".join(f"{name} {bar}" for name, bar in zip(names, bars, strict=True))
+    return "on the way: " + "  ".join(f"{name} {bar}" for name, bar in zip(names, bars, strict=True))
 
 
 def policy_line(manifest: Manifest, received_bytes: int, latency_s: float | None = None) -> str:

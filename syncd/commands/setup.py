@@ -161,7 +161,7 @@ def _surveyed(
                 f"{where.user}@{where.host} does not take {own.path} yet: run `syncd setup` in a terminal, where it "
                 f"asks for the password once, or add {own.path}.pub to ~/.ssh/authorized_keys over there"
             ) from None
-        print(f"\n  {where.user}@{where.host} does not know this key yet. One login with your password installs it.")
+        print(f"\n  {where.user}@{where.host} does not know this key yet.\n  One login with your password installs it.")
         keys.install_public_key(where, shown, own.public, _ask)
         try:
             answer = keys.ask_shell(place, line)
@@ -170,7 +170,7 @@ def _surveyed(
                 f"{where.user}@{where.host} has the key in ~/.ssh/authorized_keys now and refuses it all the same: its "
                 "home may be writable by others (`chmod go-w ~` there), or the site takes keys elsewhere"
             ) from None
-        _step("login", f"{where.user}@{where.host} takes the key (installed with your password, which is not kept)")
+        _step("login", f"{where.user}@{where.host} takes the key now (the password is not kept)")
     if REFUSED_PREFIX in answer.said:
         _step("restricted", "this key reaches the weights and its own inbox only, as it should")
         return place.model_copy(update={"command": None}), True

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from syncd.client import Wishes
     from syncd.exchange import Tally
     from syncd.mirror import Arrival
+    from syncd.status import Board
     from syncd.transports.base import Transport
 
 RemoteArgument = Annotated[
@@ -214,7 +215,7 @@ def _stay(settings: Settings, place: Remote, mirror: Path, wishes: Wishes, which
         say = _quiet if on_terminal else _log_line
         lines = views.ArrivalLines(say)
         try:
-            with _picture(mirror) if on_terminal else _no_picture() as redraw:
+            with _picture(mirror, board) if on_terminal else _no_picture() as redraw:
                 Client(
                     mirror,
                     lambda: _connect(settings, place, which),
@@ -293,8 +294,8 @@ def _spinner(words: str, *, quiet: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _picture(mirror: Path) -> Iterator[Callable[[], None]]:
-    """A live table on the terminal; yields what redraws it."""
+def _picture(mirror: Path, board: Board) -> Iterator[Callable[[], None]]:
+    """A live table on the terminal; yields what redraws it. The board is at hand: on a full disk its file is old."""
     from rich.console import Console  # noqa: PLC0415
     from rich.live import Live  # noqa: PLC0415
 
@@ -308,7 +309,8 @@ def _picture(mirror: Path) -> Iterator[Callable[[], None]]:
         nonlocal drawn_at
         if time.monotonic() - drawn_at >= _REDRAW_S:
             drawn_at = time.monotonic()
-            live.update(views.status_table(look(mirror, time.time()), console.width), refresh=True)
+            view = look(mirror, time.time()).model_copy(update={"client": board.status})
+            live.update(views.status_table(view, console.width), refresh=True)
 
     with Live(console=console, auto_refresh=False, transient=True) as live:
         yield redraw

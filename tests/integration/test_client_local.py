@@ -183,7 +183,7 @@ def test_a_folder_that_is_away_for_a_while_is_waited_for(
     def shown() -> str:
         return syncd("status", str(folder), env=env).stdout
 
-    wait_for(lambda: "is no folder" in shown() and shown().startswith("offline: for "), "it to notice", 40)
+    wait_for(lambda: "is no folder" in shown() and shown().startswith("offline for "), "it to notice", 40)
     assert watcher.said().count("is no folder") == 1
     away.rename(shared.path)
     publish_one(shared, 1, 1)
@@ -208,7 +208,7 @@ def test_a_damaged_policy_is_named_and_the_last_good_one_stays(
     wait_for(lambda: "1-2 is left out" in watcher.said(), "its word on it", 20)
     assert watcher.said().count("1-2 is left out") == 1
     assert is_here(folder, Version(1, 1))
-    assert f"note: {RUN}/0 1-2 is left out" in syncd("status", str(folder), env=env).stdout
+    assert f" {RUN}/0 1-2 is left out" in syncd("status", str(folder), env=env).stdout
     publish_one(shared, 1, 3)
     wait_for(lambda: is_here(folder, Version(1, 3)), "the next policy", 20)
     other = syncd("pull", str(shared.path), str(tmp_path / "other"), "--json", env=env)

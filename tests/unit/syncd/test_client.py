@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -481,3 +482,14 @@ def test_counts_go_on_over_connections(tmp_path: Path, world: World) -> None:
         board.facts(Facts(bytes_in=5, bytes_out=1, logins=1))
         board.facts(Facts(bytes_in=10, bytes_out=2, logins=1))
     assert (board.status.bytes_in, board.status.bytes_out, board.status.logins) == (30, 6, 3)
+
+
+def test_a_trouble_is_dated_and_stands_there_once(tmp_path: Path) -> None:
+    now = itertools.count()
+    board = Board(tmp_path, "here", pull=True, push=True, clock=lambda: float(next(now)))
+    board.trouble("the disk is full")
+    first = board.status.troubles
+    board.trouble("the disk is full")
+    assert len(first) == len(board.status.troubles) == 1
+    assert re.fullmatch(r"\d\d:\d\d:\d\d the disk is full", first[0])
+    assert first != board.status.troubles

@@ -69,9 +69,9 @@ def test_a_full_picture_fits_and_cuts_no_number(width: int) -> None:
         (a_view(client=a_word(written_at=NOW - 600)), "syncd (pid 77) has said nothing for 10 min"),
         (
             a_view(client=a_word(state="offline", since=NOW - 190, error="no way to hpc now", next_try_at=NOW + 12)),
-            "offline: for 3 min; trying again in 12 s. no way to hpc now",
+            "offline for 3 min; trying again in 12 s: no way to hpc now",
         ),
-        (a_view(client=a_word(state="connecting", since=NOW - 3)), "connecting: to anna@hpc.example.edu:"),
+        (a_view(client=a_word(state="connecting", since=NOW - 3)), "connecting to anna@hpc.example.edu:"),
         (a_view(client=a_word(state="syncing", unfetched=3)), "by openssh, 3 files to fetch"),
         (a_view(verb="pull"), "`syncd pull` (pid 77) is at work on /home/anna/shared_weights"),
     ],
