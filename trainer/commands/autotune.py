@@ -96,7 +96,7 @@ def _show(facts: Facts, best: Recommendation, now: float, *, known: bool) -> Non
     print(_machine(facts))
     print(f"recommended: {_choice(best)}")
     if best.steps_per_s is not None:
-        print(f"  about {best.steps_per_s:,.0f} steps/s; a core and 4 GB stay yours")
+        print(f"  about {best.steps_per_s:,.0f} steps/s, policy included; a core and 4 GB stay yours")
     for note in best.notes:
         print(f"  {note}")
     if known:
