@@ -22,7 +22,7 @@ import numpy as np
 import safetensors.numpy
 import zstandard
 
-from syncd.codec import decode, encode
+from syncd.shared.codec import decode, encode
 
 ROOT = Path(__file__).resolve().parents[1]
 Tensors = dict[str, Any]

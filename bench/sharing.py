@@ -21,10 +21,10 @@ import torch
 from orchestrator.job import Job
 from syncd import store
 from trainer.config import TrainingSection, resolve
+from trainer.contributions.experience import encode, name_of
+from trainer.contributions.intake import Intake
 from trainer.envs.spec import VectorSpec
 from trainer.envs.vector import VectorEnv
-from trainer.experience import encode, name_of
-from trainer.intake import Intake
 from trainer.publisher import Publisher, snapshot
 from trainer.state import RunState, advance, fresh
 from trainer.tasks import goal_tables

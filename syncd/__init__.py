@@ -1,1 +1,1 @@
-"""Anchorleg's file daemon between machines. Its commands come with a later release."""
+"""Files between machines: policies out of a shared folder, experience into it."""

@@ -14,11 +14,13 @@ import os
 from collections.abc import Callable, Container, Mapping
 from typing import TYPE_CHECKING
 
-from syncd.curves import CHUNK_ROWS, read_metrics, write_metrics
 from syncd.errors import DamagedPolicyError, StorageError
-from syncd.inbox import Inbox
-from syncd.layout import Shared, SlotPlace, make_folder, put, put_json, put_once
-from syncd.manifest import (
+from syncd.laptop.outbox import Contributions, Outbox, read_contributions
+from syncd.laptop.played import note_played
+from syncd.shared.curves import CHUNK_ROWS, read_metrics, write_metrics
+from syncd.shared.inbox import Inbox
+from syncd.shared.layout import Shared, SlotPlace, make_folder, put, put_json, put_once
+from syncd.shared.manifest import (
     ENCODING,
     FORMAT,
     MAX_BLOB_BYTES,
@@ -35,15 +37,13 @@ from syncd.manifest import (
     Version,
     parse_manifest,
 )
-from syncd.outbox import Contributions, Outbox, read_contributions
-from syncd.played import note_played
-from syncd.retention import LEARNERS, MIRRORS, Keep, collect
+from syncd.shared.retention import LEARNERS, MIRRORS, Keep, collect
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from syncd.codec import Tensors
+    from syncd.shared.codec import Tensors
 
 __all__ = [
     "CHUNK_ROWS",
@@ -102,7 +102,7 @@ def publish(
     Errors: ValueError (not finite, not float32, not this slot's); FileExistsError where the version exists with other
     content: one version is never rewritten; OSError (disk full), no part of a file remains then.
     """
-    from syncd import codec  # noqa: PLC0415 - numpy is for those who publish or read weights
+    from syncd.shared import codec  # noqa: PLC0415 - numpy is for those who publish or read weights
 
     if (draft.run_id, draft.slot) != (place.run_id, place.slot):
         raise ValueError(f"a policy of {draft.run_id}/{draft.slot} does not belong to {place.run_id}/{place.slot}")
@@ -219,7 +219,7 @@ def read(place: SlotPlace, manifest: Manifest) -> Tensors:
 
 def unpack(data: bytes, manifest: Manifest) -> Tensors:
     """The weights in a blob's bytes: size, sum, table, capped decompression, finite. Errors: DamagedPolicyError."""
-    from syncd import codec  # noqa: PLC0415 - as in publish
+    from syncd.shared import codec  # noqa: PLC0415 - as in publish
 
     blob = manifest.blob
     if blob.encoding != ENCODING:
@@ -234,6 +234,6 @@ def unpack(data: bytes, manifest: Manifest) -> Tensors:
 
 def rounded(tensors: Mapping[str, npt.NDArray[np.float32]]) -> Tensors:
     """float32 → bf16 → float32: exactly what readers of the publication get. Errors: ValueError, not finite."""
-    from syncd import codec  # noqa: PLC0415 - as in publish
+    from syncd.shared import codec  # noqa: PLC0415 - as in publish
 
     return codec.rounded(tensors)

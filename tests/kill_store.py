@@ -19,7 +19,7 @@ from guillotine import Guillotine
 from policies import RUN, publish_one, tensors
 
 from syncd import store
-from syncd.retention import UNLISTED_S
+from syncd.shared.retention import UNLISTED_S
 
 ORDERLY = 7
 KEEP = store.Keep(newest=2)

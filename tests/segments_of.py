@@ -16,11 +16,11 @@ from functools import cache
 import numpy as np
 import zstandard
 
+from trainer.acting.recorder import Origin, Recorder
+from trainer.contributions.episode import MAX_SEGMENT_BYTES
+from trainer.contributions.experience import Expectation, Reason, Segment, encode, name_of
 from trainer.envs.spec import VectorSpec
 from trainer.envs.vector import VectorEnv
-from trainer.episode import MAX_SEGMENT_BYTES
-from trainer.experience import Expectation, Reason, Segment, encode, name_of
-from trainer.recorder import Origin, Recorder
 from trainer.tasks import goal_tables
 
 RUN, SLOT = "toy-0123abcd", 0

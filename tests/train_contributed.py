@@ -24,10 +24,10 @@ from train_point_mass import TASKS, Interrupted, in_a_process_of_its_own, judge,
 
 from orchestrator.job import Job, run_id_of
 from syncd import store
-from trainer import doorkeeper, intake, intakelog
+from trainer.contributions import doorkeeper, intake, intakelog
+from trainer.contributions.experience import Segment, encode, name_of
 from trainer.envs.spec import Step, VectorSpec
 from trainer.errors import TrainerError
-from trainer.experience import Segment, encode, name_of
 from trainer.loop import run
 from trainer.views import Display
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from daemons import processes_with, sweep, wait_for
 
-from syncd.lock import holder
-from syncd.status import ClientStatus, read_status
+from syncd.laptop.lock import holder
+from syncd.laptop.status import ClientStatus, read_status
 from syncd.store import Manifest, Shared, newest, read
 
 MARK = "ANCHORLEG_TEST_WATCH"

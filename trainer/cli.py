@@ -90,7 +90,7 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """Play every task from its fixed goals with the deterministic policy; success at any step counts."""
-    from trainer.play import evaluate_checkpoint  # noqa: PLC0415 - torch and the simulator
+    from trainer.showing.play import evaluate_checkpoint  # noqa: PLC0415 - torch and the simulator
     from trainer.views import show_evaluation  # noqa: PLC0415
 
     found = evaluate_checkpoint(checkpoint, goals=goals, goal_seed=goal_seed, device=device)

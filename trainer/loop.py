@@ -17,11 +17,11 @@ from typing import Any, Protocol
 from orchestrator.job import HANDED_OVER, Job
 from trainer import device as machine
 from trainer.config import Training
+from trainer.contributions.intake import Intake
 from trainer.envs.spec import VectorSpec
 from trainer.envs.vector import VectorEnv
 from trainer.errors import SaveError, SupersededError
 from trainer.evaluate import Evaluation, evaluate
-from trainer.intake import Intake
 from trainer.metrics import EVALUATIONS, METRICS, Events, Journal, read_evaluations, scalars
 from trainer.publisher import Publisher, Snapshot, snapshot
 from trainer.resume import Start, find_start

@@ -12,7 +12,7 @@ import numpy as np
 from orchestrator.job import CheckpointRef, Job, attempt_numbers, candidates_before, read_json_or_none
 from trainer.checkpoint import Contents, Manifest, read_contents, read_manifest, read_nets, versions
 from trainer.config import Training, differences, identity
-from trainer.contributed import Contributed
+from trainer.contributions.contributed import Contributed
 from trainer.errors import ConfigError, DamagedCheckpointError, NoGoodCheckpointError, OtherIdentityError
 from trainer.replay import Replay
 from trainer.segments import read_into

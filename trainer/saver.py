@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from orchestrator.job import Job
 from trainer.checkpoint import Contents, publish
 from trainer.config import Training
-from trainer.contributed import Contributed, capacity_of
+from trainer.contributions.contributed import Contributed, capacity_of
 from trainer.errors import SaveError, SupersededError
 from trainer.metrics import best_step, read_evaluations
 from trainer.replay import Block

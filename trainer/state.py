@@ -19,7 +19,7 @@ from trainer.agents import mtsac
 from trainer.agents.mtsac import Learner
 from trainer.checkpoint import Contents
 from trainer.config import Training
-from trainer.contributed import Contributed, parts
+from trainer.contributions.contributed import Contributed, parts
 from trainer.envs.spec import F32, I32, Observed, Step, VectorState
 from trainer.errors import NotFiniteError
 from trainer.metrics import Meter

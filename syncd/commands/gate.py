@@ -13,7 +13,7 @@ import typer
 from syncd.errors import StorageError, SyncError
 
 if TYPE_CHECKING:
-    from syncd.gate import Rsync
+    from syncd.access.gate import Rsync
 
 #: rsync is polite towards everybody else on a login node.
 NICENESS = 10
@@ -31,7 +31,7 @@ def gate(
 
     Exit code 126: what was asked for is refused, with one sentence on stderr.
     """
-    from syncd import gate as rules  # noqa: PLC0415 - `--help` stays quick
+    from syncd.access import gate as rules  # noqa: PLC0415 - `--help` stays quick
 
     os.umask(0o027)
     try:
@@ -61,11 +61,11 @@ def _serve(shared: Path, who: str) -> None:
 
 
 def _rsync(wanted: Rsync, shared: Path, who: str) -> int:
-    from syncd import jail  # noqa: PLC0415 - `--help` stays quick
-    from syncd.gate import REFUSED_PREFIX  # noqa: PLC0415
-    from syncd.inbox import MAX_SEGMENT_BYTES  # noqa: PLC0415
-    from syncd.landing import Landing  # noqa: PLC0415
-    from syncd.layout import Shared  # noqa: PLC0415
+    from syncd.access import jail  # noqa: PLC0415 - `--help` stays quick
+    from syncd.access.gate import REFUSED_PREFIX  # noqa: PLC0415
+    from syncd.access.landing import Landing  # noqa: PLC0415
+    from syncd.shared.inbox import MAX_SEGMENT_BYTES  # noqa: PLC0415
+    from syncd.shared.layout import Shared  # noqa: PLC0415
 
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     os.nice(NICENESS)

@@ -18,8 +18,8 @@ from syncd.errors import ConfigError, StorageError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from syncd.inbox import Inbox
-    from syncd.layout import Shared
+    from syncd.shared.inbox import Inbox
+    from syncd.shared.layout import Shared
 
 _SHARED_HELP = "The shared folder, or a run folder with shared/ in it; default: this folder."
 
@@ -81,7 +81,7 @@ def readmit(contributor: WhoOption, shared: SharedOption = Path()) -> None:
 
 
 def _shared(path: Path) -> Shared:
-    from syncd.layout import Shared  # noqa: PLC0415 - as above
+    from syncd.shared.layout import Shared  # noqa: PLC0415 - as above
 
     return Shared.locate(path.absolute())
 
@@ -106,7 +106,7 @@ def _confirmed(inbox: Inbox) -> bool:
 
 
 def _row(inbox: Inbox) -> dict[str, Any]:
-    from syncd.tally import counts, last_seen  # noqa: PLC0415 - as above
+    from syncd.shared.tally import counts, last_seen  # noqa: PLC0415 - as above
 
     total, waiting = counts(inbox.path), inbox.usage()
     return {

@@ -20,7 +20,7 @@ def serve(
     ] = None,
 ) -> None:
     """Serve policies, and take experience, over standard input and output. Clients start it; it is not for people."""
-    from syncd.settings import WHO  # noqa: PLC0415 - `--help` stays quick
+    from syncd.access.settings import WHO  # noqa: PLC0415 - `--help` stays quick
 
     if contributor is not None and not WHO.fullmatch(contributor):
         raise ConfigError(f"{contributor!r} is no contributor name (letters, digits, . _ -)")
@@ -33,8 +33,8 @@ def serve(
 
 def serve_connection(shared: Path, contributor: str | None, fd_in: int, fd_out: int) -> None:
     """Serve one client until it goes. Errors: RemoteError where no such folder can be read; the client was told."""
-    from syncd.protocol import PREAMBLE, Goaway, encode  # noqa: PLC0415 - see above
-    from syncd.server import Server  # noqa: PLC0415 - see above
+    from syncd.wire.protocol import PREAMBLE, Goaway, encode  # noqa: PLC0415 - see above
+    from syncd.wire.server import Server  # noqa: PLC0415 - see above
 
     os.umask(0o027)  # the group may read what arrives, nobody else
     try:

@@ -23,9 +23,9 @@ from syncd.errors import (
 )
 
 if TYPE_CHECKING:
-    from syncd.crashes import Record
-    from syncd.service import Manager, ServiceState
-    from syncd.status import ClientStatus
+    from syncd.background.crashes import Record
+    from syncd.background.service import Manager, ServiceState
+    from syncd.laptop.status import ClientStatus
 
 #: What a person must mend first: another start would end the same way.
 FOR_A_PERSON = (ConfigError, HostKeyError, LoginRefusedError, RemoteError)
@@ -41,9 +41,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable outpu
 
 def install(remote: RemoteArgument = "", folder: FolderArgument = None) -> None:
     """Keep `syncd watch` running in the background, from now on and after each login."""
-    from syncd import crashes, service  # noqa: PLC0415 - `--help` stays quick
-    from syncd.agent import KEPT_ENVIRONMENT, Agent  # noqa: PLC0415
-    from syncd.settings import load_settings, parse_remote  # noqa: PLC0415
+    from syncd.access.settings import load_settings, parse_remote  # noqa: PLC0415
+    from syncd.background import crashes, service  # noqa: PLC0415 - `--help` stays quick
+    from syncd.background.agent import KEPT_ENVIRONMENT, Agent  # noqa: PLC0415
 
     settings = load_settings()
     place = parse_remote(remote, settings=settings)
@@ -87,7 +87,7 @@ def install(remote: RemoteArgument = "", folder: FolderArgument = None) -> None:
 
 def uninstall() -> None:
     """End the background `syncd` and delete its service file. Mirror and outbox stay."""
-    from syncd import crashes, service  # noqa: PLC0415
+    from syncd.background import crashes, service  # noqa: PLC0415
 
     was_there = service.manager().uninstall()
     folder = crashes.read_record(crashes.record_file()).folder
@@ -100,7 +100,7 @@ def uninstall() -> None:
 
 def agent_status(as_json: JsonOption = False) -> None:
     """Whether the background `syncd` is installed and running, and why not."""
-    from syncd import crashes, service  # noqa: PLC0415
+    from syncd.background import crashes, service  # noqa: PLC0415
 
     record = crashes.read_record(crashes.record_file())
     state = service.manager().state()
@@ -136,7 +136,7 @@ def run_agent(remote: Annotated[str, typer.Argument()], folder: Annotated[Path, 
 
     It ends with 0 where starting it again would be of no use: that is what both managers take for "done".
     """
-    from syncd import crashes, logfile, service  # noqa: PLC0415
+    from syncd.background import crashes, logfile, service  # noqa: PLC0415
 
     if logfile.is_log(sys.stdout.fileno()):
         logfile.keep_short(sys.stdout.fileno(), service.log_file())
@@ -160,8 +160,8 @@ def run_agent(remote: Annotated[str, typer.Argument()], folder: Annotated[Path, 
 
 def _first_word(manager: Manager, record: Path, mirror: Path) -> tuple[ServiceState, Record, ClientStatus | None]:
     """Where a new agent stands once it is connected or knows why not, or has stopped, or the time is over (None)."""
-    from syncd import crashes  # noqa: PLC0415
-    from syncd.status import read_status  # noqa: PLC0415
+    from syncd.background import crashes  # noqa: PLC0415
+    from syncd.laptop.status import read_status  # noqa: PLC0415
 
     deadline = time.monotonic() + FIRST_WORD_TIMEOUT_S
     while True:
@@ -179,15 +179,18 @@ def _has_settled(client: ClientStatus) -> bool:
 
 
 def _log_words(state: ServiceState) -> str:
-    from syncd import service  # noqa: PLC0415
-    from syncd.agent import UNIT  # noqa: PLC0415
+    from syncd.background import service  # noqa: PLC0415
+    from syncd.background.agent import UNIT  # noqa: PLC0415
 
     return str(service.log_file()) if state.manager == "launchd" else f"journalctl --user -u {UNIT}"
 
 
 def _watch(remote: str, folder: Path) -> int:
     """`syncd watch REMOTE FOLDER`, through the same door as a person's. Errors: SyncError."""
-    from syncd.cli import app  # noqa: PLC0415 - which imports this module
+    from syncd.commands.sync import watch  # noqa: PLC0415
 
-    code: object = app(["watch", remote, str(folder)], standalone_mode=False)
-    return code if isinstance(code, int) else 0
+    try:
+        watch(remote, folder)
+    except typer.Exit as done:
+        return done.exit_code
+    return 0

@@ -12,8 +12,8 @@ import typer
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError
 
 if TYPE_CHECKING:
-    from syncd.keys import Endpoint, HostKey, OwnKey
-    from syncd.settings import Remote, Settings
+    from syncd.access.keys import Endpoint, HostKey, OwnKey
+    from syncd.access.settings import Remote, Settings
 
 #: Wide enough for the longest step's name.
 _STEP_WIDTH = 13
@@ -51,7 +51,7 @@ def setup(
 
     With --friend and without REMOTE: only print the line, for the remote that is stored.
     """
-    from syncd.settings import load_settings  # noqa: PLC0415 - `--help` stays quick
+    from syncd.access.settings import load_settings  # noqa: PLC0415 - `--help` stays quick
 
     settings = load_settings()
     if friend_key is not None and friend is None:
@@ -72,9 +72,9 @@ def _connect(
     fingerprint: str | None,
     name: str | None,
 ) -> Settings:
-    from syncd import keys, survey  # noqa: PLC0415 - `--help` stays quick
+    from syncd.access import keys, survey  # noqa: PLC0415 - `--help` stays quick
+    from syncd.access.settings import WHO, known_hosts_file, parse_remote, store_settings  # noqa: PLC0415
     from syncd.commands.sync import default_name  # noqa: PLC0415
-    from syncd.settings import WHO, known_hosts_file, parse_remote, store_settings  # noqa: PLC0415
 
     place = parse_remote(text, settings=settings)
     if place.is_local and not Path(place.path).exists():
@@ -116,7 +116,7 @@ def _connect(
 
 def _pinned(where: Endpoint, file: Path, fingerprint: str | None) -> HostKey | None:
     """The host's key, known or pinned after a yes; None where a jump host hides it, and ssh knows it already."""
-    from syncd import keys  # noqa: PLC0415 - see above
+    from syncd.access import keys  # noqa: PLC0415 - see above
 
     known = keys.known_keys(where)
     if where.jump and known:
@@ -148,8 +148,8 @@ def _surveyed(
     place: Remote, where: Endpoint, shown: HostKey | None, own: OwnKey, command: str | None
 ) -> tuple[Remote, bool]:
     """The remote with its absolute folder and `syncd`, and whether our key only reaches a gate there."""
-    from syncd import keys, survey  # noqa: PLC0415 - see above
-    from syncd.gate import REFUSED_PREFIX  # noqa: PLC0415
+    from syncd.access import keys, survey  # noqa: PLC0415 - see above
+    from syncd.access.gate import REFUSED_PREFIX  # noqa: PLC0415
 
     line = survey.question(place.path)
     try:
@@ -201,7 +201,7 @@ def _what_is_there(policies: int) -> str:
 
 
 def _print_friend(settings: Settings, friend: str, file: Path | None) -> None:
-    from syncd.gate import authorized_keys_line  # noqa: PLC0415 - see above
+    from syncd.access.gate import authorized_keys_line  # noqa: PLC0415 - see above
 
     place = settings.remote
     if place is None or place.command is None:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from syncd.access.settings import load_settings
 from syncd.errors import ConfigError, StorageError
-from syncd.settings import load_settings
 
 if TYPE_CHECKING:
-    from syncd.status import MirrorView
+    from syncd.laptop.status import MirrorView
 
 #: `--watch` looks this often.
 LOOK_EVERY_S = 1.0
@@ -46,7 +46,7 @@ def status(
 
 
 def _look(mirror: Path) -> MirrorView:
-    from syncd.status import look  # noqa: PLC0415 - `--help` stays quick
+    from syncd.laptop.status import look  # noqa: PLC0415 - `--help` stays quick
 
     if not mirror.is_dir():
         raise ConfigError(f"{mirror} is no mirror yet: `syncd pull REMOTE {mirror}` makes it one")
@@ -57,7 +57,7 @@ def _look(mirror: Path) -> MirrorView:
 
 
 def _print(view: MirrorView) -> None:
-    from syncd import views  # noqa: PLC0415
+    from syncd.laptop import views  # noqa: PLC0415
 
     if sys.stdout.isatty():
         from rich.console import Console  # noqa: PLC0415
@@ -73,7 +73,7 @@ def _live(mirror: Path) -> None:
     from rich.console import Console  # noqa: PLC0415
     from rich.live import Live  # noqa: PLC0415
 
-    from syncd import views  # noqa: PLC0415
+    from syncd.laptop import views  # noqa: PLC0415
 
     console = Console()
     with Live(console=console, auto_refresh=False) as live:

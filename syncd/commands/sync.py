@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from syncd.access.settings import Remote, Settings, TransportName, load_settings, parse_remote
 from syncd.errors import ConfigError, RemoteError, StorageError
-from syncd.settings import Remote, Settings, TransportName, load_settings, parse_remote
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from syncd.client import Wishes
-    from syncd.exchange import Tally
-    from syncd.mirror import Arrival
-    from syncd.status import Board
+    from syncd.laptop.client import Wishes
+    from syncd.laptop.exchange import Tally
+    from syncd.laptop.mirror import Arrival
+    from syncd.laptop.status import Board
     from syncd.transports.base import Transport
 
 RemoteArgument = Annotated[
@@ -99,7 +99,7 @@ def watch(
     """Stay connected: policies arrive as they are published, experience leaves as it is made. Ctrl-C ends it."""
     if pull_only and push_only:
         raise ConfigError("--pull-only and --push-only together leave nothing to do; give one of them")
-    from syncd.client import Wishes  # noqa: PLC0415 - `--help` stays quick
+    from syncd.laptop.client import Wishes  # noqa: PLC0415 - `--help` stays quick
 
     settings, place, mirror = _places(remote, folder)
     _stay(settings, place, mirror, Wishes(pull=not push_only, push=not pull_only), transport)
@@ -115,8 +115,8 @@ def _run(
     as_json: bool,
     checkpoints: bool = False,
 ) -> None:
-    from syncd.checkpoints import run_folder_of  # noqa: PLC0415 - `--help` stays quick
-    from syncd.client import Wishes  # noqa: PLC0415
+    from syncd.laptop.checkpoints import run_folder_of  # noqa: PLC0415 - `--help` stays quick
+    from syncd.laptop.client import Wishes  # noqa: PLC0415
 
     wishes = Wishes(pull=verb != "push", push=verb != "pull", every_s=every_s)
     settings, place, mirror = _places(remote, folder)
@@ -141,11 +141,11 @@ def _once(
     as_json: bool,
     checkpoints: bool,
 ) -> None:
-    from syncd import views  # noqa: PLC0415
-    from syncd.checkpoints import fetch_newest  # noqa: PLC0415
-    from syncd.client import sync_once  # noqa: PLC0415
-    from syncd.lock import MirrorLock  # noqa: PLC0415
-    from syncd.outbox import Outbox  # noqa: PLC0415
+    from syncd.laptop import views  # noqa: PLC0415
+    from syncd.laptop.checkpoints import fetch_newest  # noqa: PLC0415
+    from syncd.laptop.client import sync_once  # noqa: PLC0415
+    from syncd.laptop.lock import MirrorLock  # noqa: PLC0415
+    from syncd.laptop.outbox import Outbox  # noqa: PLC0415
 
     def arrived(arrival: Arrival, announced: bool) -> None:  # noqa: ARG001 - one pass knows of no announcements
         if arrival.manifest is not None and not as_json:
@@ -204,10 +204,11 @@ def _report(
 
 
 def _stay(settings: Settings, place: Remote, mirror: Path, wishes: Wishes, which: TransportName | None) -> None:
-    from syncd import codec, views  # noqa: F401, PLC0415 - numpy now: the first policy need not wait for it
-    from syncd.client import Client  # noqa: PLC0415
-    from syncd.lock import MirrorLock  # noqa: PLC0415
-    from syncd.status import Board  # noqa: PLC0415
+    from syncd.laptop import views  # noqa: PLC0415 - numpy now: the first policy need not wait for it
+    from syncd.laptop.client import Client  # noqa: PLC0415
+    from syncd.laptop.lock import MirrorLock  # noqa: PLC0415
+    from syncd.laptop.status import Board  # noqa: PLC0415
+    from syncd.shared import codec  # noqa: F401, PLC0415 - numpy now: the first policy need not wait for it
 
     with MirrorLock(mirror, "watch"), _signals() as was_told:
         board = Board(mirror, str(place), pull=wishes.pull, push=wishes.push)
@@ -299,8 +300,8 @@ def _picture(mirror: Path, board: Board) -> Iterator[Callable[[], None]]:
     from rich.console import Console  # noqa: PLC0415
     from rich.live import Live  # noqa: PLC0415
 
-    from syncd import views  # noqa: PLC0415
-    from syncd.status import look  # noqa: PLC0415
+    from syncd.laptop import views  # noqa: PLC0415
+    from syncd.laptop.status import look  # noqa: PLC0415
 
     console = Console()
     drawn_at = 0.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 
+from syncd.access.settings import Remote, TransportName
 from syncd.errors import ConfigError
-from syncd.settings import Remote, TransportName
 from syncd.transports.base import Transport
 
 

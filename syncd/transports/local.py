@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
+from syncd.access.settings import Remote
 from syncd.errors import RemoteError, SyncError, UnreachableError
-from syncd.session import Session
-from syncd.settings import Remote
-from syncd.streams import ChildStream
+from syncd.wire.session import Session
+from syncd.wire.streams import ChildStream
 
 
 class LocalTransport(Session):

@@ -7,10 +7,10 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from syncd.access.settings import Remote
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, SyncError, UnreachableError
-from syncd.session import Session
-from syncd.settings import Remote
-from syncd.streams import ChildStream
+from syncd.wire.session import Session
+from syncd.wire.streams import ChildStream
 
 #: ssh's own limit on the connection, and how it notices a dead one: 3 x 5 s, as our own pings do.
 _OPTIONS = {

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from syncd.access.settings import Remote
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, SyncError, UnreachableError
-from syncd.session import Session
-from syncd.settings import Remote
-from syncd.streams import LAST_WORDS_S, READ_BYTES, STDERR_BYTES
 from syncd.transports.openssh import explain_remote, server_command
+from syncd.wire.session import Session
+from syncd.wire.streams import LAST_WORDS_S, READ_BYTES, STDERR_BYTES
 
 if TYPE_CHECKING:
     import paramiko

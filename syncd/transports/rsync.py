@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.files import read_json_or_none
+from syncd.access.gate import PARTIAL_FOLDER, REFUSED_EXIT_CODE, REFUSED_PREFIX
+from syncd.access.settings import Remote
 from syncd.errors import DamagedPolicyError, GoneError, RemoteError, StorageError
-from syncd.gate import PARTIAL_FOLDER, REFUSED_EXIT_CODE, REFUSED_PREFIX
-from syncd.inbox import MAX_SEGMENT_BYTES
-from syncd.layout import SHA256, Shared, SlotPlace
-from syncd.manifest import parse_manifest
-from syncd.settings import Remote
+from syncd.shared.inbox import MAX_SEGMENT_BYTES
+from syncd.shared.layout import SHA256, Shared, SlotPlace
+from syncd.shared.manifest import parse_manifest
 from syncd.store import hinted
 from syncd.transports.base import Facts, News, Offer, Receipt, Verdict
 from syncd.transports.runner import BULK_TIMEOUT_S, FILE_ERROR_CODE, PARTIAL_CODES, Done, Runner, complaint

@@ -8,9 +8,9 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
+from syncd.access.gate import REFUSED_EXIT_CODE, REFUSED_PREFIX
+from syncd.access.settings import Remote
 from syncd.errors import RemoteError, StorageError, SyncError, UnreachableError
-from syncd.gate import REFUSED_EXIT_CODE, REFUSED_PREFIX
-from syncd.settings import Remote
 from syncd.transports.master import Master
 
 #: rsync's own: a transfer that stands still for so long is broken.

@@ -23,11 +23,11 @@ from published import RUN, TASKS, publish, training_of
 
 from orchestrator.job import read_json_or_none, write_json
 from syncd import store
-from trainer.actors import Actors, Plan, Stop
-from trainer.episode import decode
+from trainer.acting.actors import Actors, Plan, Stop
+from trainer.acting.selection import Choice
+from trainer.contributions.episode import decode
+from trainer.contributions.experience import Accepted, Expectation, judge
 from trainer.errors import EnvironmentFailedError
-from trainer.experience import Accepted, Expectation, judge
-from trainer.selection import Choice
 from trainer.tasknames import MT10
 
 pytestmark = pytest.mark.trainer
@@ -233,7 +233,7 @@ def test_a_killed_worker_is_replaced_and_what_it_played_before_is_kept(tmp_path)
 
 def test_workers_that_die_again_and_again_end_it_with_one_sentence(tmp_path, monkeypatch):
     publish(tmp_path, training=TRAINING)
-    monkeypatch.setattr("trainer.actors.MAX_RESTARTS", 1)
+    monkeypatch.setattr("trainer.acting.actors.MAX_RESTARTS", 1)
 
     def kill_twice(running):
         killed = set()
@@ -249,7 +249,8 @@ def test_workers_that_die_again_and_again_end_it_with_one_sentence(tmp_path, mon
 
 def test_a_full_outbox_is_said_and_playing_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "syncd.outbox.Outbox.__init__.__kwdefaults__", {**store.Outbox.__init__.__kwdefaults__, "max_segments": 5}
+        "syncd.laptop.outbox.Outbox.__init__.__kwdefaults__",
+        {**store.Outbox.__init__.__kwdefaults__, "max_segments": 5},
     )
     publish(tmp_path, training=TRAINING)
     with actors(tmp_path) as (screen, _):

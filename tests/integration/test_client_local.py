@@ -18,7 +18,7 @@ from daemons import started_at, wait_for
 from policies import RUN, publish_one
 from watching import Watcher, client_env, is_kept, seen, syncd, watching
 
-from syncd.outbox import Outbox, read_contributions
+from syncd.laptop.outbox import Outbox, read_contributions
 from syncd.store import Shared, Version, versions
 
 #: The promise for a policy, with what a loaded test machine needs on top.

@@ -18,10 +18,10 @@ from train_point_mass import TASKS, judge, section
 
 from orchestrator.job import Job
 from syncd import store
-from trainer import doorkeeper, intake
-from trainer.contributed import Contributed
-from trainer.doorkeeper import Doorkeeper
-from trainer.experience import encode
+from trainer.contributions import doorkeeper, intake
+from trainer.contributions.contributed import Contributed
+from trainer.contributions.doorkeeper import Doorkeeper
+from trainer.contributions.experience import encode
 from trainer.loop import run
 from trainer.state import RunState
 from trainer.views import Display

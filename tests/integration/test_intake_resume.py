@@ -18,7 +18,7 @@ from slot_digest import slot_digest
 
 from orchestrator.job import HANDED_OVER, run_id_of
 from trainer.checkpoint import read_manifest
-from trainer.intakelog import CONTRIBUTIONS, Removed, Taken, entries, history
+from trainer.contributions.intakelog import CONTRIBUTIONS, Removed, Taken, entries, history
 
 pytestmark = pytest.mark.trainer
 TESTS = Path(__file__).parents[1]
@@ -55,7 +55,7 @@ def again_from_scratch(run_dir, original, tmp_path, *plans):
 
 
 def name_of(data):
-    from trainer.experience import name_of as sha256
+    from trainer.contributions.experience import name_of as sha256
 
     return sha256(data)
 

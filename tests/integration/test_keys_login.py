@@ -13,9 +13,9 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from syncd import keys
+from syncd.access import keys
+from syncd.access.keys import Endpoint, HostKey
 from syncd.errors import HostKeyError, LoginRefusedError
-from syncd.keys import Endpoint, HostKey
 
 PASSWORD, CODE = "secret of the test", "123456"
 PUBLIC = f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{'A' * 43} me@laptop"

@@ -17,11 +17,11 @@ from point_run import PointRun
 from published import RUN, publish, training_of
 
 from syncd import store
-from trainer import drawing
 from trainer.errors import ConfigError, NoGoodCheckpointError
 from trainer.evaluate import evaluate
-from trainer.play import ENCORE_STEPS, Stage
-from trainer.playable import Playable, find
+from trainer.showing import drawing
+from trainer.showing.play import ENCORE_STEPS, Stage
+from trainer.showing.playable import Playable, find
 
 pytestmark = pytest.mark.trainer
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,7 +99,7 @@ def test_bad_wishes_are_refused_in_one_sentence_and_nothing_is_written(tmp_path,
 PICTURES = """
 import sys, json
 import mujoco, numpy as np
-from trainer.camera import Camera
+from trainer.showing.camera import Camera
 from trainer.envs.metaworld import TaskEnv
 from trainer.tasks import goal_table
 
@@ -147,7 +147,7 @@ SHORT = """
 import resource, sys
 from pathlib import Path
 import numpy as np
-from trainer.camera import film
+from trainer.showing.camera import film
 from trainer.errors import SaveError
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))

@@ -19,14 +19,14 @@ from published import RUN, publish
 from service_managers import FakeLaunchd, install_program
 
 from syncd import store
-from syncd.agent import LABEL
-from syncd.crashes import MAX_CRASHES, read_record
+from syncd.background.agent import LABEL
+from syncd.background.crashes import MAX_CRASHES, read_record
 
 ROOT = Path(__file__).resolve().parents[2]
 #: The commands as they run on macOS. What launchd then starts runs as itself.
 AS_A_MAC = """
 from functools import partial
-from syncd import service
+from syncd.background import service
 from syncd.cli import main
 service.manager = partial(service.manager, platform="darwin")
 main()

@@ -13,8 +13,8 @@ import pytest
 from policies import RUN, a_draft, tensors
 
 from syncd import store
-from syncd.layout import Shared
-from syncd.retention import Keep
+from syncd.shared.layout import Shared
+from syncd.shared.retention import Keep
 
 REPOSITORY = Path(__file__).parents[2]
 

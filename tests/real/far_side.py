@@ -13,7 +13,7 @@ from daemons import _pids
 from policies import RUN, publish_one
 from sshd import Laptop, Sshd, _command
 
-from syncd.settings import Remote
+from syncd.access.settings import Remote
 from syncd.store import Manifest, Shared
 from syncd.transports.base import News, Offer, Transport
 from syncd.transports.factory import open_transport

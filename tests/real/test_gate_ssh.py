@@ -18,8 +18,8 @@ from policies import RUN, publish_one
 from ports import free_ports, listens
 from sshd import Laptop, Sshd
 
-from syncd.gate import REFUSED_EXIT_CODE, authorized_keys_line
-from syncd.settings import Remote
+from syncd.access.gate import REFUSED_EXIT_CODE, authorized_keys_line
+from syncd.access.settings import Remote
 from syncd.store import Manifest, Shared
 from syncd.transports.factory import open_transport
 

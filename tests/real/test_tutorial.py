@@ -17,7 +17,7 @@ from daemons import wait_for
 from sshd import Laptop, Sshd
 
 from syncd import store
-from syncd.tally import counts
+from syncd.shared.tally import counts
 
 pytestmark = [pytest.mark.trainer, pytest.mark.long]
 

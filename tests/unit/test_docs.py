@@ -11,7 +11,7 @@ from orchestrator import errors
 from orchestrator.reference import config_reference
 from syncd import errors as syncd_errors
 from trainer import errors as trainer_errors
-from trainer.episode import Reason
+from trainer.contributions.episode import Reason
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import torch
 
     from syncd import store
-    from trainer.actorviews import Playing
-    from trainer.autotune import Recommendation
-    from trainer.host import Host
+    from trainer.acting.actorviews import Playing
+    from trainer.tuning.autotune import Recommendation
+    from trainer.tuning.host import Host
 
 #: The owner's programs come first. 10 is what syncd's service uses too.
 _NICE = 10
@@ -53,10 +53,10 @@ def actors(
     """
     wanted = _count(num_envs)
     folder = _folder(shared_dir)
-    from trainer.actors import Actors, Plan, Stop  # noqa: PLC0415 - torch and the simulator
-    from trainer.actorviews import ActorDisplay  # noqa: PLC0415
-    from trainer.host import look  # noqa: PLC0415
-    from trainer.selection import Choice  # noqa: PLC0415
+    from trainer.acting.actors import Actors, Plan, Stop  # noqa: PLC0415 - torch and the simulator
+    from trainer.acting.actorviews import ActorDisplay  # noqa: PLC0415
+    from trainer.acting.selection import Choice  # noqa: PLC0415
+    from trainer.tuning.host import look  # noqa: PLC0415
 
     choice, where = Choice.parse(policy), _shared(folder)
     advice = _advice(wanted, autotune=autotune)
@@ -129,11 +129,11 @@ def _device(wanted: str) -> torch.device:
 
 def _advice(wanted: int | None, *, autotune: bool) -> Recommendation:
     """As `trainer autotune` measured; without it by a rule, and on the CPU: a dozen observations are soon through."""
-    from trainer.autotune import advise  # noqa: PLC0415 - with the rest
+    from trainer.tuning.autotune import advise  # noqa: PLC0415 - with the rest
 
     if autotune:
         from trainer.commands.autotune import AUTOTUNE_S, measured  # noqa: PLC0415
-        from trainer.host import look  # noqa: PLC0415
+        from trainer.tuning.host import look  # noqa: PLC0415
 
         measured(look(), None, budget_s=AUTOTUNE_S, again=False)
     return advise(wanted)
@@ -141,7 +141,7 @@ def _advice(wanted: int | None, *, autotune: bool) -> Recommendation:
 
 def check_room(advice: Recommendation, host: Host) -> None:
     """Errors: ConfigError where so many environments need more memory than is free: the machine would swap."""
-    from trainer.room import need_bytes  # noqa: PLC0415 - with the rest
+    from trainer.acting.room import need_bytes  # noqa: PLC0415 - with the rest
 
     free, need = host.free_bytes, need_bytes(advice.num_envs, advice.workers)
     if free is not None and advice.num_envs > 1 and need > free:

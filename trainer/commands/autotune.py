@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from trainer.autotune import Facts, Recommendation
-    from trainer.host import Host
+    from trainer.tuning.autotune import Facts, Recommendation
+    from trainer.tuning.host import Host
 
 #: What a person waits for once, and what a dozen choices of a second each need.
 AUTOTUNE_S = 60.0
@@ -36,8 +36,8 @@ def autotune(
 
     The result is kept, and used by `trainer actors --num-envs auto`.
     """
-    from trainer.autotune import cache_file, recommend  # noqa: PLC0415
-    from trainer.host import look  # noqa: PLC0415
+    from trainer.tuning.autotune import cache_file, recommend  # noqa: PLC0415
+    from trainer.tuning.host import look  # noqa: PLC0415
 
     host = look()
     facts, known = measured(host, user_id, budget_s=budget, again=again)
@@ -55,13 +55,13 @@ def measured(host: Host, user_id: str | None, *, budget_s: float, again: bool) -
 
     For `trainer actors --autotune` too. Errors: ConfigError, SaveError.
     """
-    from trainer.autotune import cache_file, is_busy, is_of, read_facts, write_facts  # noqa: PLC0415
+    from trainer.tuning.autotune import cache_file, is_busy, is_of, read_facts, write_facts  # noqa: PLC0415
 
     path = cache_file(user_id or host.name)
     facts = read_facts(path)
     if facts is not None and is_of(facts, host) and not again:
         return facts, True
-    from trainer import benchmark  # noqa: PLC0415 - torch and the simulator
+    from trainer.tuning import benchmark  # noqa: PLC0415 - torch and the simulator
 
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)

@@ -39,16 +39,16 @@ def play(
     device: DeviceOption = "auto",
 ) -> None:
     """Play single episodes with the deterministic policy, and make a video of them."""
-    from trainer import drawing  # noqa: PLC0415
-    from trainer.playable import find  # noqa: PLC0415 - torch
+    from trainer.showing import drawing  # noqa: PLC0415
+    from trainer.showing.playable import find  # noqa: PLC0415 - torch
 
     found = find(policy, shared_dir, device)
     found.task_index(task)
     for note in found.notes:
         print(note, file=sys.stderr)
     drawing.prepare()  # before anything loads mujoco
-    from trainer.camera import STEPS_A_FRAME, Camera, film  # noqa: PLC0415
-    from trainer.play import staged  # noqa: PLC0415 - the simulator
+    from trainer.showing.camera import STEPS_A_FRAME, Camera, film  # noqa: PLC0415
+    from trainer.showing.play import staged  # noqa: PLC0415 - the simulator
 
     with staged(found, task) as stage:
         video = out or Path(f"{stage.task}.mp4")

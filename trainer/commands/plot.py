@@ -13,8 +13,8 @@ OutOption = Annotated[Path, typer.Option(help="The picture, a PNG.")]
 
 def plot(runs: RunsArgument, out: OutOption = Path("curves.png")) -> None:
     """Draw the success and return curves of runs or their mirrors."""
-    from trainer.learning import find  # noqa: PLC0415 - numpy
-    from trainer.plot import draw  # noqa: PLC0415 - matplotlib
+    from trainer.showing.learning import find  # noqa: PLC0415 - numpy
+    from trainer.showing.plot import draw  # noqa: PLC0415 - matplotlib
 
     found = {(curves.run, curves.slot): curves for path in runs for curves in find(path)}
     slots = list(found.values())

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncd.backoff import LIVE_ENOUGH_S, MAX_DELAY_S, SLEPT_S, Backoff, Moment, made_progress, slept, stops
 from syncd.errors import (
     ConfigError,
     GoneError,
@@ -16,6 +15,7 @@ from syncd.errors import (
     StorageError,
     UnreachableError,
 )
+from syncd.laptop.backoff import LIVE_ENOUGH_S, MAX_DELAY_S, SLEPT_S, Backoff, Moment, made_progress, slept, stops
 
 
 @given(st.integers(0, 5000), st.floats(0, 1, exclude_max=True))

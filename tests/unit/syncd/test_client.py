@@ -14,9 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from policies import RUN, publish_one
 
-from syncd import client, outbox
-from syncd.backoff import DISK_RETRY_S, Moment
-from syncd.client import Client, Wishes, sync_once
 from syncd.errors import (
     ConfigError,
     GoneError,
@@ -27,11 +24,14 @@ from syncd.errors import (
     SyncError,
     UnreachableError,
 )
-from syncd.exchange import Exchange
-from syncd.lock import MirrorLock, holder
-from syncd.mirror import Mirror
-from syncd.outbox import Outbox, read_contributions
-from syncd.status import Board, read_status
+from syncd.laptop import client, outbox
+from syncd.laptop.backoff import DISK_RETRY_S, Moment
+from syncd.laptop.client import Client, Wishes, sync_once
+from syncd.laptop.exchange import Exchange
+from syncd.laptop.lock import MirrorLock, holder
+from syncd.laptop.mirror import Mirror
+from syncd.laptop.outbox import Outbox, read_contributions
+from syncd.laptop.status import Board, read_status
 from syncd.store import Shared, Version, newest, versions
 from syncd.transports.base import Facts, News, Offer, Receipt, Verdict
 
@@ -446,7 +446,7 @@ def test_latency_counts_only_what_was_announced(tmp_path: Path, shared: Shared, 
 
 
 def test_two_clients_never_keep_one_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syncd.lock.PATIENCE_S", 0.05)
+    monkeypatch.setattr("syncd.laptop.lock.PATIENCE_S", 0.05)
     assert holder(tmp_path) is None
     with MirrorLock(tmp_path, "watch"):
         found = holder(tmp_path)

@@ -12,8 +12,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from syncd.codec import decode, encode, raw_bytes, rounded
 from syncd.errors import DamagedPolicyError
+from syncd.shared.codec import decode, encode, raw_bytes, rounded
 
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(2.0**127), max_value=2.0**127)
 #: Any bit pattern: subnormals, both zeros, ties.

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from policies import RUN, publish_one
 
 from syncd import store
-from syncd.feed import FULL_EVERY_S, RETRIES, CurveNews, Feed, PolicyNews
-from syncd.tree import open_file
+from syncd.wire.feed import FULL_EVERY_S, RETRIES, CurveNews, Feed, PolicyNews
+from syncd.wire.tree import open_file
 
 
 class Clock:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syncd.access.gate import PARTIAL_FOLDER, RefusedError, Rsync, Serve, authorized_keys_line, decide
 from syncd.errors import ConfigError
-from syncd.gate import PARTIAL_FOLDER, RefusedError, Rsync, Serve, authorized_keys_line, decide
 
 SHARED = "/home/me/project/runs/mt10/shared"
 KEY = f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{'A' * 43} ben@laptop"

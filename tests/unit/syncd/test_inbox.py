@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from syncd import inbox as inbox_module
 from syncd.cli import app
 from syncd.errors import ConfigError
-from syncd.inbox import MAX_SEGMENT_BYTES, QUARANTINE_S, WAITING_S, Usage
-from syncd.layout import Shared
-from syncd.reception import RECOUNT_S, Quota, Reception, Refusal, Stored
-from syncd.tally import counts, last_seen, note_seen
+from syncd.shared import inbox as inbox_module
+from syncd.shared.inbox import MAX_SEGMENT_BYTES, QUARANTINE_S, WAITING_S, Usage
+from syncd.shared.layout import Shared
+from syncd.shared.reception import RECOUNT_S, Quota, Reception, Refusal, Stored
+from syncd.shared.tally import counts, last_seen, note_seen
 
 RUN = "demo-0123abcd"
 NOW = 1_760_086_400.0
@@ -152,19 +152,19 @@ class TestArriving:
         with inbox.receive(RUN, 0, sha(b"part"), 4) as reception:
             reception.write(b"pa")
         arrive(inbox, b"one")
-        monkeypatch.setattr("syncd.reception.MAX_WAITING_SEGMENTS", 2)
+        monkeypatch.setattr("syncd.shared.reception.MAX_WAITING_SEGMENTS", 2)
         refusal = inbox.receive(RUN, 0, sha(b"two"), 3)
         assert (refusal.reason, refusal.retry_after_s) == ("quota", 60.0)
         with inbox.receive(RUN, 0, sha(b"part"), 4) as reception:
             reception.write(b"rt")
             assert reception.finish() == Stored()
-        monkeypatch.setattr("syncd.reception.MAX_WAITING_SEGMENTS", 3)
-        monkeypatch.setattr("syncd.reception.MAX_WAITING_BYTES", 9)
+        monkeypatch.setattr("syncd.shared.reception.MAX_WAITING_SEGMENTS", 3)
+        monkeypatch.setattr("syncd.shared.reception.MAX_WAITING_BYTES", 9)
         assert inbox.receive(RUN, 0, sha(b"three"), 5).reason == "quota"
         assert isinstance(inbox.receive(RUN, 0, sha(b"2!"), 2), Reception)
 
     def test_a_connection_counts_now_and_then_and_adds_what_it_began(self, inbox, monkeypatch):
-        monkeypatch.setattr("syncd.reception.MAX_WAITING_SEGMENTS", 2)
+        monkeypatch.setattr("syncd.shared.reception.MAX_WAITING_SEGMENTS", 2)
         moment = [0.0]
         quota = Quota(inbox, clock=lambda: moment[0])
         paths = [arrive(inbox, data, quota=quota) for data in (b"one", b"two")]

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncd import keys, survey
+from syncd.access import keys, survey
+from syncd.access.keys import Endpoint, HostKey
+from syncd.access.settings import Remote
 from syncd.errors import ConfigError, RemoteError, StorageError
-from syncd.keys import Endpoint, HostKey
-from syncd.settings import Remote
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not here")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from syncd import landing
-from syncd.inbox import MAX_SEGMENT_BYTES, Inbox
-from syncd.landing import Landing
+from syncd.access import landing
+from syncd.access.landing import Landing
+from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox
 from syncd.store import Shared
 
 RUN = "mt10-0a1b2c3d"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 
-from syncd.logfile import is_log, shorten
+from syncd.background.logfile import is_log, shorten
 
 
 def test_a_long_log_keeps_its_end_and_goes_on_from_the_start(tmp_path):

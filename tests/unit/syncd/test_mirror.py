@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from policies import RUN, a_draft, publish_one, tensors
 
-from syncd import codec
 from syncd.errors import DamagedPolicyError, StorageError, UnreachableError
-from syncd.manifest import MAX_MANIFEST_BYTES, Blob, Manifest
-from syncd.mirror import FETCHES, MAX_BAD, Mirror
+from syncd.laptop.mirror import FETCHES, MAX_BAD, Mirror
+from syncd.shared import codec
+from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob, Manifest
 from syncd.store import Shared, Version, newest, read, read_metrics, versions, write_metrics
 from syncd.transports.base import Offer
 

@@ -11,8 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncd import protocol
-from syncd.protocol import MAX_FRAME_BYTES, MAX_HEADER_BYTES, MAX_PAYLOAD_BYTES, Decoder, Frame, ProtocolError, encode
+from syncd.wire import protocol
+from syncd.wire.protocol import (
+    MAX_FRAME_BYTES,
+    MAX_HEADER_BYTES,
+    MAX_PAYLOAD_BYTES,
+    Decoder,
+    Frame,
+    ProtocolError,
+    encode,
+)
 
 SHA = st.text("0123456789abcdef", min_size=64, max_size=64)
 COUNT = st.integers(0, 2**53)

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 from policies import RUN, publish_one
 
-from syncd import protocol, store
+from syncd import store
 from syncd.commands.serve import serve_connection
 from syncd.errors import RemoteError
-from syncd.protocol import DEAD_AFTER_S, MAX_PAYLOAD_BYTES, PREAMBLE, Decoder, Frame, Message, encode
-from syncd.server import BUFFER_BYTES, MOST_UNREAD_BYTES, Server
-from syncd.tally import last_seen
+from syncd.shared.tally import last_seen
+from syncd.wire import protocol
+from syncd.wire.protocol import DEAD_AFTER_S, MAX_PAYLOAD_BYTES, PREAMBLE, Decoder, Frame, Message, encode
+from syncd.wire.server import BUFFER_BYTES, MOST_UNREAD_BYTES, Server
 
 HELLO = protocol.Hello(protocol=protocol.PROTOCOL, version="test", client="anna")
 PATIENCE_S = 10.0

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from service_managers import FakeLaunchd, FakeSystemd
 
-from syncd import service
-from syncd.agent import LABEL, UNIT, Agent, plist_text, unit_text
-from syncd.crashes import CRASH_WINDOW_S, MAX_CRASHES, Record, begin, end, read_record, write_record
+from syncd.background import service
+from syncd.background.agent import LABEL, UNIT, Agent, plist_text, unit_text
+from syncd.background.crashes import CRASH_WINDOW_S, MAX_CRASHES, Record, begin, end, read_record, write_record
+from syncd.background.service import Answer, Launchd, Systemd
 from syncd.errors import ConfigError, ServiceError, StorageError
-from syncd.service import Answer, Launchd, Systemd
 
 NOW = 1_760_086_400.0
 #: What paths may hold and service files can: anything but control characters, lone surrogates and non-characters.

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from syncd import protocol
-from syncd.arrivals import EAGER_BYTES, EAGER_KEPT, Eager
 from syncd.errors import GoneError, RemoteError, StorageError, SyncError, UnreachableError
-from syncd.protocol import DEAD_AFTER_S, PREAMBLE, Decoder, Message, ProtocolError, encode
-from syncd.session import MAX_NOISE_BYTES, Session
 from syncd.transports.base import Offer
+from syncd.wire import protocol
+from syncd.wire.arrivals import EAGER_BYTES, EAGER_KEPT, Eager
+from syncd.wire.protocol import DEAD_AFTER_S, PREAMBLE, Decoder, Message, ProtocolError, encode
+from syncd.wire.session import MAX_NOISE_BYTES, Session
 
 WELCOME = protocol.Welcome(protocol=1, version="test", contributor="anna", time=0.0, segment_bytes=1000)
 SLOT = "v1/runs/demo-0/0"

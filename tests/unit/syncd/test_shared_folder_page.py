@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from syncd import inbox
-from syncd.curves import CHUNK_ROWS
-from syncd.layout import Shared
-from syncd.manifest import MAX_MANIFEST_BYTES, Manifest, parse_manifest
-from syncd.retention import LEARNERS, MIRRORS, UNLISTED_S
+from syncd.shared import inbox
+from syncd.shared.curves import CHUNK_ROWS
+from syncd.shared.layout import Shared
+from syncd.shared.manifest import MAX_MANIFEST_BYTES, Manifest, parse_manifest
+from syncd.shared.retention import LEARNERS, MIRRORS, UNLISTED_S
 
 PAGE = (Path(__file__).parents[3] / "docs/shared-folder.md").read_text(encoding="utf-8")
 DAY = 86_400

@@ -16,8 +16,8 @@ from policies import a_draft, publish_one, tensors
 
 from syncd import store
 from syncd.errors import ConfigError, DamagedPolicyError
-from syncd.layout import Shared
-from syncd.retention import UNLISTED_S, Keep, collect, kept
+from syncd.shared.layout import Shared
+from syncd.shared.retention import UNLISTED_S, Keep, collect, kept
 from syncd.store import Version
 
 RUN = "demo-0123abcd"

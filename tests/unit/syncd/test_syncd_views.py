@@ -6,10 +6,10 @@ import pytest
 from policies import RUN
 from rich.console import Console
 
-from syncd import views
-from syncd.outbox import Contributions
-from syncd.played import Played
-from syncd.status import BUCKETS_S, ClientStatus, Latency, MirrorView, SlotView
+from syncd.laptop import views
+from syncd.laptop.outbox import Contributions
+from syncd.laptop.played import Played
+from syncd.laptop.status import BUCKETS_S, ClientStatus, Latency, MirrorView, SlotView
 
 NOW = 1_790_000_000.0
 

@@ -12,9 +12,9 @@ from rich.console import Console
 
 pytest.importorskip("metaworld")
 
-from trainer.actorviews import ActorDisplay, Playing, Recording, Score, screen
-from trainer.room import OWNERS_BYTES, need_bytes, room
-from trainer.tally import Tally, network_words
+from trainer.acting.actorviews import ActorDisplay, Playing, Recording, Score, screen
+from trainer.acting.room import OWNERS_BYTES, need_bytes, room
+from trainer.acting.tally import Tally, network_words
 from trainer.tasknames import MT50
 
 pytestmark = pytest.mark.trainer

@@ -7,8 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer import autotune, host
-from trainer.autotune import (
+from trainer.acting.room import OWNERS_BYTES, need_bytes
+from trainer.commands.actors import check_room
+from trainer.errors import ConfigError
+from trainer.showing.drawing import choose
+from trainer.tuning import autotune, host
+from trainer.tuning.autotune import (
     NEAR,
     WORTH_IT,
     Facts,
@@ -20,12 +24,8 @@ from trainer.autotune import (
     read_facts,
     recommend,
 )
-from trainer.autotune import write_facts as write
-from trainer.commands.actors import check_room
-from trainer.drawing import choose
-from trainer.errors import ConfigError
-from trainer.host import Host, cpu_quota, look, mac_free, memory_limit, memory_of
-from trainer.room import OWNERS_BYTES, need_bytes
+from trainer.tuning.autotune import write_facts as write
+from trainer.tuning.host import Host, cpu_quota, look, mac_free, memory_limit, memory_of
 
 GB = 2**30
 LAPTOP = Host("laptop", 8, 16 * GB, 11 * GB)

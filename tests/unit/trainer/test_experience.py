@@ -13,8 +13,8 @@ pytest.importorskip("metaworld")
 
 from segments_of import HORIZON, KINDS, KNOWN, NOW, TASKS, expectation, honest, hostile
 
-from trainer.episode import decode
-from trainer.experience import Accepted, Reason, Refused, encode, judge, name_of, step_of
+from trainer.contributions.episode import decode
+from trainer.contributions.experience import Accepted, Reason, Refused, encode, judge, name_of, step_of
 from trainer.replay import FIELDS
 
 pytestmark = pytest.mark.trainer

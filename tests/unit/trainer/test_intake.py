@@ -19,12 +19,12 @@ from train_point_mass import section
 
 from orchestrator.job import Job
 from syncd import store
-from trainer import doorkeeper, intakelog
-from trainer.contributed import MAX_SHARE, Contributed, capacity_of, parts, whole
-from trainer.doorkeeper import Doorkeeper
-from trainer.episode import encode, name_of
-from trainer.intake import Intake
-from trainer.intakelog import Removed, Taken
+from trainer.contributions import doorkeeper, intakelog
+from trainer.contributions.contributed import MAX_SHARE, Contributed, capacity_of, parts, whole
+from trainer.contributions.doorkeeper import Doorkeeper
+from trainer.contributions.episode import encode, name_of
+from trainer.contributions.intake import Intake
+from trainer.contributions.intakelog import Removed, Taken
 from trainer.replay import CONTRIBUTED_FIELDS, FIELDS, Replay
 from trainer.state import RunState, draw
 
@@ -345,7 +345,7 @@ class TestTheJournal:
         assert intakelog.entries(tmp_path) == new
 
     def test_nothing_enters_that_is_not_journaled(self, job, monkeypatch):
-        from trainer import intake
+        from trainer.contributions import intake
 
         monkeypatch.setattr(intake, "TAKE_EVERY_S", 0.0)
         made, state, said = Intake(job, TRAINING, None), _state(104), []

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.autotune import Facts, Stepping, recommend
-from trainer.host import Host
-from trainer.room import OWNERS_BYTES, Room, need_bytes, room, workers_for
+from trainer.acting.room import OWNERS_BYTES, Room, need_bytes, room, workers_for
+from trainer.tuning.autotune import Facts, Stepping, recommend
+from trainer.tuning.host import Host
 
 GB = 2**30
 

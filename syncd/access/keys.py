@@ -1,0 +1,347 @@
+"""Keys: our own, the other side's, and the one login with a password that makes ours known there.
+
+`ssh-keygen` and `ssh -G` do what they know best: make keys, look into known_hosts (hashed names too), resolve
+~/.ssh/config. paramiko reads the host key before any login, and takes the password, which is neither kept nor logged.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import getpass
+import hashlib
+import logging
+import platform
+import re
+import socket
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.files import write_bytes
+from syncd.access.settings import Remote
+from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError, UnreachableError
+from syncd.transports.openssh import EXIT_SSH, explain, ssh_words
+
+if TYPE_CHECKING:
+    import paramiko
+
+#: ssh-keygen and `ssh -G` touch local files only.
+LOCAL_TIMEOUT_S = 20.0
+#: A connection over the internet stands within a second or two; a login node under load takes its time.
+CONNECT_TIMEOUT_S = 15.0
+#: Second factors are answered on a phone.
+LOGIN_TIMEOUT_S = 90.0
+INSTALL_TIMEOUT_S = 30.0
+DEFAULT_PORT = 22
+#: More rounds of questions than any site asks.
+_MOST_STEPS = 5
+
+#: Reads the key from stdin: appends it to authorized_keys unless it is there; modes as sshd's StrictModes wants them.
+#: On one line, and without single quotes: csh knows no other way to take it.
+_INSTALL_SCRIPT = (
+    "umask 077; cd && mkdir -p .ssh && chmod 700 .ssh && cd .ssh || exit 1; "
+    "touch authorized_keys && chmod 600 authorized_keys || exit 1; "
+    'IFS= read -r line; key=$(printf %s "$line" | cut -d " " -f 1,2); '
+    'grep -qF -e "$key" authorized_keys && exit 0; '
+    '[ -z "$(tail -c 1 authorized_keys)" ] || echo >> authorized_keys || exit 1; '
+    'printf "%s\\n" "$line" >> authorized_keys'
+)
+
+#: Asks the user: the question, and whether the answer may be seen while it is typed.
+Ask = Callable[[str, bool], str]
+
+
+@dataclass(frozen=True)
+class OwnKey:
+    """A key pair of ours. `public` is the line of the .pub file; `made`: it was not there before."""
+
+    path: Path
+    public: str
+    made: bool
+
+
+@dataclass(frozen=True)
+class HostKey:
+    """A host's public key: `kind` as in known_hosts (ssh-ed25519 …), `blob` its base64."""
+
+    kind: str
+    blob: str
+
+    @property
+    def fingerprint(self) -> str:
+        """`SHA256:…`, as `ssh-keygen -l` prints it."""
+        try:
+            digest = hashlib.sha256(base64.b64decode(self.blob)).digest()
+        except binascii.Error:
+            return "SHA256:?"
+        return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a connection really goes, after ~/.ssh/config. `alias`: under which name its host key is known."""
+
+    host: str
+    port: int
+    user: str
+    alias: str
+    known_hosts: tuple[Path, ...]
+    jump: str | None = None
+
+    @property
+    def pinned_name(self) -> str:
+        """As known_hosts writes it: `[name]:port` where the port is not 22 (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT)."""
+        name = self.alias or self.host
+        return name if self.alias or self.port == DEFAULT_PORT else f"[{name}]:{self.port}"
+
+
+def _run(words: Sequence[str], *, timeout_s: float = LOCAL_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+    except FileNotFoundError:
+        raise ConfigError(f"there is no {words[0]} on this machine: install OpenSSH's client, then try again") from None
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"{words[0]} did not answer in {timeout_s:g} s") from None
+
+
+def default_key(home: Path | None = None) -> Path:
+    """`~/.ssh/id_ed25519`."""
+    return (home or Path.home()) / ".ssh" / "id_ed25519"
+
+
+def ensure_key(path: Path) -> OwnKey:
+    """The key at `path`; an ed25519 key without a passphrase is made where there is none.
+
+    Errors: ConfigError (no ssh-keygen; a key that cannot be read), StorageError.
+    """
+    public_file = path.with_name(path.name + ".pub")
+    made = not path.exists()
+    if made:
+        try:
+            path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"{path.parent} cannot be made: {error.strerror}") from error
+        comment = f"{getpass.getuser()}@{re.sub(r'[^A-Za-z0-9.-]', '-', platform.node()) or 'laptop'}"
+        done = _run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path)])
+        if done.returncode != 0:
+            raise StorageError(f"no key could be made at {path}: {(done.stderr or done.stdout).strip()}")
+    try:
+        return OwnKey(path, public_file.read_text(encoding="utf-8").strip(), made)
+    except (OSError, UnicodeDecodeError):
+        derived = _run(["ssh-keygen", "-y", "-P", "", "-f", str(path)])
+    if derived.returncode != 0:
+        raise ConfigError(f"{path} has no {public_file.name} beside it and cannot be read without a passphrase")
+    return OwnKey(path, derived.stdout.strip(), made=False)
+
+
+def endpoint(remote: Remote) -> Endpoint:
+    """Where `ssh` would go for `remote`. Errors: ConfigError (no ssh, a broken ~/.ssh/config)."""
+    words = ["ssh", "-G"]
+    if remote.ssh_config:
+        words += ["-F", str(remote.ssh_config)]
+    if remote.port:
+        words += ["-p", str(remote.port)]
+    done = _run([*words, "--", remote.account])
+    if done.returncode != 0:
+        raise ConfigError(f"ssh cannot make sense of {remote.account}: {done.stderr.strip()}")
+    return resolved(done.stdout, remote)
+
+
+def resolved(output: str, remote: Remote) -> Endpoint:
+    """The endpoint in the output of `ssh -G`."""
+    values: dict[str, str] = {}
+    for line in output.splitlines():
+        name, _, value = line.partition(" ")
+        values.setdefault(name, value)
+    # A file whose name has a space is printed without quotes: it may be one file, or several.
+    named = [values.get(name, "") for name in ("userknownhostsfile", "globalknownhostsfile")]
+    files = [Path(word).expanduser() for text in named for word in dict.fromkeys([text, *text.split()]) if word]
+    jump = values.get("proxyjump") or values.get("proxycommand")
+    ours = [remote.known_hosts] if remote.known_hosts else []
+    return Endpoint(
+        host=values.get("hostname") or remote.host or "",
+        port=int(values.get("port") or DEFAULT_PORT),
+        user=values.get("user") or remote.user or getpass.getuser(),
+        alias=values.get("hostkeyalias", ""),
+        known_hosts=(*ours, *files),
+        jump=None if jump in {None, "none"} else jump,
+    )
+
+
+def known_keys(place: Endpoint) -> list[HostKey]:
+    """The keys under which `place` is known on this machine, ours first."""
+    found: list[HostKey] = []
+    for file in place.known_hosts:
+        if not file.is_file():
+            continue
+        for line in _run(["ssh-keygen", "-F", place.pinned_name, "-f", str(file)]).stdout.splitlines():
+            words = line.split()
+            if len(words) >= 3 and not line.startswith(("#", "@")):
+                found.append(HostKey(words[1], words[2]))
+    return found
+
+
+def offered_key(place: Endpoint, known: Sequence[HostKey] = ()) -> HostKey:
+    """The key that the host shows now, before any login. Asked for in a kind that is `known`, as ssh does.
+
+    Errors: UnreachableError, HostKeyError (it is known by another key of that kind).
+    """
+    with _connected(place, [key.kind for key in known]) as connection:
+        shown = connection.get_remote_server_key()
+        key = HostKey(shown.get_name(), shown.get_base64())
+    if any(other.kind == key.kind for other in known) and key not in known:
+        raise HostKeyError(
+            f"{place.pinned_name} shows another host key ({key.fingerprint}) than the one known here: ask its "
+            f"administrators; if it is right, forget the old one with `ssh-keygen -R '{place.pinned_name}'"
+            f" -f FILE` ({', '.join(str(path) for path in place.known_hosts if path.is_file())}); nothing was sent"
+        )
+    return key
+
+
+def pin(place: Endpoint, key: HostKey, file: Path) -> None:
+    """Add the host's key to our known_hosts, durably. Errors: StorageError."""
+    line = f"{place.pinned_name} {key.kind} {key.blob}\n"
+    try:
+        file.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
+        before = file.read_text(encoding="utf-8") if file.exists() else ""
+        if line not in before:
+            write_bytes(file, (before + ("\n" if before and not before.endswith("\n") else "") + line).encode())
+    except OSError as error:
+        raise StorageError(f"{file} cannot be written: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def _connected(place: Endpoint, kinds: Sequence[str] = ()) -> Iterator[paramiko.Transport]:
+    """A paramiko connection after the key exchange, before any login. Errors: UnreachableError, ConfigError."""
+    import paramiko  # noqa: PLC0415 - a quarter of a second that most commands do not need
+
+    logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # it logs tracebacks of what we put into words
+    name = f"{place.host}:{place.port}"
+    if place.jump:
+        raise ConfigError(
+            f"{place.host} is reached through {place.jump}: log in once by hand (`ssh {place.host}`) and install "
+            "the key there (`ssh-copy-id`), then run `syncd setup` again"
+        )
+    try:
+        sock = socket.create_connection((place.host, place.port), timeout=CONNECT_TIMEOUT_S)
+    except socket.gaierror as error:
+        raise UnreachableError(f"the name {place.host} is not known: check its spelling, or the network") from error
+    except OSError as error:
+        raise UnreachableError(f"{name} cannot be reached: {error.strerror or error}") from error
+    connection = paramiko.Transport(sock)
+    try:
+        if kinds:
+            options = connection.get_security_options()
+            # RSA keys sign under newer names; a known_hosts line says ssh-rsa for all of them.
+            wanted = {*kinds, *(["rsa-sha2-512", "rsa-sha2-256"] if "ssh-rsa" in kinds else [])}
+            options.key_types = sorted(options.key_types, key=lambda kind: kind not in wanted)
+        try:
+            connection.start_client(timeout=CONNECT_TIMEOUT_S)
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            raise UnreachableError(f"{name} does not speak ssh with us: {error}") from error
+        yield connection
+    finally:
+        connection.close()
+
+
+def install_public_key(place: Endpoint, expected: HostKey, public: str, ask: Ask) -> None:
+    """Log in once with a password (or what the site asks for), and add `public` to ~/.ssh/authorized_keys there.
+
+    Idempotent. Errors: LoginRefusedError (one attempt), HostKeyError, UnreachableError, RemoteError.
+    """
+    import paramiko  # noqa: PLC0415 - see above
+
+    with _connected(place, [expected.kind]) as connection:
+        shown = connection.get_remote_server_key()
+        if (shown.get_name(), shown.get_base64()) != (expected.kind, expected.blob):
+            raise HostKeyError(f"{place.host} shows another host key than a moment ago; nothing was sent")
+        connection.auth_timeout = LOGIN_TIMEOUT_S
+        _log_in(connection, place, ask)
+        try:
+            channel = connection.open_session(timeout=INSTALL_TIMEOUT_S)
+            channel.settimeout(INSTALL_TIMEOUT_S)
+            channel.exec_command(f"exec sh -c '{_INSTALL_SCRIPT}'")
+            channel.sendall(public.encode() + b"\n")
+            channel.shutdown_write()
+            said = channel.makefile_stderr("r").read()
+            code = channel.recv_exit_status()
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            raise UnreachableError(f"the connection broke while the key was installed ({error}); try again") from error
+    if code != 0:
+        words = (said if isinstance(said, str) else said.decode(errors="replace")).strip()
+        raise RemoteError(f"the key could not be added to ~/.ssh/authorized_keys over there: {words or f'exit {code}'}")
+
+
+def _log_in(connection: paramiko.Transport, place: Endpoint, ask: Ask) -> None:
+    """One login without a key. Errors: LoginRefusedError, UnreachableError."""
+    import paramiko  # noqa: PLC0415 - see above
+
+    account = f"{place.user}@{place.host}"
+
+    def answer(title: str, instructions: str, prompts: list[tuple[str, bool]]) -> list[str]:
+        shown = [text for text in (title.strip(), instructions.strip()) if text]
+        return [ask("\n".join([*shown, prompt.strip() or "Password:"]), seen) for prompt, seen in prompts]
+
+    try:
+        kinds = _offered_logins(connection, place)
+        for _ in range(_MOST_STEPS):
+            if "password" in kinds:
+                kinds = connection.auth_password(place.user, ask(f"Password of {account}:", False), fallback=False)
+            elif "keyboard-interactive" in kinds:
+                kinds = connection.auth_interactive(place.user, answer)
+            else:
+                break
+            if connection.is_authenticated():
+                return
+    except paramiko.AuthenticationException as error:
+        raise LoginRefusedError(f"{account}: the login was refused; it was tried once, nothing was changed") from error
+    except (paramiko.SSHException, EOFError, OSError) as error:
+        raise UnreachableError(f"the connection broke during the login ({error}); nothing was changed") from error
+    if not connection.is_authenticated():
+        raise LoginRefusedError(
+            f"{account}: this site takes no password ({', '.join(kinds) or 'nothing'} only): add the public key the "
+            "way the site wants it (often a web page), then run `syncd setup` again"
+        )
+
+
+def _offered_logins(connection: paramiko.Transport, place: Endpoint) -> list[str]:
+    import paramiko  # noqa: PLC0415 - see above
+
+    try:
+        connection.auth_none(place.user)
+    except paramiko.BadAuthenticationType as error:
+        return list(error.allowed_types)
+    return []
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command over there did."""
+
+    code: int
+    out: str
+    said: str
+
+
+def ask_shell(remote: Remote, command: str) -> Answer:
+    """Run one line in the account's shell over there, with our key; the key is tried once.
+
+    Errors: those of a login: LoginRefusedError, HostKeyError, UnreachableError.
+    """
+    words = [*ssh_words(remote), "--", remote.account, command]
+    try:
+        done = subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            timeout=LOGIN_TIMEOUT_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise UnreachableError(f"{remote.host} did not answer within {LOGIN_TIMEOUT_S:g} s") from None
+    if done.returncode == EXIT_SSH:
+        raise explain(remote.host or "", done.returncode, done.stderr)
+    return Answer(done.returncode, done.stdout, done.stderr)

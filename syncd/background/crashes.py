@@ -1,0 +1,83 @@
+"""The agent's own crash counter: launchd has none, and would start a broken agent for ever.
+
+`agent.json`, beside the settings, holds what was installed, and when the agent started without having ended well
+since. An agent that finds too many of them writes down why, and ends with 0, after which neither service manager
+starts it again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from orchestrator.files import read_json_or_none, write_json
+from syncd.access.settings import config_folder
+from syncd.errors import StorageError
+
+#: This many bad ends within the window are a loop.
+MAX_CRASHES = 5
+#: launchd starts no sooner than 30 s after the last start, so that five crashes take 2.5 minutes at least: a window
+#: of two minutes, systemd's, would never fill. Ten minutes also catch an agent that lives for a minute or two.
+CRASH_WINDOW_S = 600.0
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is known of the agent. Times are unix seconds. `stopped` is why it will not start again, or ""."""
+
+    remote: str = ""
+    folder: str = ""
+    started: tuple[float, ...] = ()
+    stopped: str = ""
+    stopped_at: float | None = None
+
+
+def begin(record: Record, now: float) -> Record:
+    """The agent starts: every start in `record.started` ended badly, else it would not be there.
+
+    `stopped` is set where it had better not go on. A start after a stop (by a person, or at a login) begins anew.
+    """
+    earlier = () if record.stopped else record.started
+    recent = tuple(at for at in earlier if now - CRASH_WINDOW_S < at <= now)
+    if len(recent) >= MAX_CRASHES:
+        words = f"it crashed {len(recent)} times within {CRASH_WINDOW_S / 60:.0f} minutes"
+        return replace(record, started=(), stopped=words, stopped_at=now)
+    return replace(record, started=(*recent, now), stopped="", stopped_at=None)
+
+
+def end(record: Record, now: float, *, because: str = "") -> Record:
+    """The agent ends well; `because`: a person must mend something, so that starting it again is of no use."""
+    return replace(record, started=(), stopped=because, stopped_at=now if because else None)
+
+
+def record_file(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the record lies: one agent a user, one record."""
+    return config_folder(environ) / "agent.json"
+
+
+def read_record(path: Path) -> Record:
+    """What is written; an absent or damaged file is an empty record."""
+    value: Any = read_json_or_none(path)
+    try:
+        stopped_at = value["stopped_at"]
+        return Record(
+            remote=str(value["remote"]),
+            folder=str(value["folder"]),
+            started=tuple(float(at) for at in value["started"]),
+            stopped=str(value["stopped"]),
+            stopped_at=None if stopped_at is None else float(stopped_at),
+        )
+    except (KeyError, TypeError, ValueError):
+        return Record()
+
+
+def write_record(path: Path, record: Record) -> None:
+    """Errors: StorageError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_json(path, asdict(record))
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror}; free space or mend its permissions") from None

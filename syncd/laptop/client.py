@@ -1,0 +1,260 @@
+"""The client: one pass over a connection (`sync_once`), or connections for ever (`Client.watch`).
+
+::
+
+    connecting → syncing → live → (broken) offline → connecting …     `syncd.laptop.backoff` says when, and when not
+
+A kill at any instruction costs nothing: policies are let in by `syncd.laptop.mirror`, segments stay in the outbox until
+the other side has them durably. So a signal may end the client wherever it stands.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from syncd.errors import SyncError
+from syncd.laptop.backoff import Backoff, Moment, made_progress, slept, stops
+from syncd.laptop.doorbell import Doorbell
+from syncd.laptop.exchange import Exchange, Tally
+from syncd.laptop.mirror import Arrival, Mirror
+from syncd.laptop.outbox import Outbox
+from syncd.laptop.status import Board
+from syncd.transports.base import Transport
+
+#: How long the client listens for news before it looks at the outbox and at itself. News end it at once.
+LISTEN_S = 0.25
+#: A transport that is not pushed to looks once at the end of its wait: so it is asked this often.
+LOOK_EVERY_S = 5.0
+#: While it is offline the client looks at the clocks this often, to notice that the machine has been asleep.
+DOZE_S = 0.25
+#: How often a client that lives for weeks clears away what nobody asks for any more.
+TIDY_EVERY_S = 3_600.0
+#: Listing again because files were gone is for a publisher that overtook us; more often than this it is broken.
+MAX_LISTINGS = 5
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a client is to do. `every_s` 0: at once; else fetch and send in one go, this often."""
+
+    pull: bool = True
+    push: bool = True
+    every_s: float = 0.0
+
+
+def sync_once(
+    transport: Transport,
+    folder: Path,
+    wishes: Wishes,
+    *,
+    say: Callable[[str], None] = lambda _: None,
+    arrived: Callable[[Arrival, bool], None] = lambda _arrival, _announced: None,
+) -> Tally:
+    """Fetch all that is new, send all that waits, over `transport`, once; the caller closes it.
+
+    Errors: UnreachableError (what came so far is kept), StorageError, RemoteError.
+    """
+    exchange = Exchange(
+        transport, Mirror(folder), Outbox(folder), pull=wishes.pull, push=wishes.push, say=say, arrived=arrived
+    )
+    for _ in range(MAX_LISTINGS):
+        exchange.take(transport.listing(), announced=False)
+        missed = _fetch_all(exchange)
+        if not missed:
+            break
+    else:
+        exchange.tally.troubles.append("files vanished over there before they could be fetched; run this again")
+    while exchange.more_waits:
+        exchange.send_some()
+    return exchange.tally
+
+
+def _fetch_all(exchange: Exchange) -> bool:
+    """Fetch all that is wanted; whether something was gone meanwhile, so that a new listing would help."""
+    while exchange.wants:
+        exchange.fetch_one()
+    return exchange.something_was_gone
+
+
+class _WokeError(Exception):
+    """The machine slept, or the process was stopped: the connection is not to be trusted."""
+
+
+class Client:
+    """Keeps the mirror `folder` in step with one remote. `connect` opens a transport, or raises a SyncError.
+
+    `say` takes sentences for the user or the log; `tick` is called some four times a second while it is connected or
+    waits (a terminal redraws then). Impure things are defaults, so that tests pass their own.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        connect: Callable[[], Transport],
+        board: Board,
+        wishes: Wishes,
+        *,
+        say: Callable[[str], None] = print,
+        arrived: Callable[[Arrival, float | None], None] = lambda _arrival, _latency_s: None,
+        tick: Callable[[], None] = lambda: None,
+        backoff: Backoff | None = None,
+        moment: Callable[[], Moment] = lambda: Moment(time.time(), time.monotonic()),
+        sleep: Callable[[float], None] = time.sleep,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.board = board
+        self._folder, self._connect, self._wishes = folder, connect, wishes
+        self._say, self._tell_arrival, self._tick = say, arrived, tick
+        self._backoff = backoff or Backoff()
+        self._moment, self._sleep, self._chance = moment, sleep, chance
+        self._mirror, self._outbox = Mirror(folder), Outbox(folder)
+        self._was_live = False
+        self._last_said = ""
+        self._clock_offset_s: float | None = None
+        self._tidy_at = float("-inf")
+
+    def watch(self) -> None:
+        """Until a signal's exception, or an error that a person must mend, comes out of it."""
+        bell = Doorbell(self._outbox.path / "new") if self._wishes.push else None
+        try:
+            while True:
+                self._one_connection(bell)
+        finally:
+            if bell is not None:
+                bell.close()
+            self.board.tell("stopped", next_try_at=None)
+
+    def _tidy(self) -> None:
+        """Bound what is kept of overtaken policies and of refused segments, where it is time to."""
+        if self._moment().monotonic_s >= self._tidy_at:
+            self._tidy_at = self._moment().monotonic_s + TIDY_EVERY_S
+            self._mirror.tidy()
+            self._outbox.tidy()
+
+    def _one_connection(self, bell: Doorbell | None) -> None:
+        """Connect, live, and wait before the next try. Errors: those that a person must mend."""
+        self._tidy()
+        self.board.tell("connecting", next_try_at=None)
+        began = self._moment()
+        exchange: Exchange | None = None
+        try:
+            transport = self._connect()
+            try:
+                self.board.connected(transport.name)
+                exchange = self._exchange(transport)
+                self._live(exchange, bell)
+            finally:
+                transport.close()
+                self.board.facts(transport.facts())
+        except _WokeError:
+            self._voice("the machine slept; connecting again")
+            self._backoff = self._backoff.progressed()
+        except SyncError as error:
+            if stops(error, was_live=self._was_live):
+                self.board.tell("offline", error=str(error), next_try_at=None)
+                raise
+            lived_s = self._moment().monotonic_s - began.monotonic_s if exchange is not None else 0.0
+            moved = exchange.tally.moved if exchange is not None else 0
+            if made_progress(lived_s=lived_s, moved=moved):
+                self._backoff = self._backoff.progressed()
+            self._wait(str(error))
+
+    def _exchange(self, transport: Transport) -> Exchange:
+        return Exchange(
+            transport,
+            self._mirror,
+            self._outbox,
+            pull=self._wishes.pull,
+            push=self._wishes.push,
+            patient=True,
+            say=self._voice_trouble,
+            arrived=self._arrived,
+            monotonic=lambda: self._moment().monotonic_s,
+        )
+
+    def _live(self, exchange: Exchange, bell: Doorbell | None) -> None:
+        """Serve one connection until it breaks. Errors: SyncError; _WokeError."""
+        transport = exchange.transport
+        is_pushed = transport.name != "rsync"
+        self.board.tell("syncing")
+        exchange.take(transport.listing(), announced=False)
+        self._was_live = True
+        round_at = self._moment().monotonic_s
+        while True:
+            before = self._moment()
+            is_round = before.monotonic_s >= round_at
+            if is_round:
+                self._work(exchange, bell, until_done=not is_pushed)
+                if not (exchange.wants or exchange.more_waits):
+                    round_at = self._moment().monotonic_s + self._wishes.every_s
+            self._describe(exchange)
+            self._tick()
+            self._tidy()
+            before = self._moment()
+            busy = is_round and (exchange.wants or exchange.more_waits)
+            planned_s = 0.0 if busy else LISTEN_S if is_pushed else max(LOOK_EVERY_S, self._wishes.every_s)
+            news = transport.wait(planned_s)
+            if slept(before, self._moment(), planned_s):
+                raise _WokeError
+            exchange.take(news, announced=True)
+            if exchange.must_list():
+                exchange.take(transport.listing(), announced=False)
+
+    def _work(self, exchange: Exchange, bell: Doorbell | None, *, until_done: bool) -> None:
+        """Fetch one file and send some segments: between two such steps newer news are heard. `until_done`: all."""
+        while True:
+            if exchange.wants:
+                exchange.fetch_one()
+            if bell is not None and (bell.rang() or exchange.more_waits):
+                exchange.send_some()
+            if not (until_done and (exchange.wants or exchange.more_waits)):
+                return
+
+    def _describe(self, exchange: Exchange) -> None:
+        facts = exchange.transport.facts()
+        self._clock_offset_s = facts.clock_offset_s
+        self.board.facts(facts)
+        if self.board.status.state != "live" and not exchange.wants:
+            self._voice(f"connected to {self.board.status.remote} ({exchange.transport.name})")
+            self.board.tell("live", error="")
+        self.board.tell(unfetched=exchange.unfetched)
+
+    def _arrived(self, arrival: Arrival, announced: bool) -> None:
+        latency_s = None
+        latency = self.board.status.latency
+        if announced and arrival.manifest is not None and self._clock_offset_s is not None:
+            latency_s = self._moment().wall_s + self._clock_offset_s - arrival.manifest.created_at
+            latency = latency.with_one(latency_s)
+        self.board.tell(latency=latency, policies=self.board.status.policies + 1)
+        self._tell_arrival(arrival, latency_s)
+
+    def _wait(self, sentence: str) -> None:
+        """Offline until the backoff is over, or the machine has been asleep."""
+        delay_s = self._backoff.delay_s(self._chance())
+        self._backoff = self._backoff.failed()
+        self._voice(f"offline: {sentence}; trying again")
+        start = self._moment()
+        self.board.tell("offline", error=sentence, next_try_at=start.wall_s + delay_s)
+        while (left_s := start.monotonic_s + delay_s - self._moment().monotonic_s) > 0:
+            before = self._moment()
+            self._tick()
+            planned_s = min(DOZE_S, left_s)
+            self._sleep(planned_s)
+            self.board.write()
+            if slept(before, self._moment(), planned_s):
+                self._voice("the machine slept; connecting again")
+                return
+
+    def _voice(self, sentence: str) -> None:
+        """Say it, unless it was the last thing that was said: an outage is one line, not one for each try."""
+        if sentence != self._last_said:
+            self._last_said = sentence
+            self._say(sentence)
+
+    def _voice_trouble(self, sentence: str) -> None:
+        self.board.trouble(sentence)
+        self._voice(sentence)

@@ -1,0 +1,203 @@
+"""What is done over one connection: fetch what is wanted, newest first; send what waits; count what was said.
+
+The order of things and the clock are the caller's (`syncd.laptop.client`). Nothing here ends a connection.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from syncd.errors import DamagedPolicyError, GoneError, StorageError
+from syncd.laptop.backoff import DISK_RETRY_S
+from syncd.laptop.mirror import Arrival, Mirror
+from syncd.laptop.outbox import Outbox, Waiting
+from syncd.transports.base import News, Offer, Receipt, Transport
+
+#: Some 0.7 MB: what is sent in one go before news are looked at again.
+SEND_AT_ONCE = 32
+#: The other side takes nothing of ours now, and does not say when it will: an owner's decision, or no inbox.
+HELD_FOR_S = 600.0
+#: Refusals that are about us, not about the segment: it stays in the outbox.
+ABOUT_US = {
+    "dropped": "its owner takes nothing from this machine any more",
+    "no inbox": "it has no inbox for us",
+}
+#: After a file was gone from under us, everything is listed again, once things have calmed down.
+RELIST_AFTER_S = 1.0
+
+
+@dataclass
+class Tally:
+    """What one exchange has moved so far. Numbers are files; `bytes` came for policies and curves.
+
+    `offered`: slots in the last listing.
+    """
+
+    policies: list[Arrival] = field(default_factory=list)
+    offered: int = 0
+    curves: int = 0
+    bytes: int = 0
+    sent: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    accepted: int = 0
+    troubles: list[str] = field(default_factory=list)
+
+    @property
+    def moved(self) -> int:
+        """How many files came or went: progress."""
+        return len(self.policies) + self.curves + self.sent
+
+
+class Exchange:
+    """The work over `transport`. `arrived` is told of each policy, and whether it was announced just now.
+
+    `patient`: a full disk here is waited for, and said; else StorageError comes out. `say` takes one sentence.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        mirror: Mirror,
+        outbox: Outbox,
+        *,
+        pull: bool = True,
+        push: bool = True,
+        patient: bool = False,
+        say: Callable[[str], None] = lambda _: None,
+        arrived: Callable[[Arrival, bool], None] = lambda _arrival, _announced: None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.transport = transport
+        self.tally = Tally()
+        self._mirror, self._outbox = mirror, outbox
+        self._pull, self._push, self._patient = pull, push, patient
+        self._say, self._arrived, self._monotonic = say, arrived, monotonic
+        self._wanted: dict[str, tuple[Offer, bool]] = {}
+        self._fetch_from = self._send_from = 0.0
+        self._relist_at: float | None = None
+        self.more_waits = push
+
+    def take(self, news: News, *, announced: bool) -> None:
+        """Note what to fetch, and count verdicts. `announced`: these are changes, not a listing of what there is.
+
+        Of a policy that is still to be fetched only the newest version is: an older one was overtaken.
+        """
+        if not announced:
+            self._relist_at = None
+            self.tally.offered = sum(offer.kind == "manifest" for offer in news.offers)
+        if self._pull:
+            for offer in self._mirror.wanted(news.offers, changed=announced):
+                target = self._mirror.target(offer)
+                if target is not None:
+                    key = f"{target.place.path}" if target.version is not None else offer.path
+                    self._wanted[key] = (offer, announced)
+        if news.verdicts:
+            try:
+                self._outbox.judged(news.verdicts)
+            except StorageError as error:
+                self._trouble(str(error))
+            self.tally.accepted += sum(verdict.accepted for verdict in news.verdicts)
+            for verdict in news.verdicts:
+                if not verdict.accepted:
+                    self.tally.refused[verdict.reason] = self.tally.refused.get(verdict.reason, 0) + 1
+
+    @property
+    def wants(self) -> bool:
+        """Whether something can be fetched now."""
+        return bool(self._wanted) and self._monotonic() >= self._fetch_from
+
+    @property
+    def unfetched(self) -> int:
+        """How many wanted files are not here yet."""
+        return len(self._wanted)
+
+    @property
+    def something_was_gone(self) -> bool:
+        """Whether a listing is due, because a file was gone when it was asked for."""
+        return self._relist_at is not None
+
+    def must_list(self) -> bool:
+        """Whether it is time to list anew, because something was gone; says so once."""
+        if self._relist_at is None or self._monotonic() < self._relist_at:
+            return False
+        self._relist_at = None
+        return True
+
+    def fetch_one(self) -> None:
+        """Fetch one of what is wanted, policies first. Errors: UnreachableError; StorageError unless patient."""
+        key = next(iter(sorted(self._wanted, key=lambda each: self._wanted[each][0].kind != "manifest")))
+        offer, announced = self._wanted.pop(key)
+        try:
+            arrival = self._mirror.bring(offer, self.transport.fetch)
+        except GoneError:
+            self._relist_at = self._monotonic() + RELIST_AFTER_S
+        except DamagedPolicyError as error:
+            self._trouble(str(error))
+        except StorageError as error:
+            self._wanted.setdefault(key, (offer, announced))
+            if not self._patient:
+                raise
+            self._fetch_from = self._monotonic() + DISK_RETRY_S
+            self._trouble(f"{error}; trying again every {DISK_RETRY_S:.0f} s")
+        except BaseException:
+            self._wanted.setdefault(key, (offer, announced))
+            raise
+        else:
+            self.tally.bytes += arrival.bytes
+            if arrival.manifest is None:
+                self.tally.curves += 1
+            else:
+                self.tally.policies.append(arrival)
+                del self.tally.policies[:-1000]
+                self._arrived(arrival, announced)
+
+    def send_some(self) -> None:
+        """Send the oldest of what waits; `more_waits` says whether to call again at once.
+
+        Errors: UnreachableError (what was not confirmed stays in the outbox); StorageError unless patient.
+        """
+        self.more_waits = False
+        if not self._push or self._monotonic() < self._send_from:
+            return
+        try:
+            batch = self._outbox.waiting(SEND_AT_ONCE)
+            if not batch:
+                return
+            receipts = self.transport.send([(each.path, each.run_id, each.slot) for each in batch])
+            stored = [each.path for each, receipt in zip(batch, receipts, strict=True) if receipt.stored]
+            self._outbox.sent(stored)
+            self.tally.sent += len(stored)
+            self.more_waits = len(batch) == SEND_AT_ONCE
+            for each, receipt in zip(batch, receipts, strict=True):
+                if not receipt.stored:
+                    self._refused(each, receipt)
+        except StorageError as error:
+            if not self._patient:
+                raise
+            self._send_from = self._monotonic() + DISK_RETRY_S
+            self._trouble(str(error))
+
+    def _refused(self, segment: Waiting, receipt: Receipt) -> None:
+        if receipt.reason in ABOUT_US:
+            self._hold(
+                HELD_FOR_S, f"the other side refuses segments: {ABOUT_US[receipt.reason]}; they stay in the outbox"
+            )
+        elif receipt.retry_after_s is not None:
+            words = f"the other side takes no more segments now ({receipt.reason}); they wait in the outbox"
+            self._hold(receipt.retry_after_s, words)
+        elif segment.path.exists():
+            self._outbox.refused(segment.path, receipt.reason)
+            self.tally.refused[receipt.reason] = self.tally.refused.get(receipt.reason, 0) + 1
+
+    def _hold(self, for_s: float, words: str) -> None:
+        self.more_waits = False
+        self._send_from = max(self._send_from, self._monotonic() + for_s)
+        self._trouble(words)
+
+    def _trouble(self, sentence: str) -> None:
+        if sentence not in self.tally.troubles:
+            self.tally.troubles.append(sentence)
+            del self.tally.troubles[:-20]
+        self._say(sentence)

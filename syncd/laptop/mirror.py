@@ -1,0 +1,312 @@
+"""The laptop's copy of the other side's tree: what is let in, and in which order it becomes visible.
+
+Nothing that comes from the other side is believed. A policy goes size → sha256 → its manifest's own seal → table,
+capped decompression, finite numbers; only then its blob is renamed into the tree, then its manifest, then the hint.
+So whoever reads DIR sees a whole policy or an older whole one, also after a kill at any instruction.
+
+`DIR/part/` holds what is unfinished; `DIR/state/bad.json` what was found bad and is not fetched again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.files import fsync_folder, read_json, write_json
+from syncd.errors import DamagedPolicyError, StorageError
+from syncd.shared.curves import MAX_CHUNK_BYTES, chunk_of_file
+from syncd.shared.layout import NAME, SLOT, Shared, SlotPlace, make_folder, put, put_json, put_once
+from syncd.shared.manifest import MAX_MANIFEST_BYTES, Manifest, Version, parse_manifest
+from syncd.shared.retention import MIRRORS, collect
+from syncd.store import hinted, read_manifest, unpack, versions
+from syncd.transports.base import Offer
+
+#: A file that arrives with another sum was damaged on its way; one that does so each time is bad.
+FETCHES = 3
+#: Bad policies are rare; more than this many is one broken publisher, and the oldest are forgotten.
+MAX_BAD = 500
+#: Unfinished files that nothing asked for lately: their policies were overtaken.
+PART_KEPT_S = 3_600.0
+
+_PATH = re.compile(rf"v1/runs/({NAME.pattern})/({SLOT.pattern})/(manifests|metrics)/([A-Za-z0-9_.-]{{1,80}})")
+
+Fetch = Callable[[Offer, Path], None]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where an offer belongs: exactly one of `version` (a manifest) and `curve` (name and number of a chunk) is set."""
+
+    place: SlotPlace
+    file_name: str
+    version: Version | None = None
+    curve: tuple[str, int] | None = None
+
+    @property
+    def words(self) -> str:
+        """As a person is told: `demo-0123abcd/0 3-17`."""
+        what = str(self.version) if self.version is not None else self.file_name
+        return f"{self.place.run_id}/{self.place.slot} {what}"
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What became visible: a policy (with its manifest) or a part of a curve. `bytes` came over the line for it."""
+
+    target: Target
+    bytes: int
+    manifest: Manifest | None = None
+
+
+class Mirror:
+    """The tree below `folder` (DIR). One process at a time (`lock`)."""
+
+    def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time) -> None:
+        self.folder = folder
+        self.shared = Shared(folder)
+        self._clock = clock
+        self._bad = _read_bad(self._bad_file)
+
+    @property
+    def _bad_file(self) -> Path:
+        return self.folder / "state" / "bad.json"
+
+    def target(self, offer: Offer) -> Target | None:
+        """Where `offer` belongs; None where its path is none of ours: it is never used then."""
+        found = _PATH.fullmatch(offer.path)
+        if not found:
+            return None
+        place = self.shared.slot(found[1], int(found[2]))
+        name = found[4]
+        if offer.kind == "manifest" and found[3] == "manifests" and (version := Version.of_file(name)) is not None:
+            return Target(place, name, version=version)
+        if offer.kind == "metrics" and found[3] == "metrics" and (curve := chunk_of_file(name)) is not None:
+            return Target(place, name, curve=curve)
+        return None
+
+    def wanted(self, offers: Iterable[Offer], *, changed: bool) -> list[Offer]:
+        """Those that are worth fetching: policies first, of each slot the newest; then curves.
+
+        `changed`: the other side says that they are new; else it only lists them, and the last chunk of a curve may
+        have changed without growing. Blobs are left out: a policy is fetched by its manifest.
+        """
+        found = [(target, offer) for offer in offers if (target := self.target(offer)) is not None]
+        newest: dict[SlotPlace, tuple[Version, Offer]] = {}
+        last: dict[tuple[SlotPlace, str], int] = {}
+        for target, offer in found:
+            if target.version is not None:
+                newest[target.place] = max(
+                    newest.get(target.place, (target.version, offer)), (target.version, offer), key=_by_version
+                )
+            elif target.curve is not None:
+                key = (target.place, target.curve[0])
+                last[key] = max(last.get(key, 0), target.curve[1])
+        policies = [
+            offer for place, (version, offer) in newest.items() if not (self.is_bad(offer) or self._has(place, version))
+        ]
+        curves = [
+            offer
+            for target, offer in found
+            if target.curve is not None
+            and not self.is_bad(offer)
+            and not _is_here(
+                target.place.metrics / target.file_name,
+                offer,
+                may_differ=changed or last[target.place, target.curve[0]] == target.curve[1],
+            )
+        ]
+        return policies + curves
+
+    def _has(self, place: SlotPlace, version: Version) -> bool:
+        """Whether this version or a newer one is here, with a blob of the right size."""
+        for known in reversed(versions(place)):
+            if known < version:
+                return False
+            with contextlib.suppress(OSError, DamagedPolicyError):
+                blob = read_manifest(place, known).blob
+                if _size(place.blob(blob.sha256)) == blob.bytes:
+                    return True
+        return False
+
+    def bring(self, offer: Offer, fetch: Fetch) -> Arrival:
+        """Fetch what `offer` names, check it, make it visible. Only for what `wanted` returned.
+
+        Errors: DamagedPolicyError (a sentence; it is remembered, and what is here stays); StorageError; what `fetch`
+        raises (the unfinished part stays, and is gone on with).
+        """
+        target = self.target(offer)
+        if target is None:
+            raise DamagedPolicyError(f"{offer.path[:200]!r} is no place of the tree")
+        try:
+            self._parts.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if target.version is not None:
+                return self._bring_policy(target, target.version, offer, fetch)
+            return self._bring_curve(target, offer, fetch)
+        except DamagedPolicyError as error:
+            self._remember(offer, str(error))
+            raise DamagedPolicyError(f"{target.words} is left out: {error}; what was here before stays") from error
+        except OSError as error:
+            is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}  # one sentence, whichever file it hits
+            where = self.folder if is_full else error.filename or self.folder
+            raise StorageError(
+                f"{where} cannot be written ({error.strerror}); nothing was lost, make room there"
+            ) from error
+
+    def _bring_policy(self, target: Target, version: Version, offer: Offer, fetch: Fetch) -> Arrival:
+        place = target.place
+        if offer.bytes > MAX_MANIFEST_BYTES:
+            raise DamagedPolicyError(f"its manifest has {offer.bytes} bytes; {MAX_MANIFEST_BYTES} is the most")
+        part = self._parts / f"{place.run_id}.{place.slot}.{target.file_name}"
+        sealed = _fetched(offer, part, fetch)
+        manifest = parse_manifest(sealed)
+        if (manifest.run_id, manifest.slot, manifest.version) != (place.run_id, place.slot, version):
+            raise DamagedPolicyError("its manifest is that of another run, slot or version")
+        came = len(sealed) + self._bring_blob(place, manifest, fetch)
+        make_folder(place.manifests)
+        if not put_once(place.manifest(version), sealed) and place.manifest(version).read_bytes() != sealed:
+            if _is_whole(place, version):
+                raise DamagedPolicyError("this version was here before with other content")
+            put(place.manifest(version), sealed)  # this disk damaged it
+        hint = hinted(place)
+        if hint is None or hint < version:
+            put_json(place.latest, {"attempt": version.attempt, "seq": version.seq})
+        part.unlink(missing_ok=True)
+        collect(place, now=self._clock(), keep=MIRRORS)
+        return Arrival(target, came, manifest)
+
+    def _bring_blob(self, place: SlotPlace, manifest: Manifest, fetch: Fetch) -> int:
+        """Have the checked blob in the tree; returns how many bytes came for it."""
+        blob = manifest.blob
+        final = place.blob(blob.sha256)
+        with contextlib.suppress(OSError, DamagedPolicyError):
+            unpack(final.read_bytes(), manifest)
+            os.utime(final)  # its age counts from its last publication, or `collect` may take it
+            return 0
+        offer = Offer(
+            f"v1/runs/{place.run_id}/{place.slot}/blobs/{blob.sha256[:2]}/{blob.sha256}",
+            blob.bytes,
+            blob.sha256,
+            "blob",
+        )
+        part = self._parts / blob.sha256
+        data = _fetched(offer, part, fetch)
+        try:
+            unpack(data, manifest)
+        except DamagedPolicyError:
+            part.unlink(missing_ok=True)
+            raise
+        make_folder(final.parent)
+        os.replace(part, final)
+        fsync_folder(final.parent)
+        return len(data)
+
+    def _bring_curve(self, target: Target, offer: Offer, fetch: Fetch) -> Arrival:
+        place = target.place
+        if offer.bytes > MAX_CHUNK_BYTES:
+            raise DamagedPolicyError(f"it has {offer.bytes} bytes; {MAX_CHUNK_BYTES} is the most of a curve's part")
+        part = self._parts / f"{place.run_id}.{place.slot}.{target.file_name}"
+        data = _fetched(offer, part, fetch)
+        if len(data) > MAX_CHUNK_BYTES or not _is_json_lines(data):
+            part.unlink(missing_ok=True)
+            raise DamagedPolicyError("it is not made of lines of JSON")
+        make_folder(place.metrics)
+        os.replace(part, place.metrics / target.file_name)
+        fsync_folder(place.metrics)
+        return Arrival(target, len(data))
+
+    @property
+    def _parts(self) -> Path:
+        return self.folder / "part"
+
+    def is_bad(self, offer: Offer) -> bool:
+        """Whether it was found bad before."""
+        return _key(offer) in self._bad
+
+    def bad(self) -> dict[str, str]:
+        """What was found bad, and why: the newest `MAX_BAD`."""
+        return {key: why for key, (why, _) in self._bad.items()}
+
+    def _remember(self, offer: Offer, why: str) -> None:
+        known = {**self._bad, _key(offer): (why, self._clock())}
+        self._bad = dict(sorted(known.items(), key=lambda item: item[1][1])[-MAX_BAD:])
+        with contextlib.suppress(OSError):  # on a full disk it is found bad once more, after the next start
+            self._bad_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_json(self._bad_file, {key: {"why": why, "at": at} for key, (why, at) in self._bad.items()})
+
+    def tidy(self) -> None:
+        """Delete unfinished files of policies that were overtaken."""
+        with contextlib.suppress(OSError), os.scandir(self._parts) as entries:
+            for entry in entries:
+                if self._clock() - entry.stat(follow_symlinks=False).st_mtime > PART_KEPT_S:
+                    os.unlink(entry.path)
+
+
+def _is_whole(place: SlotPlace, version: Version) -> bool:
+    """Whether the manifest that lies here is one."""
+    try:
+        read_manifest(place, version)
+    except (OSError, DamagedPolicyError):
+        return False
+    return True
+
+
+def _by_version(item: tuple[Version, Offer]) -> Version:
+    return item[0]
+
+
+def _key(offer: Offer) -> str:
+    """What a bad offer is remembered by: its content where the transport knows it, else its name and size."""
+    return offer.sha256 or f"{offer.path}:{offer.bytes}"
+
+
+def _fetched(offer: Offer, part: Path, fetch: Fetch) -> bytes:
+    """The offered content, with the sum that was offered. Errors: DamagedPolicyError, what `fetch` raises, OSError."""
+    for _ in range(FETCHES):
+        fetch(offer, part)
+        with open(part, "rb") as file:
+            data = file.read(offer.bytes + 1)
+        is_right = offer.sha256 is None or hashlib.sha256(data).hexdigest() == offer.sha256
+        if is_right and (len(data) == offer.bytes or offer.kind == "metrics"):
+            return data
+        part.unlink(missing_ok=True)
+    raise DamagedPolicyError(f"its {offer.kind} arrived {FETCHES} times with another content than was offered")
+
+
+def _is_json_lines(data: bytes) -> bool:
+    if data and not data.endswith(b"\n"):
+        return False
+    try:
+        return all(isinstance(json.loads(line), dict) for line in data.splitlines())
+    except (ValueError, RecursionError):
+        return False
+
+
+def _is_here(path: Path, offer: Offer, *, may_differ: bool) -> bool:
+    """Whether the offered part of a curve lies at `path`: by its sum, or by its size where nobody knows the sum."""
+    if _size(path) != offer.bytes:
+        return False
+    if offer.sha256 is None:
+        return not may_differ
+    return hashlib.sha256(path.read_bytes()).hexdigest() == offer.sha256
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return os.stat(path, follow_symlinks=False).st_size
+    except OSError:
+        return None
+
+
+def _read_bad(path: Path) -> dict[str, tuple[str, float]]:
+    try:
+        return {str(key): (str(value["why"]), float(value["at"])) for key, value in read_json(path).items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}

@@ -1,0 +1,276 @@
+"""What this machine wants to send: segments of experience, and what became of them.
+
+::
+
+    DIR/outbox/tmp/                        being written
+    DIR/outbox/new/<run id>/<slot>/<sha256>   whole and durable; goes away when the other side has it durably
+    DIR/outbox/refused/…                   never wanted over there (too large, say); the oldest go
+    DIR/state/contributions.json           counts: sent, accepted, refused by reason
+
+Actors put in, the client takes out; any number of actors, one client at a time (`mirror_lock`). The client alone
+writes the counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from orchestrator.files import fsync_folder, read_json, write_json
+from syncd.errors import ConfigError, StorageError
+from syncd.shared.layout import NAME, SHA256, SLOT
+from syncd.transports.base import Verdict
+
+#: Some hours of a laptop's experience. More would reach the learner too old to be accepted.
+MAX_SEGMENTS = 2_000
+MAX_BYTES = 256 * 2**20
+#: Of segments that were refused for good, for whoever wants to look why.
+MAX_REFUSED_BYTES = 32 * 2**20
+#: Verdicts come for what was sent lately. Those for older segments are not counted twice, but not at all.
+MAX_UNJUDGED = 2_000
+#: So much of a sha256 tells 2,000 segments apart, and keeps the counts' file at some 40 kB.
+_SHORT = 16
+#: A file in tmp/ that nobody has written to for so long has lost its writer.
+ABANDONED_AFTER_S = 3_600.0
+#: How long a count of what waits is believed, so that an actor does not list the folder for each segment.
+USAGE_BELIEVED_S = 2.0
+
+
+class Waiting(NamedTuple):
+    """One segment that waits."""
+
+    path: Path
+    run_id: str
+    slot: int
+    bytes: int
+
+
+class Contributions(BaseModel):
+    """What became of what was sent. `refused`: reason → number. `unjudged`: short sums of what has no verdict yet."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    sent: int = 0
+    accepted: int = 0
+    refused: dict[str, int] = {}
+    sent_at: float | None = None
+    judged_at: float | None = None
+    unjudged: tuple[str, ...] = ()
+
+    @property
+    def refusals(self) -> int:
+        """How many were refused, for whatever reason."""
+        return sum(self.refused.values())
+
+    def with_sent(self, sums: Sequence[str], now: float) -> Contributions:
+        """These counts after the segments with these sha256 sums were sent."""
+        waiting = (*self.unjudged, *(each[:_SHORT] for each in sums))[-MAX_UNJUDGED:]
+        return self.model_copy(update={"sent": self.sent + len(sums), "sent_at": now, "unjudged": waiting})
+
+    def with_verdicts(self, verdicts: Sequence[Verdict], now: float) -> Contributions:
+        """These counts after these verdicts. One on a segment that is not waited for changes nothing.
+
+        Verdicts are told at least once, so only the first one of a segment may count.
+        """
+        waiting = dict.fromkeys(self.unjudged)
+        accepted, refused = self.accepted, dict(self.refused)
+        for verdict in verdicts:
+            short = verdict.sha256[:_SHORT]
+            if short not in waiting:
+                continue
+            del waiting[short]
+            if verdict.accepted:
+                accepted += 1
+            else:
+                refused[verdict.reason] = refused.get(verdict.reason, 0) + 1
+        if len(waiting) == len(self.unjudged):
+            return self
+        changed = {"accepted": accepted, "refused": refused, "judged_at": now, "unjudged": tuple(waiting)}
+        return self.model_copy(update=changed)
+
+
+def read_contributions(folder: Path) -> Contributions:
+    """The counts of the mirror `folder`; zeros where there are none, or where they cannot be read."""
+    try:
+        return Contributions.model_validate(read_json(_counts_file(folder)))
+    except (OSError, ValueError, ValidationError):
+        return Contributions()
+
+
+def _counts_file(folder: Path) -> Path:
+    return folder / "state" / "contributions.json"
+
+
+class Outbox:
+    """The outgoing segments of the mirror `folder` (DIR)."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        max_segments: int = MAX_SEGMENTS,
+        max_bytes: int = MAX_BYTES,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.folder = folder
+        self.path = folder / "outbox"
+        self.max_segments = max_segments
+        self.max_bytes = max_bytes
+        self._clock = clock
+        self._usage = (0, 0)
+        self._counted_at: float | None = None
+
+    def offer(self, run_id: str, slot: int, data: bytes) -> bool:
+        """Put a segment in, durably; False where the box is full: then nothing was written, and nothing thrown away.
+
+        Its name is the sha256 of `data`; the same data twice is one segment. Errors: ConfigError for a run id that
+        cannot be a folder; StorageError (disk full, permission): nothing is left behind.
+        """
+        if not (NAME.fullmatch(run_id) and SLOT.fullmatch(str(slot))):
+            raise ConfigError(f"{run_id!r}, slot {slot}: no name of a run and a slot")
+        if not self._has_room(len(data)):
+            return False
+        place = self.path / "new" / run_id / str(slot)
+        final = place / hashlib.sha256(data).hexdigest()
+        temporary = self.path / "tmp" / f"{final.name}.{os.getpid()}.{secrets.token_hex(4)}"
+        try:
+            if final.exists():
+                return True
+            for folder in (temporary.parent, place):
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _write_private(temporary, data)
+            os.replace(temporary, final)
+            fsync_folder(place)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise StorageError(f"a segment cannot be written below {self.path} ({error.strerror})") from error
+        count, size = self._usage
+        self._usage = (count + 1, size + len(data))
+        return True
+
+    def _has_room(self, added_bytes: int) -> bool:
+        for is_fresh in (False, True):  # one that seems full is counted anew: the client may have emptied it
+            count, size = self.usage(fresh=is_fresh)
+            if count < self.max_segments and size + added_bytes <= self.max_bytes:
+                return True
+        return False
+
+    def usage(self, *, fresh: bool = True) -> tuple[int, int]:
+        """(number, bytes) of what waits. `fresh` False: as counted at most `USAGE_BELIEVED_S` ago."""
+        now = self._clock()
+        if fresh or self._counted_at is None or not 0 <= now - self._counted_at < USAGE_BELIEVED_S:
+            sizes = [entry.bytes for _, entry in self._entries()]
+            self._usage, self._counted_at = (len(sizes), sum(sizes)), now
+        return self._usage
+
+    def count(self) -> int:
+        """How many segments wait."""
+        return self.usage()[0]
+
+    def bytes(self) -> int:
+        """How many bytes wait."""
+        return self.usage()[1]
+
+    def waiting(self, limit: int | None = None) -> list[Waiting]:
+        """The segments that wait, oldest first; at most `limit`."""
+        return [entry for _, entry in sorted(self._entries())[:limit]]
+
+    def _entries(self) -> Iterator[tuple[tuple[int, str], Waiting]]:
+        """((mtime, name), segment) of each file that is one; what vanishes meanwhile, or is none, is passed over."""
+        for run in _subfolders(self.path / "new"):
+            for slot in _subfolders(run):
+                if not (NAME.fullmatch(run.name) and SLOT.fullmatch(slot.name)):
+                    continue
+                with contextlib.suppress(OSError), os.scandir(slot) as files:
+                    for file in files:
+                        with contextlib.suppress(FileNotFoundError):
+                            if SHA256.fullmatch(file.name) and file.is_file(follow_symlinks=False):
+                                stat = file.stat(follow_symlinks=False)
+                                segment = Waiting(Path(file.path), run.name, int(slot.name), stat.st_size)
+                                yield (stat.st_mtime_ns, file.name), segment
+
+    def sent(self, paths: Sequence[Path]) -> None:
+        """The other side has these durably: they go, and are counted. Errors: StorageError."""
+        if not paths:
+            return
+        for path in paths:
+            path.unlink(missing_ok=True)
+        self._count(read_contributions(self.folder).with_sent([path.name for path in paths], self._clock()))
+
+    def refused(self, path: Path, reason: str) -> None:
+        """The other side will never take this one: out of the way with it, and counted. Errors: StorageError."""
+        kept = self.path / "refused"
+        try:
+            kept.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.replace(path, kept / path.name)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StorageError(f"{path} cannot be moved to {kept} ({error.strerror})") from error
+        counts = read_contributions(self.folder)
+        refused = {**counts.refused, reason: counts.refused.get(reason, 0) + 1}
+        self._count(counts.model_copy(update={"refused": refused, "judged_at": self._clock()}))
+
+    def judged(self, verdicts: Sequence[Verdict]) -> None:
+        """Count what the learner said. Errors: StorageError."""
+        before = read_contributions(self.folder)
+        after = before.with_verdicts(verdicts, self._clock())
+        if after != before:
+            self._count(after)
+
+    def _count(self, counts: Contributions) -> None:
+        path = _counts_file(self.folder)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_json(path, counts.model_dump())
+        except OSError as error:
+            raise StorageError(f"{path} cannot be written ({error.strerror})") from error
+
+    def tidy(self) -> None:
+        """Delete what writers that were killed left in tmp/, and the oldest refused ones above their limit."""
+        now = self._clock()
+        for _, path, modified_at in _files(self.path / "tmp"):
+            if now - modified_at > ABANDONED_AFTER_S:
+                path.unlink(missing_ok=True)
+        kept = 0
+        for size, path, _ in sorted(_files(self.path / "refused"), key=lambda entry: -entry[2]):
+            kept += size
+            if kept > MAX_REFUSED_BYTES:
+                path.unlink(missing_ok=True)
+
+
+def _write_private(path: Path, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(fd, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except FileNotFoundError:
+        return []
+
+
+def _files(folder: Path) -> list[tuple[int, Path, float]]:
+    """(bytes, path, mtime) of the files in `folder`."""
+    found = []
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                if entry.is_file(follow_symlinks=False):
+                    stat = entry.stat(follow_symlinks=False)
+                    found.append((stat.st_size, Path(entry.path), stat.st_mtime))
+    return found

@@ -1,0 +1,270 @@
+"""What a client says of itself, and what can be seen of a mirror whether a client runs or not.
+
+`DIR/state/status.json` is the client's word, at most one second old while things move and `BEAT_S` otherwise. It is
+replaced by rename, without fsync: after a crash of the machine it would be wrong anyway. Whether a client runs is
+told by its lock, not by this file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from orchestrator.files import read_json
+from syncd.laptop.lock import Holder, holder
+from syncd.laptop.outbox import Contributions, Outbox, read_contributions
+from syncd.laptop.played import Played, read_played
+from syncd.shared.layout import Shared
+from syncd.store import newest
+from syncd.transports.base import Facts
+
+State = Literal["connecting", "syncing", "live", "offline", "stopped"]
+
+#: At most one write a second, so that a busy client does not wear the disk.
+WRITE_EVERY_S = 1.0
+#: And one this often when nothing happens: the word of a living client is never older (unless it is connecting).
+BEAT_S = 5.0
+#: Upper bounds of the latency histogram, seconds; the last bucket is everything above.
+BUCKETS_S = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0)
+#: Of so many of the last policies the quantiles are taken.
+LATENCIES = 200
+TROUBLES = 5
+
+
+#: `since` is when the outage, or the connection, began: tries that fail do not begin a new outage.
+_PHASES: dict[State, int] = {"offline": 0, "connecting": 0, "syncing": 1, "live": 1, "stopped": 2}
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Latency(_Model):
+    """Publication → usable here, of policies that were announced while we were connected. Seconds.
+
+    Across two clocks, put right by the offset that was seen when the connection began: good to some 0.1 s.
+    `buckets[k]` counts those up to `BUCKETS_S[k]`, the last one those above; `last` are the newest `LATENCIES`.
+    """
+
+    count: int = 0
+    buckets: tuple[int, ...] = (0,) * (len(BUCKETS_S) + 1)
+    last: tuple[float, ...] = ()
+
+    def with_one(self, latency_s: float) -> Latency:
+        """These and one more. A negative one (clocks) counts as zero."""
+        value = max(0.0, latency_s)
+        at = sum(value > bound for bound in BUCKETS_S)
+        buckets = (*self.buckets[:at], self.buckets[at] + 1, *self.buckets[at + 1 :])
+        return Latency(count=self.count + 1, buckets=buckets, last=(*self.last, value)[-LATENCIES:])
+
+    def quantile(self, share: float) -> float | None:
+        """The latency that this share of the last ones did not exceed; None where there are none."""
+        ordered = sorted(self.last)
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None
+
+
+class ClientStatus(_Model):
+    """One client's word. Times are unix seconds; bytes and logins count since it started.
+
+    `since`: the outage, or the connection, has lasted so long. `error`: of the last try; "" once it is live.
+    """
+
+    pid: int
+    started_at: float
+    written_at: float
+    state: State
+    since: float
+    remote: str
+    transport: str = ""
+    pull: bool = True
+    push: bool = True
+    contributor: str | None = None
+    error: str = ""
+    next_try_at: float | None = None
+    rtt_s: float | None = None
+    clock_offset_s: float | None = None
+    bytes_in: int = 0
+    bytes_out: int = 0
+    logins: int = 0
+    policies: int = 0
+    unfetched: int = 0
+    latency: Latency = Latency()
+    troubles: tuple[str, ...] = ()
+
+
+class Board:
+    """The client's status as it changes; writes it down at a bounded rate. `folder` is DIR."""
+
+    def __init__(
+        self, folder: Path, remote: str, *, pull: bool, push: bool, clock: Callable[[], float] = time.time
+    ) -> None:
+        now = clock()
+        self._path = status_file(folder)
+        self._clock = clock
+        self._earlier = Facts()
+        self._facts = Facts()
+        self._written = 0.0
+        self._changed = True
+        self.status = ClientStatus(
+            pid=os.getpid(), started_at=now, written_at=now, state="connecting", since=now, remote=remote, pull=pull,
+            push=push,
+        )  # fmt: skip
+
+    def tell(self, state: State | None = None, **changes: Any) -> None:
+        """Note changes; a change of state is written at once."""
+        now = self._clock()
+        if state is not None and state != self.status.state:
+            changes |= {"state": state}
+            if _PHASES[state] != _PHASES[self.status.state]:
+                changes |= {"since": now}
+        fresh = {name: value for name, value in changes.items() if getattr(self.status, name) != value}
+        if fresh:
+            self.status = self.status.model_copy(update=fresh)
+            self._changed = True
+        self.write(now=now, at_once="state" in fresh)
+
+    def trouble(self, sentence: str) -> None:
+        """Note a sentence that the user should see, with the time of day when it was last so: it may be over."""
+        others = (each for each in self.status.troubles if not each.endswith(f" {sentence}"))
+        dated = f"{time.strftime('%H:%M:%S', time.localtime(self._clock()))} {sentence}"
+        self.tell(troubles=(*others, dated)[-TROUBLES:])
+        self.write(at_once=True)
+
+    def connected(self, name: str) -> None:
+        """A new connection begins: its counts are added to those of the earlier ones."""
+        seen = self._facts
+        self._earlier = Facts(
+            bytes_in=self._earlier.bytes_in + seen.bytes_in,
+            bytes_out=self._earlier.bytes_out + seen.bytes_out,
+            logins=self._earlier.logins + seen.logins,
+        )
+        self._facts = Facts()
+        self.tell(transport=name)
+
+    def facts(self, facts: Facts) -> None:
+        """What the transport says of itself now."""
+        self._facts = facts
+        self.tell(
+            bytes_in=self._earlier.bytes_in + facts.bytes_in,
+            bytes_out=self._earlier.bytes_out + facts.bytes_out,
+            logins=self._earlier.logins + facts.logins,
+            rtt_s=facts.rtt_s,
+            clock_offset_s=facts.clock_offset_s,
+            contributor=facts.contributor,
+        )
+
+    def write(self, *, now: float | None = None, at_once: bool = False) -> None:
+        """Write it down if it is due. A disk that is full costs the word, not the client."""
+        now = self._clock() if now is None else now
+        age_s = now - self._written
+        is_due = age_s >= BEAT_S or age_s < 0 or (self._changed and age_s >= WRITE_EVERY_S)
+        if not (is_due or at_once):
+            return
+        self._written, self._changed = now, False
+        self.status = self.status.model_copy(update={"written_at": now})
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            temporary.write_text(self.status.model_dump_json() + "\n", encoding="utf-8")
+            os.replace(temporary, self._path)
+
+
+def status_file(folder: Path) -> Path:
+    """Where the client of the mirror `folder` writes its word."""
+    return folder / "state" / "status.json"
+
+
+def read_status(folder: Path) -> ClientStatus | None:
+    """The last client's word; None where there is none, or none that can be read."""
+    try:
+        return ClientStatus.model_validate(read_json(status_file(folder)))
+    except (OSError, ValueError, ValidationError):
+        return None
+
+
+class SlotView(_Model):
+    """The newest policy of one slot that is here. `success` 0 to 1; `played` is the last actor's verdict on it."""
+
+    run_id: str
+    run_name: str
+    slot: int
+    version: str
+    step: int
+    created_at: float
+    bytes: int
+    success: float | None = None
+    played: Played | None = None
+
+
+class MirrorView(_Model):
+    """All that there is to see of a mirror. `client`: the last word of a client; `runs`: whether one runs now."""
+
+    folder: str
+    looked_at: float
+    runs: bool
+    pid: int | None = None
+    verb: str = ""
+    client: ClientStatus | None = None
+    slots: tuple[SlotView, ...] = ()
+    waiting: int = 0
+    waiting_bytes: int = 0
+    contributions: Contributions = Contributions()
+
+    def to_json(self) -> dict[str, Any]:
+        """As `--json` prints it: without the lists that only the next count needs."""
+        value = self.model_dump(mode="json", exclude={"contributions": {"unjudged"}, "client": {"latency": {"last"}}})
+        if self.client is not None:
+            latency = self.client.latency
+            value["client"]["latency"] |= {
+                "buckets_s": list(BUCKETS_S), "p50_s": latency.quantile(0.5), "p95_s": latency.quantile(0.95)
+            }  # fmt: skip
+        return value
+
+
+def look(folder: Path, now: float) -> MirrorView:
+    """See what lies in the mirror `folder`, and who keeps it. Errors: OSError where it cannot be read."""
+    keeper: Holder | None = holder(folder)
+    outbox = Outbox(folder)
+    waiting, waiting_bytes = outbox.usage()
+    return MirrorView(
+        folder=str(folder),
+        looked_at=now,
+        runs=keeper is not None,
+        pid=keeper.pid if keeper else None,
+        verb=keeper.verb if keeper else "",
+        client=read_status(folder),
+        slots=tuple(_slots(folder)),
+        waiting=waiting,
+        waiting_bytes=waiting_bytes,
+        contributions=read_contributions(folder),
+    )
+
+
+def _slots(folder: Path) -> list[SlotView]:
+    played = read_played(folder)
+    found = []
+    for place in Shared(folder).slots():
+        manifest = newest(place)
+        if manifest is None:
+            continue
+        verdict = played.get(f"{place.run_id}/{place.slot}")
+        found.append(
+            SlotView(
+                run_id=place.run_id,
+                run_name=manifest.run_name,
+                slot=place.slot,
+                version=str(manifest.version),
+                step=manifest.step,
+                created_at=manifest.created_at,
+                bytes=manifest.blob.bytes,
+                success=manifest.score.mean_success if manifest.score else None,
+                played=verdict if verdict is not None and verdict.version == str(manifest.version) else None,
+            )
+        )
+    return found

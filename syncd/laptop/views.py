@@ -1,0 +1,265 @@
+"""What people see of a client and its mirror: tables for terminals, lines for pipes. Nothing here decides anything."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from syncd.laptop.exchange import Tally
+from syncd.laptop.mirror import Arrival
+from syncd.laptop.status import BUCKETS_S, ClientStatus, Latency, MirrorView, SlotView
+from syncd.shared.manifest import Manifest
+
+#: Below this the rare columns go, so that 80 columns stay readable.
+WIDE = 110
+#: A living client's word is 5 s old at most, or as old as one try to connect takes.
+SILENT_AFTER_S = 90.0
+#: In a pipe, each slot's new policies are told at most this often: one each 3 s would be 29,000 lines a day.
+LINE_EVERY_S = 60.0
+
+_STYLES = {"live": "green", "syncing": "cyan", "connecting": "cyan", "offline": "yellow", "stopped": "dim"}
+_BARS = " ▁▂▃▄▅▆▇█"
+_MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
+
+
+def duration(seconds: float) -> str:
+    """`8 s`, `3 min`, `2 h 05 min`, `4 days`."""
+    whole = max(0, int(seconds))
+    if whole < 2 * _MINUTE_S:
+        return f"{whole} s"
+    if whole < _HOUR_S:
+        return f"{whole // _MINUTE_S} min"
+    if whole < 2 * _DAY_S:
+        return f"{whole // _HOUR_S} h {whole % _HOUR_S // _MINUTE_S:02d} min"
+    return f"{whole // _DAY_S} days"
+
+
+def size(count: float) -> str:
+    """Bytes in powers of ten: `812 B`, `152 kB`, `1.4 MB`."""
+    if count < 1000:
+        return f"{count:.0f} B"
+    if count < 1e6:
+        return f"{count / 1e3:.0f} kB"
+    return f"{count / 1e6:.1f} MB" if count < 1e9 else f"{count / 1e9:.1f} GB"
+
+
+def latency(seconds: float) -> str:
+    """`0.18 s`, `12 s`."""
+    return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def milliseconds(seconds: float) -> str:
+    """`0.4 ms`, `38 ms`."""
+    return f"{1000 * seconds:.1f} ms" if seconds < 0.01 else f"{1000 * seconds:.0f} ms"
+
+
+def number(count: int, noun: str, plural: str = "") -> str:
+    """`1 policy`, `2,000 segments`."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def headline(view: MirrorView) -> str:
+    """One line: whether a client keeps the mirror, and how it stands with the other side."""
+    word, now = view.client, view.looked_at
+    if not view.runs:
+        last = f" (the last one ended {duration(now - word.written_at)} ago)" if word is not None else ""
+        why = f". It had ended with: {word.error}" if word is not None and word.error else ""
+        return f"no syncd runs for {view.folder}{last}; start one with `syncd watch`{why}"
+    if view.verb != "watch":
+        return f"`syncd {view.verb}` (pid {view.pid}) is at work on {view.folder}"
+    if word is None or word.pid != view.pid:
+        return f"syncd (pid {view.pid}) runs for {view.folder}, and has not said anything yet"
+    if now - word.written_at > SILENT_AFTER_S:
+        return (
+            f"syncd (pid {word.pid}) has said nothing for {duration(now - word.written_at)}: stopped, stuck, "
+            f"or the disk is full; its last word was {word.state}"
+        )
+    return f"{word.state}{' ' if word.state in {'offline', 'connecting'} else ': '}{standing(word, now)}"
+
+
+def standing(word: ClientStatus, now: float) -> str:
+    """What `headline` says after the state."""
+    since = duration(now - word.since)
+    match word.state:
+        case "offline":
+            again = "" if word.next_try_at is None else f"; trying again in {duration(word.next_try_at - now)}"
+            return f"for {since}{again}: {word.error}"
+        case "connecting":
+            return f"to {word.remote}, for {since}" + (f"; before that: {word.error}" if word.error else "")
+        case "syncing":
+            return f"with {word.remote} by {word.transport}{unfetched(word)}"
+        case _:
+            trip = f", {milliseconds(word.rtt_s)} away" if word.rtt_s is not None else ""
+            return f"{word.remote} by {word.transport}{trip}, for {since}{unfetched(word)}"
+
+
+def unfetched(word: ClientStatus) -> str:
+    """What is still to come."""
+    return f", {number(word.unfetched, 'file')} to fetch" if word.unfetched else ""
+
+
+def checked(slot: SlotView) -> str:
+    """What is known of the policy's soundness here: sums and shapes always; its actions where an actor tried it."""
+    if slot.played is None:
+        return "sums"
+    return "actions too" if slot.played.ok else "actions differ"
+
+
+def details(view: MirrorView) -> list[str]:
+    """The lines below the table: traffic, the way out, what is wrong."""
+    lines = []
+    word = view.client
+    if word is not None:
+        median = word.latency.quantile(0.5)
+        speed = ""
+        if median is not None:
+            worst = word.latency.quantile(0.95)
+            speed = f"; from publication to here ≈ {latency(median)} (95 %: {latency(worst or median)})"
+        lines.append(f"received: {number(word.policies, 'policy', 'policies')}{speed}")
+        logins = f", {number(word.logins, 'login')}" if word.logins else ""
+        span = duration(word.written_at - word.started_at)
+        lines.append(f"line: {size(word.bytes_in)} in, {size(word.bytes_out)} out{logins} in {span}")
+    counts = view.contributions
+    if view.waiting or counts.sent or counts.refusals:
+        name = f" as {word.contributor}" if word is not None and word.contributor else ""
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(counts.refused.items()))
+        lines.append(
+            f"experience{name}: {view.waiting:,} waiting ({size(view.waiting_bytes)}), {counts.sent:,} sent, "
+            f"{counts.accepted:,} accepted, {counts.refusals:,} refused" + (f" ({reasons})" if reasons else "")
+        )
+    lines += [
+        f"note: {slot.run_id}/{slot.slot} {slot.version} is not used here: {slot.played.error}"
+        for slot in view.slots
+        if slot.played is not None and not slot.played.ok
+    ]
+    if word is not None and view.runs:
+        lines += [f"note: {trouble}" for trouble in word.troubles]
+    return lines
+
+
+def status_table(view: MirrorView, width: int) -> RenderableType:
+    """The live picture of a mirror."""
+    wide = width >= WIDE
+    state = view.client.state if view.client is not None and view.runs else "stopped"
+    parts: list[RenderableType] = [Text(headline(view), style=f"bold {_STYLES[state]}")]
+    if view.slots:
+        parts.append(_slots_table(view, width))
+    elif view.runs:
+        parts.append(Text("no policy yet: it comes with a run's first checkpoint", style="dim"))
+    parts += [Text(line, style="yellow" if line.startswith("note: ") else "dim") for line in details(view)]
+    if wide and view.client is not None and view.client.latency.count:
+        parts.append(Text(histogram(view.client.latency), style="dim"))
+    return Group(*parts)
+
+
+def _slots_table(view: MirrorView, width: int) -> Table:
+    """One row a slot. Where it is narrow the run's name gives way, in its middle: its end tells runs apart."""
+    heads = ["run", "slot", "version", "step", "success", "age", *(["size"] if width >= WIDE else []), "checked"]
+    rows = []
+    for slot in view.slots:
+        row = [slot.run_id, str(slot.slot), slot.version, f"{slot.step:,}", _success(slot.success)]
+        row.append(duration(view.looked_at + _offset_s(view) - slot.created_at))
+        rows.append([*row, *([size(slot.bytes)] if width >= WIDE else []), checked(slot)])
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for head in heads:
+        table.add_column(head, no_wrap=True, justify="left" if head in {"run", "checked"} else "right")
+    others = sum(max(len(head), *(len(row[k]) for row in rows)) + 2 for k, head in enumerate(heads) if k)
+    for row in rows:
+        table.add_row(_shortened(row[0], width - others), *row[1:])
+    return table
+
+
+def _shortened(text: str, room: int) -> str:
+    """`text` in at most `room` characters (but 9 at least), cut in its middle: the 8 digits at its end stay."""
+    if len(text) <= max(9, room):
+        return text
+    return text[: max(0, room - 9)] + "…" + text[-8:]
+
+
+def status_lines(view: MirrorView) -> list[str]:
+    """The same for a pipe: one line a slot, words instead of columns."""
+    lines = [headline(view)]
+    for slot in view.slots:
+        success = f", success {_success(slot.success)}" if slot.success is not None else ""
+        age = duration(view.looked_at + _offset_s(view) - slot.created_at)
+        lines.append(
+            f"{slot.run_id}/{slot.slot} {slot.version}, step {slot.step:,}{success}, made {age} ago, "
+            f"{size(slot.bytes)}, checked: {checked(slot)}"
+        )
+    return lines + details(view)
+
+
+def histogram(seen: Latency) -> str:
+    """The latencies as bars: `on the way: ≤0.1 s ▁ ≤0.25 s █ …`."""
+    most = max(seen.buckets)
+    bars = [_BARS[-(-count * (len(_BARS) - 1) // most)] for count in seen.buckets]
+    names = [f"≤{bound:g} s" for bound in BUCKETS_S] + ["more"]
+    return "on the way: " + "  ".join(f"{name} {bar}" for name, bar in zip(names, bars, strict=True))
+
+
+def policy_line(manifest: Manifest, received_bytes: int, latency_s: float | None = None) -> str:
+    """One policy that has arrived."""
+    success = f", success {_success(manifest.score.mean_success)}" if manifest.score is not None else ""
+    speed = f", ≈ {latency(max(0.0, latency_s))} after its publication" if latency_s is not None else ""
+    where = f"{manifest.run_id}/{manifest.slot} {manifest.version}"
+    return f"{where}: step {manifest.step:,}{success}, {size(received_bytes)}{speed}"
+
+
+def tally_lines(tally: Tally, *, pull: bool, push: bool, waiting: int, remote: str) -> list[str]:
+    """What one pass has done."""
+    lines = []
+    if pull:
+        policies, current = len(tally.policies), tally.offered - len(tally.policies)
+        if not tally.offered and not tally.curves:
+            lines.append(f"nothing there yet: {remote} has no policy; the first comes with a run's first checkpoint")
+        elif not tally.moved - tally.sent:
+            lines.append(f"{number(tally.offered, 'slot')} up to date")
+        else:
+            parts = [number(policies, "policy", "policies")] if policies else []
+            parts += [f"{number(tally.curves, 'part')} of curves"] if tally.curves else []
+            here = f"; {number(current, 'slot')} up to date" if current > 0 else ""
+            lines.append(f"{' and '.join(parts)} fetched, {size(tally.bytes)}{here}")
+    if push:
+        left = f"; {number(waiting, 'segment')} still waiting" if waiting else ""
+        lines.append(f"{number(tally.sent, 'segment')} sent{left}" if tally.sent or waiting else "nothing to send")
+    if tally.accepted or tally.refused:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(tally.refused.items()))
+        refused = sum(tally.refused.values())
+        lines.append(
+            f"verdicts: {tally.accepted:,} accepted, {refused:,} refused" + (f" ({reasons})" if reasons else "")
+        )
+    return lines
+
+
+class ArrivalLines:
+    """Tells of arriving policies in a pipe: each slot's first at once, then one line in `LINE_EVERY_S`."""
+
+    def __init__(self, say: Callable[[str], None], monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._say, self._monotonic = say, monotonic
+        self._told: dict[tuple[str, int], tuple[float, int]] = {}
+
+    def arrived(self, arrival: Arrival, latency_s: float | None) -> None:
+        """One more policy."""
+        if arrival.manifest is None:
+            return
+        key = (arrival.manifest.run_id, arrival.manifest.slot)
+        now = self._monotonic()
+        told_at, silent = self._told.get(key, (None, 0))
+        if told_at is not None and now - told_at < LINE_EVERY_S:
+            self._told[key] = (told_at, silent + 1)
+            return
+        more = f" ({silent} more since the last line)" if silent else ""
+        self._say(policy_line(arrival.manifest, arrival.bytes, latency_s) + more)
+        self._told[key] = (now, 0)
+
+
+def _success(value: float | None) -> str:
+    return f"{100 * value:.1f} %" if value is not None else ""
+
+
+def _offset_s(view: MirrorView) -> float:
+    return (view.client.clock_offset_s or 0.0) if view.client is not None else 0.0

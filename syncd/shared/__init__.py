@@ -1,0 +1,1 @@
+"""What lies in a shared folder, and how it is read and written."""

@@ -1,0 +1,356 @@
+"""The folder of one contributor: what came in, what was made of it. Mechanics only: the learner judges.
+
+::
+
+    inbox/<who>/tmp/<run_id>/<slot>/<sha256>           arriving (`syncd.shared.reception`)
+    inbox/<who>/new/<run_id>/<slot>/<sha256>           waiting for the slot's learner
+    inbox/<who>/accepted/<run_id>/<slot>/<sha256>      in use; stays until two checkpoints have its rows
+    inbox/<who>/quarantine/<run_id>/<slot>/<sha256>    refused, with <sha256>.reason.json beside it
+    inbox/<who>/verdicts/<sha256>.json                 the answer, until the contributor has fetched it
+    inbox/<who>/counts/  dropped.json  seen.json       `syncd.shared.tally`
+
+Every move is one rename, and what explains it is written before it: after a kill at any point each segment lies in
+exactly one of the folders, and doing the step again finishes it. A segment's name is the sha256 of its bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from orchestrator.files import fsync_folder, read_json_or_none
+from syncd.shared.layout import SHA256, SLOT, checked_name, checked_sha256, folder_names, make_folder, put_json
+from syncd.shared.retention import sweep_temporary
+
+if TYPE_CHECKING:
+    from syncd.shared.reception import Quota, Reception, Refusal, Stored
+
+#: Compressed bytes of one segment. 500 steps of Meta-World have 45 kB; ten times that is room for other simulators.
+MAX_SEGMENT_BYTES = 1024 * 1024
+#: What may wait for the learner: 5,000 segments are 2.5 million steps, which a learner takes in within an hour.
+MAX_WAITING_SEGMENTS = 5_000
+MAX_WAITING_BYTES = 512 * 1024 * 1024
+#: Quarantine is for looking into; what nobody looked into within a week, or beyond a gibibyte, goes, oldest first.
+QUARANTINE_S = 7 * 86_400.0
+MAX_QUARANTINE_BYTES = 1024 * 1024 * 1024
+#: A verdict whose contributor never came back for it.
+VERDICT_S = 7 * 86_400.0
+#: Waiting for a learner that never runs again; it goes to quarantine. A queue may take days.
+WAITING_S = 14 * 86_400.0
+#: Accepted, but no checkpoint took it in since: the run is over.
+ACCEPTED_S = 30 * 86_400.0
+#: An upload that nobody goes on with, and what a kill left behind.
+ABANDONED_S = 86_400.0
+
+_REASON = re.compile(rf"{SHA256.pattern}\.reason\.json")
+#: Verdicts handed out at once; the others follow when these are acknowledged.
+MAX_VERDICTS = 1_000
+
+
+class Verdict(BaseModel):
+    """What the learner said of one segment. `reason` is one word and "" where it was accepted; `at` unix seconds."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    sha256: str
+    accepted: bool
+    reason: str = ""
+    sentence: str = ""
+    at: float = 0.0
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How much there is of something."""
+
+    segments: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """One file of the inbox. `arrived_at`: when it came into its folder (unix seconds, this side's clock)."""
+
+    path: Path
+    bytes: int
+    arrived_at: float
+
+
+State = Literal["tmp", "new", "accepted", "quarantine"]
+
+
+@dataclass(frozen=True)
+class Inbox:
+    """The inbox of contributor `who`; nothing need exist yet. All calls may raise OSError."""
+
+    who: str
+    path: Path
+
+    def place(self, state: State, run_id: str, slot: int) -> Path:
+        """Folder of one slot's segments in one state. Errors: ValueError for what is no run id or slot."""
+        if not SLOT.fullmatch(str(slot)):
+            raise ValueError(f"slot {slot!r} is no slot number")
+        return self.path / state / checked_name(run_id, "run id") / str(slot)
+
+    def waiting(self, run_id: str, slot: int, *, now: float) -> list[Path]:
+        """Segments that wait for this slot's learner, oldest first.
+
+        Foreign names, links and folders are passed over; what is too large goes to quarantine (reason `size`) and is
+        counted. `now` is for that record.
+        """
+        found = []
+        for file in _files(self.place("new", run_id, slot)):
+            if file.bytes > MAX_SEGMENT_BYTES:
+                self.refuse(file.path, "size", f"it has {file.bytes} bytes; {MAX_SEGMENT_BYTES} is the most", now=now)
+                self.note(run_id, slot, refused={"size": 1}, now=now)
+            else:
+                found.append(file)
+        return [file.path for file in sorted(found, key=lambda file: (file.arrived_at, file.path.name))]
+
+    def read(self, path: Path) -> bytes:
+        """The bytes of a segment, at most one more than `MAX_SEGMENT_BYTES`. No link or device is ever opened.
+
+        Errors: FileNotFoundError where it was moved meanwhile; OSError.
+        """
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise FileNotFoundError(2, "no regular file", str(path))
+            return file.read(MAX_SEGMENT_BYTES + 1)
+
+    def accept(self, path: Path, *, now: float) -> Path:
+        """Write the verdict and move a waiting segment to `accepted/`; returns its new path. May be repeated."""
+        run_id, slot, sha256 = _named(path)
+        self.write_verdict(sha256, accepted=True, now=now)
+        target = self.place("accepted", run_id, slot) / sha256
+        _move(path, target)
+        return target
+
+    def refuse(self, path: Path, reason: str, sentence: str, *, now: float) -> None:
+        """Write the verdict and the reason, and move a segment to `quarantine/`. May be repeated.
+
+        Counting is the caller's (`note`, in batches). Errors: FileNotFoundError where it is in neither folder.
+        """
+        run_id, slot, sha256 = _named(path)
+        target = self.place("quarantine", run_id, slot) / sha256
+        if not (os.path.lexists(path) or target.exists()):  # the learner was quicker: its verdict must stay
+            raise FileNotFoundError(errno.ENOENT, "it is not there any more", str(path))
+        verdict = self.write_verdict(sha256, accepted=False, reason=reason, sentence=sentence, now=now)
+        make_folder(target.parent)
+        put_json(_reason_of(target), verdict.model_dump())
+        _move(path, target)
+
+    def write_verdict(
+        self, sha256: str, *, accepted: bool, reason: str = "", sentence: str = "", now: float
+    ) -> Verdict:
+        """Leave the answer for the contributor. `accept` and `refuse` do it themselves."""
+        verdict = Verdict(
+            sha256=checked_sha256(sha256), accepted=accepted, reason=reason, sentence=sentence[:500], at=now
+        )
+        make_folder(self.path / "verdicts")
+        put_json(self.path / "verdicts" / f"{sha256}.json", verdict.model_dump())
+        return verdict
+
+    def verdicts(self) -> list[Verdict]:
+        """Answers that the contributor has not acknowledged, `MAX_VERDICTS` at most; torn ones are passed over."""
+        paths = sorted(_verdict_files(self.path / "verdicts"), key=lambda file: (file.arrived_at, file.path.name))
+        found = (_verdict_or_none(file.path) for file in paths[:MAX_VERDICTS])
+        return [verdict for verdict in found if verdict is not None]
+
+    def acknowledge(self, sha256s: Iterable[str]) -> None:
+        """The contributor has these verdicts: they go. Errors: ValueError for what is no sum."""
+        for sha256 in sha256s:
+            (self.path / "verdicts" / f"{checked_sha256(sha256)}.json").unlink(missing_ok=True)
+
+    def accepted(self, run_id: str, slot: int, sha256: str) -> Path:
+        """Where an accepted segment lies; it need not exist."""
+        return self.place("accepted", run_id, slot) / checked_sha256(sha256)
+
+    def find(self, run_id: str, slot: int, sha256: str) -> Path | None:
+        """A segment that a journal names: accepted, or (a kill came between) still waiting; None: neither."""
+        for state in ("accepted", "new"):
+            path = self.place(state, run_id, slot) / checked_sha256(sha256)
+            if path.is_file() and not path.is_symlink():
+                return path
+        return None
+
+    def consumed(self, run_id: str, slot: int, sha256s: Iterable[str]) -> None:
+        """A published checkpoint has the rows of these: their files go."""
+        for sha256 in sha256s:
+            self.accepted(run_id, slot, sha256).unlink(missing_ok=True)
+
+    def usage(self, *states: State) -> Usage:
+        """Segments and bytes in these states; without any: what counts against the quota (arriving and waiting)."""
+        files = [file for state in states or ("tmp", "new") for file in self.files(state)]
+        return Usage(segments=len(files), bytes=sum(file.bytes for file in files))
+
+    def files(self, state: State) -> Iterator[Waiting]:
+        """All segments in one state, of all runs and slots."""
+        for run_id, slot in self._slots(state):
+            yield from _files(self.path / state / run_id / slot)
+
+    def _slots(self, state: State) -> list[tuple[str, str]]:
+        """(run id, slot) of the folders in one state. None behind a link: clearing away must not reach elsewhere."""
+        if self.path.is_symlink() or (self.path / state).is_symlink():
+            return []
+        runs = folder_names(self.path / state)
+        return [(run_id, slot) for run_id in runs for slot in folder_names(self.path / state / run_id)]
+
+    def receive(
+        self, run_id: str, slot: int, sha256: str, size: int, quota: Quota | None = None
+    ) -> Reception | Stored | Refusal:
+        """Begin, or go on with, the arrival of a segment of `size` bytes: see `syncd.shared.reception.receive`."""
+        from syncd.shared.reception import receive  # noqa: PLC0415 - it builds on this module
+
+        return receive(self, run_id, slot, sha256, size, quota)
+
+    def note(
+        self,
+        run_id: str,
+        slot: int,
+        *,
+        accepted: int = 0,
+        refused: dict[str, int] | None = None,
+        rows: int = 0,
+        now: float,
+    ) -> None:
+        """Add to the contributor's counts, which outlive their segments. One slot's learner writes one file of them."""
+        from syncd.shared.tally import note  # noqa: PLC0415 - as above
+
+        note(self.path, f"{run_id}.{slot}", accepted=accepted, refused=refused or {}, rows=rows, now=now)
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether this contributor was thrown out."""
+        return (self.path / "dropped.json").exists()
+
+    def drop(self, *, by: str, now: float) -> int:
+        """Throw the contributor out: what waits goes to quarantine, what comes is refused. Returns how many waited.
+
+        May be repeated; a second call finishes what a killed first one began. The learner takes the rows out.
+        """
+        make_folder(self.path)
+        if not self.is_dropped:
+            put_json(self.path / "dropped.json", {"at": now, "by": by})
+        moved = 0
+        for file in list(self.files("new")):
+            moved += self._refuse_if_there(file.path, "dropped", f"{self.who} was dropped by {by}", now)
+        if moved:
+            from syncd.shared.tally import note  # noqa: PLC0415 - as above
+
+            note(self.path, "drop", accepted=0, refused={"dropped": moved}, rows=0, now=0.0)  # nothing was heard of it
+        return moved
+
+    def readmit(self) -> bool:
+        """Take the contributor back; whether it was dropped. What is in quarantine stays there."""
+        if not self.is_dropped:
+            return False
+        (self.path / "dropped.json").unlink(missing_ok=True)
+        fsync_folder(self.path)
+        return True
+
+    def prune(self, *, now: float) -> None:
+        """Bound what nobody fetches: old uploads, verdicts, quarantine, and waiting segments of runs that are over."""
+        _delete(file for file in self.files("tmp") if file.arrived_at < now - ABANDONED_S)
+        _delete(file for file in self.files("accepted") if file.arrived_at < now - ACCEPTED_S)
+        _delete(file for file in _verdict_files(self.path / "verdicts") if file.arrived_at < now - VERDICT_S)
+        held = 0
+        for file in sorted(self.files("quarantine"), key=lambda file: -file.arrived_at):
+            held += file.bytes
+            if held > MAX_QUARANTINE_BYTES or file.arrived_at < now - QUARANTINE_S:
+                _reason_of(file.path).unlink(missing_ok=True)  # first: no reason is ever left without its segment
+                _delete([file])
+        for file in list(self.files("new")):
+            if file.arrived_at < now - WAITING_S:
+                self._refuse_if_there(file.path, "stale", "no learner of its slot ran for two weeks", now)
+        self._sweep(now - ABANDONED_S)
+
+    def _sweep(self, before: float) -> None:
+        """What kills left behind: unfinished small files, and reasons whose segment went another way."""
+        places = [self.path / "quarantine" / run / slot for run, slot in self._slots("quarantine")]
+        for folder in (self.path, self.path / "verdicts", self.path / "counts", *places):
+            sweep_temporary(folder, before)
+        for place in places:
+            for file in _regular(place, _REASON.fullmatch):
+                if file.arrived_at < before and not file.path.with_name(file.path.name[:64]).exists():
+                    _delete([file])
+
+    def _refuse_if_there(self, path: Path, reason: str, sentence: str, now: float) -> bool:
+        """`refuse`; False where the learner was quicker."""
+        try:
+            self.refuse(path, reason, sentence, now=now)
+        except FileNotFoundError:
+            return False
+        return True
+
+
+def _named(path: Path) -> tuple[str, int, str]:
+    """(run id, slot, sha256) of a segment's path. Errors: ValueError."""
+    slot = path.parent.name
+    if not SLOT.fullmatch(slot):
+        raise ValueError(f"{path} is no segment of an inbox")
+    return checked_name(path.parent.parent.name, "run id"), int(slot), checked_sha256(path.name)
+
+
+def _reason_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.reason.json")
+
+
+def _move(path: Path, target: Path) -> None:
+    """Rename, durably. Where `path` is gone and `target` is there it was done before."""
+    make_folder(target.parent)
+    try:
+        os.replace(path, target)
+    except FileNotFoundError:
+        if not target.exists():
+            raise
+    fsync_folder(target.parent)
+
+
+def _regular(folder: Path, is_ours: Callable[[str], Any]) -> list[Waiting]:
+    """Regular files with our names in a folder that is no link; what vanishes meanwhile is passed over."""
+    found: list[Waiting] = []
+    if folder.is_symlink():
+        return found
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if not is_ours(entry.name) or not entry.is_file(follow_symlinks=False):
+                    continue
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                # A rename sets ctime; mtime is what a laptop's clock, or a contributor's whim, made it.
+                found.append(Waiting(Path(entry.path), status.st_size, status.st_ctime))
+    except (FileNotFoundError, NotADirectoryError):
+        return found
+    return found
+
+
+def _files(folder: Path) -> list[Waiting]:
+    return _regular(folder, SHA256.fullmatch)
+
+
+def _verdict_files(folder: Path) -> list[Waiting]:
+    return _regular(folder, lambda name: name.endswith(".json") and SHA256.fullmatch(name.removesuffix(".json")))
+
+
+def _verdict_or_none(path: Path) -> Verdict | None:
+    try:
+        return Verdict.model_validate(read_json_or_none(path))
+    except ValidationError:
+        return None
+
+
+def _delete(files: Iterable[Waiting]) -> None:
+    for file in files:
+        file.path.unlink(missing_ok=True)

@@ -1,0 +1,198 @@
+"""Where things lie below one shared folder, and with which permissions they are made.
+
+::
+
+    $SHARED/v1/runs/<run_id>/<slot>/manifests/<attempt>-<seq>.json  blobs/ab/<sha256>  LATEST.json  metrics/
+    $SHARED/v1/averaged/…                                            (the same shape)
+    $SHARED/v1/inbox/<who>/                                          see `syncd.shared.inbox`
+
+A laptop's mirror has the same `v1/runs` tree. Everything here is a path or the making of one; nothing is judged.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.files import create_exclusive, fsync_folder, to_json, write_bytes
+from syncd.errors import ConfigError
+
+if TYPE_CHECKING:
+    from syncd.shared.inbox import Inbox
+    from syncd.shared.manifest import Version
+
+#: Run ids and contributors' names: safe as a folder name, in a command line and in a table; no dot in front.
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
+SHA256 = re.compile(r"[0-9a-f]{64}")
+#: Slot numbers as folder names: as they are written, no zeros in front, so that one slot has one name.
+SLOT = re.compile(r"0|[1-9][0-9]{0,5}")
+
+#: A group's folder (setgid): members of the group may add and move, others see nothing.
+_GROUP_FOLDER_MODE = 0o2770
+_GROUP_FILE_MODE = 0o640
+
+
+def checked_name(name: str, what: str) -> str:
+    """`name` if it can name a run or a contributor. `what` is for the sentence. Errors: ValueError."""
+    if not NAME.fullmatch(name):
+        raise ValueError(f"{what} {name[:80]!r}: use letters, digits, '.', '_' and '-' (81 at most, no '.' first)")
+    return name
+
+
+def checked_sha256(text: str) -> str:
+    """`text` if it is 64 lower-case hex digits. Errors: ValueError."""
+    if not SHA256.fullmatch(text):
+        raise ValueError(f"{text[:80]!r} is no sha256")
+    return text
+
+
+@dataclass(frozen=True)
+class SlotPlace:
+    """The folder of one slot's policies and curves."""
+
+    path: Path
+    run_id: str
+    slot: int
+
+    @property
+    def manifests(self) -> Path:
+        """Folder of the manifests, `000003-000000017.json` each."""
+        return self.path / "manifests"
+
+    @property
+    def blobs(self) -> Path:
+        """Folder of the blobs, in folders by the first two digits of their sha256."""
+        return self.path / "blobs"
+
+    @property
+    def latest(self) -> Path:
+        """The hint at the newest version."""
+        return self.path / "LATEST.json"
+
+    @property
+    def metrics(self) -> Path:
+        """Folder of the curves, `<name>-<chunk>.jsonl` each."""
+        return self.path / "metrics"
+
+    def manifest(self, version: Version) -> Path:
+        """Path of one version's manifest."""
+        return self.manifests / version.file_name
+
+    def blob(self, sha256: str) -> Path:
+        """Path of the blob with this sum. Errors: ValueError where it is no sum."""
+        return self.blobs / checked_sha256(sha256)[:2] / sha256
+
+
+@dataclass(frozen=True)
+class Shared:
+    """One `$SHARED` (or a laptop's mirror of it): the paths below it."""
+
+    path: Path
+
+    @classmethod
+    def locate(cls, start: Path) -> Shared:
+        """The shared folder that a user means by `start`: itself, or the `shared/` of a run folder.
+
+        Errors: ConfigError with one sentence where it is neither.
+        """
+        for candidate in (start, start / "shared"):
+            if (candidate / "v1").is_dir():
+                return cls(candidate)
+        if not start.is_dir():
+            raise ConfigError(f"{start} is no folder: name a shared folder, or a run folder with shared/ in it")
+        raise ConfigError(
+            f"{start} is no shared folder (it has no v1/, and no shared/v1/): name the folder that the run shares, "
+            "or the run folder; a run makes it with its first policy"
+        )
+
+    @property
+    def runs(self) -> Path:
+        """Folder of all runs."""
+        return self.path / "v1" / "runs"
+
+    @property
+    def inbox_folder(self) -> Path:
+        """Folder of all contributors' inboxes."""
+        return self.path / "v1" / "inbox"
+
+    def slot(self, run_id: str, slot: int) -> SlotPlace:
+        """The place of one slot; it need not exist. Errors: ValueError where the name or the number is none."""
+        checked_name(run_id, "run id")
+        if not SLOT.fullmatch(str(slot)):
+            raise ValueError(f"slot {slot!r} is no slot number")
+        return SlotPlace(path=self.runs / run_id / str(slot), run_id=run_id, slot=int(slot))
+
+    def slots(self) -> list[SlotPlace]:
+        """All slots that exist, sorted by run and number. Foreign names and links are passed over."""
+        return [
+            self.slot(run_id, int(name))
+            for run_id in folder_names(self.runs)
+            if NAME.fullmatch(run_id)
+            for name in sorted((n for n in folder_names(self.runs / run_id) if SLOT.fullmatch(n)), key=int)
+        ]
+
+    def inbox(self, who: str) -> Inbox:
+        """The inbox of one contributor; it need not exist. Errors: ValueError where the name is none."""
+        from syncd.shared.inbox import Inbox  # noqa: PLC0415 - the inbox builds on this module
+
+        return Inbox(who=checked_name(who, "contributor"), path=self.inbox_folder / who)
+
+    def inboxes(self) -> list[Inbox]:
+        """The inboxes that exist, sorted by name."""
+        return [self.inbox(who) for who in folder_names(self.inbox_folder) if NAME.fullmatch(who)]
+
+
+def folder_names(folder: Path) -> list[str]:
+    """Names of the folders in `folder`, sorted; links are none; [] where `folder` is absent or vanishes."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def make_folder(folder: Path) -> None:
+    """Make `folder` and what is missing above it, durably.
+
+    Inside a setgid folder new ones are 2770 whatever the umask says; elsewhere the umask decides. Errors: OSError.
+    """
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for new in reversed(missing):
+        try:
+            os.mkdir(new)
+        except FileExistsError:
+            continue  # another writer was quicker
+        if _is_a_groups(new.parent):
+            os.chmod(new, _GROUP_FOLDER_MODE)
+        fsync_folder(new.parent)
+
+
+def put(path: Path, data: bytes) -> None:
+    """Replace `path` by `data` durably, 0640 inside a setgid folder. Errors: OSError; the old one is untouched then."""
+    write_bytes(path, data, mode=file_mode(path.parent))
+
+
+def put_json(path: Path, value: Any) -> None:
+    """`put` of `value` as JSON."""
+    put(path, to_json(value))
+
+
+def put_once(path: Path, data: bytes) -> bool:
+    """Create `path` with `data` unless it exists; whether we made it. Modes as in `put`. Errors: OSError."""
+    return create_exclusive(path, data, mode=file_mode(path.parent))
+
+
+def file_mode(folder: Path) -> int | None:
+    """The mode of new files in `folder`: 0640 in a group's (setgid) folder, else None: as the umask says."""
+    return _GROUP_FILE_MODE if _is_a_groups(folder) else None
+
+
+def _is_a_groups(folder: Path) -> bool:
+    return bool(os.stat(folder).st_mode & stat.S_ISGID)

@@ -1,0 +1,166 @@
+"""The arrival of one segment, piece by piece: into `tmp/`, verified, renamed to `new/`.
+
+What arrived stays when the connection breaks; the next attempt goes on where it ends. Two connections that bring the
+same segment write the same bytes to the same places.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from orchestrator.files import fsync_folder
+from syncd.shared.inbox import MAX_SEGMENT_BYTES, MAX_WAITING_BYTES, MAX_WAITING_SEGMENTS, Inbox, Usage
+from syncd.shared.layout import NAME, SHA256, SLOT, file_mode, make_folder
+
+#: After this long a full inbox may have room again: the learner looks into it every second.
+QUOTA_RETRY_S = 60.0
+#: Counting 5,000 waiting files takes 40 ms on a busy machine, so a connection counts again after this long only.
+#: Two connections of one contributor can overshoot by what arrives meanwhile.
+RECOUNT_S = 2.0
+#: The disk may have room again then, or the folder be mounted again.
+STORAGE_RETRY_S = 60.0
+#: A part that came damaged was deleted: sending it again from the start may do.
+DAMAGED_RETRY_S = 1.0
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The segment lies in the inbox durably (or did already)."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """It was not taken: one word, one sentence, and when to try again (None: never)."""
+
+    reason: str
+    sentence: str
+    retry_after_s: float | None = None
+
+
+class Quota:
+    """What counts against a contributor's quota, as one connection knows it. `clock`: monotonic seconds."""
+
+    def __init__(self, inbox: Inbox, clock: Callable[[], float] = time.monotonic) -> None:
+        self._inbox, self._clock = inbox, clock
+        self._known = Usage(0, 0)
+        self._counted_at = float("-inf")
+
+    def usage(self) -> Usage:
+        """Arriving and waiting: counted now, or up to `RECOUNT_S` ago plus what began since. Errors: OSError."""
+        if self._clock() >= self._counted_at + RECOUNT_S:
+            self._known = self._inbox.usage()
+            self._counted_at = self._clock()
+        return self._known
+
+    def begun(self, size: int) -> None:
+        """One more arrives."""
+        self._known = Usage(self._known.segments + 1, self._known.bytes + size)
+
+
+class Reception:
+    """A segment on its way in. `offset`: bytes that are here already. Close it in any case; `with` does."""
+
+    def __init__(self, part: Path, final: Path, size: int) -> None:
+        self._part, self._final, self._size = part, final, size
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        mode = file_mode(part.parent)
+        self._fd: int | None = os.open(part, flags, 0o600 if mode is None else mode)
+        if mode is not None:
+            os.fchmod(self._fd, mode)
+        self.offset = os.fstat(self._fd).st_size
+        if self.offset > size:
+            os.ftruncate(self._fd, 0)
+            self.offset = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def write(self, data: bytes) -> None:
+        """The next bytes. Errors: ValueError where they are more than was said; OSError (disk full)."""
+        if self._fd is None:
+            raise ValueError("this reception is closed")
+        if self.offset + len(data) > self._size:
+            raise ValueError(f"more than the {self._size} bytes that were announced")
+        while data:
+            written = os.pwrite(self._fd, data, self.offset)
+            self.offset += written
+            data = data[written:]
+
+    def finish(self) -> Stored | Refusal:
+        """Verify what arrived and put it into `new/`, durably. A damaged one is deleted. Errors: OSError."""
+        if self._fd is None:
+            raise ValueError("this reception is closed")
+        data = os.pread(self._fd, self._size + 1, 0)
+        if len(data) != self._size or hashlib.sha256(data).hexdigest() != self._final.name:
+            self._part.unlink(missing_ok=True)
+            return Refusal("damaged", "what arrived is not what its name says (sha256 differs)", DAMAGED_RETRY_S)
+        os.fsync(self._fd)
+        make_folder(self._final.parent)
+        try:
+            os.rename(self._part, self._final)
+        except FileNotFoundError:
+            if not self._final.exists():  # nor did another connection bring it
+                return Refusal("damaged", "its part vanished while it arrived", DAMAGED_RETRY_S)
+        fsync_folder(self._final.parent)
+        return Stored()
+
+    def close(self) -> None:
+        """Let go; what arrived stays for the next attempt. May be called twice."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
+
+
+def receive(
+    inbox: Inbox, run_id: str, slot: int, sha256: str, size: int, quota: Quota | None = None
+) -> Reception | Stored | Refusal:
+    """Take in a segment of `size` bytes for one slot: a Reception to write to, or the answer at once.
+
+    Nothing of what the other side says is trusted: names, size, quota, and whether the slot exists are checked here.
+    `quota`: what the connection knows of it; None: it is counted now. Errors: OSError.
+    """
+    refusal = _objection(inbox, run_id, slot, sha256, size)
+    if refusal is not None:
+        return refusal
+    for state in ("new", "accepted", "quarantine"):
+        if (inbox.place(state, run_id, slot) / sha256).exists():
+            return Stored()
+    part = inbox.place("tmp", run_id, slot) / sha256
+    if not part.exists():
+        quota = quota or Quota(inbox)
+        usage = quota.usage()
+        if usage.segments >= MAX_WAITING_SEGMENTS or usage.bytes + size > MAX_WAITING_BYTES:
+            return Refusal(
+                "quota",
+                f"{usage.segments} segments ({usage.bytes // 2**20} MiB) of {inbox.who} wait for the learner already",
+                QUOTA_RETRY_S,
+            )
+        quota.begun(size)
+    make_folder(part.parent)
+    return Reception(part, inbox.place("new", run_id, slot) / sha256, size)
+
+
+def _objection(inbox: Inbox, run_id: str, slot: int, sha256: str, size: int) -> Refusal | None:
+    """Why it is not taken, whatever waits already. Errors: OSError."""
+    if not (NAME.fullmatch(run_id) and SLOT.fullmatch(str(slot)) and SHA256.fullmatch(sha256)):
+        return Refusal("name", "its run, slot or sum is none")
+    if not 0 < size <= MAX_SEGMENT_BYTES:
+        return Refusal("size", f"it has {size} bytes; 1 to {MAX_SEGMENT_BYTES} are taken")
+    if inbox.is_dropped:
+        return Refusal("dropped", f"{inbox.who} was dropped by whoever owns this shared folder")
+    runs = inbox.path.parents[1] / "runs"
+    if not (runs / run_id / str(slot)).is_dir():
+        if not runs.is_dir():  # unmounted, say: whoever takes that for the run's end throws good segments away
+            return Refusal("storage", "there are no runs in this shared folder now", STORAGE_RETRY_S)
+        return Refusal("other_run", f"slot {slot} of run {run_id[:81]} does not publish here")
+    return None

@@ -1,0 +1,131 @@
+"""Which policies stay, and clearing the others away without taking one from under a reader.
+
+Clearing away decides nothing about correctness: it may be killed anywhere, run twice, or never run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from syncd.shared.layout import SHA256, SlotPlace, folder_names
+from syncd.shared.manifest import Version
+
+#: A reader has the manifest and fetches its blob: it gets this long. Also what an unfinished file of a living writer
+#: may be old before it counts as left behind by a dead one.
+UNLISTED_S = 600.0
+
+#: Names of temporary files, as `orchestrator.files` makes them.
+_TEMPORARY = re.compile(r"\..+\.tmp")
+
+
+@dataclass(frozen=True)
+class Keep:
+    """The `newest` so many; and of those of the last `thinned_s` seconds, the last one of every `every_s`."""
+
+    newest: int
+    thinned_s: float = 0.0
+    every_s: float = 60.0
+
+
+#: A learner's. All of a day would be 26,000 files at a publication each 3 s; one a minute is enough to go back to.
+LEARNERS = Keep(newest=100, thinned_s=86_400.0, every_s=60.0)
+#: A laptop's mirror: the one in use, the one before, and one that arrives.
+MIRRORS = Keep(newest=3)
+
+
+def kept(made_at: Mapping[Version, float], keep: Keep, now: float) -> set[Version]:
+    """Which of the versions stay. `made_at`: unix seconds; pure. The highest always stays."""
+    ascending = sorted(made_at)
+    last_of_its_period = {int(made_at[version] // keep.every_s): version for version in ascending}
+    recent = {version for version in last_of_its_period.values() if made_at[version] >= now - keep.thinned_s}
+    return set(ascending[-max(1, keep.newest) :]) | (recent if keep.thinned_s > 0 else set())
+
+
+def collect(place: SlotPlace, *, now: float, keep: Keep = LEARNERS) -> list[str]:
+    """Delete what is neither kept nor needed; returns one sentence for each thing that could not be done.
+
+    A manifest goes at once; its blob when no manifest has named it for `UNLISTED_S`. Never raises OSError.
+    """
+    troubles: list[str] = []
+    try:
+        made_at = _made_at(place)
+        staying = kept(made_at, keep, now)
+        for version in sorted(set(made_at) - staying):
+            _drop(place, version, now)
+        named = {sha256 for version in sorted(staying) if (sha256 := _blob_of(place, version)) is not None}
+        _sweep_blobs(place, named, now - UNLISTED_S)
+        for folder in (place.path, place.manifests, place.metrics):
+            sweep_temporary(folder, now - UNLISTED_S)
+    except OSError as error:
+        troubles.append(f"{error.filename or place.path}: old policies cannot be cleared away ({error.strerror})")
+    return troubles
+
+
+def _made_at(place: SlotPlace) -> dict[Version, float]:
+    """Version → when its manifest was written here. It is never written again, so that a cached answer is right."""
+    found = {}
+    for entry in _entries(place.manifests):
+        version = Version.of_file(entry.name)
+        if version is not None:
+            try:
+                found[version] = entry.stat(follow_symlinks=False).st_mtime
+            except FileNotFoundError:
+                continue  # somebody else clears away too
+    return found
+
+
+def _drop(place: SlotPlace, version: Version, now: float) -> None:
+    """The manifest goes; its blob's age counts from now."""
+    sha256 = _blob_of(place, version)
+    place.manifest(version).unlink(missing_ok=True)
+    if sha256 is not None:
+        try:
+            os.utime(place.blob(sha256), (now, now))
+        except FileNotFoundError:
+            return
+
+
+def _blob_of(place: SlotPlace, version: Version) -> str | None:
+    """The sum that a manifest names; None where it is gone or damaged: no reader can use it then. Errors: OSError."""
+    try:
+        value = json.loads(place.manifest(version).read_bytes())
+        sha256 = value["blob"]["sha256"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return sha256 if isinstance(sha256, str) and SHA256.fullmatch(sha256) else None
+
+
+def _sweep_blobs(place: SlotPlace, named: set[str], before: float) -> None:
+    for folder in folder_names(place.blobs):
+        sweep_temporary(place.blobs / folder, before)
+        for entry in _entries(place.blobs / folder):
+            if SHA256.fullmatch(entry.name) and entry.name not in named:
+                _delete_if_older(entry, before)
+
+
+def sweep_temporary(folder: Path, before: float) -> None:
+    """Delete what a killed writer of `orchestrator.files` left in `folder` before then (unix s). Errors: OSError."""
+    for entry in _entries(folder):
+        if _TEMPORARY.fullmatch(entry.name):
+            _delete_if_older(entry, before)
+
+
+def _delete_if_older(entry: os.DirEntry[str], before: float) -> None:
+    try:
+        if entry.stat(follow_symlinks=False).st_mtime < before:
+            os.unlink(entry.path)
+    except (FileNotFoundError, IsADirectoryError):
+        return
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,80 @@
+"""Counts of one contributor that outlive the segments, and when it was last heard of.
+
+::
+
+    inbox/<who>/counts/<run_id>.<slot>.json   written by that slot's learner alone, so that two never lose an update
+    inbox/<who>/counts/drop.json              written by `syncd drop`
+    inbox/<who>/seen.json                     written by the server when the contributor connects
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from orchestrator.files import read_json_or_none
+from syncd.shared.layout import make_folder, put_json
+
+
+class Counts(BaseModel):
+    """Segments accepted and refused (by reason), rows accepted, and when the last of them was judged (0: never)."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    accepted: int = 0
+    refused: dict[str, int] = {}
+    rows: int = 0
+    last_at: float = 0.0
+
+    def plus(self, other: Counts) -> Counts:
+        """Both together."""
+        return Counts(
+            accepted=self.accepted + other.accepted,
+            refused=dict(Counter(self.refused) + Counter(other.refused)),
+            rows=self.rows + other.rows,
+            last_at=max(self.last_at, other.last_at),
+        )
+
+
+def note(inbox: Path, writer: str, *, accepted: int, refused: Mapping[str, int], rows: int, now: float) -> None:
+    """Add to the counts that `writer` keeps of the contributor whose folder `inbox` is. Errors: OSError."""
+    path = inbox / "counts" / f"{writer}.json"
+    more = Counts(accepted=accepted, refused=dict(refused), rows=rows, last_at=now)
+    make_folder(path.parent)
+    put_json(path, _counts_in(path).plus(more).model_dump())
+
+
+def counts(inbox: Path) -> Counts:
+    """All counts of a contributor together; none where there are none."""
+    total = Counts()
+    try:
+        paths = sorted((inbox / "counts").glob("*.json"))
+    except FileNotFoundError:
+        return total
+    for path in paths:
+        total = total.plus(_counts_in(path))
+    return total
+
+
+def note_seen(inbox: Path, now: float) -> None:
+    """The contributor has connected. Errors: OSError."""
+    make_folder(inbox)
+    put_json(inbox / "seen.json", {"at": now})
+
+
+def last_seen(inbox: Path) -> float | None:
+    """Unix seconds of the last connection or verdict; None: never."""
+    value = read_json_or_none(inbox / "seen.json")
+    at = value.get("at") if isinstance(value, dict) else None
+    latest = max(float(at) if isinstance(at, int | float) else 0.0, counts(inbox).last_at)
+    return latest or None
+
+
+def _counts_in(path: Path) -> Counts:
+    try:
+        return Counts.model_validate(read_json_or_none(path) or {})
+    except ValidationError:
+        return Counts()

@@ -1,0 +1,1 @@
+"""One connection: frames, the server's half and the client's."""

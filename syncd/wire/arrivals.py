@@ -1,0 +1,236 @@
+"""What arrives from a server: news until they are taken, files that were asked for, blobs that are pushed unasked.
+
+Nothing here is locked: the session calls it under its own condition.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import OrderedDict
+from pathlib import Path
+
+from syncd.errors import GoneError, StorageError, SyncError
+from syncd.transports.base import News, Offer, Verdict
+from syncd.wire import protocol
+from syncd.wire.protocol import Frame, ProtocolError
+
+#: Blobs up to this size are pushed right behind their manifest: a MT10 policy is 0.15 MB, the largest in use 1 MB.
+EAGER_BYTES = 1024 * 1024
+#: Pushed blobs that nobody has fetched yet; the oldest goes. It is fetched by asking then.
+EAGER_KEPT = 16
+#: More slots than this on offer would fill the memory with manifests.
+MAX_SLOTS = 4096
+
+
+def write_part(part: Path, content: bytes) -> None:
+    """`content` as the part file, fsynced. Errors: StorageError."""
+    try:
+        with open(part, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise StorageError(
+            f"{part.parent} cannot be written ({error.strerror}); what was there before is untouched"
+        ) from error
+
+
+class Download:
+    """One file that was asked for. The thread that reads the connection appends, the caller waits for `done`.
+
+    `offset`: where it goes on; what the part holds beyond it is cut off. `bytes`: no byte more is written.
+    Errors of the constructor: StorageError.
+    """
+
+    def __init__(self, part: Path, offset: int, length: int) -> None:
+        self.part = part
+        self.at = offset
+        self.length = length
+        self.done = False
+        self.error: SyncError | None = None
+        try:
+            self._fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            os.ftruncate(self._fd, offset)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def append(self, offset: int, payload: bytes) -> None:
+        """The next bytes. Whatever is wrong with them ends the download with an error."""
+        if self.done:
+            return
+        if offset != self.at or offset + len(payload) > self.length:
+            self.finish(GoneError(f"{self.part.name} is not what was announced any more"))
+            return
+        try:
+            rest = memoryview(payload)
+            while rest:
+                rest = rest[os.pwrite(self._fd, rest, self.at + len(payload) - len(rest)) :]
+        except OSError as error:
+            self.finish(self._unwritable(error))
+            return
+        self.at += len(payload)
+
+    def end(self) -> None:
+        """The other side has sent everything."""
+        complete = self.at == self.length
+        self.finish(None if complete else GoneError(f"{self.part.name} is shorter than announced"))
+
+    def finish(self, error: SyncError | None) -> None:
+        """Close the part, durably; `error` says why it is not whole."""
+        if self.done:
+            return
+        try:
+            os.fsync(self._fd)
+        except OSError as failed:
+            error = error or self._unwritable(failed)
+        os.close(self._fd)
+        self.error = error
+        self.done = True
+
+    def _unwritable(self, error: OSError) -> StorageError:
+        return StorageError(
+            f"{self.part.parent} cannot be written ({error.strerror}); what was there before is untouched"
+        )
+
+
+class Eager:
+    """Blobs that the server pushes without being asked, by their sha256. Bounded in number and size."""
+
+    def __init__(self) -> None:
+        self._lengths: OrderedDict[str, int] = OrderedDict()
+        self._contents: dict[str, bytearray] = {}
+
+    def announce(self, sha256: str, length: int) -> None:
+        """This blob follows. One that is larger than a server pushes is not kept."""
+        if length > EAGER_BYTES or sha256 in self._lengths:
+            return
+        self._lengths[sha256] = length
+        self._contents[sha256] = bytearray()
+        while len(self._lengths) > EAGER_KEPT:
+            self.drop(next(iter(self._lengths)))
+
+    def append(self, sha256: str, offset: int, payload: bytes) -> None:
+        """The next bytes; a blob that does not fit together is dropped, and fetched by asking."""
+        content = self._contents.get(sha256)
+        if content is None:
+            return
+        if offset != len(content) or offset + len(payload) > self._lengths[sha256]:
+            self.drop(sha256)
+            return
+        content += payload
+
+    def end(self, sha256: str) -> None:
+        """All of it was sent; a short one is dropped."""
+        if not self.is_whole(sha256):
+            self.drop(sha256)
+
+    def knows(self, sha256: str) -> bool:
+        """Whether it is here, or on its way."""
+        return sha256 in self._lengths
+
+    def is_whole(self, sha256: str) -> bool:
+        """Whether all of it is here."""
+        return sha256 in self._lengths and len(self._contents[sha256]) == self._lengths[sha256]
+
+    def take(self, sha256: str) -> bytes:
+        """Hand out a whole one, and forget it. Errors: KeyError."""
+        content = bytes(self._contents[sha256])
+        self.drop(sha256)
+        return content
+
+    def drop(self, sha256: str) -> None:
+        """Forget one."""
+        self._lengths.pop(sha256, None)
+        self._contents.pop(sha256, None)
+
+
+class Arrivals:
+    """Everything that a server said and nobody has taken yet."""
+
+    def __init__(self) -> None:
+        self.listings = 0
+        self.downloads: dict[str, Download] = {}
+        self.eager = Eager()
+        self._manifests: dict[str, tuple[str, bytes]] = {}
+        self._offers: dict[str, Offer] = {}
+        self._verdicts: dict[str, Verdict] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._offers or self._verdicts)
+
+    def take_news(self) -> News:
+        """What has not been taken yet."""
+        news = News(tuple(self._offers.values()), tuple(self._verdicts.values()))
+        self._offers, self._verdicts = {}, {}
+        return news
+
+    def manifest(self, path: str) -> bytes | None:
+        """The content of a slot's newest manifest; None where `path` is not that."""
+        newest, content = self._manifests.get(slot_of(path), ("", b""))
+        return content if newest == path else None
+
+    def put(self, frame: Frame) -> bool:
+        """Keep what a frame brings; False where it is none of these. Errors: ProtocolError."""
+        message, payload = frame.message, frame.payload
+        match message:
+            case protocol.Policy():
+                self._put_policy(message, payload)
+            case protocol.Metrics():
+                for file in message.files:
+                    self._offers[file.path] = Offer(file.path, file.bytes, file.sha256, "metrics")
+            case protocol.Verdicts():
+                for said in message.verdicts:
+                    self._verdicts[said.sha256] = Verdict(said.sha256, said.accepted, said.reason)
+            case protocol.Listed():
+                self.listings += 1
+            case protocol.Data() | protocol.End() | protocol.Gone():
+                self._put_bytes(message, payload)
+            case _:
+                return False
+        return True
+
+    def _put_policy(self, message: protocol.Policy, payload: bytes) -> None:
+        slot = slot_of(message.path)
+        if slot not in self._manifests and len(self._manifests) >= MAX_SLOTS:
+            raise ProtocolError(f"the other side offers more than {MAX_SLOTS} slots")
+        for path in [path for path in self._offers if slot_of(path) == slot and self._offers[path].kind != "metrics"]:
+            del self._offers[path]  # the latest wins
+        self._manifests[slot] = (message.path, payload)
+        self._offers[message.path] = Offer(message.path, len(payload), hashlib.sha256(payload).hexdigest(), "manifest")
+        self._offers[message.blob_path] = Offer(message.blob_path, message.blob_bytes, message.blob_sha256, "blob")
+        if message.eager:
+            self.eager.announce(message.blob_sha256, message.blob_bytes)
+
+    def _put_bytes(self, message: protocol.Data | protocol.End | protocol.Gone, payload: bytes) -> None:
+        download = self.downloads.get(message.key)
+        match message:
+            case protocol.Data(key=key, offset=offset):
+                if download is None:
+                    self.eager.append(key, offset, payload)
+                else:
+                    download.append(offset, payload)
+            case protocol.End(key=key):
+                if download is None:
+                    self.eager.end(key)
+                else:
+                    download.end()
+            case protocol.Gone(key=key, sentence=sentence):
+                if download is None:
+                    self.eager.drop(key)
+                else:
+                    download.finish(GoneError(sentence))
+
+    def fail(self, error: SyncError) -> None:
+        """The connection ended: so do all downloads, with their parts as far as they came."""
+        for download in self.downloads.values():
+            download.finish(error)
+
+
+def slot_of(path: str) -> str:
+    """The slot's folder of a file in it: `v1/runs/r/0/manifests/x.json` → `v1/runs/r/0`."""
+    parts = path.split("/")
+    for kind in ("manifests", "blobs", "metrics"):
+        if kind in parts[2:]:
+            return "/".join(parts[: len(parts) - 1 - parts[::-1].index(kind)])
+    return path

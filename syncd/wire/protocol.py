@@ -1,0 +1,315 @@
+"""The frames that `syncd serve` and its clients exchange over any ordered stream of bytes. Pure: no input or output.
+
+A frame is `u32 length | u8 kind | u16 header length | header | payload`, big endian; `length` counts what follows it.
+The header is JSON with the fields of the frame's message; unknown kinds and fields are refused. The server writes
+`PREAMBLE` first, so that whatever a login prints before it is skipped. A conversation:
+
+    client  HELLO        server  WELCOME or GOAWAY
+            LIST                 POLICY (with its manifest)*, METRICS*, VERDICTS*, LISTED; then changes are pushed
+            GET                  DATA*, END or GONE
+            PUT                  HAVE (then the client sends DATA), STORED or REFUSED; after DATA one of the latter
+            ACK                  (the verdicts have arrived)
+    both    PING → PONG every 5 s; 15 s of silence is death
+
+A POLICY that is pushed with `eager` is followed by the DATA and END of its blob, as if the client had asked.
+Several GETs and PUTs may be under way; DATA, END and GONE carry the `key` of what they belong to: downwards the one
+that the GET chose (a running number), or the blob's sha256 where it is pushed; upwards the segment's sha256.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from syncd.errors import SyncError
+
+PROTOCOL = 1
+#: What no login prints by chance: a NUL byte is in it.
+PREAMBLE = b"\n\x00anchorleg syncd\x00\n"
+#: 256 KiB a frame: a few per policy, and a ping waits behind one for 20 ms at 100 Mbit/s.
+MAX_PAYLOAD_BYTES = 256 * 1024
+#: What the u16 can say. Manifests are payload, so that golden observations do not meet this limit.
+MAX_HEADER_BYTES = 65_535
+_PREFIX = struct.Struct(">IBH")
+_INNER_BYTES = _PREFIX.size - 4
+MAX_FRAME_BYTES = _INNER_BYTES + MAX_HEADER_BYTES + MAX_PAYLOAD_BYTES
+#: A ping this often, and this long a silence of a peer that should answer them, means that it is gone.
+PING_EVERY_S = 5.0
+DEAD_AFTER_S = 15.0
+#: Entries of one METRICS, VERDICTS or ACK frame: 100 x 500 bytes fit into a header.
+MAX_ENTRIES = 100
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+#: A run id, a contributor: a single component of a path that is no option, no hidden file and no way upwards.
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80}$")]
+#: Below `$SHARED`; what may be read there is the server's decision (`syncd.wire.tree`).
+SharedPath = Annotated[str, Field(pattern=r"^v1(/[A-Za-z0-9][A-Za-z0-9._-]{0,160}){2,6}$")]
+Key = Annotated[str, Field(pattern=r"^[0-9a-f]{1,64}$")]
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Sentence = Annotated[str, Field(max_length=2000)]
+Word = Annotated[str, Field(max_length=100)]
+Seconds = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+
+
+def program_version() -> str:
+    """Of this installation; "unknown" where it runs from a plain copy of its code."""
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - 20 ms that few callers need
+
+    try:
+        return version("anchorleg")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+class ProtocolError(SyncError):
+    """The peer sent what this protocol does not know. The connection ends; no file is harmed."""
+
+    exit_code = 6
+
+
+class Message(BaseModel):
+    """The header of one frame. Its `KIND` is the frame's number on the wire."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    KIND: ClassVar[int]
+
+
+class Hello(Message):
+    """The client's first word. `client` names the inbox where the login itself does not."""
+
+    KIND = 1
+    protocol: Count
+    version: Word
+    client: Name
+
+
+class Welcome(Message):
+    """Whom the server takes the client for (None: no inbox), its clock (unix s), and its cap on a segment."""
+
+    KIND = 2
+    protocol: Count
+    version: Word
+    contributor: Name | None
+    time: Seconds
+    segment_bytes: Count
+
+
+class Goaway(Message):
+    """The server ends. `retry_after_s` None: not before a person has mended it."""
+
+    KIND = 3
+    reason: Word
+    sentence: Sentence
+    retry_after_s: Seconds | None
+
+
+class Listing(Message):
+    """LIST: tell everything on offer, then LISTED, then push what changes."""
+
+    KIND = 4
+
+
+class Listed(Message):
+    """All that was on offer has been told."""
+
+    KIND = 5
+
+
+class Policy(Message):
+    """The newest manifest of a slot (the payload is the file's content) and its blob."""
+
+    KIND = 6
+    path: SharedPath
+    blob_path: SharedPath
+    blob_bytes: Count
+    blob_sha256: Sha256
+    eager: bool
+
+
+class File(BaseModel):
+    """One file of metrics."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    path: SharedPath
+    bytes: Count
+    sha256: Sha256
+
+
+class Metrics(Message):
+    """Files of metrics, new or changed."""
+
+    KIND = 7
+    files: Annotated[tuple[File, ...], Field(max_length=MAX_ENTRIES)]
+
+
+class Judged(BaseModel):
+    """What was said of one segment."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    sha256: Sha256
+    accepted: bool
+    reason: Word
+
+
+class Verdicts(Message):
+    """Verdicts on the client's segments; told again at each listing until they are acknowledged."""
+
+    KIND = 8
+    verdicts: Annotated[tuple[Judged, ...], Field(max_length=MAX_ENTRIES)]
+
+
+class Ack(Message):
+    """Verdicts that have arrived."""
+
+    KIND = 9
+    sha256s: Annotated[tuple[Sha256, ...], Field(max_length=MAX_ENTRIES)]
+
+
+class Get(Message):
+    """Send a file from `offset` on; its answers carry `key`."""
+
+    KIND = 10
+    key: Key
+    path: SharedPath
+    offset: Count
+
+
+class Data(Message):
+    """A part of a file, at `offset`: the payload."""
+
+    KIND = 11
+    key: Key
+    offset: Count
+
+
+class End(Message):
+    """The file has been sent; it has `bytes` bytes in all."""
+
+    KIND = 12
+    key: Key
+    bytes: Count
+
+
+class Gone(Message):
+    """There is no such file (any more)."""
+
+    KIND = 13
+    key: Key
+    sentence: Sentence
+
+
+class Put(Message):
+    """A segment is to be stored: its sum, what it belongs to, its size."""
+
+    KIND = 14
+    sha256: Sha256
+    run_id: Name
+    slot: Annotated[int, Field(ge=0, le=100_000)]
+    bytes: Count
+
+
+class Have(Message):
+    """Send the segment from `offset` on."""
+
+    KIND = 15
+    sha256: Sha256
+    offset: Count
+
+
+class Stored(Message):
+    """The segment lies in the inbox, durably."""
+
+    KIND = 16
+    sha256: Sha256
+
+
+class Refused(Message):
+    """The segment was not stored. `retry_after_s` None: never send it again."""
+
+    KIND = 17
+    sha256: Sha256
+    reason: Word
+    sentence: Sentence
+    retry_after_s: Seconds | None
+
+
+class Ping(Message):
+    """Are you there?"""
+
+    KIND = 18
+    n: Count
+
+
+class Pong(Message):
+    """Yes."""
+
+    KIND = 19
+    n: Count
+
+
+class Bye(Message):
+    """The client ends."""
+
+    KIND = 20
+
+
+_KINDS: dict[int, type[Message]] = {kind.KIND: kind for kind in Message.__subclasses__()}
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A message and the bytes that came with it."""
+
+    message: Message
+    payload: bytes = b""
+
+
+def encode(message: Message, payload: bytes | memoryview = b"") -> bytes:
+    """The bytes of one frame. Errors: ValueError where header or payload are larger than a frame may be."""
+    header = message.model_dump_json().encode()
+    if len(header) > MAX_HEADER_BYTES or len(payload) > MAX_PAYLOAD_BYTES:
+        raise ValueError(f"a {type(message).__name__} frame of {len(header)} + {len(payload)} bytes is too large")
+    prefix = _PREFIX.pack(_INNER_BYTES + len(header) + len(payload), message.KIND, len(header))
+    return b"".join((prefix, header, payload))
+
+
+class Decoder:
+    """Frames out of bytes that arrive in any pieces. Keeps at most one unfinished frame."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """Every frame that `data` completes. Errors: ProtocolError; the decoder is of no use after it."""
+        self._buffer += data
+        start = 0
+        try:
+            while len(self._buffer) - start >= _PREFIX.size:
+                length, kind, header_bytes = _PREFIX.unpack_from(self._buffer, start)
+                payload_bytes = length - _INNER_BYTES - header_bytes
+                if not 0 <= payload_bytes <= MAX_PAYLOAD_BYTES:
+                    raise ProtocolError(f"the peer sent a frame of {length} bytes, which this protocol does not know")
+                if kind not in _KINDS:
+                    raise ProtocolError(f"the peer sent a frame of kind {kind}, which this protocol does not know")
+                end = start + 4 + length
+                if len(self._buffer) < end:
+                    break
+                middle = start + _PREFIX.size + header_bytes
+                header = bytes(self._buffer[start + _PREFIX.size : middle])
+                payload = bytes(self._buffer[middle:end])
+                start = end
+                yield Frame(_parse(kind, header), payload)
+        finally:
+            del self._buffer[:start]
+
+
+def _parse(kind: int, header: bytes) -> Message:
+    try:
+        return _KINDS[kind].model_validate_json(header)
+    except (ValidationError, ValueError, RecursionError) as error:
+        name = _KINDS[kind].__name__
+        raise ProtocolError(f"the peer sent a {name} frame with a header that this protocol does not know") from error

@@ -1,0 +1,341 @@
+"""`syncd serve`: one client's connection over two descriptors. One thread; it never waits for the client to read.
+
+Frames leave as the client takes them. News are made only when all earlier ones have left: a slow connection is told
+the newest policy, not each of them. It ends with its input, with a client that is silent for 15 s, or with SIGTERM.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import select
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox
+from syncd.shared.layout import Shared
+from syncd.shared.tally import note_seen
+from syncd.wire import protocol
+from syncd.wire.arrivals import EAGER_BYTES
+from syncd.wire.feed import CurveNews, Feed, Pace, PolicyNews
+from syncd.wire.protocol import (
+    DEAD_AFTER_S,
+    MAX_ENTRIES,
+    MAX_PAYLOAD_BYTES,
+    PING_EVERY_S,
+    Decoder,
+    Frame,
+    Message,
+    encode,
+)
+from syncd.wire.tree import open_file
+from syncd.wire.uploads import Uploads
+
+#: What waits to be taken by the client, at most: one frame above it. More would delay pings and news.
+BUFFER_BYTES = MAX_PAYLOAD_BYTES
+#: A client that asks and asks without reading the answers is not listened to beyond this.
+MOST_UNREAD_BYTES = 2 * 1024 * 1024
+READ_BYTES = 256 * 1024
+#: How often the own inbox is looked at for verdicts.
+VERDICTS_EVERY_S = 1.0
+#: It wakes at least this often, so that a signal is obeyed soon.
+WAKE_EVERY_S = 1.0
+#: A client may ask for so many files at once.
+MOST_STREAMS = 64
+
+_LOG = logging.getLogger(__name__)
+
+
+class _Ended(Exception):  # noqa: N818 - an end, not an error
+    """The connection is over; the sentence is for the log."""
+
+
+class Server:
+    """Serves `shared` to one client. `contributor` None: the client's own name for itself names its inbox.
+
+    `fd_in`, `fd_out`: the connection; they become non-blocking. `clock` is monotonic, `wall` unix seconds.
+    """
+
+    def __init__(
+        self,
+        shared: Path,
+        contributor: str | None,
+        fd_in: int,
+        fd_out: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._shared, self._contributor = Shared(shared), contributor
+        self._in, self._out = fd_in, fd_out
+        self._clock, self._wall = clock, wall
+        self._decoder = Decoder()
+        self._waiting = bytearray(protocol.PREAMBLE)
+        self._streams: deque[Iterator[bytes]] = deque()
+        self._pushes: deque[Iterator[bytes]] = deque()
+        self._feed = Feed(shared, clock)
+        self._inbox_of: Inbox | None = None
+        self._inbox: Inbox | None = None
+        self._uploads = Uploads(None)
+        self._verdicts = Pace(VERDICTS_EVERY_S)
+        self._verdicts_told: set[str] = set()
+        self._is_welcome = self._listens = self._is_listing = False
+        self._pings = itertools.count(1)
+        self._heard = self._pinged = clock()
+        self._ending: str | None = None
+
+    def stop(self, reason: str) -> None:
+        """End soon, and tell the client to come again. For signal handlers."""
+        self._ending = reason
+
+    def run(self) -> None:
+        """Serve until the end. Errors: none that a client can cause."""
+        os.set_blocking(self._in, False)
+        os.set_blocking(self._out, False)
+        try:
+            while True:
+                self._turn()
+        except _Ended as end:
+            _LOG.info("%s", end)
+        except protocol.ProtocolError as error:
+            _LOG.warning("%s", error)
+            self._goaway("protocol", str(error), None)
+        finally:
+            self._uploads.close()
+
+    def _turn(self) -> None:
+        """Wait until something can be done, and do it."""
+        if self._ending is not None:
+            self._goaway("ending", f"the other side's syncd was ended ({self._ending})", 1.0)
+            raise _Ended(f"ended: {self._ending}")
+        self._fill()
+        poll = select.poll()
+        if len(self._waiting) < MOST_UNREAD_BYTES:
+            poll.register(self._in, select.POLLIN)
+        if self._waiting:
+            poll.register(self._out, select.POLLOUT)
+        ready = dict(poll.poll(self._patience_ms()))
+        if ready.get(self._in):
+            self._read()
+        if ready.get(self._out):
+            self._write()
+        now = self._clock()
+        if now - self._heard > DEAD_AFTER_S:
+            raise _Ended(f"the client was silent for {DEAD_AFTER_S:g} s")
+        if self._is_welcome and now - self._pinged >= PING_EVERY_S:
+            self._pinged = now
+            self._say(protocol.Ping(n=next(self._pings)))
+
+    def _patience_ms(self) -> float:
+        """Until the next look is due, or the clock should be asked about pings and silence."""
+        due = [self._clock() + WAKE_EVERY_S]
+        if self._listens and not self._waiting and not self._pushes:
+            due += [self._feed.next_at(), self._verdicts.next_at]
+        return max(0.0, (min(due) - self._clock()) * 1000)
+
+    # --- out -------------------------------------------------------------------------------------------------------
+
+    def _say(self, message: Message, payload: bytes = b"") -> None:
+        self._waiting += encode(message, payload)
+
+    def _fill(self) -> None:
+        """Put more frames behind those that wait, while there is room: news first, then files in turns."""
+        if self._listens and not self._waiting and not self._pushes:
+            self._look()
+        while len(self._waiting) < BUFFER_BYTES and (self._pushes or self._streams):
+            queue = self._pushes or self._streams
+            frame = next(queue[0], None)
+            if frame is None:
+                queue.popleft()
+                continue
+            self._waiting += frame
+            queue.rotate(0 if queue is self._pushes else -1)
+
+    def _write(self) -> None:
+        try:
+            sent = os.write(self._out, self._waiting)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise _Ended(f"the client is gone ({error.strerror})") from error
+        del self._waiting[:sent]
+
+    def _goaway(self, reason: str, sentence: str, retry_after_s: float | None) -> None:
+        """The last word, as far as it can be said at once."""
+        with contextlib.suppress(OSError):
+            data = bytes(self._waiting) + encode(
+                protocol.Goaway(reason=reason, sentence=sentence, retry_after_s=retry_after_s)
+            )
+            self._waiting.clear()
+            os.write(self._out, data)
+
+    def _look(self) -> None:
+        """Put what changed among the pushes."""
+        now = self._clock()
+        if now >= self._feed.next_at():
+            self._pushes.extend([self._news_frames(list(self._feed.changes()), eager=True)])
+        if self._inbox is not None and now >= self._verdicts.next_at:
+            with self._verdicts.looking(now):
+                self._look_for_verdicts(self._inbox)
+
+    def _look_for_verdicts(self, inbox: Inbox) -> None:
+        try:
+            found = [verdict for verdict in inbox.verdicts() if verdict.sha256 not in self._verdicts_told]
+        except OSError as error:
+            _LOG.warning("verdicts cannot be read: %s", error)
+            return
+        for start in range(0, len(found), MAX_ENTRIES):
+            some = found[start : start + MAX_ENTRIES]
+            self._say(
+                protocol.Verdicts(
+                    verdicts=tuple(
+                        protocol.Judged(sha256=one.sha256, accepted=one.accepted, reason=one.reason[:100])
+                        for one in some
+                    )
+                )
+            )
+            self._verdicts_told |= {one.sha256 for one in some}
+
+    def _news_frames(self, news: list[PolicyNews | CurveNews], *, eager: bool) -> Iterator[bytes]:
+        curves: list[CurveNews] = []
+        for one in news:
+            if isinstance(one, CurveNews):
+                curves.append(one)
+                continue
+            pushed = eager and one.blob_bytes <= EAGER_BYTES
+            yield encode(
+                protocol.Policy(
+                    path=one.path,
+                    blob_path=one.blob_path,
+                    blob_bytes=one.blob_bytes,
+                    blob_sha256=one.blob_sha256,
+                    eager=pushed,
+                ),
+                one.content,
+            )
+            if pushed:
+                yield from self._file_frames(one.blob_sha256, one.blob_path, 0)
+        for start in range(0, len(curves), MAX_ENTRIES):
+            some = curves[start : start + MAX_ENTRIES]
+            files = tuple(protocol.File(path=one.path, bytes=one.bytes, sha256=one.sha256) for one in some)
+            yield encode(protocol.Metrics(files=files))
+
+    def _file_frames(self, key: str, path: str, offset: int) -> Iterator[bytes]:
+        try:
+            fd = open_file(self._shared.path, path)
+        except OSError:
+            yield encode(protocol.Gone(key=key, sentence=f"{path} is not there any more"))
+            return
+        with open(fd, "rb", buffering=0) as file:
+            try:
+                while payload := os.pread(file.fileno(), MAX_PAYLOAD_BYTES, offset):
+                    yield encode(protocol.Data(key=key, offset=offset), payload)
+                    offset += len(payload)
+            except OSError as error:  # a network folder: the handle went stale
+                yield encode(protocol.Gone(key=key, sentence=f"{path} cannot be read now ({error.strerror})"))
+                return
+        yield encode(protocol.End(key=key, bytes=offset))
+
+    # --- in --------------------------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._in, READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise _Ended(f"the client is gone ({error.strerror})") from error
+        if not data:
+            raise _Ended("the client is gone")
+        self._heard = self._clock()
+        for frame in self._decoder.feed(data):
+            self._take(frame)
+
+    def _take(self, frame: Frame) -> None:
+        if not self._is_welcome:
+            self._welcome(frame.message)
+            return
+        match frame.message:
+            case protocol.Listing():
+                self._list()
+            case protocol.Get(key=key, path=path, offset=offset):
+                if len(self._streams) >= MOST_STREAMS:
+                    raise protocol.ProtocolError(f"more than {MOST_STREAMS} files at once")
+                self._streams.append(self._file_frames(key, path, offset))
+            case protocol.Put() as put:
+                self._look_for_inbox()
+                self._say(self._uploads.begin(put))
+            case protocol.Data() as data:
+                if (answer := self._uploads.append(data, frame.payload)) is not None:
+                    self._say(answer)
+            case protocol.Ack(sha256s=sha256s):
+                if self._inbox is not None:
+                    with contextlib.suppress(OSError):  # told again at the next listing
+                        self._inbox.acknowledge(sha256s)
+                        self._verdicts_told -= set(sha256s)  # else they would add up as long as the connection lives
+            case protocol.Ping(n=n):
+                self._say(protocol.Pong(n=n))
+            case protocol.Pong():
+                pass
+            case protocol.Bye():
+                raise _Ended("the client said goodbye")
+            case message:
+                raise protocol.ProtocolError(f"a client does not send {type(message).__name__}")
+
+    def _welcome(self, message: Message) -> None:
+        if not isinstance(message, protocol.Hello):
+            raise protocol.ProtocolError("the client did not say who it is first")
+        ours = protocol.program_version()
+        if message.protocol != protocol.PROTOCOL:
+            raise protocol.ProtocolError(
+                f"the other side (anchorleg {ours}) speaks protocol {protocol.PROTOCOL}, this one (anchorleg "
+                f"{message.version}) {message.protocol}: install the same version on both"
+            )
+        self._inbox_of = self._shared.inbox(self._contributor or message.client)
+        self._look_for_inbox()
+        if self._inbox is not None and self._inbox.path.is_dir():  # looking makes no inbox
+            with contextlib.suppress(OSError):
+                note_seen(self._inbox.path, self._wall())
+        self._is_welcome = True
+        self._say(
+            protocol.Welcome(
+                protocol=protocol.PROTOCOL,
+                version=ours,
+                contributor=None if self._inbox is None else self._inbox.who,
+                time=self._wall(),
+                segment_bytes=MAX_SEGMENT_BYTES,
+            )
+        )
+
+    def _look_for_inbox(self) -> None:
+        """Take the client's inbox if it can be written to; where there is none, the nearest folder above takes one.
+
+        Asked again at each segment: a learner may make the shared folder while the connection lives.
+        """
+        if self._inbox is None and self._inbox_of is not None:
+            path = self._inbox_of.path
+            nearest = next(above for above in (path, *path.parents) if os.path.exists(above))
+            if os.access(nearest, os.W_OK) and not path.is_symlink():
+                self._inbox = self._inbox_of
+                self._uploads = Uploads(self._inbox)
+
+    def _list(self) -> None:
+        """Everything on offer, then LISTED; from now on changes are pushed."""
+        if self._is_listing:  # each costs work and memory, and its frame is ten bytes
+            raise protocol.ProtocolError("a listing was asked for again before the last one was told")
+        self._is_listing = True
+        self._feed.forget()
+        self._pushes.append(self._news_frames(list(self._feed.changes()), eager=False))
+        self._verdicts_told = set()
+        if self._inbox is not None:
+            self._look_for_verdicts(self._inbox)
+        self._pushes.append(self._listed())
+        self._listens = True
+
+    def _listed(self) -> Iterator[bytes]:
+        self._is_listing = False
+        yield encode(protocol.Listed())

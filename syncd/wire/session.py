@@ -1,0 +1,364 @@
+"""The client's half of the protocol over any stream: what the pushing transports have in common.
+
+Two threads: the caller's, and one that reads, answers pings and notices death. All state is under one condition.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from syncd.errors import GoneError, RemoteError, StorageError, SyncError, UnreachableError
+from syncd.transports.base import Facts, News, Offer, Receipt
+from syncd.wire import protocol
+from syncd.wire.arrivals import Arrivals, Download, write_part
+from syncd.wire.protocol import DEAD_AFTER_S, PING_EVERY_S, PREAMBLE, Decoder, Frame, Message, ProtocolError, encode
+from syncd.wire.streams import Stream
+
+#: From the connection's start to WELCOME: a first Python start from a cold network folder takes tens of seconds.
+WELCOME_TIMEOUT_S = 60.0
+#: A living peer that says nothing about a request for this long will not.
+STUCK_AFTER_S = 120.0
+#: The reader wakes this often to ping and to judge the silence.
+TICK_S = 1.0
+#: What a login may print before our preamble.
+MAX_NOISE_BYTES = 256 * 1024
+#: Segments under way at once, so that round trips overlap; below the server's own limit.
+SEGMENTS_IN_FLIGHT = 16
+#: What a goodbye may take, and then the reader's end.
+FAREWELL_S = 0.5
+CLOSE_TIMEOUT_S = 5.0
+
+
+class Session:
+    """A connection that has been welcomed. Implements `Transport`.
+
+    Args: `name` of the transport; `stream`, owned from here on; `client`, how we call ourselves; `place`, for
+    sentences ("cluster.edu"). Errors: those of the handshake (UnreachableError, RemoteError, and what the stream's
+    end explains); the stream is closed then.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        stream: Stream,
+        client: str,
+        *,
+        place: str,
+        logins: int,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.name = name
+        self._stream, self._place, self._logins = stream, place, logins
+        self._clock, self._wall = clock, wall
+        self._changed = threading.Condition()
+        self._writing = threading.Lock()
+        self._failure: SyncError | None = None
+        self._welcome: protocol.Welcome | None = None
+        self._decoder = Decoder()
+        self._noise: bytearray | None = bytearray()
+        self._bytes_in = self._bytes_out = 0
+        self._heard = self._pinged = clock()
+        self._pings = itertools.count(1)
+        self._keys = itertools.count(1)
+        self._ping: tuple[int, float] | None = None
+        self._rtt_s: float | None = None
+        self._clock_offset_s: float | None = None
+        self._arrivals = Arrivals()
+        self._told: list[str] = []
+        self._answers: dict[str, Message] = {}
+        self._closing = False
+        self._reader = threading.Thread(target=self._read, name=f"syncd {name}", daemon=True)
+        self._reader.start()
+        try:
+            self._send(protocol.Hello(protocol=protocol.PROTOCOL, version=protocol.program_version(), client=client))
+            self._await(lambda: self._welcome is not None, WELCOME_TIMEOUT_S, "did not answer")
+        except BaseException:
+            self.close()
+            raise
+
+    # --- what a transport does -----------------------------------------------------------------------------------
+
+    def listing(self) -> News:
+        """See `Transport`."""
+        with self._changed:
+            before = self._arrivals.listings
+        self._send(protocol.Listing())
+        self._await(lambda: self._arrivals.listings > before, STUCK_AFTER_S, "did not list what it has")
+        return self._take_news()
+
+    def wait(self, timeout_s: float) -> News:
+        """See `Transport`."""
+        self._acknowledge()
+        with self._changed:
+            self._changed.wait_for(lambda: self._failure or self._arrivals, timeout_s)
+            if self._failure is not None:
+                raise self._failure
+        return self._take_news()
+
+    def fetch(self, offer: Offer, part: Path) -> None:
+        """See `Transport`."""
+        content = self._at_hand(offer)
+        if content is not None:
+            write_part(part, content)
+            return
+        try:
+            offset = part.stat().st_size if offer.kind == "blob" else 0
+        except FileNotFoundError:
+            offset = 0
+        except OSError as error:
+            raise StorageError(f"{part} cannot be read ({error.strerror})") from error
+        download = Download(part, offset if offset <= offer.bytes else 0, offer.bytes)
+        key = str(next(self._keys))
+        try:
+            with self._changed:
+                self._arrivals.downloads[key] = download
+            self._send(protocol.Get(key=key, path=offer.path, offset=download.at))
+            self._await(lambda: download.done, STUCK_AFTER_S, "stopped sending", progress=lambda: download.at)
+        finally:
+            with self._changed:
+                self._arrivals.downloads.pop(key, None)
+                download.finish(None)
+        if download.error is not None:
+            raise download.error
+        if offer.kind != "blob" and offer.sha256 not in {None, _sha256(part)}:
+            raise GoneError(f"{offer.path} was changed meanwhile; newer news of it follow")
+
+    def send(self, segments: Sequence[tuple[Path, str, int]]) -> list[Receipt]:
+        """See `Transport`. Several are under way at once."""
+        receipts: list[Receipt] = []
+        for start in range(0, len(segments), SEGMENTS_IN_FLIGHT):
+            receipts += self._send_some(segments[start : start + SEGMENTS_IN_FLIGHT])
+        return receipts
+
+    def facts(self) -> Facts:
+        """See `Transport`."""
+        contributor = None if self._welcome is None else self._welcome.contributor
+        return Facts(self._bytes_in, self._bytes_out, self._rtt_s, self._clock_offset_s, contributor, self._logins)
+
+    def close(self) -> None:
+        """See `Transport`."""
+        if self._closing:
+            return
+        self._closing = True
+        if self._failure is None and self._welcome is not None:
+            self._farewell()
+        self._fail(UnreachableError(f"the connection to {self._place} was closed"))
+        self._stream.close()
+        if threading.current_thread() is not self._reader:
+            self._reader.join(CLOSE_TIMEOUT_S)
+
+    # --- the caller's thread ---------------------------------------------------------------------------------------
+
+    def _send(self, message: Message, payload: bytes | memoryview = b"") -> None:
+        data = encode(message, payload)
+        with self._writing:
+            try:
+                self._stream.write(data, DEAD_AFTER_S)
+            except OSError as error:
+                self._await(lambda: self._failure is not None, TICK_S, "went away")  # the reader knows why
+                raise self._silent() from error
+            self._bytes_out += len(data)
+
+    def _await(
+        self, ready: Callable[[], bool], timeout_s: float, what: str, progress: Callable[[], int] | None = None
+    ) -> None:
+        """Until `ready`, or the connection failed, or nothing moved for `timeout_s`. Errors: UnreachableError…."""
+        with self._changed:
+            while not ready():
+                seen = progress() if progress else 0
+                if self._failure is not None:
+                    raise self._failure
+                moved = self._changed.wait_for(
+                    lambda seen=seen: ready() or self._failure or (progress and progress() != seen),  # type: ignore[misc]
+                    timeout_s,
+                )
+                if not moved:
+                    raise UnreachableError(f"{self._place} {what} for {timeout_s:g} s")
+
+    def _take_news(self) -> News:
+        with self._changed:
+            news = self._arrivals.take_news()
+        self._told += [verdict.sha256 for verdict in news.verdicts]
+        return news
+
+    def _acknowledge(self) -> None:
+        told, self._told = self._told, []
+        for start in range(0, len(told), protocol.MAX_ENTRIES):
+            self._send(protocol.Ack(sha256s=tuple(told[start : start + protocol.MAX_ENTRIES])))
+
+    def _at_hand(self, offer: Offer) -> bytes | None:
+        """The content of what was pushed already, or is being pushed; None: it has to be asked for."""
+        if offer.kind == "manifest":
+            return self._arrivals.manifest(offer.path)
+        sha256 = offer.sha256 or ""
+        with self._changed:
+            if offer.kind != "blob" or not self._arrivals.eager.knows(sha256):
+                return None
+        self._await(
+            lambda: self._arrivals.eager.is_whole(sha256) or not self._arrivals.eager.knows(sha256),
+            STUCK_AFTER_S,
+            "stopped sending",
+        )
+        with self._changed:
+            return self._arrivals.eager.take(sha256) if self._arrivals.eager.is_whole(sha256) else None
+
+    def _send_some(self, segments: Sequence[tuple[Path, str, int]]) -> list[Receipt]:
+        receipts: dict[str, Receipt] = {}
+        contents: dict[str, bytes] = {}
+        for path, run_id, slot in segments:
+            content = _read(path, self._welcome)
+            if isinstance(content, Receipt):
+                receipts[path.name] = content
+                continue
+            contents[path.name] = content
+            self._answers.pop(path.name, None)
+            self._send(protocol.Put(sha256=path.name, run_id=run_id, slot=slot, bytes=len(content)))
+        for sha256, content in contents.items():
+            answer = self._answer(sha256)
+            if isinstance(answer, protocol.Have):
+                for at in range(answer.offset, max(len(content), answer.offset + 1), protocol.MAX_PAYLOAD_BYTES):
+                    payload = memoryview(content)[at : at + protocol.MAX_PAYLOAD_BYTES]
+                    self._send(protocol.Data(key=sha256, offset=at), payload)
+            else:
+                self._answers[sha256] = answer
+        for sha256 in contents:
+            answer = self._answer(sha256)
+            if isinstance(answer, protocol.Refused):
+                receipts[sha256] = Receipt(False, answer.reason, answer.retry_after_s)
+            else:
+                receipts[sha256] = Receipt(True)
+        return [receipts[path.name] for path, _, _ in segments]
+
+    def _farewell(self) -> None:
+        """Acknowledge, and say goodbye, as far as that goes at once: whoever ends a program does not wait."""
+        told, self._told = self._told, []
+        acks = [tuple(told[at : at + protocol.MAX_ENTRIES]) for at in range(0, len(told), protocol.MAX_ENTRIES)]
+        data = b"".join(encode(protocol.Ack(sha256s=some)) for some in acks) + encode(protocol.Bye())
+        if self._writing.acquire(timeout=FAREWELL_S):
+            try:
+                with contextlib.suppress(OSError):
+                    self._stream.write(data, FAREWELL_S)
+            finally:
+                self._writing.release()
+
+    def _answer(self, sha256: str) -> Message:
+        self._await(lambda: sha256 in self._answers, STUCK_AFTER_S, "did not answer to a segment")
+        return self._answers.pop(sha256)
+
+    # --- the reader's thread -----------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        try:
+            while not self._closing:
+                data = self._stream.read(TICK_S)
+                if data:
+                    self._heard = self._clock()
+                    self._bytes_in += len(data)
+                    for frame in self._frames(data):
+                        with self._changed:
+                            self._take(frame)
+                            self._changed.notify_all()
+                elif data is not None:
+                    raise self._end()
+                elif self._welcome is not None and self._clock() - self._heard > DEAD_AFTER_S:
+                    raise self._silent()
+                self._beat()
+        except SyncError as error:
+            self._fail(error)
+        except OSError as error:
+            self._fail(UnreachableError(f"the connection to {self._place} broke ({error.strerror or error})"))
+        finally:
+            self._stream.close()
+
+    def _frames(self, data: bytes) -> Iterator[Frame]:
+        if self._noise is not None:
+            self._noise += data
+            before, found, after = bytes(self._noise).partition(PREAMBLE)
+            if not found:
+                if len(before) > MAX_NOISE_BYTES:
+                    raise RemoteError(
+                        f"{self._place} prints text instead of starting syncd: look at its shell's start-up"
+                    )
+                return
+            self._noise, data = None, after
+        yield from self._decoder.feed(data)
+
+    def _beat(self) -> None:
+        """A ping, where it is time. None while somebody else's write is stuck: the silence is judged all the same."""
+        now = self._clock()
+        if self._welcome is None or now - self._pinged < PING_EVERY_S or not self._writing.acquire(blocking=False):
+            return
+        try:
+            self._pinged = now
+            self._ping = (next(self._pings), now)
+            data = encode(protocol.Ping(n=self._ping[0]))
+            self._stream.write(data, DEAD_AFTER_S)
+            self._bytes_out += len(data)
+        finally:
+            self._writing.release()
+
+    def _take(self, frame: Frame) -> None:
+        match frame.message:
+            case protocol.Welcome() as welcome:
+                self._welcome = welcome
+                self._clock_offset_s = welcome.time - self._wall()
+            case protocol.Goaway(sentence=sentence, retry_after_s=retry_after_s):
+                raise RemoteError(sentence) if retry_after_s is None else UnreachableError(sentence)
+            case protocol.Have() | protocol.Stored() | protocol.Refused() as answer:
+                self._answers[answer.sha256] = answer
+            case protocol.Ping(n=n):
+                self._pong(n)
+            case protocol.Pong(n=n):
+                if self._ping is not None and self._ping[0] == n:
+                    self._rtt_s = self._clock() - self._ping[1]
+            case message:
+                if not self._arrivals.put(frame):
+                    raise ProtocolError(f"{self._place} sent {type(message).__name__}, which a server does not send")
+
+    def _pong(self, n: int) -> None:
+        """Answer a ping, unless somebody's write is stuck: then the bytes of that write are our sign of life."""
+        if self._writing.acquire(blocking=False):
+            try:
+                data = encode(protocol.Pong(n=n))
+                self._stream.write(data, DEAD_AFTER_S)
+                self._bytes_out += len(data)
+            finally:
+                self._writing.release()
+
+    def _silent(self) -> SyncError:
+        return self._failure or UnreachableError(
+            f"{self._place} fell silent: nothing arrived for {self._clock() - self._heard:.0f} s"
+        )
+
+    def _end(self) -> SyncError:
+        """Why the stream ended. What once answered is not without a server: it broke, and may come back."""
+        error = self._stream.why()
+        broke = self._welcome is not None and isinstance(error, RemoteError)
+        return UnreachableError(str(error)) if broke else error
+
+    def _fail(self, error: SyncError) -> None:
+        with self._changed:
+            if self._failure is None:
+                self._failure = error
+            self._arrivals.fail(error)
+            self._changed.notify_all()
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _read(path: Path, welcome: protocol.Welcome | None) -> bytes | Receipt:
+    """The segment's bytes, or why it need not be sent. Where there was no inbox there may be one by now."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return Receipt(False, "unreadable")
+    return content if welcome is None or len(content) <= welcome.segment_bytes else Receipt(False, "size")

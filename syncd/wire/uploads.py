@@ -1,0 +1,88 @@
+"""Segments on their way up, on the server's side: what the inbox says of each, as answers for the client."""
+
+from __future__ import annotations
+
+import logging
+
+from syncd.shared.inbox import Inbox
+from syncd.shared.reception import STORAGE_RETRY_S, Quota, Reception, Refusal
+from syncd.wire import protocol
+
+#: Segments that one client may have under way at once; above what ours sends, below what a mean one could hold open.
+MOST_AT_ONCE = 64
+
+Answer = protocol.Have | protocol.Stored | protocol.Refused
+_LOG = logging.getLogger(__name__)
+
+
+class Uploads:
+    """The open receptions of one connection. `inbox` None: nothing is taken. Its methods raise ProtocolError only."""
+
+    def __init__(self, inbox: Inbox | None) -> None:
+        self._inbox = inbox
+        self._quota = Quota(inbox) if inbox is not None else None
+        self._open: dict[str, tuple[Reception, int]] = {}
+
+    def begin(self, put: protocol.Put) -> Answer:
+        """A segment is announced."""
+        if self._inbox is None:
+            return _refused(put.sha256, Refusal("no inbox", "this shared folder cannot be written to from here"))
+        if put.sha256 in self._open or len(self._open) >= MOST_AT_ONCE:
+            raise protocol.ProtocolError(f"more than {MOST_AT_ONCE} segments at once, or the same one twice")
+        try:
+            answer = self._inbox.receive(put.run_id, put.slot, put.sha256, put.bytes, self._quota)
+        except OSError as error:
+            return self._failed(put.sha256, error)
+        if isinstance(answer, Refusal):
+            return _refused(put.sha256, answer)
+        if not isinstance(answer, Reception):
+            return protocol.Stored(sha256=put.sha256)
+        self._open[put.sha256] = (answer, put.bytes)
+        if answer.offset == put.bytes:  # all of it came before the last connection broke
+            return self._finish(put.sha256)
+        return protocol.Have(sha256=put.sha256, offset=answer.offset)
+
+    def append(self, data: protocol.Data, payload: bytes) -> Answer | None:
+        """The next bytes of one; an answer where they were the last. Those of a refused one are passed over."""
+        if data.key not in self._open:
+            return None
+        reception, size = self._open[data.key]
+        try:
+            if data.offset != reception.offset:
+                raise protocol.ProtocolError("a segment's bytes are out of order")
+            reception.write(payload)
+        except ValueError as error:
+            raise protocol.ProtocolError(f"a segment has {error}") from error
+        except OSError as error:
+            return self._failed(data.key, error)
+        return self._finish(data.key) if reception.offset == size else None
+
+    def close(self) -> None:
+        """Let go of what is not complete; its parts stay, to be gone on with."""
+        for reception, _ in self._open.values():
+            reception.close()
+        self._open = {}
+
+    def _finish(self, sha256: str) -> Answer:
+        with self._open.pop(sha256)[0] as reception:
+            try:
+                answer = reception.finish()
+            except OSError as error:
+                return self._failed(sha256, error)
+        return _refused(sha256, answer) if isinstance(answer, Refusal) else protocol.Stored(sha256=sha256)
+
+    def _failed(self, sha256: str, error: OSError) -> protocol.Refused:
+        if sha256 in self._open:
+            self._open.pop(sha256)[0].close()
+        _LOG.warning("a segment cannot be stored: %s", error)
+        words = f"the other side cannot store it now ({error.strerror})"
+        return _refused(sha256, Refusal("storage", words, STORAGE_RETRY_S))
+
+
+def _refused(sha256: str, refusal: Refusal) -> protocol.Refused:
+    return protocol.Refused(
+        sha256=sha256,
+        reason=refusal.reason[:100],
+        sentence=refusal.sentence[:2000],
+        retry_after_s=refusal.retry_after_s,
+    )

@@ -1,0 +1,1 @@
+"""Actors: play with the newest policy, and record what happens."""

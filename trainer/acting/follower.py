@@ -1,0 +1,187 @@
+"""Keeps the newest usable policy of the chosen slot at hand: a thread looks, verifies and prepares; actors take.
+
+A policy that cannot be used is named once and not tried again; the last good one stays. Nothing in here waits for a
+network: a mirror that is not updated any more is just not newer.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+
+from syncd import store
+from trainer.acting.selection import Choice, SlotKey, key_of, pick
+from trainer.policy import Policy, UnusablePolicyError, differences, load
+
+#: How often the followed slot is looked at: one small file on a local disk, 0.1 ms. Adds 0.1 s to a policy's way.
+LOOK_S = 0.2
+#: How often all the others are: only the choice between slots depends on them.
+SURVEY_S = 5.0
+
+#: (place, manifest, error or "") after each policy that was tried.
+Tried = Callable[[store.SlotPlace, store.Manifest, str], None]
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A policy that passed every check. `at`: monotonic seconds when it was ready."""
+
+    place: store.SlotPlace
+    manifest: store.Manifest
+    policy: Policy
+    at: float
+
+    @property
+    def key(self) -> SlotKey:
+        """(run id, slot)."""
+        return key_of(self.manifest)
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """(attempt, seq)."""
+        return self.manifest.attempt, self.manifest.seq
+
+
+class Follower:
+    """Follows `choice` in `shared`. Use it as a context; `device` is where policies act.
+
+    `waiting_for` says in words what is missing while there is no policy. `tried` is called from the thread.
+    """
+
+    def __init__(
+        self,
+        shared: store.Shared,
+        choice: Choice,
+        device: torch.device | None = None,
+        *,
+        tried: Tried = lambda _place, _manifest, _error: None,
+        look_s: float = LOOK_S,
+    ) -> None:
+        self.waiting_for = f"looking for a policy in {shared.path}"
+        self._shared = shared
+        self._choice = choice
+        self._device = device
+        self._tried = tried
+        self._look_s = look_s
+        self._lock = threading.Lock()
+        self._ready: Followed | None = None
+        self._bad: dict[SlotKey, store.Version] = {}  # of each slot the last one that cannot be used
+        self._told: set[str] = set()
+        self._defect: Exception | None = None
+        self._notes: deque[str] = deque()
+        self._newest: dict[SlotKey, store.Manifest] = {}
+        self._surveyed_at = float("-inf")
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stop.set()
+        self._thread.join(self._look_s + 1.0)
+
+    def newest(self, current: Followed | None, *, may_change_slot: bool) -> Followed | None:
+        """What to act with now: the newest good policy, or `current`. Costs nothing; call it before every step.
+
+        A defect that ended the thread is raised here.
+        """
+        if self._defect is not None:
+            raise self._defect
+        ready = self._ready
+        if ready is None or ready is current:
+            return current
+        if current is not None and ready.key != current.key and not may_change_slot:
+            return current
+        return ready
+
+    def notes(self) -> list[str]:
+        """Sentences for the user since the last call."""
+        with self._lock:
+            told = list(self._notes)
+            self._notes.clear()
+        return told
+
+    def look(self) -> None:
+        """One look; what the thread does again and again."""
+        followed = self._ready.key if self._ready else None
+        is_survey = followed is None or time.monotonic() - self._surveyed_at >= SURVEY_S
+        if is_survey:
+            self._surveyed_at = time.monotonic()
+            self._survey()
+        elif followed is not None:
+            place, seen = self._shared.slot(*followed), self._newest.get(followed)
+            if seen is None or store.hinted(place) not in {seen.version, None}:
+                self._see(place)
+        usable = {key: manifest for key, manifest in self._newest.items() if self._bad.get(key) != manifest.version}
+        if self._ready is not None and followed not in usable:
+            usable[self._ready.key] = self._ready.manifest
+        wanted = pick(list(usable.values()), self._choice, followed)
+        if wanted is not None and not (self._ready is not None and wanted == self._ready.manifest):
+            self._prepare(wanted)
+
+    def _survey(self) -> None:
+        places = self._shared.slots()
+        chosen = [place for place in places if self._choice.takes(place)]
+        self._newest = {}
+        for place in chosen:
+            self._see(place)
+        if self._newest:
+            return
+        if chosen or not places:
+            self.waiting_for = f"waiting for a first policy in {self._shared.path}"
+        else:
+            there = ", ".join(sorted({place.run_id for place in places}))
+            self.waiting_for = f"waiting for a policy of {self._choice} in {self._shared.path} (there is {there})"
+
+    def _see(self, place: store.SlotPlace) -> None:
+        """Note the slot's newest manifest, or the last one seen where it cannot be read at the moment."""
+        manifest = store.newest(place)
+        if manifest is not None:
+            self._newest[key_of(manifest)] = manifest
+
+    def _prepare(self, manifest: store.Manifest) -> None:
+        place = self._shared.slot(manifest.run_id, manifest.slot)
+        name = f"policy {manifest.version} of {manifest.run_id}/{manifest.slot}"
+        try:
+            policy = load(place, manifest, self._device)
+        except OSError as error:  # the blob is on its way, or was just collected: look again
+            self.waiting_for = f"waiting for the weights of {name} ({error.strerror or error})"
+            return
+        except (UnusablePolicyError, store.DamagedPolicyError) as error:
+            self._bad[key_of(manifest)] = manifest.version
+            self.waiting_for = f"waiting for a policy that can be played here: {name} cannot: {error}"
+            kept = " The last good one goes on." if self._ready else " Waiting for the next."
+            self._tell(f"{name} is not used: {error}.{kept}", once=str(error))
+            self._tried(place, manifest, str(error))
+            return
+        warning = differences(manifest.spec)
+        if warning:
+            self._tell(warning, once=warning)
+        self._ready = Followed(place, manifest, policy, time.monotonic())
+        self._tried(place, manifest, "")
+
+    def _tell(self, sentence: str, *, once: str) -> None:
+        """Say it, unless the same cause was told before: each publication of an incompatible run has it."""
+        if once not in self._told:
+            self._told.add(once)
+            with self._lock:
+                self._notes.append(sentence)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.look()
+            except OSError as error:
+                self._tell(f"{self._shared.path} cannot be read ({error.strerror or error})", once=str(error.errno))
+            except Exception as error:  # noqa: BLE001 - raised again by `newest`: a thread cannot end the program
+                self._defect = error
+                return
+            self._stop.wait(self._look_s)

@@ -1,0 +1,385 @@
+"""The thread that looks into the inbox: reads what waits for this slot, judges it, keeps the good at hand.
+
+It never touches the training: the loop asks for what is ready when it has a moment. Its work is bounded a second and in
+memory, and it takes turns between contributors, so a flood from one of them keeps nobody else out, and neither does a
+folder of somebody's that cannot be used. Whatever a file does to the judge refuses that file and nothing else.
+
+Where the slot takes nothing (any more) it only sees to those who are dropped, and clears away.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import errno
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from orchestrator.job import Job
+from syncd import store
+from trainer.config import Training
+from trainer.contributions.contributed import MAX_RECENT
+from trainer.contributions.experience import Accepted, Expectation, Reason, Refused, judge
+from trainer.contributions.intakelog import Taken
+
+#: How often the inbox is looked into. Experience is older than that by the time it is here.
+ROUND_S = 1.0
+#: Segments judged in one round: 10,000 rows a second, ten learners' own; at 2 ms each it is 4 % of one core.
+JUDGED_A_ROUND = 20
+#: Good rows that wait for the loop: 20 MB. Beyond it segments stay in the inbox.
+MAX_READY_ROWS = 50_000
+#: Inboxes are freed of what nobody fetched this often.
+PRUNE_EVERY_S = 600.0
+#: Names in a round's notes beside the reasons of refusals.
+_ACCEPTED, _ROWS = "+accepted", "+rows"
+#: What is wrong with a file itself, not with the folder: a link, no permission, no regular file.
+_ITS_OWN_FAULT = (errno.ELOOP, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENXIO)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A good segment, moved to `accepted/`, whose rows are at hand."""
+
+    who: str
+    sha256: str
+    task: int
+    rows: dict[str, Any]
+    content: str
+    policy_step: int
+
+    @property
+    def count(self) -> int:
+        """Its rows."""
+        return int(self.rows["reward"].shape[0])
+
+
+class Doorkeeper:
+    """Judges for one slot. `step` is for the loop to set; `know` for the publisher; the rest for the loop.
+
+    `seen`: contents taken before. `counted`: segments whose rows are in the checkpoint that was gone on from.
+    `scheduled`: segments that the loop will take again by itself. `step`: where the learner is.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        training: Training,
+        *,
+        step: int,
+        seen: Iterable[str] = (),
+        counted: Sequence[Taken] = (),
+        scheduled: Sequence[Taken] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.step = step
+        self.accepted = 0
+        self.refused: Counter[str] = Counter()
+        self._job = job
+        self._training = training
+        self._clock = clock
+        self._shared = store.Shared(job.shared_dir)
+        self._place = self._shared.slot(job.run_id, job.slot)
+        self._seen = dict.fromkeys([*seen, *(entry.content for entry in scheduled)])
+        self._scheduled = {entry.sha256 for entry in scheduled}
+        self._counted: deque[Taken] = deque(counted)
+        self._versions: list[tuple[int, int, int]] = []
+        self._read_versions: set[tuple[int, int]] = set()
+        self._news: deque[tuple[int, int, int]] = deque()
+        self._looked_for_versions = False
+        self._judged_at = step
+        self._notes: dict[str, Counter[str]] = {}
+        self._listed: dict[str, deque[Path]] = {}
+        self._gone: set[str] = set()
+        self._removals: deque[str] = deque()
+        self._ready: dict[str, deque[Ready]] = {}
+        self._ready_rows = 0
+        self._lock = threading.Lock()
+        self._said: deque[str] = deque()
+        self._trouble: str | None = None
+        self._broken: dict[str, str] = {}
+        self._pruned_at = time.monotonic()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Start the thread."""
+        self._thread = threading.Thread(target=self._run, name="doorkeeper", daemon=True)
+        self._thread.start()
+
+    def close(self, wait_s: float) -> None:
+        """End it after what it is doing now; give up after `wait_s`. What was not judged waits for the next attempt."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(wait_s)
+
+    @property
+    def has_something(self) -> bool:
+        """Whether `next_ready` or `next_removal` would give something. Cheap."""
+        return bool(self._ready_rows or self._removals)
+
+    def next_removal(self) -> str | None:
+        """A contributor whose rows must leave the ring, once for each time that it was dropped."""
+        return self._removals.popleft() if self._removals else None
+
+    def remove_later(self, who: str) -> None:
+        """`who` could not be removed now."""
+        self._removals.append(who)
+
+    def next_ready(self, max_rows: int) -> list[Ready]:
+        """Good segments with at most `max_rows` rows (but at least one segment), the contributors taking turns."""
+        taken: list[Ready] = []
+        rows = 0
+        with self._lock:
+            while self._ready:
+                who = next(iter(self._ready))
+                line = self._ready.pop(who)
+                if taken and rows + line[0].count > max_rows:
+                    self._ready = {who: line, **self._ready}
+                    break
+                taken.append(line.popleft())
+                rows += taken[-1].count
+                if line:
+                    self._ready[who] = line  # to the end of the row of contributors
+            self._ready_rows -= rows
+        return taken
+
+    def put_back(self, taken: Sequence[Ready]) -> None:
+        """These could not be taken now; they come first the next time."""
+        with self._lock:
+            for one in reversed(taken):
+                self._ready.setdefault(one.who, deque()).appendleft(one)
+                self._ready_rows += one.count
+
+    def counted(self, entries: Iterable[Taken]) -> None:
+        """A published checkpoint has the rows of these: their files may go."""
+        self._counted.extend(entries)
+
+    def know(self, attempt: int, seq: int, step: int) -> None:
+        """A policy of this slot is about to be seen."""
+        self._news.append((attempt, seq, step))
+
+    def tell(self, say: Callable[[str], None]) -> None:
+        """Hand out what there is to say."""
+        while self._said:
+            say(self._said.popleft())
+
+    def _run(self) -> None:
+        ending = False
+        while not ending:
+            ending = self._stop.is_set()  # the last round clears what the last checkpoint counts
+            try:
+                if self._job.superseded_by() is not None:
+                    return
+                self.one_round(JUDGED_A_ROUND if self._job.accepts_contributions and not self._stop.is_set() else 0)
+            except OSError as error:
+                why = error.strerror or str(error)
+                self._say_once(f"the inboxes under {self._shared.path} cannot be used now ({why}); trying again")
+            except Exception as error:  # noqa: BLE001 - whatever lies there, the training goes on
+                self._say_once(f"the inbox cannot be judged ({type(error).__name__}: {error}); trying again")
+            else:
+                if not self._broken:
+                    self._trouble = None
+            self._stop.wait(ROUND_S)
+
+    def one_round(self, judged: int = JUDGED_A_ROUND) -> int:
+        """Look once: at most `judged` segments. Returns how many were. Errors: OSError; the next round goes on."""
+        self._looked_for_versions = False
+        self._broken.clear()
+        self._clear_counted()
+        try:
+            return self._judge_some(judged)
+        finally:
+            self._note()
+            if self._broken:
+                who, why = next(iter(self._broken.items()))
+                others = f" and {len(self._broken) - 1} more" if len(self._broken) > 1 else ""
+                self._say_once(f"the inbox of {who}{others} cannot be used now ({why}); trying again")
+
+    def _judge_some(self, judged: int) -> int:
+        inboxes = self._shared.inboxes()
+        for inbox in inboxes:
+            self._try(inbox.who, partial(self._see_to_drop, inbox))
+        if time.monotonic() - self._pruned_at >= PRUNE_EVERY_S:
+            self._pruned_at = time.monotonic()
+            for inbox in inboxes:
+                self._try(inbox.who, partial(inbox.prune, now=self._clock()))
+        done = 0
+        lines = [inbox for inbox in inboxes if judged and self._try(inbox.who, partial(self._list, inbox))]
+        while lines and done < judged and self._ready_rows < MAX_READY_ROWS and not self._stop.is_set():
+            inbox = lines.pop(0)
+            line = self._listed[inbox.who]
+            if line and self._try(inbox.who, partial(self._look_at, inbox, line.popleft())):
+                done += 1
+                lines.append(inbox)
+        return done
+
+    def _try(self, who: str, act: Callable[[], object]) -> bool:
+        """Do `act` in the inbox of `who`, unless that failed in this round already. Whether it was done."""
+        if who in self._broken:
+            return False
+        try:
+            act()
+        except OSError as error:
+            self._broken[who] = error.strerror or str(error)
+            return False
+        return True
+
+    def _list(self, inbox: store.Inbox) -> None:
+        """Look what `inbox` has for this slot, once the last listing is worked off."""
+        run_id, slot = self._job.run_id, self._job.slot
+        line = self._listed.get(inbox.who)
+        if line is None:  # at first: what an attempt that came to nothing had accepted, and nobody has counted
+            known = self._scheduled | {entry.sha256 for entry in self._counted}
+            left = inbox.place("accepted", run_id, slot)
+            line = self._listed[inbox.who] = deque(
+                file.path
+                for file in inbox.files("accepted")
+                if file.path.parent == left and file.path.name not in known
+            )
+        if not line:
+            line.extend(inbox.waiting(run_id, slot, now=self._clock()))
+
+    def _look_at(self, inbox: store.Inbox, path: Path) -> None:
+        """Judge one file and move it where it belongs. Errors: OSError, not of the file's own making."""
+        with contextlib.suppress(FileNotFoundError):  # moved meanwhile, by the owner's `drop` or by hand
+            self._sort(inbox, path)
+
+    def _sort(self, inbox: store.Inbox, path: Path) -> None:
+        if path.name in self._scheduled:
+            inbox.accept(path, now=self._clock())  # a kill came between the journal and the move
+            return
+        try:
+            data = inbox.read(path)
+        except OSError as error:
+            if error.errno not in _ITS_OWN_FAULT:
+                raise
+            self._refuse(inbox, path, Reason.DEFECT, f"it cannot be read ({error.strerror})")
+            return
+        if inbox.who in self._gone:
+            self._refuse(inbox, path, Reason.DROPPED, f"{inbox.who} was dropped from this run")
+            return
+        verdict = self._judged(data, path.name)
+        if isinstance(verdict, Refused) and verdict.reason == Reason.VERSION_UNKNOWN and self._found_versions():
+            verdict = self._judged(data, path.name)
+        if isinstance(verdict, Refused):
+            self._refuse(inbox, path, verdict.reason, verdict.sentence)
+        else:
+            self._accept(inbox, path, verdict)
+
+    def _judged(self, data: bytes, name: str) -> Accepted | Refused:
+        while self._news:
+            self._add_version(*self._news.popleft())
+        self._judged_at = self.step
+        expect = Expectation(
+            run_id=self._job.run_id,
+            slot=self._job.slot,
+            tasks=self._training.tasks,
+            horizon=self._training.horizon,
+            versions=self._versions,
+            step=self._judged_at,
+            max_lag=self._training.contribution_max_lag,
+            seen=self._seen,
+        )
+        try:
+            return judge(data, name, expect)
+        except Exception as error:  # noqa: BLE001 - a defect of ours; the segment pays, the training does not
+            return Refused(Reason.DEFECT, f"judging it failed ({type(error).__name__}); please report it")
+
+    def _accept(self, inbox: store.Inbox, path: Path, verdict: Accepted) -> None:
+        was_left_over = path.parent.parent.parent.name == "accepted"
+        inbox.accept(path, now=self._clock())
+        ready = Ready(
+            inbox.who, path.name, verdict.task, verdict.rows(), verdict.content, self._judged_at - verdict.lag
+        )
+        self._seen[verdict.content] = None
+        while len(self._seen) > MAX_RECENT:
+            del self._seen[next(iter(self._seen))]
+        if not was_left_over:  # else it was counted when it was accepted first
+            self._notes.setdefault(inbox.who, Counter()).update({_ACCEPTED: 1, _ROWS: ready.count})
+        self.accepted += 1
+        with self._lock:
+            self._ready.setdefault(inbox.who, deque()).append(ready)
+            self._ready_rows += ready.count
+
+    def _refuse(self, inbox: store.Inbox, path: Path, reason: str, sentence: str) -> None:
+        inbox.refuse(path, str(reason), sentence, now=self._clock())
+        self._notes.setdefault(inbox.who, Counter())[str(reason)] += 1
+        self.refused[str(reason)] += 1
+
+    def _note(self) -> None:
+        """Add the round to the contributors' counts."""
+        for who, counts in list(self._notes.items()):
+            note = partial(
+                self._shared.inbox(who).note,
+                self._job.run_id,
+                self._job.slot,
+                accepted=counts[_ACCEPTED],
+                rows=counts[_ROWS],
+                refused={reason: number for reason, number in counts.items() if reason not in {_ACCEPTED, _ROWS}},
+                now=self._clock(),
+            )
+            if self._try(who, note):
+                del self._notes[who]
+
+    def _see_to_drop(self, inbox: store.Inbox) -> None:
+        if not inbox.is_dropped:
+            self._gone.discard(inbox.who)
+        elif inbox.who not in self._gone:
+            self._gone.add(inbox.who)
+            with self._lock:
+                lost = self._ready.pop(inbox.who, deque())
+                self._ready_rows -= sum(one.count for one in lost)
+            self._removals.append(inbox.who)
+            for one in lost:
+                path = inbox.accepted(self._job.run_id, self._job.slot, one.sha256)
+                with contextlib.suppress(FileNotFoundError):
+                    self._refuse(inbox, path, Reason.DROPPED, f"{inbox.who} was dropped from this run")
+
+    def _clear_counted(self) -> None:
+        for _ in range(len(self._counted)):
+            entry = self._counted[0]
+            if not self._try(entry.who, partial(self._consume, entry)):
+                self._counted.append(entry)  # before it leaves the front: `_list` must not take it for an orphan
+            self._counted.popleft()
+
+    def _consume(self, entry: Taken) -> None:
+        inbox = self._shared.inbox(entry.who)
+        path = inbox.find(self._job.run_id, self._job.slot, entry.sha256)
+        if path is not None and path.parent.parent.parent.name == "new":
+            inbox.accept(path, now=self._clock())
+        inbox.consumed(self._job.run_id, self._job.slot, [entry.sha256])
+
+    def _found_versions(self) -> bool:
+        """Read manifests that are not known yet, once a round at most; whether there was any."""
+        if self._looked_for_versions:
+            return False
+        self._looked_for_versions = True
+        before = len(self._versions)
+        for version in store.versions(self._place):
+            if version in self._read_versions:
+                continue
+            self._read_versions.add(version)
+            try:
+                manifest = store.read_manifest(self._place, version)
+            except (FileNotFoundError, store.DamagedPolicyError):
+                continue  # cleared away meanwhile, or of no use to anybody
+            self._add_version(version.attempt, version.seq, manifest.step)
+        return len(self._versions) > before
+
+    def _add_version(self, attempt: int, seq: int, step: int) -> None:
+        at = bisect.bisect_left(self._versions, (attempt, seq))
+        if self._versions[at : at + 1] and self._versions[at][:2] == (attempt, seq):
+            return
+        self._versions.insert(at, (attempt, seq, step))
+        self._read_versions.add((attempt, seq))
+
+    def _say_once(self, sentence: str) -> None:
+        if sentence != self._trouble:
+            self._said.append(sentence)
+        self._trouble = sentence

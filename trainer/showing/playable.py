@@ -1,0 +1,159 @@
+"""Policies that can be watched: a checkpoint of a run folder, or what a run published, from a mirror or `$SHARED`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from syncd import store
+from trainer import device as machine
+from trainer.acting.selection import Choice, pick
+from trainer.agents import mtsac
+from trainer.checkpoint import Manifest as Checkpoint
+from trainer.config import Training, nearest
+from trainer.errors import ConfigError, NoGoodCheckpointError
+from trainer.evaluate import Act
+from trainer.policy import UnusablePolicyError, differences, load
+from trainer.resume import find_policy, policy_candidates
+
+#: Where `syncd` mirrors to unless it was told otherwise.
+DEFAULT_SHARED_DIR = Path("~/shared_weights")
+_DEVICES = ("auto", "cpu", "cuda", "mps")
+
+
+@dataclass(frozen=True)
+class Playable:
+    """A deterministic policy and what it was trained on. `name` says where it is from; `notes` are for the user."""
+
+    name: str
+    step: int
+    tasks: tuple[str, ...]
+    horizon: int
+    goal_seed: int
+    act: Act
+    notes: tuple[str, ...]
+
+    def task_index(self, task: str | None) -> int:
+        """Its number of `task`; None names the only one. Errors: ConfigError."""
+        if task is None and len(self.tasks) == 1:
+            return 0
+        if task is None:
+            raise ConfigError(f"--task is missing: this policy plays {', '.join(self.tasks)}")
+        if task not in self.tasks:
+            raise ConfigError(f"this policy was not trained on {task!r}; {nearest(task, self.tasks)}")
+        return self.tasks.index(task)
+
+
+def find(text: str, shared_dir: Path | None, device: str) -> Playable:
+    """The policy that a user means by `text`: a folder with checkpoints; a mirror, `$SHARED` or manifest file; or
+    `latest`, `best`, `RUN`, `RUN/SLOT` in `shared_dir`.
+
+    Errors: ConfigError, NoGoodCheckpointError.
+    """
+    if device not in _DEVICES:
+        raise ConfigError(f"there is no device {device!r}; use {', '.join(_DEVICES)}")
+    path = Path(text).expanduser()
+    if path.is_dir() and any(True for _ in policy_candidates(path)):
+        return of_checkpoint(path, device)
+    if path.is_file() and path.suffix == ".json":
+        return _of_manifest_file(path, device)
+    if path.is_dir() and (found := _shared(path)):
+        return _of_slots(found.slots(), Choice("latest"), path, device)
+    if path.is_dir() and (path / "manifests").is_dir():
+        return _of_slots([_slot(path)], Choice("latest"), path, device)
+    folder = (shared_dir or DEFAULT_SHARED_DIR).expanduser()
+    here = _shared(folder)
+    run, slash, slot = text.rpartition("/")
+    is_path = bool(slash) and ("/" in run or not slot.isdigit())  # not RUN/SLOT
+    if is_path or (here is None and (path.exists() or slash or shared_dir is None)):
+        raise ConfigError(
+            f"there is no policy at {text}; give a checkpoint, attempt, slot or run folder, a mirror (`syncd pull`), "
+            f"or latest, best, RUN or RUN/SLOT with --shared-dir (looked in {folder})"
+        )
+    if here is None:
+        raise ConfigError(f"{folder} is no shared folder or mirror: it has no v1/runs; `syncd pull` makes one")
+    return _of_slots(here.slots(), Choice.parse(text), folder, device)
+
+
+def of_checkpoint(path: Path, device: str) -> Playable:
+    """The newest good checkpoint at or below `path`. Errors: ConfigError, NoGoodCheckpointError."""
+    ref, manifest, nets, notes = find_policy(path)
+    training = _training(manifest)
+    machine.settle(training.threads)
+    learner = mtsac.create(training, machine.choose(device))
+    mtsac.load_nets(learner, nets)
+    return Playable(
+        name=str(ref.path),
+        step=ref.step,
+        tasks=training.tasks,
+        horizon=training.horizon,
+        goal_seed=training.seed,
+        act=lambda obs, task: mtsac.act_greedily(learner, obs, task),
+        notes=notes,
+    )
+
+
+def of_publication(place: store.SlotPlace, manifest: store.Manifest, device: str) -> Playable:
+    """A published policy, verified to its golden actions. Errors: UnusablePolicyError, DamagedPolicyError, OSError."""
+    machine.settle(1)
+    policy = load(place, manifest, machine.choose(device))
+    note = differences(manifest.spec)
+    return Playable(
+        name=f"{manifest.run_id}/{manifest.slot} version {manifest.version}",
+        step=manifest.step,
+        tasks=manifest.architecture.tasks,
+        horizon=manifest.spec.horizon,
+        goal_seed=manifest.spec.goal_seed,
+        act=policy.act_greedily,
+        notes=(note,) if note else (),
+    )
+
+
+def _training(manifest: Checkpoint) -> Training:
+    return Training.model_validate(manifest.training)
+
+
+def _shared(path: Path) -> store.Shared | None:
+    """`path` as a shared folder: itself, or the `shared/` of a run folder."""
+    for folder in (path, path / "shared"):
+        if (folder / "v1" / "runs").is_dir():
+            return store.Shared(folder)
+    return None
+
+
+def _slot(folder: Path) -> store.SlotPlace:
+    """The slot whose folder `…/v1/runs/<run>/<slot>` is. Errors: ConfigError."""
+    folder = folder.resolve()
+    try:
+        return store.Shared(folder.parents[3]).slot(folder.parent.name, int(folder.name))
+    except (ValueError, IndexError):
+        raise ConfigError(f"{folder} lies in no shared folder: expected …/v1/runs/RUN/SLOT") from None
+
+
+def _of_manifest_file(path: Path, device: str) -> Playable:
+    version = store.Version.of_file(path.name)
+    if version is None or path.resolve().parent.name != "manifests":
+        raise ConfigError(f"{path} is no manifest of a policy; those are …/manifests/<attempt>-<seq>.json")
+    place = _slot(path.resolve().parent.parent)
+    return _tried(lambda: of_publication(place, store.read_manifest(place, version), device), str(path))
+
+
+def _of_slots(slots: Sequence[store.SlotPlace], choice: Choice, folder: Path, device: str) -> Playable:
+    asked = [place for place in slots if choice.takes(place)]
+    newest = [(manifest, place) for place in asked if (manifest := store.newest(place))]
+    chosen = pick([manifest for manifest, _ in newest], choice, None)
+    if chosen is None:
+        there = ", ".join(f"{place.run_id}/{place.slot}" for place in slots) or "nothing yet"
+        raise ConfigError(f"{folder} holds no policy for {choice}; it has {there}")
+    place = next(place for manifest, place in newest if manifest is chosen)
+    return _tried(lambda: of_publication(place, chosen, device), f"{chosen.run_id}/{chosen.slot}")
+
+
+def _tried(read: Callable[[], Playable], name: str) -> Playable:
+    try:
+        return read()
+    except (UnusablePolicyError, store.DamagedPolicyError) as error:
+        raise NoGoodCheckpointError(f"the policy {name} cannot be played: {error}") from None
+    except OSError as error:
+        raise NoGoodCheckpointError(f"the policy {name} cannot be read: {error.strerror or error}") from None

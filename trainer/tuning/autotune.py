@@ -1,0 +1,193 @@
+"""How many environments this machine should run for its owner's run: measured facts, and a pure recommendation."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from orchestrator.job import read_json_or_none, write_json
+from trainer.acting.room import OWNERS_BYTES, OWNERS_CORES, Room, need_bytes, room
+from trainer.errors import ConfigError, SaveError
+from trainer.tuning.host import Host, look
+
+#: Raised when what is measured changes its meaning; older caches are then measured again.
+FORMAT = 1
+#: A choice this near to the fastest one is as good, and smaller is kinder: less memory, episodes end sooner.
+NEAR = 0.95
+#: Another device or a second thread must be faster by this much, for all else that they cost.
+WORTH_IT = 1.2
+#: With more of its cores taken by others a machine looks slower than it is.
+BUSY_SHARE = 0.5
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
+_GB = 2**30
+
+
+@dataclass(frozen=True)
+class Stepping:
+    """`num_envs` environments in `workers` processes (0: in the program) step so many times a second, all together."""
+
+    num_envs: int
+    workers: int
+    steps_per_s: float
+
+
+@dataclass(frozen=True)
+class Inference:
+    """A policy on `device` with `threads` answers so many batches a second."""
+
+    device: str
+    threads: int
+    batches_per_s: float
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What was measured. `accelerator` is "cuda", "mps" or "" and `accelerator_name` what it calls itself."""
+
+    host: Host
+    accelerator: str
+    accelerator_name: str
+    stepping: tuple[Stepping, ...]
+    inference: tuple[Inference, ...]
+    versions: Mapping[str, str]
+    measured_at: float
+    wall_s: float
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """What to run. `steps_per_s` is expected, None where nothing was measured; `notes` are sentences for the user."""
+
+    num_envs: int
+    workers: int
+    threads: int
+    device: str
+    steps_per_s: float | None
+    notes: tuple[str, ...] = ()
+
+
+def recommend(facts: Facts) -> Recommendation:
+    """The smallest measured choice that is nearly the fastest one, leaving a core and 4 GB to the owner. Pure."""
+    host = facts.host
+    best = _inference(facts.inference)
+    usable = max(1, host.cores - OWNERS_CORES)
+    allowed = None if host.free_bytes is None else host.free_bytes - OWNERS_BYTES
+    fitting = {
+        choice: _together(choice, best)
+        for choice in facts.stepping
+        if choice.workers <= usable and (allowed is None or need_bytes(choice.num_envs, choice.workers) <= allowed)
+    }
+    threads, device = (best.threads, best.device) if best else (1, "cpu")
+    if not fitting:
+        why = (
+            "nothing was measured"
+            if allowed is None or not facts.stepping
+            else (
+                f"only {(host.free_bytes or 0) / _GB:.1f} GB are free, and {OWNERS_BYTES // _GB} GB are to stay yours; "
+                "close something, or play on for little"
+            )
+        )
+        return Recommendation(1, 0, 1, "cpu", None, (f"one environment: {why}",))
+    fastest = max(fitting.values())
+    chosen = min(
+        (choice for choice, rate in fitting.items() if rate >= NEAR * fastest),
+        key=lambda choice: (choice.num_envs, choice.workers),
+    )
+    notes = []
+    if len(fitting) < len(facts.stepping):
+        notes.append("larger choices would not leave a core and 4 GB free")
+    return Recommendation(chosen.num_envs, chosen.workers, threads, device, fitting[chosen], tuple(notes))
+
+
+def _inference(measured: tuple[Inference, ...]) -> Inference | None:
+    """One thread of the CPU, unless something else is worth it."""
+    plain = next((one for one in measured if (one.device, one.threads) == ("cpu", 1)), None)
+    if plain is None:
+        return max(measured, key=lambda one: one.batches_per_s, default=None)
+    other = max(measured, key=lambda one: one.batches_per_s)
+    return other if other.batches_per_s >= WORTH_IT * plain.batches_per_s else plain
+
+
+def _together(choice: Stepping, inference: Inference | None) -> float:
+    """Steps a second where acting and stepping take turns."""
+    step_s = choice.num_envs / choice.steps_per_s
+    return choice.num_envs / (step_s + (1 / inference.batches_per_s if inference else 0.0))
+
+
+def advise(num_envs: int | None = None, user_id: str | None = None) -> Recommendation:
+    """What to run now: from what `trainer autotune` measured on this machine, else by a rule of thumb.
+
+    `num_envs`: the user's own number, for which only workers and device are advised.
+    """
+    host = look()
+    facts = read_facts(cache_file(user_id or host.name))
+    thumb = room(host.cores, host.free_bytes, num_envs)
+    if facts is None or not is_of(facts, host):
+        return _by_rule(thumb)
+    found = recommend(replace(facts, host=host))
+    if num_envs is None:
+        return found
+    return replace(found, num_envs=num_envs, workers=thumb.workers, steps_per_s=None, notes=())
+
+
+def _by_rule(thumb: Room) -> Recommendation:
+    return Recommendation(thumb.num_envs, thumb.workers, 1, "cpu", None)
+
+
+def is_of(facts: Facts, host: Host) -> bool:
+    """Whether `facts` were measured on a machine like `host` with the software of here."""
+    then = facts.host
+    same = (then.cores, then.memory_bytes) == (host.cores, host.memory_bytes)
+    return same and dict(facts.versions) == versions_here()
+
+
+def is_busy(host: Host, load: float | None = None) -> bool:
+    """Whether others use so much of the cores that a measurement means little; `load` is the last minute's."""
+    return (os.getloadavg()[0] if load is None else load) > BUSY_SHARE * host.cores
+
+
+def versions_here() -> dict[str, str]:
+    """The software that decides how fast things are."""
+    return {name: version(name) for name in ("torch", "metaworld", "mujoco")}
+
+
+def cache_file(user_id: str, environ: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
+    """Where the facts of this machine are kept. Errors: ConfigError for an impossible name."""
+    if not _NAME.fullmatch(user_id):
+        raise ConfigError(f"--user-id {user_id!r}: use letters, digits, '.', '_' and '-', such as $(hostname)")
+    stated = environ.get("XDG_CACHE_HOME", "")
+    home = Path(environ.get("HOME") or Path.home())
+    usual = home / "Library" / "Caches" if platform == "darwin" else home / ".cache"
+    return (Path(stated) if stated.startswith("/") else usual) / "anchorleg" / f"autotune-{user_id}.json"
+
+
+def read_facts(path: Path) -> Facts | None:
+    """What was measured before; None where nothing was, or the file is damaged or of another format."""
+    value: Any = read_json_or_none(path)
+    try:
+        if value["format"] != FORMAT:
+            return None
+        rest = {name: value[name] for name in ("accelerator", "accelerator_name", "versions", "measured_at", "wall_s")}
+        return Facts(
+            host=Host(**value["host"]),
+            stepping=tuple(Stepping(**one) for one in value["stepping"]),
+            inference=tuple(Inference(**one) for one in value["inference"]),
+            **rest,
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def write_facts(path: Path, facts: Facts) -> None:
+    """Errors: SaveError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, {"format": FORMAT, **asdict(facts)})
+    except OSError as error:
+        raise SaveError(f"{path} cannot be written: {error.strerror}; the measurement is not kept") from None

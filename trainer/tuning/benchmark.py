@@ -1,0 +1,143 @@
+"""Measures how fast this machine steps environments and asks a policy: at most a minute, with a stranger's patience."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+
+from syncd import store
+from trainer.acting.room import OWNERS_BYTES, OWNERS_CORES, need_bytes
+from trainer.agents.mtsac import ACT_DIM, OBS_DIM
+from trainer.envs.spec import F32, EnvError, VectorSpec
+from trainer.envs.vector import VectorEnv
+from trainer.nets.gaussian import GaussianActor
+from trainer.policy import KIND, Policy
+from trainer.presets import PRESETS
+from trainer.tasknames import MAX_HORIZON, MT10
+from trainer.tasks import goal_tables
+from trainer.tuning.autotune import Facts, Inference, Stepping, versions_here
+from trainer.tuning.host import Host, look
+
+#: One light, one middling and one heavy task: what a multi-task run mixes, without building ten.
+TASKS = ("reach-v3", "drawer-open-v3", "peg-insert-side-v3")
+#: Environments a worker that are tried: fewer leave it waiting for messages, more only make a step longer.
+ENVS_A_WORKER = (2, 4, 8)
+#: Rates settle within a second; the first steps of an environment are slower.
+WARM_UP_S, MEASURE_S = 0.3, 1.2
+INFERENCE_S = 0.4
+#: The batch of a laptop's actors; the nets are the default preset's.
+BATCH = 16
+_SEED = 0
+
+Say = Callable[[str], None]
+
+
+def measure(budget_s: float, say: Say) -> Facts:
+    """Measure within `budget_s` (more is looked at as long as the dearest measurement so far would still fit).
+
+    `say` gets a line for each thing that is measured. Errors: none for a choice that does not work: it is left out.
+    """
+    began, began_at = time.monotonic(), time.time()
+    host = look()
+    accelerator, accelerator_name = _accelerator()
+    inference = []
+    devices = [("cpu", 1), *([("cpu", 2)] if host.cores > 1 else []), *([(accelerator, 1)] if accelerator else [])]
+    for device, threads in devices:
+        found = Inference(device, threads, _batches_per_s(torch.device(device), threads))
+        plural = "s" * (threads > 1)
+        say(f"policy on {device}, {threads} thread{plural}: {found.batches_per_s:,.0f} batches of {BATCH}/s")
+        inference.append(found)
+    torch.set_num_threads(1)
+    goals = goal_tables(TASKS, _SEED)
+    stepping: list[Stepping] = []
+    dearest_s = 0.0
+    for num_envs, workers in choices(host):
+        start = time.monotonic()
+        if stepping and start - began + 1.2 * dearest_s > budget_s:
+            say("the time is over: larger choices were not tried")
+            break
+        spec = VectorSpec(tasks=TASKS, goals=goals, num_envs=num_envs, seed=_SEED, horizon=MAX_HORIZON)
+        try:
+            rate = _steps_per_s(spec, workers)
+        except EnvError as error:
+            say(f"{_words(num_envs, workers)}: does not work here ({error})")
+            continue
+        stepping.append(Stepping(num_envs, workers, rate))
+        say(f"{_words(num_envs, workers)}: {rate:,.0f} steps/s")
+        dearest_s = max(dearest_s, time.monotonic() - start)
+    return Facts(
+        host=host,
+        accelerator=accelerator,
+        accelerator_name=accelerator_name,
+        stepping=tuple(stepping),
+        inference=tuple(inference),
+        versions=versions_here(),
+        measured_at=began_at,
+        wall_s=time.monotonic() - began,
+    )
+
+
+def choices(host: Host) -> Iterator[tuple[int, int]]:
+    """(environments, workers) worth a try on `host`: small ones first, so that a short time has measured something.
+
+    All leave a core to the owner; those that would not leave the memory are left out, but for the smallest.
+    """
+    usable = max(1, host.cores - OWNERS_CORES)
+    counts = sorted({1, -(-usable // 2), usable})
+    tried = [(1, 0), (4, 0), *((each * workers, workers) for workers in counts for each in ENVS_A_WORKER)]
+    allowed = None if host.free_bytes is None else host.free_bytes - OWNERS_BYTES
+    for num_envs, workers in tried:
+        if (num_envs, workers) == (1, 0) or allowed is None or need_bytes(num_envs, workers) <= allowed:
+            yield num_envs, workers
+
+
+def _words(num_envs: int, workers: int) -> str:
+    envs = f"{num_envs} environment{'s' * (num_envs > 1)}"
+    return f"{envs} in the program" if workers == 0 else f"{envs} in {workers} worker{'s' * (workers > 1)}"
+
+
+def _steps_per_s(spec: VectorSpec, workers: int) -> float:
+    """Steps of all environments together, with random actions. Errors: EnvError."""
+    rng = np.random.default_rng(_SEED)
+    with VectorEnv(spec, workers) as envs:
+        envs.reset()
+
+        def steps_in(seconds: float) -> float:
+            start, steps = time.monotonic(), 0
+            while (passed := time.monotonic() - start) < seconds:
+                actions: F32 = rng.uniform(-1, 1, (spec.num_envs, ACT_DIM)).astype(np.float32)
+                envs.step(actions)
+                steps += spec.num_envs
+            return steps / passed
+
+        steps_in(WARM_UP_S)
+        return steps_in(MEASURE_S)
+
+
+def _batches_per_s(device: torch.device, threads: int) -> float:
+    """Batches that a policy of the default preset acts on in a second, the way to `device` and back included."""
+    torch.set_num_threads(threads)
+    hidden = PRESETS["guide"]["actor_hidden"]
+    actor = GaussianActor(OBS_DIM + len(MT10), hidden, ACT_DIM, torch.Generator().manual_seed(_SEED))
+    shape = store.Architecture(kind=KIND, obs_dim=OBS_DIM, act_dim=ACT_DIM, hidden=hidden, tasks=MT10)
+    policy = Policy(shape, {name: tensor.numpy() for name, tensor in actor.state_dict().items()}, device)
+    generator = torch.Generator().manual_seed(_SEED)
+    obs, task = np.zeros((BATCH, OBS_DIM), np.float32), np.arange(BATCH, dtype=np.int32) % len(MT10)
+    policy.act(obs, task, generator)
+    start, batches = time.monotonic(), 0
+    while (passed := time.monotonic() - start) < INFERENCE_S:
+        policy.act(obs, task, generator)
+        batches += 1
+    return batches / passed
+
+
+def _accelerator() -> tuple[str, str]:
+    """("cuda" or "mps" or "", its name)."""
+    if torch.cuda.is_available():
+        return "cuda", torch.cuda.get_device_name(0)
+    if torch.backends.mps.is_available():
+        return "mps", "Apple GPU (Metal)"
+    return "", ""
