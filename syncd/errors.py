@@ -13,6 +13,7 @@
     └── ServiceError (8)       launchctl or systemctl refused
 
     DamagedPolicyError         one policy cannot be used, and why; the last good one stays
+    └── MissingBlobError       its weights are not here (yet, or any more)
 
 Other exit codes: 0 done; 1 a defect of this program (please report it); 130 interrupted.
 Every message is one sentence for the user: what, where, what to do.
@@ -75,3 +76,7 @@ class ServiceError(SyncError):
 
 class DamagedPolicyError(Exception):
     """One policy cannot be used, and why. It does not mean that older ones are bad."""
+
+
+class MissingBlobError(DamagedPolicyError):
+    """A manifest is here and its weights are not: cleared away by now, or not here yet. Looking again is right."""

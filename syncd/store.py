@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Container, Mapping
 from typing import TYPE_CHECKING
 
-from syncd.errors import DamagedPolicyError, StorageError
+from syncd.errors import DamagedPolicyError, MissingBlobError, StorageError
 from syncd.laptop.outbox import Contributions, Outbox, read_contributions
 from syncd.laptop.played import note_played
 from syncd.shared.curves import CHUNK_ROWS, read_metrics, write_metrics
@@ -60,6 +60,7 @@ __all__ = [
     "Keep",
     "Lineage",
     "Manifest",
+    "MissingBlobError",
     "Origin",
     "Outbox",
     "Score",
@@ -203,7 +204,7 @@ def newest(place: SlotPlace, *, without: Container[str] = ()) -> Manifest | None
 
 
 def read(place: SlotPlace, manifest: Manifest) -> Tensors:
-    """The weights that `manifest` names: float32, rounded to bf16. Errors: OSError; DamagedPolicyError."""
+    """The weights that `manifest` names: float32, rounded to bf16. Errors: OSError, DamagedPolicyError."""
     path = place.blob(manifest.blob.sha256)
     for look in range(LOOKS):
         try:
@@ -213,7 +214,7 @@ def read(place: SlotPlace, manifest: Manifest) -> Tensors:
             if error.errno not in {errno.ENOENT, errno.ESTALE}:
                 raise
             if look == LOOKS - 1:
-                raise DamagedPolicyError("its blob is gone (cleared away by now, or not here yet)") from error
+                raise MissingBlobError("its blob is gone (cleared away by now, or not here yet)") from error
     raise AssertionError("unreachable")
 
 

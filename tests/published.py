@@ -28,7 +28,7 @@ def nets_for(training, seed=0):
     from trainer.agents import mtsac
 
     learner = mtsac.create(training.model_copy(update={"seed": seed}), torch.device("cpu"))
-    return actor_tensors(mtsac.nets_of(learner))
+    return actor_tensors(learner.actor)
 
 
 def draft_of(

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from syncd import store
 from trainer.agents.mtsac import ACT_DIM, OBS_DIM, with_task
@@ -26,7 +26,6 @@ F32 = npt.NDArray[np.float32]
 KIND = "gaussian-mlp"
 REWARD = "v2"
 #: Prefix of the actor's tensors among a checkpoint's nets.
-_ACTOR = "actor."
 #: Nets wider or deeper than this are no policy of ours; a manifest could make us allocate anything.
 _MAX_WIDTH, _MAX_LAYERS = 16_384, 16
 
@@ -57,13 +56,9 @@ def architecture_of(training: Training) -> store.Architecture:
     )
 
 
-def actor_tensors(nets: Mapping[str, Tensor]) -> dict[str, F32]:
-    """The actor among a checkpoint's nets (`mtsac.nets_of`), named as `Policy` wants it; float32 copies on the CPU."""
-    return {
-        name.removeprefix(_ACTOR): np.array(tensor.detach().cpu().numpy(), dtype=np.float32)
-        for name, tensor in nets.items()
-        if name.startswith(_ACTOR)
-    }
+def actor_tensors(actor: nn.Module) -> dict[str, F32]:
+    """The weights of a learner's actor, named as `Policy` wants them; float32 copies on the CPU."""
+    return {name: tensor.detach().to("cpu", copy=True).numpy() for name, tensor in actor.state_dict().items()}
 
 
 def shapes_of(architecture: store.Architecture) -> dict[str, tuple[int, ...]]:

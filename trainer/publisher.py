@@ -25,7 +25,7 @@ from trainer.config import Training, identity
 from trainer.envs.spec import F32, I32
 from trainer.errors import SupersededError
 from trainer.metrics import EVALUATIONS, METRICS, read, read_evaluations
-from trainer.policy import REWARD, Policy, architecture_of
+from trainer.policy import REWARD, Policy, actor_tensors, architecture_of
 
 #: Golden observations: enough to meet every part of the net, small enough for a manifest of 6 kB.
 GOLDEN_ROWS = 8
@@ -58,10 +58,7 @@ class Snapshot:
 
 def snapshot(step: int, updates: int, learner: Learner, obs: F32, task: I32) -> Snapshot:
     """Copy what a publication needs: some 100 µs for an actor of 256 x 256."""
-    tensors = {
-        name: tensor.detach().to("cpu", copy=True).numpy() for name, tensor in learner.actor.state_dict().items()
-    }
-    return Snapshot(step, updates, tensors, obs[:GOLDEN_ROWS].copy(), task[:GOLDEN_ROWS].copy())
+    return Snapshot(step, updates, actor_tensors(learner.actor), obs[:GOLDEN_ROWS].copy(), task[:GOLDEN_ROWS].copy())
 
 
 class Publisher:

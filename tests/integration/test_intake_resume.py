@@ -16,9 +16,9 @@ pytest.importorskip("torch")
 
 from slot_digest import slot_digest
 
-from orchestrator.job import HANDED_OVER, run_id_of
+from orchestrator.job import HANDED_OVER, lineage, run_id_of
 from trainer.checkpoint import read_manifest
-from trainer.contributions.intakelog import CONTRIBUTIONS, Removed, Taken, entries, history
+from trainer.contributions.intakelog import CONTRIBUTIONS, Removed, Taken, entries
 
 pytestmark = pytest.mark.trainer
 TESTS = Path(__file__).parents[1]
@@ -52,6 +52,16 @@ def again_from_scratch(run_dir, original, tmp_path, *plans):
     assert codes[-1] == 0, printed
     assert "without it" not in printed
     return run_dir / "slots/0"
+
+
+def history(slot_dir):
+    """All that entered the slot's training from outside, across its attempts, each event once."""
+    return [
+        entry
+        for stretch in lineage(slot_dir)
+        for entry in entries(slot_dir / "attempts" / str(stretch.attempt))
+        if entry.step > stretch.after and (stretch.until is None or entry.step <= stretch.until)
+    ]
 
 
 def name_of(data):

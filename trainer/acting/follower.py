@@ -152,8 +152,8 @@ class Follower:
         name = f"policy {manifest.version} of {manifest.run_id}/{manifest.slot}"
         try:
             policy = load(place, manifest, self._device)
-        except OSError as error:  # the blob is on its way, or was just collected: look again
-            self.waiting_for = f"waiting for the weights of {name} ({error.strerror or error})"
+        except (OSError, store.MissingBlobError) as error:  # on its way, or just collected: look again
+            self.waiting_for = f"waiting for the weights of {name} ({getattr(error, 'strerror', None) or error})"
             return
         except (UnusablePolicyError, store.DamagedPolicyError) as error:
             self._bad[key_of(manifest)] = manifest.version

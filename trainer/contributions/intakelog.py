@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.job import Job, lineage, write_bytes
+from orchestrator.job import Job, write_bytes
 from trainer.metrics import append_whole, as_line, lines
 from trainer.resume import Start
 
@@ -71,16 +71,6 @@ def inherited(job: Job, start: Start | None) -> tuple[list[Taken], list[Entry]]:
     found = entries(job.slot_dir / "attempts" / str(start.ref.attempt))
     counted = [entry for entry in found if entry.step <= start.ref.step and isinstance(entry, Taken)]
     return counted, [entry for entry in found if entry.step > start.ref.step]
-
-
-def history(slot_dir: Path) -> list[Entry]:
-    """All that entered the slot's training from outside, across its attempts, each event once."""
-    return [
-        entry
-        for stretch in lineage(slot_dir)
-        for entry in entries(slot_dir / "attempts" / str(stretch.attempt))
-        if entry.step > stretch.after and (stretch.until is None or entry.step <= stretch.until)
-    ]
 
 
 def _entry(line: dict[str, Any]) -> Entry:
