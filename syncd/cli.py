@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import Annotated
 
 import typer
 
@@ -21,7 +22,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+# In the order in which `--help` shows them: get there, move files, run in the background, look after contributors.
 app.command()(setup.setup)
+app.command()(sync.pull)
+app.command()(sync.push)
+app.command()(sync.bidirectional)
+app.command()(sync.watch)
+app.command()(status.status)
 app.command()(service.install)
 app.command()(service.uninstall)
 app.command("agent-status")(service.agent_status)
@@ -30,12 +37,22 @@ app.command()(inbox.drop)
 app.command()(inbox.readmit)
 app.command(hidden=True)(gate.gate)
 app.command(hidden=True)(serve.serve)
-app.command()(sync.pull)
-app.command()(sync.push)
-app.command()(sync.bidirectional)
-app.command()(sync.watch)
-app.command()(status.status)
 app.command("run-agent", hidden=True)(service.run_agent)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from importlib.metadata import version  # noqa: PLC0415
+
+        print(f"anchorleg {version('anchorleg')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    _show: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Version.")] = False,
+) -> None:
+    """Bring policies from a cluster's shared folder to other machines, and their experience back."""
 
 
 def main() -> None:

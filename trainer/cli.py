@@ -137,6 +137,21 @@ def _train(job: Job, asked: Asked) -> int:
         raise SaveError(f"{place}: {error.strerror or error}; the last checkpoint is untouched") from error
 
 
+def _version(value: bool) -> None:
+    if value:
+        from importlib.metadata import version  # noqa: PLC0415
+
+        print(f"anchorleg {version('anchorleg')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    _show: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Version.")] = False,
+) -> None:
+    """Train and evaluate multi-task policies on Meta-World."""
+
+
 def main() -> None:
     """Entry point: every known error becomes one sentence and its exit code."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)

@@ -215,7 +215,7 @@ def tally_lines(tally: Tally, *, pull: bool, push: bool, waiting: int, remote: s
     if pull:
         policies, current = len(tally.policies), tally.offered - len(tally.policies)
         if not tally.offered and not tally.curves:
-            lines.append(f"nothing there yet: {remote} has no policy; the first comes with a run's first checkpoint")
+            lines.append(f"nothing there yet: {remote} has no policy; a run publishes its first one when it starts")
         elif not tally.moved - tally.sent:
             lines.append(f"{number(tally.offered, 'slot')} up to date")
         else:

@@ -79,7 +79,9 @@ def test_the_templates_and_all_commands_are_in_it(bin_folder: Path, tmp_path: Pa
     assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
     for name in ("orchestrator", "syncd", "trainer"):
         assert os.access(bin_folder / name, os.X_OK)
-    assert "anchorleg" in run(bin_folder / "syncd", "--version", cwd=tmp_path, env=env).stdout
+        assert "anchorleg" in run(bin_folder / name, "--version", cwd=tmp_path, env=env).stdout
+    (tmp_path / "shared" / "v1" / "runs").mkdir(parents=True)
+    run(bin_folder / "syncd", "pull", str(tmp_path / "shared"), str(tmp_path / "mirror"), cwd=tmp_path, env=env)
 
 
 def test_the_trainer_says_what_it_lacks_where_torch_is_not_installed(bin_folder: Path, tmp_path: Path) -> None:
