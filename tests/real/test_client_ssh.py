@@ -111,6 +111,27 @@ def test_a_server_that_was_away_is_found_again(
         watcher.live()
 
 
+@pytest.mark.long
+def test_a_server_that_was_away_for_a_minute_is_found_again(
+    sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path
+) -> None:
+    folder = tmp_path / "mirror"
+    with watch(folder, settled(laptop, sshd, shared), "openssh") as watcher:
+        watcher.live()
+        sshd.stop()
+        gone_at = time.monotonic()
+        publish_one(shared, 1, 1)
+        Outbox(folder).offer(RUN, 0, b"made while it was away")
+        wait_for(lambda: time.monotonic() - gone_at > 60, "a minute to pass", 70)
+        assert watcher.child is not None
+        assert watcher.child.poll() is None, watcher.said()
+        sshd.start()
+        wait_for(
+            lambda: is_here(folder, Version(1, 1)), "the policy that it missed", 70
+        )  # tries are a minute apart now
+        wait_for(lambda: Outbox(folder).count() == 0, "the segment to leave", 10)
+
+
 def is_offline(watcher: Watcher) -> bool:
     word = watcher.word()
     return word is not None and word.state in {"offline", "connecting"} and bool(word.error)
