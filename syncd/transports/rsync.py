@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.files import read_json_or_none
-from syncd.access.gate import PARTIAL_FOLDER, REFUSED_EXIT_CODE, REFUSED_PREFIX
+from syncd.access.gate import PARTIAL_FOLDER, REFUSED_PREFIX
 from syncd.access.settings import Remote
 from syncd.errors import DamagedPolicyError, GoneError, RemoteError, StorageError
 from syncd.shared.inbox import MAX_SEGMENT_BYTES
@@ -228,11 +228,14 @@ class RsyncTransport:
             (skeleton / "v1" / "inbox" / self._client / "new").mkdir(parents=True, exist_ok=True)
             self._runner.run(["-r", f"{skeleton}/", self._runner.there("")])
             done = push()
-        return self._runner.insist(done, *PARTIAL_CODES, FILE_ERROR_CODE, REFUSED_EXIT_CODE)
+        if REFUSED_PREFIX in done.stderr:
+            return done
+        return self._runner.insist(done, *PARTIAL_CODES, FILE_ERROR_CODE)
 
     def _is_called_otherwise(self, done: Done) -> bool:
         """Whether a gate knows us by another name, which is ours from now on."""
-        own = _OWN_INBOX.search(done.stderr) if done.returncode == REFUSED_EXIT_CODE else None
+        # By the gate's words: rsync ends with 12 instead of the gate's 126 where it sees the closed line first.
+        own = _OWN_INBOX.search(done.stderr) if done.returncode else None
         if own is None or own[1] == self._client:
             return False
         self._client = own[1]
