@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import shutil
 from pathlib import Path
@@ -46,6 +47,23 @@ def test_many_looks_are_one_login_and_nothing_stays(remote: Remote, sshd: Sshd):
     wait_for(lambda: not sshd.processes(), "the end of the session")
     with pytest.raises(UnreachableError):
         transport.listing()
+
+
+def test_two_policies_of_one_second_are_told_apart(remote: Remote):
+    """Their hints have the same size; rsync alone would take the second for the first."""
+    shared = Shared(Path(remote.path))
+    [place] = shared.slots()
+    transport = RsyncTransport(remote, "anna")
+    try:
+        assert transport.listing().offers
+        before = place.latest.stat()
+        newer = publish_one(shared, 1, 2)
+        assert place.latest.stat().st_size == before.st_size
+        os.utime(place.latest, ns=(before.st_atime_ns, before.st_mtime_ns))
+        offered = transport.listing().offers
+    finally:
+        transport.close()
+    assert place.manifest(newer.version).name in {Path(offer.path).name for offer in offered}
 
 
 def test_a_connection_whose_owner_was_killed_ends_by_itself(
