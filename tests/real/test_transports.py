@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from daemons import _pids, started_at, wait_for
 from far_side import HEARD_WITHIN_S, FarSide, of_kind, until
+from needs import need
 from policies import RUN
 from sshd import Sshd, _command, make_key
 
@@ -36,8 +37,8 @@ NOW = time.time()
 def far(request: pytest.FixtureRequest, tmp_path: Path, new_sshd: Callable[..., Sshd]) -> FarSide:
     """The other side, through the transport that the test is run for."""
     carrier = request.param
-    if importlib.util.find_spec(f"syncd.transports.{carrier}") is None:
-        pytest.skip(f"there is no {carrier} transport")
+    if carrier == "rsync":
+        need("rsync", [] if shutil.which("rsync") else ["rsync"])
     shared = store.Shared(tmp_path / "shared")
     shared.path.mkdir()
     scratch = tmp_path / "scratch"
