@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import secrets
-import shutil
 import time
 from collections.abc import Callable
 from typing import Any
@@ -194,7 +193,8 @@ class Controller:
         for slot in self.ledger.slots:
             for attempt in slot.attempts:
                 if attempt.verdict is None and attempt.live:
-                    ended = read_record(Exit, self.run_dir.attempt(slot.index, attempt.number) / "exit.json")
+                    path = self.run_dir.attempt(slot.index, attempt.number) / "exit.json"
+                    ended = read_record(Exit, path, self.run_dir.disk)
                     if ended is not None and any(s.token == ended.token for s in attempt.live):
                         return True
         return False
@@ -241,7 +241,7 @@ class Controller:
         else:
             update = {"state": SubmissionState.NOT_SUBMITTED, "note": outcome.words}
             slot_update = self._refusal(outcome, now)
-            shutil.rmtree(self.run_dir.job(action.token), ignore_errors=True)  # nothing ran in it
+            self.run_dir.disk.remove_tree(self.run_dir.job(action.token))  # nothing ran in it
         self.ledger = replace_submission(self.ledger, action.slot, action.attempt, action.token, **update)
         slots = list(self.ledger.slots)
         slots[action.slot] = slots[action.slot].model_copy(update=slot_update)
@@ -259,7 +259,7 @@ class Controller:
 
     def _hand_over(self, action: HandOver) -> None:
         self.lease.check()
-        (self.run_dir.job(action.token) / "hand-over").touch()
+        self.run_dir.disk.touch(self.run_dir.job(action.token) / "hand-over")
         if action.job_id:
             self.executor.wake([action.job_id])
         now = self._now()

@@ -7,9 +7,8 @@ from typing import Any
 
 from pydantic import ConfigDict
 
+from orchestrator.disk import LOCAL_DISK, Disk, read_json_or_none
 from orchestrator.executors.base import Frozen
-from orchestrator.files import read_json_or_none
-from orchestrator.job import attempt_numbers, checkpoints_of
 from orchestrator.models import Ledger
 from orchestrator.rundir import RunDir
 
@@ -36,7 +35,10 @@ class Exit(Lenient):
     token: str | None
     code: int
     at: float
+    started_at: float | None = None
     asked: str | None = None
+    asked_at: float | None = None
+    first_progress_at: float | None = None
     superseded_by: int | None = None
     words: str = ""
 
@@ -93,21 +95,25 @@ def read_evidence(run_dir: RunDir, slot: int, attempt: int, token: str | None = 
 
     `token`: whose log to read while nobody has claimed the attempt.
     """
-    folder = run_dir.attempt(slot, attempt)
-    heartbeat = read_record(Beat, folder / "heartbeat.json")
-    parent = read_record(Parent, folder / "parent.json")
-    checkpoints = checkpoints_of(run_dir.slot(slot), attempt)
-    claim = read_record(Claim, folder / "claim")
-    ended = read_record(Exit, folder / "exit.json")
+    disk, folder = run_dir.disk, run_dir.attempt(slot, attempt)
+    names = set(disk.names(folder))
+
+    def record(model: type[Any], name: str) -> Any:
+        return read_record(model, folder / name, disk) if name in names else None
+
+    heartbeat, parent = record(Beat, "heartbeat.json"), record(Parent, "parent.json")
+    claim, ended = record(Claim, "claim"), record(Exit, "exit.json")
+    duplicates = (record(Duplicate, name) for name in names if name.startswith("duplicate-") and name.endswith(".json"))
+    steps = [int(name) for name in disk.names(folder / "checkpoints") if name.isdigit()] if names else []
     speaker = claim.token if claim is not None else token
     return Evidence(
         claim=claim,
         exit=ended,
-        progress=read_record(Progress, folder / "progress.json"),
+        progress=record(Progress, "progress.json"),
         beat=heartbeat.beat if heartbeat else -1,
         start_step=parent.step if parent else 0,
-        newest_checkpoint=checkpoints[0].step if checkpoints else None,
-        duplicates=tuple(sorted(_duplicate_tokens(folder))),
+        newest_checkpoint=max(steps, default=None),
+        duplicates=tuple(sorted(found.token for found in duplicates if found is not None)),
         log_tail=log_tail(run_dir, speaker) if speaker else "",
     )
 
@@ -126,31 +132,26 @@ def read_all(run_dir: RunDir, ledger: Ledger) -> dict[tuple[int, int], Evidence]
 
 def highest_attempt_folder(run_dir: RunDir, slot: int) -> int:
     """The highest attempt that left a folder; -1 where none did. A ledger that knows less is behind the truth."""
-    return max(attempt_numbers(run_dir.slot(slot)), default=-1)
+    names = run_dir.disk.names(run_dir.slot(slot) / "attempts")
+    return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
 def log_tail(run_dir: RunDir, token: str) -> str:
     """The last lines of a job's error output."""
-    paths = sorted(run_dir.job(token).glob("job-*.err"))
-    if not paths:
+    folder = run_dir.job(token)
+    names = sorted(name for name in run_dir.disk.names(folder) if name.startswith("job-") and name.endswith(".err"))
+    if not names:
         return ""
     try:
-        with open(paths[-1], "rb") as file:
-            file.seek(max(0, paths[-1].stat().st_size - LOG_TAIL_BYTES))
-            return file.read().decode(errors="replace")
+        return run_dir.disk.tail(folder / names[-1], LOG_TAIL_BYTES).decode(errors="replace")
     except OSError:
         return ""
 
 
-def read_record(model: type[Any], path: Path) -> Any:
+def read_record(model: type[Any], path: Path, disk: Disk = LOCAL_DISK) -> Any:
     """The record in `path`, None where it is absent, torn or of another shape."""
-    value = read_json_or_none(path)
+    value = read_json_or_none(disk, path)
     try:
         return model.model_validate(value) if value is not None else None
     except ValueError:
         return None
-
-
-def _duplicate_tokens(folder: Path) -> list[str]:
-    records = (read_record(Duplicate, path) for path in folder.glob("duplicate-*.json"))
-    return [record.token for record in records if record is not None]

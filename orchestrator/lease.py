@@ -15,9 +15,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from orchestrator.disk import read_json, read_json_or_none
 from orchestrator.errors import LeaseHeld, LeaseLost, RunFolderError
 from orchestrator.executors.base import Frozen
-from orchestrator.files import create_exclusive, read_json, read_json_or_none, to_json, write_json
+from orchestrator.files import to_json
 from orchestrator.processes import ProcessId, boot_id, host_name, is_alive, myself
 from orchestrator.rundir import RunDir
 
@@ -40,24 +41,21 @@ class Owner(Frozen):
 
 def highest_epoch(run_dir: RunDir) -> int:
     """The newest epoch that anybody took; -1 where there is none."""
-    try:
-        return max((int(path.name) for path in run_dir.lease.iterdir() if path.name.isdigit()), default=-1)
-    except FileNotFoundError:
-        return -1
+    return max((int(name) for name in run_dir.disk.names(run_dir.lease) if name.isdigit()), default=-1)
 
 
 def read_owner(run_dir: RunDir, epoch: int) -> Owner:
     """Errors: RunFolderError where the record is damaged."""
     path = run_dir.lease / str(epoch)
     try:
-        return Owner.model_validate(read_json(path))
+        return Owner.model_validate(read_json(run_dir.disk, path))
     except (OSError, ValueError) as error:
         raise RunFolderError(f"{path} cannot be read ({error}): is somebody editing the run folder?") from None
 
 
 def is_released(run_dir: RunDir, epoch: int) -> bool:
     """Whether the owner of `epoch` said that it is done."""
-    return (run_dir.lease / f"{epoch}.released").exists()
+    return run_dir.disk.exists(run_dir.lease / f"{epoch}.released")
 
 
 def living_owner(run_dir: RunDir, *, monotonic: Callable[[], float] = time.monotonic) -> Owner | None:
@@ -76,11 +74,11 @@ def living_owner(run_dir: RunDir, *, monotonic: Callable[[], float] = time.monot
 def _silent_for(run_dir: RunDir, epoch: int, now: float) -> float:
     # The monotonic clock is the same for all processes of one boot, so its readings can be kept in a file.
     seen_path = run_dir.lease / f"seen-{host_name()}-{boot_id()}.json"
-    beat = (read_json_or_none(run_dir.ledger(epoch)) or {}).get("beat", -1)
-    seen: dict[str, Any] = read_json_or_none(seen_path) or {}
+    beat = (read_json_or_none(run_dir.disk, run_dir.ledger(epoch)) or {}).get("beat", -1)
+    seen: dict[str, Any] = read_json_or_none(run_dir.disk, seen_path) or {}
     if (seen.get("epoch"), seen.get("beat")) != (epoch, beat) or seen.get("at", now) > now:
         with contextlib.suppress(OSError):  # a guest who may only read sees a living owner for as long as it looks
-            write_json(seen_path, {"epoch": epoch, "beat": beat, "at": now})
+            run_dir.disk.write(seen_path, to_json({"epoch": epoch, "beat": beat, "at": now}))
         return 0.0
     return now - float(seen["at"])
 
@@ -100,7 +98,7 @@ class Lease:
     @classmethod
     def take(cls, run_dir: RunDir, command: str, *, now: float) -> Lease:
         """Own the next epoch. Errors: LeaseHeld, naming the living owner."""
-        run_dir.lease.mkdir(parents=True, exist_ok=True)
+        run_dir.disk.make_folder(run_dir.lease, exist_ok=True)
         # Read before the look at its owner: whoever takes it meanwhile makes our link fail.
         epoch = highest_epoch(run_dir) + 1
         if owner := living_owner(run_dir):
@@ -109,7 +107,7 @@ class Lease:
                 "`orchestrator stop`."
             )
         owner = Owner(epoch=epoch, process=myself(), since=now, command=command)
-        if not create_exclusive(run_dir.lease / str(epoch), to_json(owner.model_dump(mode="json"))):
+        if not run_dir.disk.create(run_dir.lease / str(epoch), to_json(owner.model_dump(mode="json"))):
             winner = read_owner(run_dir, epoch)
             raise LeaseHeld(f"another controller was faster: {winner}.")
         return cls(run_dir, owner)
@@ -133,7 +131,7 @@ class Lease:
         """
         if not self._is_ours():
             return
-        create_exclusive(self.run_dir.lease / f"{self.epoch}.released", b"{}\n")
+        self.run_dir.disk.create(self.run_dir.lease / f"{self.epoch}.released", b"{}\n")
 
     def _is_ours(self) -> bool:
         try:

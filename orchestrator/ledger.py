@@ -6,24 +6,28 @@ that has one. Nothing here repairs: a torn or foreign ledger is an error that na
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from orchestrator.disk import read_json
 from orchestrator.errors import RunFolderError
 from orchestrator.executors.base import Frozen
-from orchestrator.files import append_line, create_exclusive, read_json, to_json, write_bytes
+from orchestrator.files import to_json
 from orchestrator.models import LEDGER_VERSION, Ledger
 from orchestrator.rundir import RunDir
 
 #: Enough to see what happened in the last takeovers; each is a few kilobytes.
 EPOCHS_KEPT = 10
 
+_LEDGER = re.compile(r"ledger-(\d+)\.json")
+
 
 def ledger_epochs(run_dir: RunDir) -> list[int]:
     """Epochs that have a ledger, newest first."""
-    names = (path.stem.removeprefix("ledger-") for path in run_dir.path.glob("ledger-*.json"))
-    return sorted((int(name) for name in names if name.isdigit()), reverse=True)
+    found = (_LEDGER.fullmatch(name) for name in run_dir.disk.names(run_dir.path))
+    return sorted((int(match[1]) for match in found if match), reverse=True)
 
 
 def load_ledger(run_dir: RunDir, run_id: str) -> Ledger | None:
@@ -33,7 +37,7 @@ def load_ledger(run_dir: RunDir, run_id: str) -> Ledger | None:
         return None
     path = run_dir.ledger(epochs[0])
     try:
-        value = read_json(path)
+        value = read_json(run_dir.disk, path)
         if not isinstance(value, dict):
             raise ValueError("it is not a JSON object")  # noqa: TRY004, TRY301 - handled below with the others
         if value.get("version") != LEDGER_VERSION:
@@ -60,7 +64,7 @@ def _first_line(error: Exception) -> str:
 
 def _loads(run_dir: RunDir, epoch: int, run_id: str) -> bool:
     try:
-        return Ledger.model_validate(read_json(run_dir.ledger(epoch))).run_id == run_id
+        return Ledger.model_validate(read_json(run_dir.disk, run_dir.ledger(epoch))).run_id == run_id
     except (OSError, ValueError):
         return False
 
@@ -68,23 +72,25 @@ def _loads(run_dir: RunDir, epoch: int, run_id: str) -> bool:
 def save_ledger(run_dir: RunDir, ledger: Ledger, now: float) -> Ledger:
     """Write it with the next beat and return what was written. Errors: OSError."""
     written = ledger.model_copy(update={"beat": ledger.beat + 1, "written_at": now})
-    write_bytes(run_dir.ledger(ledger.epoch), written.model_dump_json(exclude_none=True, indent=1).encode() + b"\n")
+    run_dir.disk.write(
+        run_dir.ledger(ledger.epoch), written.model_dump_json(exclude_none=True, indent=1).encode() + b"\n"
+    )
     return written
 
 
 def drop_old_epochs(run_dir: RunDir) -> None:
     """Keep the newest `EPOCHS_KEPT` ledgers and lease records, and the whole history."""
     for epoch in ledger_epochs(run_dir)[EPOCHS_KEPT:]:
-        run_dir.ledger(epoch).unlink(missing_ok=True)
-    numbers = sorted((int(path.name) for path in run_dir.lease.glob("*") if path.name.isdigit()), reverse=True)
+        run_dir.disk.remove(run_dir.ledger(epoch))
+    numbers = sorted((int(name) for name in run_dir.disk.names(run_dir.lease) if name.isdigit()), reverse=True)
     for epoch in numbers[EPOCHS_KEPT:]:
-        (run_dir.lease / str(epoch)).unlink(missing_ok=True)
-        (run_dir.lease / f"{epoch}.released").unlink(missing_ok=True)
+        run_dir.disk.remove(run_dir.lease / str(epoch))
+        run_dir.disk.remove(run_dir.lease / f"{epoch}.released")
 
 
 def append_event(run_dir: RunDir, epoch: int, kind: str, now: float, **facts: Any) -> None:
     """One line of history. Errors: OSError."""
-    append_line(run_dir.events(epoch), {"at": now, "kind": kind, **facts})
+    run_dir.disk.append(run_dir.events(epoch), {"at": now, "kind": kind, **facts})
 
 
 class Control(Frozen):
@@ -99,15 +105,13 @@ class Control(Frozen):
 
 def read_control(run_dir: RunDir) -> Control:
     """The newest wish. Errors: RunFolderError where its file is damaged."""
-    try:
-        numbers = [int(path.stem) for path in run_dir.control.glob("*.json") if path.stem.isdigit()]
-    except FileNotFoundError:
-        numbers = []
+    stems = (name.removesuffix(".json") for name in run_dir.disk.names(run_dir.control) if name.endswith(".json"))
+    numbers = [int(stem) for stem in stems if stem.isdigit()]
     if not numbers:
         return Control()
     path = run_dir.control / f"{max(numbers)}.json"
     try:
-        return Control.model_validate(read_json(path))
+        return Control.model_validate(read_json(run_dir.disk, path))
     except ValueError as error:
         raise RunFolderError(f"{path} is damaged ({_first_line(error)}): move it away to go on.") from None
 
@@ -116,10 +120,10 @@ def write_control(
     run_dir: RunDir, wish: Literal["run", "stop", "stop-now"], *, now: float, by: str, grace_s: float = 0.0
 ) -> Control:
     """Add a wish under the next free number, so that two writers cannot overwrite each other. Errors: OSError."""
-    run_dir.control.mkdir(parents=True, exist_ok=True)
+    run_dir.disk.make_folder(run_dir.control, exist_ok=True)
     number = read_control(run_dir).number
     while True:
         number += 1
         control = Control(number=number, wish=wish, at=now, by=by, grace_s=grace_s)
-        if create_exclusive(run_dir.control / f"{number}.json", to_json(control.model_dump())):
+        if run_dir.disk.create(run_dir.control / f"{number}.json", to_json(control.model_dump())):
             return control

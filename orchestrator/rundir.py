@@ -11,24 +11,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from orchestrator.config import RunConfig
+from orchestrator.disk import LOCAL_DISK, Disk, read_json
 from orchestrator.errors import RunFolderError, UnknownRun
 from orchestrator.executors.base import Frozen
-from orchestrator.files import read_json, write_json
+from orchestrator.files import to_json
 from orchestrator.job import SHARED
 
 
 @dataclass(frozen=True)
 class RunDir:
-    """Paths below one run folder (absolute)."""
+    """Paths below one run folder (absolute), and the disk that they are on."""
 
     path: Path
+    disk: Disk = field(default=LOCAL_DISK, compare=False, repr=False)
 
     @property
     def run_file(self) -> Path:
@@ -114,7 +116,7 @@ def shared_dir(config: RunConfig, folder: str, run_dir: RunDir) -> Path:
 def load_run(run_dir: RunDir) -> Run:
     """Errors: UnknownRun where there is none, RunFolderError where it is damaged."""
     try:
-        value: dict[str, Any] = read_json(run_dir.run_file)
+        value: dict[str, Any] = read_json(run_dir.disk, run_dir.run_file)
     except FileNotFoundError:
         raise UnknownRun(f"{run_dir.path} holds no run yet: begin one with `orchestrator start`.") from None
     except (OSError, ValueError) as error:
@@ -133,4 +135,4 @@ def save_run(run_dir: RunDir, run: Run) -> None:
     """Write `run.json`. Errors: OSError."""
     value = run.model_dump(mode="json")
     value["config"] = run.config.model_dump(mode="json", exclude_unset=True)
-    write_json(run_dir.run_file, value)
+    run_dir.disk.write(run_dir.run_file, to_json(value))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 from orchestrator.evidence import read_evidence
 from orchestrator.executors.base import JobRequest
-from orchestrator.files import fsync_folder, write_bytes, write_json
+from orchestrator.files import to_json
 from orchestrator.models import Gone, Ledger, Verdict, parse_token
 from orchestrator.plan import Submit
 from orchestrator.rundir import Run, RunDir, shared_dir
@@ -71,13 +70,14 @@ def script_of(run: Run, run_dir: RunDir, slot: int, token: str) -> str:
 def make_job_folder(run: Run, run_dir: RunDir, action: Submit) -> JobRequest:
     """Write the folder; everything is durable before the scheduler hears of it. Errors: OSError."""
     folder = run_dir.job(action.token)
-    folder.mkdir(parents=True)
+    disk = run_dir.disk
+    disk.make_folder(folder)
     try:
-        write_json(folder / "job.json", job_spec(run, run_dir, action))
-        write_bytes(folder / "job.sh", script_of(run, run_dir, action.slot, action.token).encode())
-        fsync_folder(folder.parent)
+        disk.write(folder / "job.json", to_json(job_spec(run, run_dir, action)))
+        disk.write(folder / "job.sh", script_of(run, run_dir, action.slot, action.token).encode())
+        disk.sync_folder(folder.parent)
     except OSError:
-        shutil.rmtree(folder, ignore_errors=True)
+        disk.remove_tree(folder)
         raise
     return JobRequest(job_dir=str(folder), script=str(folder / "job.sh"))
 
@@ -85,15 +85,15 @@ def make_job_folder(run: Run, run_dir: RunDir, action: Submit) -> JobRequest:
 def drop_old_job_folders(run_dir: RunDir, ledger: Ledger) -> None:
     """Keep the newest `JOBS_KEPT` folders of each slot, all failures, and all that the ledger still speaks of."""
     spoken = {s.token for slot in ledger.slots for attempt in slot.attempts for s in attempt.submissions}
-    by_slot: dict[int, list[tuple[int, Path]]] = {}
-    for folder in run_dir.jobs.iterdir() if run_dir.jobs.exists() else ():
-        parsed = parse_token(folder.name)
+    by_slot: dict[int, list[tuple[int, str]]] = {}
+    for token in run_dir.disk.names(run_dir.jobs):
+        parsed = parse_token(token)
         if parsed is not None:
-            by_slot.setdefault(parsed[0], []).append((parsed[1], folder))
-    for slot, folders in by_slot.items():
-        for number, folder in sorted(folders)[:-JOBS_KEPT]:
-            if folder.name not in spoken and _ended_well(run_dir, slot, number):
-                shutil.rmtree(folder, ignore_errors=True)
+            by_slot.setdefault(parsed[0], []).append((parsed[1], token))
+    for slot, tokens in by_slot.items():
+        for number, token in sorted(tokens)[:-JOBS_KEPT]:
+            if token not in spoken and _ended_well(run_dir, slot, number):
+                run_dir.disk.remove_tree(run_dir.job(token))
 
 
 def _ended_well(run_dir: RunDir, slot: int, number: int) -> bool:

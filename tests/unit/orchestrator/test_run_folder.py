@@ -153,7 +153,7 @@ class TestBegin:
         def full(*_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("orchestrator.rundir.write_json", full)
+        monkeypatch.setattr("orchestrator.disk.LocalDisk.write", full)
         with pytest.raises(StorageError, match="No space left on device"):
             begun(run_dir)
 

@@ -1,0 +1,129 @@
+"""The run folder's files, as the controller uses them: one small interface, so that a test can put a folder in memory.
+
+Everything that the owner of a run reads or writes goes through the `disk` of its `RunDir`. Jobs do not: they use
+`orchestrator.files` and `orchestrator.job`, which need nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Protocol
+
+from orchestrator import files
+
+
+class Disk(Protocol):
+    """Files below a run folder. Errors of every method: OSError, as the operating system's own."""
+
+    def names(self, folder: Path) -> list[str]:
+        """What lies in a folder; nothing where there is no such folder."""
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is a file or folder of that name."""
+
+    def read(self, path: Path) -> bytes:
+        """The whole file. Errors: FileNotFoundError."""
+
+    def tail(self, path: Path, length: int) -> bytes:
+        """The last `length` bytes at most."""
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Replace the file durably: the old one or the new one, never a part."""
+
+    def create(self, path: Path, data: bytes) -> bool:
+        """Create the file unless it exists. True: we made it."""
+
+    def append(self, path: Path, value: Any) -> None:
+        """One durable line of JSON."""
+
+    def make_folder(self, path: Path, *, exist_ok: bool = False) -> None:
+        """Make a folder and its parents. Errors: FileExistsError."""
+
+    def sync_folder(self, path: Path) -> None:
+        """Make the names in a folder durable."""
+
+    def remove(self, path: Path) -> None:
+        """Remove a file; none there is no error."""
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove a folder with all that is in it, as far as that is possible."""
+
+    def touch(self, path: Path) -> None:
+        """Create an empty file."""
+
+
+class LocalDisk:
+    """The operating system's files."""
+
+    def names(self, folder: Path) -> list[str]:
+        """See `Disk`."""
+        try:
+            return os.listdir(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def exists(self, path: Path) -> bool:
+        """See `Disk`."""
+        return os.path.exists(path)
+
+    def read(self, path: Path) -> bytes:
+        """See `Disk`."""
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+
+    def tail(self, path: Path, length: int) -> bytes:
+        """See `Disk`."""
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - length))
+            return file.read(length)
+
+    def write(self, path: Path, data: bytes) -> None:
+        """See `Disk`."""
+        files.write_bytes(path, data)
+
+    def create(self, path: Path, data: bytes) -> bool:
+        """See `Disk`."""
+        return files.create_exclusive(path, data)
+
+    def append(self, path: Path, value: Any) -> None:
+        """See `Disk`."""
+        files.append_line(path, value)
+
+    def make_folder(self, path: Path, *, exist_ok: bool = False) -> None:
+        """See `Disk`."""
+        path.mkdir(parents=True, exist_ok=exist_ok)
+
+    def sync_folder(self, path: Path) -> None:
+        """See `Disk`."""
+        files.fsync_folder(path)
+
+    def remove(self, path: Path) -> None:
+        """See `Disk`."""
+        path.unlink(missing_ok=True)
+
+    def remove_tree(self, path: Path) -> None:
+        """See `Disk`."""
+        shutil.rmtree(path, ignore_errors=True)
+
+    def touch(self, path: Path) -> None:
+        """See `Disk`."""
+        path.touch()
+
+
+LOCAL_DISK = LocalDisk()
+
+
+def read_json(disk: Disk, path: Path) -> Any:
+    """The JSON value of a file. Errors: OSError; ValueError where it is not JSON."""
+    return json.loads(disk.read(path))
+
+
+def read_json_or_none(disk: Disk, path: Path) -> Any | None:
+    """The JSON value of a file, None where it is absent or torn: for files that are only hints."""
+    try:
+        return read_json(disk, path)
+    except (OSError, ValueError):
+        return None
