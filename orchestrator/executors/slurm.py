@@ -60,7 +60,7 @@ IDS_A_COMMAND = 200
 _SPEAKING = ("SLURM_", "SBATCH_", "SQUEUE_", "SACCT_", "SCANCEL_", "SINFO_", "SCONTROL_", "SRUN_", "SALLOC_")
 
 #: So that times are unix seconds and messages are the ones we know.
-_FOR_READING = {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
+FOR_READING = {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
 
 
 class Partitions(Frozen):
@@ -107,7 +107,7 @@ class SlurmExecutor:
         self.submit_grace_s = submit_grace_s
         # The job inherits what sbatch has: the user's own locale and time format.
         self._submit_env = scrubbed(env)
-        self._env = {**self._submit_env, **_FOR_READING}
+        self._env = {**self._submit_env, **FOR_READING}
         self._timeout_s = command_timeout_s
         self._user = str(os.getuid() if user_id is None else user_id)
         self._clock = clock
