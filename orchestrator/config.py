@@ -120,6 +120,27 @@ class CollaborationSection(Section):
     )
 
 
+class RelaySection(Section):
+    """How a slot goes from one job to the next, and what happens after failures."""
+
+    queue_ahead: bool = Field(
+        False, description="Queue each next job behind the running one: no wait between them, two jobs a slot."
+    )
+    baton: bool = Field(True, description="A Slurm job that ends while no controller is alive runs one tick itself.")
+    failure_budget: int = Field(6, ge=1, description="So many failures in a row without a new checkpoint stop a slot.")
+    retry_delays_seconds: list[Annotated[float, Field(ge=0, le=86400, allow_inf_nan=False)]] = Field(
+        [0, 60, 900, 1800, 3600],
+        min_length=1,
+        description="Wait after the 1st, 2nd, ... failure in a row; the last one goes on. A new checkpoint resets it.",
+    )
+    stall_seconds: float = Field(
+        600,
+        ge=1,
+        allow_inf_nan=False,
+        description="A program that reported progress and is silent so long, and 5 times its usual, is restarted.",
+    )
+
+
 class WandbSection(Section):
     """Weights & Biases."""
 
@@ -140,11 +161,15 @@ class RunConfig(Section):
     lead_seconds: int = Field(120, ge=1, le=65535, description="How long before its end a job hands over.")
     poll_seconds: float | None = Field(None, ge=0.2, le=60, description="Seconds between looks at the queue.")
     slurm: SlurmSection = SlurmSection()
+    relay: RelaySection = RelaySection()
     container: ContainerSection | None = None
     training: TrainingSection = TrainingSection()
     collaboration: CollaborationSection = CollaborationSection()
     wandb: WandbSection = WandbSection()
     command: list[str] | None = Field(None, min_length=1, description="Your own program instead of the trainer.")
+    notify: list[str] | None = Field(
+        None, min_length=1, description="Command to run when a slot finishes or fails, or the queue is unseen for long."
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> RunConfig:

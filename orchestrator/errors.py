@@ -12,6 +12,7 @@
     ├── UnknownRun          8  no run of that name is known here. It may live on another machine
     ├── LeaseLost           9  a newer owner took over while we were away. Its ledger is the true one
     ├── RunFailed           10  slots were given up after jobs that failed. It does not mean that checkpoints are lost
+    ├── RunPaused           12  slots wait for `start` after a person cancelled their jobs. Nothing has failed
     └── Interrupted         130  the controller was told to end. It does not mean that the jobs have ended
 
 Exit code 0: done. 1: a defect of this program (please report it).
@@ -78,6 +79,12 @@ class RunFailed(AnchorlegError):  # noqa: N818 - names what happened
     """Slots were given up after jobs that failed."""
 
     exit_code = 10
+
+
+class RunPaused(AnchorlegError):  # noqa: N818 - names what happened
+    """Slots wait for a person, and nothing else is left to do."""
+
+    exit_code = 12
 
 
 class Interrupted(AnchorlegError):  # noqa: N818 - names what happened

@@ -106,7 +106,9 @@ class Verdict(StrEnum):
     CRASHED = "crashed"
     CANCELLED = "cancelled"
     NO_PROGRESS = "no progress"
+    STALLED = "stalled"
     SUPERSEDED = "superseded"
+    NOT_NEEDED = "not needed"
     DO_NOT_REQUEUE = "do not requeue"
 
 
@@ -114,7 +116,8 @@ class Attempt(Frozen):
     """One attempt of a slot: its submissions (usually one) and, once over, how it ended.
 
     `claimed_by`: the token that won the claim. `heartbeat`: the last beat read, and when it was seen to change (our
-    clock), so that a node's wrong clock cannot make a live job look silent.
+    clock), so that a node's wrong clock cannot make a live job look silent. `ahead`: it is queued behind the attempt
+    before it, and is not the slot's current one yet.
     """
 
     number: int
@@ -122,6 +125,7 @@ class Attempt(Frozen):
     claimed_by: str | None = None
     heartbeat: int = -1
     heartbeat_changed_at: float | None = None
+    ahead: bool = False
     asked_to_hand_over_at: float | None = None
     started_at: float | None = None
     ended_at: float | None = None
@@ -137,9 +141,12 @@ class Attempt(Frozen):
 
 
 class SlotStatus(StrEnum):
-    """ACTIVE: to be kept at one live job. FINISHED: its program is done. FAILED: stopped by us, `why` says it."""
+    """ACTIVE: to be kept at one live job. FINISHED: its program is done. FAILED: stopped by us, `why` says it.
+    PAUSED: a person cancelled its job; it waits for `start`.
+    """
 
     ACTIVE = "active"
+    PAUSED = "paused"
     FINISHED = "finished"
     FAILED = "failed"
 
@@ -160,8 +167,13 @@ class Slot(Frozen):
 
     @property
     def current(self) -> Attempt | None:
-        """The newest attempt."""
-        return self.attempts[-1] if self.attempts else None
+        """The newest attempt that is not queued behind another one."""
+        return next((attempt for attempt in reversed(self.attempts) if not attempt.ahead), None)
+
+    @property
+    def successor(self) -> Attempt | None:
+        """The attempt that is queued behind the current one."""
+        return self.attempts[-1] if self.attempts and self.attempts[-1].ahead else None
 
 
 class Ledger(Frozen):

@@ -45,6 +45,8 @@ HEARTBEAT_S = 30.0
 POLL_S = 0.2
 #: `squeue` asked once for the end of the job, where Slurm is older than SLURM_JOB_END_TIME (23.02).
 SQUEUE_TIMEOUT_S = 20.0
+#: What a stalled program has to print its stacks and die in, before it is killed.
+ABORT_S = 30.0
 #: What the shim itself could not do. The program's own codes stay below 126.
 SHIM_FAILED = 70
 
@@ -95,6 +97,9 @@ class Shim:
         self.hand_over_file = job_dir / "hand-over"
         self.started_at = time.time()
         self.asked: str | None = None
+        self.asked_at: float | None = None
+        self.first_progress_at: float | None = None
+        self.aborted_at: float | None = None
         self.woken = False
         self.beat = 0
         self.next_beat_at = float("-inf")
@@ -118,6 +123,28 @@ class Shim:
             flush=True,
         )
         return False
+
+    def unneeded(self) -> str | None:
+        """Why a job that was queued behind its predecessor must not run; None: it may.
+
+        The slot may have been held meanwhile (`slots/<k>/hold`, written by the controller), or the predecessor may
+        have ended otherwise than by a hand-over: then what comes next is the controller's to decide.
+        """
+        if not self.spec.get("ahead"):
+            return None
+        if (self.job.slot_dir / "hold").exists():
+            return "the slot is held"
+        ended = read_json_or_none(self.job.slot_dir / "attempts" / str(self.job.attempt - 1) / "exit.json")
+        if ended is not None and ended["code"] != HANDED_OVER:
+            return f"the job before it ended with {ended['code']}"
+        return None
+
+    def decline(self, why: str) -> None:
+        """Leave without a claim, and say so: the record counts as this submission's own word on its end."""
+        self.job.attempt_dir.mkdir(parents=True, exist_ok=True)
+        name = f"duplicate-{self.host}-{os.getpid()}.json"
+        write_json(self.job.attempt_dir / name, self.record(unneeded=why))
+        say(f"this job is not needed: {why}")
 
     def decide_parent(self) -> str:
         """Write `parent.json` and return the folder to start from, empty for none."""
@@ -149,7 +176,8 @@ class Shim:
             "ANCHORLEG_SHARED_DIR": shared,
             "ANCHORLEG_CONTRIBUTIONS": "1" if self.spec.get("accepts_contributions") else "",
         }
-        env = {**self.environ, **described}
+        # So that a stalled program can be made to print where it stands (SIGABRT).
+        env = {"PYTHONFAULTHANDLER": "1", **self.environ, **described}
         command, folder = list(self.spec["command"]), self.spec["folder"]
         if container := self.spec.get("container"):
             binds = [str(self.job.run_dir), folder, str(scratch)]
@@ -176,13 +204,23 @@ class Shim:
                 self.asked = "asked to" if self.hand_over_file.exists() else None
         if self.asked and not self.woken:
             self.woken = True
+            self.asked_at = time.time()
             with contextlib.suppress(OSError):
                 self.hand_over_file.touch()
             program.send_signal(signal.SIGUSR2)
             say(f"handing over ({self.asked})")
+        if self.first_progress_at is None and (self.job.attempt_dir / "progress.json").exists():
+            self.first_progress_at = time.time()
+        if self.aborted_at is not None and time.monotonic() - self.aborted_at > ABORT_S:
+            program.kill()
         if time.monotonic() >= self.next_beat_at:
             self.next_beat_at = time.monotonic() + self.spec.get("heartbeat_s", HEARTBEAT_S)
             self.beat += 1
+            if self.aborted_at is None and (self.job_dir / "abort").exists():
+                self.aborted_at = time.monotonic()
+                self.asked = "stalled"
+                say("no progress for long: the program is made to print its stacks and ended")
+                program.send_signal(signal.SIGABRT)
             try:
                 if self.asked is None and self.job.superseded_by() is not None:
                     self.asked = "superseded"  # we are a ghost: a program that does not look for itself ends by this
@@ -194,6 +232,9 @@ class Shim:
         """The whole job. Returns the exit code for the scheduler."""
         for number in (signal.SIGUSR2, signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.on_signal)
+        if why := self.unneeded():
+            self.decline(why)
+            return 0
         if not self.claim():
             return 0
         parent = self.decide_parent()
@@ -224,7 +265,8 @@ class Shim:
             superseded = self.job.superseded_by()
             if self.asked is None and code == HANDED_OVER and self.hand_over_file.exists():
                 self.asked = "asked to"  # the program saw the file before we did
-            facts = {"code": code, "asked": self.asked, "superseded_by": superseded, "words": words}
+            facts: dict[str, Any] = {"code": code, "asked": self.asked, "superseded_by": superseded, "words": words}
+            facts |= {"asked_at": self.asked_at, "first_progress_at": self.first_progress_at}
             write_json(self.job.attempt_dir / "exit.json", self.record(started_at=self.started_at, **facts))
         except OSError as error:
             say(f"the record of the end could not be written ({error}); the scheduler's word must do")
