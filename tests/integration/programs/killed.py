@@ -1,7 +1,8 @@
 """`orchestrator` that kills itself with SIGKILL: killed.py WHERE CALL WORD…
 
 WHERE: `after-intent` (before the executor hears of a job), `after-submit` (before the outcome is written),
-`between-ticks`, `never`. CALL: at the how-many-th time. An intent counts as never submitted after 2 s, not minutes.
+`between-ticks`, `never`. CALL: at the how-many-th time. An intent counts as never submitted after 2 s, not minutes, and where there
+was no room the next look is 2 s later, not a minute.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ import signal
 import sys
 from typing import Any
 
+from orchestrator import controller
 from orchestrator.cli import main
 from orchestrator.controller import Controller
 from orchestrator.executors.local import LocalExecutor
 from orchestrator.executors.slurm import SlurmExecutor
 
 GRACE_S = 2.0
+#: Nor is room looked for only once a minute.
+QUOTA_WAIT_S = 2.0
 
 
 def die_at(call: int) -> Any:
@@ -54,6 +58,7 @@ def arm(where: str, call: int) -> None:
 if __name__ == "__main__":
     arm(sys.argv[1], int(sys.argv[2]))
     LocalExecutor.submit_grace_s = GRACE_S
+    controller.QUOTA_WAIT_S = QUOTA_WAIT_S
     kwdefaults = SlurmExecutor.__init__.__kwdefaults__
     assert kwdefaults is not None
     kwdefaults["submit_grace_s"] = GRACE_S

@@ -1,0 +1,152 @@
+"""Limits of partitions, accounts and users: what waits, what is refused for good, and what counts as a failure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from relay import PROGRAMS, NewRelay
+from slurm_cluster import PrivateSlurm, SlurmCluster
+from slurm_relay import ever, on_slurm, rows_of
+
+pytestmark = pytest.mark.slurm
+
+#: `orchestrator` that looks again after 2 s, not a minute, where Slurm had no room.
+HURRIED = (str(PROGRAMS / "killed.py"), "never", "0")
+
+
+def limit(slurm: SlurmCluster, *words: str) -> None:
+    """Set a limit of the cluster's user: `MaxSubmitJobs=4`."""
+    slurm.ask("sacctmgr", "-i", "modify", "user", slurm.ask("id", "-un").strip(), "set", *words)
+
+
+def states(view: dict[str, Any]) -> list[str]:
+    return [slot["state"] for slot in view["slots"]]
+
+
+def assert_waited_for_room(seen: list[dict[str, Any]], *words: str) -> None:
+    """At some moment a slot had no job, and said why; at none was that a failure."""
+    waiting = [slot["why"] for view in seen for slot in view["slots"] if slot["state"] == "waiting" and slot["why"]]
+    assert any(all(word in why for word in words) for why in waiting), waiting
+    assert {slot["failures"] for view in seen for slot in view["slots"]} == {0}
+    assert "failed" not in {slot["state"] for view in seen for slot in view["slots"]}
+
+
+def test_a_users_limit_of_4_jobs_is_filled_up_as_room_comes(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
+    slurm = private_slurm(nodes=1, accounting=True)
+    limit(slurm, "MaxSubmitJobs=4")
+    others = [slurm.submit("sleep 600", "--mem=10M") for _ in range(2)]
+    relay = on_slurm(new_relay, slurm, slots=4, command=["python3", "./count.py", "250"], pace_s=0.02)
+
+    with relay.watched(every_s=0.5) as seen:
+        controller = relay.spawn("start", driver=HURRIED)
+        relay.wait_for(lambda: min(relay.counted(0), relay.counted(1)) > 0, "two slots at work")
+        relay.wait_for(lambda: seen and states(seen[-1])[2:] == ["waiting"] * 2, "two slots that wait")
+        slurm.ask("scancel", str(others[0]))
+        relay.wait_for(lambda: max(relay.counted(2), relay.counted(3)) > 0, "one of them to find room")
+        assert controller.wait(60) == 0, relay.output()  # the last slot got its room from one that finished
+
+    for slot in range(4):
+        relay.assert_exactly_once(250, slot)
+        assert relay.attempts(slot) == [0]
+    assert_waited_for_room(seen, "AssocMaxSubmitJobLimit")
+    assert len([row for row in ever(slurm, relay) if row.state == "COMPLETED"]) == 4
+
+
+@pytest.mark.long
+def test_a_limit_of_the_qos_is_no_failure_either(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
+    slurm = private_slurm(nodes=1, accounting=True)
+    slurm.ask("sacctmgr", "-i", "add", "qos", "small", "set", "MaxSubmitJobsPerUser=1")
+    limit(slurm, "qos+=small")
+    relay = on_slurm(new_relay, slurm, slots=2, total=100, slurm={"extra": ["--qos=small"]})
+
+    with relay.watched(every_s=0.5) as seen:
+        assert relay.spawn("start", driver=HURRIED).wait(60) == 0, relay.output()
+
+    for slot in (0, 1):
+        relay.assert_exactly_once(100, slot)
+    assert_waited_for_room(seen, "QOSMaxSubmitJobPerUserLimit")
+
+
+@pytest.mark.long
+def test_a_limit_of_running_jobs_is_only_shown(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
+    slurm = private_slurm(nodes=1, accounting=True)
+    limit(slurm, "MaxJobs=1")
+    relay = on_slurm(new_relay, slurm, slots=2, total=100)
+
+    with relay.watched(every_s=0.5) as seen:
+        assert relay.spawn("start").wait(60) == 0, relay.output()
+
+    for slot in (0, 1):
+        relay.assert_exactly_once(100, slot)
+        assert relay.attempts(slot) == [0]
+    reasons = {slot["why"] for view in seen for slot in view["slots"] if slot["state"] == "pending"}
+    assert "AssocMaxJobsLimit" in " ".join(reasons)
+    assert len(ever(slurm, relay)) == 2  # it waited in the queue: nothing was submitted in its place
+
+
+def test_the_users_other_jobs_are_left_alone_but_counted(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
+    slurm = private_slurm(nodes=1)
+    array = slurm.submit("sleep 600", "--array=0-2%1", "--mem=10M")  # one runs, two wait: three jobs
+    relay = on_slurm(new_relay, slurm, slots=2, total=150, slurm={"max_jobs": 4})
+
+    with relay.watched(every_s=0.5) as seen:
+        controller = relay.spawn("start")
+        relay.wait_for(lambda: [s["why"] for s in (seen or [{"slots": []}])[-1]["slots"] if s["why"]], "a full queue")
+        relay.wait_for_step(1, slot=0)
+        assert relay.counted(1) == 0
+        slurm.ask("scancel", f"{array}_2")
+        relay.wait_for_step(1, slot=1)
+        assert controller.wait(60) == 0, relay.output()
+
+    for slot in (0, 1):
+        relay.assert_exactly_once(150, slot)
+    assert_waited_for_room(seen, "slurm.max_jobs is 4", "3 other jobs")
+    left = sorted(row.state for row in slurm.squeue())
+    assert left == ["PENDING", "RUNNING"]  # the rest of the array
+
+
+@pytest.mark.parametrize(
+    ("section", "overrides", "words"),
+    [
+        ({"partition": "nope"}, {}, "Invalid partition name specified"),
+        ({"account": "nobody"}, {}, "Invalid account or account/partition combination specified"),
+        ({"partition": "short"}, {"EnforcePartLimits": "ALL"}, "Requested time limit is invalid"),
+    ],
+    ids=["partition", "account", "time"],
+)
+def test_what_slurm_will_never_accept_is_told_in_its_own_words(
+    private_slurm: PrivateSlurm, new_relay: NewRelay, section: dict[str, Any], overrides: dict[str, str], words: str
+) -> None:
+    slurm = private_slurm(nodes=1, accounting="account" in section, overrides=overrides)
+    relay = on_slurm(new_relay, slurm, slots=2, total=10, slurm=section)
+
+    refused = relay.run("start")
+
+    refused.assert_refused(6, words, "orchestrator start toy")
+    view = relay.status()
+    assert view["state"] == "failed"
+    assert all(words in slot["why"] for slot in view["slots"])
+    again = relay.run("start", *(word for key in section for word in ("--set", f"slurm.{key}=null")))
+    assert again.code == 0, again.words
+    for slot in (0, 1):
+        relay.assert_exactly_once(10, slot)
+
+
+@pytest.mark.xfail(strict=True, reason="the policy does not know such jobs yet")
+def test_a_job_that_would_pend_for_ever_is_taken_back_with_what_to_change(
+    private_slurm: PrivateSlurm, new_relay: NewRelay
+) -> None:
+    slurm = private_slurm(nodes=1)  # without EnforcePartLimits: accepted, and never started
+    relay = on_slurm(new_relay, slurm, slots=1, total=10, slurm={"partition": "short"})
+
+    refused = relay.run("start", timeout_s=25)
+
+    assert refused.code in {6, 10}, refused.words
+    assert "PartitionTimeLimit" in refused.words
+    assert "slurm.time_limit" in refused.words
+    assert rows_of(slurm, relay) == []
+    assert relay.status()["state"] == "failed"
+    again = relay.run("start", "--time-limit", "3", "--partition", "gpu")
+    assert again.code == 0, again.words
+    relay.assert_exactly_once(10)
