@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.cli import parse_overrides
+from orchestrator.commands.options import parse_overrides
 from orchestrator.config import (
     EARLY_SIGNAL_S,
     START_UP_S,

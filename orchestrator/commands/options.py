@@ -1,0 +1,78 @@
+"""What the verbs share: options, and which run is meant. Imports stay inside: `--help` must be quick."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from orchestrator.errors import ConfigError, UnknownRun
+from orchestrator.rundir import RunDir
+
+DEFAULT_CONFIG = Path("cluster_config.json")
+
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", "-c", help="Config file; default: cluster_config.json in this folder.")
+]
+NameArgument = Annotated[str | None, typer.Argument(help="Name or id of a run that was started from this account.")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", help="Any config field: --set training.seed=3. May be repeated.")
+]
+SlotsOption = Annotated[int | None, typer.Option("--slots", "--ddp-world-size", help="Jobs to keep going at once.")]
+PartitionOption = Annotated[str | None, typer.Option(help="Slurm partition.")]
+TimeOption = Annotated[str | None, typer.Option("--time-limit", help='Walltime of one job, e.g. "4:00:00".')]
+ExecutorOption = Annotated[str | None, typer.Option(help="auto, slurm or local.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+
+
+def parse_overrides(
+    sets: list[str] | None, slots: int | None, partition: str | None, time_limit: str | None, executor: str | None
+) -> dict[str, Any]:
+    """Command-line options as dotted config paths. A value that is no JSON is taken as text. Errors: ConfigError."""
+    named = {"slots": slots, "slurm.partition": partition, "slurm.time_limit": time_limit, "executor": executor}
+    overrides: dict[str, Any] = {path: value for path, value in named.items() if value is not None}
+    for item in sets or []:
+        path, equals, text = item.partition("=")
+        if not equals or not path:
+            raise ConfigError(f'--set {item}: write it as "--set path.to.field=value".')
+        try:
+            overrides[path] = json.loads(text)
+        except ValueError:
+            overrides[path] = text
+    return overrides
+
+
+def config_path_of(config: Path | None) -> Path:
+    """The config file to use, absolute."""
+    return (config or DEFAULT_CONFIG).resolve()
+
+
+def locate(name: str | None, config: Path | None) -> RunDir:
+    """The run folder meant by a name, by --config, or by where we stand. Errors: UnknownRun, ConfigError."""
+    from orchestrator.begin import run_dir_of  # noqa: PLC0415 - `--help` must stay quick
+    from orchestrator.config import load_config  # noqa: PLC0415
+    from orchestrator.registry import entries, find  # noqa: PLC0415
+
+    if name is not None and config is not None:
+        raise ConfigError("give either a run's name or --config, not both.")
+    if name is not None:
+        return find(name)
+    if config is not None or DEFAULT_CONFIG.exists():
+        path = config_path_of(config)
+        run_dir = run_dir_of(load_config(path), path)
+        if not run_dir.run_file.exists():
+            raise UnknownRun(f"{path} has no run yet ({run_dir.path} holds none): begin it with `orchestrator start`.")
+        return run_dir
+    known = list(dict.fromkeys(entry.run_name for entry in entries()))
+    if len(known) == 1:
+        return find(known[0])
+    hint = f"name one: {', '.join(known)}" if known else "none was started from this account yet"
+    raise UnknownRun(f"which run? There is no cluster_config.json in this folder; {hint}.")
+
+
+def console() -> Console:
+    """Standard output, with colours only where they are wanted."""
+    return Console(highlight=False)
