@@ -12,6 +12,7 @@
     ├── UnknownRun          8  no run of that name is known here. It may live on another machine
     ├── LeaseLost           9  a newer owner took over while we were away. Its ledger is the true one
     ├── RunFailed           10  slots were given up after jobs that failed. It does not mean that checkpoints are lost
+    ├── CheckFailed         11  `doctor` found a problem. It changed nothing, and a run that is under way goes on
     ├── RunPaused           12  slots wait for `start` after a person cancelled their jobs. Nothing has failed
     └── Interrupted         130  the controller was told to end. It does not mean that the jobs have ended
 
@@ -79,6 +80,12 @@ class RunFailed(AnchorlegError):  # noqa: N818 - names what happened
     """Slots were given up after jobs that failed."""
 
     exit_code = 10
+
+
+class CheckFailed(AnchorlegError):  # noqa: N818 - names what happened
+    """`doctor` found a problem."""
+
+    exit_code = 11
 
 
 class RunPaused(AnchorlegError):  # noqa: N818 - names what happened
