@@ -1,0 +1,176 @@
+"""Why a job waits: Slurm's reason in plain words, and whether waiting helps. Pure.
+
+Sources: squeue(1) "JOB REASON CODES", slurm.schedmd.com/job_reason_codes.html and job_state_reason.c up to 25.05, and
+the sentences of slurmctld that squeue shows in place of a code (job_mgr.c, node_scheduler.c).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+#: waits: it passes by itself. person: the user or an administrator has to act, and may; the job is left alone.
+#: for ever: this very job can never run, whatever time passes; another request might.
+Kind = Literal["waits", "person", "for ever"]
+
+
+@dataclass(frozen=True)
+class Reason:
+    """`words`: to be read after "job 12 ", without a full stop."""
+
+    kind: Kind
+    words: str
+
+
+def _waits(words: str) -> Reason:
+    return Reason("waits", words)
+
+
+def _person(words: str) -> Reason:
+    return Reason("person", words)
+
+
+def _never(words: str) -> Reason:
+    return Reason("for ever", f"can never run: {words}")
+
+
+#: A code, exactly as Slurm prints it.
+REASONS: Mapping[str, Reason] = {
+    "Priority": _waits("waits for its turn (other jobs have a higher priority)"),
+    "Resources": _waits("is next: it waits for enough free CPUs, GPUs and memory"),
+    "WaitingForScheduling": _waits("is new: Slurm has not looked at it yet"),
+    "Dependency": _waits("is queued behind another job"),
+    "DependencyNeverSatisfied": _never("it was queued behind a job that did not end as it had to"),
+    "BeginTime": _waits("waits for its earliest start time (after a requeue Slurm waits about two minutes)"),
+    "JobHeldUser": _person("is held by you: `scontrol release` lets it go on"),
+    "JobHeldAdmin": _person("is held by an administrator: ask your site"),
+    "JobHoldMaxRequeue": _person("is held: Slurm requeued it too often. Ask your site, or `scontrol release` it"),
+    "JobArrayTaskLimit": _waits("waits: its array runs as many tasks at once as it may"),
+    "Cleaning": _waits("waits until what is left of its last run is cleared away"),
+    "Prolog": _waits("waits for the site's prolog to end"),
+    "PrologSlurmctld": _waits("waits for the site's prolog to end"),
+    "PartitionDown": _person("waits: its partition is closed by the administrators"),
+    "PartitionInactive": _person("waits: its partition is switched off by the administrators"),
+    "PartitionConfig": _waits("waits: its partition cannot give it what it asks for at the moment"),
+    "PartitionTimeLimit": _never(
+        "its time limit is longer than the partition allows; lower slurm.time_limit or choose another slurm.partition"
+    ),
+    "PartitionNodeLimit": _never(
+        "it asks for more nodes than the partition gives one job; choose another slurm.partition"
+    ),
+    "ReqNodeNotAvail": _waits("waits: nodes that it needs are down, drained or reserved"),
+    "NodeDown": _waits("waits: a node that it needs is down"),
+    "FrontEndDown": _waits("waits: no front end of the cluster is up"),
+    "PowerNotAvail": _waits("waits for electric power: the cluster is at its limit"),
+    "PowerReserved": _waits("waits for electric power: it is reserved for another job"),
+    "Licenses": _waits("waits for a free licence"),
+    "Reservation": _waits("waits for its reservation to begin"),
+    "ReservationDeleted": _never("its reservation was deleted; take the reservation out of slurm.extra"),
+    "InvalidReservation": _never("its reservation is not valid; take the reservation out of slurm.extra"),
+    "RequiresReservation": _never("its partition takes only jobs with a reservation; choose another slurm.partition"),
+    "ReqResv": _never("its partition takes only jobs with a reservation; choose another slurm.partition"),
+    "BurstBufferOperation": _person("waits: its burst buffer failed. Ask your site"),
+    "BurstBufferResources": _waits("waits for room in the burst buffer"),
+    "BurstBufferStageIn": _waits("waits until its files are in the burst buffer"),
+    "FedJobLock": _waits("waits for another cluster of the federation to decide"),
+    "BadConstraints": _never("no node has what it asks for; look at slurm.constraint, gpu_type, mem and cpus_per_task"),
+    "MaxMemPerLimit": _never("it asks for more memory than one job may have; lower slurm.mem"),
+    "InvalidAccount": _person("waits: Slurm does not know its account. Look at slurm.account, or ask your site"),
+    "InvalidQOS": _person("waits: Slurm does not know its QOS. Look at slurm.qos, or ask your site"),
+    "AccountNotAllowed": _person("waits: its account may not use the partition. Look at slurm.account"),
+    "QOSNotAllowed": _person("waits: its QOS may not use the partition. Look at slurm.qos"),
+    "AccountingPolicy": _waits("waits: a limit of your account is reached"),
+    "QOSUsageThreshold": _waits("waits: you have used more than your share, which comes back with time"),
+    "AssociationJobLimit": _waits("waits: you have as many jobs as your account allows"),
+    "AssociationResourceLimit": _waits("waits: your account uses all that it may at once"),
+    "AssociationTimeLimit": _waits("waits: the computing time of your account is used up"),
+    "QOSJobLimit": _waits("waits: your QOS has as many jobs as it allows"),
+    "QOSResourceLimit": _waits("waits: your QOS uses all that it may at once"),
+    "QOSTimeLimit": _waits("waits: the computing time of your QOS is used up"),
+    # Reasons of an end. A job that was requeued may show its last one for a moment.
+    "SystemFailure": _waits("waits after a failure of the cluster"),
+    "JobLaunchFailure": _waits("waits: its last start failed"),
+    "NonZeroExitCode": _waits("waits after a failure"),
+    "TimeLimit": _waits("waits after it came to its time limit"),
+    "InactiveLimit": _waits("waits after it was taken for inactive"),
+    "DeadLine": _never("its deadline has passed"),
+    "OutOfMemory": _waits("waits after it ran out of memory"),
+    "JobRequeue": _waits("waits: it was requeued"),
+}
+
+#: A sentence that squeue shows in place of a code (in some versions with underscores for blanks), the surest first.
+LAUNCH_FAILED_HELD = "launch failed requeued held"
+_SENTENCES: tuple[tuple[str, Reason], ...] = (
+    (LAUNCH_FAILED_HELD, _person("is held: a node failed to start it. It is released, or submitted anew elsewhere")),
+    ("requeued held", _person("is held by Slurm after a failed start: `scontrol release` lets it try again")),
+    ("special exit state", _person("is held after a special exit: `scontrol release` lets it go on")),
+    ("reserved for maintenance", _waits("waits for a maintenance of the cluster to end")),
+    ("reqnodenotavail", REASONS["ReqNodeNotAvail"]),
+    ("nodes required for job are down", _waits("waits: the nodes that it could use are down, drained or reserved")),
+    ("account not permitted", REASONS["AccountNotAllowed"]),
+    ("qos not permitted", REASONS["QOSNotAllowed"]),
+    ("reservation", REASONS["Reservation"]),
+    ("burst buffer", REASONS["BurstBufferOperation"]),
+)
+
+_THINGS: Mapping[str, str] = {
+    "BB": "burst buffer space", "Billing": "billing units", "CPU": "CPUs", "Cpu": "CPUs", "CPUs": "CPUs",
+    "Energy": "energy", "GRES": "GPUs", "Jobs": "running jobs", "SubmitJobs": "jobs", "SubmitJob": "jobs",
+    "License": "licences", "Licenses": "licences", "Mem": "memory", "Memory": "memory", "Node": "nodes",
+    "Nodes": "nodes", "Unknown": "of one resource", "Wall": "computing time",
+}  # fmt: skip
+_FIELDS: Mapping[str, str] = {
+    "CPUs": "lower slurm.cpus_per_task", "GPUs": "lower slurm.gpus", "memory": "lower slurm.mem",
+}  # fmt: skip
+_WHO = {"Assoc": "your account", "QOS": "your QOS", "": "your account"}
+_GROUP = re.compile(r"(Assoc|QOS)Grp([A-Z]\w*?)(Minutes|RunMinutes|MinutesLimit|RunMinutesLimit|Limit)?")
+_SHARE = re.compile(r"(Assoc|QOS)?Max(\w+?)(?:Per(?:User|Account|Acct))?(?:Limit)?")
+_ONE_JOB = re.compile(r"(Assoc|QOS)Max(\w+?)(Minutes)?Per(Job|Node)(?:Limit)?")
+_TOO_SMALL = re.compile(r"QOSMin([A-Z]\w*?)(?:NotSatisfied)?")
+_WALL = re.compile(r"(Assoc|QOS)MaxWallDurationPerJob(?:Limit)?")
+
+
+def reason_of(text: str) -> Reason:
+    """What squeue's reason means. One that nobody knows is shown as it is, and waiting is the harmless reading."""
+    text = text.strip().strip("()")
+    if text in REASONS:
+        return REASONS[text]
+    if text in {"", "None"}:
+        return REASONS["WaitingForScheduling"]
+    if (limit := _limit(text)) is not None:
+        return limit
+    plain = text.replace("_", " ").lower()
+    for sentence, reason in _SENTENCES:
+        if sentence in plain:
+            nodes = re.search(r"UnavailableNodes:(\S+)", text)
+            return Reason(reason.kind, f"{reason.words} ({nodes[1]})") if nodes else reason
+    return _waits(f"waits (Slurm says: {text})")
+
+
+def _limit(text: str) -> Reason | None:
+    """The limits of accounting: some 150 codes that are made of few parts."""
+    if match := _WALL.fullmatch(text):
+        return _never(f"its time limit is longer than {_WHO[match[1]]} allows; lower slurm.time_limit")
+    if (match := _ONE_JOB.fullmatch(text)) and match[2] in _THINGS:
+        if match[3]:
+            return _never(f"it may use more computing time than {_WHO[match[1]]} gives one job; lower slurm.time_limit")
+        thing = _THINGS[match[2]]
+        advice = _FIELDS.get(thing, "ask for less")
+        where = "one job" if match[4] == "Job" else "one node"
+        return _never(f"it asks for more {thing} than {_WHO[match[1]]} allows for {where}; {advice}")
+    if (match := _TOO_SMALL.fullmatch(text)) and match[1] in _THINGS:
+        return _never(f"it asks for too little ({_THINGS[match[1]]}) for your QOS; ask for more, or change slurm.qos")
+    if (match := _GROUP.fullmatch(text)) and match[2] in _THINGS:
+        whose = f"everybody in {_WHO[match[1]]} together"
+        if (match[3] or "").startswith("Minutes") or match[2] == "Wall":
+            return _waits(
+                f"waits: the computing time of {_WHO[match[1]]} is used up; it comes back with time, if at all"
+            )
+        thing = _THINGS[match[2]] if match[3] not in {"RunMinutes", "RunMinutesLimit"} else "promised computing time"
+        return _waits(f"waits: {whose} may have no more {thing} at once")
+    if (match := _SHARE.fullmatch(text)) and match[2] in _THINGS and text.endswith(("PerUser", "PerAccount", "Limit")):
+        whose = "your account together" if text.endswith("PerAccount") else "you"
+        return _waits(f"waits: {whose} may have no more {_THINGS[match[2]]} at once ({_WHO[match[1] or '']}'s limit)")
+    return None
