@@ -30,6 +30,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from orchestrator import oom
 from orchestrator.files import create_exclusive, read_json, read_json_or_none, to_json, write_json
 from orchestrator.job import (
     DO_NOT_REQUEUE,
@@ -102,6 +103,7 @@ class Shim:
         self.aborted_at: float | None = None
         self.woken = False
         self.beat = 0
+        self.oom_kills = oom.kills()
         self.next_beat_at = float("-inf")
 
     def record(self, **more: Any) -> dict[str, Any]:
@@ -265,6 +267,8 @@ class Shim:
             superseded = self.job.superseded_by()
             if self.asked is None and code == HANDED_OVER and self.hand_over_file.exists():
                 self.asked = "asked to"  # the program saw the file before we did
+            if code == -signal.SIGKILL and oom.kills() > self.oom_kills:
+                words = words or "out of memory"
             facts: dict[str, Any] = {"code": code, "asked": self.asked, "superseded_by": superseded, "words": words}
             facts |= {"asked_at": self.asked_at, "first_progress_at": self.first_progress_at}
             write_json(self.job.attempt_dir / "exit.json", self.record(started_at=self.started_at, **facts))

@@ -14,7 +14,12 @@ ASKED_TO = "asked to"
 #: What to look for in the end of a log, most specific first: pattern → words for the user.
 CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"CUDA out of memory|OutOfMemoryError", re.IGNORECASE), "the GPU ran out of memory"),
-    (re.compile(r"oom-kill|out of memory|Cannot allocate memory|MemoryError", re.IGNORECASE), "out of memory"),
+    (
+        re.compile(
+            r"oom-kill|out of memory|exceeded \w+ memory limit|Cannot allocate memory|MemoryError", re.IGNORECASE
+        ),
+        "out of memory",
+    ),
     (re.compile(r"No space left on device"), "no space left on the disk"),
     (re.compile(r"Disk quota exceeded"), "the disk quota is used up"),
     (re.compile(r"CUDA error|no CUDA-capable device|CUDA driver", re.IGNORECASE), "a CUDA error"),

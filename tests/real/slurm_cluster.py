@@ -32,7 +32,7 @@ import slurm_accounting
 from daemons import Daemons, sweep, wait_for
 from ports import free_ports, listens
 from slurm_accounting import ACCOUNT, AccountingDaemons
-from slurm_conf import Layout, Site, gres_conf, slurm_conf
+from slurm_conf import CGROUP_CONF, Layout, Site, gres_conf, slurm_conf
 
 #: Debian keeps the daemons where an ordinary user's PATH does not look.
 SYSTEM_PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -272,6 +272,7 @@ class SlurmCluster:
         for number in range(layout.gpus):
             (self.folder / "dev" / f"nvidia{number}").symlink_to("/dev/null")
         (self.folder / "gres.conf").write_text(gres_conf(layout, site))
+        (self.folder / "cgroup.conf").write_text(CGROUP_CONF)
         self.conf.write_text(slurm_conf(layout, site, overrides))
         return site
 

@@ -108,6 +108,7 @@ def test_the_jobs_side_of_the_contract_is_the_standard_library_alone() -> None:
         "orchestrator.executors.supervisor",
         "orchestrator.files",
         "orchestrator.job",
+        "orchestrator.oom",
         "orchestrator.processes",
         "orchestrator.shim",
     }

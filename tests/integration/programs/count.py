@@ -10,6 +10,7 @@ here, slot, attempt = (os.environ[f"ANCHORLEG_{name}"] for name in ("ATTEMPT_DIR
 parent, hand_over = os.environ["ANCHORLEG_PARENT"], Path(os.environ["ANCHORLEG_HANDOVER_FILE"])
 total, pace_s = int(sys.argv[1]), float(Path("data/pace.txt").read_text())
 deaf = "deaf" in sys.argv  # to every request; saves now and then instead
+hungry = "hungry" in sys.argv and attempt == "0"  # takes more memory than it asked for, in its first attempt
 n = saved = int(Path(parent, "n").read_text()) if parent else 0
 os.makedirs(f"{here}/checkpoints", exist_ok=True)
 
@@ -32,6 +33,9 @@ while n < total and (deaf or not hand_over.exists()):
     n += 1
     with open("journal.txt", "a") as journal:
         journal.write(f"{slot} {attempt} {n}\n")
+    if hungry and n >= 40:
+        hog = bytearray(b"x") * (400 << 20)
+        time.sleep(60)
     if deaf and n % 100 == 0:
         saved = save()
     report()

@@ -1,8 +1,8 @@
 """`orchestrator` that kills itself with SIGKILL: killed.py WHERE CALL WORD…
 
 WHERE: `after-intent` (before the executor hears of a job), `after-submit` (before the outcome is written),
-`between-ticks`, `never`. CALL: at the how-many-th time. An intent counts as never submitted after 2 s, not minutes, and where there
-was no room the next look is 2 s later, not a minute.
+`between-ticks`, `never`. CALL: at the how-many-th time. An intent counts as never submitted after 2 s, not
+minutes, and where there was no room the next look is 2 s later.
 """
 
 from __future__ import annotations

@@ -84,6 +84,7 @@ def test_the_causes_name_the_code_and_what_the_log_says() -> None:
     [
         ("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "the GPU ran out of memory"),
         ("numpy.core._exceptions._ArrayMemoryError: MemoryError", "out of memory"),
+        ("slurmstepd-n1: error: Exceeded job memory limit", "out of memory"),
         ("OSError: [Errno 28] No space left on device", "no space left on the disk"),
         ("OSError: [Errno 122] Disk quota exceeded", "the disk quota is used up"),
         ("RuntimeError: CUDA error: an illegal memory access was encountered", "a CUDA error"),
