@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import time
+from itertools import pairwise
 from typing import Any
 
-from relay import NewRelay, Relay
+from relay import PROGRAMS, NewRelay, Relay
 from slurm_cluster import JobRow, SlurmCluster
+
+from orchestrator.models import parse_token
+
+IMPATIENT = str(PROGRAMS / "impatient.py")
 
 
 def on_slurm(new_relay: NewRelay, cluster: SlurmCluster, name: str = "toy", **settings: Any) -> Relay:
@@ -13,6 +20,12 @@ def on_slurm(new_relay: NewRelay, cluster: SlurmCluster, name: str = "toy", **se
     section = {"time_limit": "3", "mem": "100M", "cpus_per_task": 1, "gpus": 0, **settings.pop("slurm", {})}
     settings = {"poll_seconds": 0.5, **settings}
     return new_relay(name, env=cluster.env(), executor="slurm", slurm=section, **settings)
+
+
+def start_impatient(relay: Relay, **seconds: float) -> subprocess.Popen[str]:
+    """`orchestrator start` in the background with shorter waiting times; see programs/impatient.py for their names."""
+    words = ",".join(f"{name}={value}" for name, value in seconds.items())
+    return relay.spawn("start", driver=(IMPATIENT, words))
 
 
 def rows_of(cluster: SlurmCluster, relay: Relay) -> list[JobRow]:
@@ -24,3 +37,40 @@ def ever(cluster: SlurmCluster, relay: Relay) -> list[JobRow]:
     """All jobs of the run that the cluster remembers, oldest first, the ended ones too."""
     rows = [row for row in cluster.jobs() if row.work_dir.startswith(f"{relay.run_dir}/")]
     return sorted(rows, key=lambda row: row.job_id)
+
+
+def tokens_of(relay: Relay, attempt: int, slot: int = 0) -> list[str]:
+    """Every submission that was ever prepared for an attempt: each leaves a folder, unless it was refused."""
+    names = [path.name for path in (relay.run_dir / "jobs").iterdir()]
+    return [name for name in names if parse_token(name) == (slot, attempt)]
+
+
+def wait_until_saved(cluster: SlurmCluster, relay: Relay) -> None:
+    """Wait until slurmctld has written down that the run's newest job runs: what it has not, a SIGKILL undoes."""
+    cluster.wait_for(lambda: [row.state for row in rows_of(cluster, relay)] == ["RUNNING"], "the job to run")
+    now = time.time()
+    state = cluster.folder / "state" / "job_state"
+    cluster.wait_for(lambda: state.exists() and state.stat().st_mtime > now, "slurmctld to save its state")
+
+
+def assert_kept_once(relay: Relay, total: int, slot: int = 0) -> list[int]:
+    """Whatever was lost or done twice by ghosts: what the last job stands on is every step, once, in order.
+
+    Returns the attempts of that line of descent, oldest first.
+    """
+    attempts = relay.attempts(slot)
+    line = [attempts[-1]]
+    while (parent := relay.read("parent.json", line[0], slot)).get("attempt") is not None:
+        assert parent["attempt"] < line[0]
+        line.insert(0, parent["attempt"])
+    kept: list[int] = []
+    for attempt, child in pairwise([*line, None]):
+        assert attempt is not None
+        first = relay.read("parent.json", attempt, slot)["step"]
+        steps = [n for a, n in relay.journal(slot) if a == attempt]
+        assert steps == list(range(first + 1, first + 1 + len(steps))), f"attempt {attempt} was run by two"
+        last = relay.read("parent.json", child, slot)["step"] if child is not None else total
+        assert str(last) in {path.name for path in (relay.attempt_dir(attempt, slot) / "checkpoints").iterdir()}
+        kept += [n for n in steps if n <= last]
+    assert kept == list(range(1, total + 1))
+    return line

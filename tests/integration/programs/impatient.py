@@ -1,0 +1,40 @@
+"""`orchestrator` with less patience, so that tests need not wait for minutes: impatient.py NAME=SECONDS,… WORD…
+
+Names: `submit` (an intent without a trace was never submitted), `command` (a Slurm command is killed),
+`refused` (the next try after a submission that could not be made), `silent` (a heartbeat counts as stopped).
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from orchestrator.cli import main
+from orchestrator.executors.slurm import SlurmExecutor
+
+CONSTANTS = {
+    "refused": ("orchestrator.controller", "TEMPORARY_WAIT_S"),
+    "silent": ("orchestrator.sightings", "HEARTBEAT_SILENT_S"),
+}
+ARGUMENTS = {"submit": "submit_grace_s", "command": "command_timeout_s"}
+
+
+def arm(name: str, seconds: float) -> None:
+    """Replace one waiting time. Errors: KeyError, AttributeError where there is none of that name."""
+    if name in ARGUMENTS:
+        defaults = SlurmExecutor.__init__.__kwdefaults__ or {}
+        assert ARGUMENTS[name] in defaults
+        defaults[ARGUMENTS[name]] = seconds
+        return
+    module_name, constant = CONSTANTS[name]
+    module = importlib.import_module(module_name)
+    getattr(module, constant)
+    setattr(module, constant, seconds)
+
+
+if __name__ == "__main__":
+    for words in sys.argv[1].split(","):
+        key, _, value = words.partition("=")
+        arm(key, float(value))
+    del sys.argv[1]
+    main()
