@@ -88,6 +88,7 @@ def begin(
         "folder": str(config_path.parent),
         "python": compute_python(config, config_path),
         "identity": training_identity(config),
+        "controller_python": sys.executable,
         "env": {name: environ[name] for name in KEPT_VARIABLES if name in environ},
     }
     try:

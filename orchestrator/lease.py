@@ -5,7 +5,8 @@ An owner links its record to `lease/<epoch>` (the next free number): the link ei
 nobody looks, and before it submits or cancels anything it looks whether its epoch is still the highest.
 
 An owner is gone when it said so (`lease/<epoch>.released`), when it ran here and its process is dead, or when the
-ledger's beat did not change for `TTL_S` on the *observer's* clock. It is never taken for gone because of a clock.
+ledger's beat did not change for `TTL_S` on the *observer's* clock: a process that hangs for so long keeps nothing
+going, even if it is there. It is never taken for gone because of a clock.
 """
 
 from __future__ import annotations
@@ -59,19 +60,18 @@ def is_released(run_dir: RunDir, epoch: int) -> bool:
 
 
 def living_owner(run_dir: RunDir, *, monotonic: Callable[[], float] = time.monotonic) -> Owner | None:
-    """The owner, unless it is known to be gone. One-shot observers remember the beat in `lease/seen-<host>-…json`."""
+    """The owner, unless it is known to be gone."""
     epoch = highest_epoch(run_dir)
     if epoch < 0 or is_released(run_dir, epoch):
         return None
     owner = read_owner(run_dir, epoch)
     if is_alive(owner.process) is False:
         return None
-    if is_alive(owner.process):
-        return owner
-    return None if _silent_for(run_dir, epoch, monotonic()) > TTL_S else owner
+    return None if silent_for(run_dir, epoch, monotonic()) > TTL_S else owner
 
 
-def _silent_for(run_dir: RunDir, epoch: int, now: float) -> float:
+def silent_for(run_dir: RunDir, epoch: int, now: float) -> float:
+    """For how long (seconds) this machine has seen no beat of an epoch. It remembers in `lease/seen-<host>-….json`."""
     # The monotonic clock is the same for all processes of one boot, so its readings can be kept in a file.
     seen_path = run_dir.lease / f"seen-{host_name()}-{boot_id()}.json"
     beat = (read_json_or_none(run_dir.disk, run_dir.ledger(epoch)) or {}).get("beat", -1)

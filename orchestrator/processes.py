@@ -16,6 +16,8 @@ from pathlib import Path
 
 #: `ps` and `sysctl` answer in milliseconds; a machine that needs this long is not answering.
 COMMAND_TIMEOUT_S = 5.0
+#: Where the system does not tell. Two machines may say so, so it names none.
+UNKNOWN_BOOT = "unknown"
 
 
 @dataclass(frozen=True)
@@ -39,15 +41,20 @@ def host_name() -> str:
 
 @cache
 def boot_id() -> str:
-    """A name for this boot of this machine, so that pids of an earlier one mean nothing."""
+    """A name for this boot of this machine as this process sees it, so that pids of an earlier one mean nothing.
+
+    In a container the pids are others than outside: there the name ends with the namespace's own number.
+    """
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        # "pid:[4026531836]"; a container on the same machine has the same boot and other pids.
+        return f"{boot}+{os.readlink('/proc/self/ns/pid').strip('pid:[]')}"
     except OSError:
         answer = subprocess.run(
             ["sysctl", "-n", "kern.boottime"], capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
         )
         match = re.search(r"sec = (\d+)", answer.stdout)
-        return match[1] if match else "unknown"
+        return match[1] if match else UNKNOWN_BOOT
 
 
 def start_time(pid: int) -> str | None:
@@ -83,11 +90,16 @@ def identify(pid: int) -> ProcessId | None:
 
 
 def is_alive(process: ProcessId) -> bool | None:
-    """Whether it lives; None where it cannot be told from here (another machine, or another user's hidden process)."""
-    if process.host != host_name():
+    """Whether it lives; None where it cannot be told from here (another machine, or another user's hidden process).
+
+    The boot names the machine, not its name: a renamed machine knows its processes again.
+    """
+    if process.host != host_name() and UNKNOWN_BOOT in {process.boot_id, boot_id()}:
         return None
     if process.boot_id != boot_id():
-        return False
+        same_boot = process.boot_id.partition("+")[0] == boot_id().partition("+")[0]
+        # Of our name and of another boot: it was here and is gone. Of our boot and other pids: a container.
+        return False if process.host == host_name() and not same_boot else None
     started = start_time(process.pid)
     if started is None:
         try:

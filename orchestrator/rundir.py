@@ -59,7 +59,7 @@ class RunDir:
 
     @property
     def log(self) -> Path:
-        """What a detached controller prints."""
+        """What a controller in the background prints, and cron's ticks say."""
         return self.path / "controller.log"
 
     def job(self, token: str) -> Path:
@@ -87,7 +87,8 @@ class Run(Frozen):
     """`run.json`: one training and how its jobs are to be made. Every path in it is absolute.
 
     `revision` counts config changes; `identity` (None for a foreign command) is the slots' training identity, which
-    must never change; `code`: hash of the fixed code; `env`: what submissions and jobs see of the environment.
+    must never change; `code`: hash of the fixed code; `env`: what submissions and jobs see of the environment;
+    `controller_python`: the interpreter in which `start` was typed, for cron and the baton.
     """
 
     version: int = 1
@@ -102,6 +103,7 @@ class Run(Frozen):
     code: str
     identity: tuple[str, ...] | None
     env: dict[str, str]
+    controller_python: str = ""
     forked_from: str | None = None
 
 

@@ -18,7 +18,7 @@ def take_for_dead(relay: Relay) -> None:
     ledger = relay.ledger()
     record = relay.run_dir / "lease" / str(ledger["epoch"])
     owner = json.loads(record.read_text())
-    owner["process"]["host"] = "login2"
+    owner["process"] |= {"host": "login2", "boot_id": "its own"}
     record.write_text(json.dumps(owner))
     seen = {"epoch": ledger["epoch"], "beat": ledger["beat"], "at": time.monotonic() - TTL_S - 1.0}
     (relay.run_dir / "lease" / f"seen-{host_name()}-{boot_id()}.json").write_text(json.dumps(seen))
