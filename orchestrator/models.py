@@ -84,7 +84,13 @@ LIVE = frozenset({SubmissionState.INTENT, SubmissionState.SUBMITTED, SubmissionS
 
 
 class Submission(Frozen):
-    """One sbatch of one attempt. `absent_since`: the first complete poll that did not have it, after it was seen."""
+    """One sbatch of one attempt.
+
+    `absent_since`: the first complete poll that did not have it, after it was seen. `cancelled_at`, `cancelled_for`:
+    our own cancel, noted before it is sent, so that it is never taken for a person's. `node`: where it was last seen.
+    `after`: the job id that it is queued behind. `exclude`: nodes that it was told to avoid. `stuck_since`: the first
+    look that showed it waiting for something that will never come. `released_at`: when we released Slurm's own hold.
+    """
 
     token: str
     intent_at: float
@@ -93,6 +99,12 @@ class Submission(Frozen):
     sighting: Sighting | None = None
     absent_since: float | None = None
     cancelled_at: float | None = None
+    cancelled_for: str = ""
+    released_at: float | None = None
+    stuck_since: float | None = None
+    node: str = ""
+    after: str | None = None
+    exclude: tuple[str, ...] = ()
     note: str = ""
 
 
@@ -102,6 +114,7 @@ class Verdict(StrEnum):
     FINISHED = "finished"
     HANDED_OVER = "handed over"
     PREEMPTED = "preempted"
+    NODE_FAILED = "node failed"
     TIMED_OUT = "timed out"
     CRASHED = "crashed"
     CANCELLED = "cancelled"
@@ -117,7 +130,9 @@ class Attempt(Frozen):
 
     `claimed_by`: the token that won the claim. `heartbeat`: the last beat read, and when it was seen to change (our
     clock), so that a node's wrong clock cannot make a live job look silent. `ahead`: it is queued behind the attempt
-    before it, and is not the slot's current one yet.
+    before it, and is not the slot's current one yet. `progress_mark`: what the program last reported; `quiet_s`: for
+    how long we have watched it report nothing new; `aborted_at`: when it was told to print its stacks and end.
+    `node`: where the claimant ran. `exit_code`, `asked`: of its own record, once it has ended.
     """
 
     number: int
@@ -126,11 +141,17 @@ class Attempt(Frozen):
     heartbeat: int = -1
     heartbeat_changed_at: float | None = None
     ahead: bool = False
+    node: str = ""
+    progress_mark: str = ""
+    quiet_s: float = 0.0
+    aborted_at: float | None = None
     asked_to_hand_over_at: float | None = None
     started_at: float | None = None
     ended_at: float | None = None
     start_step: int = 0
     checkpoint_step: int | None = None
+    exit_code: int | None = None
+    asked: str = ""
     verdict: Verdict | None = None
     cause: str = ""
 
@@ -152,14 +173,26 @@ class SlotStatus(StrEnum):
 
 
 class Slot(Frozen):
-    """One of the N jobs kept going. `attempts`: the newest few, oldest first; older ones live in the event log."""
+    """One of the N jobs kept going. `attempts`: the newest few, oldest first; older ones live in the event log.
+
+    In a row without a new checkpoint: `failures` of the program, `node_failures` of nodes (they delay, and never end
+    the slot), `stalls`. `not_before`: no submission earlier; `ahead_not_before`: no queued successor earlier.
+    `usual_s`: the longest that its program is usually silent between two reports. `good_node`: where it last left a
+    new checkpoint. `hand_over_s`: how long its last hand-overs took, from the request to the end.
+    """
 
     index: int
     status: SlotStatus = SlotStatus.ACTIVE
     why: str = ""
     attempts: tuple[Attempt, ...] = ()
     not_before: float = 0.0
+    ahead_not_before: float = 0.0
     failures: int = 0
+    node_failures: int = 0
+    stalls: int = 0
+    usual_s: float = 0.0
+    good_node: str = ""
+    hand_over_s: tuple[float, ...] = ()
     jobs: int = 0
     hand_overs: int = 0
     step: int = 0
@@ -172,12 +205,30 @@ class Slot(Frozen):
 
     @property
     def successor(self) -> Attempt | None:
-        """The attempt that is queued behind the current one."""
-        return self.attempts[-1] if self.attempts and self.attempts[-1].ahead else None
+        """The attempt that is queued behind the current one, while it is to come."""
+        last = self.attempts[-1] if self.attempts else None
+        return last if last is not None and last.ahead and last.verdict is None else None
+
+
+class Death(Frozen):
+    """An early end on a node, without a new checkpoint."""
+
+    slot: int
+    at: float
+
+
+class BadNode(Frozen):
+    """A node on which jobs died early. `excluded_until`: no job of this run goes there before (0: it may)."""
+
+    node: str
+    deaths: tuple[Death, ...] = ()
+    excluded_until: float = 0.0
 
 
 class Ledger(Frozen):
-    """The state of one run, as its owner of `epoch` last wrote it. `beat` changes with every write."""
+    """The state of one run, as its owner of `epoch` last wrote it. `beat` changes with every write. `nodes`: those
+    that are remembered for early deaths. `blind_told`: the command hook has heard of this blindness.
+    """
 
     version: int = LEDGER_VERSION
     run_id: str
@@ -187,4 +238,6 @@ class Ledger(Frozen):
     control: int = 0
     blind_since: float | None = None
     blind_error: str = ""
+    blind_told: bool = False
+    nodes: tuple[BadNode, ...] = ()
     slots: tuple[Slot, ...] = ()

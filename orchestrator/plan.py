@@ -31,11 +31,13 @@ REFUSALS_KEPT = 2
 
 @dataclass(frozen=True)
 class Submit:
-    """Submit `attempt` of `slot` under `token`."""
+    """Submit `attempt` of `slot` under `token`. `after`: the job to queue behind. `exclude`: nodes to avoid."""
 
     slot: int
     attempt: int
     token: str
+    after: str | None = None
+    exclude: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,27 @@ class Cancel:
     why: str
 
 
-Action = Submit | HandOver | Cancel
+@dataclass(frozen=True)
+class Release:
+    """Let a job go that the scheduler itself held, because its launch failed."""
+
+    slot: int
+    attempt: int
+    token: str
+    job_id: str
+
+
+@dataclass(frozen=True)
+class Abort:
+    """Make a program that reports nothing any more print its stacks and end."""
+
+    slot: int
+    attempt: int
+    token: str
+    why: str
+
+
+Action = Submit | HandOver | Cancel | Release | Abort
 
 
 @dataclass(frozen=True)

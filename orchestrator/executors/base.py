@@ -67,10 +67,15 @@ class Accounting(Frozen):
 
 
 class JobRequest(Frozen):
-    """One job to submit. `job_dir` is absolute and is the working folder that identifies the submission."""
+    """One job to submit. `job_dir` is absolute and is the working folder that identifies the submission.
+
+    `after`: start only once this job is over, however it ended. `exclude`: nodes to avoid, beside the config's own.
+    """
 
     job_dir: str
     script: str
+    after: str | None = None
+    exclude: tuple[str, ...] = ()
 
 
 class Submitted(Frozen):
@@ -101,6 +106,8 @@ class Executor(Protocol):
     name: str
     #: After this long, a submission that neither the queue nor the history knows was never accepted.
     submit_grace_s: float
+    #: Whether `JobRequest.after` is honoured. Where it is not, no job is ever queued ahead.
+    queues_behind: bool
 
     def submit(self, request: JobRequest) -> SubmitOutcome:
         """Hand one job over."""
@@ -116,6 +123,9 @@ class Executor(Protocol):
 
     def cancel(self, job_ids: list[str]) -> str | None:
         """End the jobs (SIGTERM, later SIGKILL). Unknown and ended ids are no error."""
+
+    def release(self, job_ids: list[str]) -> str | None:
+        """Let held jobs go again. Returns what went wrong, None if nothing did."""
 
     def forget_after_s(self) -> float:
         """How long after its end a job stays in `poll` at least (Slurm's MinJobAge, 300 s by default)."""

@@ -39,6 +39,8 @@ class LocalExecutor:
 
     name = "local"
     submit_grace_s = 3 * START_TIMEOUT_S
+    #: A job here starts at once: there is no queue to wait in.
+    queues_behind = False
 
     def __init__(
         self,
@@ -105,6 +107,10 @@ class LocalExecutor:
     def cancel(self, job_ids: list[str]) -> str | None:
         """TERM to every process of the jobs, KILL after a grace, by way of their supervisors."""
         self._signal(job_ids, signal.SIGTERM)
+        return None
+
+    def release(self, job_ids: list[str]) -> str | None:  # noqa: ARG002 - nothing is ever held here
+        """See `Executor`."""
         return None
 
     def forget_after_s(self) -> float:

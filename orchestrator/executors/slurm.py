@@ -92,6 +92,7 @@ class SlurmExecutor:
     """
 
     name = "slurm"
+    queues_behind = True
 
     def __init__(
         self,
@@ -115,7 +116,12 @@ class SlurmExecutor:
 
     def submit(self, request: JobRequest) -> SubmitOutcome:
         """`sbatch`, once. The work folder is the submission's name in the queue and in the history."""
-        command = ["sbatch", "--parsable", f"--chdir={request.job_dir}", request.script]
+        options = [f"--chdir={request.job_dir}"]
+        if request.after:
+            options.append(f"--dependency=afterany:{request.after}")
+        if request.exclude:
+            options.append(f"--exclude={','.join(request.exclude)}")
+        command = ["sbatch", "--parsable", *options, request.script]
         answer = run_command(command, self._submit_env, self._timeout_s)
         if isinstance(answer, NoAnswer):
             return Uncertain(why=answer.why) if answer.started else Refused(kind="temporary", words=answer.why)
@@ -166,6 +172,13 @@ class SlurmExecutor:
     def cancel(self, job_ids: list[str]) -> str | None:
         """SIGTERM to every process, SIGKILL after the site's KillWait; waiting jobs are taken out of the queue."""
         return self._scancel(job_ids)
+
+    def release(self, job_ids: list[str]) -> str | None:
+        """`scontrol release`: only its owner's jobs, held by Slurm itself or by their owner."""
+        answer = self._run("scontrol", "release", *job_ids)
+        if isinstance(answer, NoAnswer):
+            return answer.why
+        return None if answer.returncode == 0 else _complaint("scontrol release", answer)
 
     def forget_after_s(self) -> float:
         """The site's MinJobAge, asked once; its default while the controller does not answer."""

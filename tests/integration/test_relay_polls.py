@@ -21,6 +21,7 @@ class SlowQueue:
     """An executor whose jobs take long to start. Counts what it is asked."""
 
     name = "slow"
+    queues_behind = True
     submit_grace_s = 60.0
 
     def __init__(self) -> None:
@@ -41,6 +42,9 @@ class SlowQueue:
         return None
 
     def cancel(self, job_ids: list[str]) -> str | None:
+        return None
+
+    def release(self, job_ids: list[str]) -> str | None:
         return None
 
     def forget_after_s(self) -> float:

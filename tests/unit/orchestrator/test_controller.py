@@ -40,6 +40,7 @@ class Cluster:
     now: Callable[[], float]
     name: str = "fake"
     submit_grace_s: float = SUBMIT_GRACE_S
+    queues_behind: bool = True
     answers: list[SubmitOutcome] = field(default_factory=list)
     rows: dict[str, JobRow] = field(default_factory=dict)
     others: int = 0
@@ -75,6 +76,10 @@ class Cluster:
 
     def cancel(self, job_ids: list[str]) -> str | None:
         self.signalled.append(("cancel", job_ids))
+        return None
+
+    def release(self, job_ids: list[str]) -> str | None:
+        self.signalled.append(("release", job_ids))
         return None
 
     def forget_after_s(self) -> float:
