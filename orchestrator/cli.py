@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.commands import control, screens, setup
+from orchestrator.commands import control, examination, screens, setup
 from orchestrator.errors import AnchorlegError, StorageError
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ for verb in (
     screens.logs,
     setup.render,
     setup.init,
+    examination.doctor,
     setup.schema,
     screens.runs,
 ):

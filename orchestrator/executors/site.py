@@ -22,6 +22,7 @@ from orchestrator.executors.site_text import (
     parse_settings,
     parse_version,
     ping_says,
+    with_readable_times,
 )
 from orchestrator.executors.slurm import FOR_READING, NoAnswer, run_command, scrubbed
 from orchestrator.executors.slurm_text import UnreadableError, own_words, read_submission
@@ -115,6 +116,8 @@ class Site:
                 return Limits(told=False, why=answer.why)
             if answer.returncode != 0:
                 words = own_words(answer.stderr) or own_words(answer.stdout)
+                if "accounting_storage plugin" in words:
+                    words = "this site keeps no accounts"
                 return Limits(told=False, why=words or f"sacctmgr ended with {answer.returncode}")
             texts.append(answer.stdout)
         try:
@@ -130,6 +133,6 @@ class Site:
             return Trial(outcome=Uncertain(why=answer.why), words=answer.why)
         words = own_words(answer.stderr) or own_words(answer.stdout)
         if answer.returncode == 0:
-            return Trial(outcome=None, words=words)
+            return Trial(outcome=None, words=with_readable_times(words))
         # It says "allocation failure: <sentence>" where a submission says "Batch job submission failed: <sentence>".
         return Trial(outcome=read_submission(answer.returncode, "", answer.stderr), words=words)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Literal
 
 from orchestrator.executors.base import Frozen
@@ -16,6 +17,8 @@ QOS_FORMAT = "Name,MaxJobsPU,MaxSubmitPU,MaxWall"
 _SETTING = re.compile(r"^(\w+(?:\[\d+\])?)\s*=\s*(.*?)\s*$", re.MULTILINE)
 _AS_OF = re.compile(r"^Configuration data as of (\d{1,12})\s*$", re.MULTILINE)
 _SECONDS = re.compile(r"(\d+)(?: sec)?")
+#: A time as SLURM_TIME_FORMAT=%s has it: no count of anything else is that long.
+_MOMENT = re.compile(r"\b1\d{9}\b")
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 
 
@@ -104,6 +107,11 @@ def parse_limits(assoc: str, qos: str, account: str | None, partition: str | Non
 def ping_says(returncode: int, stdout: str) -> Literal["up", "down"]:
     """`scontrol ping`: a primary or backup controller that is up will do."""
     return "up" if returncode == 0 and re.search(r"\bis UP\b", stdout) else "down"
+
+
+def with_readable_times(words: str) -> str:
+    """Slurm's words with unix seconds as the local time of day."""
+    return _MOMENT.sub(lambda match: time.strftime("%Y-%m-%d %H:%M", time.localtime(int(match[0]))), words)
 
 
 def _numbers(text: str) -> list[int]:

@@ -270,6 +270,6 @@ def _together(one: Partition, other: Partition) -> Partition:
 def own_words(text: str) -> str:
     """Slurm's own words on one line, without the program's name before each."""
     lines = (
-        re.sub(r"^(?:sbatch|scancel|squeue|sacct|sinfo): (?:error: )?", "", line.strip()) for line in text.split("\n")
+        re.sub(r"^(?:sbatch|scancel|squeue|sacct|sinfo|scontrol|sacctmgr): (?:error: |fatal: )?", "", line.strip()) for line in text.split("\n")
     )
     return "; ".join(dict.fromkeys(line for line in lines if line))

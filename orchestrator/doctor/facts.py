@@ -1,0 +1,138 @@
+"""What was found, before anybody judges it; and what a judgement looks like."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field
+
+from orchestrator.config import RunConfig
+from orchestrator.executors.base import Frozen
+from orchestrator.executors.site import Answered, Command, Trial
+from orchestrator.executors.site_text import Limits, SiteSettings
+from orchestrator.executors.slurm_text import Partition
+
+
+class Level(StrEnum):
+    """How bad it is. A problem stops a run; a warning costs time or works by luck."""
+
+    OK = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+class Finding(Frozen):
+    """One line of `doctor`: what was looked at, what was found, and what to do where something is to be done."""
+
+    check: str
+    level: Level
+    found: str
+    advice: str = ""
+
+
+class Step(Frozen):
+    """One thing tried on the shared folder. `error` empty: it worked."""
+
+    name: str
+    seconds: float = 0.0
+    error: str = ""
+
+
+class FolderFacts(Frozen):
+    """The folder that is to hold the run. Sizes in bytes; skew in seconds, its clock minus ours; None: not told."""
+
+    path: str
+    kind: str = ""
+    steps: tuple[Step, ...] = ()
+    free_bytes: int | None = None
+    free_files: int | None = None
+    skew_s: float | None = None
+    mode: str = ""
+
+
+class Quota(Frozen):
+    """One line of `quota`: bytes and files used, and their limits (None: no limit)."""
+
+    filesystem: str
+    used_bytes: int
+    limit_bytes: int | None
+    used_files: int
+    limit_files: int | None
+
+
+class SlurmFacts(Frozen):
+    """What Slurm said. Texts are the reason where there is no answer."""
+
+    commands: tuple[Command, ...]
+    answered: Answered | None = None
+    settings: SiteSettings | str = ""
+    skew_s: float | None = None
+    accounting: str = ""
+    accounting_words: str = ""
+    partitions: tuple[Partition, ...] | str = ""
+    limits: Limits = Limits(told=False)
+    trial: Trial | None = None
+    live_jobs: int | None = None
+
+
+class PythonFacts(Frozen):
+    """The compute side's interpreter, as the login node sees it. `version` empty: it could not be run, see `words`."""
+
+    command: str
+    version: str = ""
+    shim_ok: bool = False
+    words: str = ""
+
+
+class HostFacts(Frozen):
+    """This machine as a home for a controller. None: cannot be told."""
+
+    crontab: str = ""
+    systemd: bool = False
+    lingers: bool | None = None
+    kills_user_processes: bool | None = None
+    cpu_limit_s: int | None = None
+    open_files: int | None = None
+    in_job: str = ""
+
+
+class RunFacts(Frozen):
+    """The run, where there is one. `controller` empty: none lives."""
+
+    begun: bool = False
+    controller: str = ""
+    wish: str = ""
+
+
+class Facts(Frozen):
+    """Everything gathered on the login node. `slurm` None: the executor is local."""
+
+    config: RunConfig
+    config_known: bool
+    executor: str
+    folder: FolderFacts
+    quotas: tuple[Quota, ...] = ()
+    slurm: SlurmFacts | None = None
+    python: PythonFacts
+    image_missing: str = ""
+    host: HostFacts = HostFacts()
+    run: RunFacts = RunFacts()
+
+
+class ProbeResult(Frozen):
+    """What came of a probe. `report`: the job's own file, as far as it got; `error`: why there is none or half of one.
+
+    Delays in seconds: `visible_s` from a write on one side to its sight on the other, there and back;
+    `skew_s`: the node's clock minus ours.
+    """
+
+    job_id: str = ""
+    pending_s: float | None = None
+    limit_s: float = 0.0
+    lead_s: float = 0.0
+    report: dict[str, Any] = Field(default_factory=dict)
+    visible_s: tuple[float, ...] = ()
+    skew_s: float | None = None
+    error: str = ""
+    output: str = ""

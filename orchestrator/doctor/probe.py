@@ -1,0 +1,327 @@
+"""The probe: a job that tries on a compute node what a run will need there, and writes down what it saw.
+
+Started as ``python -P -m orchestrator.doctor.probe`` in its folder, which holds `probe.json` (see
+`orchestrator.doctor.probing`). It rewrites `report.json` after every look, so that a probe that is killed has still
+said what it knew. It ends as soon as it has looked at everything and the signal has come. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from orchestrator.files import read_json_or_none, to_json, write_bytes, write_json
+from orchestrator.shim import container_command, end_of_job
+
+POLL_S = 0.1
+#: A question to Slurm from the node.
+SLURM_TIMEOUT_S = 15.0
+#: Loading torch from a cold network folder takes up to a minute; a GPU that hangs takes for ever.
+LOAD_TIMEOUT_S = 60.0
+#: With less left than this no new look is begun: the report must be complete before the walltime.
+RESERVE_S = 12.0
+#: Looked for in the environment and reported with their values: they hold numbers and names of this place only.
+SHOWN = (
+    "CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_CPUS_ON_NODE", "SLURM_MEM_PER_NODE", "SLURM_TMPDIR", "TMPDIR",
+    "MUJOCO_GL", "MUJOCO_EGL_DEVICE_ID", "LOADEDMODULES", "OMP_NUM_THREADS",
+)  # fmt: skip
+#: Reported by name where they are set: they change which code a job loads, or what Slurm's commands do.
+LEAKING = ("PYTHONPATH", "PYTHONHOME", "LD_PRELOAD", "CONDA_PREFIX", "VIRTUAL_ENV")
+LEAKING_PREFIXES = ("SBATCH_", "SQUEUE_", "SACCT_")
+#: What the trainer loads.
+PACKAGES = ("torch", "numpy", "metaworld", "mujoco", "gymnasium", "safetensors", "tensorboard", "zstandard", "pydantic")
+
+_VERSIONS = f"""
+import importlib.metadata as m, json, sys
+found = {{}}
+for name in {PACKAGES!r}:
+    try:
+        found[name] = m.version(name)
+    except m.PackageNotFoundError:
+        found[name] = ""
+print(json.dumps({{"python": sys.version.split()[0], "packages": found}}))
+"""
+_CUDA = """
+import json, torch
+found = {"built_for": torch.version.cuda, "available": torch.cuda.is_available(), "devices": []}
+if found["available"]:
+    found["devices"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    found["sum"] = float((torch.ones(64, 64, device="cuda") @ torch.ones(64, 64, device="cuda")).sum())
+print(json.dumps(found))
+"""
+
+
+class Probe:
+    """One probe. `spec`: `probe.json`."""
+
+    def __init__(self, folder: Path, spec: dict[str, Any], environ: dict[str, str]) -> None:
+        self.folder = folder
+        self.spec = spec
+        self.environ = environ
+        self.started_at = time.time()
+        self.ends_at = self.started_at + spec["limit_s"]
+        self.heard: dict[str, float] = {}
+        self.echoed = -1
+        self.report: dict[str, Any] = {
+            "started_at": self.started_at,
+            "host": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
+            "python": sys.version.split()[0],
+            "done": False,
+            "errors": {},
+        }
+
+    def on_signal(self, number: int, _frame: FrameType | None) -> None:
+        """Remember when each kind came first."""
+        self.heard.setdefault(signal.Signals(number).name, time.time())
+
+    def run(self) -> None:
+        """Look at everything, wait for the signal, say that all was said."""
+        for number in (signal.SIGUSR2, signal.SIGUSR1, signal.SIGTERM, signal.SIGCONT):
+            signal.signal(number, self.on_signal)
+        self.save()
+        looks: list[tuple[str, Callable[[], Any]]] = [
+            ("end", self.end),
+            ("environment", self.environment),
+            ("limits", self.limits),
+            ("scratch", self.scratch),
+            ("slurm", self.slurm),
+            ("gpu", self.gpu),
+            ("container", self.container),
+            ("program", self.versions),
+            ("cuda", self.cuda),
+            ("drawing", self.drawing),
+        ]
+        for name, look in looks:
+            if self.ends_at - time.time() < RESERVE_S or "SIGTERM" in self.heard:
+                self.report["errors"][name] = "there was no time left to look"
+                continue
+            try:
+                self.report[name] = look()
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
+                self.report["errors"][name] = str(error) or type(error).__name__
+            self.save()
+        while not {"SIGUSR2", "SIGTERM"} & set(self.heard) and time.time() < self.ends_at:
+            self.echo()
+            time.sleep(POLL_S)
+        for _ in range(20):  # the login side may still be waiting for its last echo
+            self.echo()
+            time.sleep(POLL_S)
+        self.report["done"] = True
+        self.save()
+
+    def save(self) -> None:
+        """Rewrite the report."""
+        self.report |= {"heard": self.heard, "at": time.time()}
+        with contextlib.suppress(OSError):
+            write_json(self.folder / "report.json", self.report)
+
+    def echo(self) -> None:
+        """Answer the newest `ping.json` with its number and our clock: how soon each side sees the other's files."""
+        ping = read_json_or_none(self.folder / "ping.json")
+        if isinstance(ping, dict) and ping.get("number", -1) > self.echoed:
+            self.echoed = ping["number"]
+            with contextlib.suppress(OSError):
+                write_json(self.folder / "pong.json", {"number": self.echoed, "at": time.time()})
+
+    # --- looks ----------------------------------------------------------------------------------------------------
+
+    def end(self) -> dict[str, Any]:
+        """When the job will be killed, and who says so."""
+        told = next((n for n in ("SLURM_JOB_END_TIME", "ANCHORLEG_END_TIME") if self.environ.get(n)), "")
+        at = end_of_job(self.environ, self.started_at, 0.0)
+        asked = not told and at != self.started_at
+        if told or asked:
+            self.ends_at = at
+        return {"at": self.ends_at, "how": told or ("squeue" if asked else "start + time limit")}
+
+    def environment(self) -> dict[str, Any]:
+        """What the job sees, as far as it is about this place; other variables are nobody's business."""
+        ours = {str(self.spec["code_dir"])}
+        leaks = [name for name in LEAKING if self.environ.get(name) and self.environ[name] not in ours]
+        leaks += sorted(name for name in self.environ if name.startswith(LEAKING_PREFIXES))
+        return {"shown": {name: self.environ[name] for name in SHOWN if name in self.environ}, "leaks": leaks}
+
+    def limits(self) -> dict[str, Any]:
+        """CPUs, memory and files that this job may use."""
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return {
+            "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "memory_bytes": memory_limit(),
+            "open_files": None if files == resource.RLIM_INFINITY else files,
+        }
+
+    def scratch(self) -> dict[str, Any]:
+        """Where the shim would put scratch files: how large, and is it memory."""
+        base = Path(self.environ.get("SLURM_TMPDIR") or tempfile.gettempdir())
+        with tempfile.TemporaryDirectory(dir=base) as folder:
+            write_bytes(Path(folder) / "file", b"x" * 2**20)
+        told = os.statvfs(base)
+        return {"path": str(base), "free_bytes": told.f_bavail * told.f_frsize, "kind": kind_of(base)}
+
+    def slurm(self) -> dict[str, Any] | None:
+        """Whether Slurm's commands work here: the baton needs them. None: no Slurm job."""
+        job_id = self.environ.get("SLURM_JOB_ID")
+        if job_id is None:
+            return None
+        found = {name: shutil.which(name, path=self.environ.get("PATH")) or "" for name in ("sbatch", "squeue")}
+        queue, submit = ["squeue", "-h", "-j", job_id, "-o", "%T"], ["sbatch", "--test-only", "job.sh"]
+        answers = {"squeue": self.asked(queue), "sbatch": self.asked(submit)}
+        return {"paths": found, "answers": answers}
+
+    def gpu(self) -> dict[str, Any]:
+        """The driver's own word."""
+        if shutil.which("nvidia-smi", path=self.environ.get("PATH")) is None:
+            return {"names": [], "words": "there is no nvidia-smi"}
+        answer = self.asked(["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"])
+        lines = [line.strip() for line in answer["out"].splitlines() if line.strip()]
+        return {"names": lines if answer["code"] == 0 else [], "words": answer["err"]}
+
+    def container(self) -> dict[str, Any] | None:
+        """Whether the image can be entered. None: no container is configured."""
+        if not self.spec.get("container"):
+            return None
+        began = time.monotonic()
+        answer = self.program(["-c", "print('inside')"])
+        inside = answer["code"] == 0 and "inside" in answer["out"]
+        return {"works": inside, "seconds": time.monotonic() - began, "words": answer["err"]}
+
+    def versions(self) -> dict[str, Any]:
+        """What the program's Python has."""
+        answer = self.program(["-c", _VERSIONS])
+        return last_json(answer)
+
+    def cuda(self) -> dict[str, Any] | None:
+        """Whether torch can multiply on the GPU. None: there is no torch."""
+        if not self.report.get("program", {}).get("packages", {}).get("torch"):
+            return None
+        began = time.monotonic()
+        found = last_json(self.program(["-c", _CUDA]))
+        return {**found, "seconds": time.monotonic() - began}
+
+    def drawing(self) -> dict[str, Any] | None:
+        """Which way MuJoCo can draw: EGL on the GPU, else OSMesa on the CPU. None: there is no mujoco."""
+        if not self.report.get("program", {}).get("packages", {}).get("mujoco"):
+            return None
+        tried: dict[str, Any] = {}
+        for way in ("egl", "osmesa"):
+            answer = self.program(["-m", "trainer.showing.glprobe"], MUJOCO_GL=way)
+            tried[way] = {"works": answer["code"] == 0, "words": answer["err"]}
+            if answer["code"] == 0:
+                break
+        return tried
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    def program(self, words: list[str], **more: str) -> dict[str, Any]:
+        """Run the program's Python, in its image where there is one."""
+        command = [self.spec["program_python"], "-P", *words]
+        env = {name: value for name, value in self.environ.items() if name != "PYOPENGL_PLATFORM"} | more
+        if container := self.spec.get("container"):
+            binds = [str(self.folder), str(self.spec["code_dir"])]
+            command = container_command(container, command, binds, str(self.folder))
+            if container["runtime"] == "ch-run":
+                env.pop("TMPDIR", None)  # as the shim does
+                env.setdefault("USER", str(os.getuid()))
+        return self.asked(command, LOAD_TIMEOUT_S, env)
+
+    def asked(
+        self, command: list[str], timeout_s: float = SLURM_TIMEOUT_S, env: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Run a command and go on answering pings meanwhile. `err`: its last line of complaint."""
+        until = time.monotonic() + min(timeout_s, max(1.0, self.ends_at - time.time() - RESERVE_S))
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            try:
+                child = subprocess.Popen(
+                    command,
+                    env=env or self.environ,
+                    cwd=self.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                return {"code": 127, "out": "", "err": f"{command[0]}: {error.strerror}"}
+            while child.poll() is None and time.monotonic() < until:
+                self.echo()
+                time.sleep(POLL_S)
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+                return {"code": 124, "out": "", "err": f"no end within {timeout_s:g} s"}
+            texts = []
+            for file in (out, err):
+                file.seek(0)
+                texts.append(file.read().decode(errors="replace"))
+        complaint = next((line for line in reversed(texts[1].splitlines()) if line.strip()), "")
+        return {"code": child.returncode, "out": texts[0], "err": complaint.strip()[:300]}
+
+
+def last_json(answer: dict[str, Any]) -> dict[str, Any]:
+    """The object that a program printed last. Errors: ValueError with its complaint."""
+    lines = [line for line in answer["out"].splitlines() if line.startswith("{")]
+    if answer["code"] != 0 or not lines:
+        raise ValueError(answer["err"] or f"ended with {answer['code']}")
+    return dict(json.loads(lines[-1]))
+
+
+def memory_limit(root: Path = Path("/sys/fs/cgroup"), own: str | None = None) -> int | None:
+    """The strictest memory limit of this process's control groups in bytes; None where there is none."""
+    if own is None:
+        with contextlib.suppress(OSError):
+            own = Path("/proc/self/cgroup").read_text()
+    limits = []
+    for line in (own or "").splitlines():
+        _, controllers, place = line.split(":", 2)
+        base = root / "memory" if "memory" in controllers.split(",") else root
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        name = "memory.limit_in_bytes" if controllers else "memory.max"
+        below = base / place.lstrip("/")
+        for folder in (below, *below.parents):
+            if not folder.is_relative_to(base):
+                break
+            with contextlib.suppress(OSError, ValueError):
+                limits.append(int((folder / name).read_text()))
+    least = min(limits, default=None)
+    # Version 1 writes "no limit" as the largest multiple of a page.
+    return None if least is None or least >= 2**60 else least
+
+
+def kind_of(path: Path) -> str:
+    """The filesystem's type, from `/proc/self/mounts`; empty where it is not told."""
+    try:
+        mounts = [line.split(" ")[1:3] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    except OSError:
+        return ""
+    fitting = [(len(place), kind) for place, kind in mounts if path.resolve().is_relative_to(place)]
+    return max(fitting)[1] if fitting else ""
+
+
+def main() -> int:
+    """Probe as `probe.json` in the current folder says."""
+    folder = Path.cwd()
+    try:
+        spec = json.loads((folder / "probe.json").read_bytes())
+    except (OSError, ValueError) as error:
+        sys.stderr.buffer.write(to_json(f"{folder}/probe.json cannot be read: {error}"))
+        return 1
+    Probe(folder, spec, dict(os.environ)).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

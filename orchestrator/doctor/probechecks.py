@@ -1,0 +1,234 @@
+"""Judges a probe's report. Pure. A report is another machine's word: every field may be missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from orchestrator.config import EARLY_SIGNAL_S, RunConfig
+from orchestrator.doctor.checks import size, skew_finding
+from orchestrator.doctor.facts import Finding, Level, ProbeResult
+from orchestrator.executors.base import Refused
+from orchestrator.executors.slurm_text import read_submission
+from orchestrator.walltime import format_duration
+
+#: Slurm looks at its jobs' ends every 30 s, and start and end are told in whole seconds.
+SIGNAL_SLACK_S = 5.0
+#: A controller looks every 30 s anyhow; a file that shows later than that delays what it decides.
+SLOW_FILE_S = 10.0
+#: Scratch holds what an image unpacks; nothing of the trainer.
+SMALL_SCRATCH_BYTES = 2**30
+#: Without these the trainer does not start.
+TRAINER_NEEDS = ("torch", "numpy", "metaworld", "mujoco", "gymnasium", "safetensors")
+MEMORY_KINDS = frozenset({"tmpfs", "ramfs"})
+
+Report = Mapping[str, Any]
+
+
+def probe_findings(config: RunConfig, executor: str, result: ProbeResult) -> tuple[Finding, ...]:
+    """Every check of the probe, in the order in which they are shown."""
+    return tuple(_all(config, executor, result))
+
+
+def earliness_s(result: ProbeResult) -> float | None:
+    """How long before the job's end the signal came; None where it did not, or the end is not known."""
+    heard = section(result.report, "heard").get("SIGUSR2")
+    end = section(result.report, "end").get("at")
+    return float(end) - float(heard) if isinstance(heard, int | float) and isinstance(end, int | float) else None
+
+
+def section(report: Report, name: str) -> Report:
+    """One look's result; empty where there is none."""
+    found = report.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def sbatch_works(report: Report) -> bool | None:
+    """Whether a job can be submitted from the node; None where nobody looked. A full quota is no obstacle."""
+    answer = section(section(report, "slurm"), "answers").get("sbatch")
+    if not isinstance(answer, dict):
+        return None
+    if answer.get("code") == 0:
+        return True
+    outcome = read_submission(int(answer.get("code", 1)), "", str(answer.get("err", "")))
+    return isinstance(outcome, Refused) and outcome.kind == "quota"
+
+
+def _all(config: RunConfig, executor: str, result: ProbeResult) -> Iterator[Finding]:
+    report = result.report
+    if result.error:
+        last = next((line for line in reversed(result.output.splitlines()) if line.strip()), "")
+        found = result.error + (f"; its last words: {last}" if last else "")
+        advice = "look at what it waited for" if "waited" in found else "correct what it names, and probe again"
+        yield Finding(check="probe", level=Level.PROBLEM, found=found, advice=advice)
+    if not report:
+        return
+    if not result.error:
+        waited = f" after {format_duration(result.pending_s)} in the queue" if result.pending_s is not None else ""
+        found = f"job {result.job_id} ran on {report.get('host', '?')}{waited}"
+        yield Finding(check="probe", level=Level.OK, found=found)
+    for name, words in section(report, "errors").items():
+        yield Finding(check=f"node: {name}", level=Level.WARNING, found=f"could not be looked at: {words}")
+    yield from signal_findings(result, executor)
+    yield from _files(result)
+    yield from _node(report)
+    yield from _slurm(config, report)
+    yield from _program(config, report)
+    yield from _gpu(config, report)
+    yield from _drawing(report)
+
+
+def signal_findings(result: ProbeResult, executor: str) -> Iterator[Finding]:
+    """Whether, when, and by whose word a job learns of its end."""
+    end = section(result.report, "end")
+    if end:
+        found = f"known from {end.get('how')}"
+        yield Finding(check="job's end", level=Level.OK, found=found)
+    early_s = earliness_s(result)
+    asked = f"asked for {result.lead_s:.0f} s before the end"
+    if early_s is None:
+        if not result.report.get("done"):
+            return
+        yield Finding(
+            check="signal",
+            level=Level.WARNING,
+            found=f"USR2, {asked}, never came",
+            advice="jobs hand over by the clock instead, which needs the node's clock to be right",
+        )
+        return
+    after_s = float(section(result.report, "heard")["SIGUSR2"]) - float(result.report.get("started_at", 0))
+    found = f"USR2, {asked}, came {early_s:.0f} s before it ({after_s:.0f} s after the start)"
+    if early_s < result.lead_s - SIGNAL_SLACK_S:
+        advice = "raise lead_seconds by the difference"
+        yield Finding(check="signal", level=Level.WARNING, found=found, advice=advice)
+    elif early_s > result.lead_s + EARLY_SIGNAL_S + SIGNAL_SLACK_S:
+        advice = f"more than the {EARLY_SIGNAL_S} s that Slurm announces: each job ends as much earlier"
+        yield Finding(check="signal", level=Level.WARNING, found=found, advice=advice)
+    else:
+        allowed = f"; Slurm may be {EARLY_SIGNAL_S} s early" if executor == "slurm" else ""
+        yield Finding(check="signal", level=Level.OK, found=found + allowed)
+
+
+def _files(result: ProbeResult) -> Iterator[Finding]:
+    if not result.visible_s:
+        found = "no file was answered from the node: it does not see the folder as this machine does, or was too short"
+        yield Finding(check="shared files", level=Level.WARNING, found=found, advice="probe again")
+        return
+    most = max(result.visible_s)
+    found = f"a replaced file is seen and answered by the node within {most:.1f} s (worst of {len(result.visible_s)})"
+    if most > SLOW_FILE_S:
+        advice = "the controller learns of ends that much later; nothing is decided by it"
+        yield Finding(check="shared files", level=Level.WARNING, found=found, advice=advice)
+    else:
+        yield Finding(check="shared files", level=Level.OK, found=found)
+    if result.skew_s is not None:
+        yield skew_finding("node's clock", "the node", result.skew_s)
+
+
+def _node(report: Report) -> Iterator[Finding]:
+    leaks = section(report, "environment").get("leaks") or []
+    if leaks:
+        yield Finding(
+            check="environment",
+            level=Level.WARNING,
+            found=f"set in the job: {', '.join(map(str, leaks))}",
+            advice="they change what a job loads or asks; unset them in slurm.setup",
+        )
+    limits = section(report, "limits")
+    if limits:
+        memory = limits.get("memory_bytes")
+        words = f"{size(memory)} of memory enforced" if memory else "no memory limit enforced"
+        yield Finding(check="node's limits", level=Level.OK, found=f"{limits.get('cpus')} CPUs, {words}")
+    scratch = section(report, "scratch")
+    if scratch:
+        free, kind = scratch.get("free_bytes") or 0, scratch.get("kind")
+        found = f"{scratch.get('path')} ({kind or 'unknown kind'}), {size(free)} free"
+        level, advice = Level.OK, ""
+        if kind in MEMORY_KINDS:
+            level, advice = Level.WARNING, "it is memory, and counts against the job's: ask for more slurm.mem"
+        elif free < SMALL_SCRATCH_BYTES:
+            level, advice = Level.WARNING, "an image may not find room; set TMPDIR in slurm.setup"
+        yield Finding(check="scratch", level=level, found=found, advice=advice)
+
+
+def _slurm(config: RunConfig, report: Report) -> Iterator[Finding]:
+    works = sbatch_works(report)
+    if works is None:
+        return
+    answers = section(section(report, "slurm"), "answers")
+    queue = section(answers, "squeue")
+    if works and queue.get("code") == 0:
+        found = "sbatch and squeue work on the node: a job can pass the baton"
+        yield Finding(check="baton", level=Level.OK, found=found)
+        return
+    words = section(answers, "squeue" if works else "sbatch").get("err") or "no word"
+    level = Level.WARNING if config.relay.baton else Level.OK
+    advice = "set relay.baton to false and keep a controller alive (`start --via cron`)" if config.relay.baton else ""
+    which = "squeue" if works else "sbatch"
+    yield Finding(check="baton", level=level, found=f"{which} does not work on the node ({words})", advice=advice)
+
+
+def _program(config: RunConfig, report: Report) -> Iterator[Finding]:
+    container = section(report, "container")
+    if container:
+        if container.get("works"):
+            found = f"entered in {container.get('seconds', 0):.1f} s"
+            yield Finding(check="container", level=Level.OK, found=found)
+        else:
+            found = f"it cannot be entered: {container.get('words')}"
+            advice = "check container.image and container.runtime on the node"
+            yield Finding(check="container", level=Level.PROBLEM, found=found, advice=advice)
+    program = section(report, "program")
+    if not program:
+        return
+    packages = section(program, "packages")
+    missing = [name for name in TRAINER_NEEDS if not packages.get(name)]
+    there = ", ".join(f"{name} {version}" for name, version in packages.items() if version)
+    found = f"Python {program.get('python')}" + (f" with {there}" if there else "")
+    if missing and config.command is None:
+        advice = f"install the trainer there: {', '.join(missing)} missing (pip install 'anchorleg[trainer]')"
+        yield Finding(check="program", level=Level.PROBLEM, found=found, advice=advice)
+    else:
+        yield Finding(check="program", level=Level.OK, found=found)
+
+
+def _gpu(config: RunConfig, report: Report) -> Iterator[Finding]:
+    gpu, cuda = section(report, "gpu"), section(report, "cuda")
+    names = [str(name) for name in gpu.get("names") or []]
+    wanted = config.slurm.gpus
+    if cuda.get("available"):
+        devices = ", ".join(map(str, cuda.get("devices") or []))
+        found = (
+            f"torch (CUDA {cuda.get('built_for')}) multiplies on {devices}, loaded in {cuda.get('seconds', 0):.0f} s"
+        )
+        yield Finding(check="GPU", level=Level.OK, found=found)
+    elif wanted and cuda:
+        why = f"it is built without CUDA; the driver shows {', '.join(names) or 'none'}"
+        if cuda.get("built_for"):
+            why = (
+                f"the driver shows {', '.join(names)}" if names else f"no driver: {gpu.get('words') or 'no GPU shown'}"
+            )
+        found = f"{wanted} asked for, and torch sees none: {why}"
+        advice = "check slurm.gpus, the partition, and that torch's CUDA is not newer than the driver's"
+        yield Finding(check="GPU", level=Level.PROBLEM, found=found, advice=advice)
+    elif wanted and gpu and not names:
+        found = f"{wanted} asked for, and the driver shows none: {gpu.get('words')}"
+        yield Finding(check="GPU", level=Level.WARNING, found=found, advice="check slurm.gpus and the partition")
+    elif names:
+        yield Finding(check="GPU", level=Level.OK, found=", ".join(names))
+
+
+def _drawing(report: Report) -> Iterator[Finding]:
+    tried = section(report, "drawing")
+    if not tried:
+        return
+    egl, osmesa = section(tried, "egl"), section(tried, "osmesa")
+    if egl.get("works"):
+        yield Finding(check="drawing", level=Level.OK, found="MuJoCo draws with EGL")
+    elif osmesa.get("works"):
+        found = f"MuJoCo draws with OSMesa, on the CPU; EGL does not work ({egl.get('words') or 'no word'})"
+        yield Finding(check="drawing", level=Level.OK, found=found)
+    else:
+        found = f"MuJoCo draws with neither EGL ({egl.get('words')}) nor OSMesa ({osmesa.get('words')})"
+        advice = "training does not need it; videos do"
+        yield Finding(check="drawing", level=Level.WARNING, found=found, advice=advice)

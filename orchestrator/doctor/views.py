@@ -1,0 +1,62 @@
+"""How `doctor` looks: a table on a terminal, a line a check in a pipe, one object for machines."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.doctor.facts import Finding, Level
+
+_COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
+
+
+def findings_table(findings: tuple[Finding, ...]) -> RenderableType:
+    """One check a row; what to do stands below what was found."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for finding in findings:
+        words = Text(finding.found)
+        if finding.advice:
+            words.append(f"\n{_sentence(finding.advice)}", style="bold" if finding.level is Level.PROBLEM else "dim")
+        table.add_row(Text(finding.level.value, style=_COLOURS[finding.level]), finding.check, words)
+    return table
+
+
+def findings_lines(findings: tuple[Finding, ...]) -> list[str]:
+    """`level: check: found (what to do)`."""
+    return [
+        f"{finding.level}: {finding.check}: {finding.found}" + (f". {_sentence(finding.advice)}" * bool(finding.advice))
+        for finding in findings
+    ]
+
+
+def total(findings: tuple[Finding, ...]) -> str:
+    """How many of each, in one line."""
+    counts = {level: sum(finding.level is level for finding in findings) for level in Level}
+    parts = [f"{counts[Level.OK]} ok"]
+    parts += [_counted(counts[level], level.value) for level in (Level.WARNING, Level.PROBLEM) if counts[level]]
+    return ", ".join(parts)
+
+
+def recommendation(values: dict[str, Any], reasons: tuple[str, ...]) -> RenderableType:
+    """What to write into the config, ready to be pasted, and why."""
+    if not values:
+        lines = ["The config fits this place as it is.", *(f"- {reason}" for reason in reasons)]
+        return Group(*(Text(line) for line in lines))
+    title = Text("Recommended for cluster_config.json:", style="bold")
+    why = [Text(f"- {reason}") for reason in reasons]
+    return Group(title, Text(json.dumps(values, indent=2)), *why)
+
+
+def _counted(number: int, name: str) -> str:
+    return f"{number} {name}" + ("s" if number != 1 else "")
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]

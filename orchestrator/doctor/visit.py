@@ -1,0 +1,106 @@
+"""The verb: gather, judge, send the probe where it was asked for, show, and end with the code that says it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console
+
+from orchestrator.doctor.advice import advise
+from orchestrator.doctor.checks import examine
+from orchestrator.doctor.facts import Facts, Finding, Level, ProbeResult
+from orchestrator.doctor.gather import Subject, gather
+from orchestrator.doctor.probechecks import probe_findings
+from orchestrator.doctor.probing import send_probe
+from orchestrator.doctor.views import findings_lines, findings_table, recommendation, total
+from orchestrator.errors import CheckFailed
+
+
+def visit(subject: Subject, *, probe: bool, wait_s: float, as_json: bool, out: Console) -> None:
+    """Examine, show. `wait_s`: the longest wait of the probe in the queue. Errors: CheckFailed"""
+    voice = Voice(out, silent=as_json)
+    with voice.saying("looking") as say:
+        facts = gather(subject, say=say)
+    findings = examine(facts)
+    if not as_json:
+        show(findings, out)
+    result = None
+    if probe and can_probe(facts):
+        with voice.saying("probe") as say:
+            result = send_probe(subject, wait_s=wait_s, say=say)
+        more = probe_findings(subject.config, facts.executor, result)
+        if not as_json:
+            out.print()
+            show(more, out)
+        findings += more
+    values, reasons = advise(facts, result)
+    if as_json:
+        print(json.dumps(as_object(findings, facts, result, values, reasons), indent=2))
+    else:
+        out.print()
+        if values or result is not None:
+            out.print(recommendation(values, reasons), soft_wrap=not out.is_terminal)
+        out.print(f"{total(findings)}.")
+    bad = [finding.check for finding in findings if finding.level is Level.PROBLEM]
+    if bad:
+        what = f"{bad[0]} is a problem" if len(bad) == 1 else f"{len(bad)} checks found a problem: {', '.join(bad)}"
+        raise CheckFailed(f"{what}. What to do stands beside it.")
+
+
+def can_probe(facts: Facts) -> bool:
+    """Whether a job can be sent at all."""
+    slurm = facts.slurm
+    return slurm is None or (slurm.answered is not None and slurm.answered.up)
+
+
+def show(findings: tuple[Finding, ...], out: Console) -> None:
+    """For people at a terminal, or for a pipe."""
+    if out.is_terminal:
+        out.print(findings_table(findings))
+    else:
+        print("\n".join(findings_lines(findings)))
+
+
+def as_object(
+    findings: tuple[Finding, ...],
+    facts: Facts,
+    result: ProbeResult | None,
+    values: dict[str, Any],
+    reasons: tuple[str, ...],
+) -> dict[str, Any]:
+    """Everything for machines."""
+    return {
+        "findings": [finding.model_dump(mode="json") for finding in findings],
+        "recommended": values,
+        "reasons": list(reasons),
+        "facts": facts.model_dump(mode="json", exclude={"config"}),
+        "probe": result.model_dump(mode="json") if result is not None else None,
+    }
+
+
+class Voice:
+    """What is being done now: a status line on a terminal, plain lines (each once) in a pipe, nothing with --json."""
+
+    def __init__(self, out: Console, *, silent: bool) -> None:
+        self._out = out
+        self._silent = silent
+        self._last = ""
+
+    @contextlib.contextmanager
+    def saying(self, what: str) -> Iterator[Any]:
+        """Gives the function to say things with."""
+        if self._silent:
+            yield lambda _: None
+        elif self._out.is_terminal:
+            with self._out.status(what) as status:
+                yield lambda words: status.update(f"{what}: {words}")
+        else:
+            yield lambda words: self._line(f"{what}: {words}")
+
+    def _line(self, words: str) -> None:
+        if words != self._last and not words.startswith("looking"):
+            print(words, flush=True)
+        self._last = words
