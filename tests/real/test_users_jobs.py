@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from relay import NewRelay, Relay
 from slurm_cluster import PrivateSlurm, SlurmCluster
-from slurm_relay import ever, on_slurm
+from slurm_relay import ever, on_slurm, rows_of
 
 pytestmark = pytest.mark.slurm
 
@@ -74,3 +74,75 @@ def test_a_job_that_the_kernel_kills_for_its_memory(cgroup_slurm: SlurmCluster, 
 
     assert_ran_out_of_memory(relay)
     assert [row.state for row in ever(cgroup_slurm, relay)] == ["OUT_OF_MEMORY", "COMPLETED"]
+
+
+@pytest.mark.parametrize("by", ["JobHeldUser", "JobHeldAdmin"])
+def test_a_hold_is_shown_and_nothing_takes_the_held_jobs_place(
+    private_slurm: PrivateSlurm, new_relay: NewRelay, by: str
+) -> None:
+    slurm = private_slurm(nodes=1)
+    blocker = slurm.submit("sleep 600", "--exclusive", "--mem=10M")  # so that ours has to wait
+    relay = on_slurm(new_relay, slurm, total=30)
+    controller = relay.spawn("start")
+    relay.wait_for(lambda: rows_of(slurm, relay), "a job that waits")
+    job = str(rows_of(slurm, relay)[0].job_id)
+    slurm.ask("scontrol", *(["uhold"] if by == "JobHeldUser" else ["hold"]), job)
+    slurm.ask("scancel", str(blocker))
+
+    relay.wait_for(lambda: by in relay.status()["slots"][0]["why"], "the reason")
+    held = relay.status()["slots"][0]
+    slurm.ask("scontrol", "release", job)
+
+    assert (held["state"], held["job_id"], held["failures"]) == ("pending", job, 0)
+    assert controller.wait(60) == 0, relay.output()
+    relay.assert_exactly_once(30)
+    assert [str(row.job_id) for row in ever(slurm, relay)] == [job]
+
+
+@pytest.mark.xfail(strict=True, reason="a cancelled job is still submitted again")
+def test_a_job_that_its_user_cancels_while_it_runs_waits_for_start(
+    private_slurm: PrivateSlurm, new_relay: NewRelay
+) -> None:
+    slurm = private_slurm(nodes=1)
+    relay = on_slurm(new_relay, slurm, total=200, slots=2)
+    controller = relay.spawn("start")
+    relay.wait_for_step(10, slot=0)
+    relay.wait_for_step(10, slot=1)
+
+    slurm.ask("scancel", relay.read("claim", 0, slot=0)["job_id"])
+
+    relay.wait_for(lambda: relay.status()["slots"][0]["state"] == "paused", "the pause")
+    assert "cancelled by" in relay.status()["slots"][0]["why"]
+    at = relay.counted(1)
+    relay.wait_for_step(at + 10, slot=1)  # the other slot goes on
+    assert relay.attempts(0) == [0]
+
+    relay.run("start", "toy")  # while the controller lives
+
+    assert controller.wait(60) == 0, relay.output()
+    for slot in (0, 1):
+        relay.assert_exactly_once(200, slot)
+    assert relay.attempts(0) == [0, 1]
+    assert relay.attempts(1) == [0]
+
+
+@pytest.mark.xfail(strict=True, reason="a cancelled job is still submitted again")
+def test_a_waiting_job_that_its_user_cancels_waits_for_start(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
+    slurm = private_slurm(nodes=1)
+    blocker = slurm.submit("sleep 600", "--exclusive", "--mem=10M")
+    relay = on_slurm(new_relay, slurm, total=30)
+    controller = relay.spawn("start")
+    relay.wait_for(lambda: rows_of(slurm, relay), "a job that waits")
+
+    slurm.ask("scancel", str(rows_of(slurm, relay)[0].job_id))
+
+    assert controller.wait(60) != 0  # nothing is left to do for it
+    view = relay.status()
+    assert [slot["state"] for slot in view["slots"]] == ["paused"]
+    assert "cancelled by" in view["slots"][0]["why"]
+    assert "orchestrator start" in relay.output()
+    assert len(ever(slurm, relay)) == 1
+    slurm.ask("scancel", str(blocker))
+    again = relay.run("start")
+    assert again.code == 0, again.words
+    relay.assert_exactly_once(30)
