@@ -2,50 +2,89 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Literal
 
 from pydantic import Field
 
 from orchestrator.evidence import Progress, read_record
-from orchestrator.executors.base import Frozen, JobState
+from orchestrator.executors.base import Frozen
 from orchestrator.files import read_json_or_none
+from orchestrator.forecast import Forecast, forecast, waits_between
 from orchestrator.lease import highest_epoch, living_owner
-from orchestrator.ledger import Control, load_ledger, read_control
-from orchestrator.models import Attempt, Blind, Seen, Slot, SlotStatus, Submission, SubmissionState, Verdict
+from orchestrator.ledger import load_ledger, read_control
+from orchestrator.models import Attempt, Seen, Slot, SlotStatus, Verdict
+from orchestrator.reasons import Kind
 from orchestrator.rundir import Run, RunDir, load_run
+from orchestrator.situation import Around, live_submission, situation
+
+RunState = Literal["running", "stopping", "stopped", "finished", "failed", "paused", "no controller"]
+
+#: A job that has just begun has no rate worth telling: its first steps fill buffers.
+RATE_AFTER_S = 5.0
+#: An attempt's own progress file is missing while it starts; those before it stand in.
+ATTEMPTS_BACK = 3
+
+
+class SuccessorView(Frozen):
+    """The job that is queued behind a slot's running one. `reason`: the scheduler's own word."""
+
+    attempt: int
+    job_id: str | None
+    state: str
+    why: str = ""
+    reason: str = ""
 
 
 class SlotView(Frozen):
-    """One slot, ready to be shown. Times are unix seconds; None: not known (yet)."""
+    """One slot, ready to be shown. Times are unix seconds, durations seconds; None: not known (yet).
+
+    `why`: what it waits for, in words; `reason`: the scheduler's own word for that, `kind`: whether waiting helps.
+    `next`: what happens next. `expected_start_at`: the scheduler's guess. `retry_at`: no job is submitted before.
+    `rate`: steps per second. `silent_s`: since the program's last report, by the two machines' clocks.
+    """
 
     slot: int
     state: str
     why: str = ""
+    next: str = ""
+    reason: str = ""
+    kind: Kind | None = None
     attempt: int | None = None
     job_id: str | None = None
     node: str = ""
     started_at: float | None = None
     ends_at: float | None = None
+    expected_start_at: float | None = None
+    retry_at: float | None = None
+    successor: SuccessorView | None = None
     start_step: int | None = None
     step: int | None = None
     total: int | None = None
     checkpoint_step: int | None = None
+    rate: float | None = None
+    silent_s: float | None = None
+    forecast: Forecast | None = None
     progress: dict[str, Any] = Field(default_factory=dict)
     jobs: int = 0
     hand_overs: int = 0
     failures: int = 0
+    failure_budget: int = 0
     last_verdict: Verdict | None = None
     last_cause: str = ""
+    warning: str = ""
 
 
 class RunView(Frozen):
-    """One run, ready to be shown."""
+    """One run, ready to be shown. `written_at`: when the controller last looked, by its clock (unix seconds).
+    `blind_since`: the queue has not been seen since then, because of `blind_error`.
+    """
 
     run_id: str
     run_name: str
     run_dir: str
     executor: str
-    state: Literal["running", "stopping", "stopped", "finished", "failed", "no controller"]
+    state: RunState
     controller: str | None
     controller_epoch: int
     wish: str
@@ -55,24 +94,27 @@ class RunView(Frozen):
     slots: tuple[SlotView, ...] = ()
 
 
-def run_view(run_dir: RunDir) -> RunView:
-    """Errors: UnknownRun, RunFolderError."""
+def run_view(run_dir: RunDir, now: float | None = None) -> RunView:
+    """The run at `now` (unix seconds; default: this moment). Errors: UnknownRun, RunFolderError."""
+    now = time.time() if now is None else now
     run = load_run(run_dir)
     ledger = load_ledger(run_dir, run.run_id)
-    control = read_control(run_dir)
+    wish = read_control(run_dir).wish
     owner = living_owner(run_dir)
-    epoch = highest_epoch(run_dir)
-    slots = tuple(_slot_view(slot, run_dir, control) for slot in (ledger.slots if ledger else ()))
-    live = any(attempt.live for slot in (ledger.slots if ledger else ()) for attempt in slot.attempts)
+    known = ledger.slots if ledger else ()
+    slots = tuple(
+        slot_view(slot, run, run_dir, around_of(slot, run, wish, now, alive=owner is not None)) for slot in known
+    )
+    live = any(attempt.live for slot in known for attempt in slot.attempts)
     return RunView(
         run_id=run.run_id,
         run_name=run.config.run_name,
         run_dir=str(run_dir.path),
         executor=run.executor,
-        state=_state(run, control, slots, alive=owner is not None, live=live),
+        state=_state(run, wish, slots, alive=owner is not None, live=live),
         controller=str(owner) if owner else None,
-        controller_epoch=epoch,
-        wish=control.wish,
+        controller_epoch=highest_epoch(run_dir),
+        wish=wish,
         written_at=ledger.written_at if ledger else None,
         blind_since=ledger.blind_since if ledger else None,
         blind_error=ledger.blind_error if ledger else "",
@@ -80,83 +122,114 @@ def run_view(run_dir: RunDir) -> RunView:
     )
 
 
-def _state(
-    run: Run, control: Control, slots: tuple[SlotView, ...], *, alive: bool, live: bool
-) -> Literal["running", "stopping", "stopped", "finished", "failed", "no controller"]:
-    if control.wish != "run":
-        return "stopping" if live else "stopped"
-    wanted = slots[: run.config.slots]
-    if wanted and all(slot.state == SlotStatus.FINISHED for slot in wanted):
-        return "finished"
-    if wanted and not live and all(slot.state in {SlotStatus.FINISHED, SlotStatus.FAILED} for slot in wanted):
-        return "failed"
-    return "running" if alive else "no controller"
-
-
-def _slot_view(slot: Slot, run_dir: RunDir, control: Control) -> SlotView:
-    attempt = slot.current
-    progress = _progress(run_dir, slot, attempt)
-    base: dict[str, Any] = {
-        "slot": slot.index,
-        "jobs": slot.jobs,
-        "hand_overs": slot.hand_overs,
-        "failures": slot.failures,
-        "step": progress.get("step", slot.step or None),
-        "total": progress.get("total", slot.total),
-        "checkpoint_step": progress.get("checkpoint_step", attempt.checkpoint_step if attempt else None),
-        "progress": {
-            k: v for k, v in progress.items() if k not in {"step", "total", "checkpoint_step", "at", "attempt"}
-        },
-    }
-    over = [a for a in slot.attempts if a.verdict is not None]
-    if over:
-        base |= {"last_verdict": over[-1].verdict, "last_cause": over[-1].cause}
-    live = _live_submission(attempt)
-    if attempt is None or live is None:
-        waiting = "stopped" if control.wish != "run" else "waiting"
-        state = slot.status if slot.status is not SlotStatus.ACTIVE else waiting
-        return SlotView(**base, state=state, why=slot.why, attempt=attempt.number if attempt else None)
-    state, why = _live_state(live, attempt)
-    seen = live.sighting if isinstance(live.sighting, Seen) else None
-    return SlotView(
-        **base,
-        state=state,
-        why=why or slot.why,
-        attempt=attempt.number,
-        job_id=live.job_id,
-        node=seen.node if seen else "",
-        started_at=attempt.started_at or (seen.started_at if seen else None),
-        ends_at=seen.ends_at if seen else None,
-        start_step=attempt.start_step if attempt.started_at else None,
+def around_of(slot: Slot, run: Run, wish: str, now: float, *, alive: bool) -> Around:
+    """What a slot's situation depends on besides itself."""
+    return Around(
+        run_name=run.config.run_name,
+        wish=wish,
+        alive=alive,
+        wanted=slot.index < run.config.slots,
+        failure_budget=run.config.relay.failure_budget,
+        now=now,
     )
 
 
-def _live_submission(attempt: Attempt | None) -> Submission | None:
-    if attempt is None or not attempt.live:
+def _state(run: Run, wish: str, slots: tuple[SlotView, ...], *, alive: bool, live: bool) -> RunState:
+    if wish != "run":
+        return "stopping" if live else "stopped"
+    states = {slot.state for slot in slots[: run.config.slots]}
+    if states == {SlotStatus.FINISHED}:
+        return "finished"
+    if states and not live and states <= {SlotStatus.FINISHED, SlotStatus.FAILED, SlotStatus.PAUSED}:
+        return "paused" if SlotStatus.PAUSED in states else "failed"
+    return "running" if alive else "no controller"
+
+
+def slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotView:
+    """One slot at `around.now`."""
+    attempt = slot.current
+    progress = _progress(run_dir, slot, attempt)
+    now_is = situation(slot, around)
+    over = [a for a in slot.attempts if a.verdict is not None]
+    own = {"step", "total", "checkpoint_step", "at", "attempt"}
+    view = SlotView(
+        slot=slot.index,
+        state=now_is.state,
+        why=now_is.why,
+        next=now_is.next,
+        reason=now_is.reason,
+        kind=now_is.kind,
+        attempt=attempt.number if attempt else None,
+        retry_at=slot.not_before if slot.not_before > around.now and now_is.state == "waiting" else None,
+        successor=_successor(slot),
+        step=progress.get("step", slot.step or None),
+        total=progress.get("total", slot.total),
+        checkpoint_step=progress.get("checkpoint_step", attempt.checkpoint_step if attempt else None),
+        progress={name: value for name, value in progress.items() if name not in own},
+        jobs=slot.jobs,
+        hand_overs=slot.hand_overs,
+        failures=slot.failures,
+        failure_budget=around.failure_budget,
+        last_verdict=over[-1].verdict if over else None,
+        last_cause=over[-1].cause if over else "",
+    )
+    live = live_submission(attempt)
+    if attempt is None or live is None:
+        return view
+    seen = live.sighting if isinstance(live.sighting, Seen) else None
+    begun = attempt.started_at or (seen.started_at if seen and now_is.state != "pending" else None)
+    expected = seen.started_at if seen and now_is.state == "pending" else None
+    view = view.model_copy(
+        update={
+            "job_id": live.job_id,
+            "node": seen.node if seen else "",
+            "started_at": begun,
+            "ends_at": seen.ends_at if seen and now_is.state != "pending" else None,
+            "expected_start_at": expected if expected and expected > around.now else None,
+            "start_step": attempt.start_step if attempt.started_at else None,
+        }
+    )
+    return _with_rate(view, slot, run, progress, around.now)
+
+
+def _with_rate(view: SlotView, slot: Slot, run: Run, progress: dict[str, Any], now: float) -> SlotView:
+    """The rate that the program told, else its mean over this job; and what follows from it."""
+    if view.state not in {"running", "handing over"} or progress.get("attempt") != view.attempt:
+        return view
+    at = float(progress.get("at", 0.0))
+    rate = progress.get("steps_per_s")
+    if not isinstance(rate, (int, float)):
+        trained_s = at - (view.started_at or at)
+        steps = (view.step or 0) - (view.start_step or 0)
+        rate = steps / trained_s if trained_s > RATE_AFTER_S else None
+    update: dict[str, Any] = {"rate": rate, "silent_s": max(0.0, now - at) if at else None}
+    if rate and view.step is not None and view.total is not None:
+        lead_s, limit_s = run.config.lead_seconds, run.config.slurm.time_limit_s
+        left_s = view.ends_at - lead_s - now if view.ends_at is not None else None
+        waits = waits_between(slot.attempts)
+        update["forecast"] = forecast(view.total - view.step, rate, left_s, limit_s - lead_s, waits)
+    return view.model_copy(update=update)
+
+
+def _successor(slot: Slot) -> SuccessorView | None:
+    attempt = slot.successor
+    live = live_submission(attempt)
+    if attempt is None or live is None:
         return None
-    claimant = [s for s in attempt.live if s.token == attempt.claimed_by]
-    return (claimant or list(attempt.live))[-1]
-
-
-def _live_state(live: Submission, attempt: Attempt) -> tuple[str, str]:
-    if isinstance(live.sighting, Blind):
-        return "blind", live.sighting.error
-    if isinstance(live.sighting, Seen):
-        state = live.sighting.state
-        if attempt.asked_to_hand_over_at is not None and state is JobState.RUNNING:
-            return "handing over", ""
-        if state is JobState.RUNNING and attempt.claimed_by is None:
-            return "starting", ""
-        known = state if state is not JobState.UNKNOWN else live.sighting.raw_state.lower()
-        return str(known), live.sighting.reason if state is not JobState.RUNNING else ""
-    if attempt.claimed_by == live.token:
-        return "running", ""
-    return ("submitted" if live.state is SubmissionState.SUBMITTED else str(live.state)), live.note
+    seen = live.sighting if isinstance(live.sighting, Seen) else None
+    return SuccessorView(
+        attempt=attempt.number,
+        job_id=live.job_id,
+        state=str(seen.state) if seen else str(live.state),
+        why=f"queued behind attempt {attempt.number - 1}",
+        reason=seen.reason if seen else "",
+    )
 
 
 def _progress(run_dir: RunDir, slot: Slot, attempt: Attempt | None) -> dict[str, Any]:
-    """The newest progress file among this attempt and the one before: a job that starts has none yet."""
-    for number in range(attempt.number, max(-1, attempt.number - 3), -1) if attempt is not None else ():
+    """The newest progress file among this attempt and the ones before: a job that starts has none yet."""
+    first = attempt.number if attempt is not None else -1
+    for number in range(first, max(-1, first - ATTEMPTS_BACK), -1):
         path = run_dir.attempt(slot.index, number) / "progress.json"
         checked = read_record(Progress, path)
         if checked is not None:
