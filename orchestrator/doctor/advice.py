@@ -8,7 +8,7 @@ from typing import Any
 from orchestrator.config import EARLY_SIGNAL_S, SLURM_POLL_S
 from orchestrator.doctor.facts import Facts, ProbeResult, SlurmFacts
 from orchestrator.doctor.probechecks import SIGNAL_SLACK_S, earliness_s, sbatch_works, section
-from orchestrator.doctor.slurmchecks import POLLS_REMEMBERED, SKEW_FELT_S
+from orchestrator.doctor.slurmchecks import POLLS_REMEMBERED, SKEW_FELT_S, chosen
 from orchestrator.executors.site_text import SiteSettings
 from orchestrator.walltime import format_duration
 
@@ -30,9 +30,7 @@ def advise(facts: Facts, result: ProbeResult | None) -> tuple[dict[str, Any], tu
 
 def _from_slurm(facts: Facts, slurm: SlurmFacts, values: dict[str, Any], reasons: list[str]) -> None:
     config, most = facts.config, slurm.limits.submitted
-    name = config.slurm.partition
-    rows = () if isinstance(slurm.partitions, str) else slurm.partitions
-    one = next((row for row in rows if row.name == name or (name is None and row.is_default)), None)
+    one = None if isinstance(slurm.partitions, str) else chosen(config, slurm.partitions)
     if one is not None and one.time_limit_s is not None and config.slurm.time_limit_s > one.time_limit_s:
         _set(values, "slurm.time_limit", format_duration(one.time_limit_s))
         reasons.append(f"slurm.time_limit: {one.name} gives no more")

@@ -108,11 +108,14 @@ class Probe:
             if self.ends_at - time.time() < RESERVE_S or "SIGTERM" in self.heard:
                 self.report["errors"][name] = "there was no time left to look"
                 continue
+            self.report["looking"] = name
+            self.save()
             try:
                 self.report[name] = look()
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 self.report["errors"][name] = str(error) or type(error).__name__
-            self.save()
+        self.report["looking"] = ""
+        self.save()
         while not {"SIGUSR2", "SIGTERM"} & set(self.heard) and time.time() < self.ends_at:
             self.echo()
             time.sleep(POLL_S)

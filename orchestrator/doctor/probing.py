@@ -7,11 +7,11 @@ import secrets
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from orchestrator.code import fix_code
 from orchestrator.config import RunConfig
@@ -46,7 +46,12 @@ PINGS = 5
 OUTPUT_CHARS = 2000
 _MEGABYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
 
-Say = Callable[[str], None]
+
+class Say(Protocol):
+    """Told what is happening; `detail` changes all the time and is for a line that is rewritten."""
+
+    def __call__(self, words: str, detail: str = "") -> None:
+        """Say it."""
 
 
 def times_of(config: RunConfig, executor: str, longest_s: int | None) -> tuple[int, int]:
@@ -152,11 +157,11 @@ class Pursuit:
                 return self._result()
             if self.report and self.started_after_s is None:
                 self.started_after_s = now - submitted_at
+            self.say(*self._words(now - submitted_at))
             if now >= next_poll_at:
                 next_poll_at = now + QUEUE_S
                 self._poll()
                 gone_at = (gone_at or now) if self.over else None
-                self.say(self._words(now - submitted_at))
             if gone_at is not None and now - gone_at > (LEAVES_WITHIN_S if self.report else VISIBLE_WITHIN_S):
                 state = self.row.raw_state if self.row is not None else "out of the queue"
                 return self._result(error=f"the job ended ({state}) before it had looked at everything")
@@ -210,16 +215,20 @@ class Pursuit:
         self.unseen = 0 if row is not None else self.unseen + 1
         self.over = (row is not None and row.state is JobState.ENDED) or self.unseen > 1
 
-    def _words(self, waited_s: float) -> str:
+    def _words(self, waited_s: float) -> tuple[str, str]:
+        job = f"job {self.job_id or '?'}"
         if self.report:
+            run_s = time.time() - float(self.report["started_at"])
+            detail = f" ({run_s:.0f} s of at most {self.limit_s} s)"
+            where = f"{job} runs on {self.report.get('host')}"
+            if looking := self.report.get("looking"):
+                return f"{where}, looks at: {looking}", detail
             heard = "SIGUSR2" in self.report.get("heard", {})
-            return (
-                f"job {self.job_id} runs on {self.report.get('host')}, {'heard' if heard else 'waits for'} the signal"
-            )
+            return f"{where}, {'has heard' if heard else 'waits for'} the signal", detail
         if self.row is not None and self.row.state is JobState.PENDING:
             left = format_duration(max(0.0, self.wait_s - waited_s))
-            return f"job {self.job_id} waits in the queue ({self.row.reason or 'no reason told'}), {left} more at most"
-        return f"job {self.job_id or '?'} begins"
+            return f"{job} waits in the queue ({self.row.reason or 'no reason told'})", f", {left} more at most"
+        return f"{job} is submitted", ""
 
     def _result(self, error: str = "") -> ProbeResult:
         return ProbeResult(

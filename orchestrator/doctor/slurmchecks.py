@@ -112,13 +112,19 @@ def accounting(slurm: SlurmFacts) -> Finding:
     )
 
 
+def chosen(config: RunConfig, offered: tuple[Partition, ...]) -> Partition | None:
+    """The partition that the config means: by name, else the default one."""
+    name = config.slurm.partition
+    return next((row for row in offered if row.name == name or (name is None and row.is_default)), None)
+
+
 def partition(config: RunConfig, offered: tuple[Partition, ...] | str) -> Iterator[Finding]:
     """The partition is there, up, and long and large enough."""
     name = config.slurm.partition
     if isinstance(offered, str):
         yield Finding(check="partition", level=Level.WARNING, found=f"sinfo does not tell: {offered}")
         return
-    one = next((row for row in offered if row.name == name or (name is None and row.is_default)), None)
+    one = chosen(config, offered)
     names = ", ".join(row.name for row in offered) or "none"
     if one is None:
         what = f'"{name}" is not there' if name else "the site has no default one"

@@ -14,7 +14,8 @@ from orchestrator.doctor.checks import examine
 from orchestrator.doctor.facts import Facts, Finding, Level, ProbeResult
 from orchestrator.doctor.gather import Subject, gather
 from orchestrator.doctor.probechecks import probe_findings
-from orchestrator.doctor.probing import send_probe
+from orchestrator.doctor.probing import Say, send_probe
+from orchestrator.doctor.slurmchecks import chosen
 from orchestrator.doctor.views import findings_lines, findings_table, recommendation, total
 from orchestrator.errors import CheckFailed
 
@@ -22,15 +23,18 @@ from orchestrator.errors import CheckFailed
 def visit(subject: Subject, *, probe: bool, wait_s: float, as_json: bool, out: Console) -> None:
     """Examine, show. `wait_s`: the longest wait of the probe in the queue. Errors: CheckFailed"""
     voice = Voice(out, silent=as_json)
-    with voice.saying("looking") as say:
-        facts = gather(subject, say=say)
+    if out.is_terminal and not as_json:
+        with voice.saying("looking at") as say:
+            facts = gather(subject, say=say)
+    else:
+        facts = gather(subject)
     findings = examine(facts)
     if not as_json:
         show(findings, out)
     result = None
     if probe and can_probe(facts):
         with voice.saying("probe") as say:
-            result = send_probe(subject, wait_s=wait_s, say=say)
+            result = send_probe(subject, wait_s=wait_s, say=say, longest_s=longest_s(facts))
         more = probe_findings(subject.config, facts.executor, result)
         if not as_json:
             out.print()
@@ -54,6 +58,13 @@ def can_probe(facts: Facts) -> bool:
     """Whether a job can be sent at all."""
     slurm = facts.slurm
     return slurm is None or (slurm.answered is not None and slurm.answered.up)
+
+
+def longest_s(facts: Facts) -> int | None:
+    """The partition's limit on a job's walltime; None where there is none, or none told."""
+    rows = facts.slurm.partitions if facts.slurm is not None else ()
+    row = None if isinstance(rows, str) else chosen(facts.config, rows)
+    return row.time_limit_s if row is not None else None
 
 
 def show(findings: tuple[Finding, ...], out: Console) -> None:
@@ -90,17 +101,20 @@ class Voice:
         self._last = ""
 
     @contextlib.contextmanager
-    def saying(self, what: str) -> Iterator[Any]:
+    def saying(self, what: str) -> Iterator[Say]:
         """Gives the function to say things with."""
-        if self._silent:
-            yield lambda _: None
-        elif self._out.is_terminal:
+        if not self._silent and self._out.is_terminal:
             with self._out.status(what) as status:
-                yield lambda words: status.update(f"{what}: {words}")
-        else:
-            yield lambda words: self._line(f"{what}: {words}")
 
-    def _line(self, words: str) -> None:
-        if words != self._last and not words.startswith("looking"):
-            print(words, flush=True)
-        self._last = words
+                def say(words: str, detail: str = "") -> None:
+                    status.update(f"{what}: {words}{detail}")
+
+                yield say
+            return
+
+        def line(words: str, detail: str = "") -> None:  # noqa: ARG001 - a pipe wants each line once
+            if not self._silent and words != self._last:
+                print(f"{what}: {words}", flush=True)
+            self._last = words
+
+        yield line

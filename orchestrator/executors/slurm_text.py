@@ -41,6 +41,7 @@ _SACCT_LINE = re.compile(
 _SINFO_LINE = re.compile(r"([^|]+)\|([^|]*)\|([^|]*)\|([^|]*)\|(\d{1,9})\|(\d{1,9})\+?\|(\d{1,12})\+?\|(.*)")
 _JOB_ID = re.compile(r"(\d+)(?:;\S+)?")
 _GPU = re.compile(r"gpu(?::([^:,()]+))?:(\d{1,9})(?:\([^)]*\))?(?=,|$)")
+_SPEAKER = re.compile(r"^(?:sbatch|scancel|squeue|sacct|sinfo|scontrol|sacctmgr): (?:error: |fatal: )?")
 _EPOCH = re.compile(r"\d{1,12}")
 
 #: A program that died of a signal, as shells count it.
@@ -269,7 +270,5 @@ def _together(one: Partition, other: Partition) -> Partition:
 
 def own_words(text: str) -> str:
     """Slurm's own words on one line, without the program's name before each."""
-    lines = (
-        re.sub(r"^(?:sbatch|scancel|squeue|sacct|sinfo|scontrol|sacctmgr): (?:error: |fatal: )?", "", line.strip()) for line in text.split("\n")
-    )
+    lines = (_SPEAKER.sub("", line.strip()) for line in text.split("\n"))
     return "; ".join(dict.fromkeys(line for line in lines if line))
