@@ -1,0 +1,75 @@
+"""Two controllers of one run at once, on two machines that share its folder and its Slurm."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+from relay import PROGRAMS, NewRelay, Relay
+from slurm_cluster import SlurmCluster
+from slurm_relay import ever, on_slurm
+
+from orchestrator.processes import host_name
+
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.skipif(os.geteuid() != 0, reason="a second host name on one machine needs root"),
+]
+
+#: Some ten ticks of the tests' controllers; in earnest three minutes.
+TTL_S = 5.0
+ELSEWHERE = (str(PROGRAMS / "elsewhere.py"), "login2", str(TTL_S))
+
+
+def submissions_of(relay: Relay, epoch: int) -> list[dict[str, Any]]:
+    """What the owner of an epoch submitted, by its own history."""
+    lines = (relay.run_dir / f"events-{epoch}.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["kind"] == "submission"]
+
+
+def test_only_a_silent_owner_is_taken_over_and_its_return_changes_nothing(
+    new_relay: NewRelay, slurm: SlurmCluster
+) -> None:
+    relay = on_slurm(new_relay, slurm, slots=2, total=300, training={"max_runtime_seconds": 4})
+    first = relay.spawn("start")
+    relay.wait_for_step(3, slot=0)
+    relay.wait_for_step(3, slot=1)
+
+    def tried() -> int:
+        """`start` on the other machine; its exit code, -1 where it has the run."""
+        child = relay.spawn("start", driver=ELSEWHERE)
+        epoch = relay.ledger()["epoch"]
+        relay.wait_for(lambda: child.poll() is not None or relay.ledger()["epoch"] > epoch, "a refusal, or a new owner")
+        return -1 if child.poll() is None else child.returncode
+
+    assert tried() == 4
+    assert f"process {first.pid} on {host_name()}" in relay.output()
+    os.kill(first.pid, signal.SIGSTOP)
+    silent_since = time.monotonic()
+    answers = []
+    while (answer := tried()) != -1:
+        answers.append(answer)
+        assert time.monotonic() < silent_since + 10 * TTL_S
+    newer = relay.children[-1]
+    assert time.monotonic() - silent_since > TTL_S  # one who is silent for less is believed
+    assert answers
+    assert set(answers) == {4}
+    its_ledger = (relay.run_dir / "ledger-0.json").read_bytes()
+    its_submissions = submissions_of(relay, 0)
+    relay.wait_for((relay.attempt_dir(1) / "claim").exists, "a job of the newer owner")
+    os.kill(first.pid, signal.SIGCONT)
+
+    assert first.wait(30) == 9
+    said = relay.output_file(0).read_text()
+    assert f"process {newer.pid} on login2" in said
+    assert "changes nothing" in said
+    assert newer.wait(60) == 0, relay.output()
+    assert (relay.run_dir / "ledger-0.json").read_bytes() == its_ledger
+    assert submissions_of(relay, 0) == its_submissions
+    for slot in (0, 1):
+        relay.assert_exactly_once(300, slot)
+    assert len(ever(slurm, relay)) == len(relay.attempts(0)) + len(relay.attempts(1))
