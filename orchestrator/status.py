@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from orchestrator.cron import host_of
 from orchestrator.evidence import Progress, read_record
 from orchestrator.executors.base import Frozen
 from orchestrator.files import read_json_or_none
@@ -41,7 +42,7 @@ class SlotView(Frozen):
 
     `why`: what it waits for, in words; `reason`: the scheduler's own word for that, `kind`: whether waiting helps.
     `next`: what happens next. `expected_start_at`: the scheduler's guess. `retry_at`: no job is submitted before.
-    `rate`: steps per second. `silent_s`: since the program's last report, by the two machines' clocks.
+    `rate`: steps per second. `silent_s`: for how long the controller has seen no new report of the program.
     """
 
     slot: int
@@ -75,9 +76,18 @@ class SlotView(Frozen):
     warning: str = ""
 
 
+class ExcludedNode(Frozen):
+    """A node that no job of this run goes to before `until` (unix seconds), for so many early deaths."""
+
+    node: str
+    until: float
+    deaths: int
+
+
 class RunView(Frozen):
     """One run, ready to be shown. `written_at`: when the controller last looked, by its clock (unix seconds).
-    `blind_since`: the queue has not been seen since then, because of `blind_error`.
+    `blind_since`: the queue has not been seen since then, because of `blind_error`. `controller`: who looks after the
+    run, None where nobody does; `baton`: whether its jobs look after it themselves when they end.
     """
 
     run_id: str
@@ -91,6 +101,8 @@ class RunView(Frozen):
     written_at: float | None
     blind_since: float | None = None
     blind_error: str = ""
+    baton: bool = False
+    excluded_nodes: tuple[ExcludedNode, ...] = ()
     slots: tuple[SlotView, ...] = ()
 
 
@@ -100,26 +112,40 @@ def run_view(run_dir: RunDir, now: float | None = None) -> RunView:
     run = load_run(run_dir)
     ledger = load_ledger(run_dir, run.run_id)
     wish = read_control(run_dir).wish
-    owner = living_owner(run_dir)
+    controller = keeper(run_dir)
     known = ledger.slots if ledger else ()
-    slots = tuple(
-        slot_view(slot, run, run_dir, around_of(slot, run, wish, now, alive=owner is not None)) for slot in known
-    )
+    alive = controller is not None
+    slots = tuple(slot_view(slot, run, run_dir, around_of(slot, run, wish, now, alive=alive)) for slot in known)
     live = any(attempt.live for slot in known for attempt in slot.attempts)
     return RunView(
         run_id=run.run_id,
         run_name=run.config.run_name,
         run_dir=str(run_dir.path),
         executor=run.executor,
-        state=_state(run, wish, slots, alive=owner is not None, live=live),
-        controller=str(owner) if owner else None,
+        state=_state(run, wish, slots, alive=alive, live=live),
+        controller=controller,
         controller_epoch=highest_epoch(run_dir),
         wish=wish,
         written_at=ledger.written_at if ledger else None,
         blind_since=ledger.blind_since if ledger else None,
         blind_error=ledger.blind_error if ledger else "",
+        baton=run.executor == "slurm" and run.config.relay.baton,
+        excluded_nodes=tuple(
+            ExcludedNode(node=bad.node, until=bad.excluded_until, deaths=len(bad.deaths))
+            for bad in (ledger.nodes if ledger else ())
+            if bad.excluded_until > now
+        ),
         slots=slots,
     )
+
+
+def keeper(run_dir: RunDir) -> str | None:
+    """Who looks after the run: a living controller, or a crontab. None: nobody."""
+    owner = living_owner(run_dir)
+    if owner is not None:
+        return str(owner)
+    cron = host_of(run_dir)
+    return f"cron on {cron.host}, once a minute" if cron is not None else None
 
 
 def around_of(slot: Slot, run: Run, wish: str, now: float, *, alive: bool) -> Around:
@@ -202,7 +228,7 @@ def _with_rate(view: SlotView, slot: Slot, run: Run, progress: dict[str, Any], n
         trained_s = at - (view.started_at or at)
         steps = (view.step or 0) - (view.start_step or 0)
         rate = steps / trained_s if trained_s > RATE_AFTER_S else None
-    update: dict[str, Any] = {"rate": rate, "silent_s": max(0.0, now - at) if at else None}
+    update: dict[str, Any] = {"rate": rate, "silent_s": slot.current.quiet_s if slot.current else None}
     if rate and view.step is not None and view.total is not None:
         lead_s, limit_s = run.config.lead_seconds, run.config.slurm.time_limit_s
         left_s = view.ends_at - lead_s - now if view.ends_at is not None else None

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.cells import done_in, ends_in, gpu, number, ranges, rate, steps, success
 from orchestrator.models import Verdict
 from orchestrator.registry import Entry
 from orchestrator.status import RunView, SlotView
@@ -19,7 +22,9 @@ _COLOURS = {
     "running": "green",
     "finished": "bold green",
     "failed": "bold red",
+    "paused": "bold yellow",
     "blind": "yellow",
+    "uncertain": "yellow",
     "pending": "cyan",
     "handing over": "magenta",
     "starting": "cyan",
@@ -28,117 +33,155 @@ _COLOURS = {
     "stopped": "dim",
 }
 
-#: Below this the bars and the rare columns go, so that 80 columns stay readable.
-WIDE = 110
+#: Between two columns.
+_GAP = 2
+_BAR = 18
+#: A trainer reports every few seconds, and is silent for longer while it saves or evaluates.
+SILENT_S = 120.0
+#: A controller looks at least once a minute (controller.BEAT_S); twice that is worth a word.
+LATE_LOOK_S = 150.0
+#: In these a slot has nothing to do, and the next step is a person's.
+_ENDS = frozenset({"failed", "paused", "blind", "uncertain"})
+
+
+@dataclass(frozen=True)
+class _Column:
+    """`rank`: the lowest are kept where the terminal is narrow. A column without any cell is left out."""
+
+    name: str
+    rank: int
+    cell: Callable[[SlotView, float], str]
+    right: bool = True
+
+
+_COLUMNS = (
+    _Column("slot", 0, lambda slot, _: str(slot.slot), right=False),
+    _Column("job", 1, lambda slot, _: slot.job_id or "", right=False),
+    _Column("state", 0, lambda slot, _: slot.state, right=False),
+    _Column("progress", 9, lambda slot, _: "#" * _BAR if slot.total else "", right=False),
+    _Column("step", 2, lambda slot, _: steps(slot)),
+    _Column("saved at", 10, lambda slot, _: number(slot.checkpoint_step)),
+    _Column("steps/s", 4, lambda slot, _: rate(slot)),
+    _Column("success", 7, lambda slot, _: success(slot)),
+    _Column("GPU", 6, lambda slot, _: gpu(slot)),
+    _Column("job ends in", 3, ends_in),
+    _Column("done in", 5, lambda slot, _: done_in(slot)),
+    _Column("jobs", 8, lambda slot, _: str(slot.jobs)),
+)
 
 
 def run_table(view: RunView, now: float, width: int) -> RenderableType:
-    """The live picture of one run."""
-    table = Table(expand=False, pad_edge=False, box=None, header_style="bold")
-    wide = width >= WIDE
-    for name in ("slot", "job", "state"):
-        table.add_column(name, no_wrap=True)
-    if wide:
-        table.add_column("progress", width=18)
-    table.add_column("step", justify="right", no_wrap=True)
-    table.add_column("steps/s", justify="right", no_wrap=True)
-    table.add_column("success", justify="right", no_wrap=True)
-    with_gpu = any("gpu_percent" in slot.progress for slot in view.slots)
-    if with_gpu:
-        table.add_column("GPU", justify="right", no_wrap=True)
-    table.add_column("job ends in", justify="right", no_wrap=True)
-    table.add_column("jobs", justify="right", no_wrap=True)
-    if wide:
-        table.add_column("saved at", justify="right", no_wrap=True)
-        table.add_column("note")
-    for slot in view.slots:
-        cells: list[RenderableType] = [
-            str(slot.slot),
-            slot.job_id or "",
-            Text(slot.state, style=_COLOURS.get(slot.state, "")),
-        ]
-        if wide:
-            cells.append(ProgressBar(total=slot.total or 1, completed=slot.step or 0, width=18, finished_style="green"))
-        cells += [steps(slot), rate(slot), success(slot)]
-        if with_gpu:
-            use = slot.progress.get("gpu_percent")
-            cells.append(f"{use:.0f} %" if isinstance(use, (int, float)) else "")
-        cells += [ends_in(slot, now), str(slot.jobs)]
-        if wide:
-            cells += [number(slot.checkpoint_step), Text(note(slot), style="dim")]
-        table.add_row(*cells)
-    lines: list[RenderableType] = [Text(headline(view, now), style="bold"), table]
-    if not wide:
-        lines += [Text(f"  slot {slot.slot}: {note(slot)}", style="dim") for slot in view.slots if note(slot)]
+    """The picture of one run, as wide as the terminal allows: the rarer columns go first, and notes have lines."""
+    cells = {column.name: [column.cell(slot, now) for slot in view.slots] for column in _COLUMNS}
+    shown = _fitting(cells, width)
+    table = Table(expand=False, pad_edge=False, box=None, header_style="bold", padding=(0, _GAP, 0, 0))
+    for column in shown:
+        table.add_column(column.name, no_wrap=True, justify="right" if column.right else "left")
+    for row, slot in enumerate(view.slots):
+        table.add_row(*(_cell(column.name, cells[column.name][row], slot) for column in shown))
+    lines: list[RenderableType] = [Text(headline(view), style="bold")]
+    lines += [Text(line, style="yellow" if urgent else "dim") for line, urgent in about(view, now)]
+    lines += [table, *(Text(line, style="dim") for line in note_lines(view, now))]
     return Group(*lines)
 
 
-def headline(view: RunView, now: float) -> str:
-    """One line on the whole run."""
-    words = f"{view.run_name} ({view.run_id}) on {view.executor}: {view.state}"
-    if view.state == "no controller":
-        seen = f", last looked {format_duration(now - view.written_at)} ago" if view.written_at is not None else ""
-        words += f"{seen}; take it up again with `orchestrator start {view.run_name}`"
+def _fitting(cells: dict[str, list[str]], width: int) -> list[_Column]:
+    filled = [column for column in _COLUMNS if any(cells[column.name])]
+    room, kept = width, set()
+    for column in sorted(filled, key=lambda column: column.rank):
+        room -= max(len(column.name), *(len(cell) for cell in cells[column.name])) + _GAP
+        if room < -_GAP:
+            break
+        kept.add(column.name)
+    return [column for column in filled if column.name in kept]
+
+
+def _cell(name: str, text: str, slot: SlotView) -> RenderableType:
+    if name == "state":
+        return Text(text, style=_COLOURS.get(text, ""))
+    if name == "progress" and text:
+        return ProgressBar(total=slot.total or 1, completed=slot.step or 0, width=_BAR, finished_style="green")
+    return text
+
+
+def headline(view: RunView) -> str:
+    """Which run, and how it is."""
+    return f"{view.run_name} ({view.run_id}) on {view.executor}: {view.state}"
+
+
+def about(view: RunView, now: float) -> list[tuple[str, bool]]:
+    """What is to be said of the whole run: (line, whether it needs attention)."""
+    lines = []
+    looked_s = now - view.written_at if view.written_at is not None else None
+    looked = f", last looked {format_duration(looked_s)} ago" if looked_s is not None else ""
+    if view.controller is not None:
+        late = looked_s is not None and looked_s > LATE_LOOK_S and view.state in {"running", "stopping"}
+        lines.append((f"controller: {view.controller}{looked}", late))
+    elif view.state in {"no controller", "stopping"}:
+        go_on = f"take it up again with `orchestrator start {view.run_name}`"
+        baton = "; its jobs look after it when they end" if view.baton else ""
+        lines.append((f"no controller{looked}{baton}; {go_on}", True))
     if view.blind_since is not None:
-        words += f"; blind for {format_duration(now - view.blind_since)}: {view.blind_error}"
-    return words
+        since = format_duration(now - view.blind_since)
+        lines.append((f"blind for {since}: {view.blind_error}; nothing is submitted meanwhile", True))
+    for node in view.excluded_nodes:
+        left = format_duration(node.until - now)
+        lines.append((f"avoids node {node.node} for {left}: {node.deaths} jobs died early on it", False))
+    return lines
 
 
 def plain_lines(view: RunView, now: float) -> list[str]:
     """The same for a pipe: one line a slot, no colours, no columns to guess."""
-    lines = [headline(view, now)]
+    return [headline(view), *(line for line, _ in about(view, now)), *(plain_line(slot, now) for slot in view.slots)]
+
+
+def plain_line(slot: SlotView, now: float) -> str:
+    """One slot in one line."""
+    parts = [f"slot {slot.slot}", slot.state]
+    parts += [f"job {slot.job_id}"] if slot.job_id else []
+    parts += [f"step {steps(slot)}"] if slot.step is not None else []
+    parts += [f"saved at {number(slot.checkpoint_step)}"] if slot.checkpoint_step is not None else []
+    parts += [f"{rate(slot)} steps/s"] if rate(slot) else []
+    parts += [f"success {success(slot)}"] if success(slot) else []
+    parts += [f"GPU {gpu(slot)}"] if gpu(slot) else []
+    parts += [f"job ends in {ends_in(slot, now)}"] if ends_in(slot, now) else []
+    parts += [f"done in {done_in(slot)}"] if done_in(slot) else []
+    parts += [f"{slot.jobs} jobs" if slot.jobs != 1 else "1 job"]
+    parts += notes(slot, now)
+    return ", ".join(parts)
+
+
+def note_lines(view: RunView, now: float) -> list[str]:
+    """Under the table: what each slot waits for. Slots of one mind share a line."""
+    by_words: dict[str, list[int]] = {}
     for slot in view.slots:
-        parts = [f"slot {slot.slot}", slot.state]
-        parts += [f"job {slot.job_id}"] if slot.job_id else []
-        parts += [f"step {steps(slot)}"] if slot.step is not None else []
-        parts += [f"saved at {number(slot.checkpoint_step)}"] if slot.checkpoint_step is not None else []
-        parts += [f"{rate(slot)} steps/s"] if rate(slot) else []
-        parts += [f"success {success(slot)}"] if success(slot) else []
-        parts += [f"job ends in {ends_in(slot, now)}"] if ends_in(slot, now) else []
-        parts += [f"{slot.jobs} jobs"]
-        parts += [note(slot)] if note(slot) else []
-        lines.append(", ".join(parts))
-    return lines
+        for words in notes(slot, now):
+            by_words.setdefault(words, []).append(slot.slot)
+    return [f"{'slot' if len(slots) == 1 else 'slots'} {ranges(slots)}: {words}" for words, slots in by_words.items()]
 
 
-def number(value: float | None) -> str:
-    """Thousands with separators; empty for nothing."""
-    return f"{value:,.0f}" if value is not None else ""
-
-
-def steps(slot: SlotView) -> str:
-    """`done/total`."""
-    if slot.step is None:
-        return ""
-    return f"{slot.step:,}/{slot.total:,}" if slot.total is not None else f"{slot.step:,}"
-
-
-def rate(slot: SlotView) -> str:
-    """Steps per second while it runs."""
-    value = slot.progress.get("steps_per_s")
-    return number(value) if slot.job_id is not None and isinstance(value, (int, float)) else ""
-
-
-def success(slot: SlotView) -> str:
-    """The last evaluation's mean success."""
-    value = slot.progress.get("success")
-    return f"{100 * value:.0f} %" if isinstance(value, (int, float)) else ""
-
-
-def ends_in(slot: SlotView, now: float) -> str:
-    """Time to the walltime."""
-    if slot.ends_at is None:
-        return ""
-    return format_duration(slot.ends_at - now) if slot.ends_at > now else "over"
-
-
-def note(slot: SlotView) -> str:
-    """Why it waits, or how its last job ended."""
-    if slot.why:
-        return slot.why
-    if slot.last_verdict not in {None, Verdict.HANDED_OVER, Verdict.FINISHED}:
-        return f"last job: {slot.last_verdict}" + (f" ({slot.last_cause})" if slot.last_cause else "")
-    return ""
+def notes(slot: SlotView, now: float) -> list[str]:
+    """Why it waits, what is queued behind it, what to mind, or how its last job ended."""
+    found = []
+    why = f"{slot.why}; {slot.next}" if slot.why and slot.state in _ENDS else slot.why
+    if slot.retry_at is not None:
+        why = f"{slot.why}; {slot.next}" if slot.why else slot.next
+    if slot.expected_start_at is not None:
+        why += f"; Slurm expects to start it in {format_duration(slot.expected_start_at - now)}"
+    if why:
+        found.append(why)
+    elif slot.state in {"waiting", "stopped"} and slot.last_verdict is None:
+        found.append(slot.next)
+    if slot.successor is not None:
+        found.append(f"job {slot.successor.job_id or '(being submitted)'} is queued behind it")
+    if slot.silent_s is not None and slot.silent_s > SILENT_S:
+        found.append(f"no report from its program for {format_duration(slot.silent_s)}")
+    if slot.warning:
+        found.append(slot.warning)
+    bad = slot.last_verdict not in {None, Verdict.HANDED_OVER, Verdict.FINISHED, Verdict.NOT_NEEDED}
+    if bad and not slot.why:
+        found.append(f"last job: {slot.last_verdict}" + (f" ({slot.last_cause})" if slot.last_cause else ""))
+    return found
 
 
 def summary_table(summary: RunSummary) -> RenderableType:

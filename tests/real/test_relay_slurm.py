@@ -113,7 +113,7 @@ def test_a_stop_takes_waiting_jobs_out_of_the_queue(new_slurm_relay: NewRelay, s
         relay.wait_for(
             lambda: seen and [slot["state"] for slot in seen[-1]["slots"]] == ["pending", "pending"], "two waiting jobs"
         )
-        assert {slot["why"] for slot in seen[-1]["slots"]} == {"JobHeldUser"}
+        assert {slot["reason"] for slot in seen[-1]["slots"]} == {"JobHeldUser"}
 
         stopped = relay.run("stop")
 

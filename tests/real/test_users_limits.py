@@ -80,7 +80,7 @@ def test_a_limit_of_running_jobs_is_only_shown(private_slurm: PrivateSlurm, new_
     for slot in (0, 1):
         relay.assert_exactly_once(100, slot)
         assert relay.attempts(slot) == [0]
-    reasons = {slot["why"] for view in seen for slot in view["slots"] if slot["state"] == "pending"}
+    reasons = {slot["reason"] for view in seen for slot in view["slots"] if slot["state"] == "pending"}
     assert "AssocMaxJobsLimit" in " ".join(reasons)
     assert len(ever(slurm, relay)) == 2  # it waited in the queue: nothing was submitted in its place
 
