@@ -31,6 +31,7 @@ from types import FrameType
 from typing import Any
 
 from orchestrator import oom
+from orchestrator.baton import Watch, pass_on
 from orchestrator.files import create_exclusive, read_json, read_json_or_none, to_json, write_json
 from orchestrator.job import (
     DO_NOT_REQUEUE,
@@ -96,6 +97,7 @@ class Shim:
         self.job_id = environ.get("SLURM_JOB_ID") or environ.get("ANCHORLEG_JOB_ID") or str(os.getpid())
         self.host = environ.get("SLURMD_NODENAME") or socket.gethostname()
         self.hand_over_file = job_dir / "hand-over"
+        self.watch = Watch(self.job.run_dir) if spec.get("baton") else None
         self.started_at = time.time()
         self.asked: str | None = None
         self.asked_at: float | None = None
@@ -218,6 +220,8 @@ class Shim:
         if time.monotonic() >= self.next_beat_at:
             self.next_beat_at = time.monotonic() + self.spec.get("heartbeat_s", HEARTBEAT_S)
             self.beat += 1
+            if self.watch is not None:
+                self.watch.look()
             if self.aborted_at is None and (self.job_dir / "abort").exists():
                 self.aborted_at = time.monotonic()
                 self.asked = "stalled"
@@ -275,6 +279,8 @@ class Shim:
         except OSError as error:
             say(f"the record of the end could not be written ({error}); the scheduler's word must do")
             return code if 0 < code < SHIM_FAILED else SHIM_FAILED
+        if self.watch is not None:
+            pass_on(self.watch, self.spec["baton"], self.environ, say)
         if code in {0, HANDED_OVER, DO_NOT_REQUEUE} or superseded is not None:
             return 0
         return 128 - code if code < 0 else code

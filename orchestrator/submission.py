@@ -51,6 +51,7 @@ def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:
         "run_name": config.run_name,
         "shared_dir": str(shared_dir(config, run.folder, run_dir)),
         "accepts_contributions": config.collaboration.enabled,
+        "baton": run.controller_python if run.executor == "slurm" and config.relay.baton else None,
     }
 
 

@@ -104,6 +104,7 @@ def test_the_jobs_side_of_the_contract_is_the_standard_library_alone() -> None:
     assert others == set()
     assert ours <= {
         "orchestrator",
+        "orchestrator.baton",
         "orchestrator.executors",
         "orchestrator.executors.supervisor",
         "orchestrator.files",

@@ -1,0 +1,163 @@
+"""The baton: a Slurm job that ends while no controller is alive runs one tick itself, so that the relay goes on.
+
+Its shim looks at the owner's files with each heartbeat. Where the newest lease and its ledger have not changed for
+`SILENT_S` on the job's own clock, it runs `orchestrator tick` after its own record of the end, under the run's fixed
+code. It never changes how the job ends. Standard library only.
+
+The job that runs it still counts against the user's job limit. Where that limit is the number of slots and all jobs
+end together, the batons come one after the other and the last one still counts: one slot stays empty until the next
+job ends. So the others' waits for room are not honoured by a baton's tick (`orchestrator.ticking`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from orchestrator.files import write_json
+from orchestrator.processes import boot_id, host_name
+
+#: A controller writes at least every 60 s, cron's every minute; shared folders show it up to a minute later.
+SILENT_S = 300.0
+#: A tick is three Slurm commands and one more a slot; a scheduler that needs longer does not answer.
+TICK_TIMEOUT_S = 60.0
+#: Batons of jobs that end together take turns. One that died with the lease is waited for until its lease is over
+#: (`lease.TTL_S`, 180 s) and a tick more.
+TURN_TIMEOUT_S = 240.0
+TURN_LOOK_S = 1.0
+#: `orchestrator.errors.LeaseHeld`, and the last of the exit codes that the command itself gives.
+LEASE_HELD = 4
+LAST_KNOWN_CODE = 19
+#: The name under which a baton's tick holds the lease.
+COMMAND = "baton"
+
+
+class Watch:
+    """What this job has seen of the run's owner: is anybody there?"""
+
+    def __init__(self, run_dir: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.run_dir = run_dir
+        self._monotonic = monotonic
+        self._sign: tuple[int, int, int] | None = None
+        self._since: float | None = None
+
+    def look(self) -> None:
+        """Once a heartbeat. A folder that cannot be read says nothing."""
+        try:
+            sign = self._read_sign()
+        except OSError:
+            return
+        if sign != self._sign or self._since is None:
+            self._sign, self._since = sign, self._monotonic()
+
+    def silent_s(self) -> float:
+        """For how long nothing has changed."""
+        return 0.0 if self._since is None else self._monotonic() - self._since
+
+    def testify(self) -> bool:
+        """Write down what we saw where the tick's look at the lease finds it (`lease.silent_for`), so that a dead owner
+        of another machine need not be watched anew. False: somebody has written meanwhile. Errors: OSError.
+        """
+        before = self._sign
+        if before is None or self._since is None or self._read_sign() != before:
+            return False
+        beat = -1
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            beat = json.loads((self.run_dir / f"ledger-{before[0]}.json").read_bytes()).get("beat", -1)
+        if self._read_sign() != before:
+            return False
+        seen = {"epoch": before[0], "beat": beat, "at": self._since}
+        write_json(self.run_dir / "lease" / f"seen-{host_name()}-{boot_id()}.json", seen)
+        return True
+
+    def _read_sign(self) -> tuple[int, int, int]:
+        """(epoch, inode, time) of the newest owner's ledger. It is replaced with every beat: no need to read it."""
+        epoch = newest_epoch(self.run_dir)
+        try:
+            stat = os.stat(self.run_dir / f"ledger-{epoch}.json")
+        except FileNotFoundError:
+            return epoch, 0, 0
+        return epoch, stat.st_ino, stat.st_mtime_ns
+
+
+def newest_epoch(run_dir: Path) -> int:
+    """The newest lease's number, -1 where there is none. Errors: OSError."""
+    return max((int(name) for name in os.listdir(run_dir / "lease") if name.isdigit()), default=-1)
+
+
+def pass_on(watch: Watch, python: str, environ: Mapping[str, str], say: Callable[[str], None]) -> None:
+    """Run the tick if nobody else is there to do it. `python`: the controller's interpreter. Raises nothing."""
+    try:
+        watch.look()
+        if watch.silent_s() < SILENT_S or not watch.testify():
+            return
+        say(f"no controller has written for {watch.silent_s() / 60:.0f} min: this job looks what is due")
+        say(_take_turns(watch.run_dir, python, tick_environment(environ)))
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        say(f"the tick after this job did not work ({error}); `orchestrator start` goes on")
+
+
+def tick_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The job's environment without what it says of this very job."""
+    hidden = ("SLURM_", "SBATCH_", "ANCHORLEG_")
+    return {name: value for name, value in environ.items() if name == "SLURM_CONF" or not name.startswith(hidden)}
+
+
+def _take_turns(run_dir: Path, python: str, env: Mapping[str, str]) -> str:
+    """One successful tick of our own, after those of other jobs that end now. Returns what to say about it."""
+    give_up_at = time.monotonic() + TURN_TIMEOUT_S
+    while True:
+        code, words = _tick(run_dir, python, env)
+        if code == 0:
+            return "the tick after this job is done; see controller.log"
+        if code != LEASE_HELD:
+            return f"the tick after this job ended with {code}: {words}"
+        if _holder(run_dir) != COMMAND:
+            return "a controller is there again"
+        if time.monotonic() > give_up_at:
+            return "another job's tick takes too long; this job leaves it to that one"
+        time.sleep(TURN_LOOK_S)
+
+
+def _tick(run_dir: Path, python: str, env: Mapping[str, str]) -> tuple[int, str]:
+    """The tick's exit code and last words, under the first interpreter that can run it."""
+    code, words = 127, "no interpreter can run it"
+    for interpreter in dict.fromkeys((python, sys.executable)):
+        command = [interpreter, "-P", "-m", "orchestrator", "tick", f"--{COMMAND}", "--run-dir", str(run_dir)]
+        try:
+            done = subprocess.run(
+                command,
+                cwd="/",
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=TICK_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return 124, f"it took longer than {TICK_TIMEOUT_S:.0f} s"
+        except OSError as error:
+            code, words = 127, f"{interpreter}: {error.strerror}"
+            continue
+        lines = done.stderr.strip().splitlines()
+        code, words = done.returncode, lines[-1] if lines else ""
+        if code == 0 or 1 < code <= LAST_KNOWN_CODE:
+            break  # it is ours that spoke; 1 is an interpreter that lacks a package
+    return code, words
+
+
+def _holder(run_dir: Path) -> str:
+    """What the newest owner of the run was started as; empty where that cannot be read."""
+    try:
+        record = json.loads((run_dir / "lease" / str(newest_epoch(run_dir))).read_bytes())
+        return str(record["command"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""

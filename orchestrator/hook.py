@@ -1,0 +1,125 @@
+"""The user's own command, told what happened: config field `notify`. The only place that runs it.
+
+The command gets its words from the environment (`ANCHORLEG_EVENT`, `_RUN_NAME`, `_RUN_ID`, `_SLOT`, `_WORDS`) and the
+same with all facts as one JSON object on its standard input. It runs beside the controller, which never waits for it
+but at its own end. Each event is told at most once: `notified/<event>` in the run folder is made before the command
+is run, so a controller that is killed and started again does not repeat itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from orchestrator.ledger import read_control
+from orchestrator.rundir import Run, RunDir
+
+#: A mail or a chat message takes seconds; what takes longer is broken, and ticks must go on.
+TIMEOUT_S = 30.0
+#: A controller that ends waits so long in all for what is still to be told.
+CLOSE_TIMEOUT_S = TIMEOUT_S + 5.0
+#: Events that wait for the one before; a thousand slots that fail at once need no thousand mails.
+MOST_WAITING = 100
+#: How much of the command's complaint goes into the log.
+COMPLAINT_CHARS = 200
+
+
+class Hook:
+    """`notify` of one run. `say` gets one line where the command fails. Without a command it does nothing."""
+
+    def __init__(self, run: Run, run_dir: RunDir, say: Callable[[str], None]) -> None:
+        self._run = run
+        self._run_dir = run_dir
+        self._say = say
+        self._waiting: queue.Queue[tuple[str, dict[str, Any]] | None] = queue.Queue(MOST_WAITING)
+        self._worker: threading.Thread | None = None
+        self._closed = threading.Event()
+
+    def __call__(self, kind: str, facts: dict[str, Any]) -> None:
+        """Tell about an event. `facts`: `slot`, `words`, and what makes it this event (`attempt` or `since`).
+
+        Returns at once, whatever the command does; raises nothing.
+        """
+        if self._run.config.notify is None:
+            return
+        try:
+            mark = self._run_dir.path / "notified" / self._name(kind, facts)
+            self._run_dir.disk.make_folder(mark.parent, exist_ok=True)
+            if not self._run_dir.disk.create(mark, b"{}\n"):
+                return
+            self._waiting.put_nowait((kind, facts))
+        except (OSError, queue.Full) as error:
+            self._say(f"notify: {kind} could not be told ({error or 'too many events at once'})")
+            return
+        if self._worker is None:
+            self._worker = threading.Thread(target=self._work, name="notify", daemon=True)
+            self._worker.start()
+
+    def close(self) -> None:
+        """Wait until everything is told, a bounded time."""
+        if self._worker is None:
+            return
+        with contextlib.suppress(queue.Full):
+            self._waiting.put(None, timeout=1.0)
+        self._worker.join(CLOSE_TIMEOUT_S)
+        if self._worker.is_alive():
+            self._say(f"notify: {self._waiting.qsize()} events were not told, the command takes too long")
+
+    def _name(self, kind: str, facts: dict[str, Any]) -> str:
+        """The event's own name: two that are alike in this are one."""
+        which = [f"{name}{facts[name]}" for name in ("slot", "attempt", "since") if facts.get(name) is not None]
+        if not {"attempt", "since"} & {name for name in facts if facts[name] is not None}:
+            which.append(f"wish{read_control(self._run_dir).number}")
+        return re.sub(r"[^A-Za-z0-9.]+", "-", "-".join([kind, *which]))
+
+    def _work(self) -> None:
+        while (item := self._waiting.get()) is not None:
+            if complaint := self._tell(*item):
+                self._say(f"notify: {item[0]}: {complaint}")
+
+    def _tell(self, kind: str, facts: dict[str, Any]) -> str | None:
+        """Run the command. Returns what went wrong."""
+        run = self._run
+        command = list(run.config.notify or ())
+        if "/" in command[0]:
+            command[0] = str(Path(run.folder) / Path(command[0]).expanduser())
+        slot = "" if facts.get("slot") is None else str(facts["slot"])
+        words = str(facts.get("words") or kind)
+        described = {"EVENT": kind, "RUN_NAME": run.config.run_name, "RUN_ID": run.run_id, "SLOT": slot, "WORDS": words}
+        value = {name.lower(): text for name, text in described.items()} | facts | {"at": time.time()}
+        value |= {"run_dir": str(self._run_dir.path), "words": words}
+        try:
+            child = subprocess.Popen(
+                command,
+                cwd=run.folder,
+                env={**run.env, **{f"ANCHORLEG_{name}": text for name, text in described.items()}},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            return f"{command[0]} could not be started: {error.strerror}"
+        try:
+            _, complaint = child.communicate(json.dumps(value, default=str).encode() + b"\n", timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            return f"{command[0]} took longer than {TIMEOUT_S:.0f} s and was ended"
+        except OSError as error:
+            return f"{command[0]}: {error.strerror}"
+        if child.returncode == 0:
+            return None
+        last = complaint.decode(errors="replace").strip()[-COMPLAINT_CHARS:].replace("\n", " / ")
+        return f"{command[0]} ended with {child.returncode}{': ' + last if last else ''}"
