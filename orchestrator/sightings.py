@@ -10,27 +10,41 @@
 
 from __future__ import annotations
 
-from orchestrator.evidence import Evidence
+from orchestrator.evidence import Evidence, Exit, is_complete
 from orchestrator.executors.base import Accounting, JobRow, JobState, Poll
+from orchestrator.job import DO_NOT_REQUEUE
 from orchestrator.models import Attempt, Blind, Gone, Seen, Sighting, Submission
 
 #: Four missed heartbeats of 30 s: a node that swaps, or a folder that is slow to show files, misses one or two.
 HEARTBEAT_SILENT_S = 120.0
 #: A network folder shows a new file to other machines within its attribute cache's time, 60 s at most by default
-#: (nfs(5), acdirmax).
+#: (nfs(5), acdirmax). A scheduler closes the record of a job that has ended within as much.
 RECORD_WAIT_S = 60.0
 RECORD_MISSING = "it has ended; its own record of the end is not visible yet"
-
-
-def find_row(rows: tuple[JobRow, ...], job_dir: str) -> JobRow | None:
-    """The job whose work folder this is. Should an id run twice, the row that is not over counts."""
-    mine = [row for row in rows if row.work_dir.rstrip("/") == job_dir]
-    return min(mine, key=lambda row: row.state is JobState.ENDED, default=None)
+WORD_MISSING = "it was told to end (SIGTERM); the queue has not said yet by whom"
+#: The shim's word for a SIGTERM: scancel, preemption and the walltime look the same to a job.
+TOLD_TO_END = "SIGTERM"
 
 
 def missing_from(poll: Poll, submission: Submission, job_dir: str) -> bool:
     """Whether a complete poll, taken after the submission, does not have it."""
-    return poll.error is None and poll.at > submission.intent_at and find_row(poll.rows, job_dir) is None
+    return poll.error is None and poll.at > submission.intent_at and poll.of(job_dir) is None
+
+
+def has_ended_by_its_word(submission: Submission, evidence: Evidence) -> bool:
+    """Whether the job's own record is all that is needed to call it over, and to say how."""
+    ended = evidence.exit
+    if ended is None or ended.token != submission.token:
+        return submission.token in evidence.duplicates
+    return not _needs_the_schedulers_word(submission, evidence)
+
+
+def _needs_the_schedulers_word(submission: Submission, evidence: Evidence) -> bool:
+    """An end by SIGTERM may be a person's cancel, which pauses the slot, or a preemption, which does not."""
+    ended = evidence.exit
+    if ended is None or ended.asked != TOLD_TO_END or submission.cancelled_at is not None:
+        return False
+    return not is_complete(evidence) and ended.code != DO_NOT_REQUEUE and ended.superseded_by is None
 
 
 def sight(
@@ -46,14 +60,14 @@ def sight(
 ) -> Sighting | None:
     """What can be said of one submission now; None: nothing yet. `history` is None when it was not asked."""
     if evidence.exit is not None and evidence.exit.token == submission.token:
-        return Gone(proof="the job's own exit record", at=evidence.exit.at, by_job=True)
+        return _said(submission, evidence, evidence.exit, poll, history, job_dir=job_dir, now=now)
     if submission.token in evidence.duplicates:
         return Gone(proof="it found the attempt taken and ended as a duplicate", at=now, by_job=True)
     if poll.error is not None:
         return _blind(submission, poll.at, poll.error)
     if poll.at <= submission.intent_at:
         return submission.sighting
-    row = find_row(poll.rows, job_dir)
+    row = poll.of(job_dir)
     if row is not None and row.state is JobState.ENDED:
         return _ended(row, "queue", submission, evidence, poll.at)
     if row is not None:
@@ -61,7 +75,7 @@ def sight(
     if history is None or history.status == "blind":
         error = (history.error if history else None) or "it left the queue; the history was not asked yet"
         return _blind(submission, poll.at, error)
-    past = find_row(history.rows, job_dir) if history.status == "ok" else None
+    past = history.of(job_dir) if history.status == "ok" else None
     if past is not None and past.state is JobState.ENDED:
         return _ended(past, "history", submission, evidence, history.at)
     absent_s = poll.at - (submission.absent_since if submission.absent_since is not None else poll.at)
@@ -78,12 +92,42 @@ def sight(
     return _blind(submission, poll.at, "it left the queue and has not said how it ended")
 
 
+def _said(
+    submission: Submission,
+    evidence: Evidence,
+    ended: Exit,
+    poll: Poll,
+    history: Accounting | None,
+    *,
+    job_dir: str,
+    now: float,
+) -> Gone | Blind:
+    """The job's own record. After a SIGTERM the scheduler's word is waited for a little: only it knows who sent it."""
+    gone = Gone(proof="the job's own exit record", at=ended.at, by_job=True)
+    if not _needs_the_schedulers_word(submission, evidence):
+        return gone
+    if poll.error is not None:
+        return _blind(submission, poll.at, poll.error)
+    past = history.of(job_dir) if history is not None and history.status == "ok" else None
+    for row in (poll.of(job_dir), past):
+        if row is not None and row.state is JobState.ENDED:
+            return gone.model_copy(update={"raw_state": row.raw_state, "node": row.node})
+    nobody_knows = history is not None and history.status == "disabled" and missing_from(poll, submission, job_dir)
+    since = _waiting_since(submission, WORD_MISSING, now)
+    return gone if nobody_knows or now - since >= RECORD_WAIT_S else Blind(since=since, error=WORD_MISSING)
+
+
+def _waiting_since(submission: Submission, error: str, at: float) -> float:
+    before = submission.sighting
+    # A clock that was set back must not make the wait longer.
+    return min(before.since, at) if isinstance(before, Blind) and before.error == error else at
+
+
 def _ended(row: JobRow, source: str, submission: Submission, evidence: Evidence, at: float) -> Gone | Blind:
     """A terminal row. After a clean end the job's own record must be there, and says more: wait for it a little."""
     claimed = evidence.claim is not None and evidence.claim.token == submission.token
     if row.raw_state == "COMPLETED" and claimed and evidence.exit is None:
-        before = submission.sighting
-        since = before.since if isinstance(before, Blind) and before.error == RECORD_MISSING else at
+        since = _waiting_since(submission, RECORD_MISSING, at)
         if at - since < RECORD_WAIT_S:
             return Blind(since=since, error=RECORD_MISSING)
     return Gone(proof=f"the {source} says {row.raw_state}", at=at, raw_state=row.raw_state, node=row.node)
@@ -116,11 +160,14 @@ def never_accepted(
     submit_grace_s: float,
 ) -> bool:
     """Whether an intent or an unclear answer is proven to have come to nothing: queue and history are both complete,
-    both later than the submission by a grace, and neither they nor a claim know it.
+    both later than the submission by a grace, and neither they nor a claim know it, nor did the queue when it was first
+    seen without it, a while ago.
     """
     if evidence.claim is not None and evidence.claim.token == submission.token:
         return False
     if history is None or history.status == "blind" or not missing_from(poll, submission, job_dir):
         return False
+    if submission.absent_since is None or poll.at - submission.absent_since < min(SETTLE_S, submit_grace_s):
+        return False
     late_enough = min(poll.at, history.at) > submission.intent_at + submit_grace_s
-    return late_enough and (history.status == "disabled" or find_row(history.rows, job_dir) is None)
+    return late_enough and (history.status == "disabled" or history.of(job_dir) is None)

@@ -29,6 +29,7 @@ from orchestrator.lease import Lease
 from orchestrator.ledger import load_ledger, write_control
 from orchestrator.models import Ledger, Slot, SlotStatus, SubmissionState, Verdict
 from orchestrator.rundir import RunDir
+from orchestrator.sightings import SETTLE_S
 
 POLL_S = 30.0
 
@@ -181,6 +182,8 @@ class TestSubmitting:
         world.cluster.answers = [Uncertain(why="timeout")]
         world.tick()
         world.tick(after=SUBMIT_GRACE_S + 1)
+        assert world.states() == [SubmissionState.UNCERTAIN]  # missed for the first time
+        world.tick(after=SETTLE_S)
         assert world.states() == [SubmissionState.NOT_SUBMITTED, SubmissionState.SUBMITTED]
         assert [token.split("-")[1] for token in world.cluster.submitted] == ["a0", "a0"]
 

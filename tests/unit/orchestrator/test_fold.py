@@ -170,7 +170,7 @@ class TestTwoJobsOfOneAttempt:
 
 class TestEnds:
     def test_an_intent_that_came_to_nothing_leaves_its_attempt_to_the_next_submission(self) -> None:
-        ledger, _ = a_look().folded_into(a_run(a_slot().with_attempt(an_intent())))
+        ledger, _ = a_look().folded_into(a_run(a_slot().with_attempt(an_intent(absent_since=NOW - 300))))
         assert states(ledger) == [SubmissionState.NOT_SUBMITTED]
         assert only_slot(ledger).failures == 0
         assert next_attempt(only_slot(ledger), -1) == 0

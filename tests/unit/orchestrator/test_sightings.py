@@ -27,6 +27,7 @@ from orchestrator.sightings import (
     HEARTBEAT_SILENT_S,
     RECORD_MISSING,
     RECORD_WAIT_S,
+    SETTLE_S,
     find_row,
     missing_from,
     never_accepted,
@@ -216,7 +217,7 @@ class TestNeverAccepted:
     @staticmethod
     def proven(look: Look, intent: Submission | None = None, evidence: Evidence | None = None) -> bool:
         return never_accepted(
-            intent or an_intent(),
+            intent or an_intent(absent_since=NOW - 300),
             evidence or Evidence(),
             look.poll,
             look.history,
@@ -229,7 +230,12 @@ class TestNeverAccepted:
         assert self.proven(a_look().remembering(status=status))
 
     def test_within_the_grace_nothing_is_proven(self) -> None:
-        assert not self.proven(a_look(), an_intent(at=NOW - SUBMIT_GRACE_S))
+        assert not self.proven(a_look(), an_intent(at=NOW - SUBMIT_GRACE_S, absent_since=NOW - SUBMIT_GRACE_S))
+
+    def test_a_queue_that_answers_for_the_first_time_after_an_outage_proves_nothing_yet(self) -> None:
+        assert not self.proven(a_look(), an_intent(at=NOW - 3600))
+        assert not self.proven(a_look(), an_intent(at=NOW - 3600, absent_since=NOW - SETTLE_S / 2))
+        assert self.proven(a_look(), an_intent(at=NOW - 3600, absent_since=NOW - 2 * SETTLE_S))
 
     def test_a_history_from_within_the_grace_proves_nothing(self) -> None:
         old = Look(history=a_look(NOW - 500).history)
