@@ -1,0 +1,224 @@
+"""kill -9 of the controller at each call of a whole run that leaves a trace: every_call.py SHARE OF [SECOND]
+
+A toy run of two slots on the local executor: it hands over by the clock, is stopped in the middle, goes on, is stopped
+at once, and goes on to its end. The n-th call through the run's `Disk` that changes something, or of its executor,
+kills the controller: before the call, and for the executor's calls also right after it. Another one goes on. Then every
+step must have been done once, every job be accounted for, and the ledger load.
+
+Numbers n ≡ SHARE (modulo OF) are tried, until the whole run needs fewer calls. SECOND: the controller after that is
+killed too, at its SECOND-th call. Prints a line of JSON for each n: [n, [where it was killed]]. Runs in the folder of a
+`Relay`, in its environment, with the folders of relay.py and daemons.py on PYTHONPATH too.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from daemons import started_at, sweep, wait_for
+from relay import Relay
+
+from orchestrator.begin import begin, prepare_folder
+from orchestrator.config import load_config
+from orchestrator.controller import Controller
+from orchestrator.disk import LocalDisk
+from orchestrator.executors.local import LocalExecutor
+from orchestrator.lease import Lease
+from orchestrator.ledger import load_ledger, read_control, write_control
+from orchestrator.models import SlotStatus
+from orchestrator.rundir import RunDir, load_run
+
+TOTAL = 24
+SLOTS = (0, 1)
+#: The person types `stop` and `stop --now` when slot 0 has come so far.
+STOP_AT, STOP_NOW_AT = 6, 14
+#: The calls of a `Disk` that change something.
+WRITES = ("write", "create", "append", "make_folder", "remove", "remove_tree", "touch")
+#: What an executor may have of these.
+ASKS = ("submit", "poll", "accounting", "wake", "cancel", "release")
+#: No toy run makes so many calls; one that never survives its trap must not run for ever.
+MOST_CALLS = 1000
+#: A controller of a toy run that has not ended by then waits for something that will not come.
+PATIENCE_S = 60.0
+
+relay = Relay(Path.cwd(), dict(os.environ))
+run_dir = RunDir(relay.run_dir)
+
+
+class Trap:
+    """Counts the calls of all controllers of a run, across forks, and springs at the given ones."""
+
+    def __init__(self) -> None:
+        self._calls = mmap.mmap(-1, 8)
+        self.fatal: set[int] = set()
+        self.armed = False
+
+    @property
+    def calls(self) -> int:
+        """So many so far."""
+        return int.from_bytes(self._calls[:8], "little")
+
+    def reset(self, fatal: set[int]) -> None:
+        """Begin to count; die at each `fatal` call."""
+        self._calls[:8] = (0).to_bytes(8, "little")
+        self.fatal = fatal
+
+    def count(self, where: str) -> None:
+        """One more call of a controller; what the person types is not counted."""
+        if not self.armed:
+            return
+        self._calls[:8] = (self.calls + 1).to_bytes(8, "little")
+        if self.calls in self.fatal:
+            with open(relay.folder / "note", "a") as note:
+                note.write(f"{where}\n")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def install(self) -> None:
+        """Stand at every call."""
+        for name in WRITES:
+            setattr(LocalDisk, name, self._watched(name, getattr(LocalDisk, name), twice=False))
+        for name in ASKS:
+            if hasattr(LocalExecutor, name):
+                setattr(LocalExecutor, name, self._watched(name, getattr(LocalExecutor, name), twice=True))
+
+    def _watched(self, name: str, real: Callable[..., Any], *, twice: bool) -> Callable[..., Any]:
+        def call(owner: Any, *args: Any, **more: Any) -> Any:
+            what = args[0].relative_to(run_dir.path) if args and isinstance(args[0], Path) else ""
+            self.count(f"{name} {what}".strip())
+            result = real(owner, *args, **more)
+            if twice:
+                self.count(f"{name}, after it")
+            return result
+
+        return call
+
+
+trap = Trap()
+
+
+def controller() -> Controller:
+    """The next owner of the run: what `start` does before its loop."""
+    prepare_folder(run_dir)
+    lease = Lease.take(run_dir, "start", now=time.time())
+    run = begin(load_config(relay.config), relay.config, run_dir, os.environ, time.time())
+    if read_control(run_dir).wish != "run":
+        write_control(run_dir, "run", now=time.time(), by="start")
+    executor = LocalExecutor(run_dir.jobs, run.env)
+    executor.submit_grace_s = 1.0
+    owner = Controller(run, run_dir, lease, executor, poll_s=0.5)
+    owner.reactivate()
+    return owner
+
+
+def in_the_background() -> int:
+    """Fork `start`; its pid."""
+    if (pid := os.fork()) == 0:
+        code, trap.armed = 1, True
+        try:
+            owner = controller()
+            owner.loop(interrupted=lambda: False, shown=lambda: None)
+            owner.lease.release()
+            code = 0
+        finally:
+            os._exit(code)
+    return pid
+
+
+def ended(pid: int) -> bool:
+    """Whether the controller ended by itself; False: it was killed. Errors: AssertionError where it failed or hangs."""
+    status: list[int] = []
+
+    def over() -> bool:
+        found, how = os.waitpid(pid, os.WNOHANG)
+        status.append(how)
+        return found == pid
+
+    try:
+        wait_for(over, "the controller's end", PATIENCE_S)
+    except TimeoutError as error:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise AssertionError(f"{error}; its ledger: {relay.ledger()}") from None
+    assert os.WIFSIGNALED(status[-1]) or status[-1] == 0, status[-1]
+    return not os.WIFSIGNALED(status[-1])
+
+
+def came_to(step: int) -> bool:
+    """Whether slot 0 is that far."""
+    return relay.counted(0) >= step
+
+
+def until(step: int, wish: Any) -> None:
+    """Keep a controller going until slot 0 has come to `step` (0: the end); then wish, and wait until that is done."""
+    wished = step == 0
+    while True:
+        pid = in_the_background()
+        if not wished:
+            wait_for(lambda child=pid: came_to(step) or started_at(child) is None, f"step {step}", PATIENCE_S)
+            if came_to(step):
+                wished = True
+                write_control(run_dir, wish, now=time.time(), by="stop", grace_s=20.0)
+        if ended(pid) and wished:
+            return
+
+
+def play() -> None:
+    """The whole run."""
+    until(STOP_AT, "stop")
+    until(STOP_NOW_AT, "stop-now")
+    until(0, "run")
+
+
+def check() -> None:
+    """What must hold at the end."""
+    for slot in SLOTS:
+        relay.assert_exactly_once(TOTAL, slot)
+    ledger = load_ledger(run_dir, load_run(run_dir).run_id)
+    assert ledger is not None
+    assert [slot.status for slot in ledger.slots] == [SlotStatus.FINISHED] * len(SLOTS)
+    assert not [a for slot in ledger.slots for a in slot.attempts if a.live]
+    known = {event["token"] for kind in ("submission", "adopted") for event in relay.events(kind)}
+    known |= {s.token for slot in ledger.slots for attempt in slot.attempts for s in attempt.submissions}
+    ran = {path.parent.name for path in run_dir.jobs.glob("*/local.json")}
+    assert ran <= known, ran - known
+
+
+def places() -> list[str]:
+    """Where controllers of this run were killed."""
+    note = relay.folder / "note"
+    return note.read_text().splitlines() if note.exists() else []
+
+
+def main() -> None:
+    """Try each number of our share."""
+    share, of = int(sys.argv[1]), int(sys.argv[2])
+    second = int(sys.argv[3]) if len(sys.argv) > 3 else None
+    trap.install()
+    for n in range(share, MOST_CALLS, of):
+        shutil.rmtree(relay.folder / "runs", ignore_errors=True)
+        for name in ("journal.txt", "note"):
+            (relay.folder / name).unlink(missing_ok=True)
+        trap.reset({n, n + second} if second else {n})
+        try:
+            play()
+            check()
+        except (AssertionError, TimeoutError) as error:
+            raise AssertionError(f"after a kill at call {n}, {places()}: {error}") from error
+        finally:
+            sweep("TMPDIR", relay.env["TMPDIR"])
+        print(json.dumps([n, places()]), flush=True)
+        if not places():
+            return
+    raise AssertionError(f"still killed at call {MOST_CALLS}")
+
+
+if __name__ == "__main__":
+    main()
