@@ -122,7 +122,8 @@ def partition(config: RunConfig, offered: tuple[Partition, ...] | str) -> Iterat
     """The partition is there, up, and long and large enough."""
     name = config.slurm.partition
     if isinstance(offered, str):
-        yield Finding(check="partition", level=Level.WARNING, found=f"sinfo does not tell: {offered}")
+        advice = "run this again when Slurm has time; sbatch checks the partition too"
+        yield Finding(check="partition", level=Level.WARNING, found=f"sinfo does not tell: {offered}", advice=advice)
         return
     one = chosen(config, offered)
     names = ", ".join(row.name for row in offered) or "none"

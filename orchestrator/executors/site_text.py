@@ -14,7 +14,7 @@ ASSOC_FORMAT = "Account,Partition,QOS,DefaultQOS,MaxJobs,MaxSubmit"
 #: `sacctmgr show qos format=`: limits a user.
 QOS_FORMAT = "Name,MaxJobsPU,MaxSubmitPU,MaxWall"
 
-_SETTING = re.compile(r"^(\w+(?:\[\d+\])?)\s*=\s*(.*?)\s*$", re.MULTILINE)
+_SETTING = re.compile(r"^(\w+(?:\[\d+\])?)[ \t]*=[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 _AS_OF = re.compile(r"^Configuration data as of (\d{1,12})\s*$", re.MULTILINE)
 _SECONDS = re.compile(r"(\d+)(?: sec)?")
 #: A time as SLURM_TIME_FORMAT=%s has it: no count of anything else is that long.

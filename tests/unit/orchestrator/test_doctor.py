@@ -1,0 +1,476 @@
+"""The doctor's judgements on facts, its reading of texts, its tries on a folder, and its advice."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from orchestrator.config import RunConfig, parse_config
+from orchestrator.doctor.advice import advise
+from orchestrator.doctor.checks import examine, host_findings, quota_finding, worst
+from orchestrator.doctor.facts import (
+    Facts,
+    Finding,
+    FolderFacts,
+    HostFacts,
+    Level,
+    ProbeResult,
+    PythonFacts,
+    SlurmFacts,
+    Step,
+)
+from orchestrator.doctor.folder import filesystem_of, parse_quota, try_folder
+from orchestrator.doctor.gather import kills_user_processes
+from orchestrator.doctor.probe import memory_limit
+from orchestrator.doctor.probechecks import probe_findings
+from orchestrator.doctor.probing import probe_config, probe_script, times_of
+from orchestrator.doctor.views import findings_lines, findings_table, total
+from orchestrator.executors.base import Refused, Uncertain
+from orchestrator.executors.site import COMMANDS, Answered, Command, Trial
+from orchestrator.executors.site_text import (
+    Limits,
+    SiteSettings,
+    parse_limits,
+    parse_settings,
+    parse_version,
+    ping_says,
+    with_readable_times,
+)
+from orchestrator.executors.slurm_text import Partition, UnreadableError
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "slurm"
+GPU = Partition(
+    name="gpu", is_default=True, is_up=True, time_limit_s=4 * 3600, default_time_s=None, nodes=4, cpus_per_node=8,
+    memory_mb=16_000, gpus={"a100": 1},
+)  # fmt: skip
+QUIET = {
+    "MinJobAge": "300 sec",
+    "KillWait": "30 sec",
+    "JobRequeue": "1",
+    "PreemptMode": "OFF",
+    "SLURM_VERSION": "24.11",
+}
+
+
+def config(**more: Any) -> RunConfig:
+    return parse_config({"run_name": "toy", "slots": 2, "slurm": {"partition": "gpu"}} | more, "here")
+
+
+def slurm(**more: Any) -> SlurmFacts:
+    told: dict[str, Any] = {
+        "commands": tuple(Command(name=name, path=f"/usr/bin/{name}", version="24.11.0") for name in COMMANDS),
+        "answered": Answered(up=True, seconds=0.01, words="is UP"),
+        "settings": SiteSettings(values=QUIET),
+        "skew_s": 0.2,
+        "accounting": "ok",
+        "partitions": (GPU,),
+        "limits": Limits(told=True, submitted=8),
+        "trial": Trial(outcome=None, words=""),
+        "live_jobs": 0,
+    }
+    return SlurmFacts.model_validate(told | more)
+
+
+def facts(**more: Any) -> Facts:
+    told: dict[str, Any] = {
+        "config": config(),
+        "config_known": True,
+        "executor": "slurm",
+        "folder": FolderFacts(path="/runs", kind="nfs4", free_bytes=2**40, skew_s=0.0, mode="0755"),
+        "slurm": slurm(),
+        "python": PythonFacts(command="python3", version="3.11.7", shim_ok=True),
+    }
+    return Facts.model_validate(told | more)
+
+
+def report(**more: Any) -> dict[str, Any]:
+    """A node on which everything is well; the signal came 100 s before the end, where 90 were asked for."""
+    return {
+        "started_at": 1000.0, "host": "n1", "done": True, "errors": {}, "heard": {"SIGUSR2": 1080.0},
+        "end": {"at": 1180.0, "how": "SLURM_JOB_END_TIME"},
+        "environment": {"shown": {"MUJOCO_GL": "egl"}, "leaks": []},
+        "limits": {"cpus": 2, "memory_bytes": 2**32},
+        "scratch": {"path": "/tmp", "free_bytes": 2**36, "kind": "xfs"},
+        "slurm": {"answers": {"squeue": {"code": 0, "err": ""}, "sbatch": {"code": 0, "err": ""}}},
+        "gpu": {"names": ["A100"], "words": ""},
+        "program": {"python": "3.11.7", "packages": dict.fromkeys(
+            ("torch", "numpy", "metaworld", "mujoco", "gymnasium", "safetensors"), "1.0")},
+        "cuda": {"available": True, "built_for": "12.4", "devices": ["A100"], "seconds": 4.0},
+        "drawing": {"egl": {"works": True}},
+    } | more  # fmt: skip
+
+
+def result(**more: Any) -> ProbeResult:
+    told = {"job_id": "7", "pending_s": 3.0, "limit_s": 180, "lead_s": 90, "visible_s": (0.2, 0.3), "skew_s": 0.0}
+    return ProbeResult.model_validate(told | {"report": report()} | more)
+
+
+def of(findings: tuple[Finding, ...], check: str) -> Finding:
+    """The one finding of a check."""
+    found = [finding for finding in findings if finding.check == check]
+    assert len(found) == 1, findings
+    return found[0]
+
+
+def test_a_good_place_is_all_ok() -> None:
+    assert worst(examine(facts())) is Level.OK
+    assert worst(probe_findings(config(), "slurm", result())) is Level.OK
+    assert advise(facts(), None)[0] == {"slurm": {"max_jobs": 8}}
+
+
+@pytest.mark.parametrize(
+    ("changed", "check", "level", "words"),
+    [
+        ({"commands": (Command(name="sbatch", path=""),)}, "commands", Level.PROBLEM, "sbatch"),
+        ({"answered": Answered(up=False, seconds=0.1, words="is DOWN")}, "slurmctld", Level.PROBLEM, "is DOWN"),
+        ({"answered": Answered(up=True, seconds=5, words="")}, "slurmctld", Level.WARNING, "5000 ms"),
+        ({"accounting": "disabled"}, "accounting", Level.OK, "none here"),
+        ({"accounting": "blind", "accounting_words": "refused"}, "accounting", Level.WARNING, "refused"),
+        ({"partitions": ()}, "partition", Level.PROBLEM, '"gpu" is not there'),
+        ({"partitions": (GPU.model_copy(update={"is_up": False}),)}, "partition", Level.PROBLEM, "down"),
+        ({"partitions": (GPU.model_copy(update={"time_limit_s": 60}),)}, "partition", Level.PROBLEM, "0:01:00"),
+        ({"partitions": (GPU.model_copy(update={"gpus": {}}),)}, "partition", Level.PROBLEM, "0 GPUs"),
+        ({"partitions": "no answer"}, "partition", Level.WARNING, "no answer"),
+        (
+            {"trial": Trial(outcome=Refused(kind="permanent", words="w"), words="Invalid account")},
+            "job script", Level.PROBLEM, "Invalid account",
+        ),
+        (
+            {"trial": Trial(outcome=Refused(kind="quota", words="w"), words="AssocMaxSubmitJobLimit")},
+            "job script", Level.WARNING, "not now",
+        ),
+        ({"trial": Trial(outcome=Uncertain(why="w"), words="timed out")}, "job script", Level.WARNING, "timed out"),
+        ({"limits": Limits(told=False, why="forbidden")}, "job limits", Level.OK, "forbidden"),
+        ({"limits": Limits(told=True, submitted=1)}, "job limits", Level.WARNING, "1 jobs submitted"),
+        ({"limits": Limits(told=True, submitted=2)}, "job limits", Level.WARNING, "2 jobs submitted"),
+        ({"limits": Limits(told=True, running=1)}, "job limits", Level.WARNING, "1 running"),
+        ({"settings": SiteSettings(values=QUIET | {"MinJobAge": "2 sec"})}, "MinJobAge", Level.WARNING, "after 2 s"),
+        ({"settings": "no answer"}, "settings", Level.WARNING, "no answer"),
+        ({"skew_s": 300.0}, "Slurm's clock", Level.WARNING, "300 s ahead"),
+    ],
+)  # fmt: skip
+def test_what_slurm_says_is_judged(changed: dict[str, Any], check: str, level: Level, words: str) -> None:
+    finding = of(examine(facts(slurm=slurm(**changed))), check)
+    assert finding.level is level
+    assert words in finding.found
+    assert finding.advice or level is Level.OK
+
+
+def test_with_as_many_jobs_as_slots_the_baton_alone_settles_one_lower() -> None:
+    said = slurm(limits=Limits(told=True, submitted=2))
+    assert "settles at 1 of 2 jobs" in of(examine(facts(slurm=said)), "job limits").advice
+    without = config(relay={"baton": False})
+    assert of(examine(facts(slurm=said, config=without)), "job limits").level is Level.OK
+
+
+def test_queueing_ahead_wants_two_jobs_a_slot() -> None:
+    ahead = config(relay={"queue_ahead": True})
+    said = slurm(limits=Limits(told=True, submitted=3))
+    assert "wants 4" in of(examine(facts(slurm=said, config=ahead)), "job limits").advice
+    assert advise(facts(slurm=said, config=ahead), None)[0]["relay"] == {"queue_ahead": False}
+
+
+def test_after_a_ping_that_fails_nothing_else_is_judged() -> None:
+    said = slurm(answered=Answered(up=False, seconds=0.1, words="is DOWN"))
+    checks = {finding.check for finding in examine(facts(slurm=said))}
+    assert "partition" not in checks
+    assert "folder" in checks
+
+
+def test_a_walltime_that_leaves_nothing_is_a_problem() -> None:
+    finding = of(examine(facts(config=config(slurm={"time_limit": "0:03:00"}))), "walltime")
+    assert finding.level is Level.PROBLEM
+    assert "too short to train in" in finding.found
+
+
+@pytest.mark.parametrize(
+    ("changed", "check", "level"),
+    [
+        ({"steps": (Step(name="link", error="Operation not supported"),)}, "folder", Level.PROBLEM),
+        ({"steps": (Step(name="unlink while open", error="gone"),)}, "folder", Level.WARNING),
+        ({"steps": (Step(name="mkdir", seconds=4.0),)}, "folder", Level.WARNING),
+        ({"kind": "tmpfs"}, "folder kind", Level.WARNING),
+        ({"free_bytes": 2**20}, "space", Level.PROBLEM),
+        ({"free_bytes": 2**31}, "space", Level.WARNING),
+        ({"free_files": 10}, "space", Level.WARNING),
+        ({"skew_s": -40.0}, "folder clock", Level.WARNING),
+        ({"mode": "0777"}, "umask", Level.WARNING),
+    ],
+)
+def test_the_shared_folder_is_judged(changed: dict[str, Any], check: str, level: Level) -> None:
+    folder = FolderFacts.model_validate({"path": "/runs", "free_bytes": 2**40} | changed)
+    assert of(examine(facts(folder=folder)), check).level is level
+
+
+def test_every_try_works_on_an_ordinary_folder_and_nothing_stays(tmp_path: Path) -> None:
+    found = try_folder(tmp_path / "not" / "yet" / "there")
+    assert found.path == str(tmp_path)
+    assert [step.error for step in found.steps] == [""] * 7
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_linked_in_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(os, "link", refuse)
+    found = try_folder(tmp_path)
+    assert [step.name for step in found.steps if step.error] == ["link"]
+    assert worst(examine(facts(folder=found))) is Level.PROBLEM
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_whose_clock_is_ahead_is_measured(tmp_path: Path) -> None:
+    assert try_folder(tmp_path, clock=lambda: time.time() - 60).skew_s == pytest.approx(60, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("changed", "check", "level", "words"),
+    [
+        ({"heard": {}}, "signal", Level.WARNING, "never came"),
+        ({"heard": {"SIGUSR2": 1120.0}}, "signal", Level.WARNING, "60 s before it"),
+        ({"heard": {"SIGUSR2": 1005.0}}, "signal", Level.WARNING, "175 s before it"),
+        ({"environment": {"leaks": ["PYTHONPATH"]}}, "environment", Level.WARNING, "PYTHONPATH"),
+        ({"scratch": {"path": "/tmp", "kind": "tmpfs", "free_bytes": 2**36}}, "scratch", Level.WARNING, "tmpfs"),
+        (
+            {"slurm": {"answers": {"squeue": {"code": 0}, "sbatch": {"code": 127, "err": "sbatch: No such file"}}}},
+            "baton", Level.WARNING, "sbatch does not work",
+        ),
+        (
+            {"slurm": {"answers": {"squeue": {"code": 0}, "sbatch": {"code": 1, "err": "AssocMaxSubmitJobLimit"}}}},
+            "baton", Level.OK, "can pass the baton",
+        ),
+        ({"container": {"works": False, "words": "no image"}}, "container", Level.PROBLEM, "no image"),
+        ({"program": {"python": "3.11", "packages": {}}}, "program", Level.PROBLEM, "Python 3.11"),
+        ({"cuda": {"available": False, "built_for": "12.4"}, "gpu": {}}, "GPU", Level.PROBLEM, "torch sees none"),
+        (
+            {"drawing": {"egl": {"works": False, "words": "no display"}, "osmesa": {"works": True}}},
+            "drawing", Level.OK, "OSMesa",
+        ),
+        ({"errors": {"scratch": "Permission denied"}}, "node: scratch", Level.WARNING, "Permission denied"),
+    ],
+)  # fmt: skip
+def test_what_the_node_says_is_judged(changed: dict[str, Any], check: str, level: Level, words: str) -> None:
+    finding = of(probe_findings(config(), "slurm", result(report=report(**changed))), check)
+    assert finding.level is level
+    assert words in finding.found
+
+
+def test_a_probe_that_did_not_come_back_is_a_problem_with_its_last_words() -> None:
+    failed = ProbeResult(error="the job ended (FAILED) early", output="loading\nno such module\n\n")
+    findings = probe_findings(config(), "slurm", failed)
+    assert [finding.level for finding in findings] == [Level.PROBLEM]
+    assert "no such module" in findings[0].found
+
+
+@given(st.dictionaries(st.sampled_from(sorted(report())), st.none() | st.integers() | st.text() | st.just({})))
+def test_a_report_with_holes_is_still_judged(changed: dict[str, Any]) -> None:
+    numbers = {name: value for name, value in changed.items() if name != "started_at"}
+    odd = result(report=report(**numbers))
+    probe_findings(config(), "slurm", odd)
+    advise(facts(), odd)
+
+
+@pytest.mark.parametrize(
+    ("changed", "more", "dotted", "value"),
+    [
+        ({"heard": {"SIGUSR2": 1120.0}}, {}, "lead_seconds", 150),
+        ({"heard": {}}, {"skew_s": -40.0}, "lead_seconds", 161),
+        ({"slurm": {"answers": {"sbatch": {"code": 127, "err": "No such file"}}}}, {}, "relay.baton", False),
+        ({}, {"pending_s": 400.0}, "relay.queue_ahead", True),
+        (
+            {"environment": {}, "drawing": {"egl": {}, "osmesa": {"works": True}}}, {},
+            "slurm.setup", ["module load x", "export MUJOCO_GL=osmesa"],
+        ),
+    ],
+)  # fmt: skip
+def test_what_was_measured_becomes_config_with_a_reason(
+    changed: dict[str, Any], more: dict[str, Any], dotted: str, value: object
+) -> None:
+    base = config(slurm={"partition": "gpu", "setup": ["module load x"], "max_jobs": 8})
+    values, reasons = advise(facts(config=base), result(report=report(**changed), **more))
+    at: Any = values
+    for name in dotted.split("."):
+        at = at[name]
+    assert at == value
+    assert any(reason.startswith(f"{dotted}:") for reason in reasons)
+    merged = json.loads(base.model_dump_json(exclude_unset=True))
+    for name, new in values.items():
+        merged[name] = {**merged.get(name, {}), **new} if isinstance(new, dict) else new
+    parse_config(merged, "pasted")
+
+
+def test_a_lead_that_holds_is_left_alone_and_says_why() -> None:
+    values, reasons = advise(facts(config=config(slurm={"partition": "gpu", "max_jobs": 8})), result())
+    assert values == {}
+    assert any("10 s earlier than asked for" in reason for reason in reasons)
+
+
+# --- the probe's job ------------------------------------------------------------------------------------------------
+
+
+@given(limit=st.integers(60, 10**6), longest=st.none() | st.integers(60, 10**6))
+def test_a_probe_asks_for_three_minutes_at_most_and_can_be_signalled(limit: int, longest: int | None) -> None:
+    asked = config(slurm={"time_limit": f"0:0:{limit}", "partition": "gpu"})
+    limit_s, lead_s = times_of(asked, "slurm", longest)
+    assert limit_s <= 180
+    assert limit_s <= max(60, asked.slurm.time_limit_s)
+    assert longest is None or limit_s <= max(60, longest)
+    assert 0 < lead_s < limit_s
+
+
+def test_the_probe_is_a_small_job_in_the_same_place() -> None:
+    big = config(slurm={"partition": "gpu", "qos": "long", "mem": "64G", "cpus_per_task": 16, "gpu_type": "a100"})
+    small = probe_config(big, 180, 120).slurm
+    assert (small.partition, small.qos, small.gpu_type, small.gpus) == ("gpu", "long", "a100", 1)
+    assert (small.mem, small.cpus_per_task, small.time_limit) == ("4096M", 2, "0:03:00")
+    assert probe_config(config(slurm={"mem": "2G"}), 180, 120).slurm.mem == "2G"
+    assert probe_config(config(slurm={"cpus_per_task": 16}), 180, 120).slurm.cpus_per_task == 16
+
+
+def test_the_probes_script_is_a_jobs_but_for_the_program() -> None:
+    text = probe_script(
+        probe_config(config(), 180, 120), executor="slurm", job_dir=Path("/j"), code_dir=Path("/c"), python="python3"
+    )
+    assert text.rstrip().endswith("exec python3 -P -m orchestrator.doctor.probe")
+    assert "#SBATCH --signal=B:USR2@120" in text
+    assert "shim" not in text.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "limit"),
+    [
+        ("0::/job", {"job/memory.max": "4096", "memory.max": "max"}, 4096),
+        ("0::/job/step", {"job/memory.max": "100", "job/step/memory.max": "max"}, 100),
+        ("3:cpu:/x\n4:memory:/job\n0::/", {"memory/job/memory.limit_in_bytes": "777"}, 777),
+        ("4:memory:/job", {"memory/job/memory.limit_in_bytes": "9223372036854771712"}, None),
+        ("0::/", {}, None),
+    ],
+)
+def test_the_strictest_memory_limit_counts(tmp_path: Path, own: str, files: dict[str, str], limit: int | None) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert memory_limit(tmp_path, own) == limit
+
+
+# --- texts ----------------------------------------------------------------------------------------------------------
+
+
+def test_slurms_own_settings_are_read_from_a_recording() -> None:
+    recorded = json.loads((FIXTURES / "scontrol-22.05.8.json").read_text())["defaults"]["stdout"]
+    settings = parse_settings(recorded)
+    assert settings.as_of == 1795214601
+    assert settings.seconds("MinJobAge") == 300
+    assert settings.text("PreemptMode") == "OFF"
+    assert settings.text("Prolog") == ""
+    assert settings.seconds("SuspendTime") is None
+    with pytest.raises(UnreadableError):
+        parse_settings("slurm_load_ctl_conf error: Unable to contact slurm controller (connect failure)")
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [("slurm-wlm 22.05.8", "22.05.8"), ("slurm 24.11.0-1", "24.11.0"), ("slurm 20.11.9", "20.11.9"), ("hm", "")],
+)
+def test_a_version_is_read(text: str, version: str) -> None:
+    assert parse_version(text) == version
+
+
+def test_a_ping_is_up_where_any_controller_is() -> None:
+    assert ping_says(0, "Slurmctld(primary) at a is DOWN\nSlurmctld(backup) at b is UP\n") == "up"
+    assert ping_says(1, "Slurmctld(primary) at vm is DOWN\n") == "down"
+
+
+# Recorded with 22.05.8: `sacctmgr -nP show assoc user=root format=ASSOC_FORMAT` after `modify user root set
+# MaxSubmitJobs=4 MaxJobs=2`, and `show qos format=QOS_FORMAT`.
+ASSOC = "dev||normal||2|4\nroot||normal||2|\n"
+QOS = "normal||3|\nlong|1||\n"
+
+
+@pytest.mark.parametrize(
+    ("account", "qos", "running", "submitted"),
+    [("dev", None, 2, 3), ("root", None, 2, 3), ("root", "long", 1, None), (None, None, 2, 3)],
+)
+def test_the_strictest_limit_of_account_and_qos_counts(
+    account: str | None, qos: str | None, running: int | None, submitted: int | None
+) -> None:
+    limits = parse_limits(ASSOC, QOS, account, "gpu", qos)
+    assert (limits.told, limits.running, limits.submitted) == (True, running, submitted)
+
+
+def test_limits_that_are_not_told_are_not_invented() -> None:
+    assert not parse_limits("", "", None, None, None).told
+    assert not parse_limits(ASSOC, QOS, "other", None, None).told
+    with pytest.raises(UnreadableError):
+        parse_limits("Permission denied\n", "", None, None, None)
+
+
+def test_a_time_among_words_is_made_readable_and_a_job_id_is_not() -> None:
+    words = with_readable_times("Job 67043328 to start at 1795264792 using 1 processors")
+    assert words.startswith("Job 67043328 to start at 20")
+    assert "1795264792" not in words
+
+
+def test_quota_lines_are_read_also_where_one_is_over() -> None:
+    text = (
+        "Disk quotas for user me (uid 1000): \n"
+        "     Filesystem  blocks   quota   limit   grace   files   quota   limit   grace\n"
+        "nas:/home 102400*  90000  100000   6days    500    1000    2000        \n"
+        "/dev/sda1   10       0       0            7       0       0        \n"
+    )
+    home, disk = parse_quota(text)
+    assert (home.used_bytes, home.limit_bytes, home.limit_files) == (102400 * 1024, 100000 * 1024, 2000)
+    assert quota_finding(home).level is Level.PROBLEM
+    assert (disk.limit_bytes, disk.limit_files) == (None, None)
+    assert quota_finding(disk).level is Level.OK
+
+
+def test_the_filesystem_of_a_path_is_the_deepest_mount() -> None:
+    mounts = "/dev/a / ext4 rw 0 0\nnas:/x /my\\040home nfs4 rw 0 0\nnone /my\\040home/tmp tmpfs rw 0 0\n"
+    assert filesystem_of(Path("/my home/runs"), mounts) == "nfs4"
+    assert filesystem_of(Path("/my home/tmp/x"), mounts) == "tmpfs"
+    assert filesystem_of(Path("/etc"), mounts) == "ext4"
+
+
+def test_the_last_word_of_logind_counts() -> None:
+    assert not kills_user_processes(["#KillUserProcesses=yes\n"])
+    assert kills_user_processes(["#KillUserProcesses=no\n", "[Login]\nKillUserProcesses=yes\n"])
+    assert not kills_user_processes(["KillUserProcesses=yes\n", "KillUserProcesses=no\n"])
+    killing = HostFacts(systemd=True, lingers=False, kills_user_processes=True)
+    assert worst(tuple(host_findings(killing))) is Level.WARNING
+    assert worst(tuple(host_findings(killing.model_copy(update={"lingers": True})))) is Level.OK
+
+
+# --- screens --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_table_fits_its_screen_and_loses_no_word(width: int) -> None:
+    said = slurm(limits=Limits(told=True, submitted=2), partitions=())
+    findings = examine(facts(slurm=said))
+    page = io.StringIO()
+    Console(file=page, width=width, force_terminal=True, color_system=None).print(findings_table(findings))
+    assert all(len(line.rstrip()) <= width for line in page.getvalue().splitlines())
+    shown = "".join(page.getvalue().split())
+    for finding in findings:
+        for word in f"{finding.found} {finding.advice}".split()[1:]:
+            assert word in shown
+
+
+def test_a_pipe_gets_one_line_a_check_that_begins_with_the_level() -> None:
+    findings = examine(facts(slurm=slurm(partitions=())))
+    lines = findings_lines(findings)
+    assert len(lines) == len(findings)
+    assert any(line.startswith('problem: partition: "gpu" is not there. Set slurm.partition') for line in lines)
+    assert total(findings).endswith("1 problem")
