@@ -9,6 +9,7 @@ Standard library only: the job's side of the contract (`orchestrator.job`, `orch
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -110,12 +111,22 @@ def publish_folder(temporary: Path, final: Path) -> None:
 
 
 def append_line(path: Path, value: Any) -> None:
-    """Append `value` as one line of JSON, with one `write` and an fsync, so that lines never interleave."""
+    """Append `value` as one line of JSON, with one `write` and an fsync, so that lines never interleave.
+
+    A line before it that was written only in part (a full disk, a kill) is closed first, and stays the only one lost.
+    Errors: OSError; the line may then be there in part, and should be appended again.
+    """
     line = (json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n").encode()
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
+        size = os.fstat(fd).st_size
+        if size and os.pread(fd, 1, size - 1) != b"\n":
+            line = b"\n" + line
         if os.write(fd, line) != len(line):
-            raise OSError(28, "a line was written only in part", str(path))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         os.fsync(fd)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk is met by write(2), which does not know where
+        raise
     finally:
         os.close(fd)

@@ -206,6 +206,17 @@ def test_lines_are_appended_whole(tmp_path: Path) -> None:
     assert [json.loads(line)["n"] for line in lines] == [0, 1, 2]
 
 
+def test_a_line_that_was_written_in_part_spoils_no_other(tmp_path: Path) -> None:
+    events = tmp_path / "events"
+    append_line(events, {"n": 0})
+    with open(events, "a") as file:
+        file.write('{"n": 1, "te')
+
+    append_line(events, {"n": 2})
+
+    assert events.read_text().splitlines() == ['{"n":0}', '{"n": 1, "te', '{"n":2}']
+
+
 def test_a_hint_that_is_absent_or_torn_is_none(tmp_path: Path) -> None:
     (tmp_path / "torn").write_text('{"a":')
     assert read_json_or_none(tmp_path / "torn") is None
