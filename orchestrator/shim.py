@@ -101,6 +101,7 @@ class Shim:
         self.started_at = time.time()
         self.asked: str | None = None
         self.asked_at: float | None = None
+        self.start_step = 0
         self.first_progress_at: float | None = None
         self.aborted_at: float | None = None
         self.woken = False
@@ -112,6 +113,10 @@ class Shim:
         """Who we are, for every file that we write."""
         who = {"token": self.spec["token"], "job_id": self.job_id, "host": self.host, "pid": os.getpid()}
         return {**who, "at": time.time(), **more}
+
+    def times(self) -> dict[str, float | None]:
+        """What the accounting of time needs; in each heartbeat too, because a killed job writes no last word."""
+        return {"started_at": self.started_at, "asked_at": self.asked_at, "first_progress_at": self.first_progress_at}
 
     def claim(self) -> bool:
         """Take the attempt. False: another job has it; we said so and must not run."""
@@ -154,7 +159,14 @@ class Shim:
         """Write `parent.json` and return the folder to start from, empty for none."""
         parent = next(candidates_before(self.job.slot_dir, self.job.attempt), None)
         write_json(self.job.attempt_dir / "parent.json", parent_record(parent))
+        self.start_step = parent.step if parent else 0
         return str(parent.path) if parent else ""
+
+    def has_progressed(self) -> bool:
+        """Whether the program has reported a step beyond where it began: its start-up is over."""
+        value = read_json_or_none(self.job.attempt_dir / "progress.json")
+        step = value.get("step") if isinstance(value, dict) else None
+        return isinstance(step, int) and step > self.start_step
 
     def deadline(self) -> float:
         """When to hand over by the clock."""
@@ -213,7 +225,7 @@ class Shim:
                 self.hand_over_file.touch()
             program.send_signal(signal.SIGUSR2)
             say(f"handing over ({self.asked})")
-        if self.first_progress_at is None and (self.job.attempt_dir / "progress.json").exists():
+        if self.first_progress_at is None and self.has_progressed():
             self.first_progress_at = time.time()
         if self.aborted_at is not None and time.monotonic() - self.aborted_at > ABORT_S:
             program.kill()
@@ -230,7 +242,7 @@ class Shim:
             try:
                 if self.asked is None and self.job.superseded_by() is not None:
                     self.asked = "superseded"  # we are a ghost: a program that does not look for itself ends by this
-                write_json(self.job.attempt_dir / "heartbeat.json", self.record(beat=self.beat))
+                write_json(self.job.attempt_dir / "heartbeat.json", self.record(beat=self.beat, **self.times()))
             except OSError as error:
                 say(f"the heartbeat could not be written ({error}); going on")
 
@@ -274,8 +286,7 @@ class Shim:
             if code == -signal.SIGKILL and oom.kills() > self.oom_kills:
                 words = words or "out of memory"
             facts: dict[str, Any] = {"code": code, "asked": self.asked, "superseded_by": superseded, "words": words}
-            facts |= {"asked_at": self.asked_at, "first_progress_at": self.first_progress_at}
-            write_json(self.job.attempt_dir / "exit.json", self.record(started_at=self.started_at, **facts))
+            write_json(self.job.attempt_dir / "exit.json", self.record(**self.times(), **facts))
         except OSError as error:
             say(f"the record of the end could not be written ({error}); the scheduler's word must do")
             return code if 0 < code < SHIM_FAILED else SHIM_FAILED
