@@ -123,7 +123,7 @@ def append_line(path: Path, value: Any) -> None:
         if size and os.pread(fd, 1, size - 1) != b"\n":
             line = b"\n" + line
         if os.write(fd, line) != len(line):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301 - as write(2) itself, a moment later
         os.fsync(fd)
     except OSError as error:
         error.filename = error.filename or str(path)  # a full disk is met by write(2), which does not know where
