@@ -20,6 +20,9 @@ HEARTBEAT_SILENT_S = 120.0
 #: A network folder shows a new file to other machines within its attribute cache's time, 60 s at most by default
 #: (nfs(5), acdirmax). A scheduler closes the record of a job that has ended within as much.
 RECORD_WAIT_S = 60.0
+#: A controller that comes back from hanging may answer squeue before it has worked off the sbatch that it finds
+#: waiting: within seconds, or more where many wait. A submission must be missing for so long, whatever its age.
+SETTLE_S = 30.0
 RECORD_MISSING = "it has ended; its own record of the end is not visible yet"
 WORD_MISSING = "it was told to end (SIGTERM); the queue has not said yet by whom"
 #: The shim's word for a SIGTERM: scancel, preemption and the walltime look the same to a job.
