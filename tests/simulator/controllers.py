@@ -1,0 +1,329 @@
+"""Login nodes and the controllers on them: real `Controller`s, with simulated clocks, crashes, freezes and hosts."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from memory_disk import MemoryDisk
+from slurm_model import SimExecutor
+from timeline import WallClock
+from watch import Violation
+
+from orchestrator import lease as lease_module
+from orchestrator.controller import Controller
+from orchestrator.errors import LeaseHeld, LeaseLost, RunFolderError
+from orchestrator.lease import Lease
+from orchestrator.ledger import read_control, write_control
+from orchestrator.processes import ProcessId
+from orchestrator.rundir import RunDir
+
+if TYPE_CHECKING:
+    from world import World
+
+#: Three polls without a beat, as `orchestrator.lease` has it for polls of a minute.
+TTL_S = 900.0
+#: An exit record or a wish is noticed at once; a full disk is tried again.
+NOTICE_S = 0.5
+STORAGE_AGAIN_S = 120.0
+CHANGING = frozenset({"write", "create", "append", "make_folder", "touch"})
+
+
+class Crash(BaseException):
+    """The process is killed here: no handler of the program may see it."""
+
+
+class Login:
+    """A machine on which controllers run."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.clock = WallClock(world.timeline)
+        self.disk = MemoryDisk(world.server, name)
+        self.run_dir = RunDir(world.paths.path, self.disk)
+        self.full = False
+
+
+class Frozen_:  # noqa: N801 - `Frozen` is the models' base
+    """A tick that stands still in the middle of a call, in a thread of its own; one thread runs at a time."""
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+        self.standing = threading.Event()
+
+
+class Process:
+    """One controller process. `arm`: (calls to go, "crash" or "freeze", before the call or after its effect)."""
+
+    def __init__(self, world: World, login: Login, command: str) -> None:
+        self.world = world
+        self.login = login
+        self.command = command
+        self.pid = world.new_pid()
+        self.alive = True
+        self.stopped = False
+        self.frozen: Frozen_ | None = None
+        self.arm: tuple[int, str, bool] | None = None
+        self.controller: Controller | None = None
+        self.lease: Lease | None = None
+        self.disk = MemoryDisk(world.server, login.name)
+        self.run_dir = RunDir(world.paths.path, self.disk)
+        self.disk.gate = self._gate
+        self.wake_serial = 0
+        self.busy = False
+        self.thread: threading.Thread | None = None
+
+    @property
+    def identity(self) -> ProcessId:
+        """As the lease has it."""
+        return ProcessId(host=self.login.name, boot_id=f"boot-{self.login.name}", pid=self.pid, started=str(self.pid))
+
+    def _gate(self, kind: str, what: str, before: bool) -> None:
+        if before and self.login.full and kind in CHANGING:
+            raise OSError(errno.ENOSPC, "No space left on device", what)
+        if self.arm is not None:
+            left, how, side = self.arm
+            if side is before:
+                if left > 0:
+                    self.arm = (left - 1, how, side)
+                    return
+                self.arm = None
+                self.world.timeline.tell(f"{how} of {self} {'before' if before else 'after'} {kind} {what[-40:]}")
+                if how == "crash":
+                    raise Crash
+                self._stand_still()
+
+    def _stand_still(self) -> None:
+        frozen = self.frozen
+        if frozen is None:  # not in a thread: a freeze that nobody prepared
+            return
+        frozen.go_on.clear()
+        frozen.standing.set()
+        frozen.go_on.wait()
+        if not self.alive:
+            raise Crash
+
+    def __str__(self) -> str:
+        return f"controller {self.pid} ({self.command}, {self.login.name})"
+
+    def make(self) -> Controller:
+        """Own the run and make the controller, as `orchestrator.host` does. Errors: LeaseHeld."""
+        world, login = self.world, self.login
+        self.lease = Lease.take(self.run_dir, self.command, now=login.clock())
+        if self.command == "start" and read_control(self.run_dir).wish != "run":
+            write_control(self.run_dir, "run", now=login.clock(), by="start")
+        self.controller = Controller(
+            world.run,
+            self.run_dir,
+            self.lease,
+            SimExecutor(world, login, self._gate),
+            poll_s=world.profile.poll_s,
+            now=login.clock,
+            monotonic=lambda: world.timeline.now,
+            sleep=world.pass_time,
+            random_hex=lambda: f"{world.rng.getrandbits(32):08x}",
+            jitter=world.rng.random,
+        )
+        return self.controller
+
+
+@contextmanager
+def simulated_processes(world: World) -> Iterator[None]:
+    """`orchestrator.lease` sees simulated processes and the simulated clock."""
+    living_owner = lease_module.living_owner
+
+    def is_alive(process: ProcessId) -> bool | None:
+        here = world.actor
+        if here is None or process.boot_id != here.identity.boot_id:
+            return None
+        return any(p.alive and p.pid == process.pid for p in world.processes)
+
+    def actor() -> Process:
+        assert world.actor is not None
+        return world.actor
+
+    simulated: dict[str, Any] = {
+        "TTL_S": TTL_S,
+        "is_alive": is_alive,
+        "myself": lambda: actor().identity,
+        "host_name": lambda: actor().login.name,
+        "boot_id": lambda: actor().identity.boot_id,
+        "living_owner": lambda run_dir, **_: living_owner(run_dir, monotonic=lambda: world.timeline.now),
+    }
+    before = {name: getattr(lease_module, name) for name in simulated}
+    for name, value in simulated.items():
+        setattr(lease_module, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(lease_module, name, value)
+
+
+class Hosts:
+    """Starts controllers, ticks them when their loop would, and buries them."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.ended_well = False
+        self.ticks = 0
+
+    def newest(self) -> Process | None:
+        """The process that owns the highest epoch, if it lives and moves."""
+        owners = [p for p in self.world.processes if p.alive and p.lease is not None]
+        return max(owners, key=lambda p: p.lease.epoch if p.lease else -1, default=None)
+
+    def start(self, login: Login, command: str = "start") -> None:
+        """Someone types `orchestrator start`, a daemon is restarted, or cron fires."""
+        process = Process(self.world, login, command)
+        self.world.processes.append(process)
+        self._guarded(process, lambda: self._begin(process))
+
+    def _begin(self, process: Process) -> None:
+        controller = process.make()
+        self.world.timeline.tell(f"{process} owns epoch {controller.lease.epoch}")
+        if process.command == "start":
+            controller.reactivate()
+        self._tick(process)
+
+    def tick(self, process: Process) -> None:
+        """One turn of its loop."""
+        if process.busy:  # it waits for an answer
+            self.plan_wake(process, 1.0)
+        elif process.alive and not process.stopped:
+            self._guarded(process, lambda: self._tick(process))
+
+    def _tick(self, process: Process) -> None:
+        controller = process.controller
+        assert controller is not None
+        self.ticks += 1
+        controller.tick()
+        self.world.watch.ticked(process)
+        if process.command == "tick":
+            self._release(process)
+            process.alive = False
+        elif controller.over:
+            self.world.timeline.tell(f"{process}: the run is over for now ({controller.control.wish})")
+            self._release(process)
+            process.alive = False
+            self.world.run_is_over()
+        else:
+            self.plan_wake(process)
+
+    @staticmethod
+    def _release(process: Process) -> None:
+        if process.lease is not None:
+            process.lease.release()
+
+    def _guarded(self, process: Process, act: Callable[[], None]) -> None:
+        """Run `act` as this process. What tears a process down ends here."""
+        if process.arm is not None and process.arm[1] == "freeze":
+            self._in_thread(process, act)
+            return
+        self._as(process, act)
+
+    def _in_thread(self, process: Process, act: Callable[[], None]) -> None:
+        process.frozen = Frozen_()
+
+        def body() -> None:
+            self._as(process, act)
+            frozen = process.frozen
+            process.frozen = None
+            if frozen is not None:
+                frozen.standing.set()
+
+        frozen = process.frozen
+        process.thread = threading.Thread(target=body, daemon=True)
+        process.thread.start()
+        frozen.standing.wait()
+        if process.frozen is not None:
+            process.stopped = True
+            actor = self.world.actor
+            self.world.actor = actor if actor is not process else None
+            self.world.timeline.after(self.world.freeze_s(), lambda: self.thaw(process))
+            self.world.watch.controller_gone(process)
+
+    def thaw(self, process: Process) -> None:
+        """It goes on exactly where it stood."""
+        process.stopped = False
+        self.world.timeline.tell(f"{process} wakes up")
+        frozen = process.frozen
+        if frozen is None:
+            self.plan_wake(process)
+            return
+        frozen.standing.clear()
+        before, self.world.actor = self.world.actor, process
+        frozen.go_on.set()
+        frozen.standing.wait()
+        self.world.actor = before
+
+    def bury_the_frozen(self) -> None:
+        """End of the simulation: no thread stays behind."""
+        for process in self.world.processes:
+            if process.frozen is not None:
+                process.alive = False
+                process.frozen.go_on.set()
+                process.thread.join()
+
+    def _as(self, process: Process, act: Callable[[], None]) -> None:
+        before, self.world.actor = self.world.actor, process
+        process.busy = True
+        try:
+            act()
+        except Crash:
+            self._died(process, "crashed")
+        except LeaseHeld:
+            process.alive = False
+        except LeaseLost:
+            self._died(process, "lost its lease")
+        except OSError as error:
+            if process.command == "tick" or process.controller is None:
+                self._died(process, str(error))
+            else:
+                self.plan_wake(process, STORAGE_AGAIN_S)
+        except RunFolderError as error:
+            raise Violation(6, f"{process} cannot go on: {error}") from error
+        finally:
+            process.busy = False
+            self.world.actor = before
+
+    def _died(self, process: Process, how: str) -> None:
+        process.alive = False
+        self.world.timeline.tell(f"{process} {how}")
+        self.world.watch.controller_gone(process)
+        self.world.restart_soon(process)
+
+    def kill(self, process: Process) -> None:
+        """kill -9 between two ticks."""
+        if process.frozen is None:
+            self._died(process, "is killed")
+
+    def plan_wake(self, process: Process, delay_s: float | None = None) -> None:
+        """The loop's next turn."""
+        controller, now = process.controller, self.world.timeline.now
+        assert controller is not None
+        if delay_s is None:
+            due = controller._poll_due_at
+            wall = process.login.clock()
+            waits = [s.not_before - wall for s in controller.ledger.slots if s.not_before > wall]
+            due = min([due, now + self.world.profile.poll_s, *(now + wait for wait in waits)])
+            delay_s = max(0.01, due - now)
+        process.wake_serial += 1
+        serial = process.wake_serial
+        self.world.timeline.after(
+            delay_s, lambda: self.tick(process) if process.wake_serial == serial else None
+        )  # fmt: skip
+
+    def notice(self, lag_s: float) -> None:
+        """An exit record or a wish shows on the login nodes: the loops look."""
+
+        def look() -> None:
+            for process in self.world.processes:
+                if process.alive and not process.stopped and process.controller is not None:
+                    self.plan_wake(process, NOTICE_S)
+
+        self.world.timeline.after(lag_s, look)

@@ -1,0 +1,316 @@
+"""A model of `orchestrator/shim.py` and of a program that checkpoints, on simulated nodes and a simulated folder.
+
+`test_simulator_model.py` puts it beside the real shim: the same inputs must leave the same files. What an attempt may
+start from is not modelled: `orchestrator.job` itself decides, on the simulated folder.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from memory_disk import Server
+
+from orchestrator import job as job_module
+from orchestrator.job import DO_NOT_REQUEUE, HANDED_OVER, CheckpointRef, candidates_before, parent_record
+from orchestrator.rundir import RunDir
+from orchestrator.shim import ABORT_S, HEARTBEAT_S, SHIM_FAILED
+
+if TYPE_CHECKING:
+    from cluster_model import SimJob
+    from world import World
+
+#: A checkpoint each ten minutes, as the trainer does.
+CHECKPOINT_S = 600.0
+#: Steps a second of the simulated program.
+RATE = 100.0
+
+
+class ListedFolder:
+    """What `orchestrator.job` uses of `os`, on the simulated folder."""
+
+    def __init__(self, server: Server, client: str | None) -> None:
+        self._server = server
+        self._client = client
+
+    def listdir(self, path: object) -> list[str]:
+        """The names in a folder. Errors: FileNotFoundError."""
+        if str(path) not in self._server.folders:
+            raise FileNotFoundError(str(path))
+        return self._server.names(self._client, str(path))
+
+
+@contextmanager
+def seen_by(server: Server, client: str | None) -> Iterator[None]:
+    """`orchestrator.job` looks at the simulated folder, with the eyes of one machine (None: the server's own)."""
+    before = job_module.os, job_module.read_json
+    job_module.os = ListedFolder(server, client)
+    job_module.read_json = lambda path: json.loads(server.read(client, str(path)))
+    try:
+        yield
+    finally:
+        job_module.os, job_module.read_json = before
+
+
+class Run:
+    """One start of one job on one node: the shim, and the program that it runs. `fate`: how it will end of itself."""
+
+    def __init__(self, world: World, job: SimJob, node: str, pid: int) -> None:
+        self.world = world
+        self.job = job
+        self.node = node
+        self.pid = pid
+        self.alive = True
+        self.claimed = False
+        self.claimed_at = 0.0
+        self.died_at: float | None = None
+        self.asked: str | None = None
+        self.asked_at: float | None = None
+        self.first_progress_at: float | None = None
+        self.parent: CheckpointRef | None = None
+        self.base_step = 0
+        self.saved_step = 0
+        self.working_since: float | None = None
+        self.stopped_at: float | None = None
+        self.total = 0
+        self.began_at = world.timeline.now
+        run_dir: RunDir = world.paths
+        self.attempt_dir = str(run_dir.attempt(job.slot, job.attempt))
+        self.slot_dir = run_dir.slot(job.slot)
+        self.job_dir = str(run_dir.job(job.token))
+        world.timeline.after(world.rng.uniform(0.5, 4.0), self._begin)
+
+    # --- the shim ---
+
+    def record(self, **more: Any) -> dict[str, Any]:
+        """Who it is, in every file."""
+        who = {"token": self.job.token, "job_id": self.job.job_id, "host": self.node, "pid": self.pid}
+        return {**who, "at": self.world.node_time(self.node), **more}
+
+    def _write(self, path: str, value: Any) -> None:
+        if self.world.is_full(self.node):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        self.world.server.write(self.node, path, json.dumps(value).encode())
+
+    def unneeded(self) -> str | None:
+        """As `Shim.unneeded`."""
+        if not self.job.ahead:
+            return None
+        server = self.world.server
+        if server.entry(self.node, str(self.slot_dir), "hold") is not None:
+            return "the slot is held"
+        ended = server.json_or_none(self.node, f"{self.slot_dir}/attempts/{self.job.attempt - 1}/exit.json")
+        if ended is not None and ended["code"] != HANDED_OVER:
+            return f"the job before it ended with {ended['code']}"
+        return None
+
+    def _begin(self) -> None:
+        if not self.alive:
+            return
+        # A job's node has never looked at this folder: what it asks for, it asks the server.
+        if self.world.server.entry(None, self.job_dir, "job.json") is None:
+            self._leave(SHIM_FAILED)
+            return
+        try:
+            if why := self.unneeded():
+                self._write(f"{self.attempt_dir}/duplicate-{self.node}-{self.pid}.json", self.record(unneeded=why))
+                self._leave(0)
+                return
+            if not self._claim():
+                self._leave(0)
+                return
+            self.claimed, self.claimed_at = True, self.world.timeline.now
+            self.world.watch.claimed(self)
+            self._decide(None)
+        except OSError:
+            self._leave(1)
+            return
+        self.world.server.write(self.node, f"{self.attempt_dir}/heartbeat.json", self._heartbeat)
+        if self.asked is None and self.world.server.entry(self.node, self.job_dir, "hand-over") is not None:
+            self.asked, self.asked_at = "asked to", self.world.timeline.now
+        self.world.timeline.at(self.job.ends_at - self.world.lead_s, lambda: self.ask("deadline"))
+        self.world.timeline.after(self.world.rng.uniform(3.0, 20.0), self._start)
+
+    def _claim(self) -> bool:
+        if self.world.is_full(self.node):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        server, path = self.world.server, f"{self.attempt_dir}/claim"
+        if server.create(self.node, path, json.dumps(self.record()).encode()) or self.world.no_claim_fence:
+            return True
+        winner = server.json_or_none(self.node, path)
+        self._write(f"{self.attempt_dir}/duplicate-{self.node}-{self.pid}.json", self.record(winner=winner))
+        return False
+
+    def _candidates(self) -> list[CheckpointRef]:
+        with seen_by(self.world.server, self.node):
+            found = []
+            for ref in candidates_before(self.slot_dir, self.job.attempt):
+                found.append(ref)
+                if self.world.is_good(self.job.slot, ref):
+                    break
+            return found
+
+    def _decide(self, chosen: CheckpointRef | None) -> None:
+        """The shim takes the first published one; the program, which opens it, the first good one."""
+        candidates = self._candidates()
+        parent = chosen or (candidates[0] if candidates else None)
+        self._write(f"{self.attempt_dir}/parent.json", parent_record(parent))
+        self.parent = parent
+        self.base_step = self.saved_step = parent.step if parent else 0
+        self.world.watch.decided(self)
+
+    def _heartbeat(self, now: float) -> bytes:
+        until = now if self.died_at is None else min(now, self.died_at)
+        return json.dumps({"beat": 1 + int((until - self.claimed_at) / HEARTBEAT_S)}).encode()
+
+    def superseded_by(self) -> int | None:
+        """As `Job.superseded_by`, by the eyes of this node."""
+        server, attempts = self.world.server, f"{self.slot_dir}/attempts"
+        for number in range(self.world.top_attempt(self.job.slot), self.job.attempt, -1):
+            if server.entry(self.node, f"{attempts}/{number}", "claim") is not None:
+                return number
+        return None
+
+    def look_soon(self, lag_s: float) -> None:
+        """Something was put where the shim looks with its next heartbeat: a claim above it, `abort`, `hand-over`."""
+        self.world.timeline.after(lag_s + self.world.rng.uniform(0.2, HEARTBEAT_S), self._look)
+
+    def _look(self) -> None:
+        if not self.alive or not self.claimed:
+            return
+        server = self.world.server
+        if self.asked is None and server.entry(self.node, self.job_dir, "hand-over") is not None:
+            self.ask("asked to")
+        if self.asked is None and self.superseded_by() is not None:
+            self.ask("superseded")
+        if self.asked != "stalled" and server.entry(self.node, self.job_dir, "abort") is not None:
+            self.asked = "stalled"
+            self.world.timeline.after(self.world.rng.uniform(0.5, ABORT_S), lambda: self._exit(-6))
+
+    def ask(self, why: str) -> None:
+        """To hand over: the deadline, a signal, a file."""
+        if not self.alive or self.asked is not None:
+            return
+        self.asked, self.asked_at = why, self.world.timeline.now
+        if self.claimed and self.stopped_at is None:  # a stalled program hears nothing
+            self.world.timeline.after(self.world.hand_over_s(), self._hand_over)
+
+    # --- the program ---
+
+    def _start(self) -> None:
+        if not self.alive:
+            return
+        try:
+            good = [ref for ref in self._candidates() if self.world.is_good(self.job.slot, ref)]
+            if (good[0] if good else None) != self.parent:
+                self._decide_program(good[0] if good else None)
+        except OSError:
+            self._exit(1)
+            return
+        self.total = self.world.total(self.job.slot)
+        if self.base_step >= self.total:
+            self._exit(0)
+            return
+        self.world.timeline.after(self.world.rng.uniform(5.0, 40.0), self._work)
+
+    def _decide_program(self, chosen: CheckpointRef | None) -> None:
+        self._write(f"{self.attempt_dir}/parent.json", parent_record(chosen))
+        self.parent = chosen
+        self.base_step = self.saved_step = chosen.step if chosen else 0
+        self.world.watch.decided(self)
+
+    def _work(self) -> None:
+        if not self.alive:
+            return
+        now = self.world.timeline.now
+        self.working_since = self.first_progress_at = now
+        self.world.watch.working(self)
+        self.world.server.write(self.node, f"{self.attempt_dir}/progress.json", self._progress)
+        if self.asked is not None:  # it was asked in the middle of its start-up
+            self.world.timeline.after(self.world.hand_over_s(), self._hand_over)
+        self.world.timeline.after(CHECKPOINT_S + self.world.rng.uniform(-20.0, 20.0), self._save)
+        self.world.timeline.after((self.total - self.base_step) / RATE, self._finish)
+        fate, after_s = self.world.fate(self.job.slot)
+        if fate == "stall":
+            self.world.timeline.after(after_s, self._stall)
+        elif fate == "out of memory":
+            self.world.timeline.after(after_s, lambda: self.world.cluster.out_of_memory(self.job, self))
+        elif fate == "crash":
+            self.world.timeline.after(after_s, lambda: self._exit(1))
+        elif fate == "do not requeue":
+            self.world.timeline.after(after_s, lambda: self._exit(DO_NOT_REQUEUE))
+
+    def step(self, now: float) -> int:
+        """Steps done by now."""
+        if self.working_since is None:
+            return self.base_step
+        ends = [now, *(at for at in (self.died_at, self.stopped_at) if at is not None)]
+        return min(self.total, self.base_step + int(RATE * max(0.0, min(ends) - self.working_since)))
+
+    def _progress(self, now: float) -> bytes:
+        at = min(now, self.died_at or now, self.stopped_at or now)
+        value = {"step": self.step(now), "total": self.total, "checkpoint_step": self.saved_step, "at": at}
+        return json.dumps(value).encode()
+
+    def _save(self) -> None:
+        if not self.alive or self.stopped_at is not None or self.asked is not None:
+            return
+        if self._publish():
+            self.world.timeline.after(CHECKPOINT_S + self.world.rng.uniform(-20.0, 20.0), self._save)
+
+    def _publish(self) -> bool:
+        """A checkpoint. False: the program ended instead: it is superseded, or the disk is full."""
+        if self.superseded_by() is not None:
+            self._exit(HANDED_OVER)
+            return False
+        if self.world.is_full(self.node):
+            self._exit(1)
+            return False
+        step = self.step(self.world.timeline.now)
+        if step > self.saved_step:
+            self.world.server.make_folder(self.node, f"{self.attempt_dir}/checkpoints/{step}")
+            self.saved_step = step
+            self.world.watch.published(self, step)
+        return True
+
+    def _stall(self) -> None:
+        if self.alive and self.asked is None:
+            self.stopped_at = self.world.timeline.now
+            self.world.timeline.tell(f"job {self.job.job_id} stalls")
+
+    def _hand_over(self) -> None:
+        if self.alive and self.working_since is not None and self.stopped_at is None and self._publish():
+            self._exit(0 if self.saved_step >= self.total else HANDED_OVER)
+
+    def _finish(self) -> None:
+        if self.alive and self.asked is None and self.stopped_at is None and self._publish():
+            self._exit(0)
+
+    def _exit(self, code: int) -> None:
+        """The program has ended: the shim says so, and ends too."""
+        if not self.alive:
+            return
+        superseded = self.superseded_by()
+        facts = {"code": code, "asked": self.asked, "superseded_by": superseded, "words": ""}
+        facts |= {"asked_at": self.asked_at, "first_progress_at": self.first_progress_at}
+        try:
+            self._write(f"{self.attempt_dir}/exit.json", self.record(started_at=self.began_at, **facts))
+        except OSError:
+            self._leave(code if 0 < code < SHIM_FAILED else SHIM_FAILED)
+            return
+        self.world.watch.ended(self, code)
+        good = code in {0, HANDED_OVER, DO_NOT_REQUEUE} or superseded is not None
+        self._leave(0 if good else 128 - code if code < 0 else code)
+
+    def _leave(self, code: int) -> None:
+        self.die()
+        self.world.cluster.script_ended(self.job, self, code)
+
+    def die(self) -> None:
+        """SIGKILL, or the end: from here on it writes nothing."""
+        if self.alive:
+            self.alive = False
+            self.died_at = self.world.timeline.now

@@ -1,0 +1,90 @@
+"""What kind of cluster, site and month a seed stands for."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+DAY_S = 86_400.0
+
+#: Faults, by how often a day they come on a bad cluster (expected number). A seed scales each by its own factor.
+FAULTS_A_DAY = {
+    "controller crash": 2.0,
+    "controller crash at a call": 4.0,
+    "controller freeze": 0.4,
+    "slurmctld down": 0.7,
+    "slurmctld hung": 0.5,
+    "slurmctld killed": 0.3,
+    "slurmdbd down": 0.4,
+    "node failure": 0.7,
+    "node crash": 0.3,
+    "preemption": 0.8,
+    "clock step": 0.3,
+    "login disk full": 0.2,
+    "node disk full": 0.1,
+    "user holds a job": 0.2,
+    "user cancels a job": 0.15,
+    "user stops the run": 0.1,
+    "user starts elsewhere": 0.5,
+    "other jobs": 3.0,
+    "drain": 0.3,
+    "bad node": 0.1,
+    "queue waits": 0.3,
+}
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Drawn from the seed. Shares are probabilities per event; `rates`: faults a day."""
+
+    seed: int
+    slots: int = 4
+    days: float = 30.0
+    poll_s: float = 300.0
+    walltime_s: float = 4 * 3600.0
+    lead_s: float = 120.0
+    accounting: str = "up"
+    queue_ahead: bool = False
+    host: str = "daemon"
+    max_submit: int | None = None
+    max_jobs: int | None = None
+    nodes: int = 6
+    lag_s: float = 0.0
+    unknown_state: float = 0.0
+    poll_fails: float = 0.0
+    refused: float = 0.0
+    lost_answer: float = 0.0
+    runaway: float = 0.0
+    bad_checkpoint: float = 0.0
+    first_id_again: int = 10**6
+    fates: dict[str, float] = field(default_factory=dict)
+    rates: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def drawn(cls, seed: int, **fixed: object) -> Profile:
+        """The profile of a seed; `fixed` overrides what was drawn."""
+        rng = random.Random(seed)
+        some = lambda most, share=0.6: rng.uniform(0.0, most) if rng.random() < share else 0.0  # noqa: E731
+        max_submit = rng.choice((None, None, 4, 5, 8))
+        drawn = {
+            "accounting": "disabled" if rng.random() < 0.25 else "up",
+            "queue_ahead": rng.random() < 0.5,
+            "host": "cron" if rng.random() < 0.25 else "daemon",
+            "max_submit": max_submit,
+            "max_jobs": max_submit if rng.random() < 0.3 else None,
+            "lag_s": some(60.0),
+            "unknown_state": some(0.02),
+            "poll_fails": some(0.02),
+            "refused": some(0.1),
+            "lost_answer": some(0.1),
+            "runaway": some(0.02),
+            "bad_checkpoint": some(0.05),
+            "first_id_again": rng.choice((10**6, 160)),
+            "fates": {"crash": some(0.08), "stall": some(0.04), "out of memory": some(0.04), "do not requeue": some(0.002)},
+            "rates": {name: rate * some(1.5, 0.7) for name, rate in FAULTS_A_DAY.items()},
+        }  # fmt: skip
+        return cls(seed=seed, **{**drawn, **fixed})  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        site = f"accounting {self.accounting}, {self.host}, lag {self.lag_s:.0f} s, limit {self.max_submit}"
+        return f"seed {self.seed}: {site}, queue ahead {'on' if self.queue_ahead else 'off'}"

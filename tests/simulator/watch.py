@@ -1,0 +1,283 @@
+"""What must always hold, checked after each event by someone who sees everything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from job_model import RATE, Run, seen_by
+
+from orchestrator.job import lineage
+from orchestrator.models import Blind, SlotStatus, SubmissionState
+
+if TYPE_CHECKING:
+    from cluster_model import SimJob
+    from controllers import Process
+    from slurm_model import SimExecutor
+    from world import World
+
+#: Beyond one poll: a tick's own time, and the wait after a full disk.
+TICK_SLACK_S = 240.0
+#: An unfinished slot without a job although nothing stands in its way: two polls, the grace of an unclear submission,
+#: what an absent job needs to be forgotten (MinJobAge), and the wait after a clock step.
+IDLE_LIMIT_S = 45 * 60.0
+#: A slot that is not stopped, failed or waiting out a failure makes at least this share of the steps that the time
+#: would allow. A bad month on a bad cluster reaches more than half.
+LEAST_SHARE = 0.2
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+    def __init__(self, number: int, words: str) -> None:
+        super().__init__(f"invariant {number}: {words}")
+        self.number = number
+        self.words = words
+
+
+class Watch:
+    """The observer. Its methods are called by the world's parts as things happen."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.claims: dict[tuple[int, int], Run] = {}
+        self.top_claims: dict[int, int] = {}
+        self.bases: dict[tuple[int, int], tuple[int, float]] = {}
+        self.decided_at: dict[tuple[int, int], float] = {}
+        self.checkpoints: dict[tuple[int, int], list[tuple[int, float]]] = {}
+        self.jobs: dict[str, SimJob] = {}
+        self.states: dict[str, SubmissionState] = {}
+        self.idle_s = [0.0] * world.profile.slots
+        self.no_reason_since: dict[int, float] = {}
+        self.ticked_at: float | None = None
+        self.all_idle_s = 0.0
+        self.excused_s = [0.0] * world.profile.slots
+        self.worked_s = 0.0
+        self.allocated_s = 0.0
+        self.run_over_at: float | None = None
+        self.last_stop = False
+        self.runs: dict[int, list[Run]] = {slot: [] for slot in range(world.profile.slots)}
+
+    def _fail(self, number: int, words: str) -> None:
+        raise Violation(number, words)
+
+    # --- jobs ---
+
+    def accepted(self, job: SimJob) -> None:
+        """The cluster took a job."""
+        self.jobs[job.token] = job
+        self.world.timeline.tell(f"job {job.job_id} is {job.token}{' behind ' + job.after if job.after else ''}")
+
+    def live_runs(self, slot: int) -> list[Run]:
+        """Processes of a slot that live."""
+        self.runs[slot] = [run for run in self.runs[slot] if run.alive]
+        return self.runs[slot]
+
+    def claimed(self, run: Run) -> None:
+        """A job won its attempt."""
+        place = run.job.slot, run.job.attempt
+        self.world.timeline.tell(f"job {run.job.job_id} claims attempt {place[1]} of slot {place[0]} on {run.node}")
+        if place in self.claims and self.claims[place] is not run:
+            self._fail(8, f"attempt {place[1]} of slot {place[0]} has two claimants: jobs {self.claims[place].job.job_id}"
+                          f" and {run.job.job_id}")  # fmt: skip
+        self.claims[place] = run
+        for older in self.live_runs(place[0]):
+            if older.job.attempt < place[1]:
+                older.look_soon(self.world.profile.lag_s)
+        self.runs[place[0]].append(run)
+        self.top_claims[place[0]] = max(self.top_claims.get(place[0], -1), place[1])
+
+    def decided(self, run: Run) -> None:
+        """It wrote what it starts from."""
+        slot = run.job.slot
+        self.decided_at[slot, run.job.attempt] = self.world.timeline.now
+        if run.parent is None:
+            return
+        published = dict(self.checkpoints.get((slot, run.parent.attempt), []))
+        if run.parent.step not in published:
+            self._fail(1, f"attempt {run.job.attempt} of slot {slot} starts from {run.parent}, which nobody published")
+
+    def working(self, run: Run) -> None:
+        """Its program does its first step: from here on its rows count."""
+        slot, attempt, now = run.job.slot, run.job.attempt, self.world.timeline.now
+        twins = [r for r in self.live_runs(slot) if r is not run and r.job.attempt == attempt and r.working_since]
+        if twins:
+            self._fail(1, f"attempt {attempt} of slot {slot} is written by jobs {twins[0].job.job_id} and {run.job.job_id}")
+        before = [a for (s, a) in self.bases if s == slot and a < attempt]
+        if before:
+            last = max(before)
+            if run.base_step < self.bases[slot, last][0]:
+                self._fail(4, f"slot {slot} goes back: attempt {last} began at step {self.bases[slot, last][0]}, attempt "
+                              f"{attempt} begins at {run.base_step}")  # fmt: skip
+            surely = [
+                step for step, at in self.checkpoints.get((slot, last), [])
+                if at < self.decided_at[slot, attempt] - self.world.profile.lag_s - 1.0
+                and (slot, last, step) not in self.world.bad_checkpoints
+            ]  # fmt: skip
+            between = any((slot, a) in self.decided_at for a in range(last + 1, attempt))
+            if surely and not between and run.base_step < surely[-1]:
+                self._fail(4, f"slot {slot}: attempt {attempt} begins at {run.base_step}, although attempt {last} had "
+                              f"published step {surely[-1]}")  # fmt: skip
+        self.bases[slot, attempt] = run.base_step, now
+
+    def published(self, run: Run, step: int) -> None:
+        """A checkpoint."""
+        place = run.job.slot, run.job.attempt
+        if self.world.rng.random() < self.world.profile.bad_checkpoint:
+            self.world.bad_checkpoints.add((*place, step))
+        self.checkpoints.setdefault(place, []).append((step, self.world.timeline.now))
+
+    def ended(self, run: Run, code: int) -> None:
+        """Its exit record is written."""
+        self.world.timeline.tell(f"job {run.job.job_id} says {code} ({run.asked or 'by itself'}), step {run.saved_step}")
+        self.world.hosts.notice(self.world.profile.lag_s)
+
+    def over(self, job: SimJob) -> None:
+        """slurmctld knows that it has ended."""
+        self.world.timeline.tell(f"job {job.job_id} is {job.raw_state}")
+        if job.started_at is not None and job.ended_at is not None:
+            self.allocated_s += job.ended_at - job.started_at
+
+    # --- controllers ---
+
+    def asked(self, token: str, after: str | None, executor: SimExecutor) -> None:
+        """A controller is about to submit."""
+        world, process = self.world, self.world.actor
+        slot, attempt = world.place(token)
+        newest = world.server.names(None, str(world.paths.lease))
+        epoch = max((int(name) for name in newest if name.isdigit()), default=-1)
+        if process is None or process.lease is None or process.lease.epoch != epoch:
+            return  # one that woke up behind its check of the lease: the claim is the fence for that
+        if (slot, attempt) in self.claims and after is None:
+            self._fail(3, f"{token} is submitted although attempt {attempt} was claimed")
+        for job in world.cluster.live():
+            if job.slot != slot or job.token == token or job.job_id == after:
+                continue
+            useless = (slot, job.attempt) in self.claims and self.claims[slot, job.attempt] is not job.run
+            dead = job.run is not None and not job.run.alive
+            if not useless and not dead:
+                self._fail(3, f"{token} is submitted while job {job.job_id} ({job.token}) is {job.raw_state}")
+        for waiting, _ in world.cluster.inbox:
+            if world.place(waiting)[0] == slot and waiting != token:
+                self._fail(3, f"{token} is submitted while {waiting} may still be accepted")
+
+    def cancelled(self, job: SimJob) -> None:
+        """A controller ends a job: it must be the one that it means, which it notes before."""
+        process = self.world.actor
+        if process is None or process.controller is None:
+            return
+        meant = [
+            s for slot in process.controller.ledger.slots for a in slot.attempts for s in a.submissions
+            if s.token == job.token
+        ]  # fmt: skip
+        if not meant or meant[0].cancelled_at is None:
+            self._fail(9, f"job {job.job_id} ({job.token}) is cancelled in the place of another one with its id")
+
+    def controller_gone(self, process: Process) -> None:
+        """Nobody looks: no time counts against a slot until the next tick."""
+        del process
+        self.ticked_at = None
+        self.no_reason_since.clear()
+
+    def ticked(self, process: Process) -> None:
+        """A controller has finished a tick."""
+        world, now = self.world, self.world.timeline.now
+        controller = process.controller
+        if controller is None or process.lease is None or world.hosts.newest() is not process:
+            return
+        passed_s = 0.0 if self.ticked_at is None else now - self.ticked_at
+        self.ticked_at = now
+        ledger, wall = controller.ledger, process.login.clock()
+        live = {job.slot for job in world.cluster.live()} | {s for s, runs in self.runs.items() if any(r.alive for r in runs)}
+        outage = world.cluster.controller_is != "up" or process.login.full or ledger.blind_since is not None
+        outage = outage or (world.cluster.database_is != "up" and world.profile.accounting == "up")
+        for slot in ledger.slots:
+            for attempt in slot.attempts:
+                for s in attempt.submissions:
+                    self.states[s.token] = s.state
+            if slot.status is not SlotStatus.ACTIVE or controller.control.wish != "run":
+                self.no_reason_since.pop(slot.index, None)
+                self.idle_s[slot.index] = 0.0
+                continue
+            self._has_a_reason(slot, wall, now)
+            if slot.index in live:
+                self.idle_s[slot.index] = 0.0
+                continue
+            self.all_idle_s += passed_s
+            excused = outage or slot.not_before > wall or not world.cluster.room()
+            if excused:
+                self.excused_s[slot.index] += passed_s
+                continue
+            self.idle_s[slot.index] += passed_s
+            if self.idle_s[slot.index] > IDLE_LIMIT_S:
+                self._fail(2, f"slot {slot.index} has no job for {self.idle_s[slot.index] / 60:.0f} min and nothing is in "
+                              f"its way: {self._words(slot)}")  # fmt: skip
+
+    def _has_a_reason(self, slot: Any, wall: float, now: float) -> None:
+        occupied = any(attempt.live for attempt in slot.attempts)
+        if occupied or slot.why or slot.not_before > wall:
+            self.no_reason_since.pop(slot.index, None)
+            return
+        since = self.no_reason_since.setdefault(slot.index, now)
+        if now - since > self.world.profile.poll_s + TICK_SLACK_S:
+            self._fail(2, f"slot {slot.index} is unfinished, has no job, and no reason is given")
+
+    @staticmethod
+    def _words(slot: Any) -> str:
+        live = [(s.token, str(s.state), s.sighting) for a in slot.attempts for s in a.live]
+        blind = [s.error for _, _, s in live if isinstance(s, Blind)]
+        return f"why {slot.why!r}, live {[(token, state) for token, state, _ in live]} {blind}"
+
+    # --- the end ---
+
+    def all_is_quiet(self) -> bool:
+        """Whether the last stop has been carried out."""
+        return self.last_stop and self.run_over_at is not None and not self.world.cluster.live()
+
+    def measured(self) -> dict[str, float]:
+        """By-products: shares of the time."""
+        total_s = self.world.profile.slots * self.world.profile.days * 86_400.0
+        steps = sum(self._kept(slot) for slot in range(self.world.profile.slots))
+        wanted = sum(self.world.total(slot) for slot in range(self.world.profile.slots))
+        kept_s = steps / RATE
+        running = sum(self.world.timeline.now - j.started_at for j in self.world.cluster.live() if j.started_at)
+        allocated_s = self.allocated_s + running
+        return {
+            "seed": self.world.profile.seed,
+            "jobs": len(self.jobs),
+            "ticks": self.world.hosts.ticks,
+            "goodput": kept_s / allocated_s if allocated_s else 0.0,
+            "progress": kept_s / min(total_s, wanted / RATE),
+            "idle": self.all_idle_s / total_s,
+        }
+
+    def _kept(self, slot: int) -> int:
+        return max((step for (s, _), saved in self.checkpoints.items() if s == slot for step, _ in saved), default=0)
+
+    def finish(self) -> None:
+        """After the last stop: everything is accounted for."""
+        left = [job.job_id for job in self.world.cluster.live()]
+        if left or self.run_over_at is None:
+            self._fail(5, f"jobs {left} are left in the queue after the end")
+        over = {SubmissionState.ENDED, SubmissionState.NOT_SUBMITTED}
+        for token, job in self.jobs.items():
+            state = self.states.get(token)
+            if state is None:
+                self._fail(5, f"job {job.job_id} ({token}) was accepted, and no ledger ever knew it")
+            if state not in over:
+                self._fail(5, f"job {job.job_id} ({token}) is over, and the ledger last said: {state}")
+            if state is SubmissionState.NOT_SUBMITTED and job.started_at is not None and token in self._claimants():
+                self._fail(5, f"job {job.job_id} ({token}) ran, and the ledger says that it was never submitted")
+        with seen_by(self.world.server, None):
+            for slot in range(self.world.profile.slots):
+                self._check_lineage(slot)
+
+    def _claimants(self) -> set[str]:
+        return {run.job.token for run in self.claims.values()}
+
+    def _check_lineage(self, slot: int) -> None:
+        stretches = lineage(self.world.paths.slot(slot))
+        for one, other in zip(stretches, stretches[1:], strict=False):
+            if one.until != other.after or one.attempt >= other.attempt or one.until < one.after:
+                self._fail(1, f"slot {slot}: the lineage has {one} before {other}")
+            if one.until not in dict(self.checkpoints.get((slot, one.attempt), [])):
+                self._fail(1, f"slot {slot}: attempt {other.attempt} stands on step {one.until}, which nobody published")
