@@ -5,6 +5,8 @@ Exit codes: see `orchestrator.errors`.
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from typing import Annotated
 
@@ -17,7 +19,6 @@ app = typer.Typer(
     help="Keep training alive on clusters that only give out short jobs.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -27,6 +28,7 @@ for verb in (
     screens.status,
     control.stop,
     control.tick,
+    screens.explain,
     screens.logs,
     setup.render,
     setup.init,
@@ -57,6 +59,10 @@ def main() -> None:
     """Entry point: every known error becomes one sentence and its exit code."""
     try:
         app(standalone_mode=True)
+    except BrokenPipeError:
+        # Whoever read our output (`| head`) has enough: no error of ours, and nothing more to flush into.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
     except AnchorlegError as error:
         words, code = str(error), error.exit_code
     except OSError as error:

@@ -1,9 +1,13 @@
-"""`orchestrator logs`: a slot's job output, across its jobs."""
+"""`orchestrator logs`: a slot's job output, across its jobs.
+
+A job has two files (`job-<id>.out`, `.err`), whose lines have no common order; each piece says where it is from.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from pathlib import Path
 
 from orchestrator.errors import ConfigError
@@ -12,50 +16,114 @@ from orchestrator.rundir import RunDir
 from orchestrator.status import run_view
 
 LOOK_S = 0.3
-#: Nothing more will come in these.
-_OVER = frozenset({"finished", "failed", "stopped"})
+#: How often the slot's state is read: the whole ledger, so less often than the output.
+STATE_S = 2.0
+#: Nothing more will come in these, until a person starts the run again.
+_OVER = frozenset({"finished", "failed", "stopped", "paused"})
+#: Read at once: a log of hours must not be held in memory.
+_CHUNK = 1 << 20
 
 
-def show_logs(run_dir: RunDir, slot: int, *, follow: bool) -> None:
-    """Print the newest job's output; with `follow`, go on until interrupted. Errors: ConfigError for no such slot."""
-    if not run_dir.slot(slot).exists() and not newest_job(run_dir, slot):
-        raise ConfigError(f"{run_dir.path} has no slot {slot}.")
-    shown: dict[Path, int] = {}
+def show_logs(run_dir: RunDir, slot: int, *, follow: bool, lines: int | None = None) -> None:
+    """Print the newest job's output that there is; with `follow`, go on over all later jobs until the slot is over or
+    Ctrl-C, which is no error. `lines`: begin with so many last lines of each file. Errors: ConfigError: no such slot.
+    """
+    if not run_dir.slot(slot).exists() and not job_folders(run_dir, slot):
+        raise ConfigError(f"{run_dir.path} has no slot {slot}, or nothing was ever submitted for it.")
+    try:
+        _show(run_dir, slot, follow=follow, lines=lines)
+    except KeyboardInterrupt:
+        return
+
+
+def _show(run_dir: RunDir, slot: int, *, follow: bool, lines: int | None) -> None:
+    printer = Printer(run_dir.path)
     current: Path | None = None
+    state, state_due_at = "waiting", float("-inf")
     while True:
-        folder = newest_job(run_dir, slot)
+        if time.monotonic() >= state_due_at:  # before the output: what is over has written all of it
+            state = next((view.state for view in run_view(run_dir).slots if view.slot == slot), "waiting")
+            state_due_at = time.monotonic() + STATE_S
+        folder = speaking_job(run_dir, slot)
+        if current is not None and folder != current:
+            printer.show(current, whole=True)
         if folder is not None:
-            if folder != current:
-                current = folder
-                print(f"==> {folder}", flush=True)
-            for path in sorted(folder.glob("job-*.out")) + sorted(folder.glob("job-*.err")):
-                shown[path] = _print_from(path, shown.get(path, 0))
-        state = next((view.state for view in run_view(run_dir).slots if view.slot == slot), "waiting")
-        if not follow and not shown:
-            print(f"slot {slot} has no output yet; it is {state} (`orchestrator status` says why).")
+            printer.show(folder, last=lines if current is None else None, whole=not follow or state in _OVER)
+            current = folder
         if not follow or state in _OVER:
-            return
+            break
         time.sleep(LOOK_S)
+    if not printer.offsets:
+        print(f"slot {slot} has no output yet; it is {state} (`orchestrator explain {slot}` says why).")
 
 
-def newest_job(run_dir: RunDir, slot: int) -> Path | None:
-    """The job folder of the slot's highest attempt; among its submissions the newest one that has output."""
+def job_folders(run_dir: RunDir, slot: int) -> list[tuple[int, float, Path]]:
+    """(attempt, time of the last change, folder) of the slot's jobs, oldest first."""
     found = []
     for folder in run_dir.jobs.iterdir() if run_dir.jobs.exists() else ():
         parsed = parse_token(folder.name)
         if parsed is not None and parsed[0] == slot:
-            found.append((parsed[1], any(folder.glob("job-*")), folder.stat().st_mtime, folder))
-    return max(found)[-1] if found else None
+            try:
+                found.append((parsed[1], folder.stat().st_mtime, folder))
+            except FileNotFoundError:  # cleared away by the controller just now
+                continue
+    return sorted(found)
 
 
-def _print_from(path: Path, offset: int) -> int:
-    try:
+def speaking_job(run_dir: RunDir, slot: int) -> Path | None:
+    """The folder of the newest job that has written anything: one that is queued behind it has not."""
+    folders = [folder for _, _, folder in job_folders(run_dir, slot)]
+    return next((folder for folder in reversed(folders) if output_files(folder)), None)
+
+
+def output_files(folder: Path) -> list[Path]:
+    """What a job printed, then what it complained of."""
+    return sorted(folder.glob("job-*.out")) + sorted(folder.glob("job-*.err"))
+
+
+class Printer:
+    """Copies growing files to standard output by whole lines. `offsets`: what was shown of each."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.offsets: dict[Path, int] = {}
+        self._speaker: Path | None = None
+
+    def show(self, folder: Path, *, last: int | None = None, whole: bool) -> None:
+        """Print what is new in a job's folder. `whole`: an unfinished last line too."""
+        for path in output_files(folder):
+            try:
+                if path not in self.offsets:
+                    self.offsets[path] = _start_of_last(path, last) if last is not None else 0
+                self._copy(path, whole=whole)
+            except OSError:  # gone, or a network folder that is away: the next look is soon
+                continue
+
+    def _copy(self, path: Path, *, whole: bool) -> None:
         with open(path, "rb") as file:
-            file.seek(offset)
-            data = file.read()
-    except OSError:
-        return offset
-    if data:
-        sys.stdout.buffer.write(data)
-        sys.stdout.flush()
-    return offset + len(data)
+            if self.offsets[path] > file.seek(0, 2):  # written anew
+                self.offsets[path] = 0
+            file.seek(self.offsets[path])
+            while data := file.read(_CHUNK):
+                if not whole and not data.endswith(b"\n") and len(data) < _CHUNK:
+                    data = data[: data.rfind(b"\n") + 1]
+                if not data:
+                    return
+                if path != self._speaker:
+                    self._speaker = path
+                    sys.stdout.write(f"==> {path.relative_to(self.root)}\n")
+                    sys.stdout.flush()
+                sys.stdout.buffer.write(data)
+                self.offsets[path] += len(data)
+                sys.stdout.flush()
+
+
+def _start_of_last(path: Path, lines: int) -> int:
+    """Where the last `lines` lines of a file begin."""
+    starts: deque[int] = deque(maxlen=lines)
+    at = 0
+    with open(path, "rb") as file:
+        for line in file:
+            starts.append(at)
+            at += len(line)
+    return starts[0] if starts else at

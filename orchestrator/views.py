@@ -160,17 +160,17 @@ def note_lines(view: RunView, now: float) -> list[str]:
     return [f"{'slot' if len(slots) == 1 else 'slots'} {ranges(slots)}: {words}" for words, slots in by_words.items()]
 
 
-def notes(slot: SlotView, now: float) -> list[str]:
-    """Why it waits, what is queued behind it, what to mind, or how its last job ended."""
+def notes(slot: SlotView, now: float, *, with_next: bool = True) -> list[str]:
+    """Why it waits, what is queued behind it, what to mind, or how its last job ended. `with_next`: and what comes."""
     found = []
-    why = f"{slot.why}; {slot.next}" if slot.why and slot.state in _ENDS else slot.why
-    if slot.retry_at is not None:
-        why = f"{slot.why}; {slot.next}" if slot.why else slot.next
+    why = slot.why
+    if with_next and (slot.retry_at is not None or (why and slot.state in _ENDS)):
+        why = f"{why}; {slot.next}" if why else slot.next
     if slot.expected_start_at is not None:
         why += f"; Slurm expects to start it in {format_duration(slot.expected_start_at - now)}"
     if why:
         found.append(why)
-    elif slot.state in {"waiting", "stopped"} and slot.last_verdict is None:
+    elif with_next and slot.state == "waiting" and slot.last_verdict is None:
         found.append(slot.next)
     if slot.successor is not None:
         found.append(f"job {slot.successor.job_id or '(being submitted)'} is queued behind it")

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
+from orchestrator import completion
 from orchestrator.errors import ConfigError, UnknownRun
-from orchestrator.rundir import RunDir
+
+if TYPE_CHECKING:
+    from orchestrator.rundir import RunDir
 
 DEFAULT_CONFIG = Path("cluster_config.json")
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="Config file; default: cluster_config.json in this folder.")
 ]
-NameArgument = Annotated[str | None, typer.Argument(help="Name or id of a run that was started from this account.")]
+NameArgument = Annotated[
+    str | None,
+    typer.Argument(help="Name or id of a run that was started from this account.", autocompletion=completion.run_names),
+]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", help="Any config field: --set training.seed=3. May be repeated.")
 ]

@@ -1,4 +1,4 @@
-"""The verbs that show what is going on: status, logs, runs."""
+"""The verbs that show what is going on: status, explain, logs, runs."""
 
 from __future__ import annotations
 
@@ -8,42 +8,85 @@ from typing import Annotated
 
 import typer
 
+from orchestrator import completion
 from orchestrator.commands.options import ConfigOption, JsonOption, NameArgument, console, locate
 from orchestrator.errors import ConfigError
 
+SlotArgument = Annotated[str, typer.Argument(help="Number of the slot.", autocompletion=completion.slots)]
 
-def status(name: NameArgument = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+
+def status(
+    name: NameArgument = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    again: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
+) -> None:
     """Show what each slot is doing.
 
-    Its job, how far the training is, and why it waits, where it does.
+    Its job, how far the training is, when it will be done, and why it waits, where it does.
     """
     from orchestrator.status import run_view  # noqa: PLC0415
-    from orchestrator.views import plain_lines, run_table  # noqa: PLC0415
 
-    view = run_view(locate(name, config))
-    out = console()
+    run_dir, out = locate(name, config), console()
+    if again:
+        from orchestrator.watch import watch  # noqa: PLC0415
+
+        watch(run_dir, out, as_json=as_json)
+        return
+    view = run_view(run_dir)
     if as_json:
         print(view.model_dump_json(indent=2))
-    elif out.is_terminal:
+        return
+    from orchestrator.views import plain_lines, run_table  # noqa: PLC0415 - not for --json
+
+    if out.is_terminal:
         out.print(run_table(view, time.time(), out.width))
     else:
         print("\n".join(plain_lines(view, time.time())))
 
 
+def explain(
+    slot: SlotArgument,
+    name: NameArgument = None,
+    config: ConfigOption = None,
+    last: Annotated[int, typer.Option("--last", "-n", min=0, help="How many past events to show.")] = 15,
+    as_json: JsonOption = False,
+) -> None:
+    """Say why a slot is as it is: the last decisions, the facts behind them, and what comes next."""
+    from orchestrator.explain import explain as explain_slot  # noqa: PLC0415
+    from orchestrator.explain import explanation_lines  # noqa: PLC0415
+
+    index, name = slot_and_name(slot, name)
+    found = explain_slot(locate(name, config), index, last=last)
+    if as_json:
+        print(found.model_dump_json(indent=2))
+    else:
+        print("\n".join(explanation_lines(found, time.time())))
+
+
 def logs(
-    slot: Annotated[str, typer.Argument(help="Number of the slot.")],
+    slot: SlotArgument,
     name: NameArgument = None,
     config: ConfigOption = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows, over all later jobs.")] = False,
+    lines: Annotated[
+        int | None, typer.Option("--lines", "-n", min=0, help="Begin with the last so many lines.")
+    ] = None,
 ) -> None:
     """Print the output of a slot's newest job."""
     from orchestrator.logs import show_logs  # noqa: PLC0415
 
+    index, name = slot_and_name(slot, name)
+    show_logs(locate(name, config), index, follow=follow, lines=lines)
+
+
+def slot_and_name(slot: str, name: str | None) -> tuple[int, str | None]:
+    """In whichever order they were typed: the other commands take the run's name first. Errors: ConfigError."""
     if name is not None and name.isdigit() and not slot.isdigit():
-        slot, name = name, slot  # the other commands take the run's name first
-    if not slot.isdigit():
+        slot, name = name, slot
+    if not slot.isdecimal():
         raise ConfigError(f'"{slot}" is no slot: slots are numbers, the first is 0.')
-    show_logs(locate(name, config), int(slot), follow=follow)
+    return int(slot), name
 
 
 def runs(as_json: JsonOption = False) -> None:
