@@ -30,6 +30,7 @@ for verb in (
     control.tick,
     screens.explain,
     screens.logs,
+    screens.goodput,
     setup.render,
     setup.init,
     examination.doctor,

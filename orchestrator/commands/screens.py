@@ -1,4 +1,4 @@
-"""The verbs that show what is going on: status, explain, logs, runs."""
+"""The verbs that show what is going on and what it came to: status, goodput, explain, logs, runs."""
 
 from __future__ import annotations
 
@@ -87,6 +87,24 @@ def slot_and_name(slot: str, name: str | None) -> tuple[int, str | None]:
     if not slot.isdecimal():
         raise ConfigError(f'"{slot}" is no slot: slots are numbers, the first is 0.')
     return int(slot), name
+
+
+def goodput(name: NameArgument = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Show where the time went.
+
+    Queue, start-up, productive, saving, lost; per slot and for the run.
+    """
+    from orchestrator.goodputviews import goodput_lines, goodput_table  # noqa: PLC0415
+    from orchestrator.worktime import run_goodput  # noqa: PLC0415
+
+    view = run_goodput(locate(name, config), time.time())
+    out = console()
+    if as_json:
+        print(view.model_dump_json(indent=2))
+    elif out.is_terminal:
+        out.print(goodput_table(view))
+    else:
+        print("\n".join(goodput_lines(view)))
 
 
 def runs(as_json: JsonOption = False) -> None:
