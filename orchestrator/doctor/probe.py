@@ -27,6 +27,8 @@ from orchestrator.files import read_json_or_none, to_json, write_bytes, write_js
 from orchestrator.shim import container_command, end_of_job
 
 POLL_S = 0.1
+#: The login side may still be waiting for its last echo.
+LINGER_S = 2.0
 #: A question to Slurm from the node.
 SLURM_TIMEOUT_S = 15.0
 #: Loading torch from a cold network folder takes up to a minute; a GPU that hangs takes for ever.
@@ -119,7 +121,8 @@ class Probe:
         while not {"SIGUSR2", "SIGTERM"} & set(self.heard) and time.time() < self.ends_at:
             self.echo()
             time.sleep(POLL_S)
-        for _ in range(20):  # the login side may still be waiting for its last echo
+        linger_until = time.time() + LINGER_S
+        while "SIGTERM" not in self.heard and time.time() < linger_until:
             self.echo()
             time.sleep(POLL_S)
         self.report["done"] = True

@@ -34,11 +34,14 @@ MINUTE_S = 60
 #: The probe loads torch and draws one picture; more memory would only make it wait longer.
 ENOUGH_MEMORY_MB = 4096
 ENOUGH_CPUS = 2
-#: A file is looked for this often, the queue that often.
+#: A file is looked for this often; the queue at first every two seconds, then every ten.
 LOOK_S = 0.1
 QUEUE_S = 10.0
+FIRST_QUEUE_S = 2.0
 #: A report may become visible this long after the job has left the queue (attribute caches of NFS keep 60 s).
 VISIBLE_WITHIN_S = 75.0
+#: The same where another file of the job is in sight already.
+LAST_FILE_WITHIN_S = 5.0
 #: A job that ends is gone from the queue within some seconds; our waiting for it is politeness only.
 LEAVES_WITHIN_S = 10.0
 #: Round trips of a small file; the first one meets cold caches.
@@ -159,10 +162,10 @@ class Pursuit:
                 self.started_after_s = now - submitted_at
             self.say(*self._words(now - submitted_at))
             if now >= next_poll_at:
-                next_poll_at = now + QUEUE_S
+                next_poll_at = now + min(QUEUE_S, max(FIRST_QUEUE_S, now - submitted_at))
                 self._poll()
                 gone_at = (gone_at or now) if self.over else None
-            if gone_at is not None and now - gone_at > (LEAVES_WITHIN_S if self.report else VISIBLE_WITHIN_S):
+            if gone_at is not None and now - gone_at > self._patience_s():
                 state = self.row.raw_state if self.row is not None else "out of the queue"
                 return self._result(error=f"the job ended ({state}) before it had looked at everything")
             waited_s = now - submitted_at
@@ -185,6 +188,11 @@ class Pursuit:
         while not self.over and time.monotonic() < until:
             self._poll()
             time.sleep(10 * LOOK_S)
+
+    def _patience_s(self) -> float:
+        """How long the report of a job that has ended may still take to show."""
+        in_sight = bool(self.report) or bool(output_of(self.job_dir))
+        return LAST_FILE_WITHIN_S if in_sight else VISIBLE_WITHIN_S
 
     def _look(self) -> None:
         report = read_json_or_none(self.job_dir / "report.json")

@@ -17,11 +17,11 @@ from orchestrator.doctor.probechecks import probe_findings
 from orchestrator.doctor.probing import Say, send_probe
 from orchestrator.doctor.slurmchecks import chosen
 from orchestrator.doctor.views import findings_lines, findings_table, recommendation, total
-from orchestrator.errors import CheckFailed
+from orchestrator.errors import CheckFailed, Interrupted
 
 
 def visit(subject: Subject, *, probe: bool, wait_s: float, as_json: bool, out: Console) -> None:
-    """Examine, show. `wait_s`: the longest wait of the probe in the queue. Errors: CheckFailed"""
+    """Examine, show. `wait_s`: the longest wait of the probe in the queue. Errors: CheckFailed."""
     voice = Voice(out, silent=as_json)
     if out.is_terminal and not as_json:
         with voice.saying("looking at") as say:
@@ -33,8 +33,11 @@ def visit(subject: Subject, *, probe: bool, wait_s: float, as_json: bool, out: C
         show(findings, out)
     result = None
     if probe and can_probe(facts):
-        with voice.saying("probe") as say:
-            result = send_probe(subject, wait_s=wait_s, say=say, longest_s=longest_s(facts))
+        try:
+            with voice.saying("probe") as say:
+                result = send_probe(subject, wait_s=wait_s, say=say, longest_s=longest_s(facts))
+        except KeyboardInterrupt:
+            raise Interrupted("interrupted; the probe's job was cancelled.") from None
         more = probe_findings(subject.config, facts.executor, result)
         if not as_json:
             out.print()

@@ -1,0 +1,229 @@
+"""`orchestrator doctor` on a real Slurm: what it finds where all is well, and where it is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from container import Container
+from daemons import wait_for
+from relay import NewRelay, Relay
+from slurm_cluster import PrivateSlurm, SlurmCluster
+from slurm_relay import on_slurm
+
+pytestmark = pytest.mark.slurm
+
+#: Without torch, so that the probe has little to load; and without our dependencies, so that it must need none.
+BARE_PYTHON = os.path.realpath(sys.executable)
+
+
+def by_check(value: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {finding["check"]: finding for finding in value["findings"]}
+
+
+def levels(value: dict[str, Any]) -> set[str]:
+    return {finding["level"] for finding in value["findings"]}
+
+
+def left_behind(relay: Relay) -> list[str]:
+    """What a visit of the doctor has left in the folders that it tried."""
+    return [str(path) for path in relay.folder.rglob(".*") if path.name.startswith((".doctor", ".probe"))]
+
+
+def running_probe(relay: Relay) -> Path:
+    """Wait for the probe's job to run; the path of its report."""
+    found: list[Path] = []
+
+    def there() -> bool:
+        found[:] = relay.folder.glob(".probe-*/jobs/probe/report.json")
+        return bool(found)
+
+    wait_for(there, "the probe to run", 30)
+    return found[0]
+
+
+def read(path: Path) -> dict[str, Any]:
+    return dict(json.loads(path.read_text()))
+
+
+def wait_until_looked(report: Path) -> None:
+    """Wait until the probe has nothing left to do but to wait for the signal."""
+    wait_for(lambda: "drawing" in read(report) and read(report)["looking"] == "", "the probe's looks", 60)
+
+
+def test_a_good_place_is_found_good_and_left_as_it_was(slurm: SlurmCluster, new_relay: NewRelay) -> None:
+    relay = on_slurm(new_relay, slurm, slurm={"time_limit": "4:00:00"}, lead_seconds=60)
+
+    done = relay.run("doctor", "--json")
+
+    assert done.code == 0, done.words
+    value = json.loads(done.out)
+    found = by_check(value)
+    assert levels(value) == {"ok"}, done.out
+    assert found["commands"]["found"].startswith("Slurm ")
+    assert found["partition"]["found"].startswith("gpu is up: no time limit, 4 nodes")
+    assert "Slurm would take it, and start it at 20" in found["job script"]["found"]
+    assert found["MinJobAge"]["found"].endswith("300 s")
+    assert found["accounting"]["found"].startswith("none here")
+    assert found["run"]["found"] == "not begun yet"
+    assert abs(value["facts"]["slurm"]["skew_s"]) < 3
+    assert left_behind(relay) == []
+    assert not relay.run_dir.exists()
+    assert slurm.jobs() == []
+
+
+def test_each_thing_that_is_wrong_is_a_line_that_says_what_to_do(
+    private_slurm: PrivateSlurm, new_relay: NewRelay
+) -> None:
+    slurm = private_slurm(nodes=1, overrides={"MinJobAge": "4"})
+    relay = on_slurm(new_relay, slurm, slurm={"partition": "short", "time_limit": "3"}, poll_seconds=3)
+    few = relay.folder / "few"
+    few.mkdir()
+    for name in ("sbatch", "squeue", "scancel", "scontrol", "sinfo"):
+        (few / name).symlink_to(f"/usr/bin/{name}")
+    relay.env["PATH"] = str(few)
+
+    done = relay.run("doctor")
+
+    done.assert_refused(11, "partition is a problem")
+    lines = done.out.splitlines()
+    assert any(line.startswith("ok: accounting: none here") for line in lines)
+    assert "problem: partition: short gives at most 0:01:00 a job; slurm.time_limit asks for 3" in done.out
+    assert 'Set slurm.time_limit to "0:01:00"' in done.out
+    assert '"poll_seconds" to 2' in next(line for line in lines if line.startswith("warning: MinJobAge"))
+
+    slurm.kill_controller()
+    began = time.monotonic()
+    dead = relay.run("doctor")
+    assert time.monotonic() - began < 3  # `scontrol ping` knows at once; any other command would block for 4 s
+    dead.assert_refused(11, "slurmctld is a problem")
+    assert "does not answer: Slurmctld(primary) at" in dead.out
+    assert left_behind(relay) == []
+
+
+def test_limits_of_the_user_are_told_with_what_they_mean(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
+    slurm = private_slurm(nodes=1, accounting=True)
+    slurm.ask("sacctmgr", "-i", "modify", "user", slurm.ask("id", "-un").strip(), "set", "MaxSubmitJobs=2")
+    relay = on_slurm(new_relay, slurm, slots=2, slurm={"time_limit": "4:00:00"})
+
+    value = json.loads(relay.run("doctor", "--json").out)
+
+    limits = by_check(value)["job limits"]
+    assert limits["level"] == "warning"
+    assert "settles at 1 of 2 jobs" in limits["advice"]
+    assert value["recommended"] == {"slurm": {"max_jobs": 2}}
+    assert by_check(value)["accounting"]["found"] == "sacct answers"
+
+    slurm.ask("sacctmgr", "-i", "add", "account", "other")
+    wrong = relay.run("doctor", "--set", "slurm.account=other")
+    wrong.assert_refused(11, "job script is a problem")
+    assert "Invalid account" in wrong.out
+
+
+def test_the_probe_tells_what_a_node_has(slurm: SlurmCluster, new_relay: NewRelay) -> None:
+    """The signal is sent by hand here, so that nobody waits for the clock; see the long test for that."""
+    relay = on_slurm(
+        new_relay, slurm, python=BARE_PYTHON, slurm={"time_limit": "4:00:00", "setup": ["export CONDA_PREFIX=x"]}
+    )
+    doctor = relay.spawn("doctor", "--probe", "--json")
+    report = running_probe(relay)
+    wait_until_looked(report)
+    job = slurm.squeue()[0]
+    slurm.ask("scancel", "--signal=USR2", "--batch", str(job.job_id))
+
+    assert doctor.wait(30) == 0, relay.output()
+    value = json.loads(relay.output())
+    found = by_check(value)
+    assert found["probe"]["found"].startswith(f"job {job.job_id} ran on {job.node} after")
+    assert found["signal"]["found"].startswith("USR2, asked for 120 s before the end, came 17")
+    assert found["baton"]["found"].startswith("sbatch and squeue work")
+    assert found["environment"]["found"] == "set in the job: CONDA_PREFIX"
+    assert found["shared files"]["level"] == "ok"
+    assert found["node's clock"]["level"] == "ok"
+    assert len(value["probe"]["visible_s"]) == 5
+    assert abs(value["probe"]["skew_s"]) < 1
+    assert value["probe"]["report"]["limits"]["cpus"] >= 1
+    assert value["probe"]["report"]["errors"] == {}
+    assert slurm.squeue() == []
+    assert left_behind(relay) == []
+
+
+def test_a_probe_that_is_interrupted_takes_its_job_with_it(slurm: SlurmCluster, new_relay: NewRelay) -> None:
+    relay = on_slurm(new_relay, slurm, python=BARE_PYTHON)
+    doctor = relay.spawn("doctor", "--probe")
+    running_probe(relay)
+
+    doctor.send_signal(signal.SIGTERM)
+
+    assert doctor.wait(30) == 130
+    assert "interrupted; the probe's job was cancelled." in relay.output()
+    slurm.wait_until_empty(5)
+    assert max(slurm.jobs(), key=lambda row: row.job_id).state == "CANCELLED"
+    assert left_behind(relay) == []
+
+
+def test_a_probe_waits_only_so_long_and_says_for_what(slurm: SlurmCluster, new_relay: NewRelay) -> None:
+    slurm.submit("sleep 300", "--nodes=4", "--exclusive")
+    relay = on_slurm(new_relay, slurm, python=BARE_PYTHON)
+
+    done = relay.run("doctor", "--probe", "--probe-wait", "3")
+
+    done.assert_refused(11, "probe is a problem")
+    assert "(Resources) and was cancelled" in done.out or "(Priority) and was cancelled" in done.out
+    assert len(slurm.squeue()) == 1
+    assert left_behind(relay) == []
+
+
+@pytest.mark.long
+def test_a_probe_whose_python_is_not_there_says_so(slurm: SlurmCluster, new_relay: NewRelay) -> None:
+    relay = on_slurm(new_relay, slurm, python="/nowhere/python3")
+
+    done = relay.run("doctor", "--probe")
+
+    assert done.code == 11
+    assert "warning: python: /nowhere/python3 does not run here" in done.out
+    assert "its last words: there is no /nowhere/python3 on" in done.out
+
+
+@pytest.mark.long
+def test_the_probe_looks_into_the_image(slurm: SlurmCluster, container: Container, new_relay: NewRelay) -> None:
+    inside = {
+        "image": str(container.image), "runtime": "ch-run", "binds": list(container.binds), "python": container.python,
+    }  # fmt: skip
+    relay = on_slurm(new_relay, slurm, python=BARE_PYTHON, container=inside)
+    doctor = relay.spawn("doctor", "--probe", "--json")
+    wait_until_looked(running_probe(relay))
+    slurm.ask("scancel", "--signal=USR2", "--batch", str(slurm.squeue()[0].job_id))
+
+    assert doctor.wait(30) == 0, relay.output()
+    found = by_check(json.loads(relay.output()))
+    assert found["container"]["found"].startswith("entered in")
+    assert found["program"]["found"].startswith("Python 3.")
+
+
+@pytest.mark.long
+def test_the_signal_comes_by_the_clock_and_the_config_follows(slurm: SlurmCluster, new_relay: NewRelay) -> None:
+    """Some 45 s: Slurm looks at its jobs' ends every 30 s."""
+    relay = on_slurm(new_relay, slurm, slurm={"time_limit": "4:00:00", "mem": "2G"})
+
+    done = relay.run("doctor", "--probe", "--json", timeout_s=170)
+
+    assert done.code == 0, done.words
+    value = json.loads(done.out)
+    found = by_check(value)
+    assert found["signal"]["level"] == "ok", found["signal"]
+    assert "asked for 120 s before the end, came" in found["signal"]["found"]
+    assert any(reason.startswith("lead_seconds: ") for reason in value["reasons"])
+    assert found["program"]["level"] == "ok"
+    drawn = value["probe"]["report"]["drawing"]
+    way = next((name for name in ("egl", "osmesa") if drawn.get(name, {}).get("works")), None)
+    assert value["recommended"] == ({"slurm": {"setup": [f"export MUJOCO_GL={way}"]}} if way else {})
+    assert value["probe"]["report"]["at"] - value["probe"]["report"]["started_at"] < 120
+    assert slurm.squeue() == []
+    assert left_behind(relay) == []
