@@ -11,6 +11,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from orchestrator.evidence import Evidence, Exit, highest_attempt_folder, read_all, read_evidence, read_record
@@ -85,6 +86,7 @@ class Controller:
         self._sleep = sleep
         self._random_hex = random_hex
         self._jitter = jitter
+        self._untold: list[dict[str, Any]] = []
         self._poll: Poll | None = None
         self._poll_due_at = float("-inf")
 
@@ -283,10 +285,17 @@ class Controller:
 
     def _save(self) -> None:
         self.lease.check()
+        self._tell()  # never after the ledger: what it knows stands in the history
         self.ledger = save_ledger(self.run_dir, self.ledger, self._now())
 
     def _event(self, kind: str, **facts: Any) -> None:
-        now = self._now()
-        append_event(self.run_dir, self.lease.epoch, kind, now, **facts)
+        self._untold.append({"kind": kind, "now": self._now(), **facts})
         more = "  ".join(f"{key}={value}" for key, value in facts.items() if value not in {None, ""} and key != "token")
         self._say(f"{kind}  {more}")
+        with suppress(OSError):  # a full disk: the next save tells it, or says that it cannot
+            self._tell()
+
+    def _tell(self) -> None:
+        while self._untold:
+            append_event(self.run_dir, self.lease.epoch, **self._untold[0])
+            del self._untold[0]

@@ -1,0 +1,107 @@
+"""A controller whose disk fills up in the middle, and one whose run folder is taken away: nothing is lost or harmed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from relay import NewRelay, Relay
+
+#: The code of a run takes 1 MB of it.
+DISK_SIZE = "3m"
+
+PAGE = 4096
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system that is soon full."""
+    if os.geteuid() != 0:
+        pytest.skip("a file system of a test's own needs root")
+    where = tmp_path / "disk"
+    where.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK_SIZE}", "none", where], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"mount: {mounted.stderr.strip()}")
+    try:
+        yield where
+    finally:
+        subprocess.run(["umount", "-l", where], check=True)
+
+
+def fill(where: Path) -> Path:
+    """Take the last byte. Returns the file that has it."""
+    ballast = where / "ballast"
+    with open(ballast, "ab", buffering=0) as file:
+        for size in (1 << 16, 1 << 12, 1):
+            while True:
+                try:
+                    file.write(bytes(size))
+                except OSError:
+                    break
+    return ballast
+
+
+def fill_last_page(events: Path) -> None:
+    """Not one more byte fits into the pages that a file has: only so does a full disk refuse to let it grow."""
+    with open(events, "a", encoding="utf-8") as file:
+        file.write(json.dumps({"kind": "padding"}).ljust(PAGE - 1 - file.tell() % PAGE) + "\n")
+
+
+def history(relay: Relay) -> list[tuple[str, int, int]]:
+    """(kind, slot, attempt) of every event."""
+    lines = [line for path in relay.run_dir.glob("events-*.jsonl") for line in path.read_text().splitlines()]
+    events = [json.loads(line) for line in lines]
+    return [(event["kind"], event["slot"], event["attempt"]) for event in events if "attempt" in event]
+
+
+def test_jobs_that_end_while_the_controllers_disk_is_full_are_all_told_of_when_there_is_room(
+    new_relay: NewRelay, small_disk: Path
+) -> None:
+    relay = new_relay(total=60, slots=2, training={"max_runtime_seconds": 1})
+    small_disk.joinpath("run").mkdir()
+    relay.run_dir.parent.mkdir()
+    relay.run_dir.symlink_to(small_disk / "run")
+    (relay.folder / "slots").mkdir()
+    (small_disk / "run" / "slots").symlink_to(relay.folder / "slots")  # what the jobs write has room
+    controller = relay.spawn("start")
+    relay.wait_for_step(3, slot=0)
+    relay.wait_for_step(3, slot=1)
+
+    fill_last_page(relay.run_dir / "events-0.jsonl")
+    ballast = fill(small_disk)
+    relay.wait_for(lambda: "No space left on device" in relay.output(), "the controller to say so")
+    for slot in (0, 1):
+        relay.wait_for((relay.attempt_dir(0, slot) / "exit.json").exists, "the hand-over of the first job")
+    assert relay.run("status", "--json").code == 0
+    ballast.unlink()
+
+    assert controller.wait(60) == 0, relay.output()
+    for slot in (0, 1):
+        relay.assert_exactly_once(60, slot)
+        for attempt in relay.attempts(slot):
+            for kind in ("submission", "started", "ended"):
+                assert history(relay).count((kind, slot, attempt)) == 1, (kind, slot, attempt)
+
+
+def test_a_run_folder_that_was_made_anew_is_not_touched_by_its_old_controller(new_relay: NewRelay) -> None:
+    relay = new_relay(total=2000)
+    old = relay.spawn("start")
+    relay.wait_for_step(3)
+
+    shutil.move(relay.run_dir, relay.folder / "moved")
+    assert relay.run("start", "--set", 'command=["python3", "./count.py", "5"]').code == 0
+    anew = relay.snapshot()
+
+    assert old.wait(40) == 9, relay.output_file(0).read_text()
+    said = relay.output_file(0).read_text()
+    assert "removed or made anew" in said
+    assert "Traceback" not in said
+    assert relay.snapshot() == anew
