@@ -45,6 +45,14 @@ def tokens_of(relay: Relay, attempt: int, slot: int = 0) -> list[str]:
     return [name for name in names if parse_token(name) == (slot, attempt)]
 
 
+def hand_over(relay: Relay, slot: int = 0) -> None:
+    """Have the newest attempt hand over, behind the controller's back; the jobs after it count much faster."""
+    attempt = relay.attempts(slot)[-1]
+    (relay.folder / "data" / "pace.txt").write_text("0.001")
+    (relay.run_dir / "jobs" / relay.read("claim", attempt, slot)["token"] / "hand-over").touch()
+    relay.wait_for((relay.attempt_dir(attempt, slot) / "exit.json").exists, "the job to hand over")
+
+
 def wait_until_saved(cluster: SlurmCluster, relay: Relay) -> None:
     """Wait until slurmctld has written down that the run's newest job runs: what it has not, a SIGKILL undoes."""
     cluster.wait_for(lambda: [row.state for row in rows_of(cluster, relay)] == ["RUNNING"], "the job to run")

@@ -1,0 +1,135 @@
+"""slurmctld dead, hanging, or back without its memory, while a run goes on."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from relay import NewRelay, Relay
+from slurm_cluster import PrivateSlurm, SlurmCluster
+from slurm_relay import assert_kept_once, ever, hand_over, on_slurm, start_impatient, tokens_of, wait_until_saved
+
+pytestmark = pytest.mark.slurm
+
+#: Slurm's commands give up on a dead or hanging slurmctld after about this time (10 s by default).
+QUICK = {"MessageTimeout": "2"}
+
+
+def submission_words(relay: Relay) -> list[str]:
+    """What came of every sbatch that gave no job, in order."""
+    return [event["outcome"] for event in relay.events("submission") if event["outcome"]]
+
+
+def assert_one_job_an_attempt(slurm: SlurmCluster, relay: Relay, total: int) -> None:
+    """Every step once, and Slurm knows of no job beyond one for each attempt."""
+    relay.assert_exactly_once(total)
+    rows = ever(slurm, relay)
+    assert [Path(row.work_dir).name for row in rows] == [
+        relay.read("claim", attempt)["token"] for attempt in relay.attempts()
+    ]
+    # The end of a job that slurmctld did not hear of is told again every 15 s: until then it runs, for Slurm.
+    assert {row.state for row in rows} <= {"COMPLETED", "COMPLETING", "RUNNING"}
+
+
+def outage(slurm: SlurmCluster, relay: Relay, away_s: float, refused: float | None) -> None:
+    """Kill slurmctld under a run, long enough for several ticks and for the submission of its next job."""
+    controller = relay.spawn("start") if refused is None else start_impatient(relay, refused=refused)
+    wait_until_saved(slurm, relay)
+    relay.wait_for_step(5)
+    before = relay.status()["slots"][0]
+    killed_at = time.time()
+    slurm.kill_controller()
+    back_at = time.monotonic() + away_s
+
+    relay.wait_for(lambda: relay.status()["slots"][0]["state"] == "blind", "the controller to be blind")
+    view = relay.status()
+    slot = view["slots"][0]
+    assert slot["job_id"] == before["job_id"]
+    assert "connect failure" in slot["why"]
+    assert "connect failure" in view["blind_error"]
+    assert killed_at - 2 < view["blind_since"] < time.time()
+
+    hand_over(relay)
+    relay.wait_for(lambda: submission_words(relay), "a submission that fails")
+    relay.wait_for(lambda: time.monotonic() > back_at, "the end of the outage", away_s + 1)
+    assert relay.status()["blind_since"] == view["blind_since"]  # since when, not how often
+    assert relay.attempts() == [0]
+    slurm.start_controller()
+
+    assert controller.wait(120) == 0, relay.output()
+    assert all("not submitted" in words and "connect failure" in words for words in submission_words(relay))
+
+
+def test_slurmctld_dead_during_ticks_and_an_sbatch(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
+    slurm = private_slurm(nodes=2, overrides=QUICK)
+    relay = on_slurm(new_relay, slurm, total=500)
+
+    outage(slurm, relay, away_s=6, refused=1)
+
+    assert_one_job_an_attempt(slurm, relay, 500)
+    assert relay.status()["blind_since"] is None
+
+
+@pytest.mark.long
+def test_slurmctld_dead_for_minutes(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
+    slurm = private_slurm(nodes=2)
+    relay = on_slurm(new_relay, slurm, total=500)
+
+    outage(slurm, relay, away_s=180, refused=None)
+
+    assert_one_job_an_attempt(slurm, relay, 500)
+    assert relay.ledger()["slots"][0]["failures"] == 0
+
+
+@pytest.mark.parametrize("who", ["sbatch", "we"])
+def test_slurmctld_hangs_so_that_sbatch_fails_and_yet_submits(
+    private_slurm: PrivateSlurm, new_relay: NewRelay, who: str
+) -> None:
+    """`who` gives up first: sbatch itself, or the controller, which kills it."""
+    slurm = private_slurm(nodes=2, overrides={"MessageTimeout": "2" if who == "sbatch" else "60"})
+    relay = on_slurm(new_relay, slurm, total=500)
+    controller = start_impatient(relay, command=10 if who == "sbatch" else 2, submit=2)
+    relay.wait_for_step(5)
+    slurm.suspend_controller()
+    hand_over(relay)
+    relay.wait_for(lambda: submission_words(relay), "a submission without an answer")
+    assert submission_words(relay)[0].startswith("uncertain")
+    said = relay.status()["slots"][0]
+    asked_at = time.monotonic()
+    # Blind for longer than the time after which a submission without a trace counts as none.
+    relay.wait_for(lambda: time.monotonic() > asked_at + 2.5, "the grace to pass")
+    assert len(tokens_of(relay, 1)) == 1
+
+    slurm.resume_controller()
+
+    assert controller.wait(60) == 0, relay.output()
+    assert "not clear whether" in said["why"] or said["state"] in {"blind", "uncertain"}
+    assert_one_job_an_attempt(slurm, relay, 500)
+    for attempt in relay.attempts():
+        assert len(tokens_of(relay, attempt)) == 1
+
+
+def test_slurmctld_runs_one_job_id_twice(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
+    # The main scheduler sleeps, so that the backfill scheduler makes every start: those it does not save at once.
+    scheduler = "batch_sched_delay=600,sched_interval=600,bf_interval=1,bf_continue"
+    slurm = private_slurm(nodes=1, overrides={**QUICK, "SchedulerParameters": scheduler})
+    relay = on_slurm(new_relay, slurm, pace_s=0.01, command=["python3", "./count.py", "1500", "deaf"])
+    controller = relay.spawn("start")
+    relay.wait_for_step(150)
+
+    slurm.kill_controller()
+    slurm.start_controller()
+    relay.wait_for(lambda: relay.duplicates(0), "the second run of the same job")
+    slurm.wait_for(lambda: 1 in relay.attempts(), "the next attempt")
+
+    job_id = relay.read("claim", 0)["job_id"]
+    assert [found["job_id"] for found in relay.duplicates(0)] == [job_id]
+    assert not (relay.attempt_dir(0) / "exit.json").exists()
+    assert controller.wait(90) == 0, relay.output()
+    assert assert_kept_once(relay, 1500) == [0, 1]
+    assert relay.read("parent.json", 1)["step"] >= 100
+    ended = [(event["attempt"], event["verdict"]) for event in relay.events("ended")]
+    assert [attempt for attempt, _ in ended] == [0, 1]
+    assert ended[1][1] == "finished"
+    assert [row.job_id for row in ever(slurm, relay)] == [int(job_id), int(relay.read("claim", 1)["job_id"])]
