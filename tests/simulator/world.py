@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 from statistics import median
 
 from cluster_model import Cluster
 from controllers import Hosts, Login, Process, simulated_processes
 from job_model import RATE, Run
-from memory_disk import Server
+from memory_disk import MemoryPath, Server
 from profiles import DAY_S, Profile
 from timeline import Timeline, WallClock
 from watch import Violation, Watch
@@ -40,7 +39,7 @@ class World:
         self.settled = False
         self.server = Server(lambda: self.timeline.now, self._lag_s)
         self.slurm_clock = WallClock(self.timeline, self.rng.uniform(-2.0, 2.0))
-        self.paths = RunDir(Path("/runs/simulated"))
+        self.paths = RunDir(MemoryPath("/runs/simulated"))  # type: ignore[arg-type]
         self.run = self._run_file()
         self.actor: Process | None = None
         self.processes: list[Process] = []
