@@ -159,22 +159,22 @@ def account(facts: SlotFacts, now: float) -> SlotGoodput:
 
 def _gaps(facts: SlotFacts, now: float) -> list[Times]:
     gaps: list[Times] = []
-    at, proven_at = facts.begun_at, facts.begun_at
+    at = proven_at = min([job.started_at for job in facts.jobs] + [now if facts.begun_at is None else facts.begun_at])
     for job in sorted(facts.jobs, key=lambda job: job.started_at):
-        if at is not None and job.started_at > at:
+        if job.started_at > at:
             gaps.append(_gap(at, proven_at, job.submitted_at, job.started_at))
         end = end_of(job, now)
-        if at is None or end >= at:
+        if end >= at:
             at, proven_at = end, end
             if job.ended_at is None and not job.open:
                 proven_at = job.proven_at if job.proven_at is not None else now
-    if at is not None and now > at and not facts.over:
+    if now > at and not facts.over:
         gaps.append(_gap(at, proven_at, facts.queued_at, now))
     return gaps
 
 
-def _gap(start: float, proven_at: float | None, submitted_at: float | None, end: float) -> Times:
+def _gap(start: float, proven_at: float, submitted_at: float | None, end: float) -> Times:
     """One gap: blind until there was proof, then waiting, then queue from the submission that ends it."""
-    proven = _between(start, proven_at if proven_at is not None else start, end)
+    proven = _between(start, proven_at, end)
     queued = _between(proven, submitted_at, end) if submitted_at is not None else end
     return Times(blind_s=proven - start, waiting_s=queued - proven, queue_s=end - queued)
