@@ -34,8 +34,8 @@ TURN_LOOK_S = 1.0
 #: `orchestrator.errors.LeaseHeld`, and the last of the exit codes that the command itself gives.
 LEASE_HELD = 4
 LAST_KNOWN_CODE = 19
-#: The name under which a baton's tick holds the lease.
-COMMAND = "baton"
+#: As what a baton's tick holds the lease.
+HOLDER = "tick --baton"
 
 
 class Watch:
@@ -118,7 +118,7 @@ def _take_turns(run_dir: Path, python: str, env: Mapping[str, str]) -> str:
             return "the tick after this job is done; see controller.log"
         if code != LEASE_HELD:
             return f"the tick after this job ended with {code}: {words}"
-        if _holder(run_dir) != COMMAND:
+        if _holder(run_dir) != HOLDER:
             return "a controller is there again"
         if time.monotonic() > give_up_at:
             return "another job's tick takes too long; this job leaves it to that one"
@@ -129,7 +129,7 @@ def _tick(run_dir: Path, python: str, env: Mapping[str, str]) -> tuple[int, str]
     """The tick's exit code and last words, under the first interpreter that can run it."""
     code, words = 127, "no interpreter can run it"
     for interpreter in dict.fromkeys((python, sys.executable)):
-        command = [interpreter, "-P", "-m", "orchestrator", "tick", f"--{COMMAND}", "--run-dir", str(run_dir)]
+        command = [interpreter, "-P", "-m", "orchestrator", *HOLDER.split(), "--run-dir", str(run_dir)]
         try:
             done = subprocess.run(
                 command,

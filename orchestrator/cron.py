@@ -55,13 +55,13 @@ def host_of(run_dir: RunDir) -> CronHost | None:
 def register(run: Run, run_dir: RunDir, now: float) -> None:
     """Write the run's line, in place of an older one. Errors: ConfigError where there is no crontab for us, OSError."""
     line = line_of(run, run_dir)
+    record = CronHost(host=host_name(), run_id=run.run_id, since=now)
+    run_dir.disk.write(_record(run_dir), to_json(record.model_dump()))  # first: whoever looks for the line looks here
     with _alone():
         before = read_table()
         after = with_line(before, run.run_id, line)
         if after != before:
             _install(after)
-    record = CronHost(host=host_name(), run_id=run.run_id, since=now)
-    run_dir.disk.write(_record(run_dir), to_json(record.model_dump()))
 
 
 def unregister(run_id: str, run_dir: RunDir) -> bool:
@@ -70,16 +70,22 @@ def unregister(run_id: str, run_dir: RunDir) -> bool:
     Errors: ConfigError, OSError.
     """
     registered = host_of(run_dir)
-    if registered is not None and not registered.is_here:
+    if registered is None:
+        return True
+    if not registered.is_here:
         return False
-    if shutil.which("crontab", path=_path()) is not None:
-        with _alone():
-            before = read_table()
-            after = without_line(before, run_id)
-            if after != before:
-                _install(after)
+    take_out(run_id)
     run_dir.disk.remove(_record(run_dir))
     return True
+
+
+def take_out(run_id: str) -> None:
+    """Take a run's line out of this machine's crontab, whatever became of its folder. Errors: ConfigError."""
+    with _alone():
+        before = read_table()
+        after = without_line(before, run_id)
+        if after != before:
+            _install(after)
 
 
 def line_of(run: Run, run_dir: RunDir) -> bytes:
@@ -88,7 +94,7 @@ def line_of(run: Run, run_dir: RunDir) -> bytes:
         "/usr/bin/env",  # a variable before a command is no syntax in csh, which SHELL= in a crontab may name
         f"PYTHONPATH={run_dir.code / run.code}",
         run.controller_python,
-        *("-P", "-m", "orchestrator", "tick", "--cron", "--run-dir", str(run_dir.path)),
+        *("-P", "-m", "orchestrator", "tick", "--cron", run.run_id, "--run-dir", str(run_dir.path)),
     )
     command = shlex.join(words).replace("%", "\\%") + tag_of(run.run_id)
     if "\n" in command or len(os.fsencode(command)) > LONGEST_COMMAND:

@@ -14,6 +14,7 @@
     ├── RunFailed           10  slots were given up after jobs that failed. It does not mean that checkpoints are lost
     ├── CheckFailed         11  `doctor` found a problem. It changed nothing, and a run that is under way goes on
     ├── RunPaused           12  slots wait for `start` after a person cancelled their jobs. Nothing has failed
+    ├── StopUnfinished      13  `stop` waited long enough. The wish stands: whoever ticks next goes on with it
     └── Interrupted         130  the controller was told to end. It does not mean that the jobs have ended
 
 Exit code 0: done. 1: a defect of this program (please report it).
@@ -92,6 +93,12 @@ class RunPaused(AnchorlegError):  # noqa: N818 - names what happened
     """Slots wait for a person, and nothing else is left to do."""
 
     exit_code = 12
+
+
+class StopUnfinished(AnchorlegError):  # noqa: N818 - names what happened
+    """`stop` gave up waiting; its wish stands."""
+
+    exit_code = 13
 
 
 class Interrupted(AnchorlegError):  # noqa: N818 - names what happened

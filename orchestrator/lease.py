@@ -25,6 +25,9 @@ from orchestrator.rundir import RunDir
 
 #: Three of the longest allowed polls (60 s) without a beat. An owner beats at least once a poll.
 TTL_S = 180.0
+#: A tick of hands, of cron or of a job is soon over, if Slurm answers: whoever meets one waits for its end.
+PASSING_TIMEOUT_S = 90.0
+PASSING_LOOK_S = 0.1
 
 
 class Owner(Frozen):
@@ -34,6 +37,11 @@ class Owner(Frozen):
     process: ProcessId
     since: float
     command: str
+
+    @property
+    def passes(self) -> bool:
+        """Whether it only looks once and is soon gone: a tick of hands, of cron or of a job."""
+        return self.command.split()[0] == "tick"
 
     def __str__(self) -> str:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
@@ -111,6 +119,19 @@ class Lease:
             winner = read_owner(run_dir, epoch)
             raise LeaseHeld(f"another controller was faster: {winner}.")
         return cls(run_dir, owner)
+
+    @classmethod
+    def take_patiently(cls, run_dir: RunDir, command: str) -> Lease:
+        """As `take`, but an owner that only passes by is waited for. Errors: LeaseHeld."""
+        give_up_at = time.monotonic() + PASSING_TIMEOUT_S
+        while True:
+            try:
+                return cls.take(run_dir, command, now=time.time())
+            except LeaseHeld:
+                owner = living_owner(run_dir)
+                if (owner is not None and not owner.passes) or time.monotonic() > give_up_at:
+                    raise
+            time.sleep(PASSING_LOOK_S)
 
     def check(self) -> None:
         """Call before every submission and cancellation. Errors: LeaseLost."""

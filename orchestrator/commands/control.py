@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
 
@@ -20,6 +22,12 @@ from orchestrator.commands.options import (
     parse_overrides,
 )
 from orchestrator.errors import ConfigError
+from orchestrator.rundir import RunDir
+
+ViaOption = Annotated[
+    Literal["foreground", "daemon", "cron"],
+    typer.Option(help="Where the controller lives: here, in the background, or once a minute by your crontab."),
+]
 
 
 def start(
@@ -31,13 +39,12 @@ def start(
     executor: ExecutorOption = None,
     sets: SetOption = None,
     fork: Annotated[str | None, typer.Option(help="Begin a new run under this name with this config.")] = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Go on in the background.")] = False,
+    via: ViaOption = "foreground",
 ) -> None:
     """Begin a run, or go on with it.
 
     Keeps every slot at one job until the training is done. Ctrl-C ends this controller, not the jobs.
     """
-    from orchestrator import host  # noqa: PLC0415
     from orchestrator.starting import asked_for, command_line  # noqa: PLC0415
 
     if name is not None and config is not None:
@@ -45,9 +52,17 @@ def start(
     path = config_path_of(config)
     overrides = parse_overrides(sets, slots, partition, time_limit, executor)
     asked = asked_for(name, path, overrides, fork)
-    if detach:
-        host.start_detached(asked, command_line(name, path, overrides, fork), console())
+    if via == "daemon":
+        from orchestrator.detached import start_in_background  # noqa: PLC0415
+
+        start_in_background(asked, command_line(name, path, overrides, fork), console())
+    elif via == "cron":
+        from orchestrator.cronhost import start_with_cron  # noqa: PLC0415
+
+        start_with_cron(asked, console())
     else:
+        from orchestrator import host  # noqa: PLC0415
+
         host.start(asked, console())
 
 
@@ -58,13 +73,29 @@ def stop(
     grace: Annotated[float | None, typer.Option(min=0, help="Seconds to hand over in; default: lead + 60.")] = None,
 ) -> None:
     """Have every job save and exit, and wait for it. `orchestrator start` goes on from there."""
-    from orchestrator import host  # noqa: PLC0415
+    from orchestrator import stopping  # noqa: PLC0415
 
-    host.stop(locate(name, config), at_once=now, grace_s=grace, out=console())
+    stopping.stop(locate(name, config), at_once=now, grace_s=grace, out=console())
 
 
-def tick(name: NameArgument = None, config: ConfigOption = None) -> None:
+def tick(
+    name: NameArgument = None,
+    config: ConfigOption = None,
+    run_dir: Annotated[Path | None, typer.Option(help="The run's folder, in place of its name.")] = None,
+    cron: Annotated[str | None, typer.Option(help="As the crontab's line of this run id does.", hidden=True)] = None,
+    baton: Annotated[bool, typer.Option("--baton", help="As a job does that ends.", hidden=True)] = False,
+) -> None:
     """Look once, do what is due, and end: what `start` repeats."""
-    from orchestrator import host  # noqa: PLC0415
+    if run_dir is not None and (name is not None or config is not None):
+        raise ConfigError("give a run's name, --config or --run-dir, one of them.")
+    folder = RunDir(run_dir.absolute()) if run_dir is not None else locate(name, config)
+    if cron is not None:
+        from orchestrator.cronhost import tick_for_cron  # noqa: PLC0415
 
-    host.tick(locate(name, config), console())
+        sys.exit(tick_for_cron(folder, cron))
+    from orchestrator import ticking  # noqa: PLC0415
+
+    if baton:
+        ticking.tick_for_job(folder)
+    else:
+        ticking.tick(folder, console())

@@ -72,10 +72,10 @@ def test_ctrl_c_ends_the_controller_and_leaves_the_jobs(new_relay: NewRelay) -> 
     assert relay.attempts() == [0]
 
 
-def test_a_detached_controller_outlives_the_command_that_began_it(new_relay: NewRelay) -> None:
+def test_a_controller_in_the_background_outlives_the_command_that_began_it(new_relay: NewRelay) -> None:
     relay = new_relay(total=70, training={"max_runtime_seconds": 1})
 
-    begun = relay.run("start", "--detach")
+    begun = relay.run("start", "--via", "daemon")
 
     assert begun.code == 0, begun.words
     assert "orchestrator stop toy" in begun.out

@@ -30,7 +30,7 @@ def test_a_second_start_names_the_owner_and_changes_nothing(new_relay: NewRelay)
     relay.wait_for_step(3)
     run_file = (relay.run_dir / "run.json").read_bytes()
 
-    for words in (("start",), ("start", "--detach"), ("tick",), ("start", "--set", "slots=3")):
+    for words in (("start",), ("start", "--via", "daemon"), ("tick",), ("start", "--set", "slots=3")):
         second = relay.run(*words)
 
         second.assert_refused(4, host_name(), f"process {first.pid}", time.strftime("since %Y-%m-%d"))

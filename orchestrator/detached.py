@@ -1,0 +1,59 @@
+"""The controller in the background: the foreground's, in a session of its own, with its output in controller.log."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+from rich.console import Console
+
+from orchestrator.begin import prepare_folder
+from orchestrator.errors import LeaseHeld
+from orchestrator.host import hand_to_living_owner
+from orchestrator.lease import highest_epoch, living_owner, read_owner
+from orchestrator.starting import Asked
+
+#: It has its lease within a second or two, or it has said why not; beyond that a passing tick is waited for.
+START_TIMEOUT_S = 120.0
+LOOK_S = 0.05
+
+
+def start_in_background(asked: Asked, words: list[str], out: Console) -> None:
+    """`start` in a session of its own. `words`: the command line that asks for the same. Errors: as `host.start`."""
+    run_dir, name = asked.run_dir, asked.config.run_name
+    if hand_to_living_owner(asked):
+        return
+    prepare_folder(run_dir)
+    owner = living_owner(run_dir)
+    if owner is not None and not owner.passes:
+        raise LeaseHeld(f"this run already has a controller: {owner}. See `orchestrator status {name}`.")
+    before = highest_epoch(run_dir)
+    with open(run_dir.log, "ab") as log:
+        start_of_log = log.tell()
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "orchestrator", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    give_up_at = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < give_up_at:
+        epoch = highest_epoch(run_dir)
+        if epoch > before and run_dir.ledger(epoch).exists() and read_owner(run_dir, epoch).process.pid == child.pid:
+            out.print(
+                f"{name} is under way: controller {child.pid}, log {run_dir.log}\n"
+                f"  orchestrator status {name}\n  orchestrator stop {name}",
+                soft_wrap=True,
+            )
+            return
+        if child.poll() is not None:
+            with open(run_dir.log, encoding="utf-8", errors="replace") as log_text:
+                log_text.seek(start_of_log)
+                sys.stderr.write(log_text.read())
+            sys.exit(child.returncode)
+        time.sleep(LOOK_S)
+    raise LeaseHeld(
+        f"the controller (process {child.pid}) has not begun within {START_TIMEOUT_S:.0f} s; see {run_dir.log}."
+    )
