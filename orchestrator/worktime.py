@@ -59,8 +59,7 @@ def slot_facts(run_dir: RunDir, slot: Slot, events: Iterable[Event], now: float,
     for event in events:
         at = float(event["at"])
         begun_at = at if begun_at is None else begun_at
-        refused = event["kind"] == "submission" and str(event.get("outcome") or "").startswith("not submitted")
-        if event["kind"] in {"submission", "adopted"} and not refused:
+        if event["kind"] in {"submission", "adopted"}:
             submitted.setdefault(event["token"], at)
         if event["kind"] == "ended":
             # By attempt, the first: a controller that was killed behind the event tells an end again.

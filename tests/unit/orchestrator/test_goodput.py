@@ -69,6 +69,11 @@ def test_nobody_knows_how_a_silent_job_spent_the_time_until_its_end_was_proven()
     only(times, lost_s=100, blind_s=300, waiting_s=10, queue_s=50, productive_s=40)
 
 
+def test_a_successor_in_the_queue_does_not_make_a_silent_job_known():
+    jobs = (a_job(seen_at=70, proven_at=400, done=5), a_job(1, 460, submitted_at=50, ended_at=500, kept=1))
+    only(account(SlotFacts(0, jobs, over=True), NOW).times, lost_s=100, blind_s=300, queue_s=60, productive_s=40)
+
+
 def test_the_last_gap_lasts_until_now_unless_the_slot_wants_no_job():
     job = a_job(ended_at=100, kept=1)
     only(account(SlotFacts(0, (job,), queued_at=130), 150).times, productive_s=100, waiting_s=30, queue_s=20)
