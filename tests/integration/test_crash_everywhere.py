@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-
 import pytest
-from relay import PROGRAMS, NewRelay
+from killing import LONG_S, killed_at
+from relay import NewRelay, Relay
 
 #: Every so many-th call in the quick suite: the whole is some 100 calls of 3 s each.
 QUICK = 14
@@ -21,33 +18,21 @@ ALWAYS = (
 
 #: What a take-over reads and writes lies within so many calls.
 AGAIN_AFTER = (1, 4, 9, 14)
-LONG_S = 1800.0
 
 
-def killed_at(new_relay: NewRelay, *words: int) -> list[str]:
-    """Where the controllers of every_call.py were killed; it has checked what was left each time."""
-    relay = new_relay(total=24, slots=2, training={"max_runtime_seconds": 0.6})
-    tools = PROGRAMS.parents[1]
-    env = {**relay.env, "PYTHONPATH": f"{relay.env['PYTHONPATH']}:{tools}:{tools / 'real'}"}
-    done = subprocess.run(
-        [sys.executable, str(PROGRAMS / "every_call.py"), *map(str, words)],
-        cwd=relay.folder, env=env, capture_output=True, text=True, check=False, timeout=LONG_S,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    places = [places for _, places in map(json.loads, done.stdout.splitlines())]
-    assert places[-1] == []  # the last run needed no more calls: there was nothing left to try
-    assert all(places[:-1])
-    return [place for one in places for place in one]
+def a_run(new_relay: NewRelay) -> Relay:
+    """Two slots; two or three jobs each."""
+    return new_relay(total=24, slots=2, training={"max_runtime_seconds": 0.6})
 
 
 def test_killed_at_calls_spread_over_a_whole_run_it_goes_on_exactly_once(new_relay: NewRelay) -> None:
-    assert len(killed_at(new_relay, 6, QUICK)) >= 4
+    assert len(killed_at(a_run(new_relay), 6, QUICK)) >= 4
 
 
 @pytest.mark.long
 @pytest.mark.timeout(LONG_S)
 def test_killed_at_every_call_of_a_whole_run_it_goes_on_exactly_once(new_relay: NewRelay) -> None:
-    places = killed_at(new_relay, 1, 1)
+    places = killed_at(a_run(new_relay), 1, 1)
 
     for name in ALWAYS:
         assert any(place.startswith(name) for place in places), (name, places)
@@ -57,6 +42,6 @@ def test_killed_at_every_call_of_a_whole_run_it_goes_on_exactly_once(new_relay: 
 @pytest.mark.timeout(LONG_S)
 @pytest.mark.parametrize("again", AGAIN_AFTER)
 def test_its_successor_may_be_killed_too(new_relay: NewRelay, again: int) -> None:
-    places = killed_at(new_relay, 3, 5, again)
+    places = killed_at(a_run(new_relay), 3, 5, again)
 
     assert len(places) > 20

@@ -140,7 +140,7 @@ def test_a_job_that_would_pend_for_ever_is_taken_back_with_what_to_change(
     slurm = private_slurm(nodes=1)  # without EnforcePartLimits: accepted, and never started
     relay = on_slurm(new_relay, slurm, slots=1, total=10, slurm={"partition": "short"})
 
-    refused = relay.run("start", timeout_s=25)
+    refused = relay.hurried("start")
 
     assert refused.code in {6, 10}, refused.words
     assert "PartitionTimeLimit" in refused.words

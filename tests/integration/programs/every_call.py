@@ -1,9 +1,9 @@
 """kill -9 of the controller at each call of a whole run that leaves a trace: every_call.py SHARE OF [SECOND]
 
-A toy run of two slots on the local executor: it hands over by the clock, is stopped in the middle, goes on, is stopped
-at once, and goes on to its end. The n-th call through the run's `Disk` that changes something, or of its executor,
-kills the controller: before the call, and for the executor's calls also right after it. Another one goes on. Then every
-step must have been done once, every job be accounted for, and the ledger load.
+A toy run of two slots, on the executor that its config names: it hands over by the clock, is stopped in the middle,
+goes on, is stopped at once, and goes on to its end. The n-th call through the run's `Disk` that changes something, or
+of its executor, kills the controller: before the call, and for the executor's calls also right after it. Another one
+goes on. Then every step must have been done once, every job be accounted for, and the ledger load.
 
 Numbers n ≡ SHARE (modulo OF) are tried, until the whole run needs fewer calls. SECOND: the controller after that is
 killed too, at its SECOND-th call. Prints a line of JSON for each n: [n, [where it was killed]]. Runs in the folder of a
@@ -31,6 +31,8 @@ from orchestrator.config import load_config
 from orchestrator.controller import Controller
 from orchestrator.disk import LocalDisk
 from orchestrator.executors.local import LocalExecutor
+from orchestrator.executors.pick import make_executor
+from orchestrator.executors.slurm import SlurmExecutor
 from orchestrator.lease import Lease
 from orchestrator.ledger import load_ledger, read_control, write_control
 from orchestrator.models import SlotStatus
@@ -40,6 +42,8 @@ TOTAL = 24
 SLOTS = (0, 1)
 #: The person types `stop` and `stop --now` when slot 0 has come so far.
 STOP_AT, STOP_NOW_AT = 6, 14
+#: An intent that nobody has heard of counts as never submitted after this; minutes in earnest.
+GRACE_S = 1.0
 #: The calls of a `Disk` that change something.
 WRITES = ("write", "create", "append", "make_folder", "remove", "remove_tree", "touch")
 #: What an executor may have of these.
@@ -85,9 +89,10 @@ class Trap:
         """Stand at every call."""
         for name in WRITES:
             setattr(LocalDisk, name, self._watched(name, getattr(LocalDisk, name), twice=False))
-        for name in ASKS:
-            if hasattr(LocalExecutor, name):
-                setattr(LocalExecutor, name, self._watched(name, getattr(LocalExecutor, name), twice=True))
+        for executor in (LocalExecutor, SlurmExecutor):
+            for name in ASKS:
+                if hasattr(executor, name):
+                    setattr(executor, name, self._watched(name, getattr(executor, name), twice=True))
 
     def _watched(self, name: str, real: Callable[..., Any], *, twice: bool) -> Callable[..., Any]:
         def call(owner: Any, *args: Any, **more: Any) -> Any:
@@ -111,8 +116,8 @@ def controller() -> Controller:
     run = begin(load_config(relay.config), relay.config, run_dir, os.environ, time.time())
     if read_control(run_dir).wish != "run":
         write_control(run_dir, "run", now=time.time(), by="start")
-    executor = LocalExecutor(run_dir.jobs, run.env)
-    executor.submit_grace_s = 1.0
+    executor = make_executor(run, run_dir)
+    executor.submit_grace_s = GRACE_S
     owner = Controller(run, run_dir, lease, executor, poll_s=0.5)
     owner.reactivate()
     return owner
@@ -187,7 +192,7 @@ def check() -> None:
     assert not [a for slot in ledger.slots for a in slot.attempts if a.live]
     known = {event["token"] for kind in ("submission", "adopted") for event in relay.events(kind)}
     known |= {s.token for slot in ledger.slots for attempt in slot.attempts for s in attempt.submissions}
-    ran = {path.parent.name for path in run_dir.jobs.glob("*/local.json")}
+    ran = {path.parent.name for path in run_dir.jobs.glob("*/job-*.out")}
     assert ran <= known, ran - known
 
 
@@ -200,7 +205,7 @@ def places() -> list[str]:
 def main() -> None:
     """Try each number of our share."""
     share, of = int(sys.argv[1]), int(sys.argv[2])
-    second = int(sys.argv[3]) if len(sys.argv) > 3 else None
+    second = int(sys.argv[3]) if len(sys.argv) > 3 else 0
     trap.install()
     for n in range(share, MOST_CALLS, of):
         shutil.rmtree(relay.folder / "runs", ignore_errors=True)

@@ -2,7 +2,7 @@
 
 WHERE: `after-intent` (before the executor hears of a job), `after-submit` (before the outcome is written),
 `between-ticks`, `never`. CALL: at the how-many-th time. An intent counts as never submitted after 2 s, not
-minutes, and where there was no room the next look is 2 s later.
+minutes, where there was no room the next look is 2 s later, and what will never start is believed after 2 s.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import signal
 import sys
 from typing import Any
 
-from orchestrator import controller
+from orchestrator import controller, sightings
 from orchestrator.cli import main
 from orchestrator.controller import Controller
 from orchestrator.executors.local import LocalExecutor
@@ -21,6 +21,8 @@ from orchestrator.executors.slurm import SlurmExecutor
 GRACE_S = 2.0
 #: Nor is room looked for only once a minute.
 QUOTA_WAIT_S = 2.0
+#: Nor must a job be seen for a minute that will never start.
+FOR_EVER_S = 2.0
 
 
 def die_at(call: int) -> Any:
@@ -59,6 +61,7 @@ if __name__ == "__main__":
     arm(sys.argv[1], int(sys.argv[2]))
     LocalExecutor.submit_grace_s = GRACE_S
     controller.QUOTA_WAIT_S = QUOTA_WAIT_S
+    sightings.FOR_EVER_S = FOR_EVER_S
     kwdefaults = SlurmExecutor.__init__.__kwdefaults__
     assert kwdefaults is not None
     kwdefaults["submit_grace_s"] = GRACE_S

@@ -1,0 +1,30 @@
+"""Runs the program that kills controllers at every call (integration/programs/every_call.py)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from relay import PROGRAMS, Relay
+
+#: All calls of a toy run, one after the other, on a busy machine.
+LONG_S = 1800.0
+
+
+def killed_at(relay: Relay, share: int, of: int, again: int = 0) -> list[str]:
+    """Where the controllers of every `of`-th call from `share` on were killed; what was left was checked each time.
+
+    `again`: the controller after each is killed too, so many calls later. Errors: AssertionError.
+    """
+    tools = PROGRAMS.parents[1]
+    env = {**relay.env, "PYTHONPATH": f"{relay.env['PYTHONPATH']}:{tools}:{tools / 'real'}"}
+    done = subprocess.run(
+        [sys.executable, str(PROGRAMS / "every_call.py"), str(share), str(of), str(again)],
+        cwd=relay.folder, env=env, capture_output=True, text=True, check=False, timeout=LONG_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    places = [places for _, places in map(json.loads, done.stdout.splitlines())]
+    assert places[-1] == []  # the last run needed no more calls: there was nothing left to try
+    assert all(places[:-1])
+    return [place for one in places for place in one]

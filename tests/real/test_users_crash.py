@@ -1,0 +1,27 @@
+"""kill -9 of a controller whose jobs are real Slurm's: a sample of all its writes and calls."""
+
+from __future__ import annotations
+
+import pytest
+from killing import killed_at
+from relay import NewRelay
+from slurm_cluster import SlurmCluster
+from slurm_relay import on_slurm
+
+pytestmark = [pytest.mark.slurm, pytest.mark.long]
+
+#: Every so many-th call; the start differs, so that the tests together meet more of them.
+EVERY = 9
+LONG_S = 1800.0
+
+
+@pytest.mark.timeout(LONG_S)
+@pytest.mark.parametrize(("share", "again"), [(2, 0), (5, 0), (8, 0), (4, 3)])
+def test_killed_at_calls_spread_over_a_whole_run_it_goes_on_exactly_once(
+    new_relay: NewRelay, slurm: SlurmCluster, share: int, again: int
+) -> None:
+    relay = on_slurm(new_relay, slurm, total=24, slots=2, training={"max_runtime_seconds": 0.6})
+
+    places = killed_at(relay, share, EVERY, again)
+
+    assert len(places) >= 6
