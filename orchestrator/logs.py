@@ -53,8 +53,9 @@ def _show(run_dir: RunDir, slot: int, *, follow: bool, lines: int | None) -> Non
         if not follow or state in _OVER:
             break
         time.sleep(LOOK_S)
-    if not printer.offsets:
-        print(f"slot {slot} has no output yet; it is {state} (`orchestrator explain {slot}` says why).")
+    if not printer.has_spoken:
+        where = f" ({current.relative_to(run_dir.path)})" if current is not None else ""
+        print(f"slot {slot} has no output yet{where}; it is {state} (`orchestrator explain {slot}` says why).")
 
 
 def job_folders(run_dir: RunDir, slot: int) -> list[tuple[int, float, Path]]:
@@ -82,28 +83,33 @@ def output_files(folder: Path) -> list[Path]:
 
 
 class Printer:
-    """Copies growing files to standard output by whole lines. `offsets`: what was shown of each."""
+    """Copies growing files to standard output by whole lines. Paths are named as seen from `root`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.offsets: dict[Path, int] = {}
+        self._offsets: dict[Path, int] = {}
         self._speaker: Path | None = None
+
+    @property
+    def has_spoken(self) -> bool:
+        """Whether anything was printed."""
+        return self._speaker is not None
 
     def show(self, folder: Path, *, last: int | None = None, whole: bool) -> None:
         """Print what is new in a job's folder. `whole`: an unfinished last line too."""
         for path in output_files(folder):
             try:
-                if path not in self.offsets:
-                    self.offsets[path] = _start_of_last(path, last) if last is not None else 0
+                if path not in self._offsets:
+                    self._offsets[path] = _start_of_last(path, last) if last is not None else 0
                 self._copy(path, whole=whole)
             except OSError:  # gone, or a network folder that is away: the next look is soon
                 continue
 
     def _copy(self, path: Path, *, whole: bool) -> None:
         with open(path, "rb") as file:
-            if self.offsets[path] > file.seek(0, 2):  # written anew
-                self.offsets[path] = 0
-            file.seek(self.offsets[path])
+            if self._offsets[path] > file.seek(0, 2):  # written anew
+                self._offsets[path] = 0
+            file.seek(self._offsets[path])
             while data := file.read(_CHUNK):
                 if not whole and not data.endswith(b"\n") and len(data) < _CHUNK:
                     data = data[: data.rfind(b"\n") + 1]
@@ -114,7 +120,7 @@ class Printer:
                     sys.stdout.write(f"==> {path.relative_to(self.root)}\n")
                     sys.stdout.flush()
                 sys.stdout.buffer.write(data)
-                self.offsets[path] += len(data)
+                self._offsets[path] += len(data)
                 sys.stdout.flush()
 
 

@@ -1,0 +1,190 @@
+"""What a slot is said to be doing: a sentence for every state, and numbers that promise no more than is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from builders import NOW, a_job, a_slot, an_intent, blind, gone, token
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.executors.base import JobState
+from orchestrator.forecast import forecast, waits_between
+from orchestrator.models import Attempt, Seen, Slot, SlotStatus, SubmissionState
+from orchestrator.situation import Around, situation
+
+HOUR = 3600.0
+
+
+def around(**more: Any) -> Around:
+    return Around(
+        **({"run_name": "toy", "wish": "run", "alive": True, "wanted": True, "failure_budget": 6, "now": NOW} | more)
+    )
+
+
+def pending(reason: str) -> Seen:
+    return Seen(state=JobState.PENDING, raw_state="PENDING", at=NOW, reason=reason)
+
+
+SIGHTINGS = st.one_of(
+    st.none(),
+    st.just(blind()),
+    st.just(gone()),
+    st.builds(
+        Seen,
+        state=st.sampled_from(JobState),
+        raw_state=st.just("SOMETHING_NEW"),
+        at=st.just(NOW),
+        reason=st.sampled_from(["", "Priority", "JobHeldUser", "BadConstraints", "What Is This"]),
+    ),
+)
+
+
+@st.composite
+def slots(draw: st.DrawFn) -> Slot:
+    """Any slot, sensible or not: what is on the disk is shown."""
+    attempts = []
+    for number in range(draw(st.integers(0, 2))):
+        job = a_job(
+            token(0, number),
+            job_id=draw(st.sampled_from([None, "12"])),
+            state=draw(st.sampled_from(SubmissionState)),
+            sighting=draw(SIGHTINGS),
+        )
+        claimed = draw(st.booleans())
+        attempts.append(
+            Attempt(
+                number=number,
+                submissions=(job,),
+                claimed_by=job.token if claimed else None,
+                ahead=draw(st.booleans()),
+                asked_to_hand_over_at=draw(st.sampled_from([None, NOW])),
+                started_at=NOW - 60 if claimed else None,
+            )
+        )
+    return Slot(
+        index=0,
+        status=draw(st.sampled_from(SlotStatus)),
+        why=draw(st.sampled_from(["", "words"])),
+        attempts=tuple(attempts),
+        not_before=draw(st.sampled_from([0.0, NOW + 60])),
+        failures=draw(st.integers(0, 3)),
+    )
+
+
+AROUNDS = st.builds(
+    around, wish=st.sampled_from(["run", "stop", "stop-now"]), alive=st.booleans(), wanted=st.booleans()
+)
+
+
+class TestEveryState:
+    @given(slots(), AROUNDS)
+    def test_has_a_word_and_says_what_comes_next(self, slot: Slot, place: Around) -> None:
+        found = situation(slot, place)
+        assert found.state
+        assert found.next
+
+    @given(slots(), AROUNDS)
+    def test_in_which_nothing_moves_says_why(self, slot: Slot, place: Around) -> None:
+        found = situation(slot, place)
+        if found.state in {"pending", "blind", "failed", "paused", "uncertain"}:
+            assert found.why
+
+    @given(slots())
+    def test_without_a_controller_says_so(self, slot: Slot) -> None:
+        found = situation(slot, around(alive=False))
+        over = found.state in {"finished", "failed", "paused", "stopped"}
+        assert over or "orchestrator start toy" in found.next
+
+
+class TestWords:
+    @pytest.mark.parametrize(
+        ("reason", "kind", "why", "then"),
+        [
+            ("Priority", "waits", "waits for its turn", "as soon as Slurm lets it"),
+            ("JobHeldUser", "person", "scontrol release", "left alone"),
+            ("PartitionTimeLimit", "for ever", "slurm.time_limit", "taken out of the queue"),
+        ],
+    )
+    def test_a_waiting_job_says_what_it_waits_for_and_keeps_slurms_word(
+        self, reason: str, kind: str, why: str, then: str
+    ) -> None:
+        found = situation(a_slot().with_attempt(a_job(sighting=pending(reason))).built, around())
+        assert (found.state, found.reason, found.kind) == ("pending", reason, kind)
+        assert why in found.why
+        assert then in found.next
+
+    def test_a_delay_counts_down_and_counts_the_failures(self) -> None:
+        slot = a_slot(failures=3, not_before=NOW + 872, why="job 12 failed: out of memory").built
+        found = situation(slot, around())
+        assert (found.state, found.why) == ("waiting", "job 12 failed: out of memory")
+        assert found.next == "next try in 0:14:32 (3 of 6 failures in a row)"
+
+    def test_a_paused_slot_says_who_goes_on(self) -> None:
+        found = situation(a_slot(status=SlotStatus.PAUSED, why="its job was cancelled by user 33").built, around())
+        assert found.state == "paused"
+        assert "33" in found.why
+        assert "orchestrator start toy" in found.next
+
+    def test_a_running_job_names_the_one_that_is_queued_behind_it(self) -> None:
+        running = Seen(state=JobState.RUNNING, raw_state="RUNNING", at=NOW)
+        slot = (
+            a_slot()
+            .with_attempt(a_job(sighting=running), claimed_by=token())
+            .with_attempt(a_job(token(0, 1), job_id="124", sighting=pending("Dependency")), ahead=True)
+            .built
+        )
+        found = situation(slot, around())
+        assert found.state == "running"
+        assert "job 124, queued behind it, takes over" in found.next
+
+    def test_an_unclear_submission_is_looked_for_first(self) -> None:
+        slot = a_slot().with_attempt(an_intent(state=SubmissionState.UNCERTAIN, note="timed out")).built
+        found = situation(slot, around())
+        assert (found.state, found.why) == ("uncertain", "timed out")
+        assert "looked for" in found.next
+
+
+class TestForecast:
+    def test_what_fits_the_present_job_has_no_waits_in_it(self) -> None:
+        found = forecast(3600, 1.0, left_in_job_s=2 * HOUR, job_s=4 * HOUR, waits_s=[])
+        assert found is not None
+        assert (found.finish_in_s, found.more_jobs, found.waits_included) == (HOUR, 0, True)
+
+    def test_further_jobs_bring_their_known_waits(self) -> None:
+        found = forecast(36_000, 1.0, left_in_job_s=2 * HOUR, job_s=4 * HOUR, waits_s=[60.0, 120.0])
+        assert found is not None
+        assert (found.finish_in_s, found.more_jobs, found.waits_included) == (10 * HOUR + 2 * 90, 2, True)
+
+    def test_a_wait_that_nobody_knows_makes_it_a_lower_bound(self) -> None:
+        found = forecast(36_000, 1.0, left_in_job_s=2 * HOUR, job_s=4 * HOUR, waits_s=[])
+        assert found is not None
+        assert (found.finish_in_s, found.waits_included) == (10 * HOUR, False)
+
+    @pytest.mark.parametrize("rate", [0.0, -1.0])
+    def test_no_rate_is_no_forecast(self, rate: float) -> None:
+        assert forecast(10, rate, None, HOUR, []) is None
+
+    @given(
+        st.integers(0, 10**9),
+        st.floats(1e-3, 1e6),
+        st.one_of(st.none(), st.floats(-1e6, 1e6)),
+        st.floats(0, 1e6),
+        st.lists(st.floats(0, 1e5), max_size=3),
+    )
+    def test_never_promises_less_than_the_steps_need(
+        self, left: int, rate: float, left_s: float | None, job_s: float, waits: list[float]
+    ) -> None:
+        found = forecast(left, rate, left_s, job_s, waits)
+        assert found is not None
+        assert found.finish_in_s >= left / rate
+        assert found.more_jobs == 0 or left_s is not None
+
+    def test_waits_are_those_between_an_end_and_the_next_beginning(self) -> None:
+        attempts = [
+            Attempt(number=0, started_at=0.0, ended_at=100.0),
+            Attempt(number=1, started_at=130.0, ended_at=200.0),
+            Attempt(number=2),
+        ]
+        assert waits_between(attempts) == [30.0]
