@@ -52,7 +52,9 @@ def explain(run_dir: RunDir, index: int, *, last: int = EVENTS_SHOWN, now: float
         raise ConfigError(f"{view.run_name} has no slot {index}: {first}.")
     slot, shown = ledger.slots[index], view.slots[index]
     mine = [event for event in read_events(run_dir) if event.get("slot", index) == index]
-    history = [Moment(at=event["at"], words=sentence(event, now), event=event) for event in mine[-last:] if last]
+    history = [
+        Moment(at=event.get("at", 0.0), words=sentence(event, now), event=event) for event in mine[-last:] if last
+    ]
     return Explanation(
         run_name=view.run_name,
         now=now_sentence(shown, now),

@@ -26,8 +26,8 @@ def sentence(event: Event, now: float) -> str:
         case "submission":
             return _submission(event)
         case "started":
-            step = event.get("start_step")
-            return f"{_job(event)} began attempt {event.get('attempt')}" + (f" at step {step:,}" if step else "")
+            step = _number(event, "start_step")
+            return f"{_job(event)} began attempt {event.get('attempt')}" + (f" at step {step:,.0f}" if step else "")
         case "ended":
             return _ended(event, now)
         case "adopted":
@@ -61,14 +61,19 @@ def _submission(event: Event) -> str:
 def _ended(event: Event, now: float) -> str:
     cause = f" ({event['cause']})" if event.get("cause") else ""
     words = f"{_job(event)} ended: {event.get('verdict')}{cause}"
-    step, saved = event.get("step"), event.get("checkpoint_step")
+    step, saved = _number(event, "step"), _number(event, "checkpoint_step")
     if step is not None:
-        words += f" at step {step:,}"
+        words += f" at step {step:,.0f}"
         if saved is not None and saved < step:
-            words += f"; {step - saved:,} steps after its last save are done again"
+            words += f"; {step - saved:,.0f} steps after its last save are done again"
     elif saved is not None:
-        words += f"; its last save is of step {saved:,}"
-    ended_at = event.get("ended_at")
-    if ended_at is not None and event.get("at", ended_at) - ended_at > _SEEN_LATE_S:
+        words += f"; its last save is of step {saved:,.0f}"
+    at, ended_at = _number(event, "at"), _number(event, "ended_at")
+    if at is not None and ended_at is not None and at - ended_at > _SEEN_LATE_S:
         words += f"; it was over at {clock(ended_at, now)}"
     return words
+
+
+def _number(event: Event, name: str) -> float | None:
+    value = event.get(name)
+    return value if isinstance(value, (int, float)) else None
