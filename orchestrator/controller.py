@@ -10,62 +10,82 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
-from orchestrator.evidence import Evidence, Exit, highest_attempt_folder, read_all, read_evidence, read_record
-from orchestrator.executors.base import Accounting, Executor, Poll, Refused, SubmitOutcome, Submitted, Uncertain
-from orchestrator.fold import Facts, fold
-from orchestrator.lease import Lease
+from orchestrator.actions import Abort, Action, Cancel, HandOver, Release, Submit
+from orchestrator.edits import reactivated, with_attempt, with_intents, with_slot, with_submission
+from orchestrator.errors import LeaseLost
+from orchestrator.evidence import Exit, read_record
+from orchestrator.executors.base import Executor, JobRequest, Poll, Refused, SubmitOutcome, Submitted, Uncertain
+from orchestrator.fold import fold
 from orchestrator.ledger import append_event, drop_old_epochs, load_ledger, read_control, save_ledger
-from orchestrator.models import Ledger, Slot, SlotStatus, SubmissionState
-from orchestrator.plan import (
-    Cancel,
-    HandOver,
-    Limits,
-    Submit,
-    is_over,
-    plan,
-    replace_attempt,
-    replace_submission,
-    with_intents,
-    with_room_words,
-)
+from orchestrator.looking import look
+from orchestrator.models import Blind, Ledger, Slot, SlotStatus, SubmissionState
+from orchestrator.news import news_of
+from orchestrator.nodes import forgiven
+from orchestrator.plan import Limits, is_held, is_over, plan, with_room_words
 from orchestrator.rundir import Run, RunDir
-from orchestrator.sightings import missing_from
+from orchestrator.sightings import WORD_MISSING
 from orchestrator.submission import drop_old_job_folders, make_job_folder
 
 #: The user's job limit is reached: somebody's job must end first, which takes minutes.
 QUOTA_WAIT_S = 60.0
 #: The scheduler could not be reached, or the like.
 TEMPORARY_WAIT_S = 15.0
+#: A queued successor was refused: its slot has a job that runs, and no need of it for long.
+AHEAD_REFUSED_WAIT_S = 600.0
 #: A full disk or a stale network folder does not mend within a second.
 STORAGE_WAIT_S = 2.0
 #: How soon a control file or a job's exit record is noticed between polls: both are cheap file looks.
 LOOK_S = 0.25
-#: One early look after a submission, so that a person soon sees why the job waits.
+#: One early look after a submission, so that a person soon sees why the job waits; and while an end is unclear.
 FIRST_LOOK_S = 3.0
+#: An unseen queue is looked at again this soon at the latest: nothing is submitted meanwhile.
+BLIND_LOOK_S = 10.0
 #: Beyond the lead, for the job's own end after its hand-over.
 HAND_OVER_MARGIN_S = 60.0
-#: sacct compares with the clock of another machine.
-HISTORY_MARGIN_S = 60.0
 #: A beat at least this often, whatever the poll interval, so that nobody takes us for dead (lease.TTL_S / 3).
 BEAT_S = 60.0
 
 
+class Owner(Protocol):
+    """What a controller needs of its lease. `check` raises LeaseLost where another one has taken over."""
+
+    @property
+    def epoch(self) -> int:
+        """The number under which it writes."""
+
+    def check(self) -> None:
+        """Errors: LeaseLost."""
+
+
+class Onlooker:
+    """No lease at all: enough for `Controller.preview`, and for nothing else."""
+
+    epoch = 0
+
+    def check(self) -> None:
+        """Errors: LeaseLost, always."""
+        raise LeaseLost("a preview must change nothing")
+
+
 class Controller:
-    """The owner of a run. `say`: receives one plain line per event."""
+    """The owner of a run. `say`: receives one plain line per event. `on_event`: hears of what people want to be told
+    (kind, facts; see `news`), once, after it is in the ledger; it must not raise.
+    """
 
     def __init__(
         self,
         run: Run,
         run_dir: RunDir,
-        lease: Lease,
+        lease: Owner,
         executor: Executor,
         *,
         poll_s: float,
         say: Callable[[str], None] = lambda _line: None,
+        on_event: Callable[[str, dict[str, Any]], None] = lambda _kind, _facts: None,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -78,9 +98,9 @@ class Controller:
         self.executor = executor
         self.control = read_control(run_dir)
         self.ledger = self._inherit()
-        drop_old_epochs(run_dir)
         self._poll_s = poll_s
         self._say = say
+        self._on_event = on_event
         self._now = now
         self._monotonic = monotonic
         self._sleep = sleep
@@ -89,6 +109,9 @@ class Controller:
         self._untold: list[dict[str, Any]] = []
         self._poll: Poll | None = None
         self._poll_due_at = float("-inf")
+        self._is_new = True
+        self._unclear: frozenset[str] = frozenset()
+        self._held: dict[int, bool] = {}
 
     def _inherit(self) -> Ledger:
         before = load_ledger(self.run_dir, self.run.run_id)
@@ -100,10 +123,15 @@ class Controller:
     @property
     def limits(self) -> Limits:
         """What the plan may use."""
-        others = self._poll.others if self._poll is not None else 0
         config = self.run.config
-        grace_s = float(config.lead_seconds) + HAND_OVER_MARGIN_S
-        return Limits(slots=config.slots, max_jobs=config.slurm.max_jobs, others=others, grace_s=grace_s)
+        return Limits(
+            slots=config.slots,
+            max_jobs=config.slurm.max_jobs,
+            others=self._poll.others if self._poll is not None else 0,
+            grace_s=float(config.lead_seconds) + HAND_OVER_MARGIN_S,
+            stall_s=config.relay.stall_seconds,
+            queue_ahead=config.relay.queue_ahead and self.executor.queues_behind,
+        )
 
     @property
     def over(self) -> bool:
@@ -111,59 +139,69 @@ class Controller:
         return is_over(self.ledger, self.control, self.limits)
 
     def reactivate(self) -> None:
-        """`start` was typed again: slots that we gave up get another chance, and so do finished ones whose
-        total was raised.
+        """`start` was typed again: slots that were given up or paused get another chance, and so do finished ones
+        whose total was raised.
         """
+        config = self.run.config
         slots = []
         for slot in self.ledger.slots:
-            total = None if self.run.config.command else self.run.config.training_of(slot.index).total_steps
-            raised = slot.status is SlotStatus.FINISHED and total is not None and slot.total is not None
-            again = slot.status is SlotStatus.FAILED or (raised and total is not None and total > (slot.total or 0))
-            update = {"status": SlotStatus.ACTIVE, "why": "", "failures": 0, "not_before": 0.0}
-            slots.append(slot.model_copy(update=update) if again else slot)
-        self.ledger = self.ledger.model_copy(update={"slots": tuple(slots)})
+            known = config.command is None and slot.index < config.slots
+            slots.append(reactivated(slot, config.training_of(slot.index).total_steps if known else None))
+        self.ledger = self.ledger.model_copy(update={"slots": tuple(slots), "nodes": forgiven(self.ledger.nodes)})
+
+    def preview(self) -> list[Action]:
+        """What a tick would do now. Looks at everything, and writes, submits and cancels nothing.
+
+        Errors: RunFolderError, OSError.
+        """
+        before, now = self.ledger, self._now()
+        self._take_control()
+        self._poll = self.executor.poll()
+        facts, folders = look(self.run, self.run_dir, self.executor, self.ledger, self._poll, now)
+        ledger, _ = fold(self.ledger, facts)
+        self.ledger = before
+        return plan(ledger, self.control, self.limits, folders, now, self._random_hex)
+
+    def _take_control(self) -> None:
+        self.control = read_control(self.run_dir)
+        if self.control.number > self.ledger.control and self.control.wish == "run":
+            self.reactivate()
+        if self.control.number != self.ledger.control:
+            self.ledger = self.ledger.model_copy(update={"control": self.control.number})
 
     def tick(self) -> None:
         """Observe, fold, plan, act. At most three writes of the ledger. Errors: LeaseLost, RunFolderError, OSError."""
+        if self._is_new:
+            drop_old_epochs(self.run_dir)
+            self._is_new = False
         now = self._now()
-        self.control = read_control(self.run_dir)
-        poll = self._observe()
-        evidence = read_all(self.run_dir, self.ledger)
-        facts = Facts(
-            now=now,
-            poll=poll,
-            history=self._history(poll, evidence),
-            evidence=evidence,
-            newest_claims=self._newest_claims(),
-            jobs_dir=str(self.run_dir.jobs),
-            forget_after_s=self.executor.forget_after_s(),
-            submit_grace_s=self.executor.submit_grace_s,
-        )
+        self._take_control()
+        before = self.ledger
+        facts, folders = look(self.run, self.run_dir, self.executor, self.ledger, self._observe(), now)
         self.ledger, events = fold(self.ledger, facts)
-        self.ledger = self.ledger.model_copy(update={"control": self.control.number})
         for event in events:
             self._event(**event)
-        folders = {slot.index: highest_attempt_folder(self.run_dir, slot.index) for slot in self.ledger.slots}
-        actions = plan(self.ledger, self.control, self.limits, folders, now, self._random_hex)
+        limits = self.limits
+        actions = plan(self.ledger, self.control, limits, folders, now, self._random_hex)
         submits = [action for action in actions if isinstance(action, Submit)]
-        self.ledger = with_room_words(self.ledger, submits, self.control, self.limits, folders, now)
+        self.ledger = with_room_words(self.ledger, submits, self.control, limits, folders, now)
+        self._hold(limits, now)
         requests = {action.token: make_job_folder(self.run, self.run_dir, action) for action in submits}
         # Not `now`: the intent is younger than the poll, which may serve the next ticks too and cannot have the job.
-        self.ledger = with_intents(self.ledger, submits, self._now())
+        self.ledger = with_intents(self.ledger, actions, self._now())
+        self.ledger, news = news_of(before, self.ledger, limits.slots, self._now())
         self._save()
-        for action in submits:
-            self.lease.check()
-            self._record(action, self.executor.submit(requests[action.token]))
-            self._poll_due_at = min(self._poll_due_at, self._monotonic() + FIRST_LOOK_S)
-        for wanted in actions:
-            if isinstance(wanted, HandOver):
-                self._hand_over(wanted)
-            elif isinstance(wanted, Cancel):
-                self._cancel(wanted)
+        planned = self.ledger
+        self._act(actions, requests)
         if actions:
+            self.ledger, later = news_of(planned, self.ledger, limits.slots, self._now())
+            news += later
             self._save()
+        for kind, told in news:
+            self._on_event(kind, told)
         if any(event["kind"] == "ended" for event in events):
             drop_old_job_folders(self.run_dir, self.ledger)
+        self._look_again_soon()
 
     def loop(self, *, interrupted: Callable[[], bool], shown: Callable[[], None]) -> None:
         """Tick until nothing is left to do. `shown` is called often, to redraw. `interrupted` ends the loop."""
@@ -192,12 +230,14 @@ class Controller:
     def _something_happened(self) -> bool:
         if read_control(self.run_dir).number != self.control.number:
             return True
+        disk = self.run_dir.disk
         for slot in self.ledger.slots:
             for attempt in slot.attempts:
-                if attempt.verdict is None and attempt.live:
-                    path = self.run_dir.attempt(slot.index, attempt.number) / "exit.json"
-                    ended = read_record(Exit, path, self.run_dir.disk)
-                    if ended is not None and any(s.token == ended.token for s in attempt.live):
+                tokens = {s.token for s in attempt.live} - self._unclear if attempt.verdict is None else ()
+                path = self.run_dir.attempt(slot.index, attempt.number) / "exit.json"
+                if tokens and disk.exists(path):
+                    ended = read_record(Exit, path, disk)
+                    if ended is not None and ended.token in tokens:
                         return True
         return False
 
@@ -205,83 +245,126 @@ class Controller:
         if self._poll is None or self._monotonic() >= self._poll_due_at:
             self._poll = self.executor.poll()
             # A fifth of jitter keeps many controllers of one login node from asking in step.
-            self._poll_due_at = self._monotonic() + self._poll_s * (0.9 + 0.2 * self._jitter())
+            wait_s = self._poll_s if self._poll.error is None else min(self._poll_s, BLIND_LOOK_S)
+            self._poll_due_at = self._monotonic() + wait_s * (0.9 + 0.2 * self._jitter())
         return self._poll
 
-    def _history(self, poll: Poll, evidence: dict[tuple[int, int], Evidence]) -> Accounting | None:
-        """Ask the history only when a job left the queue without having said how it ended."""
-        lost = []
-        for slot in self.ledger.slots:
-            for attempt in slot.attempts:
-                seen = evidence.get((slot.index, attempt.number), Evidence())
-                for submission in attempt.live:
-                    said = seen.exit is not None and seen.exit.token == submission.token
-                    if not said and missing_from(poll, submission, str(self.run_dir.job(submission.token))):
-                        lost.append(submission.intent_at)
-        return self.executor.accounting(min(lost) - HISTORY_MARGIN_S) if lost else None
+    def _look_again_soon(self) -> None:
+        """An end by SIGTERM waits for the scheduler's word: the next look is due at once, and then every 3 s."""
+        unclear = {
+            submission.token
+            for slot in self.ledger.slots
+            for attempt in slot.attempts
+            for submission in attempt.live
+            if isinstance(submission.sighting, Blind) and submission.sighting.error == WORD_MISSING
+        }
+        if unclear:
+            soon_s = FIRST_LOOK_S if unclear <= self._unclear else LOOK_S
+            self._poll_due_at = min(self._poll_due_at, self._monotonic() + soon_s)
+        self._unclear = frozenset(unclear)
 
-    def _newest_claims(self) -> dict[int, tuple[int, Evidence]]:
-        """Claimed attempts that are newer than anything that the ledger knows."""
-        found = {}
+    def _hold(self, limits: Limits, now: float) -> None:
+        """Tell queued successors, by a file that their shims look for, whether they may begin. Before we act on it."""
         for slot in self.ledger.slots:
-            highest = highest_attempt_folder(self.run_dir, slot.index)
-            known = slot.current.number if slot.current is not None else -1
-            if highest > known:
-                evidence = read_evidence(self.run_dir, slot.index, highest)
-                if evidence.claim is not None:
-                    found[slot.index] = (highest, evidence)
-        return found
+            if not limits.queue_ahead and slot.successor is None and slot.index not in self._held:
+                continue
+            why = is_held(slot, self.control, limits, now)
+            if self._held.get(slot.index) == bool(why):
+                continue
+            path = self.run_dir.slot(slot.index) / "hold"
+            if why:
+                self.run_dir.disk.make_folder(path.parent, exist_ok=True)
+                self.run_dir.disk.write(path, f"{why}\n".encode())
+            else:
+                self.run_dir.disk.remove(path)
+            self._held[slot.index] = bool(why)
+
+    def _act(self, actions: Sequence[Action], requests: dict[str, JobRequest]) -> None:
+        """Do what was planned: what ends jobs first, so that a queued successor is gone before its slot is free."""
+        self._cancel([action for action in actions if isinstance(action, Cancel)])
+        self._release([action for action in actions if isinstance(action, Release)])
+        self._hand_over([action for action in actions if isinstance(action, HandOver)])
+        for action in actions:
+            if isinstance(action, Abort):
+                self._abort(action)
+            elif isinstance(action, Submit):
+                self.lease.check()
+                self._record(action, self.executor.submit(requests[action.token]))
+                self._poll_due_at = min(self._poll_due_at, self._monotonic() + FIRST_LOOK_S)
 
     def _record(self, action: Submit, outcome: SubmitOutcome) -> None:
         now = self._now()
+        slot_update: dict[str, Any] = {}
+        ahead = action.after is not None
         if isinstance(outcome, Submitted):
             update: dict[str, Any] = {"state": SubmissionState.SUBMITTED, "job_id": outcome.job_id}
-            slot_update: dict[str, Any] = {"why": "", "not_before": 0.0}
+            slot_update = {} if ahead else {"why": "", "not_before": 0.0, "crowded": False}
         elif isinstance(outcome, Uncertain):
             update = {"state": SubmissionState.UNCERTAIN, "note": outcome.why}
-            slot_update = {"why": f"it is not clear whether the last submission was accepted: {outcome.why}"}
+            why = f"it is not clear whether the last submission was accepted: {outcome.why}"
+            slot_update = {} if ahead else {"why": why}
         else:
             update = {"state": SubmissionState.NOT_SUBMITTED, "note": outcome.words}
-            slot_update = self._refusal(outcome, now)
+            slot_update = {"ahead_not_before": now + AHEAD_REFUSED_WAIT_S} if ahead else self._refusal(outcome, now)
+            if outcome.kind == "permanent" and action.exclude:
+                # It may be our own exclusions that leave no node: without them the answer counts.
+                self.ledger = self.ledger.model_copy(update={"nodes": forgiven(self.ledger.nodes)})
+                slot_update = {"why": outcome.words, "not_before": now + TEMPORARY_WAIT_S}
             self.run_dir.disk.remove_tree(self.run_dir.job(action.token))  # nothing ran in it
-        self.ledger = replace_submission(self.ledger, action.slot, action.attempt, action.token, **update)
-        slots = list(self.ledger.slots)
-        slots[action.slot] = slots[action.slot].model_copy(update=slot_update)
-        self.ledger = self.ledger.model_copy(update={"slots": tuple(slots)})
+        slot = with_submission(self.ledger.slots[action.slot], action.attempt, action.token, **update)
+        self.ledger = with_slot(self.ledger, action.slot, attempts=slot.attempts, **slot_update)
         outcome_words = f"{update['state']}: {update['note']}" if update.get("note") else None
         where = {"slot": action.slot, "attempt": action.attempt, "token": action.token}
-        self._event("submission", **where, job_id=update.get("job_id"), outcome=outcome_words)
+        more = {"after": action.after, "exclude": ",".join(action.exclude) or None}
+        self._event("submission", **where, job_id=update.get("job_id"), outcome=outcome_words, **more)
 
     @staticmethod
     def _refusal(refused: Refused, now: float) -> dict[str, Any]:
         if refused.kind == "permanent":
             return {"status": SlotStatus.FAILED, "why": refused.words}
         wait_s = QUOTA_WAIT_S if refused.kind == "quota" else TEMPORARY_WAIT_S
-        return {"why": refused.words, "not_before": now + wait_s}
+        return {"why": refused.words, "not_before": now + wait_s, "crowded": refused.kind == "quota"}
 
-    def _hand_over(self, action: HandOver) -> None:
+    def _hand_over(self, actions: Sequence[HandOver]) -> None:
+        if not actions:
+            return
         self.lease.check()
-        self.run_dir.disk.touch(self.run_dir.job(action.token) / "hand-over")
-        if action.job_id:
-            self.executor.wake([action.job_id])
+        for action in actions:
+            self.run_dir.disk.touch(self.run_dir.job(action.token) / "hand-over")
+        if job_ids := [action.job_id for action in actions if action.job_id]:
+            self.executor.wake(job_ids)
         now = self._now()
-        self.ledger = replace_attempt(self.ledger, action.slot, action.attempt, asked_to_hand_over_at=now)
-        self._event("asked to hand over", slot=action.slot, attempt=action.attempt, job_id=action.job_id)
+        for action in actions:
+            self._mark(action, asked_to_hand_over_at=now)
+            self._event("asked to hand over", slot=action.slot, attempt=action.attempt, job_id=action.job_id)
 
-    def _cancel(self, action: Cancel) -> None:
+    def _abort(self, action: Abort) -> None:
         self.lease.check()
-        complaint = self.executor.cancel([action.job_id])
-        self.ledger = replace_submission(
-            self.ledger, action.slot, action.attempt, action.token, cancelled_at=self._now()
-        )
-        self._event(
-            "cancelled",
-            slot=action.slot,
-            attempt=action.attempt,
-            job_id=action.job_id,
-            why=action.why,
-            complaint=complaint,
-        )
+        self.run_dir.disk.touch(self.run_dir.job(action.token) / "abort")
+        self._mark(action, aborted_at=self._now())
+        self._event("stalled", slot=action.slot, attempt=action.attempt, why=action.why)
+
+    def _mark(self, action: HandOver | Abort, **update: Any) -> None:
+        slot = with_attempt(self.ledger.slots[action.slot], action.attempt, **update)
+        self.ledger = with_slot(self.ledger, action.slot, attempts=slot.attempts)
+
+    def _cancel(self, actions: Sequence[Cancel]) -> None:
+        if not actions:
+            return
+        self.lease.check()
+        complaint = self.executor.cancel([action.job_id for action in actions])
+        for one in actions:
+            where = {"slot": one.slot, "attempt": one.attempt, "job_id": one.job_id}
+            self._event("cancelled", **where, why=one.why, complaint=complaint)
+
+    def _release(self, actions: Sequence[Release]) -> None:
+        if not actions:
+            return
+        self.lease.check()
+        complaint = self.executor.release([action.job_id for action in actions])
+        for one in actions:
+            where = {"slot": one.slot, "attempt": one.attempt, "job_id": one.job_id}
+            self._event("released", **where, why="its node failed to start it", complaint=complaint)
 
     def _save(self) -> None:
         self.lease.check()

@@ -8,7 +8,8 @@ from typing import Any
 from pydantic import ConfigDict
 
 from orchestrator.disk import LOCAL_DISK, Disk, read_json_or_none
-from orchestrator.executors.base import Frozen
+from orchestrator.executors.base import Frozen, JobState, Poll
+from orchestrator.job import HANDED_OVER
 from orchestrator.models import Ledger
 from orchestrator.rundir import RunDir
 
@@ -65,15 +66,18 @@ class Parent(Lenient):
 
 
 class Duplicate(Lenient):
-    """The record of a job that found the attempt taken."""
+    """The record of a job that found the attempt taken, or (`unneeded`: why) that its slot has no use for it."""
 
     token: str
+    unneeded: str | None = None
 
 
 class Evidence(Frozen):
     """Everything in one attempt's folder that the controller uses. `newest_checkpoint`: step of a published folder.
 
-    `log_tail`: the end of the claimant's error output: a job that was killed leaves no other word.
+    `duplicates`: jobs that ended without a claim, by their own record; `declined`: those of them that were queued
+    behind another job and were not needed. `log_tail`: the end of the claimant's error output, read only when an end
+    is to be judged: a job that was killed leaves no other word.
     """
 
     claim: Claim | None = None
@@ -83,6 +87,7 @@ class Evidence(Frozen):
     start_step: int = 0
     newest_checkpoint: int | None = None
     duplicates: tuple[str, ...] = ()
+    declined: tuple[str, ...] = ()
     log_tail: str = ""
 
 
@@ -90,22 +95,34 @@ class Evidence(Frozen):
 LOG_TAIL_BYTES = 4096
 
 
-def read_evidence(run_dir: RunDir, slot: int, attempt: int, token: str | None = None) -> Evidence:
+def is_complete(evidence: Evidence) -> bool:
+    """Whether the program ended well, and with all that it was to do."""
+    ended, progress = evidence.exit, evidence.progress
+    return ended is not None and ended.code == 0 and (progress is None or progress.checkpoint_step >= progress.total)
+
+
+def read_evidence(
+    run_dir: RunDir, slot: int, attempt: int, token: str | None = None, *, with_log: bool = True
+) -> Evidence:
     """Read one attempt's folder. Absent and torn files are absences: they prove nothing.
 
-    `token`: whose log to read while nobody has claimed the attempt.
+    `token`: whose log to read while nobody has claimed the attempt. `with_log`: read it even without a bad end.
     """
     disk, folder = run_dir.disk, run_dir.attempt(slot, attempt)
-    names = set(disk.names(folder))
+    names = disk.names(folder)
+    if not names:
+        return Evidence(log_tail=log_tail(run_dir, token) if with_log and token else "")
 
     def record(model: type[Any], name: str) -> Any:
         return read_record(model, folder / name, disk) if name in names else None
 
     heartbeat, parent = record(Beat, "heartbeat.json"), record(Parent, "parent.json")
     claim, ended = record(Claim, "claim"), record(Exit, "exit.json")
-    duplicates = (record(Duplicate, name) for name in names if name.startswith("duplicate-") and name.endswith(".json"))
-    steps = [int(name) for name in disk.names(folder / "checkpoints") if name.isdigit()] if names else []
+    found = [record(Duplicate, name) for name in names if name.startswith("duplicate-") and name.endswith(".json")]
+    duplicates = [one for one in found if one is not None]
+    steps = [int(name) for name in disk.names(folder / "checkpoints") if name.isdigit()]
     speaker = claim.token if claim is not None else token
+    bad_end = ended is not None and ended.code not in {0, HANDED_OVER}
     return Evidence(
         claim=claim,
         exit=ended,
@@ -113,27 +130,36 @@ def read_evidence(run_dir: RunDir, slot: int, attempt: int, token: str | None = 
         beat=heartbeat.beat if heartbeat else -1,
         start_step=parent.step if parent else 0,
         newest_checkpoint=max(steps, default=None),
-        duplicates=tuple(sorted(found.token for found in duplicates if found is not None)),
-        log_tail=log_tail(run_dir, speaker) if speaker else "",
+        duplicates=tuple(sorted(one.token for one in duplicates)),
+        declined=tuple(sorted(one.token for one in duplicates if one.unneeded is not None)),
+        log_tail=log_tail(run_dir, speaker) if speaker and (with_log or bad_end) else "",
     )
 
 
-def read_all(run_dir: RunDir, ledger: Ledger) -> dict[tuple[int, int], Evidence]:
-    """Evidence of every attempt that the ledger still thinks open, by (slot, attempt)."""
-    return {
-        (slot.index, attempt.number): read_evidence(
-            run_dir, slot.index, attempt.number, attempt.submissions[-1].token if attempt.submissions else None
-        )
-        for slot in ledger.slots
-        for attempt in slot.attempts
-        if attempt.verdict is None or attempt.live
-    }
+def read_all(run_dir: RunDir, ledger: Ledger, poll: Poll | None = None) -> dict[tuple[int, int], Evidence]:
+    """Evidence of every attempt that the ledger still thinks open, by (slot, attempt).
+
+    The end of a log is read only where it may be needed: after a bad end, or where `poll` no longer has the job.
+    """
+    found = {}
+    jobs = str(run_dir.jobs)
+    for slot in ledger.slots:
+        for attempt in slot.attempts:
+            if attempt.verdict is not None and not attempt.live:
+                continue
+            rows = [poll.of(f"{jobs}/{s.token}") if poll is not None else None for s in attempt.live]
+            gone = attempt.verdict is None and any(row is None or row.state is JobState.ENDED for row in rows)
+            token = attempt.submissions[-1].token if attempt.submissions else None
+            found[slot.index, attempt.number] = read_evidence(
+                run_dir, slot.index, attempt.number, token, with_log=gone and (poll is None or poll.error is None)
+            )
+    return found
 
 
-def highest_attempt_folder(run_dir: RunDir, slot: int) -> int:
-    """The highest attempt that left a folder; -1 where none did. A ledger that knows less is behind the truth."""
+def attempt_folders(run_dir: RunDir, slot: int) -> list[int]:
+    """The attempts that left a folder, highest first. A ledger that knows less is behind the truth."""
     names = run_dir.disk.names(run_dir.slot(slot) / "attempts")
-    return max((int(name) for name in names if name.isdigit()), default=-1)
+    return sorted((int(name) for name in names if name.isdigit()), reverse=True)
 
 
 def log_tail(run_dir: RunDir, token: str) -> str:

@@ -1,180 +1,139 @@
 """Take what was seen into the ledger. Pure: (ledger, facts) → (ledger, events).
 
-Everything that the ledger did not know is adopted first: jobs in the queue whose work folder is below this run's
-`jobs/`, and claimed attempts in the slots' folders. A controller that lost its memory finds its jobs again by that.
+Everything that the ledger did not know is adopted first (`adoption`), then every attempt is looked at, then the ends
+are counted (`ends`) and the queued successor of an attempt that has ended takes its place (`ahead`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import PurePosixPath
 from typing import Any
 
+from orchestrator import ahead, ends, nodes, stalls
+from orchestrator.adoption import adopt
 from orchestrator.evidence import Evidence
-from orchestrator.executors.base import Accounting, Frozen, JobRow, JobState, Poll
+from orchestrator.executors.base import JobState
+from orchestrator.facts import Event, Facts, event
 from orchestrator.models import (
     LIVE,
     Attempt,
+    BadNode,
     Blind,
     Gone,
     Ledger,
+    Seen,
     Slot,
     SlotStatus,
     Submission,
     SubmissionState,
     Verdict,
-    parse_token,
 )
-from orchestrator.sightings import find_row, missing_from, never_accepted, sight
+from orchestrator.reasons import reason_of
+from orchestrator.sightings import is_stuck, missing_from, never_accepted, sight
 from orchestrator.verdicts import judge, made_progress
 
-#: A slot that fails this often in a row without a new checkpoint would go on failing.
-FAILURE_BUDGET = 5
 #: Ended attempts that stay in the ledger for `status`; all of them stay in the event log.
 ATTEMPTS_KEPT = 3
-
-Event = dict[str, Any]
-
-
-class Facts(Frozen):
-    """All that one tick saw. `evidence`: by (slot, attempt). `newest_claims`: by slot, the highest claimed attempt."""
-
-    now: float
-    poll: Poll
-    history: Accounting | None
-    evidence: Mapping[tuple[int, int], Evidence]
-    newest_claims: Mapping[int, tuple[int, Evidence]]
-    jobs_dir: str
-    forget_after_s: float
-    submit_grace_s: float
-
-    def job_dir(self, token: str) -> str:
-        """The work folder that identifies a submission."""
-        return f"{self.jobs_dir}/{token}"
+#: Ends that accuse a node, if they come early and without a new checkpoint.
+_ACCUSING = frozenset({Verdict.CRASHED, Verdict.STALLED, Verdict.NODE_FAILED})
 
 
 def fold(ledger: Ledger, facts: Facts) -> tuple[Ledger, list[Event]]:
     """The ledger after this look, and what happened in it."""
     events: list[Event] = []
-    slots = [_fold_slot(adopt(slot, facts, events), facts, events) for slot in ledger.slots]
-    blind = facts.poll.error
-    since = (ledger.blind_since or facts.poll.at) if blind else None
-    update = {"slots": tuple(slots), "blind_since": since, "blind_error": blind or ""}
+    memory = nodes.decayed(ledger.nodes, facts.now)
+    slots = []
+    for before in ledger.slots:
+        slot, memory = _fold_slot(before, memory, facts, events)
+        slots.append(slot)
+    update: dict[str, Any] = {"slots": tuple(slots), "nodes": memory}
+    error = facts.poll.error
+    update |= {"blind_since": (ledger.blind_since or facts.poll.at) if error else None, "blind_error": error or ""}
+    if error and ledger.blind_since is None:
+        events.append({"kind": "blind", "error": error})
+    if not error and ledger.blind_since is not None:
+        blind_s = round(max(0.0, facts.poll.at - ledger.blind_since), 1)
+        events.append({"kind": "sighted", "since": ledger.blind_since, "blind_s": blind_s})
     return ledger.model_copy(update=update), events
 
 
-def adopt(slot: Slot, facts: Facts, events: list[Event]) -> Slot:
-    """Add submissions and attempts that others know of and the ledger does not."""
-    slot = revive(slot, facts, events)
-    known = {s.token for attempt in slot.attempts for s in attempt.submissions}
-    found: list[tuple[int, Submission]] = []
-    for row in facts.poll.rows:
-        token = PurePosixPath(row.work_dir).name
-        parsed = parse_token(token)
-        alive = row.state is not JobState.ENDED
-        here = row.work_dir.rstrip("/") == facts.job_dir(token)
-        if parsed and parsed[0] == slot.index and token not in known and here and alive:
-            found.append((parsed[1], _adopted(token, row.job_id, _row_time(row, facts.now))))
-    claims = [(a.number, facts.evidence[slot.index, a.number]) for a in slot.attempts if a.verdict is None]
-    if slot.index in facts.newest_claims:
-        claims.append(facts.newest_claims[slot.index])
-    for number, evidence in claims:
-        claim = evidence.claim
-        old = slot.current is not None and number < slot.current.number
-        if claim and claim.token and claim.token not in known and not old:
-            # Dated by our clock: the node's may be wrong, and the job was surely accepted before this look.
-            found.append((number, _adopted(claim.token, claim.job_id, min(claim.at, facts.poll.at - 1.0))))
-    for number, submission in found:
-        if submission.token not in known:
-            known.add(submission.token)
-            slot = _with_submission(slot, number, submission)
-            events.append({"kind": "adopted", "slot": slot.index, "attempt": number, "token": submission.token})
-    return slot
-
-
-def revive(slot: Slot, facts: Facts, events: list[Event]) -> Slot:
-    """Submissions that were given up, and are there after all: in the queue, or by the claim that they won.
-
-    What the job itself said (its exit record, its duplicate's record) is final; the scheduler's word is not: it may run
-    an id again.
-    """
-    attempts = []
-    for attempt in slot.attempts:
-        evidence = facts.evidence.get((slot.index, attempt.number), Evidence())
-        submissions = []
-        for submission in attempt.submissions:
-            row = find_row(facts.poll.rows, facts.job_dir(submission.token))
-            in_queue = row is not None and row.state is not JobState.ENDED and facts.poll.error is None
-            if submission.state is SubmissionState.NOT_SUBMITTED:
-                claimed = evidence.claim is not None and evidence.claim.token == submission.token
-                back = (in_queue and facts.poll.at > submission.intent_at) or claimed
-            elif submission.state is SubmissionState.ENDED:
-                gone = submission.sighting
-                by_scheduler = gone is None or (isinstance(gone, Gone) and not gone.by_job and facts.poll.at > gone.at)
-                back = in_queue and by_scheduler
-            else:
-                back = False
-            if back:
-                events.append(_event("revived", slot, attempt, token=submission.token))
-            again = {"state": SubmissionState.SUBMITTED, "sighting": None}
-            submissions.append(submission.model_copy(update=again) if back else submission)
-        attempts.append(attempt.model_copy(update={"submissions": tuple(submissions)}))
-    return slot.model_copy(update={"attempts": tuple(attempts)})
-
-
-def _row_time(row: JobRow, now: float) -> float:
-    return row.submitted_at or row.started_at or now
-
-
-def _adopted(token: str, job_id: str, at: float) -> Submission:
-    return Submission(token=token, intent_at=at, state=SubmissionState.SUBMITTED, job_id=job_id, note="adopted")
-
-
-def _with_submission(slot: Slot, number: int, submission: Submission) -> Slot:
-    attempts = {attempt.number: attempt for attempt in slot.attempts}
-    attempt = attempts.get(number, Attempt(number=number))
-    attempts[number] = attempt.model_copy(update={"submissions": (*attempt.submissions, submission)})
-    return slot.model_copy(update={"attempts": tuple(attempts[n] for n in sorted(attempts))})
-
-
-def _fold_slot(slot: Slot, facts: Facts, events: list[Event]) -> Slot:
-    attempts = []
+def _fold_slot(
+    slot: Slot, memory: tuple[BadNode, ...], facts: Facts, events: list[Event]
+) -> tuple[Slot, tuple[BadNode, ...]]:
+    slot = _with_sane_waits(adopt(slot, facts, events), facts)
     for before in slot.attempts:
         evidence = facts.evidence.get((slot.index, before.number))
         if evidence is None and slot.index in facts.newest_claims:
             number, newest = facts.newest_claims[slot.index]
             evidence = newest if number == before.number else None
         if (before.verdict is not None and not before.live) or evidence is None:
-            attempts.append(before)
             continue
         after = _fold_attempt(before, evidence, facts)
-        if any(s.state is SubmissionState.UNCERTAIN for s in before.live) and not any(
-            s.state is SubmissionState.UNCERTAIN for s in after.live
-        ):
-            slot = slot.model_copy(update={"why": ""})
+        slot = _with_attempt(slot, before, after, evidence, facts)
         if before.started_at is None and after.started_at is not None:
-            events.append(_event("started", slot, after, job_id=_job_id(after), start_step=after.start_step))
-            slot = slot.model_copy(update={"jobs": slot.jobs + 1})
+            claim = {"job_id": _job_id(after), "node": after.node, "claimed_at": after.started_at}
+            events.append(event("started", slot, after, **claim, start_step=after.start_step))
         if before.verdict is None and after.verdict is not None:
-            step = evidence.progress.step if evidence.progress else None
-            reported = [evidence.progress.checkpoint_step] if evidence.progress else []
-            saved = max(
-                [*reported, *([after.checkpoint_step] if after.checkpoint_step is not None else [])], default=None
+            events.append(_ended(slot, after, evidence))
+            progressed = made_progress(evidence)
+            memory = _accuse(slot, after, memory, facts, events, progressed=progressed)
+            slot = ends.after_end(
+                slot, after, evidence, facts.relay, facts.now, progressed=progressed, name=facts.run_name
             )
-            facts_of_end = {"verdict": after.verdict, "cause": after.cause, "step": step, "checkpoint_step": saved}
-            events.append(_event("ended", slot, after, job_id=_job_id(after), ended_at=after.ended_at, **facts_of_end))
-            slot = _after_end(slot, after, progressed=made_progress(evidence))
-        if evidence.progress is not None:
-            slot = slot.model_copy(update={"step": evidence.progress.step, "total": evidence.progress.total})
-        elif evidence.newest_checkpoint is not None:
-            slot = slot.model_copy(update={"step": evidence.newest_checkpoint})
-        attempts.append(after)
-    open_or_new = [a for a in attempts[:-ATTEMPTS_KEPT] if a.live] + attempts[-ATTEMPTS_KEPT:]
-    return slot.model_copy(update={"attempts": tuple(open_or_new)})
+            if after.ahead:
+                slot = slot.model_copy(update={"ahead_not_before": facts.now + ahead.AHEAD_WAIT_S})
+    slot = ahead.promoted(slot, facts.now)
+    slot, memory = _give_up_waiting(slot, memory, events)
+    if len(slot.attempts) > ATTEMPTS_KEPT:
+        kept = [a for a in slot.attempts[:-ATTEMPTS_KEPT] if a.live] + list(slot.attempts[-ATTEMPTS_KEPT:])
+        slot = slot.model_copy(update={"attempts": tuple(kept)})
+    return slot, memory
 
 
-def _event(kind: str, slot: Slot, attempt: Attempt, **more: Any) -> Event:
-    return {"kind": kind, "slot": slot.index, "attempt": attempt.number, **more}
+def _with_sane_waits(slot: Slot, facts: Facts) -> Slot:
+    update = {}
+    if slot.not_before > facts.now + (longest_s := max([60.0, *facts.relay.retry_delays_seconds])):
+        update["not_before"] = facts.now + longest_s
+    if slot.ahead_not_before > facts.now + ahead.AHEAD_WAIT_S:
+        update["ahead_not_before"] = facts.now + ahead.AHEAD_WAIT_S
+    return slot.model_copy(update=update) if update else slot
+
+
+def _with_attempt(slot: Slot, before: Attempt, after: Attempt, evidence: Evidence, facts: Facts) -> Slot:
+    """`slot` with `after` in the place of `before`, and with what the attempt tells of the whole slot."""
+    update: dict[str, Any] = {}
+    if after is not before:
+        update["attempts"] = tuple(after if attempt is before else attempt for attempt in slot.attempts)
+    if before.started_at is None and after.started_at is not None:
+        update["jobs"] = slot.jobs + 1
+    was_uncertain = any(s.state is SubmissionState.UNCERTAIN for s in before.live)
+    if was_uncertain and not any(s.state is SubmissionState.UNCERTAIN for s in after.live):
+        update["why"] = ""
+    if after.progress_mark != before.progress_mark:
+        stall_s = facts.relay.stall_seconds
+        update["usual_s"] = stalls.usual_after(slot, before, after, facts.since_last_look_s, stall_s)
+    step, total = slot.step, slot.total
+    if evidence.progress is not None:
+        step, total = evidence.progress.step, evidence.progress.total
+    elif evidence.newest_checkpoint is not None:
+        step = evidence.newest_checkpoint
+    if (step, total) != (slot.step, slot.total):
+        update |= {"step": step, "total": total}
+    return slot.model_copy(update=update) if update else slot
+
+
+def _ended(slot: Slot, attempt: Attempt, evidence: Evidence) -> Event:
+    reported = [evidence.progress.checkpoint_step] if evidence.progress else []
+    on_disk = [attempt.checkpoint_step] if attempt.checkpoint_step is not None else []
+    facts_of_end = {
+        "job_id": _job_id(attempt),
+        "node": attempt.node,
+        "ended_at": attempt.ended_at,
+        "verdict": attempt.verdict,
+        "cause": attempt.cause,
+        "step": evidence.progress.step if evidence.progress else None,
+        "checkpoint_step": max([*reported, *on_disk], default=None),
+    }
+    return event("ended", slot, attempt, **facts_of_end)
 
 
 def _job_id(attempt: Attempt) -> str | None:
@@ -182,22 +141,69 @@ def _job_id(attempt: Attempt) -> str | None:
     return ids[0] if ids else None
 
 
+def _accuse(
+    slot: Slot, attempt: Attempt, memory: tuple[BadNode, ...], facts: Facts, events: list[Event], *, progressed: bool
+) -> tuple[BadNode, ...]:
+    """Remember the node of an early death; say so where it is left out from now on."""
+    submission = ends.last_submission(attempt)
+    node = attempt.node or (submission.node if submission is not None else "")
+    lived_s = (attempt.ended_at or facts.now) - attempt.started_at if attempt.started_at is not None else 0.0
+    if progressed or not node or attempt.verdict not in _ACCUSING or lived_s > nodes.EARLY_S:
+        return memory
+    elsewhere = slot.good_node not in {"", node}
+    memory, begins = nodes.with_death(memory, node, slot.index, facts.now, served_elsewhere=elsewhere)
+    if begins:
+        until = facts.now + nodes.EXCLUDED_S
+        events.append({"kind": "node excluded", "node": node, "until": until, "slot": slot.index})
+    return memory
+
+
+def _give_up_waiting(slot: Slot, memory: tuple[BadNode, ...], events: list[Event]) -> tuple[Slot, tuple[BadNode, ...]]:
+    """A waiting job that can never run ends its slot, with Slurm's reason, or the exclusions that made it so."""
+    current = slot.current
+    for submission in current.live if current is not None and slot.status is SlotStatus.ACTIVE else ():
+        seen = submission.sighting
+        if not isinstance(seen, Seen) or not is_stuck(submission):
+            continue
+        if submission.exclude:
+            events.append({"kind": "nodes forgiven", "slot": slot.index, "why": f"Slurm says {seen.reason}"})
+            return slot, nodes.forgiven(memory)
+        why = f"job {submission.job_id} {reason_of(seen.reason).words} (Slurm says {seen.reason})"
+        events.append({"kind": "given up", "slot": slot.index, "job_id": submission.job_id, "why": why})
+        return slot.model_copy(update={"status": SlotStatus.FAILED, "why": why}), memory
+    return slot, memory
+
+
 def _fold_attempt(attempt: Attempt, evidence: Evidence, facts: Facts) -> Attempt:
     update: dict[str, Any] = {}
     if evidence.beat != attempt.heartbeat:
         update |= {"heartbeat": evidence.beat, "heartbeat_changed_at": facts.now}
-    if evidence.claim is not None:
-        update |= {"claimed_by": evidence.claim.token, "started_at": evidence.claim.at}
-        update |= {"start_step": evidence.start_step, "checkpoint_step": evidence.newest_checkpoint}
-    attempt = attempt.model_copy(update=update)
-    submissions = tuple(_fold_submission(s, attempt, evidence, facts) for s in attempt.submissions)
-    attempt = attempt.model_copy(update={"submissions": submissions})
-    if attempt.verdict is not None:
-        return attempt
+    claim = evidence.claim
+    if claim is not None:
+        news = {
+            "claimed_by": claim.token,
+            "started_at": claim.at,
+            "node": claim.host,
+            "ahead": False,
+            "start_step": evidence.start_step,
+            "checkpoint_step": evidence.newest_checkpoint,
+        }
+        update |= {name: value for name, value in news.items() if getattr(attempt, name) != value}
+    if update:
+        attempt = attempt.model_copy(update=update)
+    attempt = stalls.watched(attempt, evidence, facts.since_last_look_s, facts.relay.stall_seconds)
+    folded = [_fold_submission(s, attempt, evidence, facts) for s in attempt.submissions]
+    if any(new is not old for new, old in zip(folded, attempt.submissions, strict=True)):
+        attempt = attempt.model_copy(update={"submissions": tuple(folded)})
+    return attempt if attempt.verdict is not None else _judged(attempt, evidence, facts)
+
+
+def _judged(attempt: Attempt, evidence: Evidence, facts: Facts) -> Attempt:
+    """With its verdict, where its claimant is over, or all that might have claimed it are."""
     if attempt.claimed_by is not None:
-        over = [s for s in submissions if s.token == attempt.claimed_by and s.state is SubmissionState.ENDED]
+        over = [s for s in attempt.submissions if s.token == attempt.claimed_by and s.state is SubmissionState.ENDED]
     elif not attempt.live:
-        over = [s for s in submissions if s.state is SubmissionState.ENDED]
+        over = [s for s in attempt.submissions if s.state is SubmissionState.ENDED]
     else:
         over = []
     if not over:
@@ -205,8 +211,14 @@ def _fold_attempt(attempt: Attempt, evidence: Evidence, facts: Facts) -> Attempt
     gone = over[-1].sighting
     if not isinstance(gone, Gone):
         gone = Gone(proof="it ended", at=facts.now)
-    verdict, cause = judge(evidence, gone)
-    return attempt.model_copy(update={"verdict": verdict, "cause": cause, "ended_at": gone.at})
+    stalled_s = attempt.quiet_s if attempt.aborted_at is not None else None
+    verdict, cause = judge(evidence, gone, over[-1], stalled_s=stalled_s)
+    if attempt.ahead and over[-1].cancelled_at is not None:
+        verdict, cause = Verdict.NOT_NEEDED, over[-1].cancelled_for
+    update = {"verdict": verdict, "cause": cause, "ended_at": gone.at, "node": attempt.node or gone.node}
+    if evidence.exit is not None:
+        update |= {"exit_code": evidence.exit.code, "asked": evidence.exit.asked or ""}
+    return attempt.model_copy(update=update)
 
 
 def _fold_submission(submission: Submission, attempt: Attempt, evidence: Evidence, facts: Facts) -> Submission:
@@ -231,37 +243,19 @@ def _fold_submission(submission: Submission, attempt: Attempt, evidence: Evidenc
     )
     if sighting is None:
         return submission
-    past = facts.history.rows if facts.history is not None else ()
-    known = find_row(facts.poll.rows, job_dir) or find_row(past, job_dir)
-    update: dict[str, Any] = {"sighting": sighting, "absent_since": None}
+    known = facts.poll.of(job_dir) or (facts.history.of(job_dir) if facts.history is not None else None)
+    news: dict[str, Any] = {"sighting": sighting, "absent_since": None}
     if isinstance(sighting, Gone):
-        update["state"] = SubmissionState.ENDED
+        news["state"] = SubmissionState.ENDED
     elif missing_from(facts.poll, submission, job_dir):
-        update["absent_since"] = submission.absent_since or facts.poll.at
+        news["absent_since"] = submission.absent_since or facts.poll.at
     elif isinstance(sighting, Blind):
-        update["absent_since"] = submission.absent_since
+        news["absent_since"] = submission.absent_since
+    if isinstance(sighting, Seen):
+        hopeless = sighting.state is JobState.PENDING and reason_of(sighting.reason).kind == "for ever"
+        news["stuck_since"] = (submission.stuck_since or sighting.at) if hopeless else None
+        news["node"] = sighting.node or submission.node
     if known is not None and not isinstance(sighting, Gone):
-        update |= {"state": SubmissionState.SUBMITTED, "job_id": submission.job_id or known.job_id, "note": ""}
-    return submission.model_copy(update=update)
-
-
-def _after_end(slot: Slot, attempt: Attempt, *, progressed: bool) -> Slot:
-    """Count the end against the slot, or for it."""
-    update: dict[str, Any] = {}
-    if attempt.verdict is Verdict.HANDED_OVER:
-        update = {"hand_overs": slot.hand_overs + 1, "failures": 0}
-    elif attempt.verdict is Verdict.FINISHED:
-        update = {"status": SlotStatus.FINISHED, "why": "", "failures": 0}
-    elif attempt.verdict is Verdict.DO_NOT_REQUEUE:
-        update = {"status": SlotStatus.FAILED, "why": attempt.cause}
-    elif progressed:
-        update = {"failures": 0}
-    elif attempt.verdict in {Verdict.SUPERSEDED, Verdict.PREEMPTED, Verdict.CANCELLED}:
-        update = {}
-    else:
-        failures = slot.failures + 1
-        update = {"failures": failures}
-        if failures >= FAILURE_BUDGET:
-            why = f"{failures} jobs in a row ended without a new checkpoint; the last: {attempt.cause}"
-            update |= {"status": SlotStatus.FAILED, "why": why}
-    return slot.model_copy(update=update)
+        news |= {"state": SubmissionState.SUBMITTED, "job_id": submission.job_id or known.job_id, "note": ""}
+    changed = {name: value for name, value in news.items() if getattr(submission, name) != value}
+    return submission.model_copy(update=changed) if changed else submission

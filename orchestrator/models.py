@@ -177,8 +177,9 @@ class Slot(Frozen):
 
     In a row without a new checkpoint: `failures` of the program, `node_failures` of nodes (they delay, and never end
     the slot), `stalls`. `not_before`: no submission earlier; `ahead_not_before`: no queued successor earlier.
-    `usual_s`: the longest that its program is usually silent between two reports. `good_node`: where it last left a
-    new checkpoint. `hand_over_s`: how long its last hand-overs took, from the request to the end.
+    `crowded`: its last submission found the user's quota full. `usual_s`: the longest usual silence between two
+    reports. `good_node`: where it last left a new checkpoint. `hand_over_s`: how long its last hand-overs
+    took, from the request to the end.
     """
 
     index: int
@@ -187,6 +188,7 @@ class Slot(Frozen):
     attempts: tuple[Attempt, ...] = ()
     not_before: float = 0.0
     ahead_not_before: float = 0.0
+    crowded: bool = False
     failures: int = 0
     node_failures: int = 0
     stalls: int = 0

@@ -1,99 +1,43 @@
 """What to do next. Pure: (ledger, wish, limits, now) → actions.
 
-Rules, in this order: never two live submissions for one slot on purpose; a blind slot is an occupied slot; never more
-jobs than the limit, the user's other jobs counted; every unfinished slot has a job or a reason.
+Rules, in this order: never two live submissions for one slot on purpose, but for a queued successor behind a job that
+runs; a blind slot is an occupied slot, and while the queue is unseen nothing is submitted; never more jobs than the
+limit, the user's other jobs counted; every unfinished slot has a job or a reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from orchestrator.executors.base import JobState
+from orchestrator.actions import Abort, Action, Cancel, HandOver, Release, Submit
+from orchestrator.ahead import wants_successor
 from orchestrator.ledger import Control
-from orchestrator.models import (
-    Attempt,
-    Ledger,
-    Seen,
-    Slot,
-    SlotStatus,
-    Submission,
-    SubmissionState,
-    make_token,
-)
+from orchestrator.models import Attempt, Ledger, Seen, Slot, SlotStatus, Submission, make_token
+from orchestrator.nodes import excluded
+from orchestrator.reasons import LAUNCH_FAILED_HELD
+from orchestrator.sightings import is_pending, is_stuck
+from orchestrator.stalls import ABORT_WAIT_S, is_stalled
+from orchestrator.verdicts import LAUNCH_FAILED
 
 #: A cancel that had no effect is repeated; scancel of an ended job is harmless.
 CANCEL_AGAIN_S = 60.0
-#: Refused submissions that stay in the ledger, for each attempt.
-REFUSALS_KEPT = 2
-
-
-@dataclass(frozen=True)
-class Submit:
-    """Submit `attempt` of `slot` under `token`. `after`: the job to queue behind. `exclude`: nodes to avoid."""
-
-    slot: int
-    attempt: int
-    token: str
-    after: str | None = None
-    exclude: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class HandOver:
-    """Ask a running job to save and exit."""
-
-    slot: int
-    attempt: int
-    token: str
-    job_id: str | None
-
-
-@dataclass(frozen=True)
-class Cancel:
-    """End a job. `why` goes into the history."""
-
-    slot: int
-    attempt: int
-    token: str
-    job_id: str
-    why: str
-
-
-@dataclass(frozen=True)
-class Release:
-    """Let a job go that the scheduler itself held, because its launch failed."""
-
-    slot: int
-    attempt: int
-    token: str
-    job_id: str
-
-
-@dataclass(frozen=True)
-class Abort:
-    """Make a program that reports nothing any more print its stacks and end."""
-
-    slot: int
-    attempt: int
-    token: str
-    why: str
-
-
-Action = Submit | HandOver | Cancel | Release | Abort
+#: A released job shows its old reason until the scheduler has looked at it again (bf_interval, 30 s by default).
+RELEASE_WAIT_S = 60.0
 
 
 @dataclass(frozen=True)
 class Limits:
     """`slots`: how many to keep going. `max_jobs`: the user's limit, None: unknown. `others`: jobs of other runs.
-    `grace_s`: how long a job beyond `slots` has to hand over.
+    `grace_s`: how long a job beyond `slots` has to hand over. `stall_s`, `queue_ahead`: see `RelaySection`.
     """
 
     slots: int
     max_jobs: int | None
     others: int
     grace_s: float = 180.0
+    stall_s: float = 600.0
+    queue_ahead: bool = False
 
 
 def plan(
@@ -108,23 +52,78 @@ def plan(
     actions: list[Action] = []
     for slot in ledger.slots:
         wish = control.wish if slot.index < limits.slots else "stop"
+        if not any(attempt.live for attempt in slot.attempts):
+            continue
         actions += _tidy(slot, now)
         if wish == "stop":
             grace_s = control.grace_s if control.wish == "stop" else limits.grace_s
             actions += _hand_over(slot, grace_s, now)
         elif wish == "stop-now":
             actions += _cancel_all(slot, now)
-    if control.wish != "run":
-        return actions
+        else:
+            actions += _look_after(slot, limits, now)
+    if control.wish == "run" and ledger.blind_since is None:
+        actions += _submits(ledger, limits, newest_folder, now, random_hex)
+    return _once(actions)
+
+
+def _once(actions: list[Action]) -> list[Action]:
+    """One cancel a job is enough, whatever the reasons."""
+    seen: set[str] = set()
+    kept: list[Action] = []
+    for action in actions:
+        if isinstance(action, Cancel):
+            if action.token in seen:
+                continue
+            seen.add(action.token)
+        kept.append(action)
+    return kept
+
+
+def _submits(
+    ledger: Ledger, limits: Limits, newest_folder: dict[int, int], now: float, random_hex: Callable[[], str]
+) -> list[Action]:
+    avoid = excluded(ledger.nodes, now)
     room = _room(ledger, limits)
+    chosen: list[Action] = []
+    idle = crowded = 0
+    for slot in ledger.slots[: limits.slots]:
+        number = next_attempt(slot, newest_folder.get(slot.index, -1))
+        if number is None:
+            continue
+        if room > 0 and now >= slot.not_before:
+            token = make_token(slot.index, number, random_hex())
+            chosen.append(Submit(slot.index, number, token, exclude=avoid))
+            room -= 1
+        else:
+            idle += 1
+            crowded += slot.crowded or now >= slot.not_before
+    if crowded:
+        return chosen + _make_room(ledger, crowded, now)
+    # While a slot is without a job, the place is its own: a queued successor must never take it.
+    if not limits.queue_ahead or idle:
+        return chosen
     for slot in ledger.slots[: limits.slots]:
         if room <= 0:
             break
-        number = next_attempt(slot, newest_folder.get(slot.index, -1))
-        if number is not None and now >= slot.not_before:
-            actions.append(Submit(slot.index, number, make_token(slot.index, number, random_hex())))
+        wanted = wants_successor(slot, newest_folder.get(slot.index, -1), now)
+        if wanted is not None and slot.current is not None:
+            number, after = wanted
+            token = make_token(slot.index, number, random_hex())
+            chosen.append(Submit(slot.index, number, token, after, slot.current.number, avoid))
             room -= 1
-    return actions
+    return chosen
+
+
+def _make_room(ledger: Ledger, wanted: int, now: float) -> list[Action]:
+    """Take queued successors back for slots that have no job at all."""
+    found: list[Action] = []
+    for slot in reversed(ledger.slots):
+        for submission in slot.successor.live if slot.successor is not None else ():
+            if len(found) < wanted and submission.job_id and is_pending(submission) and _may_cancel(submission, now):
+                where = (slot.index, slot.successor.number if slot.successor else 0, submission.token)
+                found.append(Cancel(*where, submission.job_id, "its place is needed by a slot without a job"))
+    return found
 
 
 def next_attempt(slot: Slot, newest_folder: int) -> int | None:
@@ -132,12 +131,10 @@ def next_attempt(slot: Slot, newest_folder: int) -> int | None:
     if slot.status is not SlotStatus.ACTIVE or any(attempt.live for attempt in slot.attempts):
         return None
     current = slot.current
-    if current is None:
-        return newest_folder + 1
-    if current.verdict is None:
+    if current is not None and current.verdict is None:
         # A claimed attempt is never submitted again: whoever has it will be adopted.
         return current.number if current.claimed_by is None else None
-    return max(current.number, newest_folder) + 1
+    return max([newest_folder, *(attempt.number for attempt in slot.attempts)]) + 1
 
 
 def _room(ledger: Ledger, limits: Limits) -> float:
@@ -148,49 +145,98 @@ def _room(ledger: Ledger, limits: Limits) -> float:
 
 
 def _tidy(slot: Slot, now: float) -> list[Action]:
-    """End jobs that can only lose: of attempts that were overtaken, or waiting for an attempt that is taken."""
+    """End jobs that can only lose: of attempts that were overtaken, waiting for an attempt that is taken or over,
+    queued behind a job after which something else comes, or waiting for what never comes.
+    """
     actions: list[Action] = []
+    current = slot.current
     for attempt in slot.attempts:
-        overtaken = attempt is not slot.current
+        overtaken = current is not None and attempt.number < current.number
+        unneeded = attempt.ahead and (slot.status is not SlotStatus.ACTIVE or _is_over(current))
         for submission in attempt.live:
+            if submission.job_id is None or not _may_cancel(submission, now):
+                continue
             other = attempt.claimed_by is not None and submission.token != attempt.claimed_by
+            unclaimed = attempt.claimed_by is None and is_pending(submission)
             useless = is_pending(submission) and (other or attempt.verdict is not None)
-            if submission.job_id and _may_cancel(submission, now) and (overtaken or useless):
+            why = None
+            if overtaken or useless:
                 why = "another job runs this attempt" if other else "its attempt is over"
+            elif unneeded and unclaimed:
+                why = "not needed: what comes next was decided otherwise"
+            elif slot.status is not SlotStatus.ACTIVE and unclaimed:
+                why = "its slot needs no job now"
+            elif is_stuck(submission):
+                why = "it would wait for ever"
+            if why is not None:
                 actions.append(Cancel(slot.index, attempt.number, submission.token, submission.job_id, why))
     return actions
 
 
-def _may_cancel(submission: Submission, now: float) -> bool:
-    return submission.cancelled_at is None or now - submission.cancelled_at >= CANCEL_AGAIN_S
+def _is_over(current: Attempt | None) -> bool:
+    return current is None or current.verdict is not None
 
 
-def is_pending(submission: Submission) -> bool:
-    """Whether it was last seen waiting."""
-    return isinstance(submission.sighting, Seen) and submission.sighting.state is JobState.PENDING
-
-
-def _hand_over(slot: Slot, grace_s: float, now: float) -> list[Action]:
+def _look_after(slot: Slot, limits: Limits, now: float) -> list[Action]:
+    """Jobs that need help: held after a failed launch, or running without doing anything."""
     attempt = slot.current
-    if attempt is None:
+    if attempt is None or slot.status is not SlotStatus.ACTIVE:
         return []
     actions: list[Action] = []
     for submission in attempt.live:
         where = (slot.index, attempt.number, submission.token)
-        if is_pending(submission) and attempt.claimed_by is None:
-            if submission.job_id and _may_cancel(submission, now):
-                actions.append(Cancel(*where, submission.job_id, "stopped before it began"))
-        elif attempt.asked_to_hand_over_at is None:
-            actions.append(HandOver(*where, submission.job_id))
-        elif now - attempt.asked_to_hand_over_at > grace_s and submission.job_id and _may_cancel(submission, now):
-            actions.append(Cancel(*where, submission.job_id, f"no hand-over within {grace_s:.0f} s"))
+        if is_pending(submission) and is_launch_held(submission):
+            seen_at = submission.sighting.at if isinstance(submission.sighting, Seen) else now
+            if submission.job_id and submission.released_at is None:
+                actions.append(Release(*where, submission.job_id))
+            elif (
+                submission.job_id
+                and seen_at - (submission.released_at or now) >= RELEASE_WAIT_S
+                and _may_cancel(submission, now)
+            ):
+                actions.append(Cancel(*where, submission.job_id, LAUNCH_FAILED))
+        elif attempt.aborted_at is not None and submission.token == attempt.claimed_by:
+            late = now - attempt.aborted_at >= ABORT_WAIT_S
+            if late and submission.job_id and _may_cancel(submission, now):
+                actions.append(Cancel(*where, submission.job_id, "it did not end after its stacks were asked for"))
+        elif is_stalled(slot, attempt, submission, limits.stall_s, now):
+            actions.append(Abort(*where, f"no progress for {attempt.quiet_s / 60:.0f} min"))
+    return actions
+
+
+def is_launch_held(submission: Submission) -> bool:
+    """Whether the scheduler holds it because a node failed to start it."""
+    seen = submission.sighting
+    return isinstance(seen, Seen) and LAUNCH_FAILED_HELD in seen.reason.replace("_", " ").lower()
+
+
+def _may_cancel(submission: Submission, now: float) -> bool:
+    at = submission.cancelled_at
+    return at is None or abs(now - at) >= CANCEL_AGAIN_S
+
+
+def _hand_over(slot: Slot, grace_s: float, now: float) -> list[Action]:
+    """The successor first: it must not begin when the job before it has handed over."""
+    actions: list[Action] = []
+    for attempt in (slot.successor, slot.current):
+        for submission in attempt.live if attempt is not None else ():
+            assert attempt is not None  # noqa: S101 - for the type checker
+            where = (slot.index, attempt.number, submission.token)
+            asked_at = attempt.asked_to_hand_over_at
+            if is_pending(submission) and attempt.claimed_by is None:
+                if submission.job_id and _may_cancel(submission, now):
+                    actions.append(Cancel(*where, submission.job_id, "stopped before it began"))
+            elif asked_at is None:
+                actions.append(HandOver(*where, submission.job_id))
+            elif now - asked_at > grace_s and submission.job_id and _may_cancel(submission, now):
+                actions.append(Cancel(*where, submission.job_id, f"no hand-over within {grace_s:.0f} s"))
     return actions
 
 
 def _cancel_all(slot: Slot, now: float) -> list[Action]:
     return [
         Cancel(slot.index, attempt.number, submission.token, submission.job_id, "stopped at once")
-        for attempt in slot.attempts
+        for attempt in reversed(slot.attempts)
         for submission in attempt.live
         if submission.job_id and _may_cancel(submission, now)
     ]
@@ -205,14 +251,29 @@ def with_room_words(
     now: float,
 ) -> Ledger:
     """`ledger` with the reason written to each slot that could be submitted but for the limit."""
+    if control.wish != "run" or ledger.blind_since is not None:
+        return ledger
     begun = {action.slot for action in submits}
-    slots = list(ledger.slots)
-    for slot in slots[: limits.slots] if control.wish == "run" else ():
-        wanted = next_attempt(slot, newest_folder.get(slot.index, -1)) is not None
-        if wanted and slot.index not in begun and now >= slot.not_before:
+    slots: list[Slot] | None = None
+    for slot in ledger.slots[: limits.slots]:
+        if slot.index in begun or now < slot.not_before:
+            continue
+        if next_attempt(slot, newest_folder.get(slot.index, -1)) is not None:
             why = f"waits for room: slurm.max_jobs is {limits.max_jobs}, and you have {limits.others} other jobs"
+            slots = slots or list(ledger.slots)
             slots[slot.index] = slot.model_copy(update={"why": why})
-    return ledger.model_copy(update={"slots": tuple(slots)})
+    return ledger.model_copy(update={"slots": tuple(slots)}) if slots else ledger
+
+
+def is_held(slot: Slot, control: Control, limits: Limits, now: float) -> str:
+    """Why a queued successor of this slot must not begin, for the file that its shim looks for; empty: it may."""
+    if control.wish != "run":
+        return "the run is being stopped"
+    if slot.index >= limits.slots:
+        return "the run has fewer slots now"
+    if slot.status is not SlotStatus.ACTIVE:
+        return f"the slot is {slot.status}"
+    return "the slot waits after a failure" if now < slot.not_before else ""
 
 
 def is_over(ledger: Ledger, control: Control, limits: Limits) -> bool:
@@ -221,33 +282,3 @@ def is_over(ledger: Ledger, control: Control, limits: Limits) -> bool:
         return False
     wanted = [slot for slot in ledger.slots[: limits.slots] if slot.status is SlotStatus.ACTIVE]
     return control.wish != "run" or not wanted
-
-
-def replace_attempt(ledger: Ledger, slot: int, number: int, **update: Any) -> Ledger:
-    """`ledger` with one attempt changed (made, where it is new)."""
-    slots = list(ledger.slots)
-    attempts = {attempt.number: attempt for attempt in slots[slot].attempts}
-    attempts[number] = attempts.get(number, Attempt(number=number)).model_copy(update=update)
-    ordered = tuple(attempts[n] for n in sorted(attempts))
-    slots[slot] = slots[slot].model_copy(update={"attempts": ordered})
-    return ledger.model_copy(update={"slots": tuple(slots)})
-
-
-def replace_submission(ledger: Ledger, slot: int, number: int, token: str, **update: Any) -> Ledger:
-    """`ledger` with one submission changed."""
-    attempt = next(a for a in ledger.slots[slot].attempts if a.number == number)
-    changed = tuple(s.model_copy(update=update) if s.token == token else s for s in attempt.submissions)
-    return replace_attempt(ledger, slot, number, submissions=changed)
-
-
-def with_intents(ledger: Ledger, submits: list[Submit], now: float) -> Ledger:
-    """`ledger` with the intents written in, before any of them is submitted."""
-    for action in submits:
-        attempts = {attempt.number: attempt for attempt in ledger.slots[action.slot].attempts}
-        before = attempts.get(action.attempt, Attempt(number=action.attempt)).submissions
-        refused = [s for s in before if s.state is SubmissionState.NOT_SUBMITTED]
-        # A weekend of full quota is thousands of refusals; the last ones say it all.
-        before = tuple(s for s in before if s not in refused[:-REFUSALS_KEPT])
-        intent = Submission(token=action.token, intent_at=now, state=SubmissionState.INTENT)
-        ledger = replace_attempt(ledger, action.slot, action.attempt, submissions=(*before, intent))
-    return ledger

@@ -143,9 +143,12 @@ class Shim:
             return None
         if (self.job.slot_dir / "hold").exists():
             return "the slot is held"
-        ended = read_json_or_none(self.job.slot_dir / "attempts" / str(self.job.attempt - 1) / "exit.json")
+        behind = self.spec.get("behind", self.job.attempt - 1)
+        ended = read_json_or_none(self.job.slot_dir / "attempts" / str(behind) / "exit.json")
         if ended is not None and ended["code"] != HANDED_OVER:
             return f"the job before it ended with {ended['code']}"
+        if ended is not None and ended["asked"] == "SIGTERM":
+            return "the job before it was told to end, and it is not known by whom"
         return None
 
     def decline(self, why: str) -> None:

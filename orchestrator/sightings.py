@@ -25,6 +25,9 @@ RECORD_WAIT_S = 60.0
 SETTLE_S = 30.0
 RECORD_MISSING = "it has ended; its own record of the end is not visible yet"
 WORD_MISSING = "it was told to end (SIGTERM); the queue has not said yet by whom"
+#: A reason that no time will change must be seen for so long: administrators change limits and partitions, and for a
+#: moment Slurm shows what it knew before.
+FOR_EVER_S = 60.0
 #: The shim's word for a SIGTERM: scancel, preemption and the walltime look the same to a job.
 TOLD_TO_END = "SIGTERM"
 
@@ -32,6 +35,17 @@ TOLD_TO_END = "SIGTERM"
 def missing_from(poll: Poll, submission: Submission, job_dir: str) -> bool:
     """Whether a complete poll, taken after the submission, does not have it."""
     return poll.error is None and poll.at > submission.intent_at and poll.of(job_dir) is None
+
+
+def is_pending(submission: Submission) -> bool:
+    """Whether it was last seen waiting."""
+    return isinstance(submission.sighting, Seen) and submission.sighting.state is JobState.PENDING
+
+
+def is_stuck(submission: Submission) -> bool:
+    """Whether it was seen for long enough to wait for something that will never come."""
+    seen, since = submission.sighting, submission.stuck_since
+    return isinstance(seen, Seen) and since is not None and seen.at - since >= FOR_EVER_S
 
 
 def has_ended_by_its_word(submission: Submission, evidence: Evidence) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from orchestrator.actions import Submit
 from orchestrator.evidence import read_evidence
 from orchestrator.executors.base import JobRequest
 from orchestrator.files import to_json
 from orchestrator.models import Gone, Ledger, Verdict, parse_token
-from orchestrator.plan import Submit
 from orchestrator.rundir import Run, RunDir, shared_dir
 from orchestrator.script import job_script
 from orchestrator.verdicts import judge
@@ -40,6 +40,8 @@ def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:
         "run_dir": str(run_dir.path),
         "slot": action.slot,
         "attempt": action.attempt,
+        "ahead": action.after is not None,
+        "behind": action.behind,
         "command": command_of(run),
         "folder": run.folder,
         "training_file": training_file,
@@ -80,7 +82,10 @@ def make_job_folder(run: Run, run_dir: RunDir, action: Submit) -> JobRequest:
     except OSError:
         disk.remove_tree(folder)
         raise
-    return JobRequest(job_dir=str(folder), script=str(folder / "job.sh"))
+    # The command line wins over the script's own line, so it must name the config's nodes, too.
+    configured = (run.config.slurm.exclude,) if run.config.slurm.exclude and action.exclude else ()
+    exclude = (*configured, *action.exclude)
+    return JobRequest(job_dir=str(folder), script=str(folder / "job.sh"), after=action.after, exclude=exclude)
 
 
 def drop_old_job_folders(run_dir: RunDir, ledger: Ledger) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 
-from orchestrator.evidence import Evidence
+from orchestrator.evidence import Evidence, is_complete
 from orchestrator.job import DO_NOT_REQUEUE, HANDED_OVER
-from orchestrator.models import Gone, Verdict
+from orchestrator.models import Gone, Submission, Verdict
 
 #: The shim's word for a hand-over that somebody wished by the hand-over file.
 ASKED_TO = "asked to"
+#: The shim's word for a program that it made print its stacks and end.
+STALLED = "stalled"
 
 #: What to look for in the end of a log, most specific first: pattern → words for the user.
 CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -38,11 +40,12 @@ _SCHEDULER_WORDS = {
     "TIMEOUT": (Verdict.TIMED_OUT, "killed at its walltime before it could hand over"),
     "DEADLINE": (Verdict.TIMED_OUT, "killed at its deadline before it could hand over"),
     "PREEMPTED": (Verdict.PREEMPTED, "preempted by another job"),
-    "CANCELLED": (Verdict.CANCELLED, "cancelled"),
     "OUT_OF_MEMORY": (Verdict.CRASHED, "out of memory"),
-    "NODE_FAIL": (Verdict.CRASHED, "its node failed"),
-    "BOOT_FAIL": (Verdict.CRASHED, "its node did not boot"),
+    "NODE_FAIL": (Verdict.NODE_FAILED, "its node failed"),
+    "BOOT_FAIL": (Verdict.NODE_FAILED, "its node did not boot"),
 }
+#: Our own reason to cancel a job whose node could not start it. It says how the attempt ended, too.
+LAUNCH_FAILED = "its node failed to start it, twice"
 
 
 def made_progress(evidence: Evidence) -> bool:
@@ -53,15 +56,25 @@ def made_progress(evidence: Evidence) -> bool:
     return any(step is not None and step > evidence.start_step for step in steps)
 
 
-def judge(evidence: Evidence, gone: Gone) -> tuple[Verdict, str]:
-    """(verdict, cause in plain words) of an attempt whose claimant is gone."""
+def judge(
+    evidence: Evidence, gone: Gone, submission: Submission | None = None, *, stalled_s: float | None = None
+) -> tuple[Verdict, str]:
+    """(verdict, cause in plain words) of an attempt whose claimant is gone.
+
+    `submission`: the one that is gone, for our own cancels. `stalled_s`: how long its program had reported nothing
+    new when it was told to end for that; None: it was not.
+    """
     ended, progress = evidence.exit, evidence.progress
     if ended is not None:
         if ended.superseded_by is not None:
             return Verdict.SUPERSEDED, f"attempt {ended.superseded_by} had taken over"
+        if is_complete(evidence):
+            return Verdict.FINISHED, ""
+        if ended.code == DO_NOT_REQUEUE:
+            return Verdict.DO_NOT_REQUEUE, cause_in(evidence.log_tail) or "it asked not to be run again (exit code 93)"
+        if ended.asked == "SIGTERM" and _word(gone.raw_state) == "CANCELLED" and not _is_ours(submission):
+            return Verdict.CANCELLED, cancelled_by(gone.raw_state)
         if ended.code == 0:
-            if progress is None or progress.checkpoint_step >= progress.total:
-                return Verdict.FINISHED, ""
             if made_progress(evidence):
                 return Verdict.HANDED_OVER, "it ended before its total"
             return Verdict.NO_PROGRESS, "it ended with 0 before its total, and saved nothing new"
@@ -71,17 +84,55 @@ def judge(evidence: Evidence, gone: Gone) -> tuple[Verdict, str]:
             if made_progress(evidence) or asked:
                 return Verdict.HANDED_OVER, ended.asked or ""
             return Verdict.NO_PROGRESS, "it wants another job and left no new checkpoint"
-        if ended.code == DO_NOT_REQUEUE:
-            return Verdict.DO_NOT_REQUEUE, cause_in(evidence.log_tail) or "it asked not to be run again (exit code 93)"
+        if ended.asked == STALLED or stalled_s is not None:
+            return Verdict.STALLED, _stall_words(evidence, stalled_s)
         how = f"killed by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"
         cause = ended.words or cause_in(evidence.log_tail)
         return Verdict.CRASHED, f"{cause} ({how})" if cause else how
-    if gone.raw_state in _SCHEDULER_WORDS:
-        return _SCHEDULER_WORDS[gone.raw_state]
+    if evidence.claim is None and evidence.declined:
+        return Verdict.NOT_NEEDED, "what comes next was decided otherwise"
+    return _by_the_scheduler(evidence, gone, submission, stalled_s)
+
+
+def _by_the_scheduler(
+    evidence: Evidence, gone: Gone, submission: Submission | None, stalled_s: float | None
+) -> tuple[Verdict, str]:
+    """Without a record of its own: what the scheduler says, and the end of the log."""
+    word = _word(gone.raw_state)
+    if word == "CANCELLED":
+        if submission is None or not _is_ours(submission):
+            return Verdict.CANCELLED, cancelled_by(gone.raw_state)
+        if stalled_s is not None:
+            return Verdict.STALLED, _stall_words(evidence, stalled_s)
+        if submission.cancelled_for == LAUNCH_FAILED:
+            return Verdict.NODE_FAILED, LAUNCH_FAILED
+        return Verdict.CANCELLED, submission.cancelled_for or "cancelled by us"
+    if word in _SCHEDULER_WORDS:
+        return _SCHEDULER_WORDS[word]
     if evidence.claim is None:
         cause = cause_in(evidence.log_tail)
         return Verdict.CRASHED, f"it ended before it began ({cause or gone.raw_state or gone.proof})"
     return Verdict.CRASHED, cause_in(evidence.log_tail) or f"it ended without a word ({gone.raw_state or gone.proof})"
+
+
+def _word(raw_state: str) -> str:
+    return raw_state.split(maxsplit=1)[0].rstrip("+") if raw_state.strip() else ""
+
+
+def _is_ours(submission: Submission | None) -> bool:
+    return submission is not None and submission.cancelled_at is not None
+
+
+def cancelled_by(raw_state: str) -> str:
+    """Who cancelled, where the history tells (`CANCELLED by 33`)."""
+    who = re.search(r"by (\d+)", raw_state)
+    return f"cancelled by user {who[1]} (scancel)" if who else "cancelled (scancel)"
+
+
+def _stall_words(evidence: Evidence, stalled_s: float | None) -> str:
+    since = f" for {stalled_s / 60:.0f} min" if stalled_s else ""
+    job = f"; its stacks are in job-{evidence.claim.job_id}.err" if evidence.claim is not None else ""
+    return f"no progress{since}{job}"
 
 
 def cause_in(log_tail: str) -> str:

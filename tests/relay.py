@@ -19,10 +19,10 @@ from typing import Any
 
 from daemons import sweep, wait_for
 
+from orchestrator.actions import Submit
 from orchestrator.executors.base import JobRequest, Submitted
 from orchestrator.executors.pick import make_executor
 from orchestrator.models import make_token
-from orchestrator.plan import Submit
 from orchestrator.rundir import RunDir, load_run
 from orchestrator.submission import make_job_folder
 

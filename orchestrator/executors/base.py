@@ -10,6 +10,7 @@ An executor reports; it never decides. Its three answers are kept apart on purpo
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import cached_property
 from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict
@@ -46,23 +47,41 @@ class JobRow(Frozen):
     exit_code: int | None = None
 
 
-class Poll(Frozen):
+class Rows(Frozen):
+    """Jobs, found by their work folder."""
+
+    rows: tuple[JobRow, ...] = ()
+
+    @cached_property
+    def by_folder(self) -> dict[str, JobRow]:
+        """Work folder → row. Should an id run twice, the row that is not over counts."""
+        found: dict[str, JobRow] = {}
+        for row in self.rows:
+            folder = row.work_dir.rstrip("/")
+            if folder not in found or (found[folder].state is JobState.ENDED and row.state is not JobState.ENDED):
+                found[folder] = row
+        return found
+
+    def of(self, job_dir: str) -> JobRow | None:
+        """The job whose work folder this is."""
+        return self.by_folder.get(job_dir)
+
+
+class Poll(Rows):
     """The answer to one "what is there?". `rows`: the jobs below the run's `jobs/`; `others`: the user's other
     live jobs (they count against the same limits). With `error` set the rest is meaningless.
     """
 
     at: float
-    rows: tuple[JobRow, ...] = ()
     others: int = 0
     error: str | None = None
 
 
-class Accounting(Frozen):
+class Accounting(Rows):
     """The history's answer. `disabled`: the site keeps none, which is a supported way to live."""
 
     at: float
     status: Literal["ok", "disabled", "blind"]
-    rows: tuple[JobRow, ...] = ()
     error: str | None = None
 
 

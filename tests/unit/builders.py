@@ -8,7 +8,8 @@ from typing import Any, Self
 
 from orchestrator.evidence import Claim, Evidence, Exit, Progress
 from orchestrator.executors.base import Accounting, JobRow, JobState, Poll
-from orchestrator.fold import Event, Facts, fold
+from orchestrator.facts import Event, Facts
+from orchestrator.fold import fold
 from orchestrator.ledger import Control
 from orchestrator.models import (
     Attempt,

@@ -18,20 +18,17 @@ from builders import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.actions import Action, Cancel, HandOver, Submit
+from orchestrator.edits import with_intents
 from orchestrator.executors.base import JobState
 from orchestrator.ledger import Control
 from orchestrator.models import LIVE, Ledger, SlotStatus, Submission, SubmissionState, Verdict
 from orchestrator.plan import (
     CANCEL_AGAIN_S,
-    Action,
-    Cancel,
-    HandOver,
     Limits,
-    Submit,
     is_over,
     next_attempt,
     plan,
-    with_intents,
 )
 
 ALL = Limits(slots=100, max_jobs=None, others=0)
@@ -285,7 +282,9 @@ class TestProperties:
         chosen = {slot for slot, _ in submits(planned(ledger, control))}
         for slot in ledger.slots:
             idle = slot.status is SlotStatus.ACTIVE and not any(attempt.live for attempt in slot.attempts)
-            may = control.wish == "run" and slot.not_before <= NOW
+            current = slot.current
+            taken = current is not None and current.verdict is None and current.claimed_by is not None
+            may = control.wish == "run" and slot.not_before <= NOW and not taken
             assert (slot.index in chosen) == (idle and may)
 
     @given(ledgers(), LIMITS)

@@ -12,6 +12,7 @@ import pytest
 from builders import NOW, a_claim, a_job, a_run, a_slot, an_intent, seen, token
 
 from orchestrator import registry
+from orchestrator.actions import Submit
 from orchestrator.begin import begin, check_identity, prepare_folder, run_dir_of, training_identity
 from orchestrator.code import fix_code
 from orchestrator.config import RunConfig, parse_config
@@ -20,7 +21,6 @@ from orchestrator.evidence import read_all, read_evidence
 from orchestrator.files import write_json
 from orchestrator.ledger import append_event, save_ledger, write_control
 from orchestrator.models import Ledger, SubmissionState, Verdict
-from orchestrator.plan import Submit
 from orchestrator.rundir import Run, RunDir, load_run
 from orchestrator.status import RunView, run_view
 from orchestrator.submission import JOBS_KEPT, drop_old_job_folders, make_job_folder

@@ -21,14 +21,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.evidence import Evidence
-from orchestrator.executors.base import JobState
+from orchestrator.executors.base import JobState, Poll
 from orchestrator.models import Attempt, Blind, Gone, Seen, Sighting, Submission
 from orchestrator.sightings import (
     HEARTBEAT_SILENT_S,
     RECORD_MISSING,
     RECORD_WAIT_S,
     SETTLE_S,
-    find_row,
     missing_from,
     never_accepted,
     sight,
@@ -65,19 +64,19 @@ def not_asked() -> Look:
 class TestFindingTheRow:
     def test_a_job_is_known_by_its_work_folder_not_by_its_id(self) -> None:
         rows = (a_row(OTHER, job_id="101"), a_row(job_id="7"))
-        row = find_row(rows, job_dir(token()))
+        row = Poll(at=NOW, rows=rows).of(job_dir(token()))
         assert row is not None
         assert row.job_id == "7"
 
     def test_a_slash_at_the_end_does_not_hide_it(self) -> None:
-        assert find_row((a_row(work_dir=job_dir(token()) + "/"),), job_dir(token())) is not None
+        assert a_look().seeing(a_row(work_dir=job_dir(token()) + "/")).poll.of(job_dir(token())) is not None
 
     def test_a_longer_name_is_another_job(self) -> None:
-        assert find_row((a_row(work_dir=job_dir(token()) + "0"),), job_dir(token())) is None
+        assert a_look().seeing(a_row(work_dir=job_dir(token()) + "0")).poll.of(job_dir(token())) is None
 
     @pytest.mark.parametrize("states", [(JobState.ENDED, JobState.RUNNING), (JobState.PENDING, JobState.ENDED)])
     def test_of_an_id_that_runs_twice_the_living_one_counts(self, states: tuple[JobState, ...]) -> None:
-        row = find_row(tuple(a_row(state=state) for state in states), job_dir(token()))
+        row = a_look().seeing(*[a_row(state=state) for state in states]).poll.of(job_dir(token()))
         assert row is not None
         assert row.state is not JobState.ENDED
 

@@ -54,7 +54,7 @@ def test_the_scheduler_is_not_asked_where_there_is_an_exit_record(code: int, raw
         ("PREEMPTED", Verdict.PREEMPTED),
         ("CANCELLED", Verdict.CANCELLED),
         ("OUT_OF_MEMORY", Verdict.CRASHED),
-        ("NODE_FAIL", Verdict.CRASHED),
+        ("NODE_FAIL", Verdict.NODE_FAILED),
         ("A_NEW_WORD", Verdict.CRASHED),
         ("", Verdict.CRASHED),
     ],

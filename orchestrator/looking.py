@@ -1,0 +1,81 @@
+"""Observe: everything that one tick looks at, gathered from the disk and the scheduler."""
+
+from __future__ import annotations
+
+from orchestrator.disk import read_json_or_none
+from orchestrator.evidence import Evidence, attempt_folders, read_all, read_evidence
+from orchestrator.executors.base import Accounting, Executor, Poll
+from orchestrator.facts import Facts
+from orchestrator.models import Ledger
+from orchestrator.rundir import Run, RunDir
+from orchestrator.sightings import has_ended_by_its_word, missing_from
+
+#: sacct compares with the clock of another machine.
+HISTORY_MARGIN_S = 60.0
+
+
+def look(
+    run: Run, run_dir: RunDir, executor: Executor, ledger: Ledger, poll: Poll, now: float
+) -> tuple[Facts, dict[int, int]]:
+    """The facts of this tick, and by slot the highest attempt that left a folder (-1: none). Errors: OSError."""
+    evidence = read_all(run_dir, ledger, poll)
+    folders = {slot.index: attempt_folders(run_dir, slot.index) for slot in ledger.slots}
+    facts = Facts(
+        now=now,
+        poll=poll,
+        history=_history(run_dir, executor, ledger, poll, evidence),
+        evidence=evidence,
+        newest_claims=_newest_claims(run_dir, ledger, folders),
+        jobs_dir=str(run_dir.jobs),
+        forget_after_s=executor.forget_after_s(),
+        submit_grace_s=executor.submit_grace_s,
+        ahead=_queued_behind(run_dir, ledger, poll),
+        since_last_look_s=now - ledger.written_at if ledger.written_at else 0.0,
+        relay=run.config.relay,
+        run_name=run.config.run_name,
+    )
+    return facts, {slot: max(numbers, default=-1) for slot, numbers in folders.items()}
+
+
+def _history(
+    run_dir: RunDir, executor: Executor, ledger: Ledger, poll: Poll, evidence: dict[tuple[int, int], Evidence]
+) -> Accounting | None:
+    """Ask the history only when a job left the queue without having said (all about) how it ended."""
+    lost = []
+    nothing = Evidence()
+    for slot in ledger.slots:
+        for attempt in slot.attempts:
+            for submission in attempt.live:
+                said = has_ended_by_its_word(submission, evidence.get((slot.index, attempt.number), nothing))
+                if not said and missing_from(poll, submission, str(run_dir.job(submission.token))):
+                    lost.append(submission.intent_at)
+    return executor.accounting(min(lost) - HISTORY_MARGIN_S) if lost else None
+
+
+def _newest_claims(run_dir: RunDir, ledger: Ledger, folders: dict[int, list[int]]) -> dict[int, tuple[int, Evidence]]:
+    """By slot, the highest claimed attempt that is newer than anything that the ledger knows."""
+    found = {}
+    for slot in ledger.slots:
+        known = slot.attempts[-1].number if slot.attempts else -1
+        for number in folders[slot.index]:
+            if number <= known:
+                break
+            evidence = read_evidence(run_dir, slot.index, number)
+            if evidence.claim is not None:
+                found[slot.index] = (number, evidence)
+                break
+    return found
+
+
+def _queued_behind(run_dir: RunDir, ledger: Ledger, poll: Poll) -> frozenset[str]:
+    """Of the jobs in the queue that the ledger does not know, those that were queued behind another one."""
+    known = {s.token for slot in ledger.slots for attempt in slot.attempts for s in attempt.submissions}
+    jobs = str(run_dir.jobs)
+    found = set()
+    for folder in poll.by_folder:
+        parent, _, token = folder.rpartition("/")
+        if parent == jobs and token not in known:
+            spec = read_json_or_none(run_dir.disk, run_dir.job(token) / "job.json")
+            if isinstance(spec, dict) and spec.get("ahead"):
+                found.add(token)
+    return frozenset(found)
