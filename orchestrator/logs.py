@@ -37,7 +37,7 @@ def show_logs(run_dir: RunDir, slot: int, *, follow: bool, lines: int | None = N
 
 
 def _show(run_dir: RunDir, slot: int, *, follow: bool, lines: int | None) -> None:
-    printer = Printer(run_dir.path)
+    printer = Printer()
     current: Path | None = None
     state, state_due_at = "waiting", float("-inf")
     while True:
@@ -54,7 +54,7 @@ def _show(run_dir: RunDir, slot: int, *, follow: bool, lines: int | None) -> Non
             break
         time.sleep(LOOK_S)
     if not printer.has_spoken:
-        where = f" ({current.relative_to(run_dir.path)})" if current is not None else ""
+        where = f" in {current}" if current is not None else ""
         print(f"slot {slot} has no output yet{where}; it is {state} (`orchestrator explain {slot}` says why).")
 
 
@@ -83,12 +83,12 @@ def output_files(folder: Path) -> list[Path]:
 
 
 class Printer:
-    """Copies growing files to standard output by whole lines. Paths are named as seen from `root`."""
+    """Copies growing files to standard output by whole lines."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self) -> None:
         self._offsets: dict[Path, int] = {}
         self._speaker: Path | None = None
+        self._in_line = False
 
     @property
     def has_spoken(self) -> bool:
@@ -116,12 +116,13 @@ class Printer:
                 if not data:
                     return
                 if path != self._speaker:
-                    self._speaker = path
-                    sys.stdout.write(f"==> {path.relative_to(self.root)}\n")
+                    sys.stdout.write("\n" * self._in_line + f"==> {path}\n")
                     sys.stdout.flush()
+                    self._speaker = path
                 sys.stdout.buffer.write(data)
-                self._offsets[path] += len(data)
                 sys.stdout.flush()
+                self._in_line = not data.endswith(b"\n")
+                self._offsets[path] += len(data)
 
 
 def _start_of_last(path: Path, lines: int) -> int:

@@ -1,0 +1,183 @@
+"""`logs`: the job at work is followed, over its successors, by whole lines, to the end of the slot."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import NOW, a_run, a_slot, token
+
+from orchestrator import logs
+from orchestrator.begin import begin, prepare_folder
+from orchestrator.config import parse_config
+from orchestrator.errors import ConfigError
+from orchestrator.ledger import save_ledger
+from orchestrator.logs import show_logs
+from orchestrator.models import SlotStatus
+from orchestrator.rundir import RunDir, load_run
+
+TOY: dict[str, Any] = {"run_name": "toy", "executor": "local", "command": ["python3", "toy.py"]}
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
+    monkeypatch.setattr("orchestrator.begin.fix_code", lambda _: "0123456789abcdef")
+    monkeypatch.setattr(logs, "STATE_S", 0.0)
+    folder = RunDir(tmp_path / "runs" / "toy")
+    prepare_folder(folder)
+    begin(parse_config(TOY, "c.json"), tmp_path / "c.json", folder, {"PATH": os.environ["PATH"]}, NOW)
+    be(folder, SlotStatus.ACTIVE)
+    return folder
+
+
+def be(run_dir: RunDir, status: SlotStatus) -> None:
+    """From now on the ledger says this of slot 0."""
+    run_id = load_run(run_dir).run_id
+    save_ledger(run_dir, a_run(a_slot(0, status=status)).model_copy(update={"run_id": run_id}), NOW)
+
+
+def a_job_folder(run_dir: RunDir, attempt: int, out: str | None = None, err: str | None = None) -> Path:
+    folder = run_dir.job(token(0, attempt))
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind, text in (("out", out), ("err", err)):
+        if text is not None:
+            (folder / f"job-{100 + attempt}.{kind}").write_text(text)
+    return folder
+
+
+def shown_while(
+    run_dir: RunDir, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *steps: Callable[[], Any]
+) -> str:
+    """The output of `logs -f`, in whose waits the steps happen one by one; after the last the slot has finished."""
+    left = [*steps, lambda: be(run_dir, SlotStatus.FINISHED)]
+
+    def act(_seconds: float) -> None:
+        left.pop(0)()
+
+    monkeypatch.setattr(logs.time, "sleep", act)
+    show_logs(run_dir, 0, follow=True)
+    assert not left
+    return capfd.readouterr().out
+
+
+def test_what_was_printed_comes_before_what_was_complained_of(
+    run_dir: RunDir, capfd: pytest.CaptureFixture[str]
+) -> None:
+    a_job_folder(run_dir, 0, "printed\n", "complained\n")
+    show_logs(run_dir, 0, follow=False)
+    job = f"{run_dir.job(token(0, 0))}/job-100"
+    assert capfd.readouterr().out == f"==> {job}.out\nprinted\n==> {job}.err\ncomplained\n"
+
+
+def test_a_job_that_is_queued_behind_the_running_one_does_not_hide_it(
+    run_dir: RunDir, capfd: pytest.CaptureFixture[str]
+) -> None:
+    a_job_folder(run_dir, 0, "at work\n")
+    a_job_folder(run_dir, 1)
+    show_logs(run_dir, 0, follow=False)
+    assert "at work" in capfd.readouterr().out
+
+
+def test_following_goes_on_to_the_next_job_with_nothing_lost(
+    run_dir: RunDir, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first = a_job_folder(run_dir, 0, "one\n") / "job-100.out"
+    a_job_folder(run_dir, 1)
+
+    def change_over() -> None:
+        first.write_text("one\ntwo\nlast words")  # written between two looks, and then the next job begins
+        a_job_folder(run_dir, 1, "three\n")
+
+    out = shown_while(run_dir, monkeypatch, capfd, change_over)
+    assert [line for line in out.splitlines() if "==>" not in line] == [
+        "one",
+        "two",
+        "last words",
+        "three",
+    ]
+
+
+def test_half_a_line_waits_for_its_other_half(
+    run_dir: RunDir, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = a_job_folder(run_dir, 0, "half a ", "") / "job-100.out"
+
+    def complain() -> None:
+        a_job_folder(run_dir, 0, err="an error\n")
+
+    text = shown_while(run_dir, monkeypatch, capfd, complain, lambda: out.write_text("half a line\n"))
+    assert [line for line in text.splitlines() if "==>" not in line] == ["an error", "half a line"]
+
+
+@pytest.mark.parametrize("status", [SlotStatus.FINISHED, SlotStatus.FAILED, SlotStatus.PAUSED])
+def test_following_ends_with_the_slot(
+    run_dir: RunDir, capfd: pytest.CaptureFixture[str], status: SlotStatus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs.time, "sleep", lambda _: pytest.fail("it waits for more"))
+    a_job_folder(run_dir, 0, "last")
+    be(run_dir, status)
+    show_logs(run_dir, 0, follow=True)
+    assert capfd.readouterr().out.endswith("last")
+
+
+def test_ctrl_c_while_following_is_no_error(
+    run_dir: RunDir, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(logs.time, "sleep", interrupt)
+    a_job_folder(run_dir, 0, "one\n")
+    show_logs(run_dir, 0, follow=True)
+    assert "one" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(("lines", "shown"), [(0, []), (1, ["3"]), (2, ["2", "3"]), (9, ["1", "2", "3"])])
+def test_lines_begins_with_the_last_ones(
+    run_dir: RunDir, capfd: pytest.CaptureFixture[str], lines: int, shown: list[str]
+) -> None:
+    a_job_folder(run_dir, 0, "1\n2\n3\n")
+    show_logs(run_dir, 0, follow=False, lines=lines)
+    found = [line for line in capfd.readouterr().out.splitlines() if line.isdigit()]
+    assert found == shown
+
+
+def test_a_job_that_printed_nothing_says_so(run_dir: RunDir, capfd: pytest.CaptureFixture[str]) -> None:
+    a_job_folder(run_dir, 0, "", "")
+    show_logs(run_dir, 0, follow=False)
+    assert "slot 0 has no output yet" in capfd.readouterr().out
+
+
+def test_bytes_that_are_no_text_pass_through(run_dir: RunDir, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    (a_job_folder(run_dir, 0) / "job-100.out").write_bytes(b"\xff\x00 odd\n")
+    show_logs(run_dir, 0, follow=False)
+    assert b"\xff\x00 odd\n" in capfdbinary.readouterr().out
+
+
+def test_a_slot_that_never_was_is_one_sentence(run_dir: RunDir) -> None:
+    with pytest.raises(ConfigError, match="has no slot 7"):
+        show_logs(run_dir, 7, follow=False)
+
+
+def test_folders_that_are_cleared_away_meanwhile_are_no_error(run_dir: RunDir) -> None:
+    stop = threading.Event()
+
+    def churn() -> None:
+        while not stop.is_set():
+            folder = run_dir.job(token(0, 5))
+            folder.mkdir(exist_ok=True)
+            folder.rmdir()
+
+    thread = threading.Thread(target=churn)
+    a_job_folder(run_dir, 0, "one\n")
+    thread.start()
+    try:
+        for _ in range(200):
+            assert logs.speaking_job(run_dir, 0) == run_dir.job(token(0, 0))
+    finally:
+        stop.set()
+        thread.join()
