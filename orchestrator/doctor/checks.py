@@ -222,10 +222,8 @@ def host_findings(host: HostFacts) -> Iterator[Finding]:
     if host.open_files is not None and host.open_files < FEW_FILES:
         found = f"a process here may open {host.open_files} files"
         yield Finding(check="open files", level=Level.WARNING, found=found, advice=f"ulimit -n {FEW_FILES}")
-    if host.crontab:
-        yield Finding(check="cron", level=Level.OK, found=f"{host.crontab}: `start --via cron` is possible")
-    else:
-        yield Finding(check="cron", level=Level.OK, found="no crontab here; `start --via cron` is not possible")
+    found = f"not possible here: {host.no_cron}" if host.no_cron else "`start --via cron` is possible"
+    yield Finding(check="cron", level=Level.OK, found=found)
 
 
 def _controller(facts: Facts) -> Iterator[Finding]:
@@ -234,6 +232,8 @@ def _controller(facts: Facts) -> Iterator[Finding]:
         yield Finding(check="run", level=Level.OK, found="not begun yet")
     elif run.controller:
         yield Finding(check="run", level=Level.OK, found=f"its controller lives: {run.controller}")
+    elif run.cron_host and run.wish == "run":
+        yield Finding(check="run", level=Level.OK, found=f"cron on {run.cron_host} looks after it once a minute")
     elif run.wish == "run":
         advice = "take it up again with `orchestrator start`"
         yield Finding(check="run", level=Level.WARNING, found="begun, and no controller lives", advice=advice)

@@ -62,9 +62,10 @@ class Quota(Frozen):
 
 
 class SlurmFacts(Frozen):
-    """What Slurm said. Texts are the reason where there is no answer."""
+    """What Slurm said. Texts are the reason where there is no answer. `conf_missing`: what SLURM_CONF names in vain."""
 
     commands: tuple[Command, ...]
+    conf_missing: str = ""
     answered: Answered | None = None
     settings: SiteSettings | str = ""
     skew_s: float | None = None
@@ -86,9 +87,9 @@ class PythonFacts(Frozen):
 
 
 class HostFacts(Frozen):
-    """This machine as a home for a controller. None: cannot be told."""
+    """This machine as a home for a controller. None: cannot be told. `no_cron`: why `--via cron` is not possible."""
 
-    crontab: str = ""
+    no_cron: str = ""
     systemd: bool = False
     lingers: bool | None = None
     kills_user_processes: bool | None = None
@@ -98,10 +99,11 @@ class HostFacts(Frozen):
 
 
 class RunFacts(Frozen):
-    """The run, where there is one. `controller` empty: none lives."""
+    """The run, where there is one. `controller` empty: none lives. `cron_host`: the machine whose cron ticks it."""
 
     begun: bool = False
     controller: str = ""
+    cron_host: str = ""
     wish: str = ""
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from orchestrator.begin import KEPT_VARIABLES, compute_python, pick_executor, rendered, run_dir_of
 from orchestrator.config import RunConfig, check_walltime
+from orchestrator.cron import host_of, read_table
 from orchestrator.doctor.facts import (
     Facts,
     HostFacts,
@@ -114,6 +115,10 @@ def gather(subject: Subject, *, say: Callable[[str], None] = lambda _: None) -> 
 
 def slurm_facts(subject: Subject) -> SlurmFacts:
     """Slurm's answers. After a `scontrol ping` that says DOWN nothing else is asked: each question would block."""
+    conf = subject.env.get("SLURM_CONF", "")
+    if conf and not Path(conf).exists():
+        # Every command, `--version` too, would look for it for a minute.
+        return SlurmFacts(commands=(), conf_missing=conf)
     site = Site(subject.env)
     commands = site.commands()
     if not next(one.path for one in commands if one.name == "scontrol"):
@@ -206,7 +211,7 @@ def host_facts(env: Mapping[str, str]) -> HostFacts:
         with contextlib.suppress(OSError):
             texts.append(path.read_text(errors="replace"))
     return HostFacts(
-        crontab=shutil.which("crontab", path=env.get("PATH")) or "",
+        no_cron=no_cron(),
         systemd=systemd,
         lingers=lingers,
         kills_user_processes=kills_user_processes(texts) if systemd else None,
@@ -214,6 +219,15 @@ def host_facts(env: Mapping[str, str]) -> HostFacts:
         open_files=None if files == resource.RLIM_INFINITY else files,
         in_job=os.environ.get("SLURM_JOB_ID", ""),
     )
+
+
+def no_cron() -> str:
+    """Why `start --via cron` is not possible here; empty where it is."""
+    try:
+        read_table()
+    except ConfigError as error:
+        return str(error).removeprefix("--via cron: ").partition(". Use ")[0]
+    return ""
 
 
 def logind_files() -> list[Path]:
@@ -234,6 +248,12 @@ def run_facts(run_dir: RunDir) -> RunFacts:
         return RunFacts()
     try:
         owner = living_owner(run_dir)
-        return RunFacts(begun=True, controller=str(owner or ""), wish=read_control(run_dir).wish)
+        cron = host_of(run_dir)
+        return RunFacts(
+            begun=True,
+            controller=str(owner or ""),
+            cron_host=cron.host if cron is not None else "",
+            wish=read_control(run_dir).wish,
+        )
     except AnchorlegError as error:
         return RunFacts(begun=True, controller=str(error))

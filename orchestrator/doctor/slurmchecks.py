@@ -30,6 +30,14 @@ WORTH_IT = 0.8
 
 def slurm_findings(config: RunConfig, slurm: SlurmFacts) -> Iterator[Finding]:
     """Slurm's part of the examination."""
+    if slurm.conf_missing:
+        yield Finding(
+            check="slurm.conf",
+            level=Level.PROBLEM,
+            found=f"SLURM_CONF names {slurm.conf_missing}, which is not there",
+            advice="set SLURM_CONF to the site's file, or unset it",
+        )
+        return
     yield from commands(slurm.commands)
     if slurm.answered is None:
         return

@@ -98,13 +98,17 @@ def test_a_login_node_loads_neither_torch_nor_numpy() -> None:
 
 
 def test_the_jobs_side_of_the_contract_is_the_standard_library_alone() -> None:
-    loaded = loaded_after(["orchestrator.job", "orchestrator.shim", "orchestrator.executors.supervisor"])
+    loaded = loaded_after(
+        ["orchestrator.job", "orchestrator.shim", "orchestrator.executors.supervisor", "orchestrator.doctor.probe"]
+    )
     ours = {name for name in loaded if name.split(".")[0] in PACKAGES}
     others = {name.split(".")[0] for name in loaded - loaded_after([])} - set(sys.stdlib_module_names) - set(PACKAGES)
     assert others == set()
     assert ours <= {
         "orchestrator",
         "orchestrator.baton",
+        "orchestrator.doctor",
+        "orchestrator.doctor.probe",
         "orchestrator.executors",
         "orchestrator.executors.supervisor",
         "orchestrator.files",

@@ -26,11 +26,12 @@ from orchestrator.doctor.facts import (
     Level,
     ProbeResult,
     PythonFacts,
+    RunFacts,
     SlurmFacts,
     Step,
 )
 from orchestrator.doctor.folder import filesystem_of, parse_quota, try_folder
-from orchestrator.doctor.gather import kills_user_processes
+from orchestrator.doctor.gather import kills_user_processes, slurm_facts, subject_of
 from orchestrator.doctor.probe import memory_limit
 from orchestrator.doctor.probechecks import probe_findings
 from orchestrator.doctor.probing import probe_config, probe_script, times_of
@@ -314,6 +315,31 @@ def test_a_lead_that_holds_is_left_alone_and_says_why() -> None:
     values, reasons = advise(facts(config=config(slurm={"partition": "gpu", "max_jobs": 8})), result())
     assert values == {}
     assert any("10 s earlier than asked for" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize(
+    ("run", "level", "words"),
+    [
+        (RunFacts(), Level.OK, "not begun"),
+        (RunFacts(begun=True, controller="process 7 on a", wish="run"), Level.OK, "process 7"),
+        (RunFacts(begun=True, wish="run"), Level.WARNING, "no controller lives"),
+        (RunFacts(begun=True, cron_host="login1", wish="run"), Level.OK, "cron on login1"),
+        (RunFacts(begun=True, cron_host="login1", wish="stop"), Level.OK, "stopped on request"),
+    ],
+)
+def test_a_run_without_a_controller_is_noticed(run: RunFacts, level: Level, words: str) -> None:
+    finding = of(examine(facts(run=run)), "run")
+    assert finding.level is level
+    assert words in finding.found
+
+
+def test_a_slurm_conf_that_is_not_there_is_said_before_anything_is_asked(tmp_path: Path) -> None:
+    env = {"PATH": os.environ["PATH"], "SLURM_CONF": str(tmp_path / "slurm.conf")}
+    subject = subject_of(config(executor="slurm"), tmp_path / "cluster_config.json", env)
+    began = time.monotonic()
+    found = of(examine(facts(slurm=slurm_facts(subject))), "slurm.conf")
+    assert time.monotonic() - began < 1
+    assert found.level is Level.PROBLEM
 
 
 # --- the probe's job ------------------------------------------------------------------------------------------------

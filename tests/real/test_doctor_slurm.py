@@ -17,8 +17,6 @@ from relay import NewRelay, Relay
 from slurm_cluster import PrivateSlurm, SlurmCluster
 from slurm_relay import on_slurm
 
-pytestmark = pytest.mark.slurm
-
 #: Without torch, so that the probe has little to load; and without our dependencies, so that it must need none.
 BARE_PYTHON = os.path.realpath(sys.executable)
 
@@ -57,6 +55,7 @@ def wait_until_looked(report: Path) -> None:
     wait_for(lambda: "drawing" in read(report) and read(report)["looking"] == "", "the probe's looks", 60)
 
 
+@pytest.mark.slurm
 def test_a_good_place_is_found_good_and_left_as_it_was(slurm: SlurmCluster, new_relay: NewRelay) -> None:
     relay = on_slurm(new_relay, slurm, slurm={"time_limit": "4:00:00"}, lead_seconds=60)
 
@@ -78,6 +77,7 @@ def test_a_good_place_is_found_good_and_left_as_it_was(slurm: SlurmCluster, new_
     assert slurm.jobs() == []
 
 
+@pytest.mark.slurm
 def test_each_thing_that_is_wrong_is_a_line_that_says_what_to_do(
     private_slurm: PrivateSlurm, new_relay: NewRelay
 ) -> None:
@@ -107,6 +107,7 @@ def test_each_thing_that_is_wrong_is_a_line_that_says_what_to_do(
     assert left_behind(relay) == []
 
 
+@pytest.mark.slurm
 def test_limits_of_the_user_are_told_with_what_they_mean(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
     slurm = private_slurm(nodes=1, accounting=True)
     slurm.ask("sacctmgr", "-i", "modify", "user", slurm.ask("id", "-un").strip(), "set", "MaxSubmitJobs=2")
@@ -126,6 +127,7 @@ def test_limits_of_the_user_are_told_with_what_they_mean(private_slurm: PrivateS
     assert "Invalid account" in wrong.out
 
 
+@pytest.mark.slurm
 def test_the_probe_tells_what_a_node_has(slurm: SlurmCluster, new_relay: NewRelay) -> None:
     """The signal is sent by hand here, so that nobody waits for the clock; see the long test for that."""
     relay = on_slurm(
@@ -154,6 +156,7 @@ def test_the_probe_tells_what_a_node_has(slurm: SlurmCluster, new_relay: NewRela
     assert left_behind(relay) == []
 
 
+@pytest.mark.slurm
 def test_a_probe_that_is_interrupted_takes_its_job_with_it(slurm: SlurmCluster, new_relay: NewRelay) -> None:
     relay = on_slurm(new_relay, slurm, python=BARE_PYTHON)
     doctor = relay.spawn("doctor", "--probe")
@@ -168,6 +171,7 @@ def test_a_probe_that_is_interrupted_takes_its_job_with_it(slurm: SlurmCluster, 
     assert left_behind(relay) == []
 
 
+@pytest.mark.slurm
 def test_a_probe_waits_only_so_long_and_says_for_what(slurm: SlurmCluster, new_relay: NewRelay) -> None:
     slurm.submit("sleep 300", "--nodes=4", "--exclusive")
     relay = on_slurm(new_relay, slurm, python=BARE_PYTHON)
@@ -181,6 +185,7 @@ def test_a_probe_waits_only_so_long_and_says_for_what(slurm: SlurmCluster, new_r
 
 
 @pytest.mark.long
+@pytest.mark.slurm
 def test_a_probe_whose_python_is_not_there_says_so(slurm: SlurmCluster, new_relay: NewRelay) -> None:
     relay = on_slurm(new_relay, slurm, python="/nowhere/python3")
 
@@ -192,6 +197,7 @@ def test_a_probe_whose_python_is_not_there_says_so(slurm: SlurmCluster, new_rela
 
 
 @pytest.mark.long
+@pytest.mark.slurm
 def test_the_probe_looks_into_the_image(slurm: SlurmCluster, container: Container, new_relay: NewRelay) -> None:
     inside = {
         "image": str(container.image), "runtime": "ch-run", "binds": list(container.binds), "python": container.python,
@@ -208,6 +214,7 @@ def test_the_probe_looks_into_the_image(slurm: SlurmCluster, container: Containe
 
 
 @pytest.mark.long
+@pytest.mark.slurm
 def test_the_signal_comes_by_the_clock_and_the_config_follows(slurm: SlurmCluster, new_relay: NewRelay) -> None:
     """Some 45 s: Slurm looks at its jobs' ends every 30 s."""
     relay = on_slurm(new_relay, slurm, slurm={"time_limit": "4:00:00", "mem": "2G"})
@@ -226,4 +233,23 @@ def test_the_signal_comes_by_the_clock_and_the_config_follows(slurm: SlurmCluste
     assert value["recommended"] == ({"slurm": {"setup": [f"export MUJOCO_GL={way}"]}} if way else {})
     assert value["probe"]["report"]["at"] - value["probe"]["report"]["started_at"] < 120
     assert slurm.squeue() == []
+    assert left_behind(relay) == []
+
+
+@pytest.mark.long
+def test_a_machine_without_slurm_is_probed_too(new_relay: NewRelay) -> None:
+    """Some 12 s: a local job of three minutes is signalled ten seconds after its start, to the second."""
+    relay = new_relay(python=BARE_PYTHON)
+
+    done = relay.run("doctor", "--probe", "--json")
+
+    assert done.code == 0, done.words
+    value = json.loads(done.out)
+    found = by_check(value)
+    assert found["executor"]["found"].startswith("jobs run on this machine")
+    assert found["signal"]["level"] == "ok", found["signal"]
+    assert found["signal"]["found"].endswith("(10 s after the start)")
+    assert found["job's end"]["found"] == "known from ANCHORLEG_END_TIME"
+    assert "baton" not in found
+    assert value["recommended"] == {}
     assert left_behind(relay) == []
