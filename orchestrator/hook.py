@@ -2,8 +2,8 @@
 
 The command gets its words from the environment (`ANCHORLEG_EVENT`, `_RUN_NAME`, `_RUN_ID`, `_SLOT`, `_WORDS`) and the
 same with all facts as one JSON object on its standard input. It runs beside the controller, which never waits for it
-but at its own end. Each event is told at most once: `notified/<event>` in the run folder is made before the command
-is run, so a controller that is killed and started again does not repeat itself.
+but at its own end. What is told, and that it is told once, `orchestrator.news` decides from the ledger: a controller
+that is killed and started again does not repeat itself.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import queue
-import re
 import signal
 import subprocess
 import threading
@@ -21,7 +20,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from orchestrator.ledger import read_control
 from orchestrator.rundir import Run, RunDir
 
 #: A mail or a chat message takes seconds; what takes longer is broken, and ticks must go on.
@@ -43,23 +41,18 @@ class Hook:
         self._say = say
         self._waiting: queue.Queue[tuple[str, dict[str, Any]] | None] = queue.Queue(MOST_WAITING)
         self._worker: threading.Thread | None = None
-        self._closed = threading.Event()
 
     def __call__(self, kind: str, facts: dict[str, Any]) -> None:
-        """Tell about an event. `facts`: `slot`, `words`, and what makes it this event (`attempt` or `since`).
+        """Tell about an event. `facts`: JSON values, with `words` and, where it is about one, `slot`.
 
         Returns at once, whatever the command does; raises nothing.
         """
         if self._run.config.notify is None:
             return
         try:
-            mark = self._run_dir.path / "notified" / self._name(kind, facts)
-            self._run_dir.disk.make_folder(mark.parent, exist_ok=True)
-            if not self._run_dir.disk.create(mark, b"{}\n"):
-                return
-            self._waiting.put_nowait((kind, facts))
-        except (OSError, queue.Full) as error:
-            self._say(f"notify: {kind} could not be told ({error or 'too many events at once'})")
+            self._waiting.put_nowait((kind, {**facts, "at": time.time()}))
+        except queue.Full:
+            self._say(f"notify: {kind} was not told: {MOST_WAITING} events wait already")
             return
         if self._worker is None:
             self._worker = threading.Thread(target=self._work, name="notify", daemon=True)
@@ -75,13 +68,6 @@ class Hook:
         if self._worker.is_alive():
             self._say(f"notify: {self._waiting.qsize()} events were not told, the command takes too long")
 
-    def _name(self, kind: str, facts: dict[str, Any]) -> str:
-        """The event's own name: two that are alike in this are one."""
-        which = [f"{name}{facts[name]}" for name in ("slot", "attempt", "since") if facts.get(name) is not None]
-        if not {"attempt", "since"} & {name for name in facts if facts[name] is not None}:
-            which.append(f"wish{read_control(self._run_dir).number}")
-        return re.sub(r"[^A-Za-z0-9.]+", "-", "-".join([kind, *which]))
-
     def _work(self) -> None:
         while (item := self._waiting.get()) is not None:
             if complaint := self._tell(*item):
@@ -96,7 +82,7 @@ class Hook:
         slot = "" if facts.get("slot") is None else str(facts["slot"])
         words = str(facts.get("words") or kind)
         described = {"EVENT": kind, "RUN_NAME": run.config.run_name, "RUN_ID": run.run_id, "SLOT": slot, "WORDS": words}
-        value = {name.lower(): text for name, text in described.items()} | facts | {"at": time.time()}
+        value = {name.lower(): text for name, text in described.items()} | facts
         value |= {"run_dir": str(self._run_dir.path), "words": words}
         try:
             child = subprocess.Popen(

@@ -116,7 +116,8 @@ def make_controller(
 ) -> Controller:
     """The controller of a run, on its executor."""
     executor = make_executor(run, run_dir)
-    return Controller(run, run_dir, lease, executor, poll_s=poll_s or poll_seconds(run), say=say)
+    tell = hook or Hook(run, run_dir, say)
+    return Controller(run, run_dir, lease, executor, poll_s=poll_s or poll_seconds(run), say=say, on_event=tell)
 
 
 def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -22,8 +22,12 @@ from orchestrator.commands.options import (
     parse_overrides,
 )
 from orchestrator.errors import ConfigError
-from orchestrator.rundir import RunDir
 
+if TYPE_CHECKING:
+    from orchestrator.dry import Rehearsal
+
+DryOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done now, and do nothing.")]
+DryJsonOption = Annotated[bool, typer.Option("--json", help="With --dry-run: machine-readable output.")]
 ViaOption = Annotated[
     Literal["foreground", "daemon", "cron"],
     typer.Option(help="Where the controller lives: here, in the background, or once a minute by your crontab."),
@@ -40,6 +44,8 @@ def start(
     sets: SetOption = None,
     fork: Annotated[str | None, typer.Option(help="Begin a new run under this name with this config.")] = None,
     via: ViaOption = "foreground",
+    dry_run: DryOption = False,
+    as_json: DryJsonOption = False,
 ) -> None:
     """Begin a run, or go on with it.
 
@@ -52,7 +58,11 @@ def start(
     path = config_path_of(config)
     overrides = parse_overrides(sets, slots, partition, time_limit, executor)
     asked = asked_for(name, path, overrides, fork)
-    if via == "daemon":
+    if dry_run:
+        from orchestrator.dry import dry_start  # noqa: PLC0415
+
+        _show(dry_start(asked), as_json=as_json)
+    elif via == "daemon":
         from orchestrator.detached import start_in_background  # noqa: PLC0415
 
         start_in_background(asked, command_line(name, path, overrides, fork), console())
@@ -71,11 +81,19 @@ def stop(
     config: ConfigOption = None,
     now: Annotated[bool, typer.Option("--now", help="Do not wait for a hand-over: cancel the jobs.")] = False,
     grace: Annotated[float | None, typer.Option(min=0, help="Seconds to hand over in; default: lead + 60.")] = None,
+    dry_run: DryOption = False,
+    as_json: DryJsonOption = False,
 ) -> None:
     """Have every job save and exit, and wait for it. `orchestrator start` goes on from there."""
+    run_dir = locate(name, config)
+    if dry_run:
+        from orchestrator.dry import dry_stop  # noqa: PLC0415
+
+        _show(dry_stop(run_dir, at_once=now, grace_s=grace), as_json=as_json)
+        return
     from orchestrator import stopping  # noqa: PLC0415
 
-    stopping.stop(locate(name, config), at_once=now, grace_s=grace, out=console())
+    stopping.stop(run_dir, at_once=now, grace_s=grace, out=console())
 
 
 def tick(
@@ -84,11 +102,20 @@ def tick(
     run_dir: Annotated[Path | None, typer.Option(help="The run's folder, in place of its name.")] = None,
     cron: Annotated[str | None, typer.Option(help="As the crontab's line of this run id does.", hidden=True)] = None,
     baton: Annotated[bool, typer.Option("--baton", help="As a job does that ends.", hidden=True)] = False,
+    dry_run: DryOption = False,
+    as_json: DryJsonOption = False,
 ) -> None:
     """Look once, do what is due, and end: what `start` repeats."""
     if run_dir is not None and (name is not None or config is not None):
         raise ConfigError("give a run's name, --config or --run-dir, one of them.")
+    from orchestrator.rundir import RunDir  # noqa: PLC0415 - it brings the config's models, and `--help` is quick
+
     folder = RunDir(run_dir.absolute()) if run_dir is not None else locate(name, config)
+    if dry_run:
+        from orchestrator.dry import dry_tick  # noqa: PLC0415
+
+        _show(dry_tick(folder), as_json=as_json)
+        return
     if cron is not None:
         from orchestrator.cronhost import tick_for_cron  # noqa: PLC0415
 
@@ -99,3 +126,7 @@ def tick(
         ticking.tick_for_job(folder)
     else:
         ticking.tick(folder, console())
+
+
+def _show(rehearsal: Rehearsal, *, as_json: bool) -> None:
+    print(rehearsal.as_json() if as_json else "\n".join(rehearsal.lines()))
