@@ -15,6 +15,7 @@ from orchestrator.errors import UnknownRun
 from orchestrator.evidence import Lenient, read_record
 from orchestrator.executors.base import Frozen
 from orchestrator.files import write_json
+from orchestrator.places import registry_folder
 from orchestrator.rundir import Run, RunDir
 
 
@@ -29,12 +30,6 @@ class Entry(Frozen):
 
 class _RunId(Lenient):
     run_id: str
-
-
-def registry_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the entries are."""
-    base = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(base) / "anchorleg" / "runs"
 
 
 def register(run: Run, run_dir: RunDir, now: float, environ: Mapping[str, str] = os.environ) -> None:
