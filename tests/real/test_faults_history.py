@@ -1,0 +1,124 @@
+"""Slurm forgets ended jobs, keeps no history, or cannot reach it: what is no proof, and what is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from relay import NewRelay, Relay
+from slurm_cluster import PrivateSlurm, SlurmCluster
+from slurm_relay import assert_kept_once, ever, hand_over, on_slurm, start_impatient
+
+pytestmark = pytest.mark.slurm
+
+#: Ended jobs are forgotten within seconds, as on a busy site with a short MinJobAge.
+FORGETFUL = {"MinJobAge": "2"}
+#: Saves every 100 steps, whatever it is asked: what is killed has something to go on from.
+DEAF = ["python3", "./count.py", "1000", "deaf"]
+
+
+def lose_its_end(slurm: SlurmCluster, relay: Relay, controller: subprocess.Popen[str]) -> float:
+    """The running job dies without a word and is forgotten before anybody looks. Returns when."""
+    relay.wait_for_step(120)
+    job_id = relay.read("claim", 0)["job_id"]
+    os.kill(controller.pid, signal.SIGSTOP)  # the poll that comes too late
+    died_at = time.time()
+    slurm.ask("scancel", "--full", "--signal=KILL", job_id)
+    slurm.wait_for(lambda: ever(slurm, relay) == [], "the purge", 60)
+    assert not (relay.attempt_dir(0) / "exit.json").exists()
+    (relay.folder / "data" / "pace.txt").write_text("0.002")
+    os.kill(controller.pid, signal.SIGCONT)
+    return died_at
+
+
+def assert_went_on(relay: Relay, controller: subprocess.Popen[str]) -> None:
+    """One more attempt, from the last checkpoint; one end for each."""
+    assert controller.wait(60) == 0, relay.output()
+    assert assert_kept_once(relay, 1000) == [0, 1]
+    assert relay.read("parent.json", 1)["step"] >= 100
+    ended = [(event["attempt"], event["verdict"]) for event in relay.events("ended")]
+    assert ended[-1] == (1, "finished")
+    assert [attempt for attempt, _ in ended] == [0, 1]
+
+
+def test_purged_before_the_poll_the_history_proves_the_end(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
+    slurm = private_slurm(nodes=1, accounting=True, overrides=FORGETFUL)
+    relay = on_slurm(new_relay, slurm, pace_s=0.01, command=DEAF)
+    controller = relay.spawn("start")
+
+    lose_its_end(slurm, relay, controller)
+
+    assert_went_on(relay, controller)
+
+
+def purged_without_a_history(slurm: SlurmCluster, relay: Relay, silent_s: float, *, patched: bool) -> None:
+    """Nobody knows how the job ended: it is over once it is absent, and silent, for long enough, and not before."""
+    controller = start_impatient(relay, silent=silent_s) if patched else relay.spawn("start")
+    died_at = lose_its_end(slurm, relay, controller)
+    relay.wait_for(lambda: relay.status()["slots"][0]["state"] == "blind", "the slot to be blind")
+    slot = relay.status()["slots"][0]
+    assert slot["job_id"] == relay.read("claim", 0)["job_id"]
+    assert "has not said how it ended" in slot["why"]
+
+    relay.wait_for(lambda: 1 in relay.attempts(), "the next attempt", silent_s + 60)
+
+    assert_went_on(relay, controller)
+    assert relay.read("claim", 1)["at"] - died_at > silent_s - 30  # a beat is at most that old
+
+
+def test_purged_without_a_history_absence_and_silence_prove_the_end(
+    private_slurm: PrivateSlurm, new_relay: NewRelay
+) -> None:
+    slurm = private_slurm(nodes=1, overrides=FORGETFUL)
+    relay = on_slurm(new_relay, slurm, pace_s=0.01, command=DEAF)
+    purged_without_a_history(slurm, relay, 12.0, patched=True)
+
+
+@pytest.mark.long
+def test_purged_without_a_history_with_its_true_patience(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
+    slurm = private_slurm(nodes=1, overrides=FORGETFUL)
+    relay = on_slurm(new_relay, slurm, pace_s=0.01, command=DEAF)
+    purged_without_a_history(slurm, relay, 120.0, patched=False)
+
+
+def test_purged_while_slurmdbd_is_dead_its_own_record_says_how_it_ended(
+    private_slurm: PrivateSlurm, new_relay: NewRelay
+) -> None:
+    slurm = private_slurm(nodes=1, accounting=True, overrides=FORGETFUL)
+    relay = on_slurm(new_relay, slurm, total=400)
+    controller = relay.spawn("start")
+    relay.wait_for_step(5)
+    os.kill(controller.pid, signal.SIGSTOP)
+    slurm.daemons.end("slurmdbd")
+    hand_over(relay)
+    slurm.wait_for(lambda: ever(slurm, relay) == [], "the purge", 60)
+
+    os.kill(controller.pid, signal.SIGCONT)
+
+    assert controller.wait(40) == 0, relay.output()
+    relay.assert_exactly_once(400)
+    assert relay.attempts() == [0, 1]
+
+
+@pytest.mark.long
+def test_a_silent_end_waits_until_slurmdbd_is_back(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
+    slurm = private_slurm(nodes=1, accounting=True, overrides=FORGETFUL)
+    relay = on_slurm(new_relay, slurm, pace_s=0.01, command=DEAF)
+    controller = relay.spawn("start")
+    relay.wait_for_step(5)
+
+    slurm.daemons.end("slurmdbd")
+    lose_its_end(slurm, relay, controller)
+    relay.wait_for(lambda: relay.status()["slots"][0]["state"] == "blind", "the slot to be blind")
+    blind = relay.status()["slots"][0]
+    seen_at = time.monotonic()
+    relay.wait_for(lambda: time.monotonic() > seen_at + 3, "some more polls")
+
+    assert "talking to the database" in blind["why"]
+    assert relay.attempts() == [0]  # nothing is submitted while it may still run
+    slurm.accounting.start_slurmdbd()
+    assert_went_on(relay, controller)
+    assert relay.status()["slots"][0]["failures"] == 0
