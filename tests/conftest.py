@@ -12,6 +12,7 @@ import pytest
 
 # The real parts bring tools (daemons.py) that the local tests use too, in whatever order files are collected.
 sys.path.insert(0, str(Path(__file__).parent / "real"))
+sys.path.insert(0, str(Path(__file__).parent / "simulator"))
 
 from relay import NewRelay, Relay
 

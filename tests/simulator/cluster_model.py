@@ -22,6 +22,8 @@ KILL_WAIT_S = 30.0
 NODE_TIMEOUT_S = 300.0
 #: A job that ended while slurmctld was away is reported again by its node every so often.
 REPORT_AGAIN_S = 20.0
+#: A slurmctld that hung works off what waits in its sockets within a few seconds.
+SOCKETS_S = 10.0
 
 _STATES = {"PENDING": JobState.PENDING, "RUNNING": JobState.RUNNING, "COMPLETING": JobState.ENDING}
 LAUNCH_FAILED = "launch failed requeued held"
@@ -41,6 +43,7 @@ class SimJob:
         self.after: str | None = None
         self.exclude: tuple[str, ...] = ()
         self.ahead = False
+        self.behind = -1
         self.submitted_at = at
         self.eligible_at = at
         self.started_at: float | None = None
@@ -93,6 +96,7 @@ class Cluster:
         self.inbox: list[tuple[str, Callable[[], object]]] = []
         self._when_up: list[Callable[[], None]] = []
         self._pids = 1000
+        self._cached: tuple[float, Poll] | None = None
 
     # --- requests, as slurmctld works them off ---
 
@@ -114,6 +118,7 @@ class Cluster:
         job = SimJob(self._new_id(), job_dir, token, world.place(token), now)
         spec = world.server.json_or_none(None, f"{job_dir}/job.json") or {}
         job.ahead, job.after, job.exclude = bool(spec.get("ahead")), after, exclude
+        job.behind = spec.get("behind", job.attempt - 1)
         job.accept_visible_at = now + world.history_lag_s()
         job.eligible_at = now + world.queue_wait_s()
         self.table[job.job_id] = job
@@ -241,8 +246,8 @@ class Cluster:
         """slurmctld answers again: first what waits in its sockets, then what nodes have to report."""
         self.controller_is = "up"
         inbox, self.inbox = self.inbox, []
-        for _, request in inbox:
-            request()
+        for _, request in inbox:  # its answers to squeue come first [measured]
+            self.world.timeline.after(self.world.rng.uniform(0.0, SOCKETS_S), request)  # type: ignore[arg-type]
         waiting, self._when_up = self._when_up, []
         for action in waiting:
             self.world.timeline.after(self.world.rng.uniform(0.0, REPORT_AGAIN_S), lambda act=action: self.when_up(act))
@@ -271,8 +276,10 @@ class Cluster:
         )
 
     def queue(self, at: float) -> Poll:
-        """squeue's complete answer; `at`: by the clock of who asks."""
+        """squeue's complete answer; `at`: by the clock of who asks. Some sites put a cache before squeue."""
         now = self.world.timeline.now
+        if self._cached is not None and now - self._cached[0] < self.world.profile.squeue_cache_s:
+            return self._cached[1].model_copy(update={"at": at})
         for job_id in [i for i, job in self.table.items() if job.over and now - job.ended_at > MIN_JOB_AGE_S]:
             del self.table[job_id]
         rows = [self.row(job) for job in self.table.values()]
@@ -282,7 +289,10 @@ class Cluster:
                 rows[number] = rows[number].model_copy(
                     update={"state": JobState.UNKNOWN, "raw_state": "SPECIAL_NEW_STATE"}
                 )
-        return Poll(at=at, rows=tuple(rows), others=self.others)
+        poll = Poll(at=at, rows=tuple(rows), others=self.others)
+        if self.world.profile.squeue_cache_s:
+            self._cached = now, poll
+        return poll
 
     def history(self, at: float, age_s: float) -> Accounting:
         """sacct's answer for jobs that were there within the last `age_s` seconds."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from memory_disk import MemoryDisk
 from slurm_model import SimExecutor
 from timeline import WallClock
-from watch import Violation
+from watch import OWNER_TTL_S, Violation
 
 from orchestrator import lease as lease_module
 from orchestrator.controller import Controller
@@ -24,8 +24,6 @@ from orchestrator.rundir import RunDir
 if TYPE_CHECKING:
     from world import World
 
-#: Three polls without a beat, as `orchestrator.lease` has it for polls of a minute.
-TTL_S = 900.0
 #: An exit record or a wish is noticed at once; a full disk is tried again.
 NOTICE_S = 0.5
 STORAGE_AGAIN_S = 120.0
@@ -75,6 +73,7 @@ class Process:
         self.disk.gate = self._gate
         self.wake_serial = 0
         self.busy = False
+        self.beat_at = world.timeline.now
         self.thread: threading.Thread | None = None
 
     @property
@@ -85,6 +84,8 @@ class Process:
     def _gate(self, kind: str, what: str, before: bool) -> None:
         if before and self.login.full and kind in CHANGING:
             raise OSError(errno.ENOSPC, "No space left on device", what)
+        if not before and kind == "write" and "/ledger-" in what:
+            self.beat_at = self.world.timeline.now
         if self.arm is not None:
             left, how, side = self.arm
             if side is before:
@@ -147,7 +148,7 @@ def simulated_processes(world: World) -> Iterator[None]:
         return world.actor
 
     simulated: dict[str, Any] = {
-        "TTL_S": TTL_S,
+        "TTL_S": OWNER_TTL_S,
         "is_alive": is_alive,
         "myself": lambda: actor().identity,
         "host_name": lambda: actor().login.name,
@@ -169,8 +170,8 @@ class Hosts:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.ended_well = False
         self.ticks = 0
+        self.arm_next: tuple[int, str, bool] | None = None
 
     def newest(self) -> Process | None:
         """The process that owns the highest epoch, if it lives and moves."""
@@ -180,12 +181,13 @@ class Hosts:
     def start(self, login: Login, command: str = "start") -> None:
         """Someone types `orchestrator start`, a daemon is restarted, or cron fires."""
         process = Process(self.world, login, command)
+        process.arm, self.arm_next = self.arm_next, None
         self.world.processes.append(process)
         self._guarded(process, lambda: self._begin(process))
 
     def _begin(self, process: Process) -> None:
         controller = process.make()
-        self.world.timeline.tell(f"{process} owns epoch {controller.lease.epoch}")
+        self.world.watch.took_over(process)
         if process.command == "start":
             controller.reactivate()
         self._tick(process)
@@ -203,16 +205,14 @@ class Hosts:
         self.ticks += 1
         controller.tick()
         self.world.watch.ticked(process)
-        if process.command == "tick":
-            self._release(process)
-            process.alive = False
-        elif controller.over:
-            self.world.timeline.tell(f"{process}: the run is over for now ({controller.control.wish})")
-            self._release(process)
-            process.alive = False
-            self.world.run_is_over()
-        else:
+        over = controller.over
+        if not over and process.command != "tick":
             self.plan_wake(process)
+            return
+        self._release(process)
+        process.alive = False
+        if over:
+            self.world.run_is_over(str(process))
 
     @staticmethod
     def _release(process: Process) -> None:

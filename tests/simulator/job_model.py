@@ -102,9 +102,12 @@ class Run:
         server = self.world.server
         if server.entry(self.node, str(self.slot_dir), "hold") is not None:
             return "the slot is held"
-        ended = server.json_or_none(self.node, f"{self.slot_dir}/attempts/{self.job.attempt - 1}/exit.json")
+        behind = self.job.behind
+        ended = server.json_or_none(self.node, f"{self.slot_dir}/attempts/{behind}/exit.json")
         if ended is not None and ended["code"] != HANDED_OVER:
             return f"the job before it ended with {ended['code']}"
+        if ended is not None and ended["asked"] == "SIGTERM":
+            return "the job before it was told to end, and it is not known by whom"
         return None
 
     def _begin(self) -> None:

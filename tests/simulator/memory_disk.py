@@ -239,7 +239,8 @@ class MemoryDisk:
             entry.data.chunks.append(line)
         else:
             before = self.server.read(None, str(path)) if entry is not None else b""
-            self.server.write(self.client, str(path), Lines(before + line))
+            torn = b"\n" if before and not before.endswith(b"\n") else b""
+            self.server.write(self.client, str(path), Lines(before + torn + line))
         self._pass("append", path, before=False)
 
     def make_folder(self, path: Path, *, exist_ok: bool = False) -> None:

@@ -50,6 +50,7 @@ class Profile:
     max_jobs: int | None = None
     nodes: int = 6
     lag_s: float = 0.0
+    squeue_cache_s: float = 0.0
     unknown_state: float = 0.0
     poll_fails: float = 0.0
     refused: float = 0.0
@@ -73,6 +74,7 @@ class Profile:
             "max_submit": max_submit,
             "max_jobs": max_submit if rng.random() < 0.3 else None,
             "lag_s": some(60.0),
+            "squeue_cache_s": some(15.0, 0.4),
             "unknown_state": some(0.02),
             "poll_fails": some(0.02),
             "refused": some(0.1),

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Beyond one poll: a tick's own time, and the wait after a full disk.
 TICK_SLACK_S = 240.0
+#: Three polls without a beat, as `orchestrator.lease` has it for polls of a minute: then an owner counts as gone.
+OWNER_TTL_S = 900.0
 #: An unfinished slot without a job although nothing stands in its way: two polls, the grace of an unclear submission,
 #: what an absent job needs to be forgotten (MinJobAge), and the wait after a clock step.
 IDLE_LIMIT_S = 45 * 60.0
@@ -160,6 +162,19 @@ class Watch:
             if world.place(waiting)[0] == slot and waiting != token:
                 self._fail(3, f"{token} is submitted while {waiting} may still be accepted")
 
+    def took_over(self, process: Process) -> None:
+        """A controller owns a new epoch: the owner before it must be gone, or silent for long."""
+        world = self.world
+        epoch = process.lease.epoch if process.lease is not None else -1
+        world.timeline.tell(f"{process} owns epoch {epoch}")
+        released = world.server.entry(None, str(world.paths.lease), f"{epoch - 1}.released") is not None
+        for other in world.processes:
+            lives = other.alive and other is not process and other.lease is not None
+            if lives and other.lease is not None and other.lease.epoch == epoch - 1 and not released:
+                silent_s = world.timeline.now - other.beat_at
+                if silent_s < OWNER_TTL_S - world.profile.lag_s - 1.0:
+                    self._fail(10, f"{process} took the run over from {other}, which was silent for {silent_s:.0f} s only")
+
     def cancelled(self, job: SimJob) -> None:
         """A controller ends a job: it must be the one that it means, which it notes before."""
         process = self.world.actor
@@ -198,7 +213,8 @@ class Watch:
                 self.no_reason_since.pop(slot.index, None)
                 self.idle_s[slot.index] = 0.0
                 continue
-            self._has_a_reason(slot, wall, now)
+            if ledger.blind_since is None:
+                self._has_a_reason(slot, wall, now)
             if slot.index in live:
                 self.idle_s[slot.index] = 0.0
                 continue
@@ -257,7 +273,7 @@ class Watch:
         """After the last stop: everything is accounted for."""
         left = [job.job_id for job in self.world.cluster.live()]
         if left or self.run_over_at is None:
-            self._fail(5, f"jobs {left} are left in the queue after the end")
+            self._fail(5, f"after the end jobs {left} are left in the queue; the controller left at {self.run_over_at}")
         over = {SubmissionState.ENDED, SubmissionState.NOT_SUBMITTED}
         for token, job in self.jobs.items():
             state = self.states.get(token)

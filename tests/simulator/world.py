@@ -188,11 +188,13 @@ class World:
             self.hosts.start(self.logins[0], "tick")
         self.timeline.after(self.profile.poll_s, self._cron)
 
-    def run_is_over(self) -> None:
+    def run_is_over(self, who: str) -> None:
         """The controller found nothing left to do, and left. People come back after a while."""
-        self.watch.run_over_at = self.timeline.now
-        if not self.settled:
-            self.timeline.after(self.rng.uniform(600.0, 12 * 3600.0), self.user_starts)
+        if self.watch.run_over_at is None:
+            self.timeline.tell(f"{who} finds nothing left to do")
+            self.watch.run_over_at = self.timeline.now
+            if not self.settled:
+                self.timeline.after(self.rng.uniform(600.0, 12 * 3600.0), self.user_starts)
 
     def user_stops(self, wish: str) -> None:
         """`orchestrator stop`: the living controller does it."""
@@ -208,6 +210,7 @@ class World:
         if self.settled:
             return
         self.timeline.tell("the user: start")
+        self.watch.run_over_at = None
         login = self.logins[0]
         write_control(login.run_dir, "run", now=login.clock(), by="start")
         self.hosts.notice(self.profile.lag_s + 1.0)
@@ -243,7 +246,7 @@ class World:
 
     def _last_stop(self) -> None:
         write_control(self.logins[0].run_dir, "stop", now=self.logins[0].clock(), by="stop", grace_s=600.0)
-        self.watch.last_stop = True
+        self.watch.last_stop, self.watch.run_over_at = True, None
         self.hosts.notice(1.0)
 
 

@@ -98,8 +98,11 @@ class Faults:
 
     def _arm(self, how: str) -> None:
         owner = self.world.hosts.newest()
-        if owner is not None and owner.arm is None and owner.frozen is None:
-            owner.arm = (self.world.rng.randrange(CALLS), how, self.world.rng.random() < 0.5)
+        arm = self.world.rng.randrange(CALLS), how, self.world.rng.random() < 0.5
+        if owner is None:  # cron: the next one
+            self.world.hosts.arm_next = arm
+        elif owner.arm is None and owner.frozen is None:
+            owner.arm = arm
 
     def _freeze(self) -> None:
         owner = self.world.hosts.newest()

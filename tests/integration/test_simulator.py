@@ -1,0 +1,34 @@
+"""The real controller over simulated months: 20 seeds × 30 days × 4 slots, and what must hold after each event."""
+
+from __future__ import annotations
+
+import pytest
+from mutations import MUTATIONS
+from profiles import Profile
+from world import simulate
+
+SEEDS = 20
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_month_on_a_bad_cluster(seed: int) -> None:
+    measured = simulate(Profile.drawn(seed))
+    assert measured["ticks"] > 5_000
+
+
+def test_a_seed_tells_the_same_story_twice() -> None:
+    profile = Profile.drawn(3, days=2.0)
+    assert simulate(profile) == simulate(profile)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_broken_rule_is_found_within_the_seeds(name: str) -> None:
+    with MUTATIONS[name]():
+        for seed in range(SEEDS):
+            try:
+                simulate(Profile.drawn(seed), no_claim_fence=name == "no claim fence")
+            except AssertionError as found:
+                assert "python bench/simulator.py --seed" in str(found)
+                return
+    pytest.fail(f"{name}: no seed of {SEEDS} noticed")
