@@ -1,0 +1,242 @@
+"""Where a controller lives: told to go on, rehearsed, taken over, under another name, and what it tells a command."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from relay import COMMAND_TIMEOUT_S, NewRelay, Relay
+
+from orchestrator.lease import TTL_S
+from orchestrator.processes import boot_id, host_name
+
+
+def kill_job(relay: Relay, slot: int = 0) -> None:
+    """As a person does who cancels the newest job of a slot."""
+    live = [job["job_id"] for job in relay.status()["slots"] if job["slot"] == slot]
+    os.kill(int(live[0]), signal.SIGTERM)
+
+
+def pretend_silence(relay: Relay, silent_s: float) -> None:
+    """Make this machine remember that the owner's last beat was so long ago."""
+    ledger = relay.ledger()
+    seen = {"epoch": ledger["epoch"], "beat": ledger["beat"], "at": time.monotonic() - silent_s}
+    (relay.run_dir / "lease" / f"seen-{host_name()}-{boot_id()}.json").write_text(json.dumps(seen))
+
+
+class TestStartBesideALivingController:
+    def test_a_paused_slot_goes_on_without_another_controller(self, new_relay: NewRelay) -> None:
+        relay = new_relay(total=150, slots=2)
+        controller = relay.spawn("start")
+        for slot in (0, 1):
+            relay.wait_for_step(3, slot)
+        kill_job(relay)
+        relay.wait_for(lambda: relay.status()["slots"][0]["state"] == "paused", "the pause")
+
+        relay.run("start", "--set", "slots=3").assert_refused(4, f"process {controller.pid}", "slot 0")
+        told = relay.run("start")
+
+        assert told.code == 0, told.words
+        assert f"Slot 0 of toy goes on: process {controller.pid}" in told.out
+        assert controller.wait(60) == 0, relay.output()
+        for slot in (0, 1):
+            relay.assert_exactly_once(150, slot)
+        assert relay.ledger()["epoch"] == 0
+
+    def test_where_only_paused_slots_are_left_it_ends_and_says_so(self, new_relay: NewRelay) -> None:
+        relay = new_relay(total=100)
+        controller = relay.spawn("start")
+        relay.wait_for_step(3)
+
+        kill_job(relay)
+
+        assert controller.wait(30) == 12
+        assert "slot 0" in relay.output()
+        assert "`orchestrator start toy` goes on" in relay.output()
+        assert relay.run("start").code == 0
+        relay.assert_exactly_once(100)
+
+
+class TestTakeOver:
+    def test_a_machine_that_was_renamed_knows_its_dead_owner_and_its_jobs(self, new_relay: NewRelay) -> None:
+        relay = new_relay(total=120, training={"max_runtime_seconds": 2})
+        controller = relay.spawn("start")
+        relay.wait_for_step(3)
+        assert "alive" not in self.renamed(relay, "status", "--json").stderr
+        refused = self.renamed(relay, "start")
+        assert refused.returncode == 4, refused.stderr
+        controller.kill()
+        controller.wait()
+
+        done = self.renamed(relay, "start")
+
+        assert done.returncode == 0, done.stderr + done.stdout
+        relay.assert_exactly_once(120)
+
+    @staticmethod
+    def renamed(relay: Relay, *words: str) -> subprocess.CompletedProcess[str]:
+        """`orchestrator WORDS` where the machine calls itself otherwise."""
+        unshare = shutil.which("unshare")
+        if unshare is None or subprocess.run([unshare, "--uts", "true"], check=False, timeout=10).returncode != 0:
+            pytest.skip("a name of its own for a process needs root and unshare")
+        line = f'hostname elsewhere && exec "$0" -m orchestrator {" ".join(words)}'
+        return subprocess.run(
+            [unshare, "--uts", "sh", "-c", line, sys.executable],
+            cwd=relay.folder, env=relay.env, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False,
+        )  # fmt: skip
+
+    def test_an_owner_that_hangs_is_taken_over_after_its_lease_and_not_before(self, new_relay: NewRelay) -> None:
+        relay = new_relay(total=100)
+        hung = relay.spawn("start")
+        relay.wait_for_step(3)
+        os.kill(hung.pid, signal.SIGSTOP)
+        pretend_silence(relay, TTL_S - 30)
+        relay.run("start").assert_refused(4, f"process {hung.pid}")
+        assert relay.run("tick").code == 4
+
+        pretend_silence(relay, TTL_S + 1)
+        done = relay.run("start")
+
+        assert done.code == 0, done.words
+        relay.assert_exactly_once(100)
+        os.kill(hung.pid, signal.SIGCONT)
+        assert hung.wait(20) == 9
+
+    def test_of_many_that_take_a_dead_run_at_once_one_has_it(self, new_relay: NewRelay) -> None:
+        relay = new_relay(total=100)
+        relay.killed("between-ticks", "start")
+        takers = [relay.spawn("start") for _ in range(4)]
+
+        codes = sorted(taker.wait(60) for taker in takers)
+
+        assert codes == [0, 4, 4, 4]
+        relay.assert_exactly_once(100)
+
+
+class TestStop:
+    def test_a_hung_owner_does_not_keep_the_run_from_being_stopped(self, new_relay: NewRelay) -> None:
+        relay = new_relay(total=10_000)
+        hung = relay.spawn("start")
+        relay.wait_for_step(3)
+        os.kill(hung.pid, signal.SIGSTOP)
+        pretend_silence(relay, TTL_S - 2)
+
+        stopped = relay.run("stop")
+
+        assert stopped.code == 0, stopped.words
+        assert f"process {hung.pid}" in stopped.out
+        assert "is silent" in stopped.out
+        assert relay.status()["state"] == "stopped"
+        relay.assert_exactly_once(relay.counted())
+
+    def test_a_job_that_cannot_be_seen_is_named_and_the_wish_stands(self, new_relay: NewRelay) -> None:
+        relay = new_relay(command=["sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"])
+        relay.killed("between-ticks", "start")
+        relay.wait_for((relay.attempt_dir(0) / "claim").exists, "the job")
+        record = next(relay.run_dir.glob("jobs/*/local.json"))
+        job = json.loads(record.read_text())
+        job["supervisor"] |= {"host": "elsewhere", "boot_id": "its own"}
+        record.write_text(json.dumps(job))
+        driver = relay.folder / "impatient.py"
+        driver.write_text("from orchestrator import cli, stopping\nstopping.STOP_MARGIN_S = 1.0\ncli.main()\n")
+
+        stop = relay.spawn("stop", "--grace", "0", driver=(str(driver),))
+
+        assert stop.wait(30) == 13, relay.output()
+        assert f"jobs {job['supervisor']['pid']} of toy are still there" in relay.output()
+        assert "orchestrator stop toy` again" in relay.output()
+        assert relay.status()["wish"] == "stop"
+
+
+class TestRehearsals:
+    def test_a_start_shows_the_config_the_script_and_the_jobs_and_makes_no_folder(self, new_relay: NewRelay) -> None:
+        relay = new_relay(total=10, slots=2)
+        before = sorted(path for path in relay.folder.rglob("*"))
+
+        shown = relay.run("start", "--dry-run")
+
+        assert shown.code == 0, shown.words
+        for part in ("run toy: 2 slots", "#SBATCH --time=", "a job for slot 1 (attempt 0)", "Nothing was done."):
+            assert part in shown.out
+        assert sorted(path for path in relay.folder.rglob("*")) == before
+
+    def test_each_verb_says_what_it_would_do_and_changes_nothing(self, new_relay: NewRelay) -> None:
+        relay = new_relay(total=10_000, slots=2)
+        relay.killed("after-submit", "start", call=2)
+        relay.wait_for_step(3, 0)
+        relay.wait_for_step(3, 1)
+        before = {path: path.stat().st_mtime_ns for path in relay.run_dir.glob("*")}
+        before |= {path: path.stat().st_mtime_ns for path in relay.run_dir.glob("[lc]*/*")}
+
+        nothing = relay.run("tick", "--dry-run")
+        asked = json.loads(relay.run("stop", "--dry-run", "--json").out)
+        now = relay.run("stop", "--now", "--dry-run")
+        again = relay.run("start", "--dry-run", "--set", "slots=3")
+
+        assert "`orchestrator tick` would do nothing now." in nothing.out
+        assert [(act["kind"], act["slot"]) for act in asked["actions"]] == [("HandOver", 0), ("HandOver", 1)]
+        assert now.out.count("would cancel job") == 2
+        assert "a job for slot 2 (attempt 0)" in again.out
+        assert again.out.count("would") == 1
+        after = {path: path.stat().st_mtime_ns for path in relay.run_dir.glob("*")}
+        after |= {path: path.stat().st_mtime_ns for path in relay.run_dir.glob("[lc]*/*")}
+        assert after == before
+        assert relay.run("stop", "--now").code == 0
+
+    def test_beside_a_living_controller_a_start_says_that_it_would_be_refused(self, new_relay: NewRelay) -> None:
+        relay = new_relay(total=100)
+        first = relay.spawn("start")
+        relay.wait_for_step(3)
+
+        shown = relay.run("start", "--dry-run")
+
+        assert shown.code == 0
+        assert f"would be refused: process {first.pid}" in shown.out
+
+
+class TestTheCommandHook:
+    def test_it_is_told_of_each_end_once_also_by_a_second_controller(self, new_relay: NewRelay) -> None:
+        relay = new_relay(total=30, slots=2, notify=["./tell.sh"])
+        heard = relay.folder / "heard.txt"
+        tell = relay.folder / "tell.sh"
+        tell.write_text('#!/bin/sh\necho "$ANCHORLEG_EVENT|$ANCHORLEG_SLOT|$ANCHORLEG_RUN_NAME|$(cat)" >> heard.txt\n')
+        tell.chmod(0o755)
+
+        assert relay.run("start").code == 0
+        assert relay.run("start").code == 0
+
+        told = [line.split("|", 3) for line in heard.read_text().splitlines()]
+        assert sorted((event, slot) for event, slot, _, _ in told) == [
+            ("finished", "0"), ("finished", "1"), ("run finished", ""),
+        ]  # fmt: skip
+        facts = json.loads(told[0][3])
+        assert facts["run_name"] == told[0][2] == "toy"
+        assert Path(facts["run_dir"]) == relay.run_dir
+
+    def test_one_that_fails_or_is_not_there_costs_a_line(self, new_relay: NewRelay) -> None:
+        for number, command in enumerate((["./nowhere.sh"], ["sh", "-c", "echo no mail here >&2; exit 3"])):
+            relay = new_relay(f"toy{number}", command=["true"], notify=command)
+
+            done = relay.run("start")
+
+            assert done.code == 0, done.words
+            assert ("could not be started" in done.out, "ended with 3: no mail here" in done.out).count(True) == 1
+
+
+def test_a_tick_by_folder_needs_no_name(new_relay: NewRelay) -> None:
+    relay = new_relay(total=10)
+    relay.killed("between-ticks", "start")
+    relay.wait_for_step(10)
+    relay.wait_for((relay.attempt_dir(0) / "exit.json").exists, "the end")
+
+    assert relay.run("tick", "--run-dir", str(relay.run_dir), cwd=Path("/")).code == 0
+
+    assert relay.status()["state"] == "finished"
+    relay.run("tick", "toy", "--run-dir", str(relay.run_dir)).assert_refused(2, "one of them")
