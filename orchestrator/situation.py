@@ -35,7 +35,6 @@ class Around:
     wish: str
     alive: bool
     wanted: bool
-    failure_budget: int
     now: float
 
 
@@ -70,15 +69,14 @@ def _without_job(slot: Slot, around: Around) -> Situation:
             return Situation("failed", slot.why or "it was given up", f"mend it, then {go_on}")
         case SlotStatus.PAUSED:
             why = slot.why or "its job was cancelled by a person"
-            return Situation("paused", why, f"it waits for {go_on}")
+            return Situation("paused", why, f"{go_on} goes on with it")
     if around.wish != "run":
         return Situation("stopped", slot.why, f"{go_on} goes on with it")
     if not around.wanted:
         return Situation("stopped", "the run has fewer slots now", "its files stay where they are")
     if slot.not_before > around.now:
         left = format_duration(slot.not_before - around.now)
-        failed = f" ({slot.failures} of {around.failure_budget} failures in a row)" if slot.failures else ""
-        return Situation("waiting", slot.why, f"next try in {left}{failed}")
+        return Situation("waiting", slot.why, f"next try in {left}")
     current = slot.current
     if current is not None and current.verdict is None and current.claimed_by is not None:
         return Situation("waiting", slot.why or "its last job's end is not clear yet", "it is looked into")
@@ -110,6 +108,9 @@ def _seen(slot: Slot, attempt: Attempt, seen: Seen, after: str) -> Situation:
     match seen.state:
         case JobState.RUNNING if attempt.asked_to_hand_over_at is not None:
             return Situation("handing over", slot.why, f"it saves and ends; {after}")
+        case JobState.RUNNING if attempt.aborted_at is not None:
+            why = "its program reported nothing new for so long that it is ended; its stacks go to the job's .err"
+            return Situation("stalled", why, after)
         case JobState.RUNNING if attempt.claimed_by is None:
             return Situation("starting", slot.why, "its program begins")
         case JobState.RUNNING:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from orchestrator.cron import host_of
+from orchestrator.ends import lead_warning
 from orchestrator.evidence import Progress, read_record
 from orchestrator.executors.base import Frozen
 from orchestrator.files import read_json_or_none
@@ -141,11 +142,10 @@ def run_view(run_dir: RunDir, now: float | None = None) -> RunView:
 
 def keeper(run_dir: RunDir) -> str | None:
     """Who looks after the run: a living controller, or a crontab. None: nobody."""
-    owner = living_owner(run_dir)
-    if owner is not None:
-        return str(owner)
-    cron = host_of(run_dir)
-    return f"cron on {cron.host}, once a minute" if cron is not None else None
+    owner, cron = living_owner(run_dir), host_of(run_dir)
+    if cron is not None and (owner is None or owner.passes):
+        return f"cron on {cron.host}, once a minute"
+    return str(owner) if owner is not None else None
 
 
 def around_of(slot: Slot, run: Run, wish: str, now: float, *, alive: bool) -> Around:
@@ -155,7 +155,6 @@ def around_of(slot: Slot, run: Run, wish: str, now: float, *, alive: bool) -> Ar
         wish=wish,
         alive=alive,
         wanted=slot.index < run.config.slots,
-        failure_budget=run.config.relay.failure_budget,
         now=now,
     )
 
@@ -195,9 +194,10 @@ def slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotView
         jobs=slot.jobs,
         hand_overs=slot.hand_overs,
         failures=slot.failures,
-        failure_budget=around.failure_budget,
+        failure_budget=run.config.relay.failure_budget,
         last_verdict=over[-1].verdict if over else None,
         last_cause=over[-1].cause if over else "",
+        warning=lead_warning(slot, run.config.lead_seconds),
     )
     live = live_submission(attempt)
     if attempt is None or live is None:

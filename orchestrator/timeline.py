@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from orchestrator.walltime import format_duration
 
 Event = Mapping[str, Any]
 
@@ -17,45 +19,34 @@ _DAY_S = 86400.0
 
 def clock(at: float, now: float) -> str:
     """The time of day, with the date where it is not of the last day."""
-    return time.strftime("%H:%M:%S" if 0 <= now - at < _DAY_S else "%d %b %H:%M:%S", time.localtime(at))
+    return time.strftime("%H:%M:%S" if abs(now - at) < _DAY_S else "%d %b %H:%M:%S", time.localtime(at))
 
 
 def sentence(event: Event, now: float) -> str:
     """What happened, without the time. A kind that nobody knows is shown with its facts."""
-    match str(event.get("kind", "?")):
-        case "submission":
-            return _submission(event)
-        case "started":
-            step = _number(event, "start_step")
-            return f"{_job(event)} began attempt {event.get('attempt')}" + (f" at step {step:,.0f}" if step else "")
-        case "ended":
-            return _ended(event, now)
-        case "adopted":
-            return f"found {_job(event)} in the queue or at work, which the ledger did not know: taken in"
-        case "revived":
-            return f"{_job(event)} is there after all: taken back in"
-        case "asked to hand over":
-            return f"asked {_job(event)} to save and end"
-        case "cancelled":
-            complaint = f"; scancel said: {event['complaint']}" if event.get("complaint") else ""
-            return f"cancelled {_job(event)}: {event.get('why') or 'no longer needed'}{complaint}"
-        case kind:
-            facts = ", ".join(f"{k} {v}" for k, v in event.items() if k not in _PLACE and v not in (None, "", [], ()))
-            job = f" ({_job(event)})" if event.get("job_id") else ""
-            return f"{kind}{job}" + (f": {facts}" if facts else "")
+    kind = str(event.get("kind", "?"))
+    return _SENTENCES[kind](event, now) if kind in _SENTENCES else _unknown(kind, event)
 
 
-def _job(event: Event) -> str:
-    return f"job {event['job_id']}" if event.get("job_id") else f"the job of attempt {event.get('attempt', '?')}"
+def _unknown(kind: str, event: Event) -> str:
+    facts = ", ".join(f"{k} {v}" for k, v in event.items() if k not in _PLACE and v not in (None, "", [], ()))
+    job = f" ({_job(event)})" if event.get("job_id") else ""
+    return f"{kind}{job}" + (f": {facts}" if facts else "")
 
 
-def _submission(event: Event) -> str:
+def _submission(event: Event, _now: float) -> str:
     attempt, outcome = event.get("attempt"), event.get("outcome")
     if not event.get("job_id"):
         return f"tried to submit attempt {attempt}: {outcome or 'no answer'}"
     behind = f", queued behind job {event['after']}" if event.get("after") else ""
-    avoiding = f", avoiding {', '.join(event['exclude'])}" if event.get("exclude") else ""
+    avoiding = f", avoiding {event['exclude']}" if event.get("exclude") else ""
     return f"submitted attempt {attempt} as job {event['job_id']}{behind}{avoiding}"
+
+
+def _started(event: Event, _now: float) -> str:
+    step, node = _number(event, "start_step"), event.get("node")
+    where = f" on {node}" if node else ""
+    return f"{_job(event)} began attempt {event.get('attempt')}{where}" + (f" at step {step:,.0f}" if step else "")
 
 
 def _ended(event: Event, now: float) -> str:
@@ -72,6 +63,81 @@ def _ended(event: Event, now: float) -> str:
     if at is not None and ended_at is not None and at - ended_at > _SEEN_LATE_S:
         words += f"; it was over at {clock(ended_at, now)}"
     return words
+
+
+def _adopted(event: Event, _now: float) -> str:
+    return f"found {_job(event)} in the queue or at work, which the ledger did not know: taken in"
+
+
+def _revived(event: Event, _now: float) -> str:
+    return f"{_job(event)} is there after all: taken back in"
+
+
+def _asked(event: Event, _now: float) -> str:
+    return f"asked {_job(event)} to save and end"
+
+
+def _cancelled(event: Event, _now: float) -> str:
+    return f"cancelled {_job(event)}: {event.get('why') or 'no longer needed'}{_complaint(event)}"
+
+
+def _released(event: Event, _now: float) -> str:
+    return f"released {_job(event)}, which Slurm held: {event.get('why') or 'a failed start'}{_complaint(event)}"
+
+
+def _stalled(event: Event, _now: float) -> str:
+    return f"{_job(event)} is told to print its stacks and end: {event.get('why') or 'no new report'}"
+
+
+def _blind(event: Event, _now: float) -> str:
+    return f"the queue could not be seen: {event.get('error') or 'no answer'}"
+
+
+def _sighted(event: Event, _now: float) -> str:
+    blind_s = _number(event, "blind_s")
+    return "the queue is seen again" + (f", after {format_duration(blind_s)}" if blind_s is not None else "")
+
+
+def _excluded(event: Event, now: float) -> str:
+    until = _number(event, "until")
+    ends = f" until {clock(until, now)}" if until is not None else ""
+    return f"no job of this run goes to node {event.get('node')}{ends}: jobs died early on it"
+
+
+def _forgiven(event: Event, _now: float) -> str:
+    return f"no node is avoided any more: {event.get('why') or 'too few are left'}"
+
+
+def _given_up(event: Event, _now: float) -> str:
+    return f"stopped the slot: {event.get('why') or 'its job can never run'}"
+
+
+#: What the controller writes into its log, by kind.
+_SENTENCES: Mapping[str, Callable[[Event, float], str]] = {
+    "submission": _submission,
+    "started": _started,
+    "ended": _ended,
+    "adopted": _adopted,
+    "revived": _revived,
+    "asked to hand over": _asked,
+    "cancelled": _cancelled,
+    "released": _released,
+    "stalled": _stalled,
+    "blind": _blind,
+    "sighted": _sighted,
+    "node excluded": _excluded,
+    "nodes forgiven": _forgiven,
+    "given up": _given_up,
+}
+KINDS = frozenset(_SENTENCES)
+
+
+def _job(event: Event) -> str:
+    return f"job {event['job_id']}" if event.get("job_id") else f"the job of attempt {event.get('attempt', '?')}"
+
+
+def _complaint(event: Event) -> str:
+    return f"; Slurm said: {event['complaint']}" if event.get("complaint") else ""
 
 
 def _number(event: Event, name: str) -> float | None:

@@ -23,6 +23,7 @@ _COLOURS = {
     "finished": "bold green",
     "failed": "bold red",
     "paused": "bold yellow",
+    "stalled": "bold yellow",
     "blind": "yellow",
     "uncertain": "yellow",
     "pending": "cyan",
@@ -164,7 +165,8 @@ def notes(slot: SlotView, now: float, *, with_next: bool = True) -> list[str]:
     """Why it waits, what is queued behind it, what to mind, or how its last job ended. `with_next`: and what comes."""
     found = []
     why = slot.why
-    if with_next and (slot.retry_at is not None or (why and slot.state in _ENDS)):
+    told = "`orchestrator start" in why
+    if with_next and not told and (slot.retry_at is not None or (why and slot.state in _ENDS)):
         why = f"{why}; {slot.next}" if why else slot.next
     if slot.expected_start_at is not None:
         why += f"; Slurm expects to start it in {format_duration(slot.expected_start_at - now)}"

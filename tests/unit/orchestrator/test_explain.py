@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from orchestrator.ledger import append_event, save_ledger
 from orchestrator.models import BadNode, Death, Ledger, Seen, Slot, SlotStatus
 from orchestrator.rundir import RunDir
 from orchestrator.status import RunView, SlotView
-from orchestrator.timeline import clock, sentence
+from orchestrator.timeline import KINDS, clock, sentence
 
 TOY: dict[str, Any] = {"run_name": "toy", "executor": "local", "slots": 2, "command": ["python3", "toy.py"]}
 
@@ -139,9 +140,7 @@ class TestSentences:
     def test_any_line_of_a_log_is_a_sentence(self, event: dict[str, Any]) -> None:
         assert sentence(event, NOW)
 
-    @pytest.mark.parametrize(
-        "kind", ["submission", "started", "ended", "adopted", "revived", "asked to hand over", "cancelled"]
-    )
+    @pytest.mark.parametrize("kind", sorted(KINDS))
     @given(
         st.fixed_dictionaries(
             {},
@@ -151,7 +150,9 @@ class TestSentences:
                 "start_step": st.one_of(st.none(), st.integers(), st.just("x")),
                 "checkpoint_step": st.one_of(st.none(), st.integers()),
                 "ended_at": st.one_of(st.none(), st.floats(0, 2e9)),
-                "exclude": st.lists(st.text(max_size=3)),
+                "exclude": st.text(max_size=3),
+                "until": st.one_of(st.none(), st.floats(0, 2e9)),
+                "blind_s": st.one_of(st.none(), st.floats(0, 2e9)),
                 "at": st.floats(0, 2e9),
             },
         )
@@ -182,3 +183,11 @@ class TestSentences:
 def test_a_token_is_not_shown_to_people(run_dir: RunDir) -> None:
     run = a_run(a_slot().with_attempt(a_job(sighting=pending("Priority"))))
     assert token() not in text_of(explained(run_dir, run))
+
+
+def test_every_kind_that_the_controller_writes_has_its_sentence() -> None:
+    sources = [Path(__file__).parents[3] / "orchestrator" / f"{name}.py" for name in ("controller", "fold", "adoption")]
+    text = "".join(path.read_text() for path in sources)
+    written = re.findall(r"""(?:_event\(|\bevent\(|"kind": )"([a-z ]+)\"""", text)
+    assert len(written) > 9
+    assert set(written) <= KINDS

@@ -18,9 +18,7 @@ HOUR = 3600.0
 
 
 def around(**more: Any) -> Around:
-    return Around(
-        **({"run_name": "toy", "wish": "run", "alive": True, "wanted": True, "failure_budget": 6, "now": NOW} | more)
-    )
+    return Around(**({"run_name": "toy", "wish": "run", "alive": True, "wanted": True, "now": NOW} | more))
 
 
 def pending(reason: str) -> Seen:
@@ -115,11 +113,11 @@ class TestWords:
         assert why in found.why
         assert then in found.next
 
-    def test_a_delay_counts_down_and_counts_the_failures(self) -> None:
+    def test_a_delay_counts_down(self) -> None:
         slot = a_slot(failures=3, not_before=NOW + 872, why="job 12 failed: out of memory").built
         found = situation(slot, around())
         assert (found.state, found.why) == ("waiting", "job 12 failed: out of memory")
-        assert found.next == "next try in 0:14:32 (3 of 6 failures in a row)"
+        assert found.next == "next try in 0:14:32"
 
     def test_a_paused_slot_says_who_goes_on(self) -> None:
         found = situation(a_slot(status=SlotStatus.PAUSED, why="its job was cancelled by user 33").built, around())
