@@ -8,7 +8,7 @@ from orchestrator.executors.base import Accounting, Executor, Poll
 from orchestrator.facts import Facts
 from orchestrator.models import Ledger
 from orchestrator.rundir import Run, RunDir
-from orchestrator.sightings import has_ended_by_its_word, missing_from
+from orchestrator.sightings import has_ended_by_its_word, is_cancelled_by_somebody, missing_from
 
 #: sacct compares with the clock of another machine.
 HISTORY_MARGIN_S = 60.0
@@ -46,8 +46,11 @@ def _history(
     for slot in ledger.slots:
         for attempt in slot.attempts:
             for submission in attempt.live:
+                folder = str(run_dir.job(submission.token))
                 said = has_ended_by_its_word(submission, evidence.get((slot.index, attempt.number), nothing))
-                if not said and missing_from(poll, submission, str(run_dir.job(submission.token))):
+                if not said and (
+                    missing_from(poll, submission, folder) or is_cancelled_by_somebody(submission, poll, folder)
+                ):
                     lost.append(submission.intent_at)
     return executor.accounting(min(lost) - HISTORY_MARGIN_S) if lost else None
 

@@ -84,7 +84,7 @@ def sight(
         return _blind(submission, poll.at, poll.error)
     if poll.at <= submission.intent_at:
         return submission.sighting
-    row = poll.of(job_dir)
+    row = _last_word(poll, history, job_dir)
     if row is not None and row.state is JobState.ENDED:
         return _ended(row, "queue", submission, evidence, poll.at)
     if row is not None:
@@ -126,12 +126,27 @@ def _said(
     if poll.error is not None:
         return _blind(submission, poll.at, poll.error)
     past = history.of(job_dir) if history is not None and history.status == "ok" else None
-    for row in (poll.of(job_dir), past):
+    for row in (_last_word(poll, history, job_dir), past):
         if row is not None and row.state is JobState.ENDED:
             return gone.model_copy(update={"raw_state": row.raw_state, "node": row.node})
     nobody_knows = history is not None and history.status == "disabled" and missing_from(poll, submission, job_dir)
     since = _waiting_since(submission, WORD_MISSING, now)
     return gone if nobody_knows or now - since >= RECORD_WAIT_S else Blind(since=since, error=WORD_MISSING)
+
+
+def is_cancelled_by_somebody(submission: Submission, poll: Poll, job_dir: str) -> bool:
+    """Whether the queue has a cancel that is not ours. Only the history can say whose it is (`CANCELLED by 33`)."""
+    row = poll.of(job_dir)
+    return row is not None and row.raw_state == "CANCELLED" and submission.cancelled_at is None
+
+
+def _last_word(poll: Poll, history: Accounting | None, job_dir: str) -> JobRow | None:
+    """The queue's row; the history's, where both tell of one end and that one tells more."""
+    row = poll.of(job_dir)
+    past = history.of(job_dir) if history is not None and history.status == "ok" else None
+    if row is None or past is None or row.state is not JobState.ENDED or row.job_id != past.job_id:
+        return row
+    return past if past.raw_state.startswith(f"{row.raw_state} ") else row
 
 
 def _waiting_since(submission: Submission, error: str, at: float) -> float:

@@ -133,7 +133,6 @@ def test_what_slurm_will_never_accept_is_told_in_its_own_words(
         relay.assert_exactly_once(10, slot)
 
 
-@pytest.mark.xfail(strict=True, reason="the policy does not know such jobs yet")
 def test_a_job_that_would_pend_for_ever_is_taken_back_with_what_to_change(
     private_slurm: PrivateSlurm, new_relay: NewRelay
 ) -> None:

@@ -28,6 +28,7 @@ from orchestrator.sightings import (
     RECORD_MISSING,
     RECORD_WAIT_S,
     SETTLE_S,
+    is_cancelled_by_somebody,
     missing_from,
     never_accepted,
     sight,
@@ -121,6 +122,24 @@ class TestProofs:
         sighting = seen_by(a_look().remembering(a_row(state=JobState.ENDED, raw="PREEMPTED")))
         assert isinstance(sighting, Gone)
         assert sighting.raw_state == "PREEMPTED"
+
+    @pytest.mark.parametrize("asked", [None, "SIGTERM"])
+    def test_of_a_cancel_the_history_says_by_whom(self, asked: str | None) -> None:
+        cancelled = a_row(state=JobState.ENDED, raw="CANCELLED")
+        look = a_look().seeing(cancelled).remembering(a_row(state=JobState.ENDED, raw="CANCELLED by 33"))
+        evidence = Evidence(claim=a_claim(), exit=an_exit(75, asked=asked) if asked else None)
+        sighting = seen_by(look, evidence=evidence)
+        assert isinstance(sighting, Gone)
+        assert sighting.raw_state == "CANCELLED by 33"
+        assert is_cancelled_by_somebody(a_job(), look.poll, job_dir(token()))
+        assert not is_cancelled_by_somebody(a_job(cancelled_at=NOW - 9), look.poll, job_dir(token()))
+
+    @pytest.mark.parametrize("more", [{"raw": "COMPLETED"}, {"raw": "CANCELLED by 33", "job_id": "7"}])
+    def test_the_history_of_another_end_is_not_its(self, more: dict[str, str]) -> None:
+        look = a_look().seeing(a_row(state=JobState.ENDED, raw="CANCELLED"))
+        sighting = seen_by(look.remembering(a_row(state=JobState.ENDED, **more)))
+        assert isinstance(sighting, Gone)
+        assert sighting.raw_state == "CANCELLED"
 
     @pytest.mark.parametrize("status", ["ok", "disabled"])
     @pytest.mark.parametrize("beat", [None, SILENT])
