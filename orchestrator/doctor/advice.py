@@ -31,9 +31,11 @@ def advise(facts: Facts, result: ProbeResult | None) -> tuple[dict[str, Any], tu
 def _from_slurm(facts: Facts, slurm: SlurmFacts, values: dict[str, Any], reasons: list[str]) -> None:
     config, most = facts.config, slurm.limits.submitted
     one = None if isinstance(slurm.partitions, str) else chosen(config, slurm.partitions)
-    if one is not None and one.time_limit_s is not None and config.slurm.time_limit_s > one.time_limit_s:
-        _set(values, "slurm.time_limit", format_duration(one.time_limit_s))
-        reasons.append(f"slurm.time_limit: {one.name} gives no more")
+    walls = [one.time_limit_s if one is not None else None, slurm.limits.wall_s]
+    longest_s = min((wall for wall in walls if wall is not None), default=None)
+    if longest_s is not None and config.slurm.time_limit_s > longest_s:
+        _set(values, "slurm.time_limit", format_duration(longest_s))
+        reasons.append("slurm.time_limit: no job here is given more")
     if most is not None and (config.slurm.max_jobs is None or config.slurm.max_jobs > most):
         _set(values, "slurm.max_jobs", most)
         reasons.append(f"slurm.max_jobs: the site allows {most}; what would be refused is not tried")

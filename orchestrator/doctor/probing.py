@@ -167,7 +167,10 @@ class Pursuit:
                 gone_at = (gone_at or now) if self.over else None
             if gone_at is not None and now - gone_at > self._patience_s():
                 state = self.row.raw_state if self.row is not None else "out of the queue"
-                return self._result(error=f"the job ended ({state}) before it had looked at everything")
+                words = f"the job ended ({state}) before it had looked at everything"
+                if not self.report and not output_of(self.job_dir):
+                    words = f"the job ended ({state}) and no file of it is seen here: do the nodes see {self.job_dir}?"
+                return self._result(error=words)
             waited_s = now - submitted_at
             running = bool(self.report) or (self.row is not None and self.row.state is not JobState.PENDING)
             if not running and waited_s > self.wait_s:

@@ -49,6 +49,14 @@ def slurm_findings(config: RunConfig, slurm: SlurmFacts) -> Iterator[Finding]:
     if slurm.trial is not None:
         yield trial(slurm)
     yield jobs_allowed(config, slurm.limits, slurm.live_jobs)
+    if (wall_s := slurm.limits.wall_s) is not None and wall_s < config.slurm.time_limit_s:
+        yield Finding(
+            check="walltime allowed",
+            level=Level.PROBLEM,
+            found=f"your account or QOS allows {format_duration(wall_s)} a job; slurm.time_limit asks for "
+            f"{config.slurm.time_limit}, and such a job may wait for ever",
+            advice=f'set slurm.time_limit to "{format_duration(wall_s)}", or choose another slurm.qos',
+        )
     if isinstance(slurm.settings, str):
         advice = "Slurm's defaults are assumed"
         yield Finding(check="settings", level=Level.WARNING, found=f"not told: {slurm.settings}", advice=advice)

@@ -64,10 +64,13 @@ def can_probe(facts: Facts) -> bool:
 
 
 def longest_s(facts: Facts) -> int | None:
-    """The partition's limit on a job's walltime; None where there is none, or none told."""
-    rows = facts.slurm.partitions if facts.slurm is not None else ()
+    """What partition, account and QOS allow a job at most; None where there is no limit, or none told."""
+    if facts.slurm is None:
+        return None
+    rows = facts.slurm.partitions
     row = None if isinstance(rows, str) else chosen(facts.config, rows)
-    return row.time_limit_s if row is not None else None
+    walls = (row.time_limit_s if row is not None else None, facts.slurm.limits.wall_s)
+    return min((wall for wall in walls if wall is not None), default=None)
 
 
 def show(findings: tuple[Finding, ...], out: Console) -> None:

@@ -8,9 +8,10 @@ from typing import Literal
 
 from orchestrator.executors.base import Frozen
 from orchestrator.executors.slurm_text import UnreadableError
+from orchestrator.walltime import parse_duration_s
 
 #: `sacctmgr show assoc format=` (sacctmgr(1)): who, then limits on jobs that run and that wait or run.
-ASSOC_FORMAT = "Account,Partition,QOS,DefaultQOS,MaxJobs,MaxSubmit"
+ASSOC_FORMAT = "Account,Partition,QOS,DefaultQOS,MaxJobs,MaxSubmit,MaxWall"
 #: `sacctmgr show qos format=`: limits a user.
 QOS_FORMAT = "Name,MaxJobsPU,MaxSubmitPU,MaxWall"
 
@@ -23,7 +24,7 @@ _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 
 
 class Limits(Frozen):
-    """How many jobs a user may have. `running`, `submitted` (running and waiting): None where there is no limit told.
+    """What a user may have: `running` jobs, `submitted` ones (running and waiting), `wall_s` for each; None: no limit.
 
     `told` False: this site does not say; the limits show in sbatch's refusals only.
     """
@@ -31,6 +32,7 @@ class Limits(Frozen):
     told: bool
     running: int | None = None
     submitted: int | None = None
+    wall_s: int | None = None
     why: str = ""
 
 
@@ -79,18 +81,20 @@ def parse_limits(assoc: str, qos: str, account: str | None, partition: str | Non
     """
     running: list[int] = []
     submitted: list[int] = []
+    walls: list[int] = []
     qos_names = {wanted_qos} if wanted_qos else set()
     seen = False
     for line in assoc.splitlines():
         fields = line.split("|")
         if len(fields) != ASSOC_FORMAT.count(",") + 1:
             raise UnreadableError(f"sacctmgr printed a line that is none of its columns: {line!r}")
-        of_account, of_partition, every_qos, default_qos, most_running, most_submitted = fields
+        of_account, of_partition, every_qos, default_qos, most_running, most_submitted, longest = fields
         if (account and of_account != account) or (of_partition and partition and of_partition != partition):
             continue
         seen = True
         running += _numbers(most_running)
         submitted += _numbers(most_submitted)
+        walls += _walltimes(longest)
         if not wanted_qos:
             only = every_qos if "," not in every_qos else ""
             qos_names |= {default_qos or only} - {""}
@@ -101,7 +105,9 @@ def parse_limits(assoc: str, qos: str, account: str | None, partition: str | Non
         if len(fields) == QOS_FORMAT.count(",") + 1 and fields[0] in qos_names:
             running += _numbers(fields[1])
             submitted += _numbers(fields[2])
-    return Limits(told=True, running=min(running, default=None), submitted=min(submitted, default=None))
+            walls += _walltimes(fields[3])
+    least = [min(found, default=None) for found in (running, submitted, walls)]
+    return Limits(told=True, running=least[0], submitted=least[1], wall_s=least[2])
 
 
 def ping_says(returncode: int, stdout: str) -> Literal["up", "down"]:
@@ -116,3 +122,11 @@ def with_readable_times(words: str) -> str:
 
 def _numbers(text: str) -> list[int]:
     return [int(text)] if text.isdigit() else []
+
+
+def _walltimes(text: str) -> list[int]:
+    try:
+        seconds = parse_duration_s(text)
+    except ValueError:
+        return []
+    return [] if seconds is None else [seconds]

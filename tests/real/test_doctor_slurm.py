@@ -110,7 +110,9 @@ def test_each_thing_that_is_wrong_is_a_line_that_says_what_to_do(
 @pytest.mark.slurm
 def test_limits_of_the_user_are_told_with_what_they_mean(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
     slurm = private_slurm(nodes=1, accounting=True)
-    slurm.ask("sacctmgr", "-i", "modify", "user", slurm.ask("id", "-un").strip(), "set", "MaxSubmitJobs=2")
+    slurm.ask(
+        "sacctmgr", "-i", "modify", "user", slurm.ask("id", "-un").strip(), "set", "MaxSubmitJobs=2", "MaxWall=60"
+    )
     relay = on_slurm(new_relay, slurm, slots=2, slurm={"time_limit": "4:00:00"})
 
     value = json.loads(relay.run("doctor", "--json").out)
@@ -118,7 +120,8 @@ def test_limits_of_the_user_are_told_with_what_they_mean(private_slurm: PrivateS
     limits = by_check(value)["job limits"]
     assert limits["level"] == "warning"
     assert "settles at 1 of 2 jobs" in limits["advice"]
-    assert value["recommended"] == {"slurm": {"max_jobs": 2}}
+    assert by_check(value)["walltime allowed"]["level"] == "problem"
+    assert value["recommended"] == {"slurm": {"time_limit": "1:00:00", "max_jobs": 2}}
     assert by_check(value)["accounting"]["found"] == "sacct answers"
 
     slurm.ask("sacctmgr", "-i", "add", "account", "other")
@@ -176,8 +179,10 @@ def test_a_probe_waits_only_so_long_and_says_for_what(slurm: SlurmCluster, new_r
     slurm.submit("sleep 300", "--nodes=4", "--exclusive")
     relay = on_slurm(new_relay, slurm, python=BARE_PYTHON)
 
+    began = time.monotonic()
     done = relay.run("doctor", "--probe", "--probe-wait", "3")
 
+    assert time.monotonic() - began < 15
     done.assert_refused(11, "probe is a problem")
     assert "(Resources) and was cancelled" in done.out or "(Priority) and was cancelled" in done.out
     assert len(slurm.squeue()) == 1

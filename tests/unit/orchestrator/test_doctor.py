@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from orchestrator.config import RunConfig, parse_config
+from orchestrator.doctor import probing
 from orchestrator.doctor.advice import advise
 from orchestrator.doctor.checks import examine, host_findings, quota_finding, worst
 from orchestrator.doctor.facts import (
@@ -36,7 +37,7 @@ from orchestrator.doctor.probe import memory_limit
 from orchestrator.doctor.probechecks import probe_findings
 from orchestrator.doctor.probing import probe_config, probe_script, times_of
 from orchestrator.doctor.views import findings_lines, findings_table, total
-from orchestrator.executors.base import Refused, Uncertain
+from orchestrator.executors.base import JobRequest, JobRow, JobState, Poll, Refused, Submitted, Uncertain
 from orchestrator.executors.site import COMMANDS, Answered, Command, Trial
 from orchestrator.executors.site_text import (
     Limits,
@@ -154,6 +155,7 @@ def test_a_good_place_is_all_ok() -> None:
         ({"limits": Limits(told=False, why="forbidden")}, "job limits", Level.OK, "forbidden"),
         ({"limits": Limits(told=True, submitted=1)}, "job limits", Level.WARNING, "1 jobs submitted"),
         ({"limits": Limits(told=True, submitted=2)}, "job limits", Level.WARNING, "2 jobs submitted"),
+        ({"limits": Limits(told=True, wall_s=60)}, "walltime allowed", Level.PROBLEM, "0:01:00 a job"),
         ({"limits": Limits(told=True, running=1)}, "job limits", Level.WARNING, "1 running"),
         ({"settings": SiteSettings(values=QUIET | {"MinJobAge": "2 sec"})}, "MinJobAge", Level.WARNING, "after 2 s"),
         ({"settings": "no answer"}, "settings", Level.WARNING, "no answer"),
@@ -373,6 +375,24 @@ def test_the_probes_script_is_a_jobs_but_for_the_program() -> None:
     assert "shim" not in text.splitlines()[-1]
 
 
+class GoneAtOnce:
+    """An executor whose job ends where we do not see its files."""
+
+    def submit(self, _request: JobRequest) -> Submitted:
+        return Submitted(job_id="7")
+
+    def poll(self) -> Poll:
+        row = JobRow(job_id="7", state=JobState.ENDED, raw_state="FAILED", work_dir="/nowhere/probe")
+        return Poll(at=0.0, rows=(row,))
+
+
+def test_a_folder_that_the_nodes_do_not_see_is_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "VISIBLE_WITHIN_S", 0.1)
+    pursuit = probing.Pursuit(GoneAtOnce(), Path("/nowhere/probe"), 180, 120, 60, lambda *_: None)  # type: ignore[arg-type]
+    done = pursuit.follow(JobRequest(job_dir="/nowhere/probe", script="/nowhere/probe/job.sh"))
+    assert done.error == "the job ended (FAILED) and no file of it is seen here: do the nodes see /nowhere/probe?"
+
+
 @pytest.mark.parametrize(
     ("own", "files", "limit"),
     [
@@ -418,10 +438,9 @@ def test_a_ping_is_up_where_any_controller_is() -> None:
     assert ping_says(1, "Slurmctld(primary) at vm is DOWN\n") == "down"
 
 
-# Recorded with 22.05.8: `sacctmgr -nP show assoc user=root format=ASSOC_FORMAT` after `modify user root set
-# MaxSubmitJobs=4 MaxJobs=2`, and `show qos format=QOS_FORMAT`.
-ASSOC = "dev||normal||2|4\nroot||normal||2|\n"
-QOS = "normal||3|\nlong|1||\n"
+# As 22.05.8 prints them; the columns on a real one are test_doctor_slurm's.
+ASSOC = "dev||normal||2|4|\nroot||normal||2||1-00:00:00\n"
+QOS = "normal||3|\nlong|1||04:00:00\n"
 
 
 @pytest.mark.parametrize(
@@ -433,6 +452,9 @@ def test_the_strictest_limit_of_account_and_qos_counts(
 ) -> None:
     limits = parse_limits(ASSOC, QOS, account, "gpu", qos)
     assert (limits.told, limits.running, limits.submitted) == (True, running, submitted)
+    assert parse_limits(ASSOC, QOS, "dev", None, None).wall_s is None
+    assert parse_limits(ASSOC, QOS, "root", None, None).wall_s == 86400
+    assert parse_limits(ASSOC, QOS, "root", None, "long").wall_s == 4 * 3600
 
 
 def test_limits_that_are_not_told_are_not_invented() -> None:
