@@ -60,3 +60,8 @@ def done_in(slot: SlotView) -> str:
     if slot.forecast is None:
         return ""
     return ("" if slot.forecast.waits_included else ">") + format_duration(slot.forecast.finish_in_s)
+
+
+def next_job(slot: SlotView) -> str:
+    """The job that is queued behind the running one."""
+    return (slot.successor.job_id or "(new)") if slot.successor is not None else ""

@@ -18,6 +18,11 @@ from orchestrator.walltime import format_duration
 
 #: What fits a screen under the facts.
 EVENTS_SHOWN = 15
+_WISHES = {
+    "run": "the run is to go on (`start` was the last word)",
+    "stop": "the run is to stop once its jobs have saved (`stop` was the last word)",
+    "stop-now": "the run is to stop at once (`stop --now` was the last word)",
+}
 
 
 class Moment(Frozen):
@@ -106,7 +111,7 @@ def run_facts(ledger: Ledger, view: RunView, now: float) -> list[str]:
     looked = (
         f"the controller last looked at {clock(ledger.written_at, now)}" if ledger.written_at else "never looked at"
     )
-    facts = [f"{looked} ({view.controller or 'nobody looks now'})", f"the wish is to {view.wish.replace('-', ' ')}"]
+    facts = [f"{looked} ({view.controller or 'nobody looks now'})", _WISHES.get(view.wish, view.wish)]
     if view.blind_since is not None:
         facts.append(f"the queue has not been seen since {clock(view.blind_since, now)}: {view.blind_error}")
     return facts + [f"node {node.node} is avoided until {clock(node.until, now)}" for node in view.excluded_nodes]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
@@ -16,7 +17,7 @@ from orchestrator.forecast import Forecast, forecast, waits_between
 from orchestrator.lease import highest_epoch, living_owner
 from orchestrator.ledger import load_ledger, read_control
 from orchestrator.models import Attempt, Seen, Slot, SlotStatus, Verdict
-from orchestrator.reasons import Kind
+from orchestrator.reasons import Kind, reason_of
 from orchestrator.rundir import Run, RunDir, load_run
 from orchestrator.situation import Around, live_submission, situation
 
@@ -29,7 +30,9 @@ ATTEMPTS_BACK = 3
 
 
 class SuccessorView(Frozen):
-    """The job that is queued behind a slot's running one. `reason`: the scheduler's own word."""
+    """The job that is queued behind a slot's running one. `reason`: the scheduler's own word; `why`: that in words,
+    where it waits for more than the job before it.
+    """
 
     attempt: int
     job_id: str | None
@@ -247,7 +250,7 @@ def _successor(slot: Slot) -> SuccessorView | None:
         attempt=attempt.number,
         job_id=live.job_id,
         state=str(seen.state) if seen else str(live.state),
-        why=f"queued behind attempt {attempt.number - 1}",
+        why=reason_of(seen.reason).words if seen and seen.reason not in {"", "Dependency"} else "",
         reason=seen.reason if seen else "",
     )
 
@@ -260,5 +263,13 @@ def _progress(run_dir: RunDir, slot: Slot, attempt: Attempt | None) -> dict[str,
         checked = read_record(Progress, path)
         if checked is not None:
             more: dict[str, Any] = read_json_or_none(path) or {}
-            return {**more, **checked.model_dump(), "attempt": number}
+            at = checked.at or _changed_at(path)  # a foreign program may not say when
+            return {**more, **checked.model_dump(), "at": at, "attempt": number}
     return {}
+
+
+def _changed_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

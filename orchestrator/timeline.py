@@ -50,8 +50,7 @@ def _started(event: Event, _now: float) -> str:
 
 
 def _ended(event: Event, now: float) -> str:
-    cause = f" ({event['cause']})" if event.get("cause") else ""
-    words = f"{_job(event)} ended: {event.get('verdict')}{cause}"
+    words = f"{_job(event)} ended: {end_words(str(event.get('verdict')), str(event.get('cause') or ''))}"
     step, saved = _number(event, "step"), _number(event, "checkpoint_step")
     if step is not None:
         words += f" at step {step:,.0f}"
@@ -63,6 +62,13 @@ def _ended(event: Event, now: float) -> str:
     if at is not None and ended_at is not None and at - ended_at > _SEEN_LATE_S:
         words += f"; it was over at {clock(ended_at, now)}"
     return words
+
+
+def end_words(verdict: str, cause: str) -> str:
+    """`crashed (out of memory)`, without saying a word twice."""
+    if cause.startswith(verdict):
+        return cause
+    return f"{verdict} ({cause})" if cause else verdict
 
 
 def _adopted(event: Event, _now: float) -> str:

@@ -11,11 +11,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cells import done_in, ends_in, gpu, number, ranges, rate, steps, success
+from orchestrator.cells import done_in, ends_in, gpu, next_job, number, ranges, rate, steps, success
 from orchestrator.models import Verdict
 from orchestrator.registry import Entry
 from orchestrator.status import RunView, SlotView
 from orchestrator.summary import RunSummary
+from orchestrator.timeline import end_words
 from orchestrator.walltime import format_duration
 
 _COLOURS = {
@@ -67,6 +68,7 @@ _COLUMNS = (
     _Column("GPU", 6, lambda slot, _: gpu(slot)),
     _Column("job ends in", 3, ends_in),
     _Column("done in", 5, lambda slot, _: done_in(slot)),
+    _Column("next job", 5, lambda slot, _: next_job(slot)),
     _Column("jobs", 8, lambda slot, _: str(slot.jobs)),
 )
 
@@ -148,6 +150,7 @@ def plain_line(slot: SlotView, now: float) -> str:
     parts += [f"job ends in {ends_in(slot, now)}"] if ends_in(slot, now) else []
     parts += [f"done in {done_in(slot)}"] if done_in(slot) else []
     parts += [f"{slot.jobs} jobs" if slot.jobs != 1 else "1 job"]
+    parts += [f"next job {next_job(slot)}"] if next_job(slot) else []
     parts += notes(slot, now)
     return ", ".join(parts)
 
@@ -162,7 +165,7 @@ def note_lines(view: RunView, now: float) -> list[str]:
 
 
 def notes(slot: SlotView, now: float, *, with_next: bool = True) -> list[str]:
-    """Why it waits, what is queued behind it, what to mind, or how its last job ended. `with_next`: and what comes."""
+    """Why it waits, what to mind, or how its last job ended. `with_next`: and what comes."""
     found = []
     why = slot.why
     told = "`orchestrator start" in why
@@ -174,15 +177,15 @@ def notes(slot: SlotView, now: float, *, with_next: bool = True) -> list[str]:
         found.append(why)
     elif with_next and slot.state == "waiting" and slot.last_verdict is None:
         found.append(slot.next)
-    if slot.successor is not None:
-        found.append(f"job {slot.successor.job_id or '(being submitted)'} is queued behind it")
+    if slot.successor is not None and slot.successor.why:
+        found.append(f"the next job, {next_job(slot)}, {slot.successor.why}")
     if slot.silent_s is not None and slot.silent_s > SILENT_S:
         found.append(f"no report from its program for {format_duration(slot.silent_s)}")
     if slot.warning:
         found.append(slot.warning)
     bad = slot.last_verdict not in {None, Verdict.HANDED_OVER, Verdict.FINISHED, Verdict.NOT_NEEDED}
     if bad and not slot.why:
-        found.append(f"last job: {slot.last_verdict}" + (f" ({slot.last_cause})" if slot.last_cause else ""))
+        found.append(f"last job: {end_words(str(slot.last_verdict), slot.last_cause)}")
     return found
 
 

@@ -97,9 +97,12 @@ def test_ranges_name_exactly_the_slots(numbers: list[int]) -> None:
 def test_notes_tell_the_start_that_slurm_expects_and_what_is_queued_behind() -> None:
     pending = SlotView(slot=0, state="pending", why="is next", expected_start_at=NOW + 720)
     successor = SuccessorView(attempt=3, job_id="124", state="pending")
-    words = "\n".join(note_lines(a_view(pending, running(1, successor=successor)), NOW))
-    assert "slot 0: is next; Slurm expects to start it in 0:12:00" in words
-    assert "slot 1: job 124 is queued behind it" in words
+    view = a_view(pending, running(1, successor=successor))
+    assert note_lines(view, NOW) == ["slot 0: is next; Slurm expects to start it in 0:12:00"]
+    assert any("next job" in line for line in drawn(view, 120))
+    assert ", next job 124" in plain_lines(view, NOW)[-1]
+    held = successor.model_copy(update={"why": "is held by you"})
+    assert note_lines(a_view(running(successor=held)), NOW) == ["slot 0: the next job, 124, is held by you"]
 
 
 def test_a_failed_slot_says_what_to_do_and_a_bad_last_job_how_it_ended() -> None:
