@@ -24,7 +24,7 @@ def clock(at: float, now: float) -> str:
 
 def sentence(event: Event, now: float) -> str:
     """What happened, without the time. A kind that nobody knows is shown with its facts."""
-    kind = str(event.get("kind", "?"))
+    kind = str(event.get("kind") or "?")
     return _SENTENCES[kind](event, now) if kind in _SENTENCES else _unknown(kind, event)
 
 
