@@ -73,8 +73,10 @@ def explain(run_dir: RunDir, index: int, *, last: int = EVENTS_SHOWN, now: float
 
 def now_sentence(slot: SlotView, now: float) -> str:
     """The situation: state, job, and why."""
-    job = f", job {slot.job_id}" + (f" on {slot.node}" if slot.node else "") if slot.job_id else ""
     why = "; ".join(notes(slot, now, with_next=False))
+    if slot.state == "pending":
+        return f"slot {slot.slot} is pending: job {slot.job_id or '(new)'} {why}" + _reason(slot)
+    job = f", job {slot.job_id}" + (f" on {slot.node}" if slot.node else "") if slot.job_id else ""
     return f"slot {slot.slot} is {slot.state}{job}" + (f": {why}" if why else "") + _reason(slot)
 
 

@@ -60,7 +60,7 @@ REASONS: Mapping[str, Reason] = {
     "PartitionNodeLimit": _never(
         "it asks for more nodes than the partition gives one job; choose another slurm.partition"
     ),
-    "ReqNodeNotAvail": _waits("waits: nodes that it needs are down, drained or reserved"),
+    "ReqNodeNotAvail": _waits("waits: the nodes that it could use are down, drained or reserved"),
     "NodeDown": _waits("waits: a node that it needs is down"),
     "FrontEndDown": _waits("waits: no front end of the cluster is up"),
     "PowerNotAvail": _waits("waits for electric power: the cluster is at its limit"),
@@ -108,7 +108,7 @@ _SENTENCES: tuple[tuple[str, Reason], ...] = (
     ("special exit state", _person("is held after a special exit: `scontrol release` lets it go on")),
     ("reserved for maintenance", _waits("waits for a maintenance of the cluster to end")),
     ("reqnodenotavail", REASONS["ReqNodeNotAvail"]),
-    ("nodes required for job are down", _waits("waits: the nodes that it could use are down, drained or reserved")),
+    ("nodes required for job are down", REASONS["ReqNodeNotAvail"]),
     ("account not permitted", REASONS["AccountNotAllowed"]),
     ("qos not permitted", REASONS["QOSNotAllowed"]),
     ("reservation", REASONS["Reservation"]),
