@@ -1,0 +1,71 @@
+"""What one `orchestrator status` costs: CPU (user + system) of the whole process, at four slots.
+
+`python bench/status_cpu.py [REPEATS]` makes a run of four slots in the middle of its life (bench/tick.py's) and asks
+for its status again and again, beside a Python interpreter that does nothing and `orchestrator --help`. Writes
+bench/results/status_cpu.csv.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tick import ROOT, Memory, make_run
+
+SLOTS = 4
+REPEATS = 15
+
+
+def cpu_of(command: list[str], env: dict[str, str], folder: Path) -> tuple[float, float]:
+    """(CPU seconds, seconds by the clock) of one process."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(command, env=env, cwd=folder, check=True, stdout=subprocess.DEVNULL, timeout=60)
+    took, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, took
+
+
+def main() -> None:
+    """Measure, print, write."""
+    repeats = int(sys.argv[1]) if len(sys.argv) > 1 else REPEATS
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        controller = make_run(folder, SLOTS, Memory())
+        controller.tick()
+        (folder / "cluster_config.json").write_text(
+            '{"run_name": "many", "run_dir": "run", "executor": "slurm", "command": ["true"], "slots": 4}'
+        )
+        env = {**os.environ, "XDG_STATE_HOME": name, "PYTHONPATH": str(ROOT)}
+        ours = [sys.executable, "-P", "-m", "orchestrator"]
+        commands = {
+            "python, doing nothing": [sys.executable, "-c", ""],
+            "orchestrator --help": [*ours, "--help"],
+            "orchestrator status": [*ours, "status"],
+            "orchestrator status --json": [*ours, "status", "--json"],
+        }
+        seen: dict[str, list[tuple[float, float]]] = {what: [] for what in commands}
+        for _ in range(repeats):  # in turns, so that a busy moment meets all of them
+            for what, command in commands.items():
+                seen[what].append(cpu_of(command, env, folder))
+        for what, times in seen.items():
+            cpu, took = (statistics.median(column) for column in zip(*times, strict=True))
+            worst = max(time_[0] for time_ in times)
+            rows.append([what, repeats, f"{cpu:.3f}", f"{worst:.3f}", f"{took:.3f}"])
+            print(f"{what}: {cpu:.3f} s of CPU (worst {worst:.3f} s), {took:.3f} s by the clock")
+    if len(sys.argv) > 1:
+        return
+    with open(ROOT / "bench/results/status_cpu.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["what", "count", "cpu_s", "worst_s", "clock_s"])
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
