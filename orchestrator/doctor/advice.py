@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from orchestrator.config import EARLY_SIGNAL_S, SLURM_POLL_S
+from orchestrator.config import EARLY_SIGNAL_S, SLURM_POLL_S, smallest_time_limit_s
 from orchestrator.doctor.facts import Facts, ProbeResult, SlurmFacts
 from orchestrator.doctor.probechecks import SIGNAL_SLACK_S, earliness_s, sbatch_works, section
 from orchestrator.doctor.slurmchecks import POLLS_REMEMBERED, SKEW_FELT_S, chosen
 from orchestrator.executors.site_text import SiteSettings
 from orchestrator.walltime import format_duration
 
+#: A save of MT10 takes a few seconds.
+SHORTEST_LEAD_S = 10
 #: A wait that is worth a second job in the queue for each slot.
 LONG_WAIT_S = 60.0
 
@@ -36,6 +38,14 @@ def _from_slurm(facts: Facts, slurm: SlurmFacts, values: dict[str, Any], reasons
     if longest_s is not None and config.slurm.time_limit_s > longest_s:
         _set(values, "slurm.time_limit", format_duration(longest_s))
         reasons.append("slurm.time_limit: no job here is given more")
+        if longest_s < smallest_time_limit_s(config.lead_seconds, facts.executor):
+            # Half of what is left for a save, half for training.
+            lead_s = (longest_s - smallest_time_limit_s(0, facts.executor)) // 2
+            if lead_s >= SHORTEST_LEAD_S:
+                _set(values, "lead_seconds", lead_s)
+                reasons.append("lead_seconds: else such a job hands over before it trains")
+            else:
+                reasons.append(f"{longest_s} s leave no time to train: choose another partition or QOS")
     if most is not None and (config.slurm.max_jobs is None or config.slurm.max_jobs > most):
         _set(values, "slurm.max_jobs", most)
         reasons.append(f"slurm.max_jobs: the site allows {most}; what would be refused is not tried")

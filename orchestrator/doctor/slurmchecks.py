@@ -151,30 +151,34 @@ def partition(config: RunConfig, offered: tuple[Partition, ...] | str) -> Iterat
     longest = "no time limit" if one.time_limit_s is None else f"at most {format_duration(one.time_limit_s)} a job"
     gpus = sum(one.gpus.values())
     wanted = config.slurm
+    bad = False
     if not one.is_up:
+        bad = True
         advice = f"choose another partition ({names}) or wait"
         yield Finding(check="partition", level=Level.PROBLEM, found=f"{one.name} is down", advice=advice)
-    elif one.time_limit_s is not None and wanted.time_limit_s > one.time_limit_s:
+    if one.time_limit_s is not None and wanted.time_limit_s > one.time_limit_s:
+        bad = True
         yield Finding(
             check="partition",
             level=Level.PROBLEM,
             found=f"{one.name} gives {longest}; slurm.time_limit asks for {wanted.time_limit}",
             advice=f'set slurm.time_limit to "{format_duration(one.time_limit_s)}": else a job may wait for ever',
         )
-    elif wanted.gpus > gpus:
+    if wanted.gpus > gpus:
+        bad = True
         found = f"a node of {one.name} has {gpus} GPUs; slurm.gpus asks for {wanted.gpus}"
         advice = "lower slurm.gpus or choose another partition"
         yield Finding(check="partition", level=Level.PROBLEM, found=found, advice=advice)
-    else:
+    if not bad:
         found = f"{one.name} is up: {longest}, {one.nodes} nodes, each with {one.cpus_per_node} CPUs, GPUs: {gpus}"
         yield Finding(check="partition", level=Level.OK, found=found)
     useful = 1 - (config.lead_seconds + EARLY_SIGNAL_S) / max(1, wanted.time_limit_s)
-    if useful < WORTH_IT:
+    if 0 < useful < WORTH_IT:
         yield Finding(
             check="use of a job",
             level=Level.WARNING,
             found=f"hand-over may begin {config.lead_seconds + EARLY_SIGNAL_S} s before the end, so a job trains for "
-            f"at least {max(0.0, 100 * useful):.0f} % of its walltime",
+            f"at least {100 * useful:.0f} % of its walltime",
             advice="ask for a longer time_limit, or lower lead_seconds to a few times what a save takes",
         )
 

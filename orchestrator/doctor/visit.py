@@ -32,7 +32,13 @@ def visit(subject: Subject, *, probe: bool, wait_s: float, as_json: bool, out: C
     if not as_json:
         show(findings, out)
     result = None
-    if probe and can_probe(facts):
+    if probe and not can_probe(facts, findings):
+        words = "it was not sent: the problems above come first"
+        unsent = (Finding(check="probe", level=Level.WARNING, found=words),)
+        if not as_json:
+            show(unsent, out)
+        findings += unsent
+    elif probe:
         try:
             with voice.saying("probe") as say:
                 result = send_probe(subject, wait_s=wait_s, say=say, longest_s=longest_s(facts))
@@ -57,10 +63,11 @@ def visit(subject: Subject, *, probe: bool, wait_s: float, as_json: bool, out: C
         raise CheckFailed(f"{what}. What to do stands beside it.")
 
 
-def can_probe(facts: Facts) -> bool:
-    """Whether a job can be sent at all."""
+def can_probe(facts: Facts, findings: tuple[Finding, ...]) -> bool:
+    """Whether a job can be sent at all: Slurm answers, and the folder can be written."""
     slurm = facts.slurm
-    return slurm is None or (slurm.answered is not None and slurm.answered.up)
+    folder_fails = any(one.check == "folder" and one.level is Level.PROBLEM for one in findings)
+    return not folder_fails and (slurm is None or (slurm.answered is not None and slurm.answered.up))
 
 
 def longest_s(facts: Facts) -> int | None:

@@ -100,10 +100,11 @@ def test_each_thing_that_is_wrong_is_a_line_that_says_what_to_do(
 
     slurm.kill_controller()
     began = time.monotonic()
-    dead = relay.run("doctor")
+    dead = relay.run("doctor", "--probe")
     assert time.monotonic() - began < 3  # `scontrol ping` knows at once; any other command would block for 4 s
     dead.assert_refused(11, "slurmctld is a problem")
     assert "does not answer: Slurmctld(primary) at" in dead.out
+    assert "warning: probe: it was not sent" in dead.out
     assert left_behind(relay) == []
 
 

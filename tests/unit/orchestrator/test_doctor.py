@@ -141,7 +141,7 @@ def test_a_good_place_is_all_ok() -> None:
         ({"partitions": ()}, "partition", Level.PROBLEM, '"gpu" is not there'),
         ({"partitions": (GPU.model_copy(update={"is_up": False}),)}, "partition", Level.PROBLEM, "down"),
         ({"partitions": (GPU.model_copy(update={"time_limit_s": 60}),)}, "partition", Level.PROBLEM, "0:01:00"),
-        ({"partitions": (GPU.model_copy(update={"gpus": {}}),)}, "partition", Level.PROBLEM, "0 GPUs"),
+        ({"partitions": (GPU.model_copy(update={"gpus": {}}),)}, "partition", Level.PROBLEM, "has 0 GPUs"),
         ({"partitions": "no answer"}, "partition", Level.WARNING, "no answer"),
         (
             {"trial": Trial(outcome=Refused(kind="permanent", words="w"), words="Invalid account")},
@@ -311,6 +311,16 @@ def test_what_was_measured_becomes_config_with_a_reason(
     for name, new in values.items():
         merged[name] = {**merged.get(name, {}), **new} if isinstance(new, dict) else new
     parse_config(merged, "pasted")
+
+
+def test_every_fault_of_a_partition_is_said_and_the_lead_fits_what_is_left() -> None:
+    short = GPU.model_copy(update={"time_limit_s": 180, "is_up": False, "gpus": {}})
+    base = facts(slurm=slurm(partitions=(short,)))
+    assert [finding.check for finding in examine(base) if finding.level is Level.PROBLEM] == ["partition"] * 3
+    assert advise(base, None)[0] == {"slurm": {"time_limit": "0:03:00", "max_jobs": 8}, "lead_seconds": 50}
+    shorter = facts(slurm=slurm(partitions=(short.model_copy(update={"time_limit_s": 60}),)))
+    assert "lead_seconds" not in advise(shorter, None)[0]
+    assert any("leave no time to train" in reason for reason in advise(shorter, None)[1])
 
 
 def test_a_lead_that_holds_is_left_alone_and_says_why() -> None:
