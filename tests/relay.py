@@ -228,7 +228,8 @@ class Relay:
         return dict(json.loads(newest.read_text()))
 
     def events(self, kind: str) -> list[dict[str, Any]]:
-        lines = [line for path in self.run_dir.glob("events-*.jsonl") for line in path.read_text().splitlines()]
+        paths = sorted(self.run_dir.glob("events-*.jsonl"), key=lambda path: int(path.stem.removeprefix("events-")))
+        lines = [line for path in paths for line in path.read_text().splitlines()]
         return [event for event in map(json.loads, lines) if event["kind"] == kind]
 
     def snapshot(self) -> dict[str, bytes]:

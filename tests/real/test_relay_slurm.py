@@ -7,30 +7,19 @@ import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-from relay import NewRelay, Relay
+from relay import NewRelay
 from slurm_cluster import SlurmCluster
+from slurm_relay import on_slurm, rows_of
 
 pytestmark = pytest.mark.slurm
-
-
-def on_slurm(new_relay: NewRelay, cluster: SlurmCluster, name: str = "toy", **settings: Any) -> Relay:
-    """A run on a test cluster, with short polls."""
-    section = {"time_limit": "3", "mem": "100M", "cpus_per_task": 1, "gpus": 0, **settings.pop("slurm", {})}
-    return new_relay(name, env=cluster.env(), executor="slurm", slurm=section, poll_seconds=0.5, **settings)
 
 
 @pytest.fixture
 def new_slurm_relay(new_relay: NewRelay, slurm: SlurmCluster) -> NewRelay:
     """`new_relay` for the shared cluster."""
     return partial(on_slurm, new_relay, slurm)
-
-
-def ours(slurm: SlurmCluster, relay: Relay) -> list[str]:
-    """Work folders of the run's jobs that wait, run or are ending."""
-    return [row.work_dir for row in slurm.squeue() if row.work_dir.startswith(f"{relay.run_dir}/")]
 
 
 def test_two_slots_are_handed_over_by_the_clock_until_they_are_done(
@@ -67,7 +56,7 @@ def test_a_stop_leaves_no_job_in_the_queue_and_a_start_goes_on_from_there(
         stopped = relay.run("stop", "toy", cwd=Path("/"))
 
         assert stopped.code == 0, stopped.words
-        slurm.wait_for(lambda: not ours(slurm, relay), "an empty queue", 3)
+        slurm.wait_for(lambda: not rows_of(slurm, relay), "an empty queue", 3)
         assert controller.wait(20) == 0, relay.output()
         view = relay.status()
         assert view["state"] == "stopped"
@@ -81,17 +70,20 @@ def test_a_stop_leaves_no_job_in_the_queue_and_a_start_goes_on_from_there(
         assert len(relay.attempts(slot)) == 2
 
 
-def test_a_scancel_of_the_running_job_is_a_hand_over(new_slurm_relay: NewRelay, slurm: SlurmCluster) -> None:
+def test_a_scancel_of_the_running_job_saves_and_waits_for_start(new_slurm_relay: NewRelay, slurm: SlurmCluster) -> None:
     relay = new_slurm_relay(total=150)
     controller = relay.spawn("start")
     relay.wait_for_step(10)
 
     slurm.ask("scancel", relay.read("claim", 0)["job_id"])
 
-    assert controller.wait(60) == 0, relay.output()
+    assert controller.wait(60) == 12, relay.output()
+    assert "`orchestrator start toy` goes on" in relay.output()
+    assert relay.attempts() == [0]
+    assert relay.run("start").code == 0
     relay.assert_exactly_once(150)
     assert relay.asked() == ["SIGTERM", None]
-    assert [event["verdict"] for event in relay.events("ended")] == ["handed over", "finished"]
+    assert [event["verdict"] for event in relay.events("ended")] == ["cancelled", "finished"]
 
 
 def test_a_wake_up_at_the_very_start_of_a_job_harms_nothing(new_slurm_relay: NewRelay, slurm: SlurmCluster) -> None:
@@ -118,7 +110,7 @@ def test_a_stop_takes_waiting_jobs_out_of_the_queue(new_slurm_relay: NewRelay, s
         stopped = relay.run("stop")
 
     assert stopped.code == 0, stopped.words
-    assert ours(slurm, relay) == []
+    assert rows_of(slurm, relay) == []
     assert controller.wait(20) == 0
     assert [event["why"] for event in relay.events("cancelled")] == ["stopped before it began"] * 2
     assert relay.attempts(0) == relay.attempts(1) == []
@@ -138,7 +130,7 @@ def test_stop_now_ends_jobs_without_a_controller(new_slurm_relay: NewRelay, slur
     stopped = relay.run("stop", "--now")
 
     assert stopped.code == 0, stopped.words
-    slurm.wait_for(lambda: not ours(slurm, relay), "an empty queue", 3)
+    slurm.wait_for(lambda: not rows_of(slurm, relay), "an empty queue", 3)
     assert relay.status()["state"] == "stopped"
 
 
@@ -151,7 +143,7 @@ def test_ctrl_c_leaves_the_jobs_in_the_queue(new_slurm_relay: NewRelay, slurm: S
 
     assert controller.wait(20) == 130
     assert "its jobs go on" in relay.output()
-    assert len(ours(slurm, relay)) == 1
+    assert len(rows_of(slurm, relay)) == 1
     assert relay.run("start").code == 0
     relay.assert_exactly_once(150)
     assert relay.attempts() == [0]

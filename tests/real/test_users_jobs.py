@@ -138,7 +138,7 @@ def test_a_waiting_job_that_its_user_cancels_waits_for_start(private_slurm: Priv
 
     slurm.ask("scancel", str(rows_of(slurm, relay)[0].job_id))
 
-    assert controller.wait(60) != 0  # nothing is left to do for it
+    assert controller.wait(60) == 12, relay.output()  # nothing is left to do
     view = relay.status()
     assert [slot["state"] for slot in view["slots"]] == ["paused"]
     assert "cancelled (scancel)" in view["slots"][0]["why"]
