@@ -166,5 +166,5 @@ def explanation_lines(found: Explanation, now: float) -> list[str]:
     """For a pipe and for a terminal alike."""
     lines = [f"{found.run_name}: {found.now}", f"  next: {found.next}", f"  no new job now: {found.withheld}", "facts:"]
     lines += [f"  {fact}" for fact in found.facts]
-    lines.append("what happened, newest last:" if found.history else "nothing has happened yet")
+    lines += ["what happened, newest last:"] if found.history else []
     return lines + [f"  {clock(moment.at, now)}  {moment.words}" for moment in found.history]

@@ -69,7 +69,9 @@ def take_for_start(asked: Asked) -> Lease:
     for warning in warnings_of(asked.config):
         print(f"note: {warning}", file=sys.stderr)
     prepare_folder(asked.run_dir)
-    return Lease.take_patiently(asked.run_dir, "start")
+    # Who leads a session of its own was put into the background, and no terminal has it: `status` says so.
+    in_background = os.getsid(0) == os.getpid()
+    return Lease.take_patiently(asked.run_dir, "start --via daemon" if in_background else "start")
 
 
 def begin_run(asked: Asked) -> Run:

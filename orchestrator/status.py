@@ -20,6 +20,7 @@ from orchestrator.models import Attempt, Seen, Slot, SlotStatus, Verdict
 from orchestrator.reasons import Kind, reason_of
 from orchestrator.rundir import Run, RunDir, load_run
 from orchestrator.situation import Around, live_submission, situation
+from orchestrator.timeline import clock
 
 RunState = Literal["running", "stopping", "stopped", "finished", "failed", "paused", "no controller"]
 
@@ -116,7 +117,7 @@ def run_view(run_dir: RunDir, now: float | None = None) -> RunView:
     run = load_run(run_dir)
     ledger = load_ledger(run_dir, run.run_id)
     wish = read_control(run_dir).wish
-    controller = keeper(run_dir)
+    controller = keeper(run_dir, now)
     known = ledger.slots if ledger else ()
     alive = controller is not None
     slots = tuple(slot_view(slot, run, run_dir, around_of(slot, run, wish, now, alive=alive)) for slot in known)
@@ -143,12 +144,14 @@ def run_view(run_dir: RunDir, now: float | None = None) -> RunView:
     )
 
 
-def keeper(run_dir: RunDir) -> str | None:
+def keeper(run_dir: RunDir, now: float) -> str | None:
     """Who looks after the run: a living controller, or a crontab. None: nobody."""
     owner, cron = living_owner(run_dir), host_of(run_dir)
     if cron is not None and (owner is None or owner.passes):
         return f"cron on {cron.host}, once a minute"
-    return str(owner) if owner is not None else None
+    if owner is None:
+        return None
+    return f"{owner.process} (`{owner.command}`, since {clock(owner.since, now)})"
 
 
 def around_of(slot: Slot, run: Run, wish: str, now: float, *, alive: bool) -> Around:
@@ -223,7 +226,7 @@ def slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotView
 
 def _with_rate(view: SlotView, slot: Slot, run: Run, progress: dict[str, Any], now: float) -> SlotView:
     """The rate that the program told, else its mean over this job; and what follows from it."""
-    if view.state not in {"running", "handing over"} or progress.get("attempt") != view.attempt:
+    if view.state not in {"running", "handing over", "blind"} or progress.get("attempt") != view.attempt:
         return view
     at = float(progress.get("at", 0.0))
     rate = progress.get("steps_per_s")

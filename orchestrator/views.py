@@ -116,7 +116,7 @@ def about(view: RunView, now: float) -> list[tuple[str, bool]]:
     """What is to be said of the whole run: (line, whether it needs attention)."""
     lines = []
     looked_s = now - view.written_at if view.written_at is not None else None
-    looked = f", last looked {format_duration(looked_s)} ago" if looked_s is not None else ""
+    looked = f", last look {ago(looked_s)}" if looked_s is not None else ""
     if view.controller is not None:
         late = looked_s is not None and looked_s > LATE_LOOK_S and view.state in {"running", "stopping"}
         lines.append((f"controller: {view.controller}{looked}", late))
@@ -131,6 +131,11 @@ def about(view: RunView, now: float) -> list[tuple[str, bool]]:
         left = format_duration(node.until - now)
         lines.append((f"avoids node {node.node} for {left}: {node.deaths} jobs died early on it", False))
     return lines
+
+
+def ago(seconds: float) -> str:
+    """How long ago, as one says it."""
+    return f"{max(0.0, seconds):.0f} s ago" if seconds < 100 else f"{format_duration(seconds)} ago"
 
 
 def plain_lines(view: RunView, now: float) -> list[str]:
@@ -159,6 +164,8 @@ def note_lines(view: RunView, now: float) -> list[str]:
     """Under the table: what each slot waits for. Slots of one mind share a line."""
     by_words: dict[str, list[int]] = {}
     for slot in view.slots:
+        if slot.state == "blind" and slot.why == view.blind_error:
+            continue  # it stands on top, for the whole run
         for words in notes(slot, now):
             by_words.setdefault(words, []).append(slot.slot)
     return [f"{'slot' if len(slots) == 1 else 'slots'} {ranges(slots)}: {words}" for words, slots in by_words.items()]

@@ -121,7 +121,7 @@ def test_what_concerns_the_whole_run_stands_on_top() -> None:
         excluded_nodes=(ExcludedNode(node="gpu[07]", until=NOW + 3600, deaths=2),),
     )
     assert [line for line, _ in about(view, NOW)] == [
-        "controller: process 7 on login1, last looked 0:00:03 ago",
+        "controller: process 7 on login1, last look 3 s ago",
         "blind for 0:05:00: squeue timed out; nothing is submitted meanwhile",
         "avoids node gpu[07] for 1:00:00: 2 jobs died early on it",
     ]
