@@ -6,6 +6,7 @@ import pytest
 from builders import (
     FORGET_AFTER_S,
     NOW,
+    SUBMIT_GRACE_S,
     a_claim,
     a_job,
     a_look,
@@ -27,6 +28,7 @@ from orchestrator.executors.base import JobState
 from orchestrator.fold import ATTEMPTS_KEPT
 from orchestrator.models import Blind, Ledger, Slot, SlotStatus, Submission, SubmissionState, Verdict
 from orchestrator.plan import next_attempt
+from orchestrator.sightings import SETTLE_S
 
 SECOND = token(serial=2)
 FAILURE_BUDGET = RelaySection().failure_budget
@@ -298,3 +300,27 @@ def test_a_node_whose_clock_is_ahead_does_not_keep_its_slot() -> None:
     claim = a_claim(at=NOW + 86400)
     look = a_look().seeing(a_row(state=JobState.ENDED, raw="FAILED")).finding(Evidence(claim=claim))
     assert only_slot(look.folded_into(a_run(a_slot()))[0]).attempts[0].verdict is Verdict.CRASHED
+
+
+class TestAClockThatWasSetBack:
+    """An intent of an hour from now: no poll would ever be later than it."""
+
+    AHEAD = NOW + 3600
+
+    def test_an_intent_that_never_became_a_job_is_still_given_up(self) -> None:
+        ledger = a_run(a_slot().with_attempt(an_intent(at=self.AHEAD)))
+        for at in (NOW, NOW + SETTLE_S, NOW + SUBMIT_GRACE_S + 2 * SETTLE_S):
+            assert states(ledger) == [SubmissionState.INTENT]
+            ledger, _ = a_look(at).folded_into(ledger)
+        assert states(ledger) == [SubmissionState.NOT_SUBMITTED]
+
+    def test_it_is_not_given_up_at_the_first_look(self) -> None:
+        ledger, _ = a_look().folded_into(a_run(a_slot().with_attempt(an_intent(at=self.AHEAD))))
+        [intent] = submissions(ledger)
+        assert (intent.state, intent.intent_at) == (SubmissionState.INTENT, NOW - 1)
+
+    def test_its_job_is_seen(self) -> None:
+        run = a_run(a_slot().with_attempt(an_intent(token(), at=self.AHEAD)))
+        ledger, _ = a_look().seeing(a_row(job_id="7")).folded_into(run)
+        [job] = submissions(ledger)
+        assert (job.state, job.job_id) == (SubmissionState.SUBMITTED, "7")
