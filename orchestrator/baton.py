@@ -1,8 +1,8 @@
 """The baton: a Slurm job that ends while no controller is alive runs one tick itself, so that the relay goes on.
 
 Its shim looks at the owner's files with each heartbeat. Where the newest lease and its ledger have not changed for
-`SILENT_S` on the job's own clock, it runs `orchestrator tick` after its own record of the end, under the run's fixed
-code. It never changes how the job ends. Standard library only.
+`SILENT_S` on the job's own clock, or where the newest owner was another job, it runs `orchestrator tick` after its own
+record of the end, under the run's fixed code. It never changes how the job ends. Standard library only.
 
 The job that runs it still counts against the user's job limit. Where that limit is the number of slots and all jobs
 end together, the batons come one after the other and the last one still counts: one slot stays empty until the next
@@ -94,10 +94,13 @@ def newest_epoch(run_dir: Path) -> int:
 def pass_on(watch: Watch, python: str, environ: Mapping[str, str], say: Callable[[str], None]) -> None:
     """Run the tick if nobody else is there to do it. `python`: the controller's interpreter. Raises nothing."""
     try:
-        watch.look()
-        if watch.silent_s() < SILENT_S or not watch.testify():
-            return
-        say(f"no controller has written for {watch.silent_s() / 60:.0f} min: this job looks what is due")
+        if _holder(watch.run_dir) == HOLDER:
+            say("jobs pass the baton, no controller has come since: this job looks what is due")
+        else:
+            watch.look()
+            if watch.silent_s() < SILENT_S or not watch.testify():
+                return
+            say(f"no controller has written for {watch.silent_s():.0f} s: this job looks what is due")
         say(_take_turns(watch.run_dir, python, tick_environment(environ)))
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         say(f"the tick after this job did not work ({error}); `orchestrator start` goes on")

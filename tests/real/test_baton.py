@@ -1,0 +1,97 @@
+"""The baton on real Slurm: jobs that end while no controller lives keep the relay going, and where that stops."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from relay import NewRelay, Relay
+from slurm_cluster import PrivateSlurm, SlurmCluster
+from slurm_relay import ever, on_slurm, rows_of
+
+pytestmark = pytest.mark.slurm
+
+
+def hurry(relay: Relay, silent_s: float = 0.5) -> None:
+    """The jobs' own copy of the code takes a controller for gone after so long, not five minutes."""
+    for name, constant, seconds in (("baton", "SILENT_S", silent_s), ("shim", "HEARTBEAT_S", 0.2)):
+        path = relay.folder / "code" / "orchestrator" / f"{name}.py"
+        text, count = re.subn(rf"^{constant} = .*$", f"{constant} = {seconds}", path.read_text(), flags=re.MULTILINE)
+        assert count == 1
+        path.write_text(text)
+
+
+def left_alone(new_relay: NewRelay, slurm: SlurmCluster, **settings: Any) -> Relay:
+    """A run of jobs of 2 s whose controller was killed as soon as all of them ran."""
+    relay = on_slurm(new_relay, slurm, own_code=True, training={"max_runtime_seconds": 2}, **settings)
+    hurry(relay)
+    slots = settings.get("slots", 1)
+    controller = relay.spawn("start")
+    relay.wait_for(lambda: all(relay.counted(slot) for slot in range(slots)), "all slots to begin")
+    controller.kill()
+    controller.wait()
+    return relay
+
+
+def said(relay: Relay) -> str:
+    """What all jobs have printed."""
+    return "".join(path.read_text() for path in relay.run_dir.glob("jobs/*/job-*.out"))
+
+
+def test_jobs_go_on_by_themselves_to_the_end(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
+    slurm = private_slurm(nodes=2)
+    relay = left_alone(new_relay, slurm, slots=2, total=150)
+
+    relay.wait_for(lambda: relay.status()["state"] == "finished", "the end without a controller", 60)
+
+    for slot in (0, 1):
+        relay.assert_exactly_once(150, slot)
+        assert len(relay.attempts(slot)) >= 3
+    assert "this job looks what is due" in said(relay)
+    assert "submission  slot=0  attempt=1" in (relay.run_dir / "controller.log").read_text()
+    slurm.wait_until_empty()
+    assert {row.state for row in ever(slurm, relay)} == {"COMPLETED"}
+    owners = [path.read_text() for path in Path(relay.run_dir, "lease").glob("[0-9]*") if path.suffix == ""]
+    assert any("tick --baton" in owner for owner in owners)
+
+
+def test_with_a_living_controller_and_where_it_is_not_wanted_no_job_ticks(
+    private_slurm: PrivateSlurm, new_relay: NewRelay
+) -> None:
+    slurm = private_slurm(nodes=2)
+    living = on_slurm(new_relay, slurm, "living", total=150, own_code=True, training={"max_runtime_seconds": 4})
+    hurry(living, 2.5)  # its controller polls twice a second, and writes each time
+    done = living.run("start")
+    assert done.code == 0, done.words
+    assert "looks what is due" not in said(living)
+
+    relay = left_alone(new_relay, slurm, total=1000, relay={"baton": False})
+    relay.wait_for((relay.attempt_dir(0) / "exit.json").exists, "the end of the job")
+    slurm.wait_until_empty()
+
+    assert relay.attempts() == [0]
+    assert "looks what is due" not in said(relay)
+
+
+@pytest.mark.long
+def test_at_a_limit_of_as_many_jobs_as_slots_it_settles_at_one_less(
+    private_slurm: PrivateSlurm, new_relay: NewRelay
+) -> None:
+    slots = 3
+    slurm = private_slurm(nodes=2, accounting=True)
+    user = slurm.ask("id", "-un").strip()
+    slurm.ask("sacctmgr", "-i", "modify", "user", user, "set", f"MaxSubmitJobs={slots}")
+    relay = left_alone(new_relay, slurm, slots=slots, total=100_000)
+    began: list[int] = []
+
+    def generations() -> bool:
+        began[:] = [len(relay.attempts(slot)) for slot in range(slots)]
+        return sum(began) >= slots + 4 * (slots - 1)
+
+    relay.wait_for(generations, "four generations of jobs without a controller", 150)
+
+    relay.wait_for(lambda: len(rows_of(slurm, relay)) >= slots - 1, "all but one slot to have a job", 30)
+    assert {slot["failures"] for slot in relay.status()["slots"]} == {0}
+    slurm.clear()
