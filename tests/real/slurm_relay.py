@@ -45,10 +45,15 @@ def tokens_of(relay: Relay, attempt: int, slot: int = 0) -> list[str]:
     return [name for name in names if parse_token(name) == (slot, attempt)]
 
 
-def hand_over(relay: Relay, slot: int = 0) -> None:
-    """Have the newest attempt hand over, behind the controller's back; the jobs after it count much faster."""
+def set_pace(relay: Relay, pace_s: float) -> None:
+    """How fast the jobs that begin from now on count."""
+    (relay.folder / "data" / "pace.txt").write_text(f"{pace_s}\n")
+
+
+def hand_over(relay: Relay, slot: int = 0, *, next_pace_s: float = 0.001) -> None:
+    """Have the newest attempt hand over, behind the controller's back. The jobs after it count at `next_pace_s`."""
     attempt = relay.attempts(slot)[-1]
-    (relay.folder / "data" / "pace.txt").write_text("0.001")
+    set_pace(relay, next_pace_s)
     (relay.run_dir / "jobs" / relay.read("claim", attempt, slot)["token"] / "hand-over").touch()
     relay.wait_for((relay.attempt_dir(attempt, slot) / "exit.json").exists, "the job to hand over")
 

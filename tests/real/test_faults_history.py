@@ -10,7 +10,7 @@ import time
 import pytest
 from relay import NewRelay, Relay
 from slurm_cluster import PrivateSlurm, SlurmCluster
-from slurm_relay import assert_kept_once, ever, hand_over, on_slurm, start_impatient
+from slurm_relay import assert_kept_once, ever, hand_over, on_slurm, set_pace, start_impatient
 
 pytestmark = pytest.mark.slurm
 
@@ -29,7 +29,7 @@ def lose_its_end(slurm: SlurmCluster, relay: Relay, controller: subprocess.Popen
     slurm.ask("scancel", "--full", "--signal=KILL", job_id)
     slurm.wait_for(lambda: ever(slurm, relay) == [], "the purge", 60)
     assert not (relay.attempt_dir(0) / "exit.json").exists()
-    (relay.folder / "data" / "pace.txt").write_text("0.002")
+    set_pace(relay, 0.002)
     os.kill(controller.pid, signal.SIGCONT)
     return died_at
 

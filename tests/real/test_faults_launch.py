@@ -1,0 +1,94 @@
+"""Nodes that cannot start a job, and jobs that must make room for others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from relay import NewRelay, Relay
+from slurm_cluster import PrivateSlurm, SlurmCluster
+from slurm_relay import assert_kept_once, ever, on_slurm, rows_of, set_pace
+
+pytestmark = pytest.mark.slurm
+
+
+def failing_prolog(folder: Path) -> dict[str, str]:
+    """A Prolog that fails on n1, as one does that finds a GPU broken. Slurm then drains the node."""
+    prolog = folder / "prolog.sh"
+    prolog.write_text('#!/bin/sh\n[ "$SLURMD_NODENAME" != n1 ]\n')
+    prolog.chmod(0o755)
+    return {"Prolog": str(prolog)}
+
+
+@pytest.mark.parametrize("accounting", [False, True])
+def test_a_node_that_cannot_start_a_job_is_not_a_person_who_cancels_it(
+    private_slurm: PrivateSlurm, new_relay: NewRelay, tmp_path: Path, *, accounting: bool
+) -> None:
+    """slurmd cannot requeue a job with --no-requeue (`launch failed requeued held` is for the others): it kills it."""
+    slurm = private_slurm(nodes=2, accounting=accounting, overrides=failing_prolog(tmp_path))
+    relay = on_slurm(new_relay, slurm, total=60, relay={"retry_delays_seconds": [0]})
+
+    done = relay.run("start")
+
+    assert done.code == 0, done.words
+    rows = ever(slurm, relay)
+    assert [(row.state, row.node) for row in rows] == [("CANCELLED", "n1"), ("COMPLETED", "n2")]
+    assert [n for _, n in relay.journal(0)] == list(range(1, 61))
+    slot = relay.status()["slots"][0]
+    assert (slot["state"], slot["failures"]) == ("finished", 0)
+
+
+def test_a_job_that_slurm_holds_after_a_failed_launch_is_released(
+    private_slurm: PrivateSlurm, new_relay: NewRelay, tmp_path: Path
+) -> None:
+    """Only jobs that may be requeued are held; a site's submit plugin can make ours so, an update stands for it."""
+    slurm = private_slurm(nodes=2, overrides=failing_prolog(tmp_path))
+    relay = on_slurm(new_relay, slurm, total=60, slurm={"extra": ["--hold"]})
+    controller = relay.spawn("start")
+    slurm.wait_for(lambda: rows_of(slurm, relay), "the job")
+    slurm.ask("scontrol", "update", f"JobId={rows_of(slurm, relay)[0].job_id}", "Requeue=1")
+    slurm.ask("scontrol", "release", str(rows_of(slurm, relay)[0].job_id))
+    slurm.wait_for(lambda: [row.reason for row in rows_of(slurm, relay)] == ["BeginTime"], "the release")
+
+    job_id = rows_of(slurm, relay)[0].job_id
+    slurm.ask("scontrol", "update", f"JobId={job_id}", "StartTime=now")  # not after 121 s
+
+    assert controller.wait(40) == 0, relay.output()
+    relay.assert_exactly_once(60)
+    assert [row.job_id for row in ever(slurm, relay)] == [job_id]
+
+
+def make_room(slurm: SlurmCluster, mode: str) -> None:
+    """Jobs of the QOS `hi` push those of `normal` out."""
+    user = slurm.ask("id", "-un").strip()
+    slurm.ask("sacctmgr", "-i", "add", "qos", "hi", "Preempt=normal", f"PreemptMode={mode}", "Priority=100")
+    slurm.ask("sacctmgr", "-i", "modify", "user", user, "set", "QOS=normal,hi", "DefaultQOS=normal")
+
+
+@pytest.mark.parametrize(("mode", "deaf"), [("CANCEL", False), ("REQUEUE", True)])
+def test_a_preempted_job_goes_on_and_counts_as_no_failure(
+    private_slurm: PrivateSlurm, new_relay: NewRelay, mode: str, *, deaf: bool
+) -> None:
+    overrides = {"PreemptType": "preempt/qos", "PreemptMode": mode}
+    slurm = private_slurm(nodes=1, accounting=True, overrides=overrides)
+    make_room(slurm, mode)
+    words = ["python3", "./count.py", "400", *(["deaf"] if deaf else [])]
+    relay = on_slurm(new_relay, slurm, pace_s=0.02, command=words)
+    controller = relay.spawn("start")
+    relay.wait_for_step(120)
+
+    slurm.submit("sleep 2", "--qos=hi", "--exclusive")
+    slurm.wait_for(lambda: ever(slurm, relay)[0].state in {"PREEMPTED", "CANCELLED", "COMPLETED"}, "the preemption")
+    set_pace(relay, 0.002)
+
+    assert controller.wait(60) == 0, relay.output()
+    assert ever(slurm, relay)[0].state == "PREEMPTED"
+    if deaf:
+        assert assert_kept_once(relay, 400) == [0, 1]
+        assert relay.read("parent.json", 1)["step"] >= 100
+    else:
+        relay.assert_exactly_once(400)
+        assert relay.asked() == ["SIGTERM", None]
+    verdicts = [event["verdict"] for event in relay.events("ended")]
+    assert verdicts == ["preempted" if deaf else "handed over", "finished"]
+    assert relay.status()["slots"][0]["failures"] == 0

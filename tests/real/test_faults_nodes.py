@@ -1,0 +1,148 @@
+"""Nodes and partitions that fail, close or are taken away, while a run goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from relay import NewRelay, Relay
+from slurm_cluster import PrivateSlurm, SlurmCluster
+from slurm_relay import assert_kept_once, ever, hand_over, on_slurm, rows_of, set_pace, start_impatient, tokens_of
+
+pytestmark = pytest.mark.slurm
+
+#: Slurm takes a silent node for dead within some 10 s.
+IMPATIENT_SLURM = {"SlurmdTimeout": "5"}
+Change = Callable[[SlurmCluster], None]
+
+
+@pytest.mark.long
+def test_a_node_fails_and_its_job_lives_on(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
+    slurm = private_slurm(nodes=2, overrides=IMPATIENT_SLURM)
+    relay = on_slurm(new_relay, slurm, total=2000)
+    controller = relay.spawn("start")
+    relay.wait_for_step(20)
+    hand_over(relay, next_pace_s=0.05)
+    relay.wait_for(lambda: steps_of(relay, 1), "the job that will be a ghost")
+    parent = relay.read("parent.json", 1)
+    ghost = rows_of(slurm, relay)[-1]
+
+    slurm.kill_node(ghost.node)
+    set_pace(relay, 0.01)
+    slurm.wait_for_state(ghost.job_id, "NODE_FAIL", timeout_s=60)
+    relay.wait_for(lambda: steps_of(relay, 2), "the next attempt")
+
+    assert relay.read("claim", 2)["host"] != ghost.node
+    assert relay.read("parent.json", 2) == parent  # the ghost has saved nothing yet
+    before = len(steps_of(relay, 1))
+    relay.wait_for(lambda: len(steps_of(relay, 1)) > before, "the ghost to write beside its successor")
+    relay.wait_for((relay.attempt_dir(1) / "exit.json").exists, "the ghost to see that it is one")
+    ended = relay.read("exit.json", 1)
+    assert (ended["asked"], ended["superseded_by"]) == ("superseded", 2)
+    assert controller.wait(90) == 0, relay.output()
+    assert assert_kept_once(relay, 2000) == [0, 2]
+    saved = [int(path.name) for path in (relay.attempt_dir(1) / "checkpoints").iterdir()]
+    assert max(saved) > parent["step"]  # what it saved in the end is nobody's
+    assert [event["attempt"] for event in relay.events("ended")] == [0, 1, 2]
+    slot = relay.status()["slots"][0]
+    assert (slot["state"], slot["failures"]) == ("finished", 0)
+
+
+def steps_of(relay: Relay, attempt: int) -> list[int]:
+    """The steps that one attempt has done."""
+    return [n for of, n in relay.journal(0) if of == attempt]
+
+
+def drain(slurm: SlurmCluster) -> None:
+    """Every node is drained: what runs, runs on."""
+    slurm.ask("scontrol", "update", "NodeName=ALL", "State=DRAIN", "Reason=new_disks")
+
+
+def resume(slurm: SlurmCluster) -> None:
+    """Every node is free again."""
+    slurm.ask("scontrol", "update", "NodeName=ALL", "State=RESUME")
+
+
+def partition_down(slurm: SlurmCluster) -> None:
+    """Jobs are taken and wait."""
+    slurm.ask("scontrol", "update", "PartitionName=gpu", "State=DOWN")
+
+
+def partition_inactive(slurm: SlurmCluster) -> None:
+    """Jobs are refused."""
+    slurm.ask("scontrol", "update", "PartitionName=gpu", "State=INACTIVE")
+
+
+def partition_up(slurm: SlurmCluster) -> None:
+    """As before."""
+    slurm.ask("scontrol", "update", "PartitionName=gpu", "State=UP")
+
+
+def maintenance(slurm: SlurmCluster) -> None:
+    """All nodes are somebody else's from now on; what runs, runs on."""
+    where = ("Nodes=ALL", "Users=daemon", "StartTime=now", "Duration=60", "Flags=MAINT,IGNORE_JOBS")
+    slurm.ask("scontrol", "create", "reservation", "ReservationName=service", *where)
+
+
+def maintenance_is_over(slurm: SlurmCluster) -> None:
+    """As before."""
+    slurm.ask("scontrol", "delete", "ReservationName=service")
+
+
+@pytest.mark.parametrize(
+    ("close", "words", "reopen"),
+    [
+        (drain, "DRAINED", resume),
+        (partition_down, "PartitionDown", partition_up),
+        (maintenance, "Reserved for maintenance", maintenance_is_over),
+    ],
+)
+def test_what_is_closed_lets_the_job_run_on_and_the_next_one_wait(
+    private_slurm: PrivateSlurm, new_relay: NewRelay, close: Change, words: str, reopen: Change
+) -> None:
+    slurm = private_slurm(nodes=2)
+    relay = on_slurm(new_relay, slurm, total=500)
+    controller = relay.spawn("start")
+    relay.wait_for_step(5)
+
+    close(slurm)
+    at = relay.counted()
+    relay.wait_for_step(at + 20)
+    assert relay.attempts() == [0]
+    hand_over(relay)
+    relay.wait_for(lambda: words in json.dumps(relay.status()["slots"][0]), "Slurm's reason")
+    waiting = relay.status()["slots"][0]
+    reopen(slurm)
+
+    assert waiting["state"] == "pending"
+    assert controller.wait(40) == 0, relay.output()
+    assert_nothing_was_submitted_twice(slurm, relay)
+
+
+def test_an_inactive_partition_refuses_and_the_slot_waits_until_it_is_back(
+    private_slurm: PrivateSlurm, new_relay: NewRelay
+) -> None:
+    slurm = private_slurm(nodes=2)
+    relay = on_slurm(new_relay, slurm, total=500)
+    controller = start_impatient(relay, refused=1)
+    relay.wait_for_step(5)
+
+    partition_inactive(slurm)
+    hand_over(relay)
+    relay.wait_for(lambda: "inactive" in relay.status()["slots"][0]["why"], "Slurm's word")
+    slot = relay.status()["slots"][0]
+    partition_up(slurm)
+
+    assert slot["state"] == "waiting"
+    assert controller.wait(40) == 0, relay.output()
+    assert_nothing_was_submitted_twice(slurm, relay)
+
+
+def assert_nothing_was_submitted_twice(slurm: SlurmCluster, relay: Relay) -> None:
+    """Two attempts, two jobs, every step once."""
+    relay.assert_exactly_once(500)
+    assert relay.attempts() == [0, 1]
+    assert [row.state for row in ever(slurm, relay)] == ["COMPLETED", "COMPLETED"]
+    assert [len(tokens_of(relay, attempt)) for attempt in (0, 1)] == [1, 1]
+    assert relay.status()["slots"][0]["failures"] == 0
