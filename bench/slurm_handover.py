@@ -1,10 +1,11 @@
 """Idle time between two jobs of a chain on a real Slurm: ours, a plain singleton chain, and submitit, in one run.
 
-`python bench/slurm_handover.py [ROUNDS [SUBMITIT_HAND_OVERS]]` starts a private cluster with Slurm's own scheduler
-settings. Ours (without and with `relay.queue_ahead`) and a `--dependency=singleton` chain take turns; submitit, which
-the script installs from PyPI into an environment of its own, is signalled again and again meanwhile. Idle: from the
-last step of one job to the first step of the next, by the same counting program. Writes
-bench/results/slurm_handover.csv and, on where ours goes, slurm_handover_parts.csv. About seven minutes.
+`python bench/slurm_handover.py [HAND_OVERS [SUBMITIT_HAND_OVERS]]` starts a private cluster with Slurm's own scheduler
+settings, on which all ways run at once, two chains each: ours (without and with `relay.queue_ahead`), a
+`--dependency=singleton` chain, and submitit, which the script installs from PyPI into an environment of its own and
+signals again and again. Idle: from the last step of one job to the first step of the next, by the same counting program
+with jobs of random length. Writes bench/results/slurm_handover.csv and, on where ours goes, slurm_handover_parts.csv.
+About seven minutes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import tempfile
 import threading
 import time
 import venv
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -30,26 +32,26 @@ from slurm_cluster import SlurmCluster, throw_away  # noqa: E402
 from slurm_conf import Layout  # noqa: E402
 
 TOYS = ROOT / "bench" / "toys"
-#: A job of 4 s: time enough for a look at the queue, upon which ours queues its successor. The work between two
-#: hand-overs is no part of what is measured.
-STEPS = 80
-#: Ours asks the queue every 30 s by default, of jobs of hours; here jobs are short.
-POLL_S = 1.0
-#: Hand-overs in one turn.
-TURN = 6
-ROUNDS = 3
+CHAINS = 2
+#: The scheduler's rounds spread a chain's idle times over some seconds: it takes many for a mean.
+HAND_OVERS = 60
 SUBMITIT_HAND_OVERS = 3
-#: What a chain may take for one hand-over before the script gives up.
-SLOW_S = 60.0
+#: Ours asks the queue every 30 s by default, of jobs of hours; here jobs last 2 to 5 s, and a successor is queued only
+#: behind a job that was seen running.
+POLL_S = 1.0
+#: What one hand-over may take before the script gives up.
+SLOW_S = 30.0
 #: scontrol requeue waits for two minutes (121.5 s was measured).
 REQUEUE_S = 300.0
 INSTALL_S = 300.0
+#: submitit's job steps until it is signalled.
+SUBMITIT_JOB_S = 4.0
 
 Step = tuple[float, str, str]
 
 
 def read_log(path: Path) -> list[Step]:
-    """(time, job, what) of every line."""
+    """(time, job, what) of every whole line."""
     try:
         words = [line.split() for line in path.read_text().splitlines()]
     except FileNotFoundError:
@@ -57,189 +59,197 @@ def read_log(path: Path) -> list[Step]:
     return [(float(w[0]), w[1], w[2]) for w in words if len(w) == 3]
 
 
-def idle(log: list[Step]) -> list[float]:
-    """Seconds from each job's last step to the next one's first; a job begins with its `begin`."""
-    jobs: list[list[float]] = []
-    for at, _, what in log:
-        if what == "begin":
+def jobs_of(log: list[Step]) -> list[list[Step]]:
+    """The lines of each job that has made a step, in order; a job begins with its `begin` (a requeued one keeps its
+    id).
+    """
+    jobs: list[list[Step]] = []
+    for line in log:
+        if line[2] == "begin":
             jobs.append([])
-        else:
-            jobs[-1].append(at)
-    return [after[0] - before[-1] for before, after in pairwise(job for job in jobs if job)]
+        jobs[-1].append(line)
+    return [job for job in jobs if len(job) > 1]
 
 
-def wait_until_gone(cluster: SlurmCluster, folder: Path) -> None:
-    """No job of this turn is left; submitit's stays."""
-    ours = f"{folder}/"
+def idle(log: list[Step]) -> list[float]:
+    """Seconds from each job's last step to the next one's first."""
+    return [after[1][0] - before[-1][0] for before, after in pairwise(jobs_of(log))]
+
+
+def singleton(cluster: SlurmCluster, folder: Path, hand_overs: int) -> list[Path]:
+    """All jobs, queued at once, those of a chain under one name. Returns the logs."""
+    for chain in range(CHAINS):
+        where = make_folder(folder, f"chain{chain}")
+        script = where / "job.sh"
+        script.write_text(f"#!/bin/bash\nexec {sys.executable} steps.py {hand_overs + 1} steps\n")
+        words = ["sbatch", "--parsable", f"--chdir={where}", "--dependency=singleton", f"--job-name=chain{chain}"]
+        for _ in range(hand_overs + 1):
+            cluster.ask(*words, "--time=2", "--cpus-per-task=1", str(script))
+    logs = [folder / f"chain{chain}" / "steps-0.log" for chain in range(CHAINS)]
     cluster.wait_for(
-        lambda: not [row for row in cluster.squeue() if f"{row.work_dir}/".startswith(ours)], "the turn's end", SLOW_S
+        lambda: all(len(idle(read_log(log))) >= hand_overs for log in logs), "the chains", SLOW_S * hand_overs
     )
+    return logs
 
 
-def singleton(cluster: SlurmCluster, folder: Path) -> None:
-    """All jobs of a turn, queued at once under one name."""
-    script = folder / "job.sh"
-    script.write_text(f"#!/bin/bash\nexec {sys.executable} steps.py {STEPS} {STEPS * (TURN + 1)}\n")
-    words = ["sbatch", "--parsable", f"--chdir={folder}", "--dependency=singleton", f"--job-name={folder.name}"]
-    for _ in range(TURN + 1):
-        cluster.ask(*words, "--time=2", "--cpus-per-task=1", str(script))
-    cluster.wait_for(lambda: len(idle(read_log(folder / "steps.log"))) >= TURN, "the chain", SLOW_S * TURN)
-    wait_until_gone(cluster, folder)
-
-
-def ours(cluster: SlurmCluster, folder: Path, *, queue_ahead: bool) -> None:
-    """A run of as many jobs."""
+def ours(cluster: SlurmCluster, folder: Path, hand_overs: int, *, queue_ahead: bool) -> list[Path]:
+    """A run of as many slots and jobs. Returns the logs."""
     config = {
         "run_name": folder.name,
         "executor": "slurm",
+        "slots": CHAINS,
         "lead_seconds": 5,
         "poll_seconds": POLL_S,
         "slurm": {"time_limit": "0:02:00", "gpus": 0, "cpus_per_task": 1},
         "relay": {"queue_ahead": queue_ahead},
-        "command": [sys.executable, "steps.py", str(STEPS), str(STEPS * (TURN + 1))],
+        "command": [sys.executable, "steps.py", str(hand_overs + 1), "steps"],
     }
     (folder / "cluster_config.json").write_text(json.dumps(config))
     env = {**cluster.env(), "XDG_STATE_HOME": str(folder / "state"), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-P", "-m", "orchestrator", "start"]
     with open(folder / "controller.log", "w") as log:
-        subprocess.run(command, cwd=folder, env=env, check=True, stdout=log, stderr=log, timeout=SLOW_S * TURN)
-    wait_until_gone(cluster, folder)
+        subprocess.run(command, cwd=folder, env=env, check=True, stdout=log, stderr=log, timeout=SLOW_S * hand_overs)
+    return [folder / f"steps-{slot}.log" for slot in range(CHAINS)]
+
+
+def parts(folder: Path, logs: list[Path]) -> list[dict[str, float]]:
+    """Where the idle seconds of ours went, a row a hand-over."""
+    rows = []
+    for slot, log in enumerate(logs):
+        by_id = {job[0][1]: job for job in jobs_of(read_log(log))}
+        attempts = [
+            path
+            for path in (folder / "runs" / folder.name / "slots" / str(slot) / "attempts").iterdir()
+            if (path / "exit.json").exists()
+        ]
+        ends = [json.loads((path / "exit.json").read_text()) for path in sorted(attempts, key=lambda p: int(p.name))]
+        claims = [json.loads((path / "claim").read_text()) for path in sorted(attempts, key=lambda p: int(p.name))]
+        for before, after, claim in zip(ends, ends[1:], claims[1:], strict=False):
+            last, lines = by_id[before["job_id"]][-1], by_id[after["job_id"]]
+            marks = [last[0], before["at"], after["started_at"], claim["at"], lines[0][0], lines[1][0]]
+            names = (
+                "program and shim end", "controller, Slurm, shim starts", "claim", "parent, program starts",
+                "first step",
+            )  # fmt: skip
+            rows.append({name: b - a for name, (a, b) in zip(names, pairwise(marks), strict=True)})
+    return rows
 
 
 def queued_ahead(folder: Path) -> int:
-    """How many jobs of a turn of ours were submitted behind another one."""
+    """How many jobs of a run of ours were submitted behind another one."""
     lines = [
         json.loads(line)
         for path in (folder / "runs" / folder.name).glob("events-*.jsonl")
         for line in path.read_text().splitlines()
     ]
-    return len({line["attempt"] for line in lines if line["kind"] == "submission" and line.get("after")})
+    return len({(e["slot"], e["attempt"]) for e in lines if e["kind"] == "submission" and e.get("after")})
 
 
-def parts(folder: Path) -> list[dict[str, float]]:
-    """Where the idle seconds of one turn of ours went, a row a hand-over."""
-    run = folder / "runs" / folder.name
-    log = read_log(folder / "steps.log")
-    steps = [at for at, _, what in log if what == "step"]
-    begins = [at for at, _, what in log if what == "begin"]
-    attempts = sorted((run / "slots/0/attempts").iterdir(), key=lambda path: int(path.name))
-    ends = [json.loads((path / "exit.json").read_text()) for path in attempts]
-    claims = [json.loads((path / "claim").read_text()) for path in attempts]
-    rows = []
-    for number in range(1, len(attempts)):
-        last = steps[number * STEPS - 1]
-        marks = [
-            last, ends[number - 1]["at"], ends[number]["started_at"], claims[number]["at"], begins[number],
-            steps[number * STEPS],
-        ]  # fmt: skip
-        names = ("program and shim end", "controller and Slurm", "claim", "parent, program starts", "first step")
-        rows.append({name: b - a for name, (a, b) in zip(names, pairwise(marks), strict=True)})
-    return rows
+def submitit(cluster: SlurmCluster, folder: Path, hand_overs: int) -> list[Path]:
+    """A job of submitit's, signalled after every few steps. Returns its log."""
+    venv.create(folder / "venv", with_pip=True)
+    python = str(folder / "venv/bin/python")
+    pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "submitit"]
+    subprocess.run(pip, check=True, timeout=INSTALL_S)
+    job = cluster.ask(python, str(TOYS / "with_submitit.py"), str(folder)).split()[-1]
+    log = folder / "steps.log"
+    for number in range(hand_overs):
+        cluster.wait_for(lambda number=number: _has_worked(log, number), f"submitit's job {number}", REQUEUE_S)
+        cluster.ask("scancel", "--signal=USR2", job)
+    cluster.wait_for(lambda: len(idle(read_log(log))) >= hand_overs, "submitit's last job", REQUEUE_S)
+    cluster.ask("scancel", job)
+    return [log]
 
 
-class Submitit(threading.Thread):
-    """submitit's job, signalled after every few steps, in the background of everything else."""
+def _has_worked(log: Path, number: int) -> bool:
+    jobs = jobs_of(read_log(log))
+    return len(jobs) == number + 1 and jobs[-1][-1][0] - jobs[-1][0][0] > SUBMITIT_JOB_S
 
-    def __init__(self, cluster: SlurmCluster, folder: Path, hand_overs: int) -> None:
+
+class Way(threading.Thread):
+    """One way to chain jobs, at work beside the others."""
+
+    def __init__(self, work: Callable[[], list[Path]]) -> None:
         super().__init__()
-        self.cluster, self.folder, self.hand_overs = cluster, folder, hand_overs
-        self.trouble: Exception | None = None
+        self.work = work
+        self.logs: list[Path] = []
+        self.trouble: BaseException | None = None
 
     def run(self) -> None:
-        """Install, submit, signal."""
+        """Remember what went wrong: `finish` raises it."""
         try:
-            self._run()
-        except Exception as error:  # noqa: BLE001 - it is raised again by whoever joins
+            self.logs = self.work()
+        except BaseException as error:  # noqa: BLE001 - raised again by finish
             self.trouble = error
 
-    def _run(self) -> None:
-        venv.create(self.folder / "venv", with_pip=True)
-        python = str(self.folder / "venv/bin/python")
-        pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "submitit"]
-        subprocess.run(pip, check=True, timeout=INSTALL_S)
-        submit = [python, str(TOYS / "with_submitit.py"), str(self.folder)]
-        job = self.cluster.ask(*submit).split()[-1]
-        log = self.folder / "steps.log"
-        for number in range(self.hand_overs):
-            self.cluster.wait_for(
-                lambda number=number: len(idle(read_log(log))) == number and self._steps_of_this_job(log) >= STEPS,
-                f"submitit's job {number}", REQUEUE_S,
-            )  # fmt: skip
-            self.cluster.ask("scancel", "--signal=USR2", job)
-        self.cluster.wait_for(lambda: len(idle(read_log(log))) >= self.hand_overs, "submitit's last job", REQUEUE_S)
-        self.cluster.ask("scancel", job)
-
-    @staticmethod
-    def _steps_of_this_job(log: Path) -> int:
-        lines = read_log(log)
-        begin = max(number for number, line in enumerate(lines) if line[2] == "begin") if lines else 0
-        return len(lines) - 1 - begin
+    def finish(self) -> list[Path]:
+        """Wait, and return the logs."""
+        self.join()
+        if self.trouble is not None:
+            raise self.trouble
+        return self.logs
 
 
 def make_folder(base: Path, name: str) -> Path:
-    """A folder of its own for a turn, with the program."""
+    """A folder with the program."""
     folder = base / name
     folder.mkdir()
     shutil.copy(TOYS / "steps.py", folder)
     return folder
 
 
-def measure(rounds: int, submitit_hand_overs: int) -> tuple[dict[str, list[float]], dict[str, list[dict[str, float]]]]:
+def measure(hand_overs: int, of_submitit: int) -> tuple[dict[str, list[float]], dict[str, list[dict[str, float]]]]:
     """Idle seconds by way, and the parts of ours."""
-    seen: dict[str, list[float]] = {"singleton chain": [], "ours, queue_ahead": [], "ours": []}
-    where: dict[str, list[dict[str, float]]] = {"ours, queue_ahead": [], "ours": []}
     with (
         tempfile.TemporaryDirectory(prefix="al-") as name,
         throw_away(Layout(nodes=2, gpus=0), {"SchedulerParameters": ""}) as cluster,
     ):
         base = Path(name)
-        rival = Submitit(cluster, make_folder(base, "submitit"), submitit_hand_overs)
-        if submitit_hand_overs:
-            rival.start()
-        for number in range(rounds):
-            for way, gaps in seen.items():
-                folder = make_folder(base, f"{way.replace(', ', '-').replace(' ', '-')}-{number}")
-                if way == "singleton chain":
-                    singleton(cluster, folder)
-                else:
-                    ours(cluster, folder, queue_ahead="queue_ahead" in way)
-                    where[way] += parts(folder)
-                    print(f"  {queued_ahead(folder)} of {TURN + 1} jobs were queued behind another one")
-                gaps.extend(idle(read_log(folder / "steps.log")))
-                print(f"round {number + 1}: {way}: {statistics.median(gaps):.2f} s so far", flush=True)
-        if submitit_hand_overs:
-            rival.join()
-            if rival.trouble is not None:
-                raise rival.trouble
-            seen["submitit, requeued"] = idle(read_log(rival.folder / "steps.log"))
+        chain, plain, ahead, rival = (make_folder(base, what) for what in ("chain", "plain", "ahead", "submitit"))
+        ways = {
+            "singleton chain": Way(lambda: singleton(cluster, chain, hand_overs)),
+            "ours, queue_ahead": Way(lambda: ours(cluster, ahead, hand_overs, queue_ahead=True)),
+            "ours": Way(lambda: ours(cluster, plain, hand_overs, queue_ahead=False)),
+            "submitit, requeued": Way(lambda: submitit(cluster, rival, of_submitit)),
+        }
+        if not of_submitit:
+            del ways["submitit, requeued"]
+        for way in ways.values():
+            way.start()
+        logs = {what: way.finish() for what, way in ways.items()}
+        print(f"{queued_ahead(ahead)} jobs were queued behind another one")
+        seen = {what: [gap for log in found for gap in idle(read_log(log))] for what, found in logs.items()}
+        where = {what: parts(folder, logs[what]) for what, folder in (("ours, queue_ahead", ahead), ("ours", plain))}
     return seen, where
 
 
 def main() -> None:
     """Measure, print, write."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS
-    hand_overs = int(sys.argv[2]) if len(sys.argv) > 2 else SUBMITIT_HAND_OVERS
-    seen, where = measure(rounds, hand_overs)
-    base = statistics.median(seen["singleton chain"])
+    hand_overs = int(sys.argv[1]) if len(sys.argv) > 1 else HAND_OVERS
+    of_submitit = int(sys.argv[2]) if len(sys.argv) > 2 else SUBMITIT_HAND_OVERS
+    seen, where = measure(hand_overs, of_submitit)
+    base = statistics.mean(seen["singleton chain"])
     rows = []
     for way, gaps in seen.items():
         ordered = sorted(gaps)
-        middle, late = statistics.median(ordered), ordered[int(0.9 * (len(ordered) - 1))]
-        rows.append([way, len(gaps), f"{middle:.2f}", f"{late:.2f}", f"{ordered[-1]:.2f}", f"{middle / base:.2f}"])
-        print(f"{way}: median {middle:.2f} s, 90 % {late:.2f} s, worst {ordered[-1]:.2f} s of {len(gaps)}")
+        mean, late = statistics.mean(ordered), ordered[int(0.9 * (len(ordered) - 1))]
+        middle = statistics.median(ordered)
+        line = [f"{value:.2f}" for value in (mean, middle, late, ordered[-1], mean / base)]
+        rows.append([way, len(gaps), *line])
+        print(f"{way}: mean {line[0]} s, median {line[1]} s, 90 % {line[2]} s, worst {line[3]} s of {len(gaps)}")
     names = list(where["ours"][0])
     split = [
         [way, *(f"{1000 * statistics.median(row[part] for row in found):.0f}" for part in names)]
         for way, found in where.items()
     ]
-    for line in split:
-        print(line[0], ", ".join(f"{part} {ms} ms" for part, ms in zip(names, line[1:], strict=True)))
+    for parted in split:
+        print(f"{parted[0]}:", ", ".join(f"{part} {ms} ms" for part, ms in zip(names, parted[1:], strict=True)))
     if len(sys.argv) > 1:
         return  # an excerpt is for looking, not for the page
     results = ROOT / "bench" / "results"
     for name, head, lines in (
-        ("slurm_handover", ["what", "count", "median_s", "p90_s", "worst_s", "times_singleton"], rows),
-        ("slurm_handover_parts", ["milliseconds", *names], split),
+        ("slurm_handover", ["what", "count", "mean_s", "median_s", "p90_s", "worst_s", "times_singleton"], rows),
+        ("slurm_handover_parts", ["median milliseconds", *names], split),
     ):
         with open(results / f"{name}.csv", "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)

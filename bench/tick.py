@@ -37,6 +37,7 @@ class Memory:
 
     name = "slurm"
     submit_grace_s = 120.0
+    queues_behind = True
 
     def __init__(self) -> None:
         self.rows: dict[str, JobRow] = {}
@@ -61,6 +62,10 @@ class Memory:
 
     def wake(self, job_ids: list[str]) -> None:
         """Nobody is there."""
+        del job_ids
+
+    def release(self, job_ids: list[str]) -> None:
+        """Nobody is held."""
         del job_ids
 
     def cancel(self, job_ids: list[str]) -> None:
@@ -152,7 +157,8 @@ def measure(slots: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name:
         controller = make_run(Path(name), slots, executor)
         controller.tick()  # takes in what the files say; from here on it is what repeats
-        quiet, busy = [], []
+        quiet: list[float] = []
+        busy: list[float] = []
         most = {"squeue": 0, "sacct": 0, "writes": 0}
         for turn in range(2 * REPEATS):
             is_busy = turn % 2 == 1
