@@ -10,7 +10,7 @@ from pydantic import Field
 
 from orchestrator.cron import host_of
 from orchestrator.ends import lead_warning
-from orchestrator.evidence import Progress, read_record
+from orchestrator.evidence import Exit, Progress, read_record
 from orchestrator.executors.base import Frozen
 from orchestrator.files import read_json_or_none
 from orchestrator.forecast import Forecast, forecast, waits_between
@@ -221,7 +221,14 @@ def slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotView
             "start_step": attempt.start_step if attempt.started_at else None,
         }
     )
+    if not around.alive and _has_ended(run_dir, slot.index, attempt.number, live.token):
+        return view.model_copy(update={"why": "its job has ended since, and nobody has looked", "ends_at": None})
     return _with_rate(view, slot, run, progress, around.now)
+
+
+def _has_ended(run_dir: RunDir, slot: int, attempt: int, token: str) -> bool:
+    ended = read_record(Exit, run_dir.attempt(slot, attempt) / "exit.json")
+    return ended is not None and ended.token == token
 
 
 def _with_rate(view: SlotView, slot: Slot, run: Run, progress: dict[str, Any], now: float) -> SlotView:

@@ -11,12 +11,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.baton import SILENT_S as SILENT_BATON_S
 from orchestrator.cells import done_in, ends_in, gpu, next_job, number, ranges, rate, steps, success
 from orchestrator.models import Verdict
 from orchestrator.registry import Entry
 from orchestrator.status import RunView, SlotView
 from orchestrator.summary import RunSummary
-from orchestrator.timeline import end_words
+from orchestrator.timeline import clock, end_words
 from orchestrator.walltime import format_duration
 
 _COLOURS = {
@@ -122,8 +123,9 @@ def about(view: RunView, now: float) -> list[tuple[str, bool]]:
         lines.append((f"controller: {view.controller}{looked}", late))
     elif view.state in {"no controller", "stopping"}:
         go_on = f"take it up again with `orchestrator start {view.run_name}`"
-        baton = "; its jobs look after it when they end" if view.baton else ""
-        lines.append((f"no controller{looked}{baton}; {go_on}", True))
+        lines.append((f"no controller{looked}; {go_on}", True))
+        if view.baton and view.written_at is not None and any(slot.job_id and not slot.why for slot in view.slots):
+            lines.append((f"a job that ends after {clock(view.written_at + SILENT_BATON_S, now)} looks itself", False))
     if view.blind_since is not None:
         since = format_duration(now - view.blind_since)
         lines.append((f"blind for {since}: {view.blind_error}; nothing is submitted meanwhile", True))

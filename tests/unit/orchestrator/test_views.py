@@ -129,10 +129,13 @@ def test_what_concerns_the_whole_run_stands_on_top() -> None:
 
 
 def test_nobody_who_looks_is_said_with_the_way_out() -> None:
-    line, urgent = about(a_view(controller=None, state="no controller", baton=True), NOW)[0]
+    view = a_view(running(), controller=None, state="no controller", baton=True)
+    (line, urgent), (baton, _) = about(view, NOW)
     assert urgent
     assert "orchestrator start toy" in line
-    assert "when they end" in line
+    assert "looks itself" in baton
+    over = running(why="its job has ended since, and nobody has looked")
+    assert len(about(view.model_copy(update={"slots": (over,)}), NOW)) == 1
 
 
 def test_a_forecast_that_leaves_waits_out_is_a_lower_bound() -> None:
