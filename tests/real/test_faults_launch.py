@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from relay import NewRelay, Relay
+from relay import NewRelay
 from slurm_cluster import PrivateSlurm, SlurmCluster
 from slurm_relay import assert_kept_once, ever, on_slurm, rows_of, set_pace
 
