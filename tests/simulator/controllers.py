@@ -212,6 +212,7 @@ class Hosts:
         self._release(process)
         process.alive = False
         if over:
+            self.world.watch.controller_gone(process)
             self.world.run_is_over(str(process))
 
     @staticmethod

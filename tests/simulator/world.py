@@ -54,7 +54,6 @@ class World:
         self._pid = 100
         self._totals = [int(RATE * DAY_S * self.rng.uniform(12.0, 60.0)) for _ in range(profile.slots)]
         self._waits_long = False
-        self.stopped_by_user = False
 
     def _run_file(self) -> RunFile:
         profile = self.profile
@@ -163,7 +162,7 @@ class World:
 
     def restart_soon(self, process: Process) -> None:
         """A dead controller is started again: at once by a service, hours later by a person. Cron needs nobody."""
-        if process.command != "tick" and not self.stopped_by_user:
+        if process.command != "tick":
             delay_s = self.rng.choice((2.0, 60.0, self.rng.uniform(300.0, 3.0 * 3600.0)))
             if self.settled:
                 delay_s = 60.0
@@ -173,7 +172,9 @@ class World:
     def keep_going(self, login: Login) -> None:
         """Somebody looks after the run on this login node, unless it is stopped or looked after."""
         owner = self.hosts.newest()
-        if self.stopped_by_user or self.profile.host == "cron" or (owner is not None and not owner.stopped):
+        if self.profile.host == "cron" or (owner is not None and not owner.stopped):
+            return
+        if self.watch.run_over_at is not None or self.watch.last_stop:  # a service does not undo a stop
             return
         self.processes = [p for p in self.processes if p.alive]
         self.hosts.start(login)
@@ -183,7 +184,7 @@ class World:
 
     def _cron(self) -> None:
         """Cron fires; the line is taken out when the run is over."""
-        if self.profile.host == "cron" and not self.stopped_by_user:
+        if self.profile.host == "cron":
             self.processes = [p for p in self.processes if p.alive]
             self.hosts.start(self.logins[0], "tick")
         self.timeline.after(self.profile.poll_s, self._cron)

@@ -120,7 +120,7 @@ class Faults:
 
     def _elsewhere(self) -> None:
         """A person types `start` on another login node although a controller lives."""
-        if self.world.profile.host == "daemon" and not self.world.stopped_by_user:
+        if self.world.profile.host == "daemon" and self.world.watch.run_over_at is None:
             self.world.hosts.start(self.world.rng.choice(self.world.logins))
 
     def _clock_step(self) -> None:
