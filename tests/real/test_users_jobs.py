@@ -120,7 +120,9 @@ def test_a_job_that_its_user_cancels_while_it_runs_waits_for_start(
     relay.wait_for_step(at + 10, slot=1)  # the other slot goes on
     assert relay.attempts(0) == [0]
 
-    relay.run("start", "toy")  # while the controller lives
+    told = relay.run("start", "toy")  # while the controller lives
+    assert told.code == 0, told.words
+    assert "Slot 0 of toy goes on" in told.out
 
     assert controller.wait(60) == 0, relay.output()
     for slot in (0, 1):
