@@ -47,8 +47,7 @@ def revive(slot: Slot, facts: Facts, events: list[Event]) -> Slot:
     """
     attempts: dict[int, Attempt] = {}
     for attempt in slot.attempts:
-        back = {s.token for s in attempt.submissions if _is_back(s, slot, attempt, facts)}
-        if back:
+        if back := {s.token for s in attempt.submissions if _is_back(s, slot, attempt, facts)}:
             again: dict[str, Any] = {"state": SubmissionState.SUBMITTED, "sighting": None}
             submissions = [s.model_copy(update=again) if s.token in back else s for s in attempt.submissions]
             attempts[attempt.number] = attempt.model_copy(update={"submissions": tuple(submissions)})
@@ -59,7 +58,7 @@ def revive(slot: Slot, facts: Facts, events: list[Event]) -> Slot:
 
 
 def _is_back(submission: Submission, slot: Slot, attempt: Attempt, facts: Facts) -> bool:
-    if submission.state not in {SubmissionState.NOT_SUBMITTED, SubmissionState.ENDED}:
+    if submission.state is not SubmissionState.NOT_SUBMITTED and submission.state is not SubmissionState.ENDED:
         return False
     row = facts.poll.of(facts.job_dir(submission.token)) if facts.poll.error is None else None
     in_queue = row is not None and row.state is not JobState.ENDED

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from pydantic import ConfigDict
 
-from orchestrator.disk import LOCAL_DISK, Disk, read_json_or_none
+from orchestrator.disk import LOCAL_DISK, Disk
 from orchestrator.executors.base import Frozen, JobState, Poll
 from orchestrator.job import HANDED_OVER
-from orchestrator.models import Ledger
+from orchestrator.models import Ledger, Slot
 from orchestrator.rundir import RunDir
+
+#: Of a job's files only the heartbeat and the progress change between two looks: the others need not be parsed again.
+#: Four of each slot fit, in the largest run that a config allows.
+RECORDS_KEPT = 8192
 
 
 class Lenient(Frozen):
@@ -95,6 +101,25 @@ class Evidence(Frozen):
 LOG_TAIL_BYTES = 4096
 
 
+class _Files:
+    """The paths in one attempt's folder. They are asked for at every look, and joining paths is half of its cost."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._paths: dict[str, Path] = {}
+
+    def of(self, name: str) -> Path:
+        path = self._paths.get(name)
+        if path is None:
+            path = self._paths[name] = self.folder / name
+        return path
+
+
+@lru_cache(maxsize=RECORDS_KEPT)
+def _files(run_path: Path, slot: int, attempt: int) -> _Files:
+    return _Files(RunDir(run_path).attempt(slot, attempt))
+
+
 def is_complete(evidence: Evidence) -> bool:
     """Whether the program ended well, and with all that it was to do."""
     ended, progress = evidence.exit, evidence.progress
@@ -108,19 +133,20 @@ def read_evidence(
 
     `token`: whose log to read while nobody has claimed the attempt. `with_log`: read it even without a bad end.
     """
-    disk, folder = run_dir.disk, run_dir.attempt(slot, attempt)
-    names = disk.names(folder)
+    disk, files = run_dir.disk, _files(run_dir.path, slot, attempt)
+    names = disk.names(files.folder)
     if not names:
         return Evidence(log_tail=log_tail(run_dir, token) if with_log and token else "")
 
-    def record(model: type[Any], name: str) -> Any:
-        return read_record(model, folder / name, disk) if name in names else None
+    def record(model: type[Frozen], name: str) -> Any:
+        return read_record(model, files.of(name), disk) if name in names else None
 
     heartbeat, parent = record(Beat, "heartbeat.json"), record(Parent, "parent.json")
     claim, ended = record(Claim, "claim"), record(Exit, "exit.json")
     found = [record(Duplicate, name) for name in names if name.startswith("duplicate-") and name.endswith(".json")]
     duplicates = [one for one in found if one is not None]
-    steps = [int(name) for name in disk.names(folder / "checkpoints") if name.isdigit()]
+    published = disk.names(files.of("checkpoints")) if "checkpoints" in names else ()
+    steps = [int(name) for name in published if name.isdigit()]
     speaker = claim.token if claim is not None else token
     bad_end = ended is not None and ended.code not in {0, HANDED_OVER}
     return Evidence(
@@ -156,10 +182,18 @@ def read_all(run_dir: RunDir, ledger: Ledger, poll: Poll | None = None) -> dict[
     return found
 
 
-def attempt_folders(run_dir: RunDir, slot: int) -> list[int]:
-    """The attempts that left a folder, highest first. A ledger that knows less is behind the truth."""
-    names = run_dir.disk.names(run_dir.slot(slot) / "attempts")
-    return sorted((int(name) for name in names if name.isdigit()), reverse=True)
+def newer_attempts(run_dir: RunDir, slot: Slot) -> list[int]:
+    """The attempts above all that the ledger knows that left a folder, highest first: it is behind the truth there.
+
+    A slot that has a job gets none, so only the next number is looked for: the list of them all grows for ever.
+    """
+    known = slot.attempts[-1].number if slot.attempts else -1
+    occupied = any(attempt.live for attempt in slot.attempts)
+    if occupied and not run_dir.disk.exists(_files(run_dir.path, slot.index, known + 1).folder):
+        return []
+    names = run_dir.disk.names(run_dir.slot(slot.index) / "attempts")
+    numbers = [int(name) for name in names if name.isdigit()]
+    return sorted((number for number in numbers if number > known), reverse=True)
 
 
 def log_tail(run_dir: RunDir, token: str) -> str:
@@ -174,10 +208,17 @@ def log_tail(run_dir: RunDir, token: str) -> str:
         return ""
 
 
-def read_record(model: type[Any], path: Path, disk: Disk = LOCAL_DISK) -> Any:
+def read_record(model: type[Frozen], path: Path, disk: Disk = LOCAL_DISK) -> Any:
     """The record in `path`, None where it is absent, torn or of another shape."""
-    value = read_json_or_none(disk, path)
     try:
-        return model.model_validate(value) if value is not None else None
+        return _parsed(model, disk.read(path))
+    except OSError:
+        return None
+
+
+@lru_cache(maxsize=RECORDS_KEPT)
+def _parsed(model: type[Frozen], data: bytes) -> Any:
+    try:
+        return model.model_validate(json.loads(data))
     except ValueError:
         return None

@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestrator.config import RelaySection
 from orchestrator.evidence import Evidence
-from orchestrator.executors.base import Accounting, JobRow, JobState, Poll
+from orchestrator.executors.base import Accounting, JobRow, Poll
 from orchestrator.models import Attempt, Slot, parse_token
 
 #: One line of history in the making: its kind and its facts.
@@ -49,9 +49,8 @@ class Facts:
     def rows_of_slot(self) -> dict[int, list[tuple[int, str, JobRow]]]:
         """By slot, the jobs of this run that are not over: (attempt, token, row)."""
         found: dict[int, list[tuple[int, str, JobRow]]] = {}
-        for folder, row in self.poll.by_folder.items():
-            parent, _, token = folder.rpartition("/")
-            parsed = parse_token(token) if parent == self.jobs_dir and row.state is not JobState.ENDED else None
-            if parsed is not None:
+        for token, row in self.poll.alive.items():
+            parsed = parse_token(token)
+            if parsed is not None and row.work_dir.rstrip("/") == self.job_dir(token):
                 found.setdefault(parsed[0], []).append((parsed[1], token, row))
         return found

@@ -14,7 +14,6 @@ from orchestrator.evidence import Evidence
 from orchestrator.executors.base import JobState
 from orchestrator.facts import Event, Facts, event
 from orchestrator.models import (
-    LIVE,
     Attempt,
     BadNode,
     Blind,
@@ -222,7 +221,7 @@ def _judged(attempt: Attempt, evidence: Evidence, facts: Facts) -> Attempt:
 
 
 def _fold_submission(submission: Submission, attempt: Attempt, evidence: Evidence, facts: Facts) -> Submission:
-    if submission.state not in LIVE:
+    if submission.state is SubmissionState.ENDED or submission.state is SubmissionState.NOT_SUBMITTED:
         return submission
     if submission.intent_at > facts.now:  # our clock was set back; a poll must be able to be later than it
         submission = submission.model_copy(update={"intent_at": facts.now - 1.0})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.disk import read_json_or_none
-from orchestrator.evidence import Evidence, attempt_folders, read_all, read_evidence
+from orchestrator.evidence import Evidence, newer_attempts, read_all, read_evidence
 from orchestrator.executors.base import Accounting, Executor, Poll
 from orchestrator.facts import Facts
 from orchestrator.models import Ledger
@@ -17,9 +17,11 @@ HISTORY_MARGIN_S = 60.0
 def look(
     run: Run, run_dir: RunDir, executor: Executor, ledger: Ledger, poll: Poll, now: float
 ) -> tuple[Facts, dict[int, int]]:
-    """The facts of this tick, and by slot the highest attempt that left a folder (-1: none). Errors: OSError."""
+    """The facts of this tick, and by slot the highest attempt that left a folder and that the ledger does not know (-1:
+    none). Errors: OSError.
+    """
     evidence = read_all(run_dir, ledger, poll)
-    folders = {slot.index: attempt_folders(run_dir, slot.index) for slot in ledger.slots}
+    folders = {slot.index: newer_attempts(run_dir, slot) for slot in ledger.slots}
     facts = Facts(
         now=now,
         poll=poll,
@@ -43,10 +45,11 @@ def _history(
     """Ask the history only when a job left the queue without having said (all about) how it ended."""
     lost = []
     nothing = Evidence()
+    jobs = str(run_dir.jobs)
     for slot in ledger.slots:
         for attempt in slot.attempts:
             for submission in attempt.live:
-                folder = str(run_dir.job(submission.token))
+                folder = f"{jobs}/{submission.token}"
                 said = has_ended_by_its_word(submission, evidence.get((slot.index, attempt.number), nothing))
                 if not said and (
                     missing_from(poll, submission, folder) or is_cancelled_by_somebody(submission, poll, folder)
@@ -59,10 +62,7 @@ def _newest_claims(run_dir: RunDir, ledger: Ledger, folders: dict[int, list[int]
     """By slot, the highest claimed attempt that is newer than anything that the ledger knows."""
     found = {}
     for slot in ledger.slots:
-        known = slot.attempts[-1].number if slot.attempts else -1
         for number in folders[slot.index]:
-            if number <= known:
-                break
             evidence = read_evidence(run_dir, slot.index, number)
             if evidence.claim is not None:
                 found[slot.index] = (number, evidence)
@@ -75,9 +75,8 @@ def _queued_behind(run_dir: RunDir, ledger: Ledger, poll: Poll) -> frozenset[str
     known = {s.token for slot in ledger.slots for attempt in slot.attempts for s in attempt.submissions}
     jobs = str(run_dir.jobs)
     found = set()
-    for folder in poll.by_folder:
-        parent, _, token = folder.rpartition("/")
-        if parent == jobs and token not in known:
+    for token in poll.alive.keys() - known:
+        if poll.alive[token].work_dir.rstrip("/") == f"{jobs}/{token}":
             spec = read_json_or_none(run_dir.disk, run_dir.job(token) / "job.json")
             if isinstance(spec, dict) and spec.get("ahead"):
                 found.add(token)

@@ -45,7 +45,7 @@ class Seen(Frozen):
 
 class Gone(Frozen):
     """The job has ended, with the proof of it. `raw_state`: the scheduler's word for how, where it said one.
-    `by_job`: the job said so itself, which is final.
+    `by_job`: the job said so itself, which is final. `ran_s`: from its start to its end as the scheduler tells it.
     """
 
     kind: Literal["gone"] = "gone"
@@ -54,6 +54,7 @@ class Gone(Frozen):
     by_job: bool = False
     raw_state: str = ""
     node: str = ""
+    ran_s: float | None = None
 
 
 class Blind(Frozen):
@@ -158,7 +159,9 @@ class Attempt(Frozen):
     @property
     def live(self) -> tuple[Submission, ...]:
         """Submissions that may hold a job."""
-        return tuple(s for s in self.submissions if s.state in LIVE)
+        over, never = SubmissionState.ENDED, SubmissionState.NOT_SUBMITTED
+        # By identity: this is asked ten times a slot at every look, and the hash of an enum is a call.
+        return tuple(s for s in self.submissions if s.state is not over and s.state is not never)
 
 
 class SlotStatus(StrEnum):

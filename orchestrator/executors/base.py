@@ -62,6 +62,13 @@ class Rows(Frozen):
                 found[folder] = row
         return found
 
+    @cached_property
+    def alive(self) -> dict[str, JobRow]:
+        """Last part of the work folder → row, of the jobs that are not over."""
+        return {
+            folder.rpartition("/")[2]: row for folder, row in self.by_folder.items() if row.state is not JobState.ENDED
+        }
+
     def of(self, job_dir: str) -> JobRow | None:
         """The job whose work folder this is."""
         return self.by_folder.get(job_dir)
