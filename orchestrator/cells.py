@@ -29,6 +29,24 @@ def steps(slot: SlotView) -> str:
     return f"{slot.step:,}/{slot.total:,}" if slot.total is not None else f"{slot.step:,}"
 
 
+def short_steps(slot: SlotView) -> str:
+    """`steps` for narrow terminals: `9.28M/20M`."""
+    if slot.step is None:
+        return ""
+    return f"{short(slot.step)}/{short(slot.total)}" if slot.total is not None else short(slot.step)
+
+
+def short(value: int) -> str:
+    """Three digits of a large number, cut off, not rounded up: what is not done is not shown as done."""
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if value >= 10 * size or (value >= size > 10**3):
+            digits = max(0, 3 - len(str(value // size)))
+            whole, part = divmod(value * 10**digits // size, 10**digits)
+            fraction = f".{part:0{digits}d}".rstrip("0") if part else ""
+            return f"{whole}{fraction}{unit}"
+    return f"{value:,}"
+
+
 def rate(slot: SlotView) -> str:
     """Steps per second while it runs; slow ones with a digit more."""
     if slot.rate is None:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.baton import SILENT_S as SILENT_BATON_S
-from orchestrator.cells import done_in, ends_in, gpu, next_job, number, ranges, rate, steps, success
+from orchestrator.cells import done_in, ends_in, gpu, next_job, number, ranges, rate, short_steps, steps, success
 from orchestrator.models import Verdict
 from orchestrator.registry import Entry
 from orchestrator.status import RunView, SlotView
@@ -36,6 +36,8 @@ _COLOURS = {
     "stopped": "dim",
 }
 
+#: Where these do not fit, steps are written short.
+_WANTED = {"steps/s", "success", "GPU", "job ends in", "done in", "next job"}
 #: Between two columns.
 _GAP = 2
 _BAR = 18
@@ -78,6 +80,10 @@ def run_table(view: RunView, now: float, width: int) -> RenderableType:
     """The picture of one run, as wide as the terminal allows: the rarer columns go first, and notes have lines."""
     cells = {column.name: [column.cell(slot, now) for slot in view.slots] for column in _COLUMNS}
     shown = _fitting(cells, width)
+    wanted = {name for name in _WANTED if any(cells[name])}
+    if wanted - {column.name for column in shown}:
+        cells["step"] = [short_steps(slot) for slot in view.slots]
+        shown = _fitting(cells, width)
     table = Table(expand=False, pad_edge=False, box=None, header_style="bold", padding=(0, _GAP, 0, 0))
     for column in shown:
         table.add_column(column.name, no_wrap=True, justify="right" if column.right else "left")

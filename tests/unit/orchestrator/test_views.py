@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from orchestrator.cells import done_in, ranges
+from orchestrator.cells import done_in, ranges, short
 from orchestrator.forecast import Forecast
 from orchestrator.models import Verdict
 from orchestrator.status import ExcludedNode, RunView, SlotView, SuccessorView
@@ -63,16 +63,25 @@ def test_no_cell_is_cut_at_any_width(width: int) -> None:
     lines = drawn(a_view(running(), running(1, state="handing over")), width)
     assert all(len(line) <= width for line in lines)
     assert not any("…" in line for line in lines)
-    assert any("1,234,567/20,000,000" in line for line in lines)
+    assert any("1,234,567/20,000,000" in line or "1.23M/20M" in line for line in lines)
 
 
 def test_80_columns_hold_what_matters_and_120_all_of_it() -> None:
     narrow, wide = drawn(a_view(running()), 80), drawn(a_view(running()), 120)
-    for name in ("job", "state", "step", "job ends in"):
+    for name in ("job", "state", "step", "steps/s", "GPU", "job ends in", "done in"):
         assert any(name in line for line in narrow), narrow
     for name in ("steps/s", "done in", "GPU", "success", "jobs"):
         assert any(name in line for line in wide), wide
     assert any(">1-10:17:36" in line for line in wide)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(0, "0"), (9_999, "9,999"), (10_000, "10k"), (999_999, "999k"), (1_234_567, "1.23M"), (1_200_000, "1.2M"),
+     (19_999_999, "19.9M"), (20_000_000, "20M"), (1_005_000, "1M"), (1_050_000, "1.05M"), (2_000_000_000, "2G")],
+)  # fmt: skip
+def test_short_numbers_are_cut_off_and_never_rounded_up(value: int, words: str) -> None:
+    assert short(value) == words
 
 
 def test_a_column_that_nobody_fills_is_left_out() -> None:

@@ -1,0 +1,35 @@
+"""docs/status.md shows what the commands show."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from status_screens import PAGE, page_with, screens
+
+from orchestrator.explain import Explanation
+from orchestrator.forecast import Forecast
+from orchestrator.status import ExcludedNode, RunView, SlotView, SuccessorView
+
+
+@pytest.fixture
+def _greenwich(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("_greenwich")
+def test_the_pages_screens_are_what_is_shown() -> None:
+    page = PAGE.read_text()
+    made = screens()
+    assert all(f"<!-- {name} -->" in page for name in made)
+    assert page_with(made, page) == page, "run: python tests/unit/status_screens.py"
+
+
+@pytest.mark.parametrize("model", [RunView, SlotView, SuccessorView, Forecast, ExcludedNode, Explanation])
+def test_every_field_of_the_json_is_on_the_page(model: type[RunView]) -> None:
+    page = PAGE.read_text()
+    assert [name for name in model.model_fields if f"`{name}`" not in page] == []
