@@ -162,7 +162,8 @@ def _ended(row: JobRow, source: str, submission: Submission, evidence: Evidence,
         since = _waiting_since(submission, RECORD_MISSING, at)
         if at - since < RECORD_WAIT_S:
             return Blind(since=since, error=RECORD_MISSING)
-    return Gone(proof=f"the {source} says {row.raw_state}", at=at, raw_state=row.raw_state, node=row.node)
+    ran_s = row.ends_at - row.started_at if row.ends_at is not None and row.started_at is not None else None
+    return Gone(proof=f"the {source} says {row.raw_state}", at=at, raw_state=row.raw_state, node=row.node, ran_s=ran_s)
 
 
 def _seen(row: JobRow, at: float) -> Seen:

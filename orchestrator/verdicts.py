@@ -44,6 +44,9 @@ _SCHEDULER_WORDS = {
     "NODE_FAIL": (Verdict.NODE_FAILED, "its node failed"),
     "BOOT_FAIL": (Verdict.NODE_FAILED, "its node did not boot"),
 }
+_CANCELLED_BY = re.compile(r"by (\d+)")
+#: Where no history says whose cancel it was: measured are 0 s for a launch that failed; a person needs longer.
+LAUNCH_S = 5.0
 #: Our own reason to cancel a job whose node could not start it. It says how the attempt ended, too.
 LAUNCH_FAILED = "its node failed to start it, twice"
 
@@ -101,6 +104,8 @@ def _by_the_scheduler(
     word = _word(gone.raw_state)
     if word == "CANCELLED":
         if submission is None or not _is_ours(submission):
+            if evidence.claim is None and _was_not_launched(gone):
+                return Verdict.NODE_FAILED, f"{gone.node} could not start it"
             return Verdict.CANCELLED, cancelled_by(gone.raw_state)
         if stalled_s is not None:
             return Verdict.STALLED, _stall_words(evidence, stalled_s)
@@ -115,6 +120,18 @@ def _by_the_scheduler(
     return Verdict.CRASHED, cause_in(evidence.log_tail) or f"it ended without a word ({gone.raw_state or gone.proof})"
 
 
+def _was_not_launched(gone: Gone) -> bool:
+    """Whether a cancel of an unclaimed job was slurmd's own: a Prolog failed, or a folder of the node is unusable.
+
+    Slurm would hold the job and say `launch failed requeued held`, but ours may not be requeued: slurmd kills it. A
+    person's cancel of a waiting job names no node; one of a running job names the person, who is not root.
+    """
+    if not gone.node:
+        return False
+    who = _CANCELLED_BY.search(gone.raw_state)
+    return who[1] == "0" if who else gone.ran_s is not None and gone.ran_s <= LAUNCH_S
+
+
 def _word(raw_state: str) -> str:
     return raw_state.split(maxsplit=1)[0].rstrip("+") if raw_state.strip() else ""
 
@@ -125,7 +142,7 @@ def _is_ours(submission: Submission | None) -> bool:
 
 def cancelled_by(raw_state: str) -> str:
     """Who cancelled, where the history tells (`CANCELLED by 33`)."""
-    who = re.search(r"by (\d+)", raw_state)
+    who = _CANCELLED_BY.search(raw_state)
     return f"cancelled by user {who[1]} (scancel)" if who else "cancelled (scancel)"
 
 

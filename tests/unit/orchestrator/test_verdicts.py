@@ -69,6 +69,25 @@ def test_a_job_that_ended_before_its_claim_says_so() -> None:
     assert cause == "it ended before it began (FAILED)"
 
 
+@pytest.mark.parametrize(
+    ("raw_state", "node", "ran_s", "verdict"),
+    [
+        ("CANCELLED", "n1", 0.0, Verdict.NODE_FAILED),  # a Prolog failed, and no history says who cancelled
+        ("CANCELLED by 0", "n1", 40.0, Verdict.NODE_FAILED),  # after a while
+        ("CANCELLED", "n1", 40.0, Verdict.CANCELLED),  # while its set-up lines ran
+        ("CANCELLED", "n1", None, Verdict.CANCELLED),
+        ("CANCELLED by 1000", "n1", 0.0, Verdict.CANCELLED),
+        ("CANCELLED by 0", "", 0.0, Verdict.CANCELLED),  # it was waiting
+    ],
+)
+def test_a_cancel_by_the_node_that_could_not_start_the_job_is_no_persons(
+    raw_state: str, node: str, ran_s: float | None, verdict: Verdict
+) -> None:
+    end = gone(raw_state).model_copy(update={"node": node, "ran_s": ran_s})
+    assert judge(Evidence(), end)[0] is verdict
+    assert judge(left(), end)[0] is Verdict.CANCELLED  # it had begun
+
+
 def test_the_causes_name_the_code_and_what_the_log_says() -> None:
     assert judge(left(an_exit(-9), log_tail="slurmstepd: error: Detected 1 oom-kill event"), gone())[1] == (
         "out of memory (killed by signal 9)"
