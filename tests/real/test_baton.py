@@ -94,4 +94,6 @@ def test_at_a_limit_of_as_many_jobs_as_slots_it_settles_at_one_less(
 
     relay.wait_for(lambda: len(rows_of(slurm, relay)) >= slots - 1, "all but one slot to have a job", 30)
     assert {slot["failures"] for slot in relay.status()["slots"]} == {0}
-    slurm.clear()
+    stopped = relay.run("stop", "--now")  # against jobs that go on submitting until they hear of it
+    assert stopped.code == 0, stopped.words
+    slurm.wait_until_empty()
