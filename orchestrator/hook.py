@@ -30,6 +30,8 @@ CLOSE_TIMEOUT_S = TIMEOUT_S + 5.0
 MOST_WAITING = 100
 #: How much of the command's complaint goes into the log.
 COMPLAINT_CHARS = 200
+#: The system takes no variable of more than 128 KiB; all the words are in the facts.
+WORDS_CHARS = 1000
 
 
 class Hook:
@@ -81,9 +83,10 @@ class Hook:
             command[0] = str(Path(run.folder) / Path(command[0]).expanduser())
         slot = "" if facts.get("slot") is None else str(facts["slot"])
         words = str(facts.get("words") or kind)
-        described = {"EVENT": kind, "RUN_NAME": run.config.run_name, "RUN_ID": run.run_id, "SLOT": slot, "WORDS": words}
+        described = {"EVENT": kind, "RUN_NAME": run.config.run_name, "RUN_ID": run.run_id, "SLOT": slot}
         value = {name.lower(): text for name, text in described.items()} | facts
         value |= {"run_dir": str(self._run_dir.path), "words": words}
+        described["WORDS"] = words[:WORDS_CHARS].replace("\0", " ")
         try:
             child = subprocess.Popen(
                 command,

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from builders import NOW
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator import cron
+from orchestrator.config import RunConfig
+from orchestrator.errors import ConfigError
+from orchestrator.rundir import Run, RunDir
+
+RUN_ID = "toy-0123abcd"
+LINE = b"* * * * * tick" + cron.tag_of(RUN_ID).encode() + b"\n"
+#: Whatever other people have in their tables; each line ends, as crontab(1) demands.
+OTHER_LINES = st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b"") + b"\n"), max_size=6)
+
+
+def mentions(line: bytes) -> bool:
+    return line.rstrip(b"\r\n").endswith(cron.tag_of(RUN_ID).encode())
+
+
+@given(before=OTHER_LINES, after=OTHER_LINES)
+def test_a_line_comes_once_and_goes_and_all_others_stay_byte_for_byte(before: list[bytes], after: list[bytes]) -> None:
+    table = b"".join(line for line in before + after if not mentions(line))
+
+    once = cron.with_line(table, RUN_ID, LINE)
+
+    assert once == table + LINE
+    assert cron.with_line(once, RUN_ID, LINE) == once
+    assert cron.without_line(once, RUN_ID) == table
+    renewed = LINE.replace(b"tick", b"newer tick")
+    assert cron.with_line(once, RUN_ID, renewed) == table + renewed
+
+
+def test_the_line_of_another_run_whose_name_ends_alike_is_not_ours() -> None:
+    other = b"* * * * * tick" + cron.tag_of(f"my-{RUN_ID}").encode() + b"\n"
+    assert cron.without_line(other, RUN_ID) == other
+    assert cron.without_line(cron.with_line(other, RUN_ID, LINE), RUN_ID) == other
+
+
+def test_two_lines_of_one_run_become_one_in_the_place_of_the_first() -> None:
+    other = b"0 3 * * * backup\n"
+    assert cron.with_line(LINE + other + LINE, RUN_ID, LINE) == LINE + other
+
+
+def test_a_table_without_a_last_line_break_gets_one() -> None:
+    assert cron.with_line(b"0 3 * * * backup", RUN_ID, LINE) == b"0 3 * * * backup\n" + LINE
+
+
+def a_run() -> Run:
+    return Run(
+        run_id=RUN_ID,
+        revision=0,
+        created_at=NOW,
+        executor="local",
+        config=RunConfig(),
+        config_path="/x/cluster_config.json",
+        folder="/x",
+        python="python3",
+        code="c0de",
+        identity=None,
+        env={},
+        controller_python="/opt/my python/bin/python3",
+    )
+
+
+@pytest.mark.parametrize("folder", ["/runs/plain", "/runs/with space", "/runs/50% done's", "/runs/$HOME;`x`#1"])
+def test_a_line_is_one_command_of_a_shell_whatever_the_folder_is_called(folder: str) -> None:
+    run = a_run()
+
+    line = cron.line_of(run, RunDir(Path(folder))).decode()
+
+    assert line.startswith("* * * * * /usr/bin/env ")
+    assert line.endswith(f" # anchorleg {run.run_id}\n")
+    assert "%" not in line.replace("\\%", "")  # cron ends the command at a bare one
+    words = shlex.split(line[len("* * * * * ") :].replace("\\%", "%"), comments=True)
+    assert words[1:3] == [f"PYTHONPATH={folder}/code/c0de", "/opt/my python/bin/python3"]
+    assert words[-5:] == ["tick", "--cron", run.run_id, "--run-dir", folder]
+
+
+@pytest.mark.parametrize("folder", ["/runs/two\nlines", "/runs/" + "long" * 300])
+def test_a_folder_that_fits_in_no_line_is_refused_by_name(folder: str) -> None:
+    with pytest.raises(ConfigError, match="shorter path"):
+        cron.line_of(a_run(), RunDir(Path(folder)))
+
+
+class TestWithAFakeCrontab:
+    @pytest.fixture
+    def path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        return tmp_path
+
+    def says(self, folder: Path, words: str, code: int) -> None:
+        command = folder / "crontab"
+        command.write_text(f"#!/bin/sh\necho '{words}' >&2\nexit {code}\n")
+        command.chmod(0o755)
+
+    def test_no_table_yet_is_an_empty_one(self, path: Path) -> None:
+        self.says(path, "no crontab for me", 1)
+        assert cron.read_table() == b""
+
+    def test_one_who_may_not_is_told_in_crontabs_words(self, path: Path) -> None:
+        self.says(path, "You (me) are not allowed to use this program (crontab)", 1)
+        with pytest.raises(ConfigError, match=r"not allowed to use this program.*--via daemon"):
+            cron.read_table()
+
+    def test_a_machine_without_it_is_named(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(cron, "_path", lambda: str(path))
+        with pytest.raises(ConfigError, match="no crontab on this machine"):
+            cron.read_table()
+
+    def test_one_that_hangs_is_given_up(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.says(path, "", 0)
+        (path / "crontab").write_text("#!/bin/sh\nexec /bin/sleep 60\n")
+        monkeypatch.setattr(cron, "COMMAND_TIMEOUT_S", 0.2)
+        with pytest.raises(ConfigError, match="did not answer"):
+            cron.read_table()
+
+
+def test_another_machines_line_is_left_to_that_machine(run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cron, "take_out", lambda _: pytest.fail("not on this machine"))
+    assert cron.host_of(run_dir) is None
+    assert cron.unregister(RUN_ID, run_dir)
+    (run_dir.lease / "cron.json").write_text('{"host": "login2", "run_id": "toy-0123abcd", "since": 1.0}')
+
+    assert not cron.unregister(RUN_ID, run_dir)
+
+    registered = cron.host_of(run_dir)
+    assert registered is not None
+    assert (registered.host, registered.is_here) == ("login2", False)
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> RunDir:
+    (tmp_path / "lease").mkdir()
+    return RunDir(tmp_path)

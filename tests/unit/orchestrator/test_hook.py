@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from builders import NOW
+
+from orchestrator import hook as hook_module
+from orchestrator.config import RunConfig
+from orchestrator.hook import Hook
+from orchestrator.rundir import Run, RunDir
+
+
+class Told:
+    """A run whose `notify` is a small shell script, and what is said about it."""
+
+    def __init__(self, folder: Path, script: str | None) -> None:
+        self.folder = folder
+        self.said: list[str] = []
+        (folder / "tell.sh").write_text(f"#!/bin/sh\n{script}\n")
+        (folder / "tell.sh").chmod(0o755)
+        self.run = Run(
+            run_id="toy-0123abcd",
+            revision=0,
+            created_at=NOW,
+            executor="local",
+            config=RunConfig(run_name="toy", notify=["./tell.sh", "a word"] if script is not None else None),
+            config_path=str(folder / "cluster_config.json"),
+            folder=str(folder),
+            python="python3",
+            code="c0de",
+            identity=None,
+            env={"PATH": "/usr/bin:/bin", "KEPT": "yes"},
+        )
+        self.hook = Hook(self.run, RunDir(folder / "run"), self.said.append)
+
+
+def test_the_command_hears_the_event_in_its_environment_and_on_its_input(tmp_path: Path) -> None:
+    told = Told(tmp_path, 'env > env.txt; echo "$1" > word.txt; cat > facts.json')
+    told.hook("failed", {"slot": 0, "words": "out of memory", "step": 70})
+    told.hook.close()
+    lines = (tmp_path / "env.txt").read_text().splitlines()
+    for line in (
+        "ANCHORLEG_EVENT=failed", "ANCHORLEG_SLOT=0", "ANCHORLEG_RUN_NAME=toy", "ANCHORLEG_RUN_ID=toy-0123abcd",
+        "ANCHORLEG_WORDS=out of memory", "KEPT=yes",
+    ):  # fmt: skip
+        assert line in lines
+    assert (tmp_path / "word.txt").read_text() == "a word\n"
+    facts = json.loads((tmp_path / "facts.json").read_text())
+    assert (facts["event"], facts["slot"], facts["words"], facts["step"]) == ("failed", 0, "out of memory", 70)
+    assert facts["at"] == pytest.approx(time.time(), abs=60)
+    assert told.said == []
+
+
+def test_events_are_told_one_after_the_other_and_nobody_waits_for_them(tmp_path: Path) -> None:
+    told = Told(tmp_path, 'sleep 0.2; echo "$ANCHORLEG_EVENT" >> heard.txt')
+    before = time.monotonic()
+    for kind in ("blind", "sighted", "finished"):
+        told.hook(kind, {})
+    assert time.monotonic() - before < 0.2
+    told.hook.close()
+    assert (tmp_path / "heard.txt").read_text().split() == ["blind", "sighted", "finished"]
+
+
+def test_a_command_that_hangs_is_ended_with_all_that_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hook_module, "TIMEOUT_S", 0.3)
+    told = Told(tmp_path, "sleep 30 & wait")
+    told.hook("finished", {"slot": 1})
+    told.hook.close()
+    assert len(told.said) == 1
+    assert "took longer than" in told.said[0]
+
+
+def test_one_that_reads_nothing_and_ends_is_no_trouble(tmp_path: Path) -> None:
+    told = Told(tmp_path, "exec true")
+    told.hook("finished", {"words": "x" * 1_000_000})
+    told.hook.close()
+    assert told.said == []
+
+
+def test_a_controller_that_ends_waits_a_bounded_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hook_module, "CLOSE_TIMEOUT_S", 0.1)
+    told = Told(tmp_path, "exec sleep 2")
+    told.hook("finished", {})
+    before = time.monotonic()
+    told.hook.close()
+    assert time.monotonic() - before < 1.0
+    assert "not told" in told.said[0]
+
+
+def test_too_many_at_once_are_dropped_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hook_module, "MOST_WAITING", 2)
+    told = Told(tmp_path, "sleep 0.3")
+    for _ in range(6):
+        told.hook("failed", {})
+    assert "failed was not told" in told.said[0]
+    told.hook.close()
+
+
+def test_without_a_command_nothing_is_run(tmp_path: Path) -> None:
+    told = Told(tmp_path, None)
+    told.hook("finished", {"slot": 0})
+    told.hook.close()
+    assert told.said == []
