@@ -159,8 +159,8 @@ class Look:
         """The queue's answer."""
         return Poll(at=self.at, rows=self.rows, error=self.error)
 
-    def facts(self, ledger: Ledger) -> Facts:
-        """With an empty folder for every open attempt that has no evidence."""
+    def facts(self, ledger: Ledger, **more: Any) -> Facts:
+        """With an empty folder for every open attempt that has no evidence. `more`: other fields of `Facts`."""
         open_attempts = {
             (slot.index, attempt.number): Evidence()
             for slot in ledger.slots
@@ -176,11 +176,12 @@ class Look:
             jobs_dir=JOBS_DIR,
             forget_after_s=FORGET_AFTER_S,
             submit_grace_s=SUBMIT_GRACE_S,
+            **more,
         )
 
-    def folded_into(self, ledger: Ledger) -> tuple[Ledger, list[Event]]:
+    def folded_into(self, ledger: Ledger, **more: Any) -> tuple[Ledger, list[Event]]:
         """The ledger after this look, and what happened."""
-        return fold(ledger, self.facts(ledger))
+        return fold(ledger, self.facts(ledger, **more))
 
 
 def a_look(at: float = NOW) -> Look:

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from builders import NOW, a_claim, a_job, a_look, a_row, a_run, a_slot, an_exit, progress
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.config import RelaySection
+from orchestrator.ends import HAND_OVERS_KEPT, delay_after, lead_warning
+from orchestrator.evidence import Evidence
+from orchestrator.executors.base import JobState
+from orchestrator.models import Slot, SlotStatus, Verdict
+
+RELAY = RelaySection()
+DELAYS = RELAY.retry_delays_seconds
+
+
+def after(evidence: Evidence, raw: str | None = None, *, cancelled_at: float | None = None, **slot: Any) -> Slot:
+    """The slot after one look at its only job's end."""
+    look = a_look().reading(evidence)
+    if raw is not None:
+        look = look.seeing(a_row(state=JobState.ENDED, raw=raw))
+    ledger, _ = look.folded_into(a_run(a_slot(**slot).with_attempt(a_job(cancelled_at=cancelled_at))))
+    return ledger.slots[0]
+
+
+CRASH = Evidence(claim=a_claim(), exit=an_exit(1), log_tail="KeyError: 'x'")
+
+
+class TestDelays:
+    @pytest.mark.parametrize(("failures", "delay_s"), [(0, 0.0), (1, 60.0), (2, 900.0), (3, 1800.0), (4, 3600.0)])
+    def test_each_failure_in_a_row_waits_longer(self, failures: int, delay_s: float) -> None:
+        slot = after(CRASH, failures=failures)
+        assert slot.not_before == (NOW + delay_s if delay_s else 0.0)
+        assert slot.why == f"job 101 failed: KeyError: 'x' (exit code 1) (failure {failures + 1} of 6)"
+
+    def test_the_last_delay_goes_on(self) -> None:
+        assert delay_after(99, RELAY) == DELAYS[-1]
+
+    def test_a_failure_with_progress_is_followed_at_once(self) -> None:
+        slot = after(CRASH.model_copy(update={"newest_checkpoint": 7}), failures=4, node_failures=2, stalls=1)
+        assert (slot.failures, slot.node_failures, slot.stalls, slot.not_before) == (0, 0, 0, 0.0)
+
+    def test_a_nodes_failure_delays_and_never_ends_the_slot(self) -> None:
+        slot = after(Evidence(claim=a_claim()), "NODE_FAIL", failures=5, node_failures=40)
+        assert (slot.status, slot.failures, slot.node_failures) == (SlotStatus.ACTIVE, 5, 41)
+        assert slot.not_before == NOW + DELAYS[-1]
+
+    def test_a_clock_that_was_set_back_does_not_lengthen_a_delay(self) -> None:
+        ledger, _ = a_look().folded_into(a_run(a_slot(not_before=NOW + 7 * 86400)))
+        assert ledger.slots[0].not_before == NOW + DELAYS[-1]
+
+    @given(st.integers(1, 50), st.lists(st.floats(0, 86400), min_size=1, max_size=8))
+    def test_a_delay_is_always_one_of_the_configs(self, failures: int, delays: list[float]) -> None:
+        assert delay_after(failures, RelaySection(retry_delays_seconds=delays)) in delays
+
+
+class TestCancels:
+    def test_a_persons_cancel_pauses_the_slot_and_says_how_to_go_on(self) -> None:
+        slot = after(Evidence(claim=a_claim()), "CANCELLED", failures=2)
+        assert (slot.status, slot.failures) == (SlotStatus.PAUSED, 2)
+        assert "`orchestrator start NAME` goes on" in slot.why
+
+    def test_the_history_names_the_person(self) -> None:
+        look = a_look().remembering(a_row(state=JobState.ENDED, raw="CANCELLED by 33")).reading(Evidence())
+        ledger, _ = look.folded_into(a_run(a_slot().with_attempt(a_job())))
+        assert ledger.slots[0].attempts[0].cause == "cancelled by user 33 (scancel)"
+
+    def test_a_waiting_job_that_a_person_cancelled_pauses_too(self) -> None:
+        assert after(Evidence(), "CANCELLED").status is SlotStatus.PAUSED
+
+    def test_our_own_cancel_pauses_nothing(self) -> None:
+        slot = after(Evidence(claim=a_claim()), "CANCELLED", cancelled_at=NOW - 5)
+        assert (slot.status, slot.failures, slot.attempts[0].verdict) == (SlotStatus.ACTIVE, 0, Verdict.CANCELLED)
+
+    def test_a_hand_over_by_a_persons_cancel_pauses_although_it_saved_everything(self) -> None:
+        ended = Evidence(claim=a_claim(), exit=an_exit(75, asked="SIGTERM"), newest_checkpoint=9)
+        slot = after(ended, "CANCELLED")
+        assert (slot.status, slot.failures) == (SlotStatus.PAUSED, 0)
+
+    @pytest.mark.parametrize("raw", ["PREEMPTED", "TIMEOUT", "NODE_FAIL", "COMPLETED"])
+    def test_a_hand_over_by_anybody_elses_sigterm_goes_on(self, raw: str) -> None:
+        ended = Evidence(claim=a_claim(), exit=an_exit(75, asked="SIGTERM"), newest_checkpoint=9)
+        slot = after(ended, raw)
+        assert (slot.status, slot.attempts[0].verdict) == (SlotStatus.ACTIVE, Verdict.HANDED_OVER)
+
+    def test_a_program_that_is_done_is_done_whoever_cancelled_it(self) -> None:
+        ended = Evidence(claim=a_claim(), exit=an_exit(0, asked="SIGTERM"), progress=progress(1000))
+        assert after(ended, "CANCELLED").status is SlotStatus.FINISHED
+
+    def test_the_end_of_an_older_attempt_pauses_nothing(self) -> None:
+        slot = a_slot().with_attempt(a_job()).with_attempt(a_job("s0-a1-00000000", job_id="102"))
+        look = a_look().seeing(a_row(state=JobState.ENDED, raw="CANCELLED"), a_row("s0-a1-00000000", job_id="102"))
+        assert look.folded_into(a_run(slot))[0].slots[0].status is SlotStatus.ACTIVE
+
+
+class TestStalls:
+    STALL = Evidence(claim=a_claim(), exit=an_exit(-6, asked="stalled"), progress=progress(0))
+
+    def test_the_first_is_a_failure_and_names_its_stacks(self) -> None:
+        slot = after(self.STALL)
+        assert (slot.status, slot.stalls, slot.failures) == (SlotStatus.ACTIVE, 1, 1)
+        assert slot.attempts[0].cause == "no progress; its stacks are in job-101.err"
+
+    def test_the_second_without_a_checkpoint_between_stops_the_slot(self) -> None:
+        slot = after(self.STALL, stalls=1)
+        assert slot.status is SlotStatus.FAILED
+        assert "stalled" in slot.why
+
+    def test_a_checkpoint_between_makes_it_the_first_again(self) -> None:
+        slot = after(self.STALL.model_copy(update={"newest_checkpoint": 5}), stalls=1)
+        assert (slot.status, slot.stalls) == (SlotStatus.ACTIVE, 0)
+
+
+class TestTheLead:
+    def ended(self, took_s: float, **slot: Any) -> Slot:
+        out = an_exit(75, asked="deadline", asked_at=NOW - 5 - took_s)
+        return after(Evidence(claim=a_claim(), exit=out, newest_checkpoint=9), **slot)
+
+    def test_the_length_of_each_hand_over_is_remembered(self) -> None:
+        assert self.ended(40.0, hand_over_s=(10.0,)).hand_over_s == (10.0, 40.0)
+
+    def test_only_the_last_few_are(self) -> None:
+        slot = self.ended(40.0, hand_over_s=tuple(float(n) for n in range(HAND_OVERS_KEPT)))
+        assert slot.hand_over_s == (*(float(n) for n in range(1, HAND_OVERS_KEPT)), 40.0)
+
+    def test_a_long_one_is_told_with_what_to_do(self) -> None:
+        words = lead_warning(Slot(index=0, hand_over_s=(20.0, 95.0, 30.0)), 120)
+        assert words == "handing over took 95 s of lead_seconds 120: set lead_seconds to 190"
+
+    @pytest.mark.parametrize("hand_over_s", [(), (60.0,)])
+    def test_a_short_one_is_not(self, hand_over_s: tuple[float, ...]) -> None:
+        assert lead_warning(Slot(index=0, hand_over_s=hand_over_s), 120) == ""

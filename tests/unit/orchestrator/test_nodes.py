@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from builders import NOW, a_claim, a_job, a_look, a_run, a_slot, an_exit, token
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.evidence import Evidence
+from orchestrator.models import BadNode, Ledger
+from orchestrator.nodes import EXCLUDED_S, NODES_AT_ONCE, WITHIN_S, decayed, excluded, with_death
+
+Nodes = tuple[BadNode, ...]
+
+
+def after_deaths(*deaths: tuple[str, int, float], elsewhere: bool = False) -> Nodes:
+    """(node, slot, at), in their order."""
+    nodes: Nodes = ()
+    for node, slot, at in deaths:
+        nodes, _ = with_death(decayed(nodes, at), node, slot, at, served_elsewhere=elsewhere)
+    return nodes
+
+
+class TestMemory:
+    def test_two_slots_that_die_on_a_node_make_it_bad(self) -> None:
+        assert excluded(after_deaths(("n1", 0, NOW), ("n1", 1, NOW)), NOW) == ("n1",)
+
+    def test_one_slot_alone_does_not(self) -> None:
+        assert excluded(after_deaths(*[("n1", 0, NOW)] * 9), NOW) == ()
+
+    def test_one_slot_that_another_node_served_well_does_with_its_third_death(self) -> None:
+        assert excluded(after_deaths(*[("n1", 0, NOW)] * 2, elsewhere=True), NOW) == ()
+        assert excluded(after_deaths(*[("n1", 0, NOW)] * 3, elsewhere=True), NOW) == ("n1",)
+
+    def test_deaths_far_apart_are_not_the_same_trouble(self) -> None:
+        assert excluded(after_deaths(("n1", 0, NOW - WITHIN_S), ("n1", 1, NOW)), NOW) == ()
+
+    def test_an_exclusion_ends(self) -> None:
+        nodes = after_deaths(("n1", 0, NOW), ("n1", 1, NOW))
+        assert excluded(nodes, NOW + EXCLUDED_S - 1) == ("n1",)
+        assert excluded(nodes, NOW + EXCLUDED_S) == ()
+        assert decayed(nodes, NOW + WITHIN_S) == ()
+
+    def test_a_clock_that_was_set_back_makes_none_longer(self) -> None:
+        nodes = decayed(after_deaths(("n1", 0, NOW), ("n1", 1, NOW)), NOW - 86400)
+        assert excluded(nodes, NOW - 86400 + EXCLUDED_S) == ()
+
+    def test_the_oldest_exclusion_gives_way(self) -> None:
+        deaths = [(f"n{n}", slot, NOW + n) for n in range(NODES_AT_ONCE + 1) for slot in (0, 1)]
+        assert excluded(after_deaths(*deaths), NOW + 9) == tuple(f"n{n}" for n in range(1, NODES_AT_ONCE + 1))
+
+    @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 3), st.floats(0, 86400)), max_size=40))
+    def test_there_are_never_too_many(self, deaths: list[tuple[str, int, float]]) -> None:
+        ordered = sorted(deaths, key=lambda death: death[2])
+        assert len(excluded(after_deaths(*ordered, elsewhere=True), max((d[2] for d in ordered), default=0))) <= (
+            NODES_AT_ONCE
+        )
+
+
+class TestAccusing:
+    def crashed(self, *, at: float = NOW - 60, checkpoint: int | None = None) -> Ledger:
+        """Two slots whose jobs crashed on node1, with their claims of `at`."""
+        run = a_run(*[a_slot(index).with_attempt(a_job(token(index))) for index in (0, 1)])
+        look = a_look()
+        for index in (0, 1):
+            claim, ended = a_claim(token(index), at=at), an_exit(1, token(index))
+            look = look.reading(Evidence(claim=claim, exit=ended, newest_checkpoint=checkpoint), index, 0)
+        return look.folded_into(run)[0]
+
+    def test_early_crashes_of_two_slots_exclude_their_node(self) -> None:
+        assert excluded(self.crashed().nodes, NOW) == ("node1",)
+
+    def test_late_ones_do_not(self) -> None:
+        assert self.crashed(at=NOW - 3600).nodes == ()
+
+    def test_those_after_a_checkpoint_do_not(self) -> None:
+        assert self.crashed(checkpoint=5).nodes == ()

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from builders import NOW, Look, a_claim, a_job, a_look, a_row, a_run, a_slot, a_wish, gone, progress, seen, token
+
+from orchestrator.actions import Abort, Action, Cancel
+from orchestrator.evidence import Evidence, Progress
+from orchestrator.executors.base import JobState
+from orchestrator.models import Attempt, Ledger, Slot, Verdict
+from orchestrator.plan import Limits, plan
+from orchestrator.stalls import ABORT_WAIT_S, LOOKS, is_stalled, limit_s
+from orchestrator.verdicts import judge
+
+STALL_S = 600.0
+LIMITS = Limits(slots=1, max_jobs=None, others=0, stall_s=STALL_S)
+
+
+def report(step: int, at: float = NOW) -> Progress:
+    return progress(0, step=step).model_copy(update={"at": at})
+
+
+def watch(*reports: Progress | None, every_s: float = 30.0, beats: bool = True, look: Look | None = None) -> Ledger:
+    """The ledger after looks at one running job, one per report (None: the folder shows no progress file)."""
+    ledger = a_run(a_slot().with_attempt(a_job(sighting=seen(), at=NOW - 60)), written_at=NOW)
+    base = look or a_look()
+    for number, one in enumerate(reports):
+        at = NOW + every_s * number
+        evidence = Evidence(claim=a_claim(), progress=one, beat=number if beats else 1)
+        shown = Look(at=at, error=base.error, history=None).seeing(a_row()).reading(evidence)
+        ledger, _ = shown.folded_into(ledger, since_last_look_s=every_s)
+    return ledger
+
+
+def planned(ledger: Ledger, at: float) -> list[Action]:
+    return plan(ledger, a_wish(), LIMITS, {}, at, lambda: "0" * 8)
+
+
+def aborts(ledger: Ledger, looks: int, every_s: float = 30.0) -> list[Action]:
+    return [a for a in planned(ledger, NOW + every_s * (looks - 1)) if isinstance(a, Abort)]
+
+
+class TestSilence:
+    def test_a_program_that_reports_the_same_for_too_long_is_stalled(self) -> None:
+        same = [report(5)] * 21
+        assert not aborts(watch(*same[:-1]), 20)
+        assert aborts(watch(*same), 21) == [Abort(0, 0, token(), "no progress for 10 min")]
+
+    def test_a_report_of_the_same_step_is_a_sign_of_life(self) -> None:
+        assert not aborts(watch(*[report(5, NOW + n) for n in range(60)]), 60)
+
+    def test_a_program_that_reports_nothing_at_all_is_let_alone(self) -> None:
+        assert not aborts(watch(*[None] * 60), 60)
+
+    def test_without_a_heartbeat_it_is_the_nodes_trouble(self) -> None:
+        assert not aborts(watch(*[report(5)] * 40, beats=False), 40)
+
+    def test_while_blind_nothing_is_called_stalled(self) -> None:
+        assert not aborts(watch(*[report(5)] * 40, look=a_look().failing("down")), 40)
+
+    def test_a_controller_that_was_away_for_a_day_has_seen_one_look_of_silence(self) -> None:
+        ledger = watch(report(5), report(5), every_s=86400.0)
+        assert ledger.slots[0].attempts[0].quiet_s == STALL_S / LOOKS
+        assert not aborts(ledger, 2, 86400.0)
+
+    def test_a_slot_that_reports_seldom_is_given_its_time(self) -> None:
+        seldom = [report(step) for step in (1, 2, 3) for _ in range(10)]  # a new step each 300 s
+        slot = watch(*seldom).slots[0]
+        assert slot.usual_s == 300.0
+        assert limit_s(slot, STALL_S) == 1500.0
+
+    def test_what_is_usual_comes_down_slowly(self) -> None:
+        slow, quick = [report(1)] * 10 + [report(2)], [report(step) for step in range(3, 103)]
+        assert 30.0 < watch(*slow, *quick).slots[0].usual_s < 100.0
+
+
+class TestRestarting:
+    def slot(self, **attempt: object) -> Slot:
+        more = {"quiet_s": 700.0, "progress_mark": "5 0 1.0", "claimed_by": token(), "heartbeat_changed_at": NOW}
+        return a_slot().with_attempt(a_job(sighting=seen()), **{**more, **attempt}).built
+
+    def test_it_is_asked_once(self) -> None:
+        assert [type(a) for a in planned(Ledger(run_id="r", epoch=0, slots=(self.slot(),)), NOW)] == [Abort]
+        asked = self.slot(aborted_at=NOW - ABORT_WAIT_S + 1)
+        assert planned(Ledger(run_id="r", epoch=0, slots=(asked,)), NOW) == []
+
+    def test_one_that_does_not_end_by_it_is_cancelled(self) -> None:
+        asked = self.slot(aborted_at=NOW - ABORT_WAIT_S)
+        (cancel,) = planned(Ledger(run_id="r", epoch=0, slots=(asked,)), NOW)
+        assert isinstance(cancel, Cancel)
+
+    def test_a_job_that_is_handing_over_is_not_disturbed(self) -> None:
+        slot = self.slot(asked_to_hand_over_at=NOW - 60)
+        attempt: Attempt = slot.attempts[0]
+        assert not is_stalled(slot, attempt, attempt.submissions[0], STALL_S, NOW)
+
+    def test_a_job_that_we_had_to_cancel_for_it_has_stalled(self) -> None:
+        ours = a_job(cancelled_at=NOW)
+        verdict, cause = judge(Evidence(claim=a_claim()), gone("CANCELLED"), ours, stalled_s=840.0)
+        assert (verdict, cause) == (Verdict.STALLED, "no progress for 14 min; its stacks are in job-101.err")
+
+    def test_waiting_is_no_stall(self) -> None:
+        slot = self.slot()
+        waiting = slot.attempts[0].submissions[0].model_copy(update={"sighting": seen(JobState.PENDING)})
+        assert not is_stalled(slot, slot.attempts[0], waiting, STALL_S, NOW)
