@@ -5,6 +5,9 @@ from __future__ import annotations
 from orchestrator.status import SlotView
 from orchestrator.walltime import format_duration
 
+#: Of the bar, in characters.
+BAR_WIDTH = 16
+
 
 def ranges(numbers: list[int]) -> str:
     """`0-3, 7` for 0, 1, 2, 3 and 7."""
@@ -27,6 +30,14 @@ def steps(slot: SlotView) -> str:
     if slot.step is None:
         return ""
     return f"{slot.step:,}/{slot.total:,}" if slot.total is not None else f"{slot.step:,}"
+
+
+def bar(slot: SlotView) -> str:
+    """How much of the training is done, as a bar; full only when all is."""
+    if not slot.total:
+        return ""
+    done = min(slot.step or 0, slot.total) * BAR_WIDTH // slot.total
+    return "━" * done + "╌" * (BAR_WIDTH - done)
 
 
 def short_steps(slot: SlotView) -> str:

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from orchestrator.baton import SILENT_S as SILENT_BATON_S
-from orchestrator.cells import done_in, ends_in, gpu, next_job, number, ranges, rate, short_steps, steps, success
+from orchestrator.cells import bar, done_in, ends_in, gpu, next_job, number, ranges, rate, short_steps, steps, success
 from orchestrator.models import Verdict
 from orchestrator.registry import Entry
 from orchestrator.status import RunView, SlotView
@@ -40,7 +39,6 @@ _COLOURS = {
 _WANTED = {"steps/s", "success", "GPU", "job ends in", "done in", "next job"}
 #: Between two columns.
 _GAP = 2
-_BAR = 18
 #: A trainer reports every few seconds, and is silent for longer while it saves or evaluates.
 SILENT_S = 120.0
 #: A controller looks at least once a minute (controller.BEAT_S); twice that is worth a word.
@@ -63,7 +61,7 @@ _COLUMNS = (
     _Column("slot", 0, lambda slot, _: str(slot.slot), right=False),
     _Column("job", 1, lambda slot, _: slot.job_id or "", right=False),
     _Column("state", 0, lambda slot, _: slot.state, right=False),
-    _Column("progress", 9, lambda slot, _: "#" * _BAR if slot.total else "", right=False),
+    _Column("progress", 9, lambda slot, _: bar(slot), right=False),
     _Column("step", 2, lambda slot, _: steps(slot)),
     _Column("saved at", 10, lambda slot, _: number(slot.checkpoint_step)),
     _Column("steps/s", 4, lambda slot, _: rate(slot)),
@@ -84,34 +82,47 @@ def run_table(view: RunView, now: float, width: int) -> RenderableType:
     if wanted - {column.name for column in shown}:
         cells["step"] = [short_steps(slot) for slot in view.slots]
         shown = _fitting(cells, width)
-    table = Table(expand=False, pad_edge=False, box=None, header_style="bold", padding=(0, _GAP, 0, 0))
-    for column in shown:
-        table.add_column(column.name, no_wrap=True, justify="right" if column.right else "left")
-    for row, slot in enumerate(view.slots):
-        table.add_row(*(_cell(column.name, cells[column.name][row], slot) for column in shown))
     lines: list[RenderableType] = [Text(headline(view), style="bold")]
     lines += [Text(line, style="yellow" if urgent else "dim") for line, urgent in about(view, now)]
-    lines += [table, *(Text(line, style="dim") for line in note_lines(view, now))]
-    return Group(*lines)
+    if view.slots:
+        lines.append(_rows(view, cells, shown))
+    return Group(*lines, *(Text(line, style="dim") for line in note_lines(view, now)))
+
+
+def _rows(view: RunView, cells: dict[str, list[str]], shown: list[_Column]) -> Text:
+    """The table as one text: rich's own takes a second for a thousand slots."""
+    widths = {column.name: _width(column.name, cells) for column in shown}
+    text = Text(no_wrap=True)
+    text.append((" " * _GAP).join(_aligned(column, column.name, widths) for column in shown).rstrip(), style="bold")
+    for row, slot in enumerate(view.slots):
+        text.append("\n")
+        for column in shown:
+            cell = cells[column.name][row]
+            style = {"state": _COLOURS.get(slot.state, ""), "progress": "green"}.get(column.name, "")
+            text.append(_aligned(column, cell, widths), style=style)
+            text.append(" " * _GAP)
+        text.rstrip()
+    return text
+
+
+def _aligned(column: _Column, cell: str, widths: dict[str, int]) -> str:
+    width = widths[column.name]
+    return cell.rjust(width) if column.right else cell.ljust(width)
+
+
+def _width(name: str, cells: dict[str, list[str]]) -> int:
+    return max(len(name), *(len(cell) for cell in cells[name]))
 
 
 def _fitting(cells: dict[str, list[str]], width: int) -> list[_Column]:
     filled = [column for column in _COLUMNS if any(cells[column.name])]
     room, kept = width, set()
     for column in sorted(filled, key=lambda column: column.rank):
-        room -= max(len(column.name), *(len(cell) for cell in cells[column.name])) + _GAP
+        room -= _width(column.name, cells) + _GAP
         if room < -_GAP:
             break
         kept.add(column.name)
     return [column for column in filled if column.name in kept]
-
-
-def _cell(name: str, text: str, slot: SlotView) -> RenderableType:
-    if name == "state":
-        return Text(text, style=_COLOURS.get(text, ""))
-    if name == "progress" and text:
-        return ProgressBar(total=slot.total or 1, completed=slot.step or 0, width=_BAR, finished_style="green")
-    return text
 
 
 def headline(view: RunView) -> str:
