@@ -13,6 +13,7 @@ from slurm_model import SimExecutor
 from timeline import WallClock
 from watch import OWNER_TTL_S, Violation
 
+from orchestrator import controller as controller_module
 from orchestrator import lease as lease_module
 from orchestrator.controller import Controller
 from orchestrator.errors import LeaseHeld, LeaseLost, RunFolderError
@@ -24,6 +25,9 @@ from orchestrator.rundir import RunDir
 if TYPE_CHECKING:
     from world import World
 
+#: Between looks at a queue that does not answer, or that must say who ended a job.
+BLIND_LOOK_S = 300.0
+FIRST_LOOK_S = 15.0
 #: An exit record or a wish is noticed at once; a full disk is tried again.
 NOTICE_S = 0.5
 STORAGE_AGAIN_S = 120.0
@@ -155,14 +159,18 @@ def simulated_processes(world: World) -> Iterator[None]:
         "boot_id": lambda: actor().identity.boot_id,
         "living_owner": lambda run_dir, **_: living_owner(run_dir, monotonic=lambda: world.timeline.now),
     }
-    before = {name: getattr(lease_module, name) for name in simulated}
-    for name, value in simulated.items():
-        setattr(lease_module, name, value)
+    # Looks between two polls cost the simulator more than they tell: they come at longer intervals here.
+    waits = {"BLIND_LOOK_S": BLIND_LOOK_S, "FIRST_LOOK_S": FIRST_LOOK_S}
+    changed = [(lease_module, name, value) for name, value in simulated.items()]
+    changed += [(controller_module, name, value) for name, value in waits.items()]
+    before = [(module, name, getattr(module, name)) for module, name, _ in changed]
+    for module, name, value in changed:
+        setattr(module, name, value)
     try:
         yield
     finally:
-        for name, value in before.items():
-            setattr(lease_module, name, value)
+        for module, name, value in before:
+            setattr(module, name, value)
 
 
 class Hosts:

@@ -1,0 +1,101 @@
+"""The real controller over simulated months of a bad cluster: how many invariants break (none may), and what it costs.
+
+`python bench/simulator.py [SEEDS]` runs 1,000 seeds by default (30 days, 4 slots each) over two processes and writes
+bench/results/simulator.csv. `--seed N` runs one alone, with `--story` everything that happened in it; `--days D` makes
+it shorter. What is simulated and what must hold: tests/simulator/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import statistics
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "simulator")]
+
+from profiles import Profile  # noqa: E402
+from watch import Violation  # noqa: E402
+from world import World, simulate, story_of  # noqa: E402
+
+SEEDS = 1000
+PROCESSES = 2
+
+
+def one(seed: int) -> tuple[dict[str, float], str]:
+    """What a seed measured, and how it failed ("" if it did not)."""
+    began = time.process_time()
+    try:
+        measured, failure = simulate(Profile.drawn(seed)), ""
+    except AssertionError as error:
+        measured, failure = {"seed": seed}, str(error)
+    return {**measured, "cpu_s": time.process_time() - began}, failure
+
+
+def alone(seed: int, days: float, *, story: bool) -> int:
+    """One seed, with what happened in it. Returns the exit code."""
+    world = World(Profile.drawn(seed, days=days), remember=0 if story else 30)
+    print(world.profile)
+    try:
+        measured = world.run_to_the_end()
+    except Violation as violation:
+        print(story_of(world, violation))
+        return 1
+    if story:
+        print("\n".join(world.timeline.story))
+    print(", ".join(f"{name} {value:g}" for name, value in measured.items()))
+    return 0
+
+
+def many(seeds: int) -> int:
+    """All seeds below `seeds`. Returns the exit code."""
+    with ProcessPoolExecutor(PROCESSES) as pool:
+        results = []
+        for measured, failure in pool.map(one, range(seeds), chunksize=1):
+            results.append((measured, failure))
+            if failure:
+                print(failure, flush=True)
+    good = [measured for measured, failure in results if not failure]
+    broken = len(results) - len(good)
+
+    def middle(name: str) -> float:
+        return statistics.median(measured[name] for measured in good) if good else 0.0
+
+    row = {
+        "seeds": seeds,
+        "violations": broken,
+        "jobs": int(sum(measured["jobs"] for measured in good)),
+        "ticks": int(sum(measured["ticks"] for measured in good)),
+        "goodput_median": f"{middle('goodput'):.4f}",
+        "goodput_worst": f"{min((measured['goodput'] for measured in good), default=0.0):.4f}",
+        "idle_median": f"{middle('idle'):.4f}",
+        "cpu_ms_a_tick": f"{1000 * sum(m['cpu_s'] for m in good) / max(1, sum(m['ticks'] for m in good)):.2f}",
+    }
+    print(", ".join(f"{name} {value}" for name, value in row.items()))
+    if seeds >= SEEDS:  # fewer are for looking, not for the page
+        with open(ROOT / "bench/results/simulator.csv", "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, row)
+            writer.writeheader()
+            writer.writerow(row)
+    return 1 if broken else 0
+
+
+def main() -> int:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("seeds", nargs="?", type=int, default=SEEDS)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--days", type=float, default=30.0)
+    parser.add_argument("--story", action="store_true")
+    asked = parser.parse_args()
+    if asked.seed is not None:
+        return alone(asked.seed, asked.days, story=asked.story)
+    return many(asked.seeds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
