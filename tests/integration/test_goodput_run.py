@@ -1,0 +1,67 @@
+"""`orchestrator goodput` of a run that goes on, loses a program to SIGKILL, and ends."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from relay import NewRelay, Relay
+
+KINDS = ("queue_s", "waiting_s", "start_up_s", "productive_s", "saving_s", "lost_s", "blind_s")
+PACE_S = 0.02
+#: More than the first job and the killed one can do.
+TOTAL = 160
+
+
+def goodput(relay: Relay) -> dict[str, Any]:
+    done = relay.run("goodput", "--json")
+    assert done.code == 0, done.words
+    return dict(json.loads(done.out))
+
+
+def test_the_killed_jobs_steps_are_lost_and_all_other_time_has_its_kind(new_relay: NewRelay) -> None:
+    count = f"python3 ./count.py {TOTAL}"
+    killed = f'[ "$ANCHORLEG_ATTEMPT" = 1 ] && exec timeout -s KILL 0.8 {count}; exec {count}'
+    relay = new_relay(total=TOTAL, pace_s=PACE_S, training={"max_runtime_seconds": 1.5}, command=["bash", "-c", killed])
+    controller = relay.spawn("start")
+    relay.wait_for_step(5)
+    running = goodput(relay)
+    assert controller.wait(60) == 0, relay.output()
+
+    assert running["slots"][0]["jobs"][-1]["times"]["lost_s"] == 0, "a job that runs has lost nothing yet"
+    seen = goodput(relay)
+    slot, times = seen["slots"][0], seen["slots"][0]["times"]
+    jobs = {job["attempt"]: job["times"] for job in slot["jobs"]}
+    assert jobs[1]["lost_s"] > 0
+    assert jobs[1]["productive_s"] == 0
+    assert all(job["lost_s"] == pytest.approx(0, abs=2 * PACE_S) for number, job in jobs.items() if number != 1)
+    assert times["productive_s"] > 0.6 * TOTAL * PACE_S, "every step of the total was kept once"
+    for attempt in relay.attempts():
+        ended = relay.read("exit.json", attempt)
+        assert jobs[attempt]["allocated_s"] == pytest.approx(ended["at"] - ended["started_at"], abs=0.01)
+    assert times["allocated_s"] == pytest.approx(sum(job["allocated_s"] for job in jobs.values()))
+    first, last = relay.events("submission")[0]["at"], relay.read("exit.json", max(jobs))["at"]
+    assert sum(times[kind] for kind in KINDS) == pytest.approx(last - first, abs=0.3)
+    assert seen["times"] == times
+    assert 0 < times["goodput"] < 1
+
+    lines = relay.run("goodput").out.splitlines()
+    assert lines[0].startswith(f"toy: goodput {100 * times['goodput']:.2f} %, {len(jobs)} jobs, ")
+    assert lines[1].startswith("slot 0: goodput ")
+    assert "lost " in lines[1]
+
+
+def test_a_run_that_is_stopped_is_not_waiting(new_relay: NewRelay) -> None:
+    relay = new_relay(total=10_000, pace_s=PACE_S, slots=2)
+    controller = relay.spawn("start")
+    relay.wait_for_step(10)
+    relay.wait_for_step(10, slot=1)
+    assert relay.run("stop").code == 0
+    controller.wait(60)
+    seen = goodput(relay)
+    again = goodput(relay)
+    assert seen["times"] == again["times"], "its time stands still"
+    assert [slot["slot"] for slot in seen["slots"]] == [0, 1]
+    for kind in KINDS:
+        assert seen["times"][kind] == pytest.approx(sum(slot["times"][kind] for slot in seen["slots"]))
