@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from killing import killed_at
+from killing import PATIENT, killed_at
 from relay import NewRelay
 from slurm_cluster import SlurmCluster
 from slurm_relay import on_slurm
@@ -20,7 +20,7 @@ LONG_S = 1800.0
 def test_killed_at_calls_spread_over_a_whole_run_it_goes_on_exactly_once(
     new_relay: NewRelay, slurm: SlurmCluster, share: int, again: int
 ) -> None:
-    relay = on_slurm(new_relay, slurm, total=24, slots=2, training={"max_runtime_seconds": 0.6})
+    relay = on_slurm(new_relay, slurm, total=24, slots=2, training={"max_runtime_seconds": 0.6}, relay=PATIENT)
 
     places = killed_at(relay, share, EVERY, again)
 

@@ -35,7 +35,7 @@ from orchestrator.executors.pick import make_executor
 from orchestrator.executors.slurm import SlurmExecutor
 from orchestrator.lease import Lease
 from orchestrator.ledger import load_ledger, read_control, write_control
-from orchestrator.models import SlotStatus
+from orchestrator.models import SlotStatus, parse_token
 from orchestrator.rundir import RunDir, load_run
 
 TOTAL = 24
@@ -190,10 +190,9 @@ def check() -> None:
     assert ledger is not None
     assert [slot.status for slot in ledger.slots] == [SlotStatus.FINISHED] * len(SLOTS)
     assert not [a for slot in ledger.slots for a in slot.attempts if a.live]
-    known = {event["token"] for kind in ("submission", "adopted") for event in relay.events(kind)}
-    known |= {s.token for slot in ledger.slots for attempt in slot.attempts for s in attempt.submissions}
-    ran = {path.parent.name for path in run_dir.jobs.glob("*/job-*.out")}
-    assert ran <= known, ran - known
+    told = {(event["slot"], event["attempt"]) for kind in ("started", "ended") for event in relay.events(kind)}
+    ran = {parse_token(path.parent.name) for path in run_dir.jobs.glob("*/job-*.out")}
+    assert ran <= told, ran - told  # every job that ran stands in the history
 
 
 def places() -> list[str]:
