@@ -54,8 +54,10 @@ def _show(run_dir: RunDir, slot: int, *, follow: bool, lines: int | None) -> Non
             break
         time.sleep(LOOK_S)
     if not printer.has_spoken:
-        where = f" in {current}" if current is not None else ""
-        print(f"slot {slot} has no output yet{where}; it is {state} (`orchestrator explain {slot}` says why).")
+        if current is None:
+            print(f"slot {slot} has no job output yet; it is {state} (`orchestrator explain {slot}` says why).")
+        else:
+            print(f"the newest job of slot {slot} has printed nothing so far ({current}); the slot is {state}.")
 
 
 def job_folders(run_dir: RunDir, slot: int) -> list[tuple[int, float, Path]]:

@@ -252,7 +252,7 @@ def test_the_logs_of_a_slot_are_printed_from_any_folder(new_relay: NewRelay) -> 
     printed = relay.run("logs", "0", "toy", cwd=Path("/"))
 
     assert printed.code == 0, printed.words
-    assert f"==> {relay.run_dir}/jobs/s0-a0-" in printed.out
+    assert f"{relay.run_dir}/jobs/s0-a0-" in printed.out
 
 
 def test_status_is_json_for_machines(new_relay: NewRelay) -> None:

@@ -149,7 +149,13 @@ def test_lines_begins_with_the_last_ones(
 def test_a_job_that_printed_nothing_says_so(run_dir: RunDir, capfd: pytest.CaptureFixture[str]) -> None:
     a_job_folder(run_dir, 0, "", "")
     show_logs(run_dir, 0, follow=False)
-    assert "slot 0 has no output yet" in capfd.readouterr().out
+    assert f"has printed nothing so far ({run_dir.job(token(0, 0))})" in capfd.readouterr().out
+
+
+def test_a_slot_whose_job_waits_says_so(run_dir: RunDir, capfd: pytest.CaptureFixture[str]) -> None:
+    a_job_folder(run_dir, 0)
+    show_logs(run_dir, 0, follow=False)
+    assert "slot 0 has no job output yet; it is waiting" in capfd.readouterr().out
 
 
 def test_bytes_that_are_no_text_pass_through(run_dir: RunDir, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
