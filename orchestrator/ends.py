@@ -42,7 +42,7 @@ def after_end(
         update |= {"status": SlotStatus.FINISHED, "why": "", "failures": 0, "node_failures": 0, "stalls": 0}
     elif verdict is Verdict.DO_NOT_REQUEUE:
         update |= {"status": SlotStatus.FAILED, "why": attempt.cause}
-    elif slot.status is SlotStatus.ACTIVE and slot.current is not None and attempt.number >= slot.current.number:
+    elif slot.status is SlotStatus.ACTIVE and slot.current is not None and attempt.number == slot.current.number:
         if verdict is Verdict.CANCELLED and not _ours(attempt):
             why = f"its job was {attempt.cause}; `orchestrator start {name}` goes on"
             update |= {"status": SlotStatus.PAUSED, "why": why}

@@ -223,7 +223,7 @@ def _hand_over(slot: Slot, grace_s: float, now: float) -> list[Action]:
             assert attempt is not None  # noqa: S101 - for the type checker
             where = (slot.index, attempt.number, submission.token)
             asked_at = attempt.asked_to_hand_over_at
-            if is_pending(submission) and attempt.claimed_by is None:
+            if (is_pending(submission) or attempt.ahead) and attempt.claimed_by is None:
                 if submission.job_id and _may_cancel(submission, now):
                     actions.append(Cancel(*where, submission.job_id, "stopped before it began"))
             elif asked_at is None:

@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from builders import NOW
+from one_run import POLL_S, World
+
+from orchestrator.actions import Submit
+from orchestrator.controller import AHEAD_REFUSED_WAIT_S, FIRST_LOOK_S, LOOK_S, Controller, Onlooker
+from orchestrator.errors import LeaseLost
+from orchestrator.executors.base import JobState, Refused
+from orchestrator.files import write_json
+from orchestrator.ledger import write_control
+from orchestrator.models import BadNode, Blind, SlotStatus, SubmissionState, Verdict
+from orchestrator.sightings import RECORD_WAIT_S, WORD_MISSING
+
+
+@pytest.fixture(autouse=True)
+def _small_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.begin.fix_code", lambda _: "0123456789abcdef")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.fixture
+def ahead(tmp_path: Path) -> World:
+    """A run that queues ahead, with its first job running and the second queued behind it."""
+    world = World(tmp_path, relay={"queue_ahead": True})
+    world.tick()
+    world.job_claims()
+    world.job_shows(JobState.RUNNING)
+    world.tick(after=POLL_S)
+    return world
+
+
+def names(world: World) -> list[str]:
+    return [str(path.relative_to(world.run_dir.path)) for path in sorted(world.run_dir.path.rglob("*"))]
+
+
+class TestCancelsByAPerson:
+    def ended_by_sigterm(self, world: World) -> None:
+        world.tick()
+        world.job_shows(JobState.RUNNING)
+        world.tick(after=POLL_S)
+        world.job_claims(exit_code=75, asked="SIGTERM")
+
+    def test_an_end_by_sigterm_is_looked_at_again_at_once(self, world: World) -> None:
+        self.ended_by_sigterm(world)
+        world.tick(after=1)
+        sighting = world.slot.attempts[0].submissions[0].sighting
+        assert isinstance(sighting, Blind)
+        assert sighting.error == WORD_MISSING
+        looks = world.cluster.asked.count("queue")
+        world.job_shows(JobState.ENDED, raw="CANCELLED")
+        world.tick(after=2 * LOOK_S)
+        assert world.cluster.asked.count("queue") == looks + 1
+        assert (world.slot.status, len(world.cluster.submitted)) == (SlotStatus.PAUSED, 1)
+        assert "`orchestrator start toy` goes on" in world.slot.why
+        assert [kind for kind, _ in world.told] == ["paused"]
+
+    def test_preemption_goes_on_at_once(self, world: World) -> None:
+        self.ended_by_sigterm(world)
+        world.job_shows(JobState.ENDED, raw="PREEMPTED")
+        world.tick(after=POLL_S)
+        assert (world.slot.status, len(world.cluster.submitted)) == (SlotStatus.ACTIVE, 2)
+
+    def test_without_any_word_it_is_a_hand_over_after_a_minute(self, world: World) -> None:
+        self.ended_by_sigterm(world)
+        world.tick(after=1)
+        for _ in range(int(RECORD_WAIT_S // FIRST_LOOK_S) - 1):
+            world.tick(after=FIRST_LOOK_S)
+        assert len(world.cluster.submitted) == 1
+        world.tick(after=2 * FIRST_LOOK_S)
+        assert len(world.cluster.submitted) == 2
+
+    def test_a_new_start_wakes_a_paused_slot_in_a_living_controller(self, world: World) -> None:
+        world.tick()
+        world.job_shows(JobState.ENDED, raw="CANCELLED")
+        world.tick(after=POLL_S)
+        assert world.controller.over
+        write_control(world.run_dir, "run", now=world.time, by="start")
+        world.tick(after=1)
+        assert (world.slot.status, world.slot.why, len(world.cluster.submitted)) == (SlotStatus.ACTIVE, "", 2)
+
+    def test_our_own_cancel_is_on_the_disk_before_it_is_sent(self, world: World) -> None:
+        world.tick()
+        sent: list[float | None] = []
+        cancel = world.cluster.cancel
+        world.cluster.cancel = lambda ids: (  # type: ignore[method-assign]
+            sent.append(world.slot.attempts[0].submissions[0].cancelled_at), cancel(ids))[1]  # fmt: skip
+        write_control(world.run_dir, "stop-now", now=world.time, by="stop")
+        world.tick(after=1)
+        assert sent == [NOW + 1]
+
+
+class TestQueueingAhead:
+    def test_the_successor_is_queued_behind_the_running_job(self, ahead: World) -> None:
+        assert [request.after for request in ahead.cluster.requests] == [None, "101"]
+        spec = json.loads((ahead.run_dir.job(ahead.cluster.submitted[1]) / "job.json").read_text())
+        assert (spec["ahead"], spec["behind"], spec["attempt"]) == (True, 0, 1)
+        assert ahead.slot.successor is not None
+
+    def test_a_quota_refusal_of_it_touches_nothing_else(self, tmp_path: Path) -> None:
+        world = World(tmp_path, relay={"queue_ahead": True})
+        world.tick()
+        world.job_claims()
+        world.job_shows(JobState.RUNNING)
+        world.cluster.answers = [Refused(kind="quota", words="QOSMaxSubmitJobPerUserLimit")]
+        world.tick(after=POLL_S)
+        assert (world.slot.not_before, world.slot.why, world.slot.failures) == (0.0, "", 0)
+        world.tick(after=AHEAD_REFUSED_WAIT_S - 1)
+        assert len(world.cluster.submitted) == 2
+        world.tick(after=POLL_S)
+        assert len(world.cluster.submitted) == 3
+
+    def test_after_the_hand_over_it_is_the_current_attempt_and_gets_a_successor_of_its_own(self, ahead: World) -> None:
+        ahead.job_claims(exit_code=75, which=0)
+        ahead.tick(after=1)
+        assert len(ahead.cluster.submitted) == 2
+        ahead.job_claims(1)
+        ahead.job_shows(JobState.RUNNING, 1)
+        ahead.tick(after=POLL_S)
+        assert [request.after for request in ahead.cluster.requests] == [None, "101", "102"]
+
+    def test_a_stop_holds_it_by_a_file_before_anything_else(self, ahead: World) -> None:
+        hold = ahead.run_dir.slot(0) / "hold"
+        assert not hold.exists()
+        seen: list[bool] = []
+        cancel = ahead.cluster.cancel
+        ahead.cluster.cancel = lambda ids: (seen.append(hold.exists()), cancel(ids))[1]  # type: ignore[method-assign]
+        write_control(ahead.run_dir, "stop", now=ahead.time, by="stop", grace_s=60)
+        ahead.tick(after=1)
+        assert seen == [True]
+        assert ahead.cluster.signalled == [("cancel", ["102"]), ("wake", ["101"])]
+        write_control(ahead.run_dir, "run", now=ahead.time, by="start")
+        ahead.tick(after=1)
+        assert not hold.exists()
+
+    def test_a_new_controller_takes_an_old_hold_away(self, ahead: World) -> None:
+        (ahead.run_dir.slot(0) / "hold").write_text("an older controller stopped here")
+        ahead.controller = ahead.new_controller()
+        ahead.tick(after=1)
+        assert not (ahead.run_dir.slot(0) / "hold").exists()
+
+    def test_a_place_without_a_queue_gets_none(self, tmp_path: Path) -> None:
+        world = World(tmp_path, relay={"queue_ahead": True})
+        world.cluster.queues_behind = False
+        world.tick()
+        world.job_claims()
+        world.job_shows(JobState.RUNNING)
+        world.tick(after=POLL_S)
+        assert len(world.cluster.submitted) == 1
+
+    def test_a_controller_without_a_memory_cancels_neither_job(self, ahead: World) -> None:
+        for path in ahead.run_dir.path.glob("ledger-*.json"):
+            path.unlink()
+        ahead.controller = ahead.new_controller()
+        ahead.tick(after=POLL_S)
+        assert ahead.cluster.signalled == []
+        assert [attempt.ahead for attempt in ahead.slot.attempts] == [False, True]
+        assert len(ahead.cluster.submitted) == 2
+
+
+class TestHelpingJobs:
+    def test_a_launch_that_failed_is_released_once_and_then_submitted_elsewhere(self, world: World) -> None:
+        world.tick()
+        held = {"reason": "launch failed requeued held"}
+        world.job_shows(JobState.PENDING, **held)
+        world.tick(after=POLL_S)
+        world.tick(after=POLL_S)
+        assert world.cluster.signalled == [("release", ["101"])]
+        world.tick(after=2 * POLL_S)
+        assert world.cluster.signalled[1:] == [("cancel", ["101"])]
+        world.job_shows(JobState.ENDED, raw="CANCELLED")
+        world.tick(after=POLL_S)
+        assert (world.slot.attempts[0].verdict, len(world.cluster.submitted)) == (Verdict.NODE_FAILED, 2)
+        assert (world.slot.status, world.slot.failures) == (SlotStatus.ACTIVE, 0)
+
+    def test_a_stalled_program_is_asked_for_its_stacks_by_a_file(self, tmp_path: Path) -> None:
+        world = World(tmp_path, relay={"stall_seconds": 120})
+        world.tick()
+        world.job_claims()
+        world.job_shows(JobState.RUNNING)
+        folder = world.run_dir.attempt(0, 0)
+        write_json(folder / "progress.json", {"step": 5, "total": 9, "checkpoint_step": 0, "at": NOW})
+        abort = world.run_dir.job(world.cluster.submitted[0]) / "abort"
+        for beat in range(5):
+            write_json(folder / "heartbeat.json", {"beat": beat})
+            assert not abort.exists()
+            world.tick(after=POLL_S)
+        assert abort.exists()
+        assert world.slot.attempts[0].aborted_at == world.time
+
+    def test_bad_nodes_are_left_out_beside_the_configs_own(self, tmp_path: Path) -> None:
+        world = World(tmp_path, slurm={"exclude": "old[1-3]"})
+        bad = (BadNode(node="n1", excluded_until=NOW + 60),)
+        world.controller.ledger = world.controller.ledger.model_copy(update={"nodes": bad})
+        world.tick()
+        assert world.cluster.requests[0].exclude == ("old[1-3]", "n1")
+
+    def test_a_request_that_our_exclusions_made_impossible_is_repeated_without_them(self, world: World) -> None:
+        bad = (BadNode(node="n1", excluded_until=NOW + 3600),)
+        world.controller.ledger = world.controller.ledger.model_copy(update={"nodes": bad})
+        world.cluster.answers = [Refused(kind="permanent", words="Requested node configuration is not available")]
+        world.tick()
+        assert world.slot.status is SlotStatus.ACTIVE
+        world.tick(after=60)
+        assert world.cluster.requests[1].exclude == ()
+
+
+class TestPreview:
+    def test_it_says_what_a_tick_would_do_and_does_none_of_it(self, world: World) -> None:
+        before = names(world)
+        onlooker = Controller(world.run, world.run_dir, Onlooker(), world.cluster, poll_s=POLL_S)
+        (action,) = onlooker.preview()
+        assert isinstance(action, Submit)
+        assert (names(world), world.cluster.submitted, world.cluster.signalled) == (before, [], [])
+
+    def test_an_onlooker_can_do_nothing_else(self, world: World) -> None:
+        onlooker = Controller(world.run, world.run_dir, Onlooker(), world.cluster, poll_s=POLL_S)
+        with pytest.raises(LeaseLost):
+            onlooker.tick()
+        assert world.cluster.submitted == []
+
+
+def test_nothing_is_submitted_while_the_queue_is_unseen(world: World) -> None:
+    world.cluster.error = "slurmctld is down"
+    world.tick()
+    assert (world.states(), world.cluster.submitted) == ([], [])
+    world.cluster.error = None
+    world.tick(after=POLL_S)
+    assert world.states() == [SubmissionState.SUBMITTED]
