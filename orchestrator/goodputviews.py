@@ -21,13 +21,17 @@ KINDS = (
 )
 #: Below this a duration is shown in seconds with a digit behind the point.
 SHORT_S = 60.0
+#: From here on hours say enough.
+LONG_S = 100 * 3600.0
 #: What the words mean, under the table.
-LEGEND = "goodput: the part of the jobs' own time (start-up to saving) whose steps were kept."
+LEGEND = "goodput = productive / (start-up + productive + lost + saving)"
 
 
 def duration(seconds: float) -> str:
-    """`12.3 s` or `H:MM:SS`."""
-    return f"{seconds:.1f} s" if seconds < SHORT_S else format_duration(seconds)
+    """`12.3 s`, `H:MM:SS` or `1,234 h`: ten columns of them fit 80 characters."""
+    if seconds < SHORT_S:
+        return f"{seconds:.1f} s"
+    return format_duration(seconds) if seconds < LONG_S else f"{seconds / 3600:,.0f} h"
 
 
 def share(times: Times) -> str:
@@ -37,7 +41,7 @@ def share(times: Times) -> str:
 
 def goodput_table(view: RunGoodput) -> RenderableType:
     """One line a slot, and their sum where there are several."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("slot", no_wrap=True)
     for name in ("jobs", "goodput", *(name for name, _ in KINDS)):
         table.add_column(name, justify="right", no_wrap=True)

@@ -1,13 +1,28 @@
 """Where the time went: by example for each kind, and by property for what must always add up."""
 
+import io
 import json
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
-from orchestrator.goodput import BEAT_S, JobFacts, SlotFacts, Times, account, end_of, times_of, total
+from orchestrator.goodput import (
+    BEAT_S,
+    JobFacts,
+    JobGoodput,
+    RunGoodput,
+    SlotFacts,
+    SlotGoodput,
+    Times,
+    account,
+    end_of,
+    times_of,
+    total,
+)
+from orchestrator.goodputviews import KINDS, goodput_lines, goodput_table
 
 NOW = 10_000.0
 
@@ -144,3 +159,19 @@ def test_of_jobs_one_after_the_other_all_kinds_add_up_to_the_slots_whole_time(fa
 def test_a_run_is_the_sum_of_its_slots(slots):
     seen = [account(facts, NOW).times for facts in slots]
     assert total(seen).allocated_s == pytest.approx(sum(times.allocated_s for times in seen), abs=1e-6)
+
+
+def test_the_table_of_a_long_run_fits_eighty_columns_and_shows_every_kind():
+    parts = Times(
+        queue_s=50_000, waiting_s=9, start_up_s=1322, productive_s=2.8e6, saving_s=300, lost_s=8000, blind_s=1200
+    )
+    slots = tuple(SlotGoodput(slot=k, times=parts, jobs=(JobGoodput(attempt=0, times=parts),) * 200) for k in range(4))
+    run = RunGoodput(run_id="mt10-1", run_name="mt10", at=0, times=total([parts] * 4), slots=slots)
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(goodput_table(run))
+    head, first, *_, last, _ = console.export_text().splitlines()
+    assert head.split() == ["slot", "jobs", "goodput", *(name for name, _ in KINDS)]
+    cells = ["0", "200", "99.66", "%", "13:53:20", "9.0", "s", "0:20:00", "0:22:02", "778", "h", "2:13:20", "0:05:00"]
+    assert first.split() == cells
+    assert last.split()[:2] == ["all", "800"]
+    assert goodput_lines(run)[1].startswith("slot 0: goodput 99.66 %, 200 jobs, queue 13:53:20, waiting 9.0 s, ")
