@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what the real tests need (Debian, Ubuntu): Slurm with slurmdbd, munge, charliecloud; sshd, rsync, plistutil,
-# systemd-analyze; OSMesa to draw without a screen. No daemon is started for good.
+# Installs what the real tests need (Debian, Ubuntu): Slurm with slurmdbd, munge, charliecloud; sshd, rsync, cron,
+# plistutil, systemd-analyze; OSMesa to draw without a screen. No daemon is started for good.
 # Already there: nothing is done. Without root or apt: says so and ends with 0, except where CI=true.
 set -u
 
@@ -18,6 +18,7 @@ need mariadb-server mariadbd
 need openssh-server sshd
 need openssh-client ssh
 need rsync rsync
+need cron crontab
 need libplist-utils plistutil
 need systemd systemd-analyze
 # MuJoCo draws through it where there is no GPU and no screen.

@@ -1,0 +1,186 @@
+"""The crontab as a host: the real crontab(1), its line run as cron runs it, and the real daemon itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from daemons import wait_for
+from needs import need
+from relay import NewRelay, Relay
+
+#: What somebody else has in the table; none of it is ever due.
+OTHERS = b"# mine\nMAILTO=nobody\n0 5 31 2 *  echo 100\\% \t\n"
+#: cron(8) begins each job with no more than this.
+CRONS_PATH = "/usr/bin:/bin"
+#: cron looks once a minute: up to a minute until the first tick, a minute until the second, and a tick.
+TWO_MINUTES_S = 175.0
+
+
+def table() -> bytes:
+    return subprocess.run(["crontab", "-l"], capture_output=True, check=False, timeout=20).stdout
+
+
+def install(content: bytes) -> None:
+    command = ["crontab", "-"] if content else ["crontab", "-r"]
+    subprocess.run(command, input=content, capture_output=True, check=bool(content), timeout=20)
+
+
+@pytest.fixture
+def crontab() -> Iterator[None]:
+    """The user's table holds `OTHERS`; what was there before comes back."""
+    need("cron", [name for name in ("crontab",) if shutil.which(name) is None])
+    before = table()
+    install(OTHERS)
+    yield
+    install(before)
+
+
+def lines_of(relay: Relay) -> list[str]:
+    """The run's lines in the table."""
+    return [line for line in table().decode().splitlines() if line.endswith(f"# anchorleg {run_id_of(relay)}")]
+
+
+def run_id_of(relay: Relay) -> str:
+    return str(json.loads((relay.run_dir / "run.json").read_text())["run_id"])
+
+
+def as_cron_does(relay: Relay, line: str) -> subprocess.CompletedProcess[str]:
+    """Run a line's command: its own shell, almost no environment, the home folder."""
+    command = line.split(" ", 5)[5].replace("\\%", "%")
+    env = {"HOME": relay.env["HOME"], "LOGNAME": "somebody", "SHELL": "/bin/sh", "PATH": CRONS_PATH}
+    return subprocess.run(
+        ["/bin/sh", "-c", command], cwd="/", env=env, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def tick_silently(relay: Relay, line: str) -> None:
+    done = as_cron_does(relay, line)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.usefixtures("crontab")
+class TestTheTable:
+    def test_a_run_is_ticked_to_its_end_and_takes_its_line_out(self, new_relay: NewRelay) -> None:
+        name = "a 100% toy's"
+        settings = {"run_name": "toy", "run_dir": f"runs/{name}"}
+        relay = new_relay(name, total=70, training={"max_runtime_seconds": 1}, **settings)
+
+        begun = relay.run("start", "--via", "cron")
+
+        assert begun.code == 0, begun.words
+        assert "orchestrator stop toy" in begun.out
+        [line] = lines_of(relay)
+        assert table() == OTHERS + line.encode() + b"\n"
+        while lines_of(relay):
+            tick_silently(relay, line)
+        assert table() == OTHERS
+        relay.assert_exactly_once(70)
+        assert relay.status()["state"] == "finished"
+        log = (relay.run_dir / "controller.log").read_text()
+        assert "submission  slot=0  attempt=1" in log
+        assert "cron no longer looks after this run" in log
+
+    def test_twice_is_one_line_and_a_stop_takes_out_its_own(self, new_relay: NewRelay) -> None:
+        one, two = (new_relay(name, total=10_000) for name in ("one", "two"))
+        for relay in (one, two, one):
+            assert relay.run("start", "--via", "cron").code == 0
+        assert len(lines_of(one)) == len(lines_of(two)) == 1
+        one.wait_for_step(3)
+
+        stopped = one.run("stop")
+
+        assert stopped.code == 0, stopped.words
+        assert table() == OTHERS + lines_of(two)[0].encode() + b"\n"
+        assert two.run("stop", "--now").code == 0
+        assert table() == OTHERS
+
+    def test_beside_a_living_controller_it_is_silent_and_changes_nothing(self, new_relay: NewRelay) -> None:
+        relay = new_relay(total=120)
+        assert relay.run("start", "--via", "cron").code == 0
+        [line] = lines_of(relay)
+        controller = relay.spawn("start")
+        relay.wait_for(lambda: relay.ledger()["epoch"] == 1, "the controller")
+
+        tick_silently(relay, line)
+
+        assert relay.ledger()["epoch"] == 1
+        assert controller.wait(40) == 0, relay.output()
+        assert table() == OTHERS
+
+    def test_a_trouble_is_said_once(self, new_relay: NewRelay) -> None:
+        relay = new_relay(total=10_000)
+        assert relay.run("start", "--via", "cron").code == 0
+        [line] = lines_of(relay)
+        ledger = relay.run_dir / f"ledger-{relay.ledger()['epoch']}.json"
+        whole = ledger.read_bytes()
+        ledger.write_bytes(whole[:100])
+
+        first, second = as_cron_does(relay, line), as_cron_does(relay, line)
+
+        assert first.returncode == second.returncode == 3
+        assert ledger.name in first.stderr
+        assert (second.stdout, second.stderr) == ("", "")
+        ledger.write_bytes(whole)
+        tick_silently(relay, line)
+        assert relay.run("stop", "--now").code == 0
+
+    def test_a_run_that_was_removed_takes_its_line_with_it_but_not_one_whose_disk_is_away(
+        self, new_relay: NewRelay
+    ) -> None:
+        relay = new_relay(total=10_000)
+        assert relay.run("start", "--via", "cron").code == 0
+        relay.wait_for_step(1)
+        lines = lines_of(relay)
+        away = relay.folder.parent / "unmounted"
+        relay.run_dir.parent.rename(away)
+
+        assert as_cron_does(relay, lines[0]).returncode == 8
+        assert table() == OTHERS + lines[0].encode() + b"\n"
+
+        relay.run_dir.parent.mkdir(exist_ok=True)
+        gone = as_cron_does(relay, lines[0])
+        assert "out of the crontab" in gone.stderr
+        assert table() == OTHERS
+
+    def test_one_who_may_not_have_a_table_is_told_before_anything_is_begun(
+        self, new_relay: NewRelay, tmp_path: Path
+    ) -> None:
+        forbidding = tmp_path / "bin" / "crontab"
+        forbidding.parent.mkdir()
+        forbidding.write_text("#!/bin/sh\necho 'You (me) are not allowed to use this program (crontab)' >&2\nexit 1\n")
+        forbidding.chmod(0o755)
+        relay = new_relay(total=10)
+        relay.env["PATH"] = f"{forbidding.parent}:{os.environ['PATH']}"
+
+        relay.run("start", "--via", "cron").assert_refused(2, "not allowed to use this program", "--via daemon")
+
+        assert not relay.run_dir.exists()
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("crontab")
+def test_the_real_daemon_takes_a_run_to_its_end(new_relay: NewRelay) -> None:
+    need("cron", [name for name in ("cron",) if shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") is None])
+    if os.getuid() != 0:
+        pytest.skip("cron's daemon needs root")
+    relay = new_relay(total=40, training={"max_runtime_seconds": 1})
+    assert relay.run("start", "--via", "cron").code == 0
+    began_at = time.monotonic()
+    daemon = subprocess.Popen([shutil.which("cron", path="/usr/sbin") or "cron", "-f"], start_new_session=True)
+    try:
+        wait_for(lambda: not lines_of(relay), "cron to tick the run to its end", TWO_MINUTES_S)
+    finally:
+        daemon.terminate()
+        daemon.wait(10)
+
+    assert time.monotonic() - began_at > 1.0
+    assert table() == OTHERS
+    relay.assert_exactly_once(40)
+    assert relay.status()["state"] == "finished"
