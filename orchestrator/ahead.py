@@ -63,4 +63,4 @@ def promoted(slot: Slot, now: float) -> Slot:
         return slot
     first = successor.model_copy(update={"ahead": False})
     attempts = tuple(first if attempt is successor else attempt for attempt in slot.attempts)
-    return slot.model_copy(update={"attempts": attempts})
+    return slot.model_copy(update={"attempts": attempts, "why": ""})

@@ -289,8 +289,10 @@ class Controller:
                 self._abort(action)
             elif isinstance(action, Submit):
                 self.lease.check()
-                self._record(action, self.executor.submit(requests[action.token]))
-                self._poll_due_at = min(self._poll_due_at, self._monotonic() + FIRST_LOOK_S)
+                outcome = self.executor.submit(requests[action.token])
+                self._record(action, outcome)
+                if not isinstance(outcome, Refused):
+                    self._poll_due_at = min(self._poll_due_at, self._monotonic() + FIRST_LOOK_S)
 
     def _record(self, action: Submit, outcome: SubmitOutcome) -> None:
         now = self._now()

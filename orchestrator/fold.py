@@ -104,6 +104,7 @@ def _with_attempt(slot: Slot, before: Attempt, after: Attempt, evidence: Evidenc
         update["attempts"] = tuple(after if attempt is before else attempt for attempt in slot.attempts)
     if before.started_at is None and after.started_at is not None:
         update["jobs"] = slot.jobs + 1
+        update["why"] = slot.why if slot.status is not SlotStatus.ACTIVE else ""  # why the one before it failed
     was_uncertain = any(s.state is SubmissionState.UNCERTAIN for s in before.live)
     if was_uncertain and not any(s.state is SubmissionState.UNCERTAIN for s in after.live):
         update["why"] = ""
