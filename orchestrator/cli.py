@@ -59,7 +59,10 @@ def common(
 def main() -> None:
     """Entry point: every known error becomes one sentence and its exit code."""
     try:
-        app(standalone_mode=True)
+        try:
+            app(standalone_mode=True)
+        finally:
+            sys.stdout.flush()  # here, and not in the interpreter's last moments, it can be told what went wrong
     except BrokenPipeError:
         # Whoever read our output (`| head`) has enough: no error of ours, and nothing more to flush into.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,88 @@
+"""What is left on the screen until somebody has seen enough: `status --watch`, `logs -f`, and a pipe that closes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from daemons import wait_for
+from relay import NewRelay, Relay
+
+
+def interrupted(relay: Relay, number: int) -> str:
+    """End a background command as Ctrl-C does; it must not be an error. Returns what it said."""
+    child = relay.children[number]
+    child.send_signal(signal.SIGINT)
+    assert child.wait(20) == 0, relay.output_file(number).read_text()
+    return relay.output_file(number).read_text()
+
+
+def test_watch_and_logs_tell_what_changes_until_ctrl_c(new_relay: NewRelay) -> None:
+    relay = new_relay(total=100_000, pace_s=0.02)
+    relay.spawn("start")
+    relay.wait_for_step(3)
+    relay.spawn("status", "--watch")
+    relay.spawn("status", "--watch", "--json")
+    relay.spawn("logs", "0", "-f")
+    relay.wait_for(lambda: "running" in relay.output_file(1).read_text(), "the first picture")
+    relay.wait_for(lambda: relay.output_file(2).read_text(), "the first object")
+
+    assert relay.run("stop").code == 0
+    relay.wait_for(lambda: "slot 0, stopped" in relay.output_file(1).read_text(), "the change")
+    relay.wait_for(lambda: '"state":"stopped"' in relay.output_file(2).read_text(), "the change")
+
+    assert relay.children[3].wait(20) == 0  # nothing more can come
+    assert "slot is stopped" in relay.output_file(3).read_text()  # this program prints nothing
+    told = interrupted(relay, 1)
+    assert "Traceback" not in told
+    assert told.count("slot 0, running") <= 2  # not once a look
+    views = [json.loads(line) for line in interrupted(relay, 2).splitlines()]
+    assert views[0]["slots"][0]["job_id"]
+    assert views[-1]["state"] == "stopped"
+
+
+def test_watch_redraws_on_a_terminal_and_leaves_the_last_picture(new_relay: NewRelay) -> None:
+    relay = new_relay(total=3)
+    assert relay.run("start").code == 0
+    ours, theirs = pty.openpty()
+    shown = b""
+    with subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", "status", "--watch"],
+        cwd=relay.folder, env={**relay.env, "TERM": "xterm", "COLUMNS": "100", "LINES": "20"},
+        stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
+    ) as child:  # fmt: skip
+        os.close(theirs)
+        while b"finished" not in shown:
+            shown += os.read(ours, 4096)
+        child.send_signal(signal.SIGINT)
+        try:
+            while data := os.read(ours, 4096):
+                shown += data
+        except OSError:
+            pass  # Linux says so when the other side has closed
+        assert child.wait(20) == 0
+    os.close(ours)
+    screen, _, after = shown.partition(b"\x1b[?1049l")  # the other screen is left again
+    assert b"\x1b[?1049h" in screen
+    assert b"3/3" in after
+
+
+def test_a_reader_that_has_enough_is_no_error(new_relay: NewRelay, tmp_path: Path) -> None:
+    relay = new_relay(total=3)
+    assert relay.run("start").code == 0
+    told = tmp_path / "told.txt"
+    with open(told, "w") as errors:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "orchestrator", "status"],
+            cwd=relay.folder, env=relay.env, stdout=subprocess.PIPE, stderr=errors,
+        )  # fmt: skip
+        assert child.stdout is not None
+        child.stdout.close()
+        wait_for(lambda: child.poll() is not None, "the end", 20)
+    assert told.read_text() == ""
+    assert child.returncode in {1, 128 + signal.SIGPIPE}
