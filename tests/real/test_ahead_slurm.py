@@ -1,0 +1,114 @@
+"""Queued successors on a real Slurm: no wait between two jobs, and nothing that runs when it must not."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from relay import PROGRAMS, NewRelay, Relay
+from slurm_cluster import PrivateSlurm, SlurmCluster
+from slurm_relay import assert_kept_once, on_slurm, rows_of, set_pace
+
+pytestmark = pytest.mark.slurm
+
+#: `orchestrator` that looks again after 2 s, not a minute, where Slurm had no room.
+HURRIED = (str(PROGRAMS / "killed.py"), "never", "0")
+
+
+def queued(cluster: SlurmCluster, relay: Relay) -> list[int]:
+    """The jobs that wait for another one."""
+    return [row.job_id for row in rows_of(cluster, relay) if row.state == "PENDING" and row.reason == "Dependency"]
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def behind(new_relay: NewRelay, cluster: SlurmCluster, total: int = 2000) -> Relay:
+    """A run with one running job and its successor in the queue."""
+    relay = on_slurm(new_relay, cluster, total=total, pace_s=0.02, relay={"queue_ahead": True})
+    relay.spawn("start")
+    cluster.wait_for(lambda: len(queued(cluster, relay)) == 1, "the successor")
+    return relay
+
+
+def test_each_job_is_queued_behind_the_one_before_it(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
+    slurm = private_slurm(nodes=1)
+    runtime = {"max_runtime_seconds": 2.0}
+    relay = on_slurm(new_relay, slurm, total=300, pace_s=0.02, training=runtime, relay={"queue_ahead": True})
+
+    done = relay.run("start")
+
+    assert done.code == 0, done.words
+    relay.assert_exactly_once(300)
+    attempts = relay.attempts(0)
+    assert len(attempts) >= 3
+    afters = [event.get("after") for event in relay.events("submission")]
+    jobs = [relay.read("claim", attempt)["job_id"] for attempt in attempts]
+    assert afters[0] is None
+    assert afters[1 : len(jobs)] == jobs[:-1]
+    assert rows_of(slurm, relay) == []
+
+
+def test_a_stop_takes_the_successor_out_and_keeps_everything(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
+    slurm = private_slurm(nodes=1)
+    relay = behind(new_relay, slurm)
+
+    assert relay.run("stop").code == 0
+
+    assert rows_of(slurm, relay) == []
+    assert relay.attempts(0) == [0]
+    assert relay.read("exit.json", 0)["code"] == 75
+    assert (relay.run_dir / "slots" / "0" / "hold").exists()
+
+
+def test_a_crash_is_followed_by_a_new_submission_and_not_by_the_successor(
+    private_slurm: PrivateSlurm, new_relay: NewRelay
+) -> None:
+    slurm = private_slurm(nodes=1)
+    relay = behind(new_relay, slurm, total=400)
+    set_pace(relay, 0.001)
+    successor = str(queued(slurm, relay)[0])
+    (program,) = children_of(relay.read("claim", 0)["pid"])
+
+    os.kill(program, signal.SIGKILL)
+
+    assert relay.children[-1].wait(60) == 0, relay.output()
+    assert_kept_once(relay, 400)
+    assert "not needed" in {event["verdict"] for event in relay.events("ended")}
+    claims = [path.read_text() for path in relay.run_dir.glob("slots/0/attempts/*/claim")]
+    assert len(claims) >= 2
+    assert not [claim for claim in claims if f'"{successor}"' in claim]
+
+
+def test_a_cancel_of_the_running_job_pauses_although_another_one_is_queued(
+    private_slurm: PrivateSlurm, new_relay: NewRelay
+) -> None:
+    slurm = private_slurm(nodes=1)
+    relay = behind(new_relay, slurm)
+
+    slurm.ask("scancel", relay.read("claim", 0)["job_id"])
+
+    assert relay.children[-1].wait(60) == 12, relay.output()
+    assert relay.status()["slots"][0]["state"] == "paused"
+    assert rows_of(slurm, relay) == []
+    assert not (relay.attempt_dir(1) / "claim").exists()
+
+
+@pytest.mark.long
+def test_at_a_job_limit_of_the_number_of_slots_it_is_as_without(
+    private_slurm: PrivateSlurm, new_relay: NewRelay
+) -> None:
+    slurm = private_slurm(nodes=1, accounting=True)
+    slurm.ask("sacctmgr", "-i", "modify", "user", slurm.ask("id", "-un").strip(), "set", "MaxSubmitJobs=2")
+    runtime = {"max_runtime_seconds": 2.0}
+    relay = on_slurm(new_relay, slurm, slots=2, total=200, pace_s=0.02, training=runtime, relay={"queue_ahead": True})
+
+    assert relay.spawn("start", driver=HURRIED).wait(60) == 0, relay.output()
+
+    for slot in (0, 1):
+        relay.assert_exactly_once(200, slot)
+    assert {slot["failures"] for slot in relay.status()["slots"]} == {0}
