@@ -37,6 +37,8 @@ def save(total):
 job.report(step=step, total=1000, checkpoint_step=0)
 if how == "crash":
     sys.exit(1)
+if how == "stall":  # a controller noticed
+    (job.hand_over_file.parent / "abort").touch()
 if how == "finish":
     save(step)
     sys.exit(0)
@@ -83,7 +85,7 @@ def left_by_the_shim(case: dict[str, Any], folder: Path) -> dict[str, Any]:
         (attempts / name).write_text(json.dumps(value))
     for name in case.get("checkpoints", []):
         (attempts / name.replace("/", "/checkpoints/")).mkdir(parents=True)
-    for name in case.get("job_files", []):
+    for name in set(case.get("job_files", [])) - {"abort"}:
         (job_dir / name).touch()
     if case.get("hold"):
         (run_dir / "slots/0/hold").write_text("{}")
@@ -187,8 +189,7 @@ def after(disk: Disk, root: Any, steps: list[tuple[str, str]]) -> list[Any]:
             answers.append(getattr(disk, what)(path, *more))
         except OSError as error:
             answers.append(type(error).__name__)
-    for name in ("a", "b", "c/d", "c/e"):
-        answers.append(disk.read(root / name) if disk.exists(root / name) else None)
+    answers += [disk.read(root / name) if disk.exists(root / name) else None for name in ("a", "b", "c/d", "c/e")]
     return [*answers, sorted(disk.names(root)), sorted(disk.names(root / "c")), disk.names(root / "nothing")]
 
 

@@ -1,4 +1,4 @@
-"""A model of Slurm as a user sees it: a queue with waits, limits and holds, nodes that fail, daemons that do not answer.
+"""A model of Slurm as a user sees it: a queue with waits, limits and holds, nodes that fail, daemons that hang.
 
 Faults are switched on and off from outside (`world_faults`); what each then does was measured on real Slurm 22.05.
 """
@@ -245,6 +245,7 @@ class Cluster:
     def come_up(self) -> None:
         """slurmctld answers again: first what waits in its sockets, then what nodes have to report."""
         self.controller_is = "up"
+        self.world.hosts.look_now()
         inbox, self.inbox = self.inbox, []
         for _, request in inbox:  # its answers to squeue come first [measured]
             self.world.timeline.after(self.world.rng.uniform(0.0, SOCKETS_S), request)  # type: ignore[arg-type]

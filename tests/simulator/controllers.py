@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from memory_disk import MemoryDisk
 from slurm_model import SimExecutor
 from timeline import WallClock
-from watch import OWNER_TTL_S, Violation
+from watch import OWNER_TTL_S, InvariantError
 
 from orchestrator import controller as controller_module
 from orchestrator import lease as lease_module
@@ -295,7 +295,7 @@ class Hosts:
             else:
                 self.plan_wake(process, STORAGE_AGAIN_S)
         except RunFolderError as error:
-            raise Violation(6, f"{process} cannot go on: {error}") from error
+            raise InvariantError(6, f"{process} cannot go on: {error}") from error
         finally:
             process.busy = False
             self.world.actor = before
@@ -326,6 +326,13 @@ class Hosts:
         self.world.timeline.after(
             delay_s, lambda: self.tick(process) if process.wake_serial == serial else None
         )  # fmt: skip
+
+    def look_now(self) -> None:
+        """slurmctld answers again, and somebody's next look happens to fall into that very moment."""
+        for process in self.world.processes:
+            if process.alive and process.controller is not None and not process.stopped and not process.busy:
+                process.controller._poll_due_at = self.world.timeline.now
+                self.plan_wake(process, self.world.rng.uniform(0.0, 5.0))
 
     def notice(self, lag_s: float) -> None:
         """An exit record or a wish shows on the login nodes: the loops look."""

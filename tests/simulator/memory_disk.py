@@ -234,6 +234,8 @@ class MemoryDisk:
         self._pass("append", path, before=True)
         line = json.dumps(value, allow_nan=False, separators=(",", ":")).encode() + b"\n"
         folder, _, name = str(path).rpartition("/")
+        if folder not in self.server.folders:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
         entry = self.server.entry(None, folder, name)
         if entry is not None and isinstance(entry.data, Lines):
             entry.data.chunks.append(line)

@@ -74,7 +74,7 @@ class Profile:
             "max_submit": max_submit,
             "max_jobs": max_submit if rng.random() < 0.3 else None,
             "lag_s": some(60.0),
-            "squeue_cache_s": some(15.0, 0.4),
+            "squeue_cache_s": some(25.0, 0.4),
             "unknown_state": some(0.02),
             "poll_fails": some(0.02),
             "refused": some(0.1),
@@ -82,7 +82,9 @@ class Profile:
             "runaway": some(0.02),
             "bad_checkpoint": some(0.05),
             "first_id_again": rng.choice((10**6, 160)),
-            "fates": {"crash": some(0.08), "stall": some(0.04), "out of memory": some(0.04), "do not requeue": some(0.002)},
+            "fates": {
+                "crash": some(0.08), "stall": some(0.04), "out of memory": some(0.04), "do not requeue": some(0.002),
+            },
             "rates": {name: rate * some(1.5, 0.7) for name, rate in FAULTS_A_DAY.items()},
         }  # fmt: skip
         return cls(seed=seed, **{**drawn, **fixed})  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from job_model import RATE, Run, seen_by
@@ -27,7 +28,7 @@ IDLE_LIMIT_S = 45 * 60.0
 LEAST_SHARE = 0.2
 
 
-class Violation(AssertionError):
+class InvariantError(AssertionError):
     """An invariant does not hold."""
 
     def __init__(self, number: int, words: str) -> None:
@@ -60,7 +61,7 @@ class Watch:
         self.runs: dict[int, list[Run]] = {slot: [] for slot in range(world.profile.slots)}
 
     def _fail(self, number: int, words: str) -> None:
-        raise Violation(number, words)
+        raise InvariantError(number, words)
 
     # --- jobs ---
 
@@ -79,8 +80,8 @@ class Watch:
         place = run.job.slot, run.job.attempt
         self.world.timeline.tell(f"job {run.job.job_id} claims attempt {place[1]} of slot {place[0]} on {run.node}")
         if place in self.claims and self.claims[place] is not run:
-            self._fail(8, f"attempt {place[1]} of slot {place[0]} has two claimants: jobs {self.claims[place].job.job_id}"
-                          f" and {run.job.job_id}")  # fmt: skip
+            both = f"jobs {self.claims[place].job.job_id} and {run.job.job_id}"
+            self._fail(8, f"attempt {place[1]} of slot {place[0]} has two claimants: {both}")
         self.claims[place] = run
         for older in self.live_runs(place[0]):
             if older.job.attempt < place[1]:
@@ -103,13 +104,15 @@ class Watch:
         slot, attempt, now = run.job.slot, run.job.attempt, self.world.timeline.now
         twins = [r for r in self.live_runs(slot) if r is not run and r.job.attempt == attempt and r.working_since]
         if twins:
-            self._fail(1, f"attempt {attempt} of slot {slot} is written by jobs {twins[0].job.job_id} and {run.job.job_id}")
+            self._fail(
+                1, f"attempt {attempt} of slot {slot} is written by jobs {twins[0].job.job_id} and {run.job.job_id}"
+            )
         before = [a for (s, a) in self.bases if s == slot and a < attempt]
         if before:
             last = max(before)
             if run.base_step < self.bases[slot, last][0]:
-                self._fail(4, f"slot {slot} goes back: attempt {last} began at step {self.bases[slot, last][0]}, attempt "
-                              f"{attempt} begins at {run.base_step}")  # fmt: skip
+                began = self.bases[slot, last][0]
+                self._fail(4, f"slot {slot}: attempt {last} began at {began}, attempt {attempt} at {run.base_step}")
             surely = [
                 step for step, at in self.checkpoints.get((slot, last), [])
                 if at < self.decided_at[slot, attempt] - self.world.profile.lag_s - 1.0
@@ -130,7 +133,9 @@ class Watch:
 
     def ended(self, run: Run, code: int) -> None:
         """Its exit record is written."""
-        self.world.timeline.tell(f"job {run.job.job_id} says {code} ({run.asked or 'by itself'}), step {run.saved_step}")
+        self.world.timeline.tell(
+            f"job {run.job.job_id} says {code} ({run.asked or 'by itself'}), step {run.saved_step}"
+        )
         self.world.hosts.notice(self.world.profile.lag_s)
 
     def over(self, job: SimJob) -> None:
@@ -173,7 +178,9 @@ class Watch:
             if lives and other.lease is not None and other.lease.epoch == epoch - 1 and not released:
                 silent_s = world.timeline.now - other.beat_at
                 if silent_s < OWNER_TTL_S - world.profile.lag_s - 1.0:
-                    self._fail(10, f"{process} took the run over from {other}, which was silent for {silent_s:.0f} s only")
+                    self._fail(
+                        10, f"{process} took the run over from {other}, which was silent for {silent_s:.0f} s only"
+                    )
 
     def cancelled(self, job: SimJob) -> None:
         """A controller ends a job: it must be the one that it means, which it notes before."""
@@ -202,7 +209,9 @@ class Watch:
         passed_s = 0.0 if self.ticked_at is None else now - self.ticked_at
         self.ticked_at = now
         ledger, wall = controller.ledger, process.login.clock()
-        live = {job.slot for job in world.cluster.live()} | {s for s, runs in self.runs.items() if any(r.alive for r in runs)}
+        live = {job.slot for job in world.cluster.live()} | {
+            s for s, runs in self.runs.items() if any(r.alive for r in runs)
+        }
         outage = world.cluster.controller_is != "up" or process.login.full or ledger.blind_since is not None
         outage = outage or (world.cluster.database_is != "up" and world.profile.accounting == "up")
         for slot in ledger.slots:
@@ -225,8 +234,8 @@ class Watch:
                 continue
             self.idle_s[slot.index] += passed_s
             if self.idle_s[slot.index] > IDLE_LIMIT_S:
-                self._fail(2, f"slot {slot.index} has no job for {self.idle_s[slot.index] / 60:.0f} min and nothing is in "
-                              f"its way: {self._words(slot)}")  # fmt: skip
+                idle = f"slot {slot.index} has no job for {self.idle_s[slot.index] / 60:.0f} min"
+                self._fail(2, f"{idle} and nothing is in its way: {self._words(slot)}")
 
     def _has_a_reason(self, slot: Any, wall: float, now: float) -> None:
         occupied = any(attempt.live for attempt in slot.attempts)
@@ -292,8 +301,10 @@ class Watch:
 
     def _check_lineage(self, slot: int) -> None:
         stretches = lineage(self.world.paths.slot(slot))
-        for one, other in zip(stretches, stretches[1:], strict=False):
+        for one, other in pairwise(stretches):
             if one.until != other.after or one.attempt >= other.attempt or one.until < one.after:
                 self._fail(1, f"slot {slot}: the lineage has {one} before {other}")
             if one.until not in dict(self.checkpoints.get((slot, one.attempt), [])):
-                self._fail(1, f"slot {slot}: attempt {other.attempt} stands on step {one.until}, which nobody published")
+                self._fail(
+                    1, f"slot {slot}: attempt {other.attempt} stands on step {one.until}, which nobody published"
+                )

@@ -11,7 +11,7 @@ from job_model import RATE, Run
 from memory_disk import MemoryPath, Server
 from profiles import DAY_S, Profile
 from timeline import Timeline, WallClock
-from watch import Violation, Watch
+from watch import InvariantError, Watch
 from world_faults import Faults
 
 from orchestrator.config import parse_config
@@ -220,7 +220,7 @@ class World:
     # --- the whole of it ---
 
     def run_to_the_end(self) -> dict[str, float]:
-        """A month, then peace, a stop, and the last checks. Returns what was measured. Errors: Violation."""
+        """A month, then peace, a stop, and the last checks. Returns what was measured. Errors: InvariantError."""
         with simulated_processes(self):
             try:
                 self.faults.begin()
@@ -251,7 +251,7 @@ class World:
         self.hosts.notice(1.0)
 
 
-def story_of(world: World, violation: Violation) -> str:
+def story_of(world: World, violation: InvariantError) -> str:
     """What a person needs to see of a failure."""
     last = "\n  ".join(world.timeline.last_lines())
     return (
@@ -265,12 +265,10 @@ def simulate(profile: Profile, **more: bool) -> dict[str, float]:
     world = World(profile, **more)  # type: ignore[arg-type]
     try:
         return world.run_to_the_end()
-    except Violation as violation:
+    except InvariantError as violation:
         raise AssertionError(story_of(world, violation)) from violation
 
 
 def medians(results: list[dict[str, float]]) -> dict[str, float]:
     """Of each measured value."""
     return {name: median(result[name] for result in results) for name in results[0]}
-
-

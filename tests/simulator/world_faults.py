@@ -272,9 +272,7 @@ class Faults:
         if job is not None and self.world.cluster.controller_is == "up":
             self.world.timeline.tell(f"the user: scancel {job.job_id}")
             self.world.cluster.end_by_force(job, job.run, "CANCELLED by 1000")
-            self.world.timeline.after(
-                KILL_WAIT_S + self.world.rng.uniform(900.0, 8 * 3600.0), self.world.user_starts
-            )
+            self.world.timeline.after(KILL_WAIT_S + self.world.rng.uniform(900.0, 8 * 3600.0), self.world.user_starts)
 
     def _user_stops(self) -> None:
         self.world.user_stops(self.world.rng.choice(("stop", "stop-now")))
