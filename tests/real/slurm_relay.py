@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import signal
 import subprocess
 import time
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from relay import PROGRAMS, NewRelay, Relay
@@ -59,11 +62,24 @@ def hand_over(relay: Relay, slot: int = 0, *, next_pace_s: float = 0.001) -> Non
 
 
 def wait_until_saved(cluster: SlurmCluster, relay: Relay) -> None:
-    """Wait until slurmctld has written down that the run's newest job runs: what it has not, a SIGKILL undoes."""
-    cluster.wait_for(lambda: [row.state for row in rows_of(cluster, relay)] == ["RUNNING"], "the job to run")
+    """Wait until slurmctld has written down that the run's jobs run: what it has not, a SIGKILL undoes."""
+    cluster.wait_for(lambda: {row.state for row in rows_of(cluster, relay)} == {"RUNNING"}, "the jobs to run")
     now = time.time()
     state = cluster.folder / "state" / "job_state"
     cluster.wait_for(lambda: state.exists() and state.stat().st_mtime > now, "slurmctld to save its state")
+
+
+def signal_at_sbatch(cluster: SlurmCluster, relay: Relay, number: signal.Signals) -> Path:
+    """Before `start`: an sbatch that sends slurmctld a signal first, once, after the returned file was made."""
+    armed = relay.folder / "bin" / "armed"
+    armed.parent.mkdir()
+    real = shutil.which("sbatch", path=relay.env["PATH"])
+    pid = cluster.daemons.pid("slurmctld")
+    wrapper = armed.with_name("sbatch")
+    wrapper.write_text(f'#!/bin/bash\nrm {armed} 2>/dev/null && kill -{number.value} {pid}\nexec {real} "$@"\n')
+    wrapper.chmod(0o755)
+    relay.env["PATH"] = f"{armed.parent}:{relay.env['PATH']}"
+    return armed
 
 
 def assert_kept_once(relay: Relay, total: int, slot: int = 0) -> list[int]:

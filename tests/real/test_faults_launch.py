@@ -20,7 +20,7 @@ def failing_prolog(folder: Path) -> dict[str, str]:
     return {"Prolog": str(prolog)}
 
 
-@pytest.mark.parametrize("accounting", [False, True])
+@pytest.mark.parametrize("accounting", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_node_that_cannot_start_a_job_is_not_a_person_who_cancels_it(
     private_slurm: PrivateSlurm, new_relay: NewRelay, tmp_path: Path, *, accounting: bool
 ) -> None:
@@ -65,7 +65,7 @@ def make_room(slurm: SlurmCluster, mode: str) -> None:
     slurm.ask("sacctmgr", "-i", "modify", "user", user, "set", "QOS=normal,hi", "DefaultQOS=normal")
 
 
-@pytest.mark.parametrize(("mode", "deaf"), [("CANCEL", False), ("REQUEUE", True)])
+@pytest.mark.parametrize(("mode", "deaf"), [("CANCEL", False), pytest.param("REQUEUE", True, marks=pytest.mark.long)])
 def test_a_preempted_job_goes_on_and_counts_as_no_failure(
     private_slurm: PrivateSlurm, new_relay: NewRelay, mode: str, *, deaf: bool
 ) -> None:

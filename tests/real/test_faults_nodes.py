@@ -94,7 +94,7 @@ def maintenance_is_over(slurm: SlurmCluster) -> None:
     ("close", "words", "reopen"),
     [
         (drain, "DRAINED", resume),
-        (partition_down, "PartitionDown", partition_up),
+        pytest.param(partition_down, "PartitionDown", partition_up, marks=pytest.mark.long),
         (maintenance, "Reserved for maintenance", maintenance_is_over),
     ],
 )
