@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,7 +79,8 @@ class TestTheTable:
         assert "orchestrator stop toy" in begun.out
         [line] = lines_of(relay)
         assert table() == OTHERS + line.encode() + b"\n"
-        while lines_of(relay):
+        give_up_at = time.monotonic() + 60
+        while lines_of(relay) and time.monotonic() < give_up_at:
             tick_silently(relay, line)
         assert table() == OTHERS
         relay.assert_exactly_once(70)
@@ -148,6 +150,18 @@ class TestTheTable:
         gone = as_cron_does(relay, lines[0])
         assert "out of the crontab" in gone.stderr
         assert table() == OTHERS
+
+    def test_many_that_change_the_table_at_once_lose_nothing(self) -> None:
+        code = (
+            "import sys; from orchestrator import cron\n"
+            "with cron._alone(): cron._install(cron.with_line(cron.read_table(), sys.argv[1], sys.argv[2].encode()))"
+        )
+        lines = [f"0 5 31 2 * true # anchorleg run-{number}\n" for number in range(6)]
+        children = [
+            subprocess.Popen([sys.executable, "-c", code, f"run-{number}", line]) for number, line in enumerate(lines)
+        ]
+        assert [child.wait(30) for child in children] == [0] * len(lines)
+        assert sorted(table().removeprefix(OTHERS).decode().splitlines(keepends=True)) == lines
 
     def test_one_who_may_not_have_a_table_is_told_before_anything_is_begun(
         self, new_relay: NewRelay, tmp_path: Path

@@ -75,6 +75,7 @@ class TestWhetherAnybodyIsThere:
         ran = world.ends()
         assert f"-m orchestrator tick --baton --run-dir {world.run_dir.path}" in ran
         assert "SLURM_JOB_ID" not in ran
+        assert living_owner(world.run_dir, monotonic=lambda: world.clock) is None  # the tick knew what the job had seen
 
     def test_one_that_wrote_a_moment_ago_is_left_alone(self, world: World) -> None:
         world.look_for(SILENT_S - 30)
