@@ -109,6 +109,7 @@ class Controller:
         self._untold: list[dict[str, Any]] = []
         self._poll: Poll | None = None
         self._poll_due_at = float("-inf")
+        self._saved_at = monotonic()
         self._is_new = True
         self._unclear: frozenset[str] = frozenset()
         self._held: dict[int, bool] = {}
@@ -288,6 +289,8 @@ class Controller:
             if isinstance(action, Abort):
                 self._abort(action)
             elif isinstance(action, Submit):
+                if self._monotonic() - self._saved_at > BEAT_S:  # many submissions that each take long: still alive
+                    self._save()
                 self.lease.check()
                 outcome = self.executor.submit(requests[action.token])
                 self._record(action, outcome)
@@ -372,6 +375,7 @@ class Controller:
         self.lease.check()
         self._tell()  # never after the ledger: what it knows stands in the history
         self.ledger = save_ledger(self.run_dir, self.ledger, self._now())
+        self._saved_at = self._monotonic()
 
     def _event(self, kind: str, **facts: Any) -> None:
         self._untold.append({"kind": kind, "now": self._now(), **facts})

@@ -16,6 +16,7 @@ from orchestrator.executors.base import (
     Uncertain,
 )
 from orchestrator.files import create_exclusive, to_json
+from orchestrator.lease import TTL_S
 from orchestrator.ledger import write_control
 from orchestrator.models import SlotStatus, SubmissionState, Verdict
 from orchestrator.sightings import SETTLE_S
@@ -233,6 +234,20 @@ class TestOwnership:
         world.controller.loop(interrupted=lambda: world.time > NOW + 5 * BEAT_S, shown=shown)
         changes = [at for (before, _), (after, at) in pairwise(beats) if before != after]
         assert max(b - a for a, b in pairwise([NOW, *changes])) <= BEAT_S + 1
+
+    def test_it_beats_between_submissions_that_each_take_long(self, tmp_path: Path) -> None:
+        world = World(tmp_path, slots=12)
+        beats: list[tuple[int, float]] = []
+
+        def slow() -> None:
+            world.time += 45.0
+            beats.append((world.ledger.beat, world.time))
+
+        world.cluster.before_submit = slow
+        world.tick()
+        changes = [at for (before, _), (after, at) in pairwise(beats) if before != after]
+        assert len(beats) == 12
+        assert max(b - a for a, b in pairwise([NOW, *changes, world.time])) < TTL_S
 
     def test_a_full_disk_is_told_and_outlived(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         tick = world.controller.tick
