@@ -19,14 +19,24 @@ def killed_at(relay: Relay, share: int, of: int, again: int = 0) -> list[str]:
 
     `again`: the controller after each is killed too, so many calls later. Errors: AssertionError.
     """
+    lines = _killed(relay, str(share), str(of), str(again))
+    assert lines[-1] == []  # the last run needed no more calls: there was nothing left to try
+    assert all(lines[:-1])
+    return [place for places in lines for place in places]
+
+
+def killed_first_at(relay: Relay, place: str) -> None:
+    """Kill at the first call that begins with `place`: no two runs make the same calls, and a number may miss one."""
+    [places] = _killed(relay, "at", place)
+    assert len(places) == 1, places
+
+
+def _killed(relay: Relay, *words: str) -> list[list[str]]:
     tools = PROGRAMS.parents[1]
     env = {**relay.env, "PYTHONPATH": f"{relay.env['PYTHONPATH']}:{tools}:{tools / 'real'}"}
     done = subprocess.run(
-        [sys.executable, str(PROGRAMS / "every_call.py"), str(share), str(of), str(again)],
+        [sys.executable, str(PROGRAMS / "every_call.py"), *words],
         cwd=relay.folder, env=env, capture_output=True, text=True, check=False, timeout=LONG_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    places = [places for _, places in map(json.loads, done.stdout.splitlines())]
-    assert places[-1] == []  # the last run needed no more calls: there was nothing left to try
-    assert all(places[:-1])
-    return [place for one in places for place in one]
+    return [places for _, places in map(json.loads, done.stdout.splitlines())]

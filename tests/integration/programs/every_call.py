@@ -6,8 +6,9 @@ of its executor, kills the controller: before the call, and for the executor's c
 goes on. Then every step must have been done once, every job be accounted for, and the ledger load.
 
 Numbers n ≡ SHARE (modulo OF) are tried, until the whole run needs fewer calls. SECOND: the controller after that is
-killed too, at its SECOND-th call. Prints a line of JSON for each n: [n, [where it was killed]]. Runs in the folder of a
-`Relay`, in its environment, with the folders of relay.py and daemons.py on PYTHONPATH too.
+killed too, at its SECOND-th call. `every_call.py at PLACE`: only at the first call that begins with these words. Prints
+a line of JSON for each run: [n, [where it was killed]]. Runs in the folder of a `Relay`, in its environment, with the
+folders of relay.py and daemons.py on PYTHONPATH too.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class Trap:
     def __init__(self) -> None:
         self._calls = mmap.mmap(-1, 8)
         self.fatal: set[int] = set()
+        self.place: str | None = None
         self.armed = False
 
     @property
@@ -80,7 +82,8 @@ class Trap:
         if not self.armed:
             return
         self._calls[:8] = (self.calls + 1).to_bytes(8, "little")
-        if self.calls in self.fatal:
+        first = self.place is not None and where.startswith(self.place) and not places()
+        if self.calls in self.fatal or first:
             with open(relay.folder / "note", "a") as note:
                 note.write(f"{where}\n")
             os.kill(os.getpid(), signal.SIGKILL)
@@ -202,7 +205,14 @@ def places() -> list[str]:
 
 
 def main() -> None:
-    """Try each number of our share."""
+    """Try each number of our share, or one place."""
+    if sys.argv[1] == "at":
+        trap.install()
+        trap.place = sys.argv[2]
+        play()
+        check()
+        print(json.dumps([trap.calls, places()]))
+        return
     share, of = int(sys.argv[1]), int(sys.argv[2])
     second = int(sys.argv[3]) if len(sys.argv) > 3 else 0
     trap.install()
