@@ -25,7 +25,7 @@ def take_for_dead(relay: Relay) -> None:
 
 
 def test_a_second_start_names_the_owner_and_changes_nothing(new_relay: NewRelay) -> None:
-    relay = new_relay(total=100)
+    relay = new_relay(total=250)
     first = relay.spawn("start")
     relay.wait_for_step(3)
     run_file = (relay.run_dir / "run.json").read_bytes()
@@ -36,7 +36,7 @@ def test_a_second_start_names_the_owner_and_changes_nothing(new_relay: NewRelay)
         second.assert_refused(4, host_name(), f"process {first.pid}", time.strftime("since %Y-%m-%d"))
     assert (relay.run_dir / "run.json").read_bytes() == run_file
     assert first.wait(40) == 0
-    relay.assert_exactly_once(100)
+    relay.assert_exactly_once(250)
 
 
 def test_a_stale_owner_that_wakes_up_changes_nothing(new_relay: NewRelay) -> None:
