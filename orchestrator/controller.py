@@ -344,8 +344,11 @@ class Controller:
             self._event("asked to hand over", slot=action.slot, attempt=action.attempt, job_id=action.job_id)
 
     def _abort(self, action: Abort) -> None:
+        folder = self.run_dir.job(action.token)
+        if self.run_dir.disk.exists(folder / "hand-over"):
+            return  # a long save is silent, and must not be disturbed; the walltime ends it if nothing else does
         self.lease.check()
-        self.run_dir.disk.touch(self.run_dir.job(action.token) / "abort")
+        self.run_dir.disk.touch(folder / "abort")
         self._mark(action, aborted_at=self._now())
         self._event("stalled", slot=action.slot, attempt=action.attempt, why=action.why)
 

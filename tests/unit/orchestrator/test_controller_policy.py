@@ -181,20 +181,26 @@ class TestHelpingJobs:
         assert (world.slot.attempts[0].verdict, len(world.cluster.submitted)) == (Verdict.NODE_FAILED, 2)
         assert (world.slot.status, world.slot.failures) == (SlotStatus.ACTIVE, 0)
 
-    def test_a_stalled_program_is_asked_for_its_stacks_by_a_file(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("handing_over", [False, True])
+    def test_a_stalled_program_is_asked_for_its_stacks_unless_it_hands_over(
+        self, tmp_path: Path, *, handing_over: bool
+    ) -> None:
         world = World(tmp_path, relay={"stall_seconds": 120})
         world.tick()
         world.job_claims()
         world.job_shows(JobState.RUNNING)
         folder = world.run_dir.attempt(0, 0)
         write_json(folder / "progress.json", {"step": 5, "total": 9, "checkpoint_step": 0, "at": NOW})
-        abort = world.run_dir.job(world.cluster.submitted[0]) / "abort"
+        job_dir = world.run_dir.job(world.cluster.submitted[0])
+        abort = job_dir / "abort"
+        if handing_over:
+            (job_dir / "hand-over").touch()  # as the shim does when the clock asks
         for beat in range(5):
             write_json(folder / "heartbeat.json", {"beat": beat})
             assert not abort.exists()
             world.tick(after=POLL_S)
-        assert abort.exists()
-        assert world.slot.attempts[0].aborted_at == world.time
+        assert abort.exists() is not handing_over
+        assert world.slot.attempts[0].aborted_at == (None if handing_over else world.time)
 
     def test_bad_nodes_are_left_out_beside_the_configs_own(self, tmp_path: Path) -> None:
         world = World(tmp_path, slurm={"exclude": "old[1-3]"})
