@@ -24,7 +24,7 @@ from world import World, simulate, story_of  # noqa: E402
 
 SEEDS = 1000
 PROCESSES = 2
-LEAST_SEEDS = 100
+LEAST_SEEDS = 20
 
 
 def one(seed: int) -> tuple[dict[str, float], str]:
