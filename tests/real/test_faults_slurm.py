@@ -47,7 +47,7 @@ def assert_one_job_an_attempt(slurm: SlurmCluster, relay: Relay, total: int, slo
 def outage(slurm: SlurmCluster, relay: Relay, away_s: float, refused: float | None) -> None:
     """Kill slurmctld in the moment of an sbatch for slot 0, for many ticks, while the job of slot 1 runs on."""
     armed = signal_at_sbatch(slurm, relay, signal.SIGKILL)
-    controller = relay.spawn("start") if refused is None else start_impatient(relay, refused=refused)
+    controller = relay.spawn("start") if refused is None else start_impatient(relay, refused=refused, submit=2)
     relay.wait_for_step(5, slot=0)
     relay.wait_for_step(5, slot=1)
     wait_until_saved(slurm, relay)
@@ -71,7 +71,10 @@ def outage(slurm: SlurmCluster, relay: Relay, away_s: float, refused: float | No
     slurm.start_controller()
 
     assert controller.wait(120) == 0, relay.output()
-    assert all("not submitted" in words and "connect failure" in words for words in submission_words(relay))
+    for words in submission_words(relay):
+        # The second where slurmctld died under the connection: sbatch cannot know, and neither can we.
+        sure, unsure = "connect failure" in words, "Transport endpoint is not connected" in words
+        assert (sure and words.startswith("not submitted")) or (unsure and words.startswith("uncertain")), words
     assert relay.attempts(1) == [0]
     after = relay.status()
     assert after["blind_since"] is None
