@@ -15,27 +15,22 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from orchestrator.actions import Abort, Action, Cancel, HandOver, Release, Submit
-from orchestrator.edits import reactivated, with_attempt, with_intents, with_slot, with_submission
+from orchestrator.edits import reactivated, with_attempt, with_intents, with_slot
 from orchestrator.errors import LeaseLost
 from orchestrator.evidence import Exit, read_record
-from orchestrator.executors.base import Executor, JobRequest, Poll, Refused, SubmitOutcome, Submitted, Uncertain
+from orchestrator.executors.base import Executor, JobRequest, Poll, Refused, SubmitOutcome, Submitted
 from orchestrator.fold import fold
 from orchestrator.ledger import append_event, drop_old_epochs, load_ledger, read_control, save_ledger
 from orchestrator.looking import look
-from orchestrator.models import Blind, Ledger, Slot, SlotStatus, SubmissionState
+from orchestrator.models import Blind, Ledger, Slot
 from orchestrator.news import news_of
 from orchestrator.nodes import forgiven
+from orchestrator.outcomes import with_outcome, words_of
 from orchestrator.plan import Limits, is_held, is_over, plan, with_room_words
 from orchestrator.rundir import Run, RunDir
 from orchestrator.sightings import WORD_MISSING
 from orchestrator.submission import drop_old_job_folders, make_job_folder
 
-#: The user's job limit is reached: somebody's job must end first, which takes minutes.
-QUOTA_WAIT_S = 60.0
-#: The scheduler could not be reached, or the like.
-TEMPORARY_WAIT_S = 15.0
-#: A queued successor was refused: its slot has a job that runs, and no need of it for long.
-AHEAD_REFUSED_WAIT_S = 600.0
 #: A full disk or a stale network folder does not mend within a second.
 STORAGE_WAIT_S = 2.0
 #: How soon a control file or a job's exit record is noticed between polls: both are cheap file looks.
@@ -298,37 +293,13 @@ class Controller:
                     self._poll_due_at = min(self._poll_due_at, self._monotonic() + FIRST_LOOK_S)
 
     def _record(self, action: Submit, outcome: SubmitOutcome) -> None:
-        now = self._now()
-        slot_update: dict[str, Any] = {}
-        ahead = action.after is not None
-        if isinstance(outcome, Submitted):
-            update: dict[str, Any] = {"state": SubmissionState.SUBMITTED, "job_id": outcome.job_id}
-            slot_update = {} if ahead else {"why": "", "not_before": 0.0, "crowded": False}
-        elif isinstance(outcome, Uncertain):
-            update = {"state": SubmissionState.UNCERTAIN, "note": outcome.why}
-            why = f"it is not clear whether the last submission was accepted: {outcome.why}"
-            slot_update = {} if ahead else {"why": why}
-        else:
-            update = {"state": SubmissionState.NOT_SUBMITTED, "note": outcome.words}
-            slot_update = {"ahead_not_before": now + AHEAD_REFUSED_WAIT_S} if ahead else self._refusal(outcome, now)
-            if outcome.kind == "permanent" and action.exclude:
-                # It may be our own exclusions that leave no node: without them the answer counts.
-                self.ledger = self.ledger.model_copy(update={"nodes": forgiven(self.ledger.nodes)})
-                slot_update = {"why": outcome.words, "not_before": now + TEMPORARY_WAIT_S}
+        self.ledger = with_outcome(self.ledger, action, outcome, self._now())
+        if isinstance(outcome, Refused):
             self.run_dir.disk.remove_tree(self.run_dir.job(action.token))  # nothing ran in it
-        slot = with_submission(self.ledger.slots[action.slot], action.attempt, action.token, **update)
-        self.ledger = with_slot(self.ledger, action.slot, attempts=slot.attempts, **slot_update)
-        outcome_words = f"{update['state']}: {update['note']}" if update.get("note") else None
         where = {"slot": action.slot, "attempt": action.attempt, "token": action.token}
         more = {"after": action.after, "exclude": ",".join(action.exclude) or None}
-        self._event("submission", **where, job_id=update.get("job_id"), outcome=outcome_words, **more)
-
-    @staticmethod
-    def _refusal(refused: Refused, now: float) -> dict[str, Any]:
-        if refused.kind == "permanent":
-            return {"status": SlotStatus.FAILED, "why": refused.words}
-        wait_s = QUOTA_WAIT_S if refused.kind == "quota" else TEMPORARY_WAIT_S
-        return {"why": refused.words, "not_before": now + wait_s, "crowded": refused.kind == "quota"}
+        job_id = outcome.job_id if isinstance(outcome, Submitted) else None
+        self._event("submission", **where, job_id=job_id, outcome=words_of(outcome), **more)
 
     def _hand_over(self, actions: Sequence[HandOver]) -> None:
         if not actions:

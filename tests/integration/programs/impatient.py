@@ -13,7 +13,7 @@ from orchestrator.cli import main
 from orchestrator.executors.slurm import SlurmExecutor
 
 CONSTANTS = {
-    "refused": ("orchestrator.controller", "TEMPORARY_WAIT_S"),
+    "refused": ("orchestrator.outcomes", "TEMPORARY_WAIT_S"),
     "silent": ("orchestrator.sightings", "HEARTBEAT_SILENT_S"),
 }
 ARGUMENTS = {"submit": "submit_grace_s", "command": "command_timeout_s"}

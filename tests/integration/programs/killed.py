@@ -12,7 +12,7 @@ import signal
 import sys
 from typing import Any
 
-from orchestrator import controller, sightings
+from orchestrator import outcomes, sightings
 from orchestrator.cli import main
 from orchestrator.controller import Controller
 from orchestrator.executors.local import LocalExecutor
@@ -60,7 +60,7 @@ def arm(where: str, call: int) -> None:
 if __name__ == "__main__":
     arm(sys.argv[1], int(sys.argv[2]))
     LocalExecutor.submit_grace_s = GRACE_S
-    controller.QUOTA_WAIT_S = QUOTA_WAIT_S
+    outcomes.QUOTA_WAIT_S = QUOTA_WAIT_S
     sightings.FOR_EVER_S = FOR_EVER_S
     kwdefaults = SlurmExecutor.__init__.__kwdefaults__
     assert kwdefaults is not None

@@ -8,7 +8,7 @@ import pytest
 from builders import NOW, SUBMIT_GRACE_S
 from one_run import POLL_S, World
 
-from orchestrator.controller import BEAT_S, QUOTA_WAIT_S, TEMPORARY_WAIT_S
+from orchestrator.controller import BEAT_S
 from orchestrator.errors import LeaseLost
 from orchestrator.executors.base import (
     JobState,
@@ -19,6 +19,7 @@ from orchestrator.files import create_exclusive, to_json
 from orchestrator.lease import TTL_S
 from orchestrator.ledger import write_control
 from orchestrator.models import SlotStatus, SubmissionState, Verdict
+from orchestrator.outcomes import QUOTA_WAIT_S, TEMPORARY_WAIT_S
 from orchestrator.sightings import SETTLE_S
 
 

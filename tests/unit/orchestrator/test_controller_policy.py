@@ -8,12 +8,13 @@ from builders import NOW
 from one_run import POLL_S, World
 
 from orchestrator.actions import Submit
-from orchestrator.controller import AHEAD_REFUSED_WAIT_S, FIRST_LOOK_S, LOOK_S, Controller, Onlooker
+from orchestrator.controller import FIRST_LOOK_S, LOOK_S, Controller, Onlooker
 from orchestrator.errors import LeaseLost
 from orchestrator.executors.base import JobState, Refused
 from orchestrator.files import write_json
 from orchestrator.ledger import write_control
 from orchestrator.models import BadNode, Blind, SlotStatus, SubmissionState, Verdict
+from orchestrator.outcomes import AHEAD_REFUSED_WAIT_S
 from orchestrator.sightings import RECORD_WAIT_S, WORD_MISSING
 
 
