@@ -53,6 +53,7 @@ class SimJob:
         self.accept_visible_at = at
         self.runs: list[Run] = []
         self.shown: JobRow | None = None
+        self.followers: list[SimJob] = []
 
     @property
     def run(self) -> Run | None:
@@ -152,7 +153,7 @@ class Cluster:
             return
         if before is not None and not before.over:
             job.change("PENDING", "Dependency")
-            world.timeline.after(2.0, lambda: self.try_start(job))
+            before.followers.append(job)
             return
         if job.reason == "Dependency":
             job.change("PENDING", "Priority")
@@ -203,6 +204,9 @@ class Cluster:
         job.ended_at = now
         job.end_visible_at = float("inf") if self.world.is_runaway() else now + self.world.history_lag_s()
         job.change(raw)
+        followers, job.followers = job.followers, []
+        for follower in followers:
+            self.world.timeline.after(self.world.rng.uniform(0.0, 2.0), lambda f=follower: self.try_start(f))
         self.world.watch.over(job)
 
     def end_by_force(self, job: SimJob, run: Run | None, raw: str) -> None:
