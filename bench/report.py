@@ -61,7 +61,7 @@ share; the imports of the job's first process are about 40.
 
 `python bench/goodput.py`: goodput is the seconds whose steps were kept / the seconds that jobs held their nodes
 (`orchestrator goodput` says it of any run). The parts were measured at hand-overs of the MT10 training on a real Slurm,
-by preset; they do not grow with a job's length.
+by preset; they grow with the replay buffer that a job takes over, not with a job's length.
 
 @{goodput}
 
