@@ -2,8 +2,8 @@
 
 `python bench/goodput.py [HAND_OVERS]` starts a private cluster on which the presets `tiny` and `debug` train side by
 side in jobs of half a minute, and asks `orchestrator goodput --json` what start-up, saving and the gaps took. Those
-seconds do not grow with a job's length (start-up grows with the replay buffer), so the rest is arithmetic. Writes bench/results/goodput.csv. About three
-minutes.
+seconds do not grow with a job's length (start-up grows with the replay buffer), so the rest is arithmetic. Writes
+bench/results/goodput.csv. About three minutes.
 """
 
 from __future__ import annotations
