@@ -24,9 +24,10 @@ def adopt(slot: Slot, facts: Facts, events: list[Event]) -> Slot:
     claims = [(a.number, facts.evidence.get((slot.index, a.number))) for a in slot.attempts if a.verdict is None]
     if slot.index in facts.newest_claims:
         claims.append(facts.newest_claims[slot.index])
+    current = slot.current
     for number, evidence in claims:
         claim = evidence.claim if evidence is not None else None
-        old = slot.current is not None and number < slot.current.number
+        old = current is not None and number < current.number
         if claim and claim.token and claim.token not in known and not old:
             # Dated by our clock: the node's may be wrong, and the job was surely accepted before this look.
             at = min(claim.at, facts.poll.at - 1.0)
@@ -47,6 +48,8 @@ def revive(slot: Slot, facts: Facts, events: list[Event]) -> Slot:
     """
     attempts: dict[int, Attempt] = {}
     for attempt in slot.attempts:
+        if attempt.live is attempt.submissions:  # none was given up: the usual one
+            continue
         if back := {s.token for s in attempt.submissions if _is_back(s, slot, attempt, facts)}:
             again: dict[str, Any] = {"state": SubmissionState.SUBMITTED, "sighting": None}
             submissions = [s.model_copy(update=again) if s.token in back else s for s in attempt.submissions]
@@ -58,17 +61,18 @@ def revive(slot: Slot, facts: Facts, events: list[Event]) -> Slot:
 
 
 def _is_back(submission: Submission, slot: Slot, attempt: Attempt, facts: Facts) -> bool:
-    if submission.state is not SubmissionState.NOT_SUBMITTED and submission.state is not SubmissionState.ENDED:
+    state, gone = submission.state, submission.sighting
+    if state is not SubmissionState.NOT_SUBMITTED and state is not SubmissionState.ENDED:
+        return False
+    if state is SubmissionState.ENDED and isinstance(gone, Gone) and (gone.by_job or facts.poll.at <= gone.at):
         return False
     row = facts.poll.of(facts.job_dir(submission.token)) if facts.poll.error is None else None
     in_queue = row is not None and row.state is not JobState.ENDED
-    if submission.state is SubmissionState.NOT_SUBMITTED:
+    if state is SubmissionState.NOT_SUBMITTED:
         evidence = facts.evidence.get((slot.index, attempt.number), Evidence())
         claimed = evidence.claim is not None and evidence.claim.token == submission.token
         return (in_queue and facts.poll.at > submission.intent_at) or claimed
-    gone = submission.sighting
-    by_scheduler = gone is None or (isinstance(gone, Gone) and not gone.by_job and facts.poll.at > gone.at)
-    return in_queue and by_scheduler
+    return in_queue and (gone is None or isinstance(gone, Gone))
 
 
 def _row_time(row: JobRow, now: float) -> float:

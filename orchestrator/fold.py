@@ -60,11 +60,13 @@ def _fold_slot(
 ) -> tuple[Slot, tuple[BadNode, ...]]:
     slot = _with_sane_waits(adopt(slot, facts, events), facts)
     for before in slot.attempts:
+        if before.verdict is not None and not before.live:
+            continue
         evidence = facts.evidence.get((slot.index, before.number))
         if evidence is None and slot.index in facts.newest_claims:
             number, newest = facts.newest_claims[slot.index]
             evidence = newest if number == before.number else None
-        if (before.verdict is not None and not before.live) or evidence is None:
+        if evidence is None:
             continue
         after = _fold_attempt(before, evidence, facts)
         slot = _with_attempt(slot, before, after, evidence, facts)
@@ -90,8 +92,10 @@ def _fold_slot(
 
 def _with_sane_waits(slot: Slot, facts: Facts) -> Slot:
     update = {}
-    if slot.not_before > facts.now + (longest_s := max([60.0, *facts.relay.retry_delays_seconds])):
-        update["not_before"] = facts.now + longest_s
+    if slot.not_before > facts.now:
+        longest_s = max([60.0, *facts.relay.retry_delays_seconds])
+        if slot.not_before > facts.now + longest_s:
+            update["not_before"] = facts.now + longest_s
     if slot.ahead_not_before > facts.now + ahead.AHEAD_WAIT_S:
         update["ahead_not_before"] = facts.now + ahead.AHEAD_WAIT_S
     return slot.model_copy(update=update) if update else slot
@@ -105,8 +109,7 @@ def _with_attempt(slot: Slot, before: Attempt, after: Attempt, evidence: Evidenc
     if before.started_at is None and after.started_at is not None:
         update["jobs"] = slot.jobs + 1
         update["why"] = slot.why if slot.status is not SlotStatus.ACTIVE else ""  # why the one before it failed
-    was_uncertain = any(s.state is SubmissionState.UNCERTAIN for s in before.live)
-    if was_uncertain and not any(s.state is SubmissionState.UNCERTAIN for s in after.live):
+    if after is not before and _is_uncertain(before) and not _is_uncertain(after):
         update["why"] = ""
     if after.progress_mark != before.progress_mark:
         stall_s = facts.relay.stall_seconds
@@ -119,6 +122,10 @@ def _with_attempt(slot: Slot, before: Attempt, after: Attempt, evidence: Evidenc
     if (step, total) != (slot.step, slot.total):
         update |= {"step": step, "total": total}
     return slot.model_copy(update=update) if update else slot
+
+
+def _is_uncertain(attempt: Attempt) -> bool:
+    return SubmissionState.UNCERTAIN in [submission.state for submission in attempt.submissions]
 
 
 def _ended(slot: Slot, attempt: Attempt, evidence: Evidence) -> Event:
@@ -189,11 +196,11 @@ def _fold_attempt(attempt: Attempt, evidence: Evidence, facts: Facts) -> Attempt
             "checkpoint_step": evidence.newest_checkpoint,
         }
         update |= {name: value for name, value in news.items() if getattr(attempt, name) != value}
+    update |= stalls.watched(attempt, evidence, facts.since_last_look_s, facts.relay.stall_seconds)
     if update:
         attempt = attempt.model_copy(update=update)
-    attempt = stalls.watched(attempt, evidence, facts.since_last_look_s, facts.relay.stall_seconds)
     folded = [_fold_submission(s, attempt, evidence, facts) for s in attempt.submissions]
-    if any(new is not old for new, old in zip(folded, attempt.submissions, strict=True)):
+    if any([new is not old for new, old in zip(folded, attempt.submissions, strict=True)]):  # noqa: C419
         attempt = attempt.model_copy(update={"submissions": tuple(folded)})
     return attempt if attempt.verdict is not None else _judged(attempt, evidence, facts)
 

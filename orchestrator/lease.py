@@ -48,6 +48,11 @@ class Owner(Frozen):
         return f"{self.process} (orchestrator {self.command}, since {since})"
 
 
+def record_of(owner: Owner) -> bytes:
+    """The content of its file."""
+    return to_json(owner.model_dump(mode="json"))
+
+
 def highest_epoch(run_dir: RunDir) -> int:
     """The newest epoch that anybody took; -1 where there is none."""
     return max((int(name) for name in run_dir.disk.names(run_dir.lease) if name.isdigit()), default=-1)
@@ -97,6 +102,7 @@ class Lease:
     def __init__(self, run_dir: RunDir, owner: Owner) -> None:
         self.run_dir = run_dir
         self.owner = owner
+        self._record = record_of(owner)
 
     @property
     def epoch(self) -> int:
@@ -115,7 +121,7 @@ class Lease:
                 "`orchestrator stop`."
             )
         owner = Owner(epoch=epoch, process=myself(), since=now, command=command)
-        if not run_dir.disk.create(run_dir.lease / str(epoch), to_json(owner.model_dump(mode="json"))):
+        if not run_dir.disk.create(run_dir.lease / str(epoch), record_of(owner)):
             winner = read_owner(run_dir, epoch)
             raise LeaseHeld(f"another controller was faster: {winner}.")
         return cls(run_dir, owner)
@@ -156,6 +162,6 @@ class Lease:
 
     def _is_ours(self) -> bool:
         try:
-            return read_owner(self.run_dir, self.epoch) == self.owner
-        except RunFolderError:
+            return self.run_dir.disk.read(self.run_dir.lease / str(self.epoch)) == self._record
+        except OSError:
             return False

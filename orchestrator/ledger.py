@@ -6,7 +6,6 @@ that has one. Nothing here repairs: a torn or foreign ledger is an error that na
 
 from __future__ import annotations
 
-import re
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -21,13 +20,13 @@ from orchestrator.rundir import RunDir
 #: Enough to see what happened in the last takeovers; each is a few kilobytes.
 EPOCHS_KEPT = 10
 
-_LEDGER = re.compile(r"ledger-(\d+)\.json")
-
 
 def ledger_epochs(run_dir: RunDir) -> list[int]:
     """Epochs that have a ledger, newest first."""
-    found = (_LEDGER.fullmatch(name) for name in run_dir.disk.names(run_dir.path))
-    return sorted((int(match[1]) for match in found if match), reverse=True)
+    # A run that cron looks after has thousands of histories beside its few ledgers.
+    ledgers = [name for name in run_dir.disk.names(run_dir.path) if name.startswith("ledger-")]
+    numbers = [name.removeprefix("ledger-").removesuffix(".json") for name in ledgers if name.endswith(".json")]
+    return sorted((int(number) for number in numbers if number.isdecimal()), reverse=True)
 
 
 def load_ledger(run_dir: RunDir, run_id: str) -> Ledger | None:

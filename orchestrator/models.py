@@ -212,6 +212,11 @@ class Slot(Frozen):
         return next((attempt for attempt in reversed(self.attempts) if not attempt.ahead), None)
 
     @property
+    def occupied(self) -> bool:
+        """Whether one of its submissions may hold a job."""
+        return any([attempt.live for attempt in self.attempts])  # noqa: C419 - a generator costs more than it saves
+
+    @property
     def successor(self) -> Attempt | None:
         """The attempt that is queued behind the current one, while it is to come."""
         last = self.attempts[-1] if self.attempts else None

@@ -52,7 +52,7 @@ def plan(
     actions: list[Action] = []
     for slot in ledger.slots:
         wish = control.wish if slot.index < limits.slots else "stop"
-        if not any(attempt.live for attempt in slot.attempts):
+        if not slot.occupied:
             continue
         actions += _tidy(slot, now)
         if wish == "stop":
@@ -128,7 +128,7 @@ def _make_room(ledger: Ledger, wanted: int, now: float) -> list[Action]:
 
 def next_attempt(slot: Slot, newest_folder: int) -> int | None:
     """The attempt to submit now; None where the slot has a job, may have one, or needs none."""
-    if slot.status is not SlotStatus.ACTIVE or any(attempt.live for attempt in slot.attempts):
+    if slot.status is not SlotStatus.ACTIVE or slot.occupied:
         return None
     current = slot.current
     if current is not None and current.verdict is None:
@@ -278,7 +278,7 @@ def is_held(slot: Slot, control: Control, limits: Limits, now: float) -> str:
 
 def is_over(ledger: Ledger, control: Control, limits: Limits) -> bool:
     """Whether nothing is left to do: no job may be live, and the wish is to stop or no slot wants one."""
-    if any(attempt.live for slot in ledger.slots for attempt in slot.attempts):
+    if any(slot.occupied for slot in ledger.slots):
         return False
     wanted = [slot for slot in ledger.slots[: limits.slots] if slot.status is SlotStatus.ACTIVE]
     return control.wish != "run" or not wanted

@@ -6,6 +6,8 @@ stalled. What is usual is learnt from the slot's own reports, so that a program 
 
 from __future__ import annotations
 
+from typing import Any
+
 from orchestrator.evidence import Evidence
 from orchestrator.executors.base import JobState
 from orchestrator.models import Attempt, Seen, Slot, Submission
@@ -21,16 +23,16 @@ FORGET = 0.02
 ABORT_WAIT_S = 150.0
 
 
-def watched(attempt: Attempt, evidence: Evidence, since_last_look_s: float, stall_s: float) -> Attempt:
-    """`attempt` with what its program reported, and for how long we have watched it report nothing new."""
+def watched(attempt: Attempt, evidence: Evidence, since_last_look_s: float, stall_s: float) -> dict[str, Any]:
+    """What changes of `attempt`: what its program reported, and for how long we have watched it report nothing new."""
     progress = evidence.progress
     if progress is None or evidence.claim is None:
-        return attempt
+        return {}
     mark = f"{progress.step} {progress.checkpoint_step} {progress.at}"
     if mark != attempt.progress_mark:
-        return attempt.model_copy(update={"progress_mark": mark, "quiet_s": 0.0})
+        return {"progress_mark": mark, "quiet_s": 0.0}
     looked_s = min(max(since_last_look_s, 0.0), stall_s / LOOKS)
-    return attempt.model_copy(update={"quiet_s": attempt.quiet_s + looked_s}) if looked_s else attempt
+    return {"quiet_s": attempt.quiet_s + looked_s} if looked_s else {}
 
 
 def usual_after(slot: Slot, before: Attempt, after: Attempt, since_last_look_s: float, stall_s: float) -> float:
