@@ -140,7 +140,7 @@ class Lease:
             time.sleep(PASSING_LOOK_S)
 
     def check(self) -> None:
-        """Call before every submission and cancellation. Errors: LeaseLost."""
+        """Call before every submission and cancellation. Errors: LeaseLost, OSError."""
         newest = highest_epoch(self.run_dir)
         if newest < 0 or (newest == self.epoch and not self._is_ours()):
             raise LeaseLost(
@@ -161,7 +161,8 @@ class Lease:
         self.run_dir.disk.create(self.run_dir.lease / f"{self.epoch}.released", b"{}\n")
 
     def _is_ours(self) -> bool:
+        """Errors: OSError where it cannot be told now: a network folder that fails for a moment was not removed."""
         try:
             return self.run_dir.disk.read(self.run_dir.lease / str(self.epoch)) == self._record
-        except OSError:
+        except FileNotFoundError:
             return False

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from builders import NOW, RUN_ID
 
 from orchestrator import lease as lease_module
 from orchestrator import processes
+from orchestrator.disk import LocalDisk
 from orchestrator.errors import LeaseHeld, LeaseLost, RunFolderError
 from orchestrator.files import create_exclusive, to_json, write_json
 from orchestrator.lease import TTL_S, Lease, Owner, highest_epoch, living_owner
@@ -37,6 +39,13 @@ def own(run_dir: RunDir, process: ProcessId, epoch: int = 0) -> Owner:
 
 def somebody_elsewhere() -> ProcessId:
     return replace(myself(), host="another-login-node", boot_id="another-boot")
+
+
+class StaleDisk(LocalDisk):
+    """A network folder whose server was just restarted."""
+
+    def read(self, path: Path) -> bytes:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
 
 
 class TestTaking:
@@ -174,6 +183,13 @@ class TestAStaleOwner:
         own(run_dir, somebody_elsewhere(), epoch=1)
         with pytest.raises(LeaseLost, match="another-login-node"):
             stale.check()
+
+    def test_a_folder_that_fails_for_a_moment_is_not_taken_for_a_removed_one(self, tmp_path: Path) -> None:
+        run_dir = RunDir(tmp_path, StaleDisk())
+        run_dir.lease.mkdir()
+        lease = Lease.take(run_dir, "start", now=NOW)
+        with pytest.raises(OSError, match="Stale"):
+            lease.check()
 
     def test_its_late_release_does_not_free_the_new_owners_epoch(self, run_dir: RunDir) -> None:
         stale = Lease.take(run_dir, "start", now=NOW)
