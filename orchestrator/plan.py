@@ -212,7 +212,14 @@ def is_launch_held(submission: Submission) -> bool:
 
 def _may_cancel(submission: Submission, now: float) -> bool:
     at = submission.cancelled_at
-    return at is None or abs(now - at) >= CANCEL_AGAIN_S
+    return _has_its_id(submission) and (at is None or abs(now - at) >= CANCEL_AGAIN_S)
+
+
+def _has_its_id(submission: Submission) -> bool:
+    """Whether its id may be named to the scheduler: one that a complete queue does not have may by now be that of
+    another job of the user, where slurmctld began to count anew.
+    """
+    return submission.absent_since is None
 
 
 def _hand_over(slot: Slot, grace_s: float, now: float) -> list[Action]:
@@ -227,7 +234,7 @@ def _hand_over(slot: Slot, grace_s: float, now: float) -> list[Action]:
                 if submission.job_id and _may_cancel(submission, now):
                     actions.append(Cancel(*where, submission.job_id, "stopped before it began"))
             elif asked_at is None:
-                actions.append(HandOver(*where, submission.job_id))
+                actions.append(HandOver(*where, submission.job_id if _has_its_id(submission) else None))
             elif now - asked_at > grace_s and submission.job_id and _may_cancel(submission, now):
                 actions.append(Cancel(*where, submission.job_id, f"no hand-over within {grace_s:.0f} s"))
     return actions

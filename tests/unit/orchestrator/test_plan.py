@@ -186,6 +186,14 @@ class TestStopping:
         assert isinstance(cancel, Cancel)
         assert cancel.job_id == "101"
 
+    @pytest.mark.parametrize("wish", ["stop", "stop-now"])
+    def test_an_id_that_a_complete_queue_does_not_have_is_not_named_to_the_scheduler(self, wish: str) -> None:
+        lost = a_job(sighting=blind(), absent_since=NOW - 60)
+        actions = planned(a_run(a_slot().with_attempt(lost, claimed_by=token())), a_wish(wish))
+        assert [action.job_id for action in actions if isinstance(action, Cancel | HandOver)] in ([], [None])
+        asked = a_run(a_slot().with_attempt(lost, claimed_by=token(), asked_to_hand_over_at=NOW - 9999))
+        assert planned(asked, a_wish(wish)) == []
+
 
 class TestTheEnd:
     def test_a_run_is_over_when_every_slot_is_done(self) -> None:
