@@ -29,7 +29,9 @@ def interruptions() -> Iterator[Callable[[], bool]]:
     def remember(number: int, _frame: FrameType | None) -> None:
         caught.append(number)
 
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # `nohup orchestrator start` outlives its terminal
+        numbers.append(signal.SIGHUP)
     before = [signal.signal(number, remember) for number in numbers]
     try:
         yield lambda: bool(caught)

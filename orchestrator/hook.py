@@ -57,8 +57,13 @@ class Hook:
             self._say(f"notify: {kind} was not told: {MOST_WAITING} events wait already")
             return
         if self._worker is None:
-            self._worker = threading.Thread(target=self._work, name="notify", daemon=True)
-            self._worker.start()
+            worker = threading.Thread(target=self._work, name="notify", daemon=True)
+            try:
+                worker.start()
+            except RuntimeError:  # login nodes limit how many threads a user may have
+                self._say(f"notify: {kind} must wait: the system gives no thread for it now")
+            else:
+                self._worker = worker
 
     def close(self) -> None:
         """Wait until everything is told, a bounded time."""

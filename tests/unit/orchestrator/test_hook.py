@@ -104,3 +104,19 @@ def test_without_a_command_nothing_is_run(tmp_path: Path) -> None:
     told.hook("finished", {"slot": 0})
     told.hook.close()
     assert told.said == []
+
+
+def test_a_login_node_that_gives_no_more_threads_costs_the_message_and_not_the_controller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_thread: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    told = Told(tmp_path, 'echo "$ANCHORLEG_EVENT" >> heard.txt')
+    with monkeypatch.context() as limited:
+        limited.setattr("threading.Thread.start", refuse)
+        told.hook("failed", {"slot": 0})
+    told.hook("paused", {"slot": 1})
+    told.hook.close()
+    assert (tmp_path / "heard.txt").read_text().split() == ["failed", "paused"]
+    assert "no thread" in told.said[0]
