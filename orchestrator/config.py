@@ -82,13 +82,16 @@ class SlurmSection(Section):
             "--requeue",
             "--no-requeue",
             "--array",
+            "--clusters",  # squeue and sacct ask the cluster of the controller alone
         )
         for option in value:
             if not option.startswith("-"):
                 raise ValueError(f'"{option}" is not an sbatch option: write "--name=value"')
             name = re.split(r"[=\s]", option)[0]
             abbreviates = len(name) > 2 and any(own.startswith(name) for own in ours)
-            if abbreviates or (not name.startswith("--") and name[:2] in {"-D", "-J", "-o", "-e", "-a", "-t", "-W"}):
+            if abbreviates or (
+                not name.startswith("--") and name[:2] in {"-D", "-J", "-M", "-W", "-a", "-e", "-o", "-t"}
+            ):
                 raise ValueError(f'"{option}" is set by the orchestrator, which depends on it: leave it out')
             if "\n" in option:
                 raise ValueError("an sbatch option is one line")

@@ -137,6 +137,8 @@ class TestImpossibleValues:
             ({"slurm": {"extra": ["gres=gpu:1"]}}, "slurm.extra"),
             ({"slurm": {"extra": ["--signal=USR1@10"]}}, "slurm.extra"),
             ({"slurm": {"extra": ["-J other"]}}, "slurm.extra"),
+            ({"slurm": {"extra": ["--clusters=other"]}}, "slurm.extra"),
+            ({"slurm": {"extra": ["-Mother"]}}, "slurm.extra"),
             ({"slurm": {"extra": ["--output elsewhere"]}}, "slurm.extra"),
             ({"slurm": {"extra": ["--mail-type=ALL\nrm -rf ~"]}}, "slurm.extra"),
             ({"slot_overrides": {"1": {}}}, "slot_overrides"),
