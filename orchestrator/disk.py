@@ -6,11 +6,12 @@ Everything that the owner of a run reads or writes goes through the `disk` of it
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
 from typing import Any, Protocol
+
+from pydantic_core import from_json
 
 from orchestrator import files
 
@@ -118,7 +119,7 @@ LOCAL_DISK = LocalDisk()
 
 def read_json(disk: Disk, path: Path) -> Any:
     """The JSON value of a file. Errors: OSError; ValueError where it is not JSON."""
-    return json.loads(disk.read(path))
+    return from_json(disk.read(path))  # in half of the time of `json`: a ledger of a thousand slots is megabytes
 
 
 def read_json_or_none(disk: Disk, path: Path) -> Any | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -188,8 +187,7 @@ def newer_attempts(run_dir: RunDir, slot: Slot) -> list[int]:
     A slot that has a job gets none, so only the next number is looked for: the list of them all grows for ever.
     """
     known = slot.attempts[-1].number if slot.attempts else -1
-    occupied = any(attempt.live for attempt in slot.attempts)
-    if occupied and not run_dir.disk.exists(_files(run_dir.path, slot.index, known + 1).folder):
+    if slot.occupied and not run_dir.disk.exists(_files(run_dir.path, slot.index, known + 1).folder):
         return []
     names = run_dir.disk.names(run_dir.slot(slot.index) / "attempts")
     numbers = [int(name) for name in names if name.isdigit()]
@@ -219,6 +217,6 @@ def read_record(model: type[Frozen], path: Path, disk: Disk = LOCAL_DISK) -> Any
 @lru_cache(maxsize=RECORDS_KEPT)
 def _parsed(model: type[Frozen], data: bytes) -> Any:
     try:
-        return model.model_validate(json.loads(data))
+        return model.model_validate_json(data)
     except ValueError:
         return None

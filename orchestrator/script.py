@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from orchestrator.config import RunConfig, SlurmSection
@@ -42,6 +43,7 @@ def render(template: str, values: Mapping[str, str]) -> str:
     return _PLACEHOLDER.sub(value_of, template)
 
 
+@lru_cache
 def template_text(name: str) -> str:
     """A template that comes with the package: beside it in a wheel, in `templates/` of the tree otherwise."""
     package = Path(__file__).parent

@@ -72,7 +72,7 @@ class Server:
         self.now = now
         self.lag_s = lag_s
         self.folders: dict[str, dict[str, Entry]] = {}
-        self._settling: dict[str, float] = {}
+        self._settling: dict[str, dict[str, float]] = {}
 
     def entry(self, client: str | None, folder: str, name: str) -> Entry | None:
         """What `client` (None: the server itself) sees under a name; None: nothing."""
@@ -99,8 +99,8 @@ class Server:
             names.pop(name, None)
         else:
             names[name] = entry
-        if lag_s > 0 or data is None:
-            self._settling[folder] = max(self._settling.get(folder, 0.0), entry.visible_at)
+        if lag_s > 0:
+            self._settling.setdefault(folder, {})[name] = entry.visible_at
         return entry
 
     def names(self, client: str | None, folder: str) -> list[str]:
@@ -108,15 +108,19 @@ class Server:
         found = self.folders.get(folder)
         if found is None:
             return []
-        settled_at = self._settling.get(folder)
-        if settled_at is None:
+        settling = self._settling.get(folder)
+        if not settling:
             return list(found)
-        if settled_at <= self.now():
-            del self._settling[folder]
-            for name in [name for name, entry in found.items() if entry.data is None]:
-                del found[name]
-            return list(found)
-        return [name for name in found if self.entry(client, folder, name) is not None]
+        now = self.now()
+        unseen = []
+        for name, settled_at in list(settling.items()):
+            if settled_at <= now:
+                del settling[name]
+                if (entry := found.get(name)) is not None and entry.data is None:
+                    del found[name]
+            elif self.entry(client, folder, name) is None:
+                unseen.append(name)
+        return [name for name in found if name not in unseen] if unseen else list(found)
 
     def make_folder(self, client: str, path: str) -> None:
         """A folder and its parents."""
