@@ -10,6 +10,7 @@ from typing import Any
 
 from orchestrator import ahead, ends, nodes, stalls
 from orchestrator.adoption import adopt
+from orchestrator.clocks import with_clock_set_back
 from orchestrator.evidence import Evidence
 from orchestrator.executors.base import JobState
 from orchestrator.facts import Event, Facts, event
@@ -39,6 +40,7 @@ _ACCUSING = frozenset({Verdict.CRASHED, Verdict.STALLED, Verdict.NODE_FAILED})
 def fold(ledger: Ledger, facts: Facts) -> tuple[Ledger, list[Event]]:
     """The ledger after this look, and what happened in it."""
     events: list[Event] = []
+    ledger = with_clock_set_back(ledger, facts.now)
     memory = nodes.decayed(ledger.nodes, facts.now)
     slots = []
     for before in ledger.slots:

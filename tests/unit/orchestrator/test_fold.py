@@ -324,3 +324,17 @@ class TestAClockThatWasSetBack:
         ledger, _ = a_look().seeing(a_row(job_id="7")).folded_into(run)
         [job] = submissions(ledger)
         assert (job.state, job.job_id) == (SubmissionState.SUBMITTED, "7")
+
+    def test_a_job_that_left_the_queue_is_not_waited_for_longer_than_before(self) -> None:
+        job = a_job(absent_since=self.AHEAD, sighting=blind(since=self.AHEAD))
+        slot = a_slot().with_attempt(job, heartbeat_changed_at=self.AHEAD)
+        ledger, _ = a_look().folded_into(a_run(slot, written_at=self.AHEAD))
+        assert states(ledger) == [SubmissionState.SUBMITTED]  # what was watched under the wrong clock proves nothing
+        ledger, _ = a_look(NOW + FORGET_AFTER_S + 1).folded_into(ledger)
+        assert states(ledger) == [SubmissionState.ENDED]
+
+    def test_what_a_program_is_given_to_end_in_is_not_lengthened(self) -> None:
+        slot = a_slot().with_attempt(a_job(), aborted_at=self.AHEAD, asked_to_hand_over_at=self.AHEAD)
+        ledger, _ = a_look().seeing(a_row()).folded_into(a_run(slot, written_at=self.AHEAD, blind_since=self.AHEAD))
+        attempt = only_slot(ledger).attempts[0]
+        assert (attempt.aborted_at, attempt.asked_to_hand_over_at) == (NOW, NOW)
