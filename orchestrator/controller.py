@@ -238,7 +238,8 @@ class Controller:
         return False
 
     def _observe(self) -> Poll:
-        if self._poll is None or self._monotonic() >= self._poll_due_at:
+        # An answer of a later time than now is from before the clock was set back: nothing could be dated by it.
+        if self._poll is None or self._monotonic() >= self._poll_due_at or self._poll.at > self._now():
             self._poll = self.executor.poll()
             # A fifth of jitter keeps many controllers of one login node from asking in step.
             wait_s = self._poll_s if self._poll.error is None else min(self._poll_s, BLIND_LOOK_S)
@@ -267,6 +268,7 @@ class Controller:
             why = is_held(slot, self.control, limits, now)
             if self._held.get(slot.index) == bool(why):
                 continue
+            self.lease.check()  # what a stale owner put there would stay: the new one knows what it wrote itself
             path = self.run_dir.slot(slot.index) / "hold"
             if why:
                 self.run_dir.disk.make_folder(path.parent, exist_ok=True)

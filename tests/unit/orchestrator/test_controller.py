@@ -140,6 +140,12 @@ class TestEnds:
         world.tick(after=POLL_S)
         assert world.cluster.asked == ["queue", "queue", "queue", "history"]
 
+    def test_an_answer_from_before_the_clock_was_set_back_is_not_used(self, world: World) -> None:
+        world.tick()
+        world.controller._monotonic = lambda: NOW
+        world.tick(after=-3600)
+        assert world.cluster.asked == ["queue", "queue"]
+
     def test_an_outage_of_hours_changes_nothing(self, world: World) -> None:
         world.tick()
         world.cluster.error, world.cluster.rows = "slurmctld is down", {}
@@ -196,6 +202,18 @@ class TestOwnership:
             world.tick()
         assert world.cluster.submitted == []
         assert not world.run_dir.ledger(0).exists()
+
+    def test_an_owner_that_was_replaced_leaves_the_holds_of_queued_successors_alone(self, tmp_path: Path) -> None:
+        world = World(tmp_path, relay={"queue_ahead": True})
+        world.tick()
+        hold = world.run_dir.slot(0) / "hold"
+        assert not hold.exists()
+        write_control(world.run_dir, "stop", now=world.time, by="stop")
+        record = json.loads((world.run_dir.lease / "0").read_text())
+        create_exclusive(world.run_dir.lease / "1", to_json({**record, "epoch": 1}))
+        with pytest.raises(LeaseLost):
+            world.tick()
+        assert not hold.exists()
 
     def test_an_owner_replaced_between_intent_and_submission_does_not_submit(self, world: World) -> None:
         save = world.controller._save
