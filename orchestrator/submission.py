@@ -14,8 +14,11 @@ from orchestrator.rundir import Run, RunDir, shared_dir
 from orchestrator.script import job_script
 from orchestrator.verdicts import judge
 
-#: Job folders of good ends that stay for `logs`; all failures stay.
+#: Job folders of a slot that stay for `logs`, however they ended.
 JOBS_KEPT = 20
+#: Beside them, the newest of those that did not end well. Each is looked at after every end, and a program that is
+#: preempted, or cut at its walltime, every half hour leaves 4,000 a season.
+FAILURES_KEPT = 100
 
 
 def command_of(run: Run) -> list[str]:
@@ -89,7 +92,9 @@ def make_job_folder(run: Run, run_dir: RunDir, action: Submit) -> JobRequest:
 
 
 def drop_old_job_folders(run_dir: RunDir, ledger: Ledger) -> None:
-    """Keep the newest `JOBS_KEPT` folders of each slot, all failures, and all that the ledger still speaks of."""
+    """Keep the newest `JOBS_KEPT` folders of each slot, of the others the newest `FAILURES_KEPT` that did not end well,
+    and all that the ledger still speaks of.
+    """
     spoken = {s.token for slot in ledger.slots for attempt in slot.attempts for s in attempt.submissions}
     by_slot: dict[int, list[tuple[int, str]]] = {}
     for token in run_dir.disk.names(run_dir.jobs):
@@ -97,8 +102,13 @@ def drop_old_job_folders(run_dir: RunDir, ledger: Ledger) -> None:
         if parsed is not None:
             by_slot.setdefault(parsed[0], []).append((parsed[1], token))
     for slot, tokens in by_slot.items():
-        for number, token in sorted(tokens)[:-JOBS_KEPT]:
-            if token not in spoken and _ended_well(run_dir, slot, number):
+        failures = 0
+        for number, token in sorted(tokens, reverse=True)[JOBS_KEPT:]:
+            if token in spoken:
+                continue
+            if failures < FAILURES_KEPT and not _ended_well(run_dir, slot, number):
+                failures += 1
+            else:
                 run_dir.disk.remove_tree(run_dir.job(token))
 
 

@@ -23,7 +23,7 @@ from orchestrator.ledger import append_event, save_ledger, write_control
 from orchestrator.models import Ledger, SubmissionState, Verdict
 from orchestrator.rundir import Run, RunDir, load_run
 from orchestrator.status import RunView, run_view
-from orchestrator.submission import JOBS_KEPT, drop_old_job_folders, make_job_folder
+from orchestrator.submission import FAILURES_KEPT, JOBS_KEPT, drop_old_job_folders, make_job_folder
 from orchestrator.summary import summarise
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/home/me", "SECRET_TOKEN": "hunter2"}
@@ -404,6 +404,16 @@ class TestJobFolders:
         drop_old_job_folders(run_dir, ledger)
         left = sorted(int(path.name.split("-")[1][1:]) for path in run_dir.jobs.iterdir())
         assert left == [1, 2, *range(4, JOBS_KEPT + 4)]
+
+    def test_a_season_of_jobs_that_are_cut_short_leaves_no_more_folders_than_a_person_reads(
+        self, run_dir: RunDir
+    ) -> None:
+        for number in range(JOBS_KEPT + FAILURES_KEPT + 5):
+            run_dir.job(token(0, number)).mkdir()
+            put(run_dir, "claim", a_claim(token(0, number)).model_dump(), attempt=number)
+        drop_old_job_folders(run_dir, a_run(a_slot().with_attempt(a_job(token(0, 2)), number=2)))
+        left = sorted(int(path.name.split("-")[1][1:]) for path in run_dir.jobs.iterdir())
+        assert left == [2, *range(5, JOBS_KEPT + FAILURES_KEPT + 5)]
 
 
 class TestFixedCode:
