@@ -35,13 +35,13 @@ from orchestrator.executors.slurm_text import (
     UnreadableError,
     accounting_is_disabled,
     cancel_complaint,
-    is_below,
     own_words,
     parse_min_job_age_s,
     parse_sacct,
     parse_sinfo,
     parse_squeue,
     read_submission,
+    rows_below,
 )
 
 #: Longer than Slurm's own patience (MessageTimeout, 10 s by default, with one repetition), so that a busy controller
@@ -207,12 +207,13 @@ class SlurmExecutor:
             answer = self._run("scancel", *options, *job_ids[first : first + IDS_A_COMMAND])
             if isinstance(answer, NoAnswer):
                 complaints.append(answer.why)
-            elif complaint := cancel_complaint(answer.stderr):
+                break  # the rest would wait as long each, and the lease must be kept; they are asked again
+            if complaint := cancel_complaint(answer.stderr):
                 complaints.append(complaint)
         return "; ".join(complaints) or None
 
     def _ours(self, rows: tuple[JobRow, ...]) -> tuple[JobRow, ...]:
-        return tuple(row for row in rows if is_below(row.work_dir, str(self.jobs_dir)))
+        return rows_below(rows, str(self.jobs_dir))
 
     def _run(self, *command: str) -> Ended | NoAnswer:
         return run_command(command, self._env, self._timeout_s)

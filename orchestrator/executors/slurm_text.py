@@ -221,6 +221,19 @@ def is_below(work_dir: str, folder: str) -> bool:
     return work_dir.startswith(folder.rstrip("/") + "/")
 
 
+def rows_below(rows: Iterable[JobRow], folder: str) -> tuple[JobRow, ...]:
+    """The jobs whose work folder lies below `folder`, which itself may be called anything, but not what is in it.
+
+    What a site's wrapper prints behind the last row reads as more of that row's folder. It must not hide the job.
+    """
+    return tuple(_without_banner(row, len(folder.rstrip("/"))) for row in rows if is_below(row.work_dir, folder))
+
+
+def _without_banner(row: JobRow, start: int) -> JobRow:
+    end = row.work_dir.find("\n", start)
+    return row if end < 0 else row.model_copy(update={"work_dir": row.work_dir[:end]})
+
+
 def _records(text: str, pattern: re.Pattern[str]) -> Iterable[re.Match[str]]:
     """A line that does not look like a record goes on where the last one (its work folder) stopped."""
     records: list[str] = []

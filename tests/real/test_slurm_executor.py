@@ -266,6 +266,19 @@ def test_a_command_that_never_ends_is_killed_with_its_children(tmp_path: Path) -
     wait_for(lambda: not processes_with("MARK", str(tmp_path)), "the death of the command and its children")
 
 
+def test_a_controller_that_does_not_answer_is_not_asked_again_for_each_two_hundred_jobs(tmp_path: Path) -> None:
+    fake = tmp_path / "bin" / "scancel"
+    fake.parent.mkdir()
+    fake.write_text(f"#!/bin/sh\necho asked >> {tmp_path}/asked\nsleep 600\n")
+    fake.chmod(0o755)
+    executor = SlurmExecutor(tmp_path, {"PATH": f"{fake.parent}:{os.environ['PATH']}"}, command_timeout_s=0.5)
+
+    complaint = executor.cancel([str(number) for number in range(1000)])
+
+    assert complaint == "scancel did not answer within 0.5 s"
+    assert (tmp_path / "asked").read_text().split() == ["asked"]
+
+
 def test_without_slurm_nothing_is_submitted_and_nothing_is_known(tmp_path: Path) -> None:
     executor = SlurmExecutor(tmp_path / "jobs", {"PATH": str(tmp_path)})
 

@@ -24,6 +24,7 @@ from orchestrator.executors.slurm_text import (
     parse_sinfo,
     parse_squeue,
     read_submission,
+    rows_below,
 )
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "slurm"
@@ -99,6 +100,13 @@ def test_a_work_folder_may_hold_the_delimiter_and_newlines() -> None:
 
     names = {row.work_dir.split("/", 3)[3] for row in rows if row.work_dir.count("/") > 2}
     assert names == {"a|b 1|RUNNING|c", "line\nbreak"}
+
+
+def test_what_a_wrapper_prints_behind_the_last_row_does_not_hide_its_job() -> None:
+    rows = parse_squeue("7|RUNNING|None|n1|1|2|N/A|/r/my\nrun/jobs/s0-a0-00000000\n\nNote: /scratch is full\n")
+
+    assert [row.work_dir for row in rows_below(rows, "/r/my\nrun/jobs")] == ["/r/my\nrun/jobs/s0-a0-00000000"]
+    assert rows_below(rows, "/r/my/jobs") == ()
 
 
 def test_an_empty_queue_is_an_answer() -> None:
