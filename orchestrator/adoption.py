@@ -16,7 +16,7 @@ from orchestrator.models import Attempt, Gone, Slot, Submission, SubmissionState
 def adopt(slot: Slot, facts: Facts, events: list[Event]) -> Slot:
     """Add submissions and attempts that others know of and the ledger does not."""
     slot = revive(slot, facts, events)
-    known = {s.token for attempt in slot.attempts for s in attempt.submissions}
+    known = {submission.token for attempt in slot.attempts for submission in attempt.submissions}
     found: list[tuple[int, Submission, bool]] = []
     for number, token, row in facts.rows_of_slot.get(slot.index, ()):
         if token not in known:

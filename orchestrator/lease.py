@@ -48,11 +48,6 @@ class Owner(Frozen):
         return f"{self.process} (orchestrator {self.command}, since {since})"
 
 
-def record_of(owner: Owner) -> bytes:
-    """The content of its file."""
-    return to_json(owner.model_dump(mode="json"))
-
-
 def highest_epoch(run_dir: RunDir) -> int:
     """The newest epoch that anybody took; -1 where there is none."""
     return max((int(name) for name in run_dir.disk.names(run_dir.lease) if name.isdigit()), default=-1)
@@ -97,12 +92,12 @@ def silent_for(run_dir: RunDir, epoch: int, now: float) -> float:
 
 
 class Lease:
-    """An epoch that we own."""
+    """An epoch that we own. `record`: the content of its file."""
 
     def __init__(self, run_dir: RunDir, owner: Owner) -> None:
         self.run_dir = run_dir
         self.owner = owner
-        self._record = record_of(owner)
+        self.record = to_json(owner.model_dump(mode="json"))
 
     @property
     def epoch(self) -> int:
@@ -121,10 +116,11 @@ class Lease:
                 "`orchestrator stop`."
             )
         owner = Owner(epoch=epoch, process=myself(), since=now, command=command)
-        if not run_dir.disk.create(run_dir.lease / str(epoch), record_of(owner)):
+        lease = cls(run_dir, owner)
+        if not run_dir.disk.create(run_dir.lease / str(epoch), lease.record):
             winner = read_owner(run_dir, epoch)
             raise LeaseHeld(f"another controller was faster: {winner}.")
-        return cls(run_dir, owner)
+        return lease
 
     @classmethod
     def take_patiently(cls, run_dir: RunDir, command: str) -> Lease:
@@ -163,6 +159,6 @@ class Lease:
     def _is_ours(self) -> bool:
         """Errors: OSError where it cannot be told now: a network folder that fails for a moment was not removed."""
         try:
-            return self.run_dir.disk.read(self.run_dir.lease / str(self.epoch)) == self._record
+            return self.run_dir.disk.read(self.run_dir.lease / str(self.epoch)) == self.record
         except FileNotFoundError:
             return False

@@ -23,18 +23,30 @@ EPOCHS_KEPT = 10
 
 def ledger_epochs(run_dir: RunDir) -> list[int]:
     """Epochs that have a ledger, newest first."""
-    # A run that cron looks after has thousands of histories beside its few ledgers.
     ledgers = [name for name in run_dir.disk.names(run_dir.path) if name.startswith("ledger-")]
     numbers = [name.removeprefix("ledger-").removesuffix(".json") for name in ledgers if name.endswith(".json")]
     return sorted((int(number) for number in numbers if number.isdecimal()), reverse=True)
 
 
+def newest_epoch(run_dir: RunDir) -> int | None:
+    """The highest epoch that has a ledger."""
+    # By the leases, if there are any: a run that cron looks after has thousands of histories beside its few ledgers.
+    for epoch in _taken(run_dir):
+        if run_dir.disk.exists(run_dir.ledger(epoch)):
+            return epoch
+    return next(iter(ledger_epochs(run_dir)), None)
+
+
+def _taken(run_dir: RunDir) -> list[int]:
+    return sorted((int(name) for name in run_dir.disk.names(run_dir.lease) if name.isdigit()), reverse=True)
+
+
 def load_ledger(run_dir: RunDir, run_id: str) -> Ledger | None:
     """The newest ledger; None where there is none yet. Errors: RunFolderError where it is torn or foreign."""
-    epochs = ledger_epochs(run_dir)
-    if not epochs:
+    newest = newest_epoch(run_dir)
+    if newest is None:
         return None
-    path = run_dir.ledger(epochs[0])
+    path = run_dir.ledger(newest)
     try:
         value = read_json(run_dir.disk, path)
         if not isinstance(value, dict):
@@ -45,7 +57,8 @@ def load_ledger(run_dir: RunDir, run_id: str) -> Ledger | None:
             raise ValueError(f"it belongs to run {value.get('run_id')}, this one is {run_id}")  # noqa: TRY301
         return Ledger.model_validate(value)
     except ValueError as error:
-        good = next((run_dir.ledger(e) for e in epochs[1:] if _loads(run_dir, e, run_id)), None)
+        older = [epoch for epoch in ledger_epochs(run_dir) if epoch != newest]
+        good = next((run_dir.ledger(epoch) for epoch in older if _loads(run_dir, epoch, run_id)), None)
         last = f"the last good copy is {good}" if good else "there is no older copy"
         words = _first_line(error)
         raise RunFolderError(
@@ -79,10 +92,8 @@ def save_ledger(run_dir: RunDir, ledger: Ledger, now: float) -> Ledger:
 
 def drop_old_epochs(run_dir: RunDir) -> None:
     """Keep the newest `EPOCHS_KEPT` ledgers and lease records, and the whole history."""
-    for epoch in ledger_epochs(run_dir)[EPOCHS_KEPT:]:
+    for epoch in _taken(run_dir)[EPOCHS_KEPT:]:
         run_dir.disk.remove(run_dir.ledger(epoch))
-    numbers = sorted((int(name) for name in run_dir.disk.names(run_dir.lease) if name.isdigit()), reverse=True)
-    for epoch in numbers[EPOCHS_KEPT:]:
         run_dir.disk.remove(run_dir.lease / str(epoch))
         run_dir.disk.remove(run_dir.lease / f"{epoch}.released")
 

@@ -194,7 +194,7 @@ class MemoryDisk:
 
     def _pass(self, kind: str, path: Path, *, before: bool) -> None:
         if self.gate is not None:
-            self.gate(kind, str(path), before)
+            self.gate(kind, path, before)  # type: ignore[arg-type]
 
     def names(self, folder: Path) -> list[str]:
         """See `Disk`."""

@@ -56,6 +56,14 @@ class TestTheLedger:
         assert found is not None
         assert found.epoch == 10
 
+    def test_where_the_leases_were_lost_the_highest_epoch_wins_all_the_same(self, run_dir: RunDir) -> None:
+        run_dir.disk.make_folder(run_dir.lease)
+        run_dir.disk.create(run_dir.lease / "11", b"{}")  # whoever took it has written nothing yet
+        save_ledger(run_dir, a_run(epoch=10), NOW)
+        found = load_ledger(run_dir, RUN_ID)
+        assert found is not None
+        assert found.epoch == 10
+
     @pytest.mark.parametrize(
         "text",
         [
@@ -93,7 +101,9 @@ class TestTheLedger:
             load_ledger(run_dir, RUN_ID)
 
     def test_old_epochs_go_and_the_newest_stay(self, run_dir: RunDir) -> None:
+        run_dir.disk.make_folder(run_dir.lease)
         for epoch in range(EPOCHS_KEPT + 3):
+            run_dir.disk.create(run_dir.lease / str(epoch), b"{}")
             save_ledger(run_dir, a_run(epoch=epoch), NOW)
             append_event(run_dir, epoch, "started", NOW)
         drop_old_epochs(run_dir)
