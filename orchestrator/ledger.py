@@ -91,8 +91,11 @@ def save_ledger(run_dir: RunDir, ledger: Ledger, now: float) -> Ledger:
 
 
 def drop_old_epochs(run_dir: RunDir) -> None:
-    """Keep the newest `EPOCHS_KEPT` ledgers and lease records, and the whole history."""
+    """Keep the newest `EPOCHS_KEPT` ledgers and lease records, the newest ledger in any case, and the whole history."""
+    newest = newest_epoch(run_dir)
     for epoch in _taken(run_dir)[EPOCHS_KEPT:]:
+        if epoch == newest:  # all who took a lease since then failed before they wrote one
+            continue
         run_dir.disk.remove(run_dir.ledger(epoch))
         run_dir.disk.remove(run_dir.lease / str(epoch))
         run_dir.disk.remove(run_dir.lease / f"{epoch}.released")

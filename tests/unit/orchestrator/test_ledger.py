@@ -111,6 +111,19 @@ class TestTheLedger:
         assert kept == list(range(3, EPOCHS_KEPT + 3))
         assert len(read_events(run_dir)) == EPOCHS_KEPT + 3, "the history stays whole"
 
+    def test_the_newest_ledger_outlives_any_number_of_ticks_that_failed_before_their_first_save(
+        self, run_dir: RunDir
+    ) -> None:
+        run_dir.disk.make_folder(run_dir.lease)
+        save_ledger(run_dir, a_run(epoch=0), NOW)
+        for epoch in range(EPOCHS_KEPT + 3):
+            run_dir.disk.create(run_dir.lease / str(epoch), b"{}")
+            drop_old_epochs(run_dir)
+        assert load_ledger(run_dir, RUN_ID) is not None
+        save_ledger(run_dir, a_run(epoch=EPOCHS_KEPT + 2), NOW)
+        drop_old_epochs(run_dir)
+        assert not run_dir.ledger(0).exists()
+
 
 class TestEvents:
     def test_they_are_read_in_the_order_of_their_epochs(self, run_dir: RunDir) -> None:
