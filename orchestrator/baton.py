@@ -21,7 +21,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from orchestrator.files import write_json
-from orchestrator.processes import boot_id, host_name
 
 #: A controller writes at least every 60 s, cron's every minute; shared folders show it up to a minute later.
 SILENT_S = 300.0
@@ -64,6 +63,9 @@ class Watch:
         """Write down what we saw where the tick's look at the lease finds it (`lease.silent_for`), so that a dead owner
         of another machine need not be watched anew. False: somebody has written meanwhile. Errors: OSError.
         """
+        # Not above: the first process of every job must start quickly.
+        from orchestrator.processes import boot_id, host_name  # noqa: PLC0415
+
         before = self._sign
         if before is None or self._since is None or self._read_sign() != before:
             return False

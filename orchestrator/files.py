@@ -12,7 +12,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import secrets
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ def fsync_folder(folder: Path) -> None:
 
 
 def _write_temporary(beside: Path, data: bytes, mode: int | None = None) -> Path:
-    temporary = beside.with_name(f".{beside.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    temporary = beside.with_name(f".{beside.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
         with open(temporary, "xb") as file:
             if mode is not None:

@@ -26,19 +26,15 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import hashlib
 import json
 import os
 import re
 import signal
-import socket
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from orchestrator.files import (
     append_line,
@@ -84,8 +80,7 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9._-]+")
 HAND_OVER_LOOK_S = 0.25
 
 
-@dataclass(frozen=True)
-class CheckpointRef:
+class CheckpointRef(NamedTuple):
     """One published checkpoint: `slots/<k>/attempts/<attempt>/checkpoints/<step>/`."""
 
     attempt: int
@@ -93,8 +88,7 @@ class CheckpointRef:
     path: Path
 
 
-@dataclass(frozen=True)
-class Stretch:
+class Stretch(NamedTuple):
     """What one attempt added to the slot's history: the steps in (after, until]; until None: still open."""
 
     attempt: int
@@ -181,8 +175,8 @@ class Job:
     """One attempt of one slot, seen from inside.
 
     Attributes: `run_dir`, `slot`, `attempt`, `slot_dir`, `attempt_dir` (write here only), `config` (the slot's
-    resolved training section, None where the run has none), `scratch` (node-local, removed at the end),
-    `deadline` (unix seconds at which it must hand over, None: no limit), `hand_over_file`, `run_id` and `run_name`
+    resolved training section, None where the run has none), `scratch` (node-local, removed at the end; None outside
+    one), `deadline` (unix seconds at which it must hand over, None: no limit), `hand_over_file`, `run_id`, `run_name`
     (what the run is called on other machines), `shared_dir` (where policies are published for them),
     `accepts_contributions` (whether what comes back from there is to be used).
     """
@@ -209,7 +203,7 @@ class Job:
         self.config = config
         self.deadline = deadline
         self.hand_over_file = hand_over_file
-        self.scratch = scratch or Path(tempfile.gettempdir())
+        self.scratch = scratch
         self.run_id = run_id or run_id_of(run_dir)
         self.run_name = run_name or self.run_id.rpartition("-")[0]
         self.shared_dir = shared_dir or run_dir / SHARED
@@ -256,7 +250,7 @@ class Job:
         attempts = run_dir / "slots" / str(slot) / "attempts"
         attempts.mkdir(parents=True, exist_ok=True)
         number = max(attempt_numbers(run_dir / "slots" / str(slot)), default=-1) + 1
-        owner = {"token": None, "job_id": None, "host": socket.gethostname(), "pid": os.getpid(), "at": time.time()}
+        owner = {"token": None, "job_id": None, "host": os.uname().nodename, "pid": os.getpid(), "at": time.time()}
         while True:
             (attempts / str(number)).mkdir(exist_ok=True)
             if create_exclusive(attempts / str(number) / "claim", to_json(owner)):
@@ -328,6 +322,8 @@ def _ignore_hand_over_signals() -> None:
 
 def run_id_of(run_dir: Path) -> str:
     """The id of a run that no orchestrator keeps: the folder's name and 8 hex digits of its path's sha256."""
+    import hashlib  # noqa: PLC0415 - the first process of every job must start quickly, and needs none
+
     name = _FOREIGN.sub("-", run_dir.name).strip("-._")[:64] or "run"
     return f"{name}-{hashlib.sha256(os.fsencode(os.path.abspath(run_dir))).hexdigest()[:8]}"
 

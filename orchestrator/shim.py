@@ -18,14 +18,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
-import shutil
+import select
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -95,7 +93,7 @@ class Shim:
         self.environ = environ
         self.job = Job(Path(spec["run_dir"]), spec["slot"], spec["attempt"])
         self.job_id = environ.get("SLURM_JOB_ID") or environ.get("ANCHORLEG_JOB_ID") or str(os.getpid())
-        self.host = environ.get("SLURMD_NODENAME") or socket.gethostname()
+        self.host = environ.get("SLURMD_NODENAME") or os.uname().nodename
         self.hand_over_file = job_dir / "hand-over"
         self.watch = Watch(self.job.run_dir) if spec.get("baton") else None
         self.started_at = time.time()
@@ -259,8 +257,7 @@ class Shim:
         if not self.claim():
             return 0
         parent = self.decide_parent()
-        base = self.environ.get("SLURM_TMPDIR") or tempfile.gettempdir()
-        scratch = Path(base) / f"anchorleg-{self.spec['token']}-{secrets.token_hex(4)}"
+        scratch = self.scratch_base() / f"anchorleg-{self.spec['token']}-{os.urandom(4).hex()}"
         scratch.mkdir(mode=0o700)
         deadline = self.deadline()
         try:
@@ -270,14 +267,23 @@ class Shim:
                 words = f"{error.filename} could not be started on {self.host}: {error.strerror}"
                 print(f"anchorleg: {words}", file=sys.stderr, flush=True)
                 return self.end(127, words)
-            while True:
-                self.look(program, deadline)
-                try:
-                    return self.end(program.wait(POLL_S))
-                except subprocess.TimeoutExpired:
-                    continue
+            with end_of(program) as wait_for_it:
+                while program.poll() is None:
+                    self.look(program, deadline)
+                    wait_for_it(POLL_S)
+            return self.end(program.wait())
         finally:
+            import shutil  # noqa: PLC0415 - as all that the start can do without
+
             shutil.rmtree(scratch, ignore_errors=True)
+
+    def scratch_base(self) -> Path:
+        """The node's own folder for temporary files."""
+        if (base := self.environ.get("SLURM_TMPDIR")) is not None:
+            return Path(base)
+        import tempfile  # noqa: PLC0415 - as all that the start can do without
+
+        return Path(tempfile.gettempdir())
 
     def end(self, code: int, words: str = "") -> int:
         """Write `exit.json`, the proof of the end, and translate the code for the scheduler."""
@@ -298,6 +304,28 @@ class Shim:
         if code in {0, HANDED_OVER, DO_NOT_REQUEUE} or superseded is not None:
             return 0
         return 128 - code if code < 0 else code
+
+
+@contextlib.contextmanager
+def end_of(program: subprocess.Popen[bytes]) -> Iterator[Callable[[float], object]]:
+    """A function that waits for the program's end, so many seconds at most. Where the kernel can (Linux 5.3) it
+    returns at once when the program ends: `Popen.wait` with a limit looks 20 times a second only, and every slot
+    would be idle for that.
+    """
+    try:
+        fd = os.pidfd_open(program.pid)
+    except (AttributeError, OSError):
+        yield lambda limit_s: _wait(program, limit_s)
+        return
+    try:
+        yield lambda limit_s: select.select([fd], [], [], limit_s)
+    finally:
+        os.close(fd)
+
+
+def _wait(program: subprocess.Popen[bytes], limit_s: float) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        program.wait(limit_s)
 
 
 def say(line: str) -> None:

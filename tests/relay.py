@@ -80,6 +80,7 @@ class Relay:
             "executor": "local",
             "lead_seconds": 2,
             "slurm": {"time_limit": "0:00:23"},
+            "relay": {"retry_delays_seconds": [0]},
             "training": {},
             "command": ["python3", "./count.py", str(total)],
         }
