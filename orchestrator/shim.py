@@ -51,15 +51,35 @@ ABORT_S = 30.0
 SHIM_FAILED = 70
 
 
+#: A site's prolog and the script's own setup come between the job's start and ours. What is more than this, or before
+#: the start, is another clock; should it be a prolog after all, Slurm's own signal still comes in time.
+LATEST_START_S = 600.0
+CLOCK_SLACK_S = 60.0
+
+
 def end_of_job(environ: dict[str, str], started_at: float, limit_s: float) -> float:
-    """Unix seconds at which the job will be killed: what the scheduler says, else start + limit."""
-    for name in ("SLURM_JOB_END_TIME", "ANCHORLEG_END_TIME"):
-        if environ.get(name, "").isdigit():
-            return float(environ[name])
+    """Unix seconds, on this node's clock, at which the job will be killed: what the scheduler says, else start + limit.
+
+    A node whose clock is hours ahead would take the scheduler's time for past, and hand over at once, job after job.
+    """
+    if environ.get("ANCHORLEG_END_TIME", "").isdigit():
+        return float(environ["ANCHORLEG_END_TIME"])
+    start, end = environ.get("SLURM_JOB_START_TIME", ""), environ.get("SLURM_JOB_END_TIME", "")
+    if not end.isdigit():
+        start, end = _asked(environ)
+    if not end.isdigit():
+        return started_at + limit_s
+    if start.isdigit() and not -CLOCK_SLACK_S <= started_at - float(start) <= LATEST_START_S:
+        return started_at + float(end) - float(start)
+    return float(end)
+
+
+def _asked(environ: dict[str, str]) -> tuple[str, str]:
+    """(start, end) of this job, by squeue; empty where it does not say."""
     if job_id := environ.get("SLURM_JOB_ID"):
         try:
             answer = subprocess.run(
-                ["squeue", "-h", "-j", job_id, "-o", "%e"],
+                ["squeue", "-h", "-j", job_id, "-o", "%S %e"],
                 env={**environ, "SLURM_TIME_FORMAT": "%s"},
                 capture_output=True,
                 text=True,
@@ -68,9 +88,9 @@ def end_of_job(environ: dict[str, str], started_at: float, limit_s: float) -> fl
             ).stdout.strip()
         except (OSError, subprocess.TimeoutExpired):
             answer = ""
-        if answer.isdigit():
-            return float(answer)
-    return started_at + limit_s
+        if len(words := answer.split()) == 2:
+            return words[0], words[1]
+    return "", ""
 
 
 def container_command(container: dict[str, Any], command: list[str], binds: list[str], folder: str) -> list[str]:
