@@ -46,6 +46,12 @@ class Facts:
         return f"{self.jobs_dir}/{token}"
 
     @cached_property
+    def heard_of(self) -> frozenset[str]:
+        """Tokens of jobs that somebody else speaks of: the queue, or a claim."""
+        claims = [evidence.claim for evidence in self.evidence.values() if evidence.claim is not None]
+        return frozenset(self.poll.alive) | {claim.token for claim in claims if claim.token}
+
+    @cached_property
     def rows_of_slot(self) -> dict[int, list[tuple[int, str, JobRow]]]:
         """By slot, the jobs of this run that are not over: (attempt, token, row)."""
         found: dict[int, list[tuple[int, str, JobRow]]] = {}

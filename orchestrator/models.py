@@ -209,12 +209,18 @@ class Slot(Frozen):
     @property
     def current(self) -> Attempt | None:
         """The newest attempt that is not queued behind another one."""
-        return next((attempt for attempt in reversed(self.attempts) if not attempt.ahead), None)
+        for attempt in reversed(self.attempts):
+            if not attempt.ahead:
+                return attempt
+        return None
 
     @property
     def occupied(self) -> bool:
         """Whether one of its submissions may hold a job."""
-        return any([attempt.live for attempt in self.attempts])  # noqa: C419 - a generator costs more than it saves
+        for attempt in reversed(self.attempts):  # noqa: SIM110 - a loop costs a third of `any`, and the newest has it
+            if attempt.live:
+                return True
+        return False
 
     @property
     def successor(self) -> Attempt | None:
