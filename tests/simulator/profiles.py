@@ -6,6 +6,8 @@ import random
 from dataclasses import dataclass, field
 
 DAY_S = 86_400.0
+#: The seeds of the quick suite; `bench/simulator.py` runs a thousand.
+SEEDS = 20
 
 #: Faults, by how often a day they come on a bad cluster (expected number). A seed scales each by its own factor.
 FAULTS_A_DAY = {
