@@ -102,6 +102,7 @@ class Controller:
         self._random_hex = random_hex
         self._jitter = jitter
         self._untold: list[dict[str, Any]] = []
+        self._news: list[tuple[str, dict[str, Any]]] = []
         self._poll: Poll | None = None
         self._poll_due_at = float("-inf")
         self._saved_at = monotonic()
@@ -177,6 +178,7 @@ class Controller:
         self.ledger, events = fold(self.ledger, facts)
         for event in events:
             self._event(**event)
+        self._note_news(before)
         limits = self.limits
         actions = plan(self.ledger, self.control, limits, folders, now, self._random_hex)
         submits = [action for action in actions if isinstance(action, Submit)]
@@ -185,19 +187,22 @@ class Controller:
         requests = {action.token: make_job_folder(self.run, self.run_dir, action) for action in submits}
         # Not `now`: the intent is younger than the poll, which may serve the next ticks too and cannot have the job.
         self.ledger = with_intents(self.ledger, actions, self._now())
-        self.ledger, news = news_of(before, self.ledger, limits.slots, self._now())
         self._save()
-        planned = self.ledger
+        before = self.ledger
         self._act(actions, requests)
         if actions:
-            self.ledger, later = news_of(planned, self.ledger, limits.slots, self._now())
-            news += later
+            self._note_news(before)
             self._save()
-        for kind, told in news:
-            self._on_event(kind, told)
+        while self._news:
+            self._on_event(*self._news.pop(0))
         if any(event["kind"] == "ended" for event in events):
             drop_old_job_folders(self.run_dir, self.ledger)
         self._look_again_soon()
+
+    def _note_news(self, before: Ledger) -> None:
+        """Kept until they are told: a full disk may end this tick before its save, and the next one sees no change."""
+        self.ledger, news = news_of(before, self.ledger, self.run.config.slots, self._now())
+        self._news += news
 
     def loop(self, *, interrupted: Callable[[], bool], shown: Callable[[], None]) -> None:
         """Tick until nothing is left to do. `shown` is called often, to redraw. `interrupted` ends the loop."""
@@ -308,7 +313,8 @@ class Controller:
             return
         self.lease.check()
         for action in actions:
-            self.run_dir.disk.touch(self.run_dir.job(action.token) / "hand-over")
+            with suppress(FileNotFoundError):  # somebody removed the job's folder: the others must hear of it
+                self.run_dir.disk.touch(self.run_dir.job(action.token) / "hand-over")
         if job_ids := [action.job_id for action in actions if action.job_id]:
             self.executor.wake(job_ids)
         now = self._now()
@@ -321,7 +327,8 @@ class Controller:
         if self.run_dir.disk.exists(folder / "hand-over"):
             return  # a long save is silent, and must not be disturbed; the walltime ends it if nothing else does
         self.lease.check()
-        self.run_dir.disk.touch(folder / "abort")
+        with suppress(FileNotFoundError):
+            self.run_dir.disk.touch(folder / "abort")
         self._mark(action, aborted_at=self._now())
         self._event("stalled", slot=action.slot, attempt=action.attempt, why=action.why)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -242,3 +243,35 @@ def test_nothing_is_submitted_while_the_queue_is_unseen(world: World) -> None:
     world.cluster.error = None
     world.tick(after=POLL_S)
     assert world.states() == [SubmissionState.SUBMITTED]
+
+
+def test_what_a_full_disk_kept_from_being_saved_is_told_when_it_is(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "ledger-0.json")
+
+    world.tick()
+    world.job_claims(exit_code=0)
+    with monkeypatch.context() as at_first:
+        at_first.setattr("orchestrator.controller.save_ledger", full)
+        for _ in range(2):
+            with pytest.raises(OSError, match="No space"):
+                world.tick(after=1)
+        assert world.told == []
+    world.tick(after=1)
+    world.tick(after=1)
+    assert [kind for kind, _ in world.told] == ["finished", "run finished"]
+
+
+def test_a_job_whose_folder_somebody_removed_does_not_keep_the_others_from_a_stop(tmp_path: Path) -> None:
+    world = World(tmp_path, slots=2)
+    world.tick()
+    world.job_shows(JobState.RUNNING, 0)
+    world.job_shows(JobState.RUNNING, 1)
+    world.tick(after=POLL_S)
+    shutil.rmtree(world.run_dir.job(world.cluster.submitted[0]))
+    write_control(world.run_dir, "stop", now=world.time, by="stop")
+    world.tick(after=1)
+    assert (world.run_dir.job(world.cluster.submitted[1]) / "hand-over").exists()
+    assert world.cluster.signalled == [("wake", ["101", "102"])]
