@@ -278,6 +278,16 @@ def parse_config(value: dict[str, Any], where: str) -> RunConfig:
         raise ConfigError("\n".join(f"{where}: {line}" for line in _sentences(error, RunConfig))) from None
 
 
+#: What pydantic says of these names its own classes, or leaves the notation open.
+_KINDS_OF_VALUES = {
+    "list_type": "a list is needed, in brackets: [...]",
+    "too_short": "the list must not be empty",
+    "model_type": "a section is needed, in braces: {...}",
+    "model_attributes_type": "a section is needed, in braces: {...}",
+    "dict_type": "an object is needed, in braces: {...}",
+}
+
+
 def _sentences(error: ValidationError, model: type[BaseModel]) -> list[str]:
     lines = []
     for problem in error.errors(include_url=False):
@@ -294,7 +304,8 @@ def _sentences(error: ValidationError, model: type[BaseModel]) -> list[str]:
         elif problem["type"] == "string_pattern_mismatch":
             lines.append(f"{dotted}: {problem['input']!r} cannot be used. {_description(model, path)}".rstrip())
         else:
-            lines.append(f"{dotted}: {problem['msg'][0].lower()}{problem['msg'][1:]} (found {problem['input']!r})")
+            words = _KINDS_OF_VALUES.get(problem["type"]) or problem["msg"][0].lower() + problem["msg"][1:]
+            lines.append(f"{dotted}: {words} (found {problem['input']!r})")
     return lines
 
 

@@ -16,7 +16,14 @@ from orchestrator import cron
 from orchestrator.display import Log
 from orchestrator.errors import AnchorlegError, ConfigError, LeaseHeld, LeaseLost, UnknownRun
 from orchestrator.hook import Hook
-from orchestrator.host import begin_run, hand_to_living_owner, make_controller, report_failures, take_for_start
+from orchestrator.host import (
+    begin_run,
+    hand_to_living_owner,
+    make_controller,
+    report_failures,
+    take_for_start,
+    tell_notes,
+)
 from orchestrator.lease import Lease
 from orchestrator.rundir import RunDir, load_run
 from orchestrator.starting import Asked
@@ -29,6 +36,7 @@ def start_with_cron(asked: Asked, out: Console) -> None:
     """
     run_dir, name = asked.run_dir, asked.config.run_name
     cron.read_table()  # before anything is begun
+    tell_notes(asked)
     if hand_to_living_owner(asked):
         return
     lease = take_for_start(asked)

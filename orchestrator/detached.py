@@ -10,7 +10,7 @@ from rich.console import Console
 
 from orchestrator.begin import prepare_folder
 from orchestrator.errors import LeaseHeld
-from orchestrator.host import hand_to_living_owner
+from orchestrator.host import hand_to_living_owner, tell_notes
 from orchestrator.lease import highest_epoch, living_owner, read_owner
 from orchestrator.starting import Asked
 
@@ -22,6 +22,7 @@ LOOK_S = 0.05
 def start_in_background(asked: Asked, words: list[str], out: Console) -> None:
     """`start` in a session of its own. `words`: the command line that asks for the same. Errors: as `host.start`."""
     run_dir, name = asked.run_dir, asked.config.run_name
+    tell_notes(asked)
     if hand_to_living_owner(asked):
         return
     prepare_folder(run_dir)

@@ -123,7 +123,8 @@ def dry_start(asked: Asked) -> Rehearsal:
     config, run_dir, name = asked.config, asked.run_dir, asked.config.run_name
     executor = pick_executor(config, os.environ)
     check_walltime(config, executor)
-    notes = [*(f"note: {warning}" for warning in warnings_of(config)), *_summary(config, run_dir, executor)]
+    known = (*warnings_of(config), *asked.notes)
+    notes = [*(f"note: {note}" for note in known), *_summary(config, run_dir, executor)]
     if not run_dir.run_file.exists():
         notes += ["", rendered(config, asked.path, 0, os.environ).rstrip("\n"), ""]
         shown = min(config.slots, config.slurm.max_jobs or config.slots)

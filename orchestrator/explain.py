@@ -122,7 +122,8 @@ def run_facts(ledger: Ledger, view: RunView, now: float) -> list[str]:
 def slot_facts(slot: Slot, shown: SlotView, now: float) -> list[str]:
     """Of the slot and of its newest attempts."""
     jobs = f"{slot.jobs} job{'' if slot.jobs == 1 else 's'} so far, {slot.hand_overs} handed over"
-    facts = [f"{jobs}; {slot.failures} failures in a row of {shown.failure_budget} that stop it"]
+    failures = f"{slot.failures} failure{'' if slot.failures == 1 else 's'} in a row"
+    facts = [f"{jobs}; {failures} of {shown.failure_budget} that stop it"]
     if shown.checkpoint_step is not None:
         facts.append(f"its newest checkpoint is of step {shown.checkpoint_step:,}")
     for attempt in slot.attempts:

@@ -69,4 +69,4 @@ def _cells(name: str, jobs: int, times: Times) -> list[str]:
 
 def _line(name: str, jobs: int, times: Times) -> str:
     parts = [f"{kind} {duration(getattr(times, field))}" for kind, field in KINDS if getattr(times, field) > 0]
-    return ", ".join([f"{name}: goodput {share(times)}", f"{jobs} jobs", *parts])
+    return ", ".join([f"{name}: goodput {share(times)}", "1 job" if jobs == 1 else f"{jobs} jobs", *parts])

@@ -45,6 +45,7 @@ def start(asked: Asked, out: Console) -> None:
     Where a living controller has the run and slots wait for a person, it is told to go on with them.
     """
     run_dir = asked.run_dir
+    tell_notes(asked)
     if hand_to_living_owner(asked):
         return
     lease = take_for_start(asked)
@@ -61,13 +62,14 @@ def start(asked: Asked, out: Console) -> None:
     report_end(controller, run, run_dir, out)
 
 
-def take_for_start(asked: Asked) -> Lease:
-    """The lease, for a host that begins: with the config's warnings, and a folder that can be written.
+def tell_notes(asked: Asked) -> None:
+    """What the person who typed `start` should know, on standard error."""
+    for note in (*warnings_of(asked.config), *asked.notes):
+        print(f"note: {note}", file=sys.stderr)
 
-    Errors: LeaseHeld, StorageError.
-    """
-    for warning in warnings_of(asked.config):
-        print(f"note: {warning}", file=sys.stderr)
+
+def take_for_start(asked: Asked) -> Lease:
+    """The lease, for a host that begins, with a folder that can be written. Errors: LeaseHeld, StorageError."""
     prepare_folder(asked.run_dir)
     # Who leads a session of its own was put into the background, and no terminal has it: `status` says so.
     in_background = os.getsid(0) == os.getpid()

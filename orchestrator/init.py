@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from orchestrator.config import check_walltime, parse_config
-from orchestrator.errors import ConfigError, SchedulerRefused
+from orchestrator.errors import ConfigError, SchedulerRefused, StorageError
 from orchestrator.executors.slurm import SlurmExecutor
 from orchestrator.executors.slurm_text import Partition
 from orchestrator.files import write_json
@@ -23,7 +23,13 @@ USUAL_CPUS = 8
 
 
 def write_config(path: Path, partition: str | None, *, force: bool, out: Console) -> None:
-    """Write `path`. Errors: ConfigError (it exists; no such partition), SchedulerRefused (sinfo did not answer)."""
+    """Write `path`.
+
+    Errors: ConfigError (it exists; its folder does not; no such partition), SchedulerRefused (sinfo did not answer),
+    StorageError.
+    """
+    if not path.parent.is_dir():
+        raise ConfigError(f"{path}: there is no folder {path.parent}; make it, or name another file.")
     if path.exists() and not force:
         raise ConfigError(f"{path} is already there: name another file, or replace it with --force.")
     answer = SlurmExecutor(Path.cwd(), dict(os.environ)).partitions()
@@ -34,7 +40,10 @@ def write_config(path: Path, partition: str | None, *, force: bool, out: Console
     value = config_for(chosen)
     config = parse_config(value, str(path))
     check_walltime(config, config.executor)
-    write_json(path, value)
+    try:
+        write_json(path, value)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written ({error.strerror or error}).") from None
     if rows:
         show(rows, chosen, out)
     out.print(f"{path} is written: {summary(chosen)} Begin with `orchestrator start`.", soft_wrap=True)

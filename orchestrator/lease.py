@@ -112,8 +112,8 @@ class Lease:
         epoch = highest_epoch(run_dir) + 1
         if owner := living_owner(run_dir):
             raise LeaseHeld(
-                f"this run already has a controller: {owner}. See `orchestrator status`, or end it with "
-                "`orchestrator stop`."
+                f"this run already has a controller: {owner}. `orchestrator status` shows what it does, `orchestrator "
+                "stop` ends it and the run's jobs."
             )
         owner = Owner(epoch=epoch, process=myself(), since=now, command=command)
         lease = cls(run_dir, owner)

@@ -27,7 +27,8 @@ def news_of(before: Ledger, after: Ledger, slots: int, now: float) -> tuple[Ledg
             told.append((_KINDS[new.status], {"slot": new.index, "words": new.why, "step": new.step}))
     finished = [slot.status is SlotStatus.FINISHED for slot in after.slots[:slots]]
     if finished and all(finished) and any(kind == "finished" for kind, _ in told):
-        told.append(("run finished", {"words": f"all {len(finished)} slots are finished"}))
+        words = f"all {len(finished)} slots are finished" if len(finished) > 1 else "its slot is finished"
+        told.append(("run finished", {"words": words}))
     if after.blind_since is not None and not after.blind_told and now - after.blind_since >= BLIND_LONG_S:
         told.append(("blind", {"since": after.blind_since, "words": after.blind_error}))
         after = after.model_copy(update={"blind_told": True})

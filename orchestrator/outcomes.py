@@ -45,8 +45,10 @@ def _of_the_slot(outcome: SubmitOutcome, now: float) -> dict[str, Any]:
         return {"why": f"it is not clear whether the last submission was accepted: {outcome.why}"}
     if outcome.kind == "permanent":
         return {"status": SlotStatus.FAILED, "why": outcome.words}
-    wait_s = QUOTA_WAIT_S if outcome.kind == "quota" else TEMPORARY_WAIT_S
-    return {"why": outcome.words, "not_before": now + wait_s, "crowded": outcome.kind == "quota"}
+    if outcome.kind == "quota":
+        why = f"waits until your limits have room for another job ({outcome.words})"
+        return {"why": why, "not_before": now + QUOTA_WAIT_S, "crowded": True}
+    return {"why": outcome.words, "not_before": now + TEMPORARY_WAIT_S, "crowded": False}
 
 
 def words_of(outcome: SubmitOutcome) -> str | None:

@@ -200,7 +200,9 @@ def _look_after(slot: Slot, limits: Limits, now: float) -> list[Action]:
             if late and submission.job_id and _may_cancel(submission, now):
                 actions.append(Cancel(*where, submission.job_id, "it did not end after its stacks were asked for"))
         elif is_stalled(slot, attempt, submission, limits.stall_s, now):
-            actions.append(Abort(*where, f"no progress for {attempt.quiet_s / 60:.0f} min"))
+            quiet_s = attempt.quiet_s
+            silence = f"{quiet_s / 60:.0f} min" if quiet_s >= 60 else f"{quiet_s:.0f} s"
+            actions.append(Abort(*where, f"no progress for {silence}"))
     return actions
 
 

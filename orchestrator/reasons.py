@@ -53,7 +53,9 @@ REASONS: Mapping[str, Reason] = {
     "PrologSlurmctld": _waits("waits for the site's prolog to end"),
     "PartitionDown": _person("waits: its partition is closed by the administrators"),
     "PartitionInactive": _person("waits: its partition is switched off by the administrators"),
-    "PartitionConfig": _waits("waits: its partition cannot give it what it asks for at the moment"),
+    "PartitionConfig": _waits(
+        "waits: its partition cannot give it what it asks for now; `orchestrator doctor` tells whether it ever can"
+    ),
     "PartitionTimeLimit": _never(
         "its time limit is longer than the partition allows; lower slurm.time_limit or choose another slurm.partition"
     ),

@@ -166,11 +166,11 @@ def around_of(slot: Slot, run: Run, wish: str, now: float, *, alive: bool) -> Ar
 
 
 def _state(run: Run, wish: str, slots: tuple[SlotView, ...], *, alive: bool, live: bool) -> RunState:
+    states = {slot.state for slot in slots[: run.config.slots]}
+    if states == {SlotStatus.FINISHED} and not (live and wish != "run"):
+        return "finished"
     if wish != "run":
         return "stopping" if live else "stopped"
-    states = {slot.state for slot in slots[: run.config.slots]}
-    if states == {SlotStatus.FINISHED}:
-        return "finished"
     if states and not live and states <= {SlotStatus.FINISHED, SlotStatus.FAILED, SlotStatus.PAUSED}:
         return "paused" if SlotStatus.PAUSED in states else "failed"
     return "running" if alive else "no controller"
@@ -195,7 +195,7 @@ def slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotView
         successor=_successor(slot),
         step=progress.get("step", slot.step or None),
         total=progress.get("total", slot.total),
-        checkpoint_step=progress.get("checkpoint_step", attempt.checkpoint_step if attempt else None),
+        checkpoint_step=progress.get("checkpoint_step", _saved(slot)),
         progress={name: value for name, value in progress.items() if name not in own},
         jobs=slot.jobs,
         hand_overs=slot.hand_overs,
@@ -224,6 +224,16 @@ def slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotView
     if not around.alive and _has_ended(run_dir, slot.index, attempt.number, live.token):
         return view.model_copy(update={"why": "its job has ended since, and nobody has looked", "ends_at": None})
     return _with_rate(view, slot, run, progress, around.now)
+
+
+def _saved(slot: Slot) -> int | None:
+    """The step of the newest save that is known: of an attempt that has ended, or what a later one started from."""
+    for attempt in reversed(slot.attempts):
+        if attempt.checkpoint_step is not None:
+            return attempt.checkpoint_step
+        if attempt.started_at and attempt.start_step:
+            return attempt.start_step
+    return None
 
 
 def _has_ended(run_dir: RunDir, slot: int, attempt: int, token: str) -> bool:

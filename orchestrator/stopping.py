@@ -130,4 +130,7 @@ def report_stop(run: Run, run_dir: RunDir, *, interrupted: bool) -> None:
     saved = ", ".join(
         f"slot {s.slot} at step {s.checkpoint_step:,}" for s in view.slots if s.checkpoint_step is not None
     )
+    if view.state == "finished":
+        print(f"{name} is finished{': saved ' + saved if saved else ''}. Nothing is left to stop.")
+        return
     print(f"{name} is stopped{': saved ' + saved if saved else ''}. Go on with `orchestrator start {name}`.")

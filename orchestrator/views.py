@@ -137,7 +137,8 @@ def about(view: RunView, now: float) -> list[tuple[str, bool]]:
     looked = f", last look {ago(looked_s)}" if looked_s is not None else ""
     if view.controller is not None:
         late = looked_s is not None and looked_s > LATE_LOOK_S and view.state in {"running", "stopping"}
-        lines.append((f"controller: {view.controller}{looked}", late))
+        doubt = "; is cron running there?" if late and view.controller.startswith("cron on ") else ""
+        lines.append((f"controller: {view.controller}{looked}{doubt}", late))
     elif view.state in {"no controller", "stopping"}:
         go_on = f"take it up again with `orchestrator start {view.run_name}`"
         lines.append((f"no controller{looked}; {go_on}", True))

@@ -36,16 +36,17 @@ def _from_slurm(facts: Facts, slurm: SlurmFacts, values: dict[str, Any], reasons
     walls = [one.time_limit_s if one is not None else None, slurm.limits.wall_s]
     longest_s = min((wall for wall in walls if wall is not None), default=None)
     if longest_s is not None and config.slurm.time_limit_s > longest_s:
-        _set(values, "slurm.time_limit", format_duration(longest_s))
-        reasons.append("slurm.time_limit: no job here is given more")
-        if longest_s < smallest_time_limit_s(config.lead_seconds, facts.executor):
-            # Half of what is left for a save, half for training.
-            lead_s = (longest_s - smallest_time_limit_s(0, facts.executor)) // 2
-            if lead_s >= SHORTEST_LEAD_S:
-                _set(values, "lead_seconds", lead_s)
-                reasons.append("lead_seconds: else such a job hands over before it trains")
-            else:
-                reasons.append(f"{longest_s} s leave no time to train: choose another partition or QOS")
+        # Half of what is left for a save, half for training.
+        lead_s = (longest_s - smallest_time_limit_s(0, facts.executor)) // 2
+        fits = longest_s >= smallest_time_limit_s(config.lead_seconds, facts.executor)
+        if fits or lead_s >= SHORTEST_LEAD_S:
+            _set(values, "slurm.time_limit", format_duration(longest_s))
+            reasons.append("slurm.time_limit: no job here is given more")
+        else:
+            reasons.append(f"{longest_s} s a job leave no time to train: choose another partition or QOS")
+        if not fits and lead_s >= SHORTEST_LEAD_S:
+            _set(values, "lead_seconds", lead_s)
+            reasons.append("lead_seconds: else such a job hands over before it trains")
     if most is not None and (config.slurm.max_jobs is None or config.slurm.max_jobs > most):
         _set(values, "slurm.max_jobs", most)
         reasons.append(f"slurm.max_jobs: the site allows {most}; what would be refused is not tried")

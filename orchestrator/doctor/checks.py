@@ -235,7 +235,7 @@ def _controller(facts: Facts) -> Iterator[Finding]:
     elif run.cron_host and run.wish == "run":
         yield Finding(check="run", level=Level.OK, found=f"cron on {run.cron_host} looks after it once a minute")
     elif run.wish == "run":
-        advice = "take it up again with `orchestrator start`"
+        advice = f"take it up again with `orchestrator start {facts.config.run_name}`"
         yield Finding(check="run", level=Level.WARNING, found="begun, and no controller lives", advice=advice)
     else:
         yield Finding(check="run", level=Level.OK, found="begun, and stopped on request")

@@ -20,6 +20,7 @@ def test_a_config_that_is_not_there(new_relay: NewRelay) -> None:
     relay.config.unlink()
 
     relay.run("start").assert_refused(2, "cluster_config.json", "no such config file", "orchestrator init")
+    relay.run("init", "nowhere/new.json").assert_refused(2, "nowhere/new.json: there is no folder nowhere")
 
 
 def test_a_config_that_is_no_json(new_relay: NewRelay) -> None:

@@ -77,7 +77,9 @@ class TestSubmitting:
         words = "QOSMaxSubmitJobPerUserLimit"
         world.cluster.answers = [Refused.model_validate({"kind": kind, "words": words})]
         world.tick()
-        assert (world.slot.why, world.slot.failures, world.slot.status) == (words, 0, SlotStatus.ACTIVE)
+        assert (world.slot.failures, world.slot.status) == (0, SlotStatus.ACTIVE)
+        limits = "waits until your limits have room for another job"
+        assert world.slot.why == (f"{limits} ({words})" if kind == "quota" else words)
         world.tick(after=wait_s - 1)
         assert len(world.cluster.submitted) == 1
         world.tick(after=1)

@@ -20,7 +20,7 @@ from orchestrator.errors import ConfigError, IdentityMismatch, RunFolderError, S
 from orchestrator.evidence import read_all, read_evidence
 from orchestrator.files import write_json
 from orchestrator.ledger import append_event, save_ledger, write_control
-from orchestrator.models import Ledger, SubmissionState, Verdict
+from orchestrator.models import Ledger, SlotStatus, SubmissionState, Verdict
 from orchestrator.rundir import Run, RunDir, load_run
 from orchestrator.status import RunView, run_view
 from orchestrator.submission import FAILURES_KEPT, JOBS_KEPT, drop_old_job_folders, make_job_folder
@@ -278,6 +278,19 @@ class TestStatus:
     def test_a_stop_without_jobs_is_stopped(self, run_dir: RunDir) -> None:
         write_control(run_dir, "stop", now=NOW, by="stop")
         assert self.view(run_dir, a_slot()).state == "stopped"
+
+    def test_a_finished_run_that_is_told_to_stop_is_finished(self, run_dir: RunDir) -> None:
+        write_control(run_dir, "stop", now=NOW, by="stop")
+        assert self.view(run_dir, a_slot(status=SlotStatus.FINISHED)).state == "finished"
+
+    def test_what_an_earlier_job_saved_is_shown_while_the_next_one_waits(self, run_dir: RunDir) -> None:
+        over = {"verdict": Verdict.HANDED_OVER, "checkpoint_step": 500}
+        waits = a_slot().with_attempt(a_job(state=SubmissionState.ENDED), **over).with_attempt(a_job(token(0, 1)))
+        assert self.view(run_dir, waits).slots[0].checkpoint_step == 500
+        runs = a_slot().with_attempt(a_job(sighting=seen()), claimed_by=token(), started_at=NOW, start_step=700)
+        assert self.view(run_dir, runs).slots[0].checkpoint_step == 700
+        fresh = a_slot().with_attempt(a_job(sighting=seen()), claimed_by=token(), started_at=NOW)
+        assert self.view(run_dir, fresh).slots[0].checkpoint_step is None
 
     def test_status_changes_nothing(self, run_dir: RunDir) -> None:
         with_ledger(run_dir, a_run(a_slot().with_attempt(a_job(sighting=seen()))))

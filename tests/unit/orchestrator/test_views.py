@@ -137,6 +137,14 @@ def test_what_concerns_the_whole_run_stands_on_top() -> None:
     assert any("gpu[07]" in line for line in drawn(view, 120))  # brackets are no markup
 
 
+def test_a_cron_that_does_not_look_is_doubted() -> None:
+    view = a_view(running(), controller="cron on login1, once a minute")
+    assert about(view, NOW) == [("controller: cron on login1, once a minute, last look 3 s ago", False)]
+    ((line, urgent),) = about(view, NOW + 600)
+    assert urgent
+    assert line.endswith("is cron running there?")
+
+
 def test_nobody_who_looks_is_said_with_the_way_out() -> None:
     view = a_view(running(), controller=None, state="no controller", baton=True)
     (line, urgent), (baton, _) = about(view, NOW)

@@ -1,0 +1,58 @@
+"""A run that is started by its name goes on with its own config, and says where its file differs from that."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import NOW
+
+from orchestrator.begin import begin, prepare_folder, run_dir_of
+from orchestrator.config import load_config
+from orchestrator.registry import register
+from orchestrator.starting import asked_for
+
+CONFIG = {"run_name": "toy", "executor": "local", "command": ["true"], "slurm": {"partition": "gpuu"}}
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The config file of a run that was begun, and is known by its name."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    path = tmp_path / "toy.json"
+    path.write_text(json.dumps(CONFIG))
+    config = load_config(path, {})
+    run_dir = run_dir_of(config, path)
+    prepare_folder(run_dir)
+    register(begin(config, path, run_dir, {}, NOW), run_dir, NOW)
+    return path
+
+
+def notes(file: Path, **overrides: Any) -> tuple[str, ...]:
+    asked = asked_for("toy", file, overrides, None)
+    assert asked.config.slurm.partition == overrides.get("slurm.partition", "gpuu")
+    return asked.notes
+
+
+def test_a_file_that_was_mended_is_told_of(file: Path) -> None:
+    assert notes(file) == ()
+    file.write_text(json.dumps(CONFIG | {"slurm": {"partition": "gpu"}, "slots": 2}))
+    (note,) = notes(file)
+    assert ": slots, slurm.partition." in note
+    assert f"`orchestrator start --config {file}`" in note
+    assert asked_for(None, file, {}, None).notes == ()
+
+
+def test_an_option_that_says_what_the_file_says_leaves_nothing_to_tell(file: Path) -> None:
+    file.write_text(json.dumps(CONFIG | {"slurm": {"partition": "gpu"}}))
+    assert notes(file, **{"slurm.partition": "gpu"}) == ()
+
+
+@pytest.mark.parametrize("text", ["{", json.dumps(CONFIG | {"run_name": "other"}), json.dumps({"no": "field"})])
+def test_a_file_that_is_broken_or_another_run_s_by_now_is_no_affair_of_this_one(file: Path, text: str) -> None:
+    file.write_text(text)
+    assert notes(file) == ()
+    file.unlink()
+    assert notes(file) == ()
