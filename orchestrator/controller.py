@@ -108,6 +108,7 @@ class Controller:
         self._saved_at = monotonic()
         self._is_new = True
         self._unclear: frozenset[str] = frozenset()
+        self._noticed: set[str] = set()
         self._held: dict[int, bool] = {}
 
     def _inherit(self) -> Ledger:
@@ -234,11 +235,12 @@ class Controller:
         disk = self.run_dir.disk
         for slot in self.ledger.slots:
             for attempt in slot.attempts:
-                tokens = {s.token for s in attempt.live} - self._unclear if attempt.verdict is None else ()
+                tokens = {s.token for s in attempt.live} - self._noticed if attempt.verdict is None else ()
                 path = self.run_dir.attempt(slot.index, attempt.number) / "exit.json"
                 if tokens and disk.exists(path):
                     ended = read_record(Exit, path, disk)
                     if ended is not None and ended.token in tokens:
+                        self._noticed.add(ended.token)  # once: what is unclear then stays so until the next poll
                         return True
         return False
 

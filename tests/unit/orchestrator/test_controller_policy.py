@@ -275,3 +275,16 @@ def test_a_job_whose_folder_somebody_removed_does_not_keep_the_others_from_a_sto
     world.tick(after=1)
     assert (world.run_dir.job(world.cluster.submitted[1]) / "hand-over").exists()
     assert world.cluster.signalled == [("wake", ["101", "102"])]
+
+
+def test_an_end_whose_cause_a_dead_scheduler_does_not_tell_makes_no_tick_without_a_pause(world: World) -> None:
+    ticks: list[float] = []
+    world.tick()
+    world.job_claims(exit_code=75, asked="SIGTERM")
+    world.cluster.error = "slurmctld is down"
+    world.tick(after=POLL_S)
+    tick = world.controller.tick
+    world.controller.tick = lambda: (ticks.append(world.time), tick())[1]  # type: ignore[method-assign]
+    world.controller.loop(interrupted=lambda: len(ticks) >= 50 or world.time > NOW + 200, shown=lambda: None)
+    assert len(ticks) < 40
+    assert world.slot.attempts[0].verdict is None
