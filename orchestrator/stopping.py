@@ -47,7 +47,8 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
     grace = grace_of(run, grace_s)
     wish = write_control(run_dir, "stop-now" if at_once else "stop", now=time.time(), by="stop", grace_s=grace)
     patience_s = (0.0 if at_once else grace) + STOP_MARGIN_S + 2 * poll_seconds(run)
-    give_up_at = time.monotonic() + patience_s
+    asked_at = time.monotonic()
+    give_up_at = asked_at + patience_s
     told = False
     with interruptions() as interrupted, Display(run_dir, out) as display:
         while not interrupted():
@@ -58,7 +59,9 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
                     break
                 continue
             silent_s = silent_for(run_dir, owner.epoch, time.monotonic())
-            if silent_s > SILENCE_TOLD_S and not told and not owner.passes:
+            # Between two looks a living owner is silent, too; but a wish wakes it.
+            waited_s = time.monotonic() - asked_at
+            if min(silent_s, waited_s) > SILENCE_TOLD_S and not told and not owner.passes:
                 told = True
                 display.note(f"{owner} is silent; it is taken for gone after {TTL_S:.0f} s, and the stop goes on here")
             if time.monotonic() > give_up_at and silent_s < DOUBTFUL_S:
