@@ -73,7 +73,9 @@ class TrainingSection(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    preset: str = Field(DEFAULT_PRESET, description="The named set of values that fills in what is left out.")
+    preset: str = Field(
+        DEFAULT_PRESET, description=f"The named set of values that fills in what is left out: {', '.join(PRESETS)}."
+    )
     benchmark: str | None = Field(None, description="MT10 or MT50; not together with tasks.")
     tasks: tuple[str, ...] | None = Field(None, description="Meta-World v3 task names; not together with benchmark.")
     total_steps: PositiveInt | None = Field(None, description="Train until this many transitions were made.")
