@@ -196,8 +196,8 @@ class Controller:
             self._save()
         while self._news:
             self._on_event(*self._news.pop(0))
-        if any(event["kind"] == "ended" for event in events):
-            drop_old_job_folders(self.run_dir, self.ledger)
+        if ended := {event["slot"] for event in events if event["kind"] == "ended"}:
+            drop_old_job_folders(self.run_dir, self.ledger, ended)
         self._look_again_soon()
 
     def _note_news(self, before: Ledger) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from orchestrator.verdicts import judge
 
 #: Job folders of a slot that stay for `logs`, however they ended.
 JOBS_KEPT = 20
-#: Beside them, the newest of those that did not end well. Each is looked at after every end, and a program that is
-#: preempted, or cut at its walltime, every half hour leaves 4,000 a season.
+#: Beside them, the newest of those that did not end well: a program that is preempted, or cut at its walltime, every
+#: half hour leaves 4,000 a season.
 FAILURES_KEPT = 100
+#: After an end, so many folders beyond the kept ones are judged: the rest was before, and how it ended does not change.
+JUDGED = 20
 
 
 def command_of(run: Run) -> list[str]:
@@ -91,27 +94,27 @@ def make_job_folder(run: Run, run_dir: RunDir, action: Submit) -> JobRequest:
     return JobRequest(job_dir=str(folder), script=str(folder / "job.sh"), after=action.after, exclude=exclude)
 
 
-def drop_old_job_folders(run_dir: RunDir, ledger: Ledger) -> None:
-    """Keep the newest `JOBS_KEPT` folders of each slot, of the others the newest `FAILURES_KEPT` that did not end well,
-    and all that the ledger still speaks of.
+def drop_old_job_folders(run_dir: RunDir, ledger: Ledger, slots: Collection[int]) -> None:
+    """Keep the newest `JOBS_KEPT` folders of each of these slots, of the others the newest `FAILURES_KEPT` that did not
+    end well, and all that the ledger still speaks of. To be called after every end in a slot.
     """
     spoken = {s.token for slot in ledger.slots for attempt in slot.attempts for s in attempt.submissions}
     by_slot: dict[int, list[tuple[int, str]]] = {}
     for token in run_dir.disk.names(run_dir.jobs):
         parsed = parse_token(token)
-        if parsed is not None:
+        if parsed is not None and parsed[0] in slots:
             by_slot.setdefault(parsed[0], []).append((parsed[1], token))
     for slot, tokens in by_slot.items():
         failures = 0
-        for number, token in sorted(tokens, reverse=True)[JOBS_KEPT:]:
+        for place, (number, token) in enumerate(sorted(tokens, reverse=True)[JOBS_KEPT:]):
             if token in spoken:
                 continue
-            if failures < FAILURES_KEPT and not _ended_well(run_dir, slot, number):
+            if failures < FAILURES_KEPT and (place >= JUDGED or not _ended_well(run_dir, slot, number)):
                 failures += 1
             else:
                 run_dir.disk.remove_tree(run_dir.job(token))
 
 
 def _ended_well(run_dir: RunDir, slot: int, number: int) -> bool:
-    verdict, _ = judge(read_evidence(run_dir, slot, number), Gone(proof="", at=0.0))
+    verdict, _ = judge(read_evidence(run_dir, slot, number, with_log=False), Gone(proof="", at=0.0))
     return verdict in {Verdict.FINISHED, Verdict.HANDED_OVER}

@@ -414,7 +414,9 @@ class TestJobFolders:
                 attempt=number,
             )
         ledger = a_run(a_slot().with_attempt(a_job(token(0, 2), state=SubmissionState.ENDED), number=2))
-        drop_old_job_folders(run_dir, ledger)
+        drop_old_job_folders(run_dir, ledger, {1})
+        assert len(list(run_dir.jobs.iterdir())) == JOBS_KEPT + 4, "nothing has ended in slot 0"
+        drop_old_job_folders(run_dir, ledger, {0})
         left = sorted(int(path.name.split("-")[1][1:]) for path in run_dir.jobs.iterdir())
         assert left == [1, 2, *range(4, JOBS_KEPT + 4)]
 
@@ -424,7 +426,7 @@ class TestJobFolders:
         for number in range(JOBS_KEPT + FAILURES_KEPT + 5):
             run_dir.job(token(0, number)).mkdir()
             put(run_dir, "claim", a_claim(token(0, number)).model_dump(), attempt=number)
-        drop_old_job_folders(run_dir, a_run(a_slot().with_attempt(a_job(token(0, 2)), number=2)))
+        drop_old_job_folders(run_dir, a_run(a_slot().with_attempt(a_job(token(0, 2)), number=2)), {0})
         left = sorted(int(path.name.split("-")[1][1:]) for path in run_dir.jobs.iterdir())
         assert left == [2, *range(5, JOBS_KEPT + FAILURES_KEPT + 5)]
 
