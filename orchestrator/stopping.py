@@ -31,6 +31,8 @@ STOP_POLL_S = 3.0
 DOUBTFUL_S = 75.0
 #: From here on the person who waits is told why.
 SILENCE_TOLD_S = 10.0
+#: Between two looks a living owner is silent, too. A wish wakes it within a quarter of a second, and it beats.
+WAKE_S = 1.0
 LOOK_S = 0.1
 #: Slurm takes an ended job out of the queue within a second or two; an epilog may take longer.
 QUEUE_TIMEOUT_S = 15.0
@@ -59,9 +61,8 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
                     break
                 continue
             silent_s = silent_for(run_dir, owner.epoch, time.monotonic())
-            # Between two looks a living owner is silent, too; but a wish wakes it.
             waited_s = time.monotonic() - asked_at
-            if min(silent_s, waited_s) > SILENCE_TOLD_S and not told and not owner.passes:
+            if silent_s > SILENCE_TOLD_S and waited_s > WAKE_S and not told and not owner.passes:
                 told = True
                 display.note(f"{owner} is silent; it is taken for gone after {TTL_S:.0f} s, and the stop goes on here")
             if time.monotonic() > give_up_at and silent_s < DOUBTFUL_S:
