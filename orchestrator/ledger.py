@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from orchestrator.disk import read_json
 from orchestrator.errors import RunFolderError
@@ -48,14 +49,7 @@ def load_ledger(run_dir: RunDir, run_id: str) -> Ledger | None:
         return None
     path = run_dir.ledger(newest)
     try:
-        value = read_json(run_dir.disk, path)
-        if not isinstance(value, dict):
-            raise ValueError("it is not a JSON object")  # noqa: TRY004, TRY301 - handled below with the others
-        if value.get("version") != LEDGER_VERSION:
-            raise ValueError(f"its version is {value.get('version')}, this program reads {LEDGER_VERSION}")  # noqa: TRY301
-        if value.get("run_id") != run_id:
-            raise ValueError(f"it belongs to run {value.get('run_id')}, this one is {run_id}")  # noqa: TRY301
-        return Ledger.model_validate(value)
+        return _parsed(run_dir.disk.read(path), run_id)
     except ValueError as error:
         older = [epoch for epoch in ledger_epochs(run_dir) if epoch != newest]
         good = next((run_dir.ledger(epoch) for epoch in older if _loads(run_dir, epoch, run_id)), None)
@@ -67,6 +61,23 @@ def load_ledger(run_dir: RunDir, run_id: str) -> Ledger | None:
         ) from None
 
 
+def _parsed(data: bytes, run_id: str) -> Ledger:
+    """Errors: ValueError."""
+    try:
+        ledger = Ledger.model_validate_json(data)
+        version = ledger.version if "version" in ledger.model_fields_set else None
+    except ValidationError:
+        value = from_json(data)
+        version = value.get("version") if isinstance(value, dict) else LEDGER_VERSION
+        if version == LEDGER_VERSION:
+            raise
+    if version != LEDGER_VERSION:
+        raise ValueError(f"its version is {version}, this program reads {LEDGER_VERSION}")
+    if ledger.run_id != run_id:
+        raise ValueError(f"it belongs to run {ledger.run_id}, this one is {run_id}")
+    return ledger
+
+
 def _first_line(error: Exception) -> str:
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False)[0]
@@ -76,7 +87,7 @@ def _first_line(error: Exception) -> str:
 
 def _loads(run_dir: RunDir, epoch: int, run_id: str) -> bool:
     try:
-        return Ledger.model_validate(read_json(run_dir.disk, run_dir.ledger(epoch))).run_id == run_id
+        return _parsed(run_dir.disk.read(run_dir.ledger(epoch)), run_id) is not None
     except (OSError, ValueError):
         return False
 
