@@ -37,7 +37,8 @@ def test_watch_and_logs_tell_what_changes_until_ctrl_c(new_relay: NewRelay) -> N
     relay.wait_for(lambda: '"state":"stopped"' in relay.output_file(2).read_text(), "the change")
 
     assert relay.children[3].wait(20) == 0  # nothing more can come
-    assert "slot is stopped" in relay.output_file(3).read_text()  # this program prints nothing
+    printed = relay.output_file(3).read_text()
+    assert "slot is stopped" in printed or "anchorleg: handing over" in printed  # this program prints nothing itself
     told = interrupted(relay, 1)
     assert "Traceback" not in told
     assert told.count("slot 0, running") <= 2  # not once a look
