@@ -139,7 +139,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     where = tmp_path / "disk"
     where.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "none", where], capture_output=True, text=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "none", where], capture_output=True, text=True, check=False
     )
     if mounted.returncode != 0:
         pytest.skip(f"mount: {mounted.stderr.strip()}")
