@@ -39,6 +39,8 @@ LOOK_S = 0.25
 FIRST_LOOK_S = 3.0
 #: An unseen queue is looked at again this soon at the latest: nothing is submitted meanwhile.
 BLIND_LOOK_S = 10.0
+#: While a run is being stopped somebody waits, and it is soon over.
+STOP_LOOK_S = 3.0
 #: Beyond the lead, for the job's own end after its hand-over.
 HAND_OVER_MARGIN_S = 60.0
 #: A beat at least this often, whatever the poll interval, so that nobody takes us for dead (lease.TTL_S / 3).
@@ -164,6 +166,8 @@ class Controller:
         self.control = read_control(self.run_dir)
         if self.control.number > self.ledger.control and self.control.wish == "run":
             self.reactivate()
+        if self.control.wish != "run":
+            self._poll_due_at = min(self._poll_due_at, self._monotonic() + STOP_LOOK_S)
         if self.control.number != self.ledger.control:
             self.ledger = self.ledger.model_copy(update={"control": self.control.number})
 
@@ -250,6 +254,8 @@ class Controller:
             self._poll = self.executor.poll()
             # A fifth of jitter keeps many controllers of one login node from asking in step.
             wait_s = self._poll_s if self._poll.error is None else min(self._poll_s, BLIND_LOOK_S)
+            if self.control.wish != "run":
+                wait_s = min(wait_s, STOP_LOOK_S)
             self._poll_due_at = self._monotonic() + wait_s * (0.9 + 0.2 * self._jitter())
         return self._poll
 

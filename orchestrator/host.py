@@ -116,12 +116,11 @@ def make_controller(
     say: Callable[[str], None],
     *,
     hook: Hook | None = None,
-    poll_s: float | None = None,
 ) -> Controller:
     """The controller of a run, on its executor."""
     executor = make_executor(run, run_dir)
     tell = hook or Hook(run, run_dir, say)
-    return Controller(run, run_dir, lease, executor, poll_s=poll_s or poll_seconds(run), say=say, on_event=tell)
+    return Controller(run, run_dir, lease, executor, poll_s=poll_seconds(run), say=say, on_event=tell)
 
 
 def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) -> None:

@@ -24,8 +24,6 @@ from orchestrator.status import run_view
 
 #: After its grace a stop cancels; Slurm's KillWait and one poll later the jobs are gone.
 STOP_MARGIN_S = 60.0
-#: A person waits, and the stop is soon over.
-STOP_POLL_S = 3.0
 #: An owner beats at least once a minute (controller.BEAT_S): one that is silent for longer is perhaps gone, which is
 #: known when its lease has run out.
 DOUBTFUL_S = 75.0
@@ -91,8 +89,7 @@ def _stop_here(run: Run, run_dir: RunDir, interrupted: Callable[[], bool], give_
         return False
     try:
         hook = Hook(run, run_dir, display.note)
-        poll_s = min(poll_seconds(run), STOP_POLL_S)
-        controller = make_controller(run, run_dir, lease, display.say, hook=hook, poll_s=poll_s)
+        controller = make_controller(run, run_dir, lease, display.say, hook=hook)
         controller.loop(interrupted=lambda: interrupted() or time.monotonic() > give_up_at, shown=display.shown)
         hook.close()
     finally:

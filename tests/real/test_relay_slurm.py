@@ -189,6 +189,14 @@ def test_no_such_partition_is_told_in_slurms_own_words(new_slurm_relay: NewRelay
         relay.assert_exactly_once(10, slot)
 
 
+def test_a_background_controller_that_slurm_refuses_says_so_at_once(new_slurm_relay: NewRelay) -> None:
+    relay = new_slurm_relay(total=10)
+
+    refused = relay.run("start", "--via", "daemon", "--partition", "nope")
+
+    refused.assert_refused(6, "invalid partition specified: nope")
+
+
 def test_the_second_job_of_an_attempt_ends_at_once(new_slurm_relay: NewRelay, slurm: SlurmCluster) -> None:
     relay = new_slurm_relay(total=150)
     relay.killed("after-intent", "start")

@@ -9,7 +9,7 @@ from builders import NOW
 from one_run import POLL_S, World
 
 from orchestrator.actions import Submit
-from orchestrator.controller import FIRST_LOOK_S, LOOK_S, Controller, Onlooker
+from orchestrator.controller import FIRST_LOOK_S, LOOK_S, STOP_LOOK_S, Controller, Onlooker
 from orchestrator.errors import LeaseLost
 from orchestrator.executors.base import JobState, Refused
 from orchestrator.files import write_json
@@ -288,3 +288,15 @@ def test_an_end_whose_cause_a_dead_scheduler_does_not_tell_makes_no_tick_without
     world.controller.loop(interrupted=lambda: len(ticks) >= 50 or world.time > NOW + 200, shown=lambda: None)
     assert len(ticks) < 40
     assert world.slot.attempts[0].verdict is None
+
+
+def test_a_person_who_waits_for_a_stop_does_not_wait_for_the_next_poll(world: World) -> None:
+    world.tick()
+    world.job_shows(JobState.RUNNING)
+    world.tick(after=POLL_S)
+    looks = world.cluster.asked.count("queue")
+    write_control(world.run_dir, "stop-now", now=world.time, by="stop")
+    world.tick(after=1)
+    for n in (1, 2):
+        world.tick(after=STOP_LOOK_S)
+        assert world.cluster.asked.count("queue") == looks + n
