@@ -9,7 +9,7 @@ from builders import NOW
 from one_run import POLL_S, World
 
 from orchestrator.actions import Submit
-from orchestrator.controller import FIRST_LOOK_S, LOOK_S, STOP_LOOK_S, Controller, Onlooker
+from orchestrator.controller import FIRST_LOOK_S, LOOK_S, Controller, Onlooker
 from orchestrator.errors import LeaseLost
 from orchestrator.executors.base import JobState, Refused
 from orchestrator.files import write_json
@@ -298,5 +298,5 @@ def test_a_person_who_waits_for_a_stop_does_not_wait_for_the_next_poll(world: Wo
     write_control(world.run_dir, "stop-now", now=world.time, by="stop")
     world.tick(after=1)
     for n in (1, 2):
-        world.tick(after=STOP_LOOK_S)
+        world.tick(after=4)
         assert world.cluster.asked.count("queue") == looks + n
