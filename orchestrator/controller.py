@@ -20,7 +20,8 @@ from orchestrator.errors import LeaseLost
 from orchestrator.evidence import Exit, read_record
 from orchestrator.executors.base import Executor, JobRequest, Poll, Refused, SubmitOutcome, Submitted
 from orchestrator.fold import fold
-from orchestrator.ledger import append_event, drop_old_epochs, load_ledger, read_control, save_ledger
+from orchestrator.history import append_event, join_old
+from orchestrator.ledger import drop_old_epochs, load_ledger, read_control, save_ledger
 from orchestrator.looking import look
 from orchestrator.models import Blind, Ledger, Slot
 from orchestrator.news import news_of
@@ -175,6 +176,7 @@ class Controller:
         """Observe, fold, plan, act. At most three writes of the ledger. Errors: LeaseLost, RunFolderError, OSError."""
         if self._is_new:
             drop_old_epochs(self.run_dir)
+            join_old(self.run_dir, self.lease.epoch)
             self._is_new = False
         now = self._now()
         self._take_control()

@@ -7,11 +7,11 @@ from typing import Any
 
 from orchestrator.errors import ConfigError
 from orchestrator.executors.base import Frozen
+from orchestrator.history import read_events
 from orchestrator.ledger import load_ledger
 from orchestrator.models import Attempt, Blind, Gone, Ledger, Seen, Slot, SlotStatus, Submission
 from orchestrator.rundir import RunDir, load_run
 from orchestrator.status import RunView, SlotView, run_view
-from orchestrator.summary import read_events
 from orchestrator.timeline import clock, sentence
 from orchestrator.views import notes
 from orchestrator.walltime import format_duration

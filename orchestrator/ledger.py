@@ -1,4 +1,4 @@
-"""Reading and writing the ledger, its event history and the control files.
+"""Reading and writing the ledger and the control files.
 
 The ledger of epoch e is written by the owner of epoch e only, a whole file at a time; a reader takes the highest epoch
 that has one. Nothing here repairs: a torn or foreign ledger is an error that names the file and the last good copy.
@@ -6,7 +6,7 @@ that has one. Nothing here repairs: a torn or foreign ledger is an error that na
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import ValidationError
 from pydantic_core import from_json
@@ -110,11 +110,6 @@ def drop_old_epochs(run_dir: RunDir) -> None:
         run_dir.disk.remove(run_dir.ledger(epoch))
         run_dir.disk.remove(run_dir.lease / str(epoch))
         run_dir.disk.remove(run_dir.lease / f"{epoch}.released")
-
-
-def append_event(run_dir: RunDir, epoch: int, kind: str, now: float, **facts: Any) -> None:
-    """One line of history. Errors: OSError."""
-    run_dir.disk.append(run_dir.events(epoch), {"at": now, "kind": kind, **facts})
 
 
 class Control(Frozen):

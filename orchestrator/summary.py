@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 from orchestrator.evidence import Claim, Exit, read_record
 from orchestrator.executors.base import Frozen
 from orchestrator.files import read_json_or_none
+from orchestrator.history import read_events
 from orchestrator.job import attempt_numbers, lineage
 from orchestrator.ledger import load_ledger
 from orchestrator.rundir import Run, RunDir
@@ -34,19 +32,6 @@ class RunSummary(Frozen):
 
     slots: tuple[SlotSummary, ...]
     lines: tuple[str, ...]
-
-
-def read_events(run_dir: RunDir) -> list[dict[str, Any]]:
-    """The history of all epochs that are still kept, in order. A torn last line of a crash is left out."""
-    epochs = sorted(int(path.stem.removeprefix("events-")) for path in run_dir.path.glob("events-*.jsonl"))
-    events = []
-    for epoch in epochs:
-        for line in run_dir.events(epoch).read_text(errors="replace").splitlines():
-            try:
-                events.append(json.loads(line))
-            except ValueError:
-                continue
-    return events
 
 
 def summarise(run: Run, run_dir: RunDir) -> RunSummary:

@@ -10,12 +10,12 @@ from orchestrator.disk import read_json_or_none
 from orchestrator.errors import RunFolderError
 from orchestrator.evidence import Claim, Exit, Lenient, Progress, read_record
 from orchestrator.goodput import JobFacts, RunGoodput, SlotFacts, account, total
+from orchestrator.history import read_events
 from orchestrator.job import Stretch, attempt_numbers, checkpoints_of, lineage
 from orchestrator.ledger import load_ledger, read_control
 from orchestrator.models import Slot, SlotStatus
 from orchestrator.rundir import RunDir, load_run
 from orchestrator.sightings import HEARTBEAT_SILENT_S
-from orchestrator.summary import read_events
 
 Event = Mapping[str, Any]
 

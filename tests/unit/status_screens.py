@@ -25,7 +25,8 @@ from orchestrator.begin import begin, prepare_folder
 from orchestrator.config import parse_config
 from orchestrator.executors.base import JobState
 from orchestrator.explain import explain, explanation_lines
-from orchestrator.ledger import append_event, save_ledger
+from orchestrator.history import append_event
+from orchestrator.ledger import save_ledger
 from orchestrator.models import Attempt, BadNode, Blind, Death, Ledger, Seen, SlotStatus, Verdict
 from orchestrator.reasons import REASONS
 from orchestrator.rundir import RunDir, save_run

@@ -18,7 +18,8 @@ from orchestrator.config import parse_config
 from orchestrator.errors import ConfigError
 from orchestrator.executors.base import JobState
 from orchestrator.explain import Explanation, explain, explanation_lines, withheld
-from orchestrator.ledger import append_event, save_ledger
+from orchestrator.history import append_event
+from orchestrator.ledger import save_ledger
 from orchestrator.models import BadNode, Death, Ledger, Seen, Slot, SlotStatus
 from orchestrator.rundir import RunDir
 from orchestrator.status import RunView, SlotView

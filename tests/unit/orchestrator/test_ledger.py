@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import RunFolderError
+from orchestrator.history import append_event, read_events
 from orchestrator.ledger import (
     EPOCHS_KEPT,
-    append_event,
     drop_old_epochs,
     load_ledger,
     read_control,
@@ -21,7 +21,6 @@ from orchestrator.ledger import (
 )
 from orchestrator.models import Ledger, SubmissionState, Verdict, make_token, parse_token
 from orchestrator.rundir import RunDir
-from orchestrator.summary import read_events
 
 
 @pytest.fixture
@@ -123,19 +122,6 @@ class TestTheLedger:
         save_ledger(run_dir, a_run(epoch=EPOCHS_KEPT + 2), NOW)
         drop_old_epochs(run_dir)
         assert not run_dir.ledger(0).exists()
-
-
-class TestEvents:
-    def test_they_are_read_in_the_order_of_their_epochs(self, run_dir: RunDir) -> None:
-        for epoch, kind in ((2, "a"), (10, "b"), (2, "aa")):
-            append_event(run_dir, epoch, kind, NOW, slot=epoch)
-        assert [event["kind"] for event in read_events(run_dir)] == ["a", "aa", "b"]
-
-    def test_a_torn_last_line_is_left_out(self, run_dir: RunDir) -> None:
-        append_event(run_dir, 0, "whole", NOW)
-        with open(run_dir.events(0), "a") as file:
-            file.write('{"at": 1, "ki')
-        assert [event["kind"] for event in read_events(run_dir)] == ["whole"]
 
 
 class TestControl:

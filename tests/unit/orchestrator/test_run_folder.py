@@ -19,7 +19,8 @@ from orchestrator.config import RunConfig, parse_config
 from orchestrator.errors import ConfigError, IdentityMismatch, RunFolderError, StorageError, UnknownRun
 from orchestrator.evidence import read_all, read_evidence
 from orchestrator.files import write_json
-from orchestrator.ledger import append_event, save_ledger, write_control
+from orchestrator.history import append_event
+from orchestrator.ledger import save_ledger, write_control
 from orchestrator.models import Ledger, SlotStatus, SubmissionState, Verdict
 from orchestrator.rundir import Run, RunDir, load_run
 from orchestrator.status import RunView, run_view
