@@ -108,8 +108,8 @@ def tick_for_cron(run_dir: RunDir, run_id: str) -> int:
 
 
 def _orphan(run_dir: RunDir, run_id: str, error: UnknownRun) -> int:
-    """The run is gone. So is its line, unless only its disk is."""
-    if not run_dir.path.parent.exists():
+    """The run is gone. So is its line, unless only its disk is: then the folder is missing, or an empty mount point."""
+    if not run_dir.disk.names(run_dir.path.parent):
         return error.exit_code
     with suppress(ConfigError, OSError):
         cron.take_out(run_id)

@@ -146,7 +146,11 @@ class TestTheTable:
         assert as_cron_does(relay, lines[0]).returncode == 8
         assert table() == OTHERS + lines[0].encode() + b"\n"
 
-        relay.run_dir.parent.mkdir(exist_ok=True)
+        relay.run_dir.parent.mkdir(exist_ok=True)  # as a mount point without its disk
+        assert as_cron_does(relay, lines[0]).returncode == 8
+        assert table() == OTHERS + lines[0].encode() + b"\n"
+
+        (relay.run_dir.parent / "another").mkdir()
         gone = as_cron_does(relay, lines[0])
         assert "out of the crontab" in gone.stderr
         assert table() == OTHERS
