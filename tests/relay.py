@@ -313,6 +313,7 @@ def check_story(seen: list[dict[str, Any]]) -> None:
             for name in ("step", "attempt", "checkpoint_step"):
                 assert (new[name] or 0) >= (old[name] or 0), (old, new)
             no_room = old["state"] == "waiting" and old["why"]  # its job was refused, for now
-            if old["attempt"] == new["attempt"] and not no_room:
+            begun_again = before["wish"] != after["wish"]  # somebody typed `start` after a `stop`
+            if old["attempt"] == new["attempt"] and not no_room and not begun_again:
                 assert ORDER.index(new["state"]) >= ORDER.index(old["state"]), (old, new)
             assert old["state"] != "finished" or new["state"] == "finished", (old, new)

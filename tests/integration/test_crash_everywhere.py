@@ -6,8 +6,8 @@ import pytest
 from killing import LONG_S, PATIENT, killed_at, killed_first_at
 from relay import NewRelay, Relay
 
-#: Every so many-th call in the quick suite: the whole is some 100 calls of 3 s each.
-QUICK = 14
+#: Every so many-th call in the quick suite: the whole is some 100 calls of 3 to 6 s each.
+QUICK = 22
 #: Each must have been died at in the whole: writes by the name of their file, calls with what is after them.
 ALWAYS = (
     "create lease/", "write run.json", "make_folder jobs/", "write jobs/", "write ledger-", "append events-",
