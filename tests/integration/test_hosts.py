@@ -145,7 +145,8 @@ class TestStop:
         job["supervisor"] |= {"host": "elsewhere", "boot_id": "its own"}
         record.write_text(json.dumps(job))
         driver = relay.folder / "impatient.py"
-        driver.write_text("from orchestrator import cli, stopping\nstopping.STOP_MARGIN_S = 1.0\ncli.main()\n")
+        waits = "stopping.STOP_MARGIN_S = stopping.QUEUE_TIMEOUT_S = 1.0"
+        driver.write_text(f"from orchestrator import cli, stopping\n{waits}\ncli.main()\n")
 
         stop = relay.spawn("stop", "--grace", "0", driver=(str(driver),))
 

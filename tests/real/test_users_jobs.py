@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from relay import NewRelay, Relay
 from slurm_cluster import PrivateSlurm, SlurmCluster
-from slurm_relay import ever, on_slurm, rows_of
+from slurm_relay import ever, on_slurm, rows_of, set_pace
 
 pytestmark = pytest.mark.slurm
 
@@ -119,6 +119,7 @@ def test_a_job_that_its_user_cancels_while_it_runs_waits_for_start(
     at = relay.counted(1)
     relay.wait_for_step(at + 10, slot=1)  # the other slot goes on
     assert relay.attempts(0) == [0]
+    set_pace(relay, 0.005)
 
     told = relay.run("start", "toy")  # while the controller lives
     assert told.code == 0, told.words
