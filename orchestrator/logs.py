@@ -10,6 +10,7 @@ import time
 from collections import deque
 from pathlib import Path
 
+from orchestrator.disk import LOCAL_DISK
 from orchestrator.errors import ConfigError
 from orchestrator.models import parse_token
 from orchestrator.rundir import RunDir
@@ -81,7 +82,9 @@ def speaking_job(run_dir: RunDir, slot: int) -> Path | None:
 
 def output_files(folder: Path) -> list[Path]:
     """What a job printed, then what it complained of."""
-    return sorted(folder.glob("job-*.out")) + sorted(folder.glob("job-*.err"))
+    # Not by glob, which fails where the folder is cleared away in its midst.
+    names = sorted(name for name in LOCAL_DISK.names(folder) if name.startswith("job-"))
+    return [folder / name for end in (".out", ".err") for name in names if name.endswith(end)]
 
 
 class Printer:
