@@ -35,7 +35,12 @@ def with_outcome(ledger: Ledger, action: Submit, outcome: SubmitOutcome, now: fl
         if action.after is None:
             of_slot = {"why": outcome.words, "not_before": now + TEMPORARY_WAIT_S}
     slot = with_submission(ledger.slots[action.slot], action.attempt, action.token, **update)
-    return with_slot(ledger, action.slot, attempts=slot.attempts, **of_slot)
+    ledger = with_slot(ledger, action.slot, attempts=slot.attempts, **of_slot)
+    if action.after is not None and isinstance(outcome, Refused) and outcome.kind == "quota":
+        # One limit counts for all slots: each would ask in vain.
+        wait = {"ahead_not_before": now + AHEAD_REFUSED_WAIT_S}
+        ledger = ledger.model_copy(update={"slots": tuple(one.model_copy(update=wait) for one in ledger.slots)})
+    return ledger
 
 
 def _of_the_slot(outcome: SubmitOutcome, now: float) -> dict[str, Any]:

@@ -103,16 +103,22 @@ def _submits(
     # While a slot is without a job, the place is its own: a queued successor must never take it.
     if not limits.queue_ahead or idle:
         return chosen
+    if room > 0:
+        chosen += _successor(ledger, limits, newest_folder, now, random_hex)
+    return chosen
+
+
+def _successor(
+    ledger: Ledger, limits: Limits, newest_folder: dict[int, int], now: float, random_hex: Callable[[], str]
+) -> list[Submit]:
+    """One a tick: it has hours to wait, and a limit that nobody told us refuses one and not one for each slot."""
     for slot in ledger.slots[: limits.slots]:
-        if room <= 0:
-            break
         wanted = wants_successor(slot, newest_folder.get(slot.index, -1), now)
         if wanted is not None and slot.current is not None:
             number, after = wanted
             token = make_token(slot.index, number, random_hex())
-            chosen.append(Submit(slot.index, number, token, after, slot.current.number, avoid))
-            room -= 1
-    return chosen
+            return [Submit(slot.index, number, token, after, slot.current.number, excluded(ledger.nodes, now))]
+    return []
 
 
 def _make_room(ledger: Ledger, wanted: int, now: float) -> list[Action]:

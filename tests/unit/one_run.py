@@ -24,7 +24,7 @@ from orchestrator.executors.base import (
 )
 from orchestrator.lease import Lease
 from orchestrator.ledger import load_ledger
-from orchestrator.models import Ledger, Slot, SubmissionState
+from orchestrator.models import Ledger, Slot, SubmissionState, parse_token
 from orchestrator.rundir import RunDir
 
 POLL_S = 30.0
@@ -146,7 +146,8 @@ class World:
         self, attempt: int = 0, *, exit_code: int | None = None, asked: str = "deadline", which: int = -1
     ) -> None:
         token = self.cluster.submitted[which]
-        folder = self.run_dir.attempt(0, attempt)
+        slot, _ = parse_token(token) or (0, 0)
+        folder = self.run_dir.attempt(slot, attempt)
         folder.mkdir(parents=True, exist_ok=True)
         who = {"token": token, "job_id": "101", "host": "n1", "pid": 5, "at": self.time}
         (folder / "claim").write_text(json.dumps(who))

@@ -120,6 +120,17 @@ class TestQueueingAhead:
         world.tick(after=POLL_S)
         assert len(world.cluster.submitted) == 3
 
+    def test_one_quota_refusal_speaks_for_all_slots(self, tmp_path: Path) -> None:
+        world = World(tmp_path, slots=2, relay={"queue_ahead": True})
+        world.tick()
+        for slot in (0, 1):
+            world.job_claims(which=slot)
+            world.job_shows(JobState.RUNNING, slot)
+        world.cluster.answers = [Refused(kind="quota", words="QOSMaxSubmitJobPerUserLimit")] * 2
+        for _ in range(int(AHEAD_REFUSED_WAIT_S // POLL_S) - 1):
+            world.tick(after=POLL_S)
+        assert len(world.cluster.submitted) == 3
+
     def test_after_the_hand_over_it_is_the_current_attempt_and_gets_a_successor_of_its_own(self, ahead: World) -> None:
         ahead.job_claims(exit_code=75, which=0)
         ahead.tick(after=1)
