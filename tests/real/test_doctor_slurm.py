@@ -58,6 +58,7 @@ def wait_until_looked(report: Path) -> None:
 @pytest.mark.slurm
 def test_a_good_place_is_found_good_and_left_as_it_was(slurm: SlurmCluster, new_relay: NewRelay) -> None:
     relay = on_slurm(new_relay, slurm, slurm={"time_limit": "4:00:00"}, lead_seconds=60)
+    before = {row.job_id for row in slurm.jobs()}  # other tests' jobs are remembered for minutes
 
     done = relay.run("doctor", "--json")
 
@@ -74,7 +75,7 @@ def test_a_good_place_is_found_good_and_left_as_it_was(slurm: SlurmCluster, new_
     assert abs(value["facts"]["slurm"]["skew_s"]) < 3
     assert left_behind(relay) == []
     assert not relay.run_dir.exists()
-    assert slurm.jobs() == []
+    assert {row.job_id for row in slurm.jobs()} <= before
 
 
 @pytest.mark.slurm

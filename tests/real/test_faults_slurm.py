@@ -73,7 +73,8 @@ def outage(slurm: SlurmCluster, relay: Relay, away_s: float, refused: float | No
     assert controller.wait(120) == 0, relay.output()
     for words in submission_words(relay):
         # The second where slurmctld died under the connection: sbatch cannot know, and neither can we.
-        sure, unsure = "connect failure" in words, "Transport endpoint is not connected" in words
+        sure = "connect failure" in words
+        unsure = "Transport endpoint is not connected" in words or "Connection reset by peer" in words
         assert (sure and words.startswith("not submitted")) or (unsure and words.startswith("uncertain")), words
     assert relay.attempts(1) == [0]
     after = relay.status()
