@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,6 +16,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "real"))
 sys.path.insert(0, str(Path(__file__).parent / "simulator"))
 
+from needs import need
 from relay import NewRelay, Relay
 
 
@@ -28,3 +31,19 @@ def new_relay(tmp_path: Path) -> Iterator[NewRelay]:
             return relay
 
         yield make
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system that is soon full: 8 MB, of which the code of a run takes two."""
+    need("a file system of a test's own", [] if os.geteuid() == 0 else ["root"])
+    where = tmp_path / "disk"
+    where.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "none", where], capture_output=True, text=True, check=False
+    )
+    need("a file system of a test's own", [] if mounted.returncode == 0 else [f"mount: {mounted.stderr.strip()}"])
+    try:
+        yield where
+    finally:
+        subprocess.run(["umount", "-l", where], check=True)

@@ -3,37 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from relay import NewRelay, Relay
 
-#: The code of a run takes 1 MB of it.
-DISK_SIZE = "3m"
-
 PAGE = 4096
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system that is soon full."""
-    if os.geteuid() != 0:
-        pytest.skip("a file system of a test's own needs root")
-    where = tmp_path / "disk"
-    where.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={DISK_SIZE}", "none", where], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"mount: {mounted.stderr.strip()}")
-    try:
-        yield where
-    finally:
-        subprocess.run(["umount", "-l", where], check=True)
 
 
 def fill(where: Path) -> Path:

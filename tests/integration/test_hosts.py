@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
+from needs import need
 from relay import COMMAND_TIMEOUT_S, NewRelay, Relay
 
 from orchestrator.lease import TTL_S
@@ -84,8 +84,9 @@ class TestTakeOver:
     def renamed(relay: Relay, *words: str) -> subprocess.CompletedProcess[str]:
         """`orchestrator WORDS` where the machine calls itself otherwise."""
         unshare = shutil.which("unshare")
-        if unshare is None or subprocess.run([unshare, "--uts", "true"], check=False, timeout=10).returncode != 0:
-            pytest.skip("a name of its own for a process needs root and unshare")
+        may = unshare and subprocess.run([unshare, "--uts", "true"], check=False, timeout=10).returncode == 0
+        need("a name of its own for a process", [] if may else ["root, unshare"])
+        assert unshare is not None
         line = f'hostname elsewhere && exec "$0" -m orchestrator {" ".join(words)}'
         return subprocess.run(
             [unshare, "--uts", "sh", "-c", line, sys.executable],

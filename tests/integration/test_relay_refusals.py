@@ -7,7 +7,6 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 
@@ -129,24 +128,6 @@ def test_a_run_that_nobody_knows(new_relay: NewRelay) -> None:
     assert relay.run("start").code == 0
 
     relay.run("status", "tyo").assert_refused(8, '"tyo"', 'Did you mean "toy"?')
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 2 MB."""
-    if os.geteuid() != 0:
-        pytest.skip("a file system of a test's own needs root")
-    where = tmp_path / "disk"
-    where.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=8m", "none", where], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"mount: {mounted.stderr.strip()}")
-    try:
-        yield where
-    finally:
-        subprocess.run(["umount", "-l", where], check=True)
 
 
 def fill_up(file: FileIO) -> None:
