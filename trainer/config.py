@@ -14,11 +14,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from trainer.presets import DEFAULT_PRESET, PRESETS
+from trainer.presets import DEFAULT_PRESET, PRESETS, by_task
 from trainer.tasknames import BENCHMARKS, GOALS_PER_TASK, MAX_HORIZON, MT50
 
 #: Raised whenever the same section would train different numbers: part of every identity.
-ALGORITHM = "mtsac/1"
+ALGORITHM = "mtsac/2"
 
 #: Accepted fields that nothing acts on yet → the sentence of the warning.
 NOT_BUILT_YET: dict[str, str] = {
@@ -45,6 +45,11 @@ IDENTITY_FIELDS = (
     "target_entropy",
     "actor_hidden",
     "critic_hidden",
+    "critic_net",
+    "critic_loss",
+    "value_bins",
+    "value_limit",
+    "weight_decay",
     "grad_clip",
     "adam_eps",
     "horizon",
@@ -63,6 +68,9 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 UpdatesPerStep = Annotated[float, Field(gt=0, le=64)]
 #: Meta-World fixes this many goals a task.
 GoalCount = Annotated[int, Field(ge=0, le=GOALS_PER_TASK)]
+CriticNet = Literal["mlp", "heads", "residual"]
+CriticLoss = Literal["squared", "categorical"]
+Bins = Annotated[int, Field(ge=2, le=1001)]
 Horizon = Annotated[int, Field(ge=1, le=MAX_HORIZON)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Port = Annotated[int, Field(ge=1, le=65_535)]
@@ -97,6 +105,21 @@ class TrainingSection(BaseModel):
     target_entropy: Finite | None = Field(None, description="The entropy in nats that each temperature steers to.")
     actor_hidden: Widths | None = Field(None, description="Widths of the actor's hidden layers.")
     critic_hidden: Widths | None = Field(None, description="Widths of each critic's hidden layers.")
+    critic_net: CriticNet | None = Field(
+        None,
+        description="The critics' layers: mlp (plain), heads (plain, and an output layer of its own for each task) or "
+        "residual (blocks with layer normalisation, as many as critic_hidden has widths, which must be equal).",
+    )
+    critic_loss: CriticLoss | None = Field(
+        None,
+        description="squared (the smaller of both critics counts) or categorical (distributions over value_bins "
+        "values; their average counts; rewards are scaled task by task; needs critic_net residual).",
+    )
+    value_bins: Bins | None = Field(None, description="Values of categorical critics.")
+    value_limit: Positive | None = Field(
+        None, description="Categorical critics' values lie between minus and plus this."
+    )
+    weight_decay: NotNegative | None = Field(None, description="AdamW's weight decay, for actor and critics; 0: Adam.")
     grad_clip: NotNegative | None = Field(None, description="Largest gradient norm of a net; 0 does not clip.")
     adam_eps: Positive | None = Field(None, description="Adam's epsilon.")
     horizon: Horizon | None = Field(None, description="Steps after which an episode is cut; Meta-World allows 500.")
@@ -186,6 +209,11 @@ class Training(BaseModel):
     # Fields that came later have a default, so that the manifests of older checkpoints can still be read.
     publish_interval: CountInt = 1_000
     contribution_max_lag: CountInt = 200_000
+    critic_net: CriticNet = "mlp"
+    critic_loss: CriticLoss = "squared"
+    value_bins: Bins = 101
+    value_limit: Positive = 10.0
+    weight_decay: NotNegative = 0.0
     keep_checkpoints: PositiveInt
     keep_milestones: CountInt
     stream: bool
@@ -217,11 +245,11 @@ def checked_tasks(names: tuple[str, ...]) -> tuple[str, ...]:
 def resolve(section: TrainingSection) -> Training:
     """The preset's values, overlaid by the user's. Errors: ValueError where they do not fit together."""
     values = {name: value for name, value in section.model_dump().items() if value is not None}
-    merged: dict[str, Any] = {**PRESETS[section.preset], **values}
-    chosen = merged.pop("benchmark", None)
-    if section.tasks is None and chosen is not None:
-        merged["tasks"] = BENCHMARKS[chosen]
-    tasks = merged["tasks"]
+    preset = PRESETS[section.preset]
+    chosen = values.pop("benchmark", None) or (None if section.tasks else preset.get("benchmark"))
+    tasks: tuple[str, ...] = BENCHMARKS[chosen] if chosen is not None else values.get("tasks") or preset["tasks"]
+    own = {name: value for name, value in preset.items() if name != "benchmark"}
+    merged: dict[str, Any] = {**own, **by_task(section.preset, len(tasks)), **values, "tasks": tasks}
     merged["num_envs"] = merged["num_envs"] or len(tasks)
     if merged["batch_size"] < len(tasks):
         raise ValueError(
@@ -233,6 +261,13 @@ def resolve(section: TrainingSection) -> Training:
             f"buffer_size {merged['buffer_size']} is too small for {len(tasks)} tasks and {merged['num_envs']} "
             f"environments; use {len(tasks) * merged['num_envs']} or more"
         )
+    if merged["critic_net"] == "residual" and len(set(merged["critic_hidden"])) > 1:
+        raise ValueError(
+            f"critic_hidden {list(merged['critic_hidden'])} has different widths: blocks of a residual critic_net are "
+            "added to each other and need one width, such as [512, 512]"
+        )
+    if merged["critic_loss"] == "categorical" and merged["critic_net"] != "residual":
+        raise ValueError("critic_loss categorical needs critic_net residual; set both, or use critic_loss squared")
     return Training(**merged)
 
 

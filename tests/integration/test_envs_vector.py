@@ -47,7 +47,7 @@ def through_files(state):
 
 @pytest.fixture(scope="module")
 def undisturbed(spec):
-    with VectorEnv(spec) as envs:
+    with VectorEnv(spec, stepper="python") as envs:
         return [as_bytes(envs.reset()), *played(envs, range(40))]
 
 
@@ -226,7 +226,7 @@ def test_an_environment_that_raises_is_named(spec, monkeypatch):
     def broken(self, action):
         raise FloatingPointError("the simulation is unstable")
 
-    with VectorEnv(spec) as envs:
+    with VectorEnv(spec, stepper="python") as envs:
         envs.reset()
         monkeypatch.setattr(TaskEnv, "step", broken)
         with pytest.raises(EnvError, match=r"environment 0 \(reach-v3\) failed: the simulation is unstable"):

@@ -46,7 +46,7 @@ def test_workers_outlive_the_signals_of_a_hand_over(spec):
     with VectorEnv(spec) as envs:
         envs.reset()
         expected = [envs.step(actions_at(step)).next_obs.tobytes() for step in range(30)]
-    with VectorEnv(spec, 2) as envs:
+    with VectorEnv(spec, 2, "python") as envs:
         envs.reset()
         seen = []
         for step in range(30):
@@ -92,7 +92,7 @@ def test_the_learners_own_signals_are_as_they_were_and_none_is_lost(already_bloc
 
 
 def test_a_killed_worker_is_named_with_its_environments(spec):
-    with VectorEnv(spec, 2) as envs:
+    with VectorEnv(spec, 2, "python") as envs:
         envs.reset()
         os.kill(envs.worker_pids[1], signal.SIGKILL)
         with pytest.raises(EnvError, match=r"worker 1 \(environments 2-3: push-v3, reach-v3\) was killed by SIGKILL"):
@@ -100,7 +100,7 @@ def test_a_killed_worker_is_named_with_its_environments(spec):
 
 
 def test_a_worker_that_cannot_obey_says_why_in_one_sentence(spec):
-    with VectorEnv(spec, 2) as envs:
+    with VectorEnv(spec, 2, "python") as envs:
         envs.reset()
         state = envs.snapshot()
         state.arrays["envs.3.physics"] = state.arrays["envs.3.physics"][:-1]
@@ -114,7 +114,7 @@ from trainer.envs.spec import VectorSpec
 from trainer.envs.vector import VectorEnv
 from trainer.tasks import goal_tables
 spec = VectorSpec(tasks=("reach-v3",), goals=goal_tables(("reach-v3",), 0), num_envs=2, seed=0, horizon=10)
-envs = VectorEnv(spec, 2)
+envs = VectorEnv(spec, 2, "python")
 envs.reset()
 print(*envs.worker_pids, flush=True)
 while MODE == "busy":

@@ -37,11 +37,23 @@ def time_at_goal(act, training, seed=99):
     return np.mean(there, axis=0)
 
 
-def test_three_tasks_are_learned_by_one_policy_in_seconds():
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"critic_net": "heads"},
+        {"critic_net": "residual", "critic_loss": "categorical", "critic_hidden": (32,), "weight_decay": 1e-4},
+    ],
+    ids=["plain", "heads", "categorical"],
+)
+def test_three_tasks_are_learned_by_one_policy_in_seconds(fields):
     torch.set_num_threads(1)
     training = section(
-        num_envs=3, updates_per_step=1.0, batch_size=66, buffer_size=3000, actor_hidden=(32, 32),
-        critic_hidden=(32, 32), learning_rate=3e-3, gamma=0.9, init_temperature=0.1, random_steps=300,
+        **{
+            "num_envs": 3, "updates_per_step": 1.0, "batch_size": 66, "buffer_size": 3000, "actor_hidden": (32, 32),
+            "critic_hidden": (32, 32), "learning_rate": 3e-3, "gamma": 0.9, "init_temperature": 0.1,
+            "random_steps": 300, **fields,
+        }
     )  # fmt: skip
     rng = np.random.default_rng(0)
     by_chance = time_at_goal(lambda obs, task: rng.uniform(-1, 1, (len(obs), 4)).astype(np.float32), training)

@@ -248,8 +248,8 @@ class Actors:
             if self._stage is None:
                 return self._building.words
             self._building = None
-            self.tally.workers = len(self._stage.envs.worker_pids)
-            if self.tally.workers < self.plan.workers:
+            self.tally.workers = self._stage.envs.num_workers
+            if self.tally.workers < min(self.plan.workers, self.plan.num_envs):
                 self.show.say(
                     f"{self.tally.workers or 'no'} workers instead of {self.plan.workers}: with "
                     f"{len(self._stage.tasks)} tasks more would take the memory that is to stay yours"

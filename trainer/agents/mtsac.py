@@ -3,23 +3,30 @@
 Haarnoja et al. 2018 (SAC with a learned temperature), with one temperature a task as in Meta-World's MT-SAC
 (Yu et al. 2020). The task is seen by every net as a one-hot vector after the observation.
 
+The critics are of one of two kinds. Squared: each gives a number, learns by squared error, and the smaller of the two
+counts. Categorical (`trainer.agents.categorical`): each gives a distribution over a fixed grid, learns by
+cross-entropy, the average of the two counts, and rewards are scaled task by task so that returns stay on the grid.
+
 Shapes: B transitions, K tasks, O observation numbers, A action numbers; x = [obs, one-hot task] is [B, O + K].
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import copy
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from trainer.agents import categorical
 from trainer.config import Training
+from trainer.nets.critic import Critic, slope_of_smallest
 from trainer.nets.gaussian import GaussianActor, sample
-from trainer.nets.mlp import MLP
+from trainer.nets.residual import ResidualCritic
 from trainer.replay import FIELDS, Batch
 
 OBS_DIM = FIELDS["obs"][0][0]
@@ -28,6 +35,8 @@ ACT_DIM = FIELDS["action"][0][0]
 #: What an update measures, in the order of the tensor that `update` returns.
 METRICS = ("critic_loss", "actor_loss", "temperature_loss", "q", "entropy")
 
+#: Rewards are in [0, 10]: below this a task has shown none worth scaling by.
+_SMALLEST_REWARD = 1e-3
 #: torch's Adam as one kernel: exists where these are (2.10); elsewhere the plain loop.
 _FUSED_DEVICES = ("cpu", "cuda")
 
@@ -39,10 +48,12 @@ class Learner:
     training: Training
     device: torch.device
     actor: GaussianActor
-    critics: nn.ModuleList  # two MLPs: x and action → [B, 1]
+    critics: nn.ModuleList  # two: x and action → [B, 1], or [B, bins] where they are categorical
     targets: nn.ModuleList
     log_temperature: nn.Parameter  # [K]
-    optimizers: dict[str, torch.optim.Adam]  # actor, critics, temperature
+    largest_reward: Tensor  # [K], the largest |reward| of any batch so far: what categorical critics scale by
+    values: Tensor | None  # [bins], the grid of categorical critics
+    optimizers: dict[str, torch.optim.AdamW]  # actor, critics, temperature
     noise: torch.Generator
 
     @property
@@ -59,24 +70,42 @@ def create(training: Training, device: torch.device) -> Learner:
         generator.manual_seed(int(words[0] >> np.uint64(1)))
     inputs = OBS_DIM + len(training.tasks)
     actor = GaussianActor(inputs, training.actor_hidden, ACT_DIM, init).to(device)
-    critics = nn.ModuleList(MLP(inputs + ACT_DIM, training.critic_hidden, 1, init) for _ in range(2)).to(device)
-    targets = nn.ModuleList(MLP(inputs + ACT_DIM, training.critic_hidden, 1, init) for _ in range(2)).to(device)
-    targets.load_state_dict(critics.state_dict())
-    targets.requires_grad_(requires_grad=False)
+    critics = nn.ModuleList(_critic(training, inputs, init) for _ in range(2)).to(device)
+    targets = copy.deepcopy(critics).requires_grad_(requires_grad=False)
     start = torch.full((len(training.tasks),), training.init_temperature, device=device).log()
     log_temperature = nn.Parameter(start)
 
-    def adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Adam:
-        return torch.optim.Adam(
-            parameters, lr=training.learning_rate, eps=training.adam_eps, fused=device.type in _FUSED_DEVICES
+    def adam(parameters: Iterable[nn.Parameter], weight_decay: float = training.weight_decay) -> torch.optim.AdamW:
+        return torch.optim.AdamW(
+            parameters,
+            lr=training.learning_rate,
+            eps=training.adam_eps,
+            weight_decay=weight_decay,
+            fused=device.type in _FUSED_DEVICES,
         )
 
     optimizers = {
         "actor": adam(actor.parameters()),
         "critics": adam(critics.parameters()),
-        "temperature": adam([log_temperature]),
+        "temperature": adam([log_temperature], weight_decay=0.0),
     }
-    return Learner(training, device, actor, critics, targets, log_temperature, optimizers, noise)
+    largest_reward = torch.zeros(len(training.tasks), device=device)
+    values = (
+        categorical.grid(training.value_limit, training.value_bins, device)
+        if training.critic_loss == "categorical"
+        else None
+    )
+    return Learner(
+        training, device, actor, critics, targets, log_temperature, largest_reward, values, optimizers, noise
+    )
+
+
+def _critic(training: Training, inputs: int, init: torch.Generator) -> nn.Module:
+    widths, tasks = training.critic_hidden, len(training.tasks)
+    if training.critic_net == "residual":
+        outputs = training.value_bins if training.critic_loss == "categorical" else 1
+        return ResidualCritic(inputs, tasks, ACT_DIM, widths[0], len(widths), outputs, init)
+    return Critic(inputs, ACT_DIM, widths, init, heads=tasks if training.critic_net == "heads" else 1)
 
 
 def with_task(obs: Tensor, task: Tensor, num_tasks: int) -> Tensor:
@@ -114,8 +143,13 @@ def update(learner: Learner, batch: Batch) -> Tensor:
     )
     temperature = learner.log_temperature.detach().exp()[task]
 
-    goal = td_target(learner, reward, terminated, next_x, temperature)
-    critic_loss, q = critic_step(learner, x, action, goal)
+    if learner.values is None:
+        goal = td_target(learner, reward, terminated, next_x, temperature)
+        critic_loss, q = critic_step(learner, x, action, goal)
+    else:
+        reward = scaled(learner, task, reward)
+        likely = td_distribution(learner, reward, terminated, next_x, temperature)
+        critic_loss, q = categorical_step(learner, x, action, likely)
     actor_loss, log_density = actor_step(learner, x, temperature)
     temperature_loss = temperature_step(learner, task, log_density)
     move_targets(learner)
@@ -131,32 +165,69 @@ def td_target(learner: Learner, reward: Tensor, terminated: Tensor, next_x: Tens
     """
     mean, log_std = learner.actor(next_x)
     next_action, log_density = sample(mean, log_std, _normal(learner, mean.shape[0]))
-    value = q_values(learner.targets, next_x, next_action).amin(0) - temperature * log_density
+    value = q_values(learner, learner.targets, next_x, next_action).amin(0) - temperature * log_density
     return reward + learner.training.gamma * (1 - terminated) * value
 
 
 def critic_step(learner: Learner, x: Tensor, action: Tensor, goal: Tensor) -> tuple[Tensor, Tensor]:
     """Both critics towards `goal` [B]: (the sum of their mean squared errors, the mean Q)."""
-    q = q_values(learner.critics, x, action)
+    q = q_values(learner, learner.critics, x, action)
     loss = (q - goal).square().mean(dim=1).sum()
-    _descend(learner, "critics", loss, learner.critics.parameters())
+    _descend(learner, "critics", loss, learner.critics)
     return loss.detach(), q.detach().mean()
 
 
+@torch.no_grad()
+def scaled(learner: Learner, task: Tensor, reward: Tensor) -> Tensor:
+    """`reward` [B] such that no discounted sum of its task's rewards so far leaves the grid; notes larger ones.
+
+    BRC divides by the largest return that it has seen; the largest reward / (1 - gamma) bounds every return, and needs
+    nothing but the batch.
+    """
+    learner.largest_reward.scatter_reduce_(0, task, reward.abs(), "amax")
+    bound = learner.largest_reward.clamp(min=_SMALLEST_REWARD) / (1 - learner.training.gamma)
+    return reward * (learner.training.value_limit / bound)[task]
+
+
+@torch.no_grad()
+def td_distribution(
+    learner: Learner, reward: Tensor, terminated: Tensor, next_x: Tensor, temperature: Tensor
+) -> Tensor:
+    """As `td_target`, for categorical critics: how likely each value of the grid is, [B, bins], both averaged."""
+    assert learner.values is not None  # noqa: S101 - for the type checker
+    mean, log_std = learner.actor(next_x)
+    next_action, log_density = sample(mean, log_std, _normal(learner, mean.shape[0]))
+    logits = torch.stack([target(next_x, next_action) for target in learner.targets])
+    discount = learner.training.gamma * (1 - terminated)
+    shift = reward - discount * temperature * log_density
+    return categorical.target(torch.softmax(logits, dim=-1).mean(0), shift, discount, learner.values)
+
+
+def categorical_step(learner: Learner, x: Tensor, action: Tensor, likely: Tensor) -> tuple[Tensor, Tensor]:
+    """Both critics towards `likely` [B, bins]: (the sum of their mean cross-entropies, the mean Q)."""
+    assert learner.values is not None  # noqa: S101 - for the type checker
+    logits = torch.stack([critic(x, action) for critic in learner.critics])
+    loss = categorical.cross_entropy(logits, likely).mean(dim=1).sum()
+    _descend(learner, "critics", loss, learner.critics)
+    return loss.detach(), categorical.mean(logits.detach(), learner.values).mean()
+
+
 def actor_step(learner: Learner, x: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
-    """The actor towards high min Q and high entropy: (the loss, the log density [B] of the actions that it drew)."""
+    """The actor towards high Q and high entropy: (the loss, the log density [B] of the actions that it drew)."""
     mean, log_std = learner.actor(x)
     action, log_density = sample(mean, log_std, _normal(learner, mean.shape[0]))
-    loss = (temperature * log_density - q_values(learner.critics, x, action).amin(0)).mean()
-    _descend(learner, "actor", loss, learner.actor.parameters())
-    return loss.detach(), log_density.detach()
+    value, slope = value_and_slope(learner, x, action.detach())
+    # The critics are a constant slope here, so that the sum below has the gradient of the loss and not its value.
+    rows = mean.shape[0]
+    _descend(learner, "actor", ((temperature * log_density).sum() - (slope * action).sum()) / rows, learner.actor)
+    return (temperature * log_density.detach() - value).mean(), log_density.detach()
 
 
 def temperature_step(learner: Learner, task: Tensor, log_density: Tensor) -> Tensor:
     """Each task's temperature up where its entropy is below the target, down where it is above. Returns the loss."""
     gap = log_density + learner.training.target_entropy
     loss = -(learner.log_temperature[task] * gap).mean()
-    _descend(learner, "temperature", loss, [learner.log_temperature])
+    _descend(learner, "temperature", loss, None)
     return loss.detach()
 
 
@@ -167,10 +238,21 @@ def move_targets(learner: Learner) -> None:
         target.lerp_(critic, learner.training.tau)
 
 
-def q_values(critics: nn.ModuleList, x: Tensor, action: Tensor) -> Tensor:
+def value_and_slope(learner: Learner, x: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    """What the actor climbs: (Q of each row [B], its derivative by the action [B, A]); the critics get no gradients."""
+    if learner.training.critic_net != "residual":
+        return slope_of_smallest(cast("Sequence[Critic]", learner.critics), x, action)
+    free = action.requires_grad_()
+    with torch.enable_grad():
+        both = q_values(learner, learner.critics, x, free)
+        value = both.amin(0) if learner.values is None else both.mean(0)
+    return value.detach(), torch.autograd.grad(value.sum(), free)[0]
+
+
+def q_values(learner: Learner, critics: nn.ModuleList, x: Tensor, action: Tensor) -> Tensor:
     """[2, B]."""
-    both = torch.cat([x, action], dim=-1)
-    return torch.stack([critic(both).squeeze(-1) for critic in critics])
+    outputs = torch.stack([critic(x, action) for critic in critics])
+    return outputs.squeeze(-1) if learner.values is None else categorical.mean(outputs, learner.values)
 
 
 def nets_of(learner: Learner) -> dict[str, Tensor]:
@@ -190,7 +272,7 @@ def rest_of(learner: Learner) -> dict[str, Tensor]:
         for index, moments in optimizer.state_dict()["state"].items():
             named |= {f"adam.{name}.{index}.{key}": value for key, value in moments.items()}
     copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in named.items()}
-    return {**copies, "noise": learner.noise.get_state()}
+    return {**copies, "largest_reward": learner.largest_reward.to("cpu", copy=True), "noise": learner.noise.get_state()}
 
 
 def load_nets(learner: Learner, nets: Mapping[str, Tensor]) -> None:
@@ -210,12 +292,13 @@ def load_rest(learner: Learner, rest: Mapping[str, Tensor]) -> None:
             state.setdefault(int(index), {})[moment] = tensor.clone()  # Adam would go on writing to ours
         groups: Any = optimizer.state_dict()["param_groups"]
         optimizer.load_state_dict({"state": state, "param_groups": groups})
+    learner.largest_reward.copy_(rest["largest_reward"])
     learner.noise.set_state(rest["noise"])
 
 
-def _descend(learner: Learner, name: str, loss: Tensor, parameters: Iterable[nn.Parameter]) -> None:
-    """One Adam step. Gradients are taken for these parameters only, so the actor's step costs none of the critics'."""
-    mine = list(parameters)
+def _descend(learner: Learner, name: str, loss: Tensor, net: nn.Module | None) -> None:
+    """One Adam step of `net`; None: of the temperatures."""
+    mine = list(net.parameters()) if net is not None else [learner.log_temperature]
     for parameter, gradient in zip(mine, torch.autograd.grad(loss, mine), strict=True):
         parameter.grad = gradient
     if learner.training.grad_clip > 0 and name != "temperature":

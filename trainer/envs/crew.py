@@ -27,10 +27,10 @@ class Crew:
     """`num_workers` processes that share out the environments of `spec`, in contiguous runs.
 
     They are programs of their own (not forks: the learner has torch's threads), and hold nothing open but their socket
-    and the board. Errors of all methods: EnvError.
+    and the board. `native` as in `EnvGroup`. Errors of all methods: EnvError.
     """
 
-    def __init__(self, spec: VectorSpec, num_workers: int, board: Board) -> None:
+    def __init__(self, spec: VectorSpec, num_workers: int, board: Board, native: frozenset[str] = frozenset()) -> None:
         self.shares = [part.tolist() for part in np.array_split(np.arange(spec.num_envs), num_workers)]
         self._spec = spec
         self._board = board
@@ -43,7 +43,8 @@ class Crew:
                 self._channels.append(end)
             goals = {f"goals.{k}": table for k, table in enumerate(spec.goals)}
             for worker, share in enumerate(self.shares):
-                self._send(worker, channel.SETUP, {"spec": _as_json(spec), "indices": share}, goals)
+                setup = {"spec": _as_json(spec), "indices": share, "native": sorted(native)}
+                self._send(worker, channel.SETUP, setup, goals)
             self._answers()
         except BaseException:
             self.close()

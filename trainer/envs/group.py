@@ -10,6 +10,8 @@ import numpy.typing as npt
 from trainer.envs import channel
 from trainer.envs.board import Board
 from trainer.envs.channel import Message
+from trainer.envs.native.library import load
+from trainer.envs.native.rows import RowFaultError, Rows, Seat
 from trainer.envs.pool import EnvPool
 from trainer.envs.slot import EnvSlot
 from trainer.envs.spec import NO_TASK, EnvError, VectorSpec
@@ -18,13 +20,27 @@ from trainer.envs.spec import NO_TASK, EnvError, VectorSpec
 class EnvGroup:
     """The slots `indices` of `spec`, reading actions from `board` and writing their rows of it.
 
-    Errors of every method: EnvError that names the environment and its task.
+    The episodes of the tasks in `native` are stepped by the native stepper, on `threads` threads; which they are
+    changes nothing that can be seen. Errors of every method: EnvError that names the environment and its task; of the
+    constructor also StepperUnavailableError, where there are native tasks.
     """
 
-    def __init__(self, spec: VectorSpec, indices: Iterable[int], board: Board) -> None:
-        self._pool = EnvPool(spec.tasks, spec.goals)
-        self._slots = [EnvSlot(index, spec, self._pool) for index in indices]
+    def __init__(
+        self,
+        spec: VectorSpec,
+        indices: Iterable[int],
+        board: Board,
+        native: frozenset[str] = frozenset(),
+        threads: int = 1,
+    ) -> None:
         self._fields = board.fields
+        self._pool = EnvPool(spec.tasks, spec.goals)
+        places = list(indices)
+        self.rows = Rows(load(), spec, len(places), board.fields, threads) if native else None
+        seats = [Seat(self.rows, place, index) if self.rows else None for place, index in enumerate(places)]
+        self._slots = [
+            EnvSlot(index, spec, self._pool, seat, native) for index, seat in zip(places, seats, strict=True)
+        ]
 
     def obey(self, message: Message) -> Message:
         """Do what `message` asks; the answer, for the learner."""
@@ -54,7 +70,10 @@ class EnvGroup:
     def step(self) -> None:
         """Act in every slot."""
         fields = self._fields
+        ended = self._step_natively()
         for slot in self._slots:
+            if slot.is_native:
+                continue
             i = slot.index
             with _named(slot):
                 outcome = slot.step(fields["actions"][i])
@@ -69,6 +88,10 @@ class EnvGroup:
             fields["episode_return"][i] = total
             fields["episode_length"][i] = length
             fields["episode_success"][i] = solved
+            self._show(slot)
+        for slot in ended:
+            with _named(slot):
+                slot.end()
             self._show(slot)
 
     def snapshot(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
@@ -92,8 +115,19 @@ class EnvGroup:
                 self._show(slot)
 
     def close(self) -> None:
-        """Free the instances."""
+        """Free the instances and the threads."""
+        if self.rows is not None:
+            self.rows.close()
         self._pool.close()
+
+    def _step_natively(self) -> list[EnvSlot]:
+        if self.rows is None:
+            return []
+        try:
+            return [self._slots[place] for place in self.rows.step()]
+        except RowFaultError as fault:
+            with _named(self._slots[fault.place]):
+                raise
 
     def _show(self, slot: EnvSlot) -> None:
         self._fields["obs"][slot.index] = slot.obs

@@ -70,6 +70,11 @@ class TaskEnv:
         """MuJoCo's model and data, to draw from. Changing them would break the episode."""
         return self._env.model, self._env.data
 
+    @property
+    def upstream(self) -> Any:
+        """Upstream's environment, for the native stepper, which reads and writes what `step` does."""
+        return self._env
+
     def reset(self, goal: F64) -> F64:
         """Start an episode at `goal` ([d], one row of the goal table); the first observation, [39]."""
         self._env._last_rand_vec = np.array(goal, dtype=np.float64)  # noqa: SLF001 - a copy: some tasks keep views of it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,18 @@ import numpy.typing as npt
 from trainer.envs.metaworld import EnvState, TaskEnv
 from trainer.envs.pool import EnvPool
 from trainer.envs.spec import F32, NO_TASK, OBS_DIM, VectorSpec, scheduled_task
+
+if TYPE_CHECKING:
+    from trainer.envs.native.rows import Seat
+
+
+@dataclass
+class Books:
+    """Where an episode stands: steps, their rewards' sum, whether one of them succeeded."""
+
+    length: int = 0
+    total: float = 0.0
+    solved: bool = False
 
 
 @dataclass
@@ -32,21 +44,34 @@ class EnvSlot:
 
     Training: episode e is of task `scheduled_task(index, e, …)`, at a goal drawn from this slot's own generator.
     Evaluation: the episodes of its script, then idle (task `NO_TASK`, zeros).
+    With a `seat` the episodes of the tasks in `native` are stepped by the native stepper, others by `step`.
     """
 
-    def __init__(self, index: int, spec: VectorSpec, pool: EnvPool) -> None:
+    def __init__(
+        self,
+        index: int,
+        spec: VectorSpec,
+        pool: EnvPool,
+        seat: Seat | None = None,
+        native: frozenset[str] = frozenset(),
+    ) -> None:
         self.index = index
         self.spec = spec
         self.pool = pool
         self.task = NO_TASK
         self.obs = np.zeros(OBS_DIM, np.float32)
+        self._seat = seat
+        self._native = native
         self._env: TaskEnv | None = None
         self._rng = np.random.default_rng()
         self._episode = 0
         self._goal = 0
-        self._length = 0
-        self._return = 0.0
-        self._solved = False
+        self._books = Books()
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the present episode is stepped by the native stepper: then call `end`, not `step`."""
+        return self._seat is not None and self._seat.taken
 
     def start(self, attempt: int) -> None:
         """Begin the first episode, with the stream of (seed, index, attempt)."""
@@ -56,37 +81,42 @@ class EnvSlot:
 
     def step(self, action: F32) -> Outcome:
         """Act ([4]); where the episode ends begin the next one, so that `obs` and `task` are what to act on."""
-        task = self.task
+        task, books = self.task, self._books
         if self._env is None:
             return Outcome(np.zeros(OBS_DIM, np.float32), 0.0, False, False, False, NO_TASK, None)
         observation, reward, terminated, success = self._env.step(action)
         next_obs = observation.astype(np.float32)
-        self._length += 1
-        self._return += float(reward)  # some tasks reward in np.float32, which would make the sum one too
-        self._solved = self._solved or success
+        books.length += 1
+        books.total += float(reward)  # some tasks reward in np.float32, which would make the sum one too
+        books.solved = books.solved or success
         stopped = self.spec.stop_at_success and success
-        truncated = not terminated and (self._length >= self.spec.horizon or stopped)
+        truncated = not terminated and (books.length >= self.spec.horizon or stopped)
         finished = None
         if terminated or truncated:
-            finished = (self._return, self._length, self._solved)
-            self._episode += 1
-            self._begin()
+            finished = (books.total, books.length, books.solved)
+            self.end()
         else:
             self.obs = next_obs
         return Outcome(next_obs, reward, terminated, truncated, success, task, finished)
 
+    def end(self) -> None:
+        """The episode is over: begin the next one."""
+        self._episode += 1
+        self._begin()
+
     def snapshot(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """(arrays, meta) of this slot between two steps."""
+        self._catch_up()
         meta: dict[str, Any] = {
             "task": self.task,
             "episode": self._episode,
             "goal": self._goal,
-            "length": self._length,
-            "solved": self._solved,
+            "length": self._books.length,
+            "solved": self._books.solved,
             "rng": self._rng.bit_generator.state,
             "env": None,
         }
-        arrays: dict[str, npt.NDArray[Any]] = {"obs": self.obs.copy(), "return": np.array([self._return])}
+        arrays: dict[str, npt.NDArray[Any]] = {"obs": self.obs.copy(), "return": np.array([self._books.total])}
         if self._env is not None:
             state = self._env.snapshot()
             meta["env"] = state.meta
@@ -95,11 +125,11 @@ class EnvSlot:
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]], meta: Mapping[str, Any]) -> None:
         """Go on from `snapshot`. Errors: EnvError where it does not fit."""
+        self._catch_up()
         self._release()
         self.task = int(meta["task"])
-        self._episode, self._goal, self._length = int(meta["episode"]), int(meta["goal"]), int(meta["length"])
-        self._solved = bool(meta["solved"])
-        self._return = float(arrays["return"][0])
+        self._episode, self._goal = int(meta["episode"]), int(meta["goal"])
+        self._books = Books(int(meta["length"]), float(arrays["return"][0]), bool(meta["solved"]))
         self.obs = np.array(arrays["obs"], dtype=np.float32)
         if meta["env"] is not None:
             self._env = self.pool.borrow(self.task)
@@ -107,17 +137,20 @@ class EnvSlot:
         rng = np.random.default_rng(0)
         rng.bit_generator.state = meta["rng"]
         self._rng = rng
+        self._sit_down()
 
     def _begin(self) -> None:
+        self._catch_up()
         task, goal = self._next_episode()
         if self._env is None or task != self.task:
             self._release()
             self._env = None if task == NO_TASK else self.pool.borrow(task)
-        self.task, self._goal, self._length, self._return, self._solved = task, goal, 0, 0.0, False
+        self.task, self._goal, self._books = task, goal, Books()
         if self._env is None:
             self.obs = np.zeros(OBS_DIM, np.float32)
         else:
             self.obs = self.pool.reset(self._env, task, goal).astype(np.float32)
+        self._sit_down()
 
     def _next_episode(self) -> tuple[int, int]:
         if self.spec.scripts is not None:
@@ -130,3 +163,16 @@ class EnvSlot:
         if self._env is not None:
             self.pool.give_back(self.task, self._env)
             self._env = None
+
+    def _catch_up(self) -> None:
+        if self._seat is not None and self._seat.taken:
+            self._books, observed = self._seat.read()
+            self.obs = self.obs if observed is None else observed
+
+    def _sit_down(self) -> None:
+        if self._seat is None:
+            return
+        if self._env is not None and self._env.task in self._native:
+            self._seat.take(self._env, self.task, self._books)
+        else:
+            self._seat.leave()

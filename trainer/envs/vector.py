@@ -13,6 +13,8 @@ import numpy.typing as npt
 from trainer.envs import channel
 from trainer.envs.board import Board
 from trainer.envs.crew import Crew
+from trainer.envs.native.build import StepperUnavailableError
+from trainer.envs.native.plan import Choice, native_tasks
 from trainer.envs.spec import ACT_DIM, F32, OBS_DIM, EnvError, Observed, Step, VectorSpec, VectorState
 from trainer.tasknames import MAX_HORIZON
 from trainer.tasks import digest
@@ -27,44 +29,50 @@ _log = logging.getLogger(__name__)
 
 
 class VectorEnv:
-    """N Meta-World environments; the same results for any number of workers (0: in this process).
+    """N Meta-World environments; the same results for any number of workers (0: in this process) and either stepper.
 
-    Which task an environment plays is `scheduled_task` of its episode count; which goal, a draw from its own stream.
+    Where every task is stepped natively, `num_workers` is the number of threads of this process (0: the caller's), and
+    there are no worker processes. Which task an environment plays is `scheduled_task` of its episode count; which goal,
+    a draw from its own stream.
     After an EnvError the vector is closed: build a new one and restore the last state.
     """
 
     obs_dim = OBS_DIM
     act_dim = ACT_DIM
 
-    def __init__(self, spec: VectorSpec, num_workers: int = 0) -> None:
-        """Start the workers; environments are built when they are first needed.
+    def __init__(self, spec: VectorSpec, num_workers: int = 0, stepper: Choice = "auto") -> None:
+        """Start the workers; environments are built when they are first needed. `stepper`: see `native.plan`.
 
-        Errors: ValueError for an impossible spec; EnvError where a worker cannot start.
+        Errors: ValueError for an impossible spec; EnvError where a worker or the stepper asked for cannot start.
         """
         _check(spec)
         self.spec = spec
         self.num_envs = spec.num_envs
         self.num_workers = min(num_workers, spec.num_envs)
-        self._board = Board(spec.num_envs)
         self._crew: Crew | None = None
         self._group: EnvGroup | None = None
         self._started = False
-        if self.num_workers > 0:
+        try:
+            self._native = native_tasks(spec.tasks, stepper)
+            self._board = Board(spec.num_envs)
             try:
-                self._crew = Crew(spec, self.num_workers, self._board)
+                self._start()
             except BaseException:
                 self._board.close()
                 raise
-        else:
-            from trainer.envs.group import EnvGroup  # noqa: PLC0415 - a learner with workers needs no simulator itself
-
-            self._group = EnvGroup(spec, range(spec.num_envs), self._board)
+        except StepperUnavailableError as error:
+            raise EnvError(str(error)) from error
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
         self.close()
+
+    @property
+    def stepping(self) -> dict[str, str]:
+        """Task name → who steps it: "native" or "python"."""
+        return {task: "native" if task in self._native else "python" for task in self.spec.tasks}
 
     @property
     def worker_pids(self) -> list[int]:
@@ -140,6 +148,14 @@ class VectorEnv:
         if self._crew is not None or self._group is not None:
             self._board.close()
         self._crew = self._group = None
+
+    def _start(self) -> None:
+        if self.num_workers > 0 and not self._native.issuperset(self.spec.tasks):
+            self._crew = Crew(self.spec, self.num_workers, self._board, self._native)
+            return
+        from trainer.envs.group import EnvGroup  # noqa: PLC0415 - a learner with workers needs no simulator itself
+
+        self._group = EnvGroup(self.spec, range(self.num_envs), self._board, self._native, max(1, self.num_workers))
 
     def _ask(
         self, op: bytes, meta: Any = None, arrays: Mapping[str, npt.NDArray[Any]] | None = None

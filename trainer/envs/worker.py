@@ -57,7 +57,8 @@ def _set_up(message: Message, board_fd: int) -> Any:
         fields["scripts"] = tuple(Script(tuple((t, g) for t, g in episodes)) for episodes in fields["scripts"])
     goals = tuple(message.arrays[f"goals.{k}"] for k in range(len(fields["tasks"])))
     spec = VectorSpec(**{**fields, "tasks": tuple(fields["tasks"]), "goals": goals})
-    return EnvGroup(spec, message.meta["indices"], Board(spec.num_envs, board_fd))
+    native = frozenset(message.meta.get("native", ()))
+    return EnvGroup(spec, message.meta["indices"], Board(spec.num_envs, board_fd), native)
 
 
 if __name__ == "__main__":

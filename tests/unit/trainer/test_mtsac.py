@@ -114,6 +114,110 @@ def test_a_termination_does_not_bootstrap():
     assert torch.equal(target_of(learner, batch)[0], torch.from_numpy(batch.reward))
 
 
+CATEGORICAL = {
+    "critic_net": "residual", "critic_loss": "categorical", "value_bins": 5, "value_limit": 2.0, "gamma": 0.5,
+}  # fmt: skip
+
+
+def set_constant_logits(critics, logits):
+    for critic in critics:
+        critic.last.weight.data.zero_()
+        critic.last.bias.data.copy_(torch.tensor(logits))
+
+
+def distribution_of(learner, batch):
+    task = torch.from_numpy(batch.task)
+    next_x = mtsac.with_task(torch.from_numpy(batch.next_obs), task, 3)
+    noise = learner.noise.get_state()
+    found = mtsac.td_distribution(
+        learner,
+        torch.from_numpy(batch.reward),
+        torch.from_numpy(batch.terminated),
+        next_x,
+        learner.log_temperature.detach().exp()[task],
+    )
+    learner.noise.set_state(noise)
+    mean, log_std = learner.actor(next_x)
+    return found, sample(mean, log_std, torch.randn(len(task), 4, generator=learner.noise))[1].detach()
+
+
+def test_a_distributions_target_bootstraps_less_the_tasks_own_entropy_price():
+    learner = a_learner(**CATEGORICAL)
+    set_constant_logits(learner.targets, [-50.0, -50.0, -50.0, 0.0, -50.0])  # the return is 1 for certain
+    learner.log_temperature.data = torch.tensor([0.01, 0.02, 0.04]).log()
+    found, log_density = distribution_of(learner, a_batch())
+    mean = found @ torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0])
+    price = torch.tensor([0.01, 0.02, 0.04])[torch.from_numpy(a_batch().task)]
+    expected = torch.from_numpy(a_batch().reward) + 0.5 * (1.0 - price * log_density)
+    assert torch.allclose(mean, expected.clamp(-2, 2), atol=1e-5)
+
+
+def test_a_distributions_target_averages_both_critics():
+    learner = a_learner(**CATEGORICAL, init_temperature=1e-9)
+    set_constant_logits(learner.targets[:1], [-50.0, -50.0, -50.0, -50.0, 0.0])  # 2 for certain
+    set_constant_logits(learner.targets[1:], [-50.0, -50.0, 0.0, -50.0, -50.0])  # 0 for certain
+    batch = a_batch()
+    batch.reward[:] = 0
+    found, _ = distribution_of(learner, batch)  # halved: 1 and 0, each half as likely
+    assert torch.allclose(found, torch.tensor([0, 0, 0.5, 0.5, 0]).expand(12, 5), atol=1e-5)
+
+
+def test_a_termination_does_not_bootstrap_a_distribution_either():
+    learner = a_learner(**CATEGORICAL)
+    set_constant_logits(learner.targets, [-50.0, -50.0, -50.0, -50.0, 0.0])
+    batch = a_batch(terminated=1.0)
+    found, _ = distribution_of(learner, batch)
+    assert torch.allclose(found @ torch.tensor([-2.0, -1, 0, 1, 2]), torch.from_numpy(batch.reward), atol=1e-5)
+
+
+def test_the_categorical_loss_is_the_sum_of_both_mean_cross_entropies():
+    learner = a_learner(**CATEGORICAL)
+    set_constant_logits(learner.critics[:1], [0.0] * 5)  # ln 5 whatever is wanted; Q 0
+    set_constant_logits(learner.critics[1:], [0.0, 0.0, math.log(2), 0.0, 0.0])  # ln 3 where 0 is wanted
+    wanted = torch.tensor([0.0, 0.0, 1.0, 0.0, 0.0]).expand(6, 5)
+    loss, q = mtsac.categorical_step(learner, torch.zeros(6, 42), torch.zeros(6, 4), wanted)
+    assert loss.item() == pytest.approx(math.log(5) + math.log(3), rel=1e-6)
+    assert q.item() == pytest.approx(0.0, abs=1e-6)
+
+
+def test_rewards_are_scaled_so_that_no_return_of_their_task_leaves_the_grid():
+    learner = a_learner(**CATEGORICAL)  # gamma 0.5: a return is at most twice the largest reward, the grid ends at 2
+    task = torch.tensor([0, 0, 1, 2])
+    scaled = mtsac.scaled(learner, task, torch.tensor([4.0, -8.0, 2.0, 0.0]))
+    assert scaled.tolist() == [0.5, -1.0, 1.0, 0.0]
+    assert learner.largest_reward.tolist() == [8.0, 2.0, 0.0]
+    assert mtsac.scaled(learner, task, torch.ones(4)).tolist()[:3] == [0.125, 0.125, 0.5]  # the largest are remembered
+
+
+def test_the_actor_climbs_what_automatic_differentiation_says():
+    for fields in ({}, {"critic_net": "heads"}, {"critic_net": "residual"}, CATEGORICAL):
+        learner, plain = a_learner(**fields), a_learner(**fields)
+        x = mtsac.with_task(torch.randn(12, 39, generator=torch.Generator().manual_seed(3)), torch.arange(12) % 3, 3)
+        temperature = torch.linspace(0.1, 1.0, 12)
+        loss, _ = mtsac.actor_step(learner, x, temperature)
+        mean, log_std = plain.actor(x)
+        action, log_density = sample(mean, log_std, torch.randn(12, 4, generator=plain.noise))
+        both = mtsac.q_values(plain, plain.critics, x, action)
+        value = both.amin(0) if plain.values is None else both.mean(0)
+        expected = (temperature * log_density - value).mean()
+        expected.backward()
+        assert loss.item() == pytest.approx(expected.item(), rel=1e-6, abs=1e-6)
+        for ours, theirs in zip(learner.actor.parameters(), plain.actor.parameters(), strict=True):
+            assert torch.allclose(ours.grad, theirs.grad, rtol=1e-5, atol=1e-6 * float(theirs.grad.abs().max()))
+
+
+def test_weight_decay_shrinks_nets_and_leaves_temperatures_alone():
+    learner = a_learner(weight_decay=0.5, learning_rate=0.01)
+    before = learner.critics[0].layers[0].weight.detach().clone()
+    zero = torch.zeros_like(before)
+    for parameter in learner.critics.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    learner.optimizers["critics"].step()
+    assert torch.allclose(learner.critics[0].layers[0].weight, before * (1 - 0.5 * 0.01))
+    assert not torch.equal(before, zero)
+    assert learner.optimizers["temperature"].param_groups[0]["weight_decay"] == 0
+
+
 def test_the_critic_loss_is_the_sum_of_both_mean_squared_errors():
     learner = a_learner()
     set_constant_q(learner.critics, (1.0, 4.0))
@@ -186,8 +290,9 @@ def test_nothing_takes_from_the_global_stream():
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_a_restored_learner_goes_on_bit_by_bit():
-    learner, copy = a_learner(), a_learner(seed=5)
+@pytest.mark.parametrize("fields", [{}, {"critic_net": "heads"}, CATEGORICAL], ids=["plain", "heads", "categorical"])
+def test_a_restored_learner_goes_on_bit_by_bit(fields):
+    learner, copy = a_learner(**fields), a_learner(seed=5, **fields)
     for seed in range(5):
         mtsac.update(learner, a_batch(seed=seed))
     mtsac.load_nets(copy, mtsac.nets_of(learner))

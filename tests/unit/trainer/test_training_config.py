@@ -31,6 +31,11 @@ OTHER = {
     "target_entropy": -1.0,
     "actor_hidden": (8,),
     "critic_hidden": (8, 8),
+    "critic_net": "heads",
+    "critic_loss": "categorical",
+    "value_bins": 51,
+    "value_limit": 5.0,
+    "weight_decay": 0.1,
     "grad_clip": 1.0,
     "adam_eps": 1e-5,
     "horizon": 100,
@@ -47,6 +52,8 @@ OTHER = {
     "stream_port": 1234,
     "stream_top_k": 3,
 }
+#: What a field's other value needs beside it.
+BESIDE = {"critic_loss": {"critic_net": "residual", "critic_hidden": (8, 8)}}
 
 
 def refusal(**fields):
@@ -80,7 +87,8 @@ def test_the_users_own_example_loads():
 
 @pytest.mark.parametrize("field", [name for name in OTHER if name != "preset"])
 def test_each_field_of_the_section_reaches_the_training(field):
-    assert getattr(resolve(TrainingSection(**{field: OTHER[field]})), field) == OTHER[field]
+    section = TrainingSection(**{field: OTHER[field]}, **BESIDE.get(field, {}))
+    assert getattr(resolve(section), field) == OTHER[field]
 
 
 def test_the_table_of_this_test_knows_every_field():
@@ -94,12 +102,58 @@ def test_every_field_of_the_section_has_its_sentence():
 
 @pytest.mark.parametrize("field", [name for name in OTHER if name != "preset"])
 def test_identity_changes_with_exactly_the_fields_that_it_names(field):
-    changed = identity(resolve(TrainingSection(**{field: OTHER[field]}))) != identity(resolve(TrainingSection()))
+    beside = BESIDE.get(field, {})
+    changed = identity(resolve(TrainingSection(**{field: OTHER[field]}, **beside))) != identity(
+        resolve(TrainingSection(**beside))
+    )
     assert changed == (field in IDENTITY_FIELDS)
+
+
+def test_only_what_trains_no_other_numbers_is_left_out_of_the_identity():
+    assert set(OTHER) - set(IDENTITY_FIELDS) == {
+        "preset", "total_steps", "num_envs", "device", "checkpoint_interval", "max_runtime_seconds", "num_workers",
+        "threads", "metrics_interval", "evaluation_interval", "evaluation_goals", "publish_interval",
+        "contribution_max_lag", "keep_checkpoints", "keep_milestones", "stream", "stream_port", "stream_top_k",
+    }  # fmt: skip
 
 
 def test_a_benchmark_replaces_the_presets_tasks():
     assert resolve(TrainingSection(preset="tiny", benchmark="mt50")).tasks == MT50
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "total", "batch", "buffer", "updates", "evaluation"),
+    [("MT10", 20_000_000, 1280, 1_000_000, 0.1, 200_000), ("MT50", 100_000_000, 6400, 5_000_000, 0.02, 1_000_000)],
+)
+def test_mclean_has_the_numbers_of_the_authors_code(benchmark, total, batch, buffer, updates, evaluation):
+    training = resolve(TrainingSection(preset="mclean", benchmark=benchmark))
+    assert (training.total_steps, training.batch_size, training.buffer_size) == (total, batch, buffer)
+    assert (training.updates_per_step, training.evaluation_interval) == (updates, evaluation)
+    assert training.random_steps == 4_000 * len(training.tasks)
+    assert (training.grad_clip, training.adam_eps, training.critic_net) == (1.0, 1e-5, "heads")
+
+
+def test_best_updates_twice_a_vector_step_and_aggressive_eight_times():
+    best, aggressive = (resolve(TrainingSection(preset=name)) for name in ("best", "aggressive"))
+    assert (best.updates_per_step, aggressive.updates_per_step) == (0.2, 0.8)
+    assert resolve(TrainingSection(preset="best", benchmark="MT50")).updates_per_step == 0.04
+    assert (best.critic_net, best.critic_loss, best.value_bins, best.value_limit) == (
+        "residual",
+        "categorical",
+        101,
+        10.0,
+    )
+
+
+def test_what_grows_with_the_tasks_gives_way_to_the_user():
+    training = resolve(TrainingSection(preset="mclean", tasks=("reach-v3",), batch_size=64))
+    assert (training.batch_size, training.buffer_size, training.updates_per_step) == (64, 100_000, 1.0)
+
+
+def test_nets_that_do_not_fit_together_are_refused():
+    assert "need one width" in refusal(critic_net="residual", critic_hidden=(64, 32))
+    assert "needs critic_net residual" in refusal(critic_loss="categorical")
+    assert refusal(critic_net="transformer")
 
 
 def test_mistakes_are_answered_with_the_nearest_name():

@@ -1,0 +1,1 @@
+"""Other ways to train the same, for the benches."""

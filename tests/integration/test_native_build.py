@@ -1,0 +1,204 @@
+"""The native stepper's library: built once, by several at once, anew where it is damaged; and life without it."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("metaworld")
+
+from trainer.envs.native import build, check, library
+from trainer.envs.native.build import StepperUnavailableError, default_folder, find_or_build
+from trainer.envs.spec import EnvError, VectorSpec
+from trainer.envs.vector import VectorEnv
+from trainer.tasks import goal_tables
+
+try:
+    library.load()
+except StepperUnavailableError as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+pytestmark = pytest.mark.trainer
+TASKS = ("reach-v3", "push-v3")
+
+
+@pytest.fixture
+def fresh():
+    """This process has not loaded the library yet."""
+    library.load.cache_clear()
+    yield
+    library.load.cache_clear()
+
+
+@pytest.fixture
+def spec():
+    return VectorSpec(TASKS, goal_tables(TASKS, 0), num_envs=2, seed=0, horizon=10)
+
+
+def test_a_library_is_built_once_and_then_found(tmp_path, monkeypatch):
+    folder = tmp_path / "cache" / "native"
+    built = find_or_build(folder)
+    assert [path.name for path in folder.iterdir()] == [f"stepper-{built.digest}.so"]
+    monkeypatch.setenv("CC", "/nonexistent/cc")  # a node without a compiler uses what another has built
+    assert find_or_build(folder) == built
+
+
+def damaged(path, content):
+    path.unlink()  # a process may have it mapped
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a library"])
+def test_a_damaged_library_is_built_again(tmp_path, content, caplog):
+    built = find_or_build(tmp_path / "native")
+    damaged(built.path, content)
+    assert find_or_build(tmp_path / "native") == built
+    assert "is damaged and is built again" in caplog.text
+    assert build._loads(built.path)
+
+
+def test_one_that_does_not_load_here_is_left_for_others_and_another_is_built(tmp_path):
+    """As on a node with an older C library, which shares the home folder."""
+    folder = tmp_path / "native"
+    folder.mkdir(mode=0o700)
+    content = b"of another system"
+    name = f"stepper-{build.hashlib.sha256(content).hexdigest()[:16]}.so"
+    (folder / name).write_bytes(content)
+    built = find_or_build(folder)
+    assert {path.name for path in folder.iterdir()} == {name, built.path.name}
+
+
+BUILDER = """
+import sys
+from pathlib import Path
+from trainer.envs.native.build import find_or_build
+sys.stdin.read()
+print(find_or_build(Path(sys.argv[1])).digest)
+"""
+
+
+def test_processes_that_build_at_once_disturb_nobody(tmp_path):
+    folder = tmp_path / "native"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", BUILDER, folder],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).parents[2],
+            text=True,
+        )
+        for _ in range(4)
+    ]
+    for process in processes:
+        process.stdin.close()
+    digests = {process.stdout.read().strip() for process in processes}
+    assert [process.wait(60) for process in processes] == [0] * 4
+    for process in processes:
+        process.stdout.close()
+    assert {path.name for path in folder.iterdir()} == {f"stepper-{digest}.so" for digest in digests}
+
+
+def test_what_others_could_have_written_is_not_loaded(tmp_path):
+    folder = tmp_path / "native"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(StepperUnavailableError, match="others may write to it"):
+        find_or_build(folder)
+    folder.chmod(0o700)
+    built = find_or_build(folder)
+    built.path.chmod(0o722)
+    assert find_or_build(folder).path.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_folder_is_the_users_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_folder().parent == tmp_path / "anchorleg"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # which the specification says to ignore
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert default_folder().parent == tmp_path / "home/.cache/anchorleg"
+
+
+def failing_compiler(tmp_path):
+    path = tmp_path / "cc"
+    path.write_text("#!/bin/sh\necho 'stepper.c: no such thing' >&2\nexit 1\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize("compiler", ["missing", "failing"])
+def test_without_a_compiler_python_steps_and_says_so_once(compiler, spec, fresh, tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("CC", "/nonexistent/cc" if compiler == "missing" else failing_compiler(tmp_path))
+    with caplog.at_level(logging.INFO, "trainer.envs"), VectorEnv(spec) as envs:
+        assert set(envs.stepping.values()) == {"python"}
+        envs.reset()
+    lines = [record.message for record in caplog.records if "stepped by Python" in record.message]
+    assert len(lines) == 1
+    assert ("cannot be run" if compiler == "missing" else "no such thing") in lines[0]
+    with pytest.raises(EnvError, match="cc"):
+        VectorEnv(spec, stepper="native")
+    assert not list((tmp_path / "cache").rglob("building-*"))
+    VectorEnv(spec, stepper="python").close()
+
+
+@pytest.fixture
+def wrong(tmp_path):
+    """A stepper that rounds its norms otherwise than NumPy does on this processor."""
+    stepper = library.Stepper(tmp_path / "native")
+    fused = stepper._how_norms_add()
+    yield stepper
+    stepper._held.norms(ctypes.c_bool(fused), None, 0, 0, None)
+
+
+def test_a_task_that_differs_in_a_bit_is_stepped_by_python(wrong, caplog):
+    fused = wrong._how_norms_add()
+    wrong._held.norms(ctypes.c_bool(not fused), None, 0, 0, None)
+    assert check.approved(wrong, ["reach-v3"]) == frozenset()
+    assert "differs from Python here for reach-v3" in caplog.text
+    wrong._held.norms(ctypes.c_bool(fused), None, 0, 0, None)
+    assert check.approved(wrong, ["reach-v3", "push-v3"]) == {"push-v3"}  # the verdict on reach was kept
+    check._verdict_file(wrong).unlink()
+    assert check.approved(wrong, ["reach-v3"]) == {"reach-v3"}
+
+
+def test_a_verdict_is_reached_once_for_a_processor(tmp_path, monkeypatch):
+    stepper = library.Stepper(tmp_path / "native")
+    asked = []
+    monkeypatch.setattr("trainer.envs.native.trial.steps_alike", lambda stepper, task: asked.append(task) or True)
+    assert check.approved(stepper, TASKS) == check.approved(stepper, TASKS) == set(TASKS)
+    assert asked == list(TASKS)
+    monkeypatch.setattr(stepper, "machine", "another processor")
+    check.approved(stepper, TASKS[:1])
+    assert asked == [*TASKS, TASKS[0]]
+
+
+def test_a_damaged_verdict_is_reached_again(tmp_path, monkeypatch):
+    stepper = library.Stepper(tmp_path / "native")
+    monkeypatch.setattr("trainer.envs.native.trial.steps_alike", lambda stepper, task: True)
+    check.approved(stepper, TASKS)
+    path = check._verdict_file(stepper)
+    for text in ("", "[]", '{"reach-v3": 1}'):
+        path.write_text(text)
+        assert check.approved(stepper, TASKS) == set(TASKS)
+
+
+def test_the_helping_threads_leave_signals_to_python():
+    """A hand-over's signal must wake the main thread, which may be waiting for it."""
+    stepper = library.load()
+    before = set(os.listdir("/proc/self/task"))
+    team = stepper.open_team(3)
+    new = set(os.listdir("/proc/self/task")) - before
+    assert len(new) == 2
+    for thread in new:
+        status = Path(f"/proc/self/task/{thread}/status").read_text()
+        blocked = int(next(line for line in status.splitlines() if line.startswith("SigBlk")).split()[1], 16)
+        assert blocked & (1 << (signal.SIGTERM - 1))
+        assert blocked & (1 << (signal.SIGUSR2 - 1))
+    stepper.close_team(team)

@@ -1,0 +1,282 @@
+"""The native stepper, bit for bit: against upstream's `env.step`, and against the Python path through the vector."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("metaworld")
+
+import metaworld
+import mujoco
+from metaworld.env_dict import ALL_V3_ENVIRONMENTS
+from metaworld.policies import ENV_POLICY_MAP
+from safetensors.numpy import load, save
+
+from trainer.envs.board import Board
+from trainer.envs.group import EnvGroup
+from trainer.envs.native import plan
+from trainer.envs.native.build import StepperUnavailableError
+from trainer.envs.native.library import load as load_stepper
+from trainer.envs.native.ports import PORTS
+from trainer.envs.spec import EnvError, Script, VectorSpec, VectorState
+from trainer.envs.vector import VectorEnv
+from trainer.tasknames import MT10
+from trainer.tasks import goal_table, goal_tables
+
+try:
+    load_stepper()
+except StepperUnavailableError as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+pytestmark = pytest.mark.trainer
+SEED = 5
+GOALS = (0, 7, 21)
+
+
+def upstream_env(task, goal):
+    cls = ALL_V3_ENVIRONMENTS[task]
+    env = cls(reward_function_version="v2")
+    env.set_task(metaworld._encode_task(task, {"rand_vec": goal.copy(), "env_cls": cls, "partially_observable": False}))
+    return env
+
+
+class Actor:
+    """Random and scripted actions in turns of 20 steps, and one episode of the script alone, which succeeds."""
+
+    def __init__(self, task, episode):
+        self.policy = ENV_POLICY_MAP[task]()
+        self.rng = np.random.default_rng(episode)
+        self.scripted = episode == len(GOALS) - 1
+
+    def act(self, obs, step):
+        if self.scripted:
+            return np.clip(self.policy.get_action(obs), -1, 1).astype(np.float32)
+        if step % 40 < 20:
+            return self.rng.uniform(-1.2, 1.2, 4).astype(np.float32)
+        action = np.clip(self.policy.get_action(obs), -1, 1) + self.rng.normal(0, 0.1, 4)
+        return action.astype(np.float32)
+
+
+@pytest.mark.filterwarnings("ignore:Constant")
+@pytest.mark.parametrize("task", PORTS)
+def test_every_bit_of_whole_episodes_is_upstreams(task):
+    goals = goal_table(task, SEED)
+    script = Script(tuple((0, goal) for goal in GOALS))
+    spec = VectorSpec((task,), (goals,), num_envs=1, seed=0, horizon=500, scripts=(script,))
+    board = Board(1)
+    group = EnvGroup(spec, [0], board, frozenset({task}))
+    group.start([0], 0)
+    shown, row = board.fields, group.rows.rows[0]
+    solved, partly_closed = 0, 0
+    for episode, goal in enumerate(GOALS):
+        theirs, actor = upstream_env(task, goals[goal]), Actor(task, episode)
+        obs = theirs.reset()[0]
+        assert shown["obs"].tobytes() == obs.astype(np.float32).tobytes()
+        for step in range(500):
+            action = actor.act(obs, step)
+            obs, reward, _, _, info = theirs.step(action)
+            shown["actions"][0] = action
+            assert group.rows.step() == ([0] if step == 499 else [])
+            assert row["last"].tobytes() == obs.tobytes(), step
+            assert row["reward"].tobytes() == np.float64(reward).tobytes(), step
+            assert shown["next_obs"].tobytes() == obs.astype(np.float32).tobytes()
+            assert shown["reward"][0] == np.float32(reward)
+            assert bool(shown["success"][0]) == bool(info["success"])
+            solved += bool(info["success"])
+            partly_closed += 0 < action[3] < 1
+        group._slots[0].end()
+        group._show(group._slots[0])
+        theirs.close()
+    assert solved  # so the branches of success were compared
+    assert partly_closed
+    group.close()
+
+
+@pytest.mark.parametrize("task", PORTS)
+def test_only_the_pads_are_windows_into_the_simulation(task):
+    """The port reads the pads where they are, and copies everything else at the start of an episode."""
+    spec = VectorSpec((task,), (goal_table(task, SEED),), num_envs=1, seed=0, horizon=50)
+    with VectorEnv(spec, stepper="python") as envs:
+        envs.reset()
+        windows = envs.snapshot().meta["envs"]["0"]["env"]["windows"]
+    assert set(windows) == {"init_left_pad", "init_right_pad"}
+    assert {field for _, field, _, _ in windows.values()} == {"xpos"}
+
+
+@pytest.fixture(scope="module")
+def spec():
+    """Five environments for ten tasks, so that each plays another task after every episode."""
+    return VectorSpec(MT10, goal_tables(MT10, 0), num_envs=5, seed=11, horizon=60)
+
+
+def actions_at(step, num_envs):
+    return np.random.default_rng(step).uniform(-1.1, 1.1, (num_envs, 4)).astype(np.float32)
+
+
+def as_bytes(record):
+    return {field.name: getattr(record, field.name).tobytes() for field in fields(record)}
+
+
+def played(envs, steps):
+    return [as_bytes(envs.step(actions_at(step, envs.num_envs))) for step in steps]
+
+
+def through_files(state):
+    return VectorState(load(save(state.arrays)), json.loads(json.dumps(state.meta, allow_nan=False)))
+
+
+@pytest.fixture(scope="module")
+def by_python(spec):
+    with VectorEnv(spec, stepper="python") as envs:
+        return [as_bytes(envs.reset()), *played(envs, range(150))]
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 2, 3])
+def test_any_number_of_threads_gives_what_python_gives(spec, by_python, num_workers):
+    with VectorEnv(spec, num_workers, "native") as envs:
+        assert set(envs.stepping.values()) == {"native"}
+        assert envs.worker_pids == []
+        assert [as_bytes(envs.reset()), *played(envs, range(150))] == by_python
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_native_and_other_tasks_share_a_vector(num_workers):
+    tasks = ("reach-v3", "door-unlock-v3", "window-close-v3")
+    mixed = VectorSpec(tasks, goal_tables(tasks, 0), num_envs=5, seed=3, horizon=20)
+    with VectorEnv(mixed, stepper="python") as envs:
+        expected = [as_bytes(envs.reset()), *played(envs, range(50))]
+    with VectorEnv(mixed, num_workers) as envs:
+        assert list(envs.stepping.values()) == ["native", "python", "native"]
+        assert len(envs.worker_pids) == num_workers
+        assert [as_bytes(envs.reset()), *played(envs, range(50))] == expected
+
+
+@pytest.mark.parametrize("stop_at_success", [False, True])
+def test_evaluations_end_alike(stop_at_success):
+    tasks = ("reach-v3", "drawer-close-v3")
+    scripts = (Script(((0, 1), (1, 2))), Script(((1, 3),)), Script(()))
+    spec = VectorSpec(tasks, goal_tables(tasks, 0), 3, 0, 30, stop_at_success=stop_at_success, scripts=scripts)
+    results = []
+    for stepper in ("python", "native"):
+        with VectorEnv(spec, stepper=stepper) as envs:
+            seen = [as_bytes(envs.reset())]
+            for _ in range(70):
+                obs, task = envs._board.observed()
+                rows = [
+                    np.zeros(4) if k < 0 else ENV_POLICY_MAP[tasks[k]]().get_action(row.astype(np.float64))
+                    for row, k in zip(obs, task, strict=True)
+                ]
+                seen.append(as_bytes(envs.step(np.clip(rows, -1, 1).astype(np.float32))))
+            results.append(seen)
+    assert results[0] == results[1]
+
+
+def same_state(one, other):
+    assert one.meta == other.meta
+    assert {name: a.tobytes() for name, a in one.arrays.items()} == {
+        name: a.tobytes() for name, a in other.arrays.items()
+    }
+
+
+def test_a_snapshot_is_the_one_that_python_would_have_taken(spec):
+    with VectorEnv(spec, stepper="python") as theirs, VectorEnv(spec, 2, "native") as ours:
+        theirs.reset()
+        ours.reset()
+        at = 0
+        for until in (0, 1, 37, 60, 61, 140):
+            assert played(theirs, range(at, until)) == played(ours, range(at, until))
+            same_state(theirs.snapshot(), ours.snapshot())
+            same_state(ours.snapshot(), ours.snapshot())
+            at = until
+
+
+def test_a_run_may_change_its_stepper_at_every_checkpoint(spec, by_python):
+    state, at = None, 0
+    for stepper, until in (("native", 30), ("python", 75), ("native", 110), ("native", 150)):
+        with VectorEnv(spec, 2 if stepper == "native" else 0, stepper) as envs:
+            if state is None:
+                envs.reset()
+            else:
+                envs.restore(state)
+            assert played(envs, range(at, until)) == by_python[at + 1 : until + 1]
+            state, at = through_files(envs.snapshot()), until
+
+
+def test_a_restored_vector_forgets_what_it_did_before(spec, by_python):
+    with VectorEnv(spec, 2, "native") as envs:
+        envs.reset()
+        played(envs, range(40))
+        state = envs.snapshot()
+        played(envs, range(900, 950))
+        envs.restore(state)
+        assert played(envs, range(40, 90)) == by_python[41:91]
+        assert as_bytes(envs.reset()) == by_python[0]
+        assert played(envs, range(30)) == by_python[1:31]
+
+
+def group_of(spec, native, threads=1):
+    board = Board(spec.num_envs)
+    group = EnvGroup(spec, range(spec.num_envs), board, native, threads)
+    group.start(range(spec.num_envs), 0)
+    return group, board.fields
+
+
+def test_an_unstable_simulation_is_the_same_and_is_logged(spec, caplog):
+    """NaN never gets past the vector; here it makes MuJoCo warn, from threads that Python does not know."""
+    spec = replace(spec, tasks=MT10[:1], goals=spec.goals[:1])
+    seen = []
+    for native, threads in ((frozenset(), 1), (frozenset(PORTS), 3)):
+        caplog.clear()
+        group, shown = group_of(spec, native, threads)
+        shown["actions"][:] = np.nan
+        with caplog.at_level(logging.WARNING):
+            group.step()
+        assert caplog.text.count("The simulation is unstable") >= spec.num_envs
+        seen.append({name: shown[name].tobytes() for name in ("next_obs", "success", "finished")})
+        group.close()
+    assert seen[0] == seen[1]
+
+
+def test_an_error_of_the_simulator_names_the_environment(spec):
+    group, _ = group_of(replace(spec, num_envs=4), frozenset(PORTS), 2)
+    group._slots[2]._env.upstream.model.opt.integrator = 99
+    with pytest.raises(EnvError, match=r"environment 2 \(pick-place-v3\) failed: the simulator failed: .*integrator"):
+        group.step()
+    group.close()
+
+
+def test_a_step_after_upstreams_last_one_is_an_error(spec):
+    group, _ = group_of(replace(spec, num_envs=1), frozenset(PORTS))
+    group.rows.rows["path_length"] = 500
+    with pytest.raises(EnvError, match=r"environment 0 \(reach-v3\) failed: the episode is over"):
+        group.step()
+    group.close()
+
+
+def test_a_number_outside_its_range_is_upstreams_error(spec):
+    group, _ = group_of(spec, frozenset(PORTS))
+    group.rows.rows["init_tcp"][1] = group.rows.rows["object_init"][1]  # push: the margin becomes -0.005
+    with pytest.raises(EnvError, match=r"environment 1 \(push-v3\) failed: a reward's margin is negative"):
+        group.step()
+    group.close()
+
+
+def test_mujoco_itself_still_raises_in_python(spec):
+    """Its handler is ours from the first use on; the bindings' own comes first."""
+    load_stepper()
+    model = mujoco.MjModel.from_xml_string("<mujoco/>")
+    model.opt.integrator = 99
+    with pytest.raises(mujoco.FatalError):
+        mujoco.mj_step(model, mujoco.MjData(model))
+
+
+def test_no_name_is_ported_that_the_benchmark_does_not_know():
+    assert set(PORTS) == set(MT10)
+    assert sorted(port.number for port in PORTS.values()) == list(range(1, len(PORTS) + 1))
+    with pytest.raises(ValueError, match="can be auto, native, python"):
+        plan.native_tasks(MT10, "fast")

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import nn
+
+from trainer.nets.critic import Critic, slope_of_smallest
+from trainer.nets.residual import EMBEDDING, ResidualCritic
+
+pytestmark = pytest.mark.trainer
+TASKS = 3
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+def stream(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def rows(n=40, obs=7, actions=2, seed=1):
+    noise = stream(seed)
+    task = torch.arange(n) % TASKS
+    x = torch.cat([torch.randn(n, obs, generator=noise), torch.eye(TASKS)[task]], dim=-1)
+    return x, torch.rand(n, actions, generator=noise) * 2 - 1, task
+
+
+def two_critics(heads, hidden=(32, 32)):
+    init = stream()
+    return nn.ModuleList(Critic(7 + TASKS, 2, hidden, init, heads=heads) for _ in range(2))
+
+
+@pytest.mark.parametrize("heads", [1, TASKS])
+@pytest.mark.parametrize("hidden", [(32, 32), (16,)])
+def test_the_slope_of_the_smallest_critic_is_that_of_automatic_differentiation(heads, hidden):
+    critics = two_critics(heads, hidden)
+    x, action, _ = rows()
+    free = action.clone().requires_grad_()
+    both = torch.stack([critic(x, free).squeeze(-1) for critic in critics])
+    plain = torch.autograd.grad(both.amin(0).sum(), free)[0]
+    value, slope = slope_of_smallest(critics, x, action)
+    assert set(both.argmin(0).tolist()) == {0, 1}, "the case must have rows of both critics"
+    assert torch.equal(value, both.amin(0).detach())
+    # Products over fewer rows may sum in another order: float32's last digits.
+    assert torch.allclose(slope, plain, rtol=1e-6, atol=1e-6 * float(plain.abs().max()))
+
+
+def test_the_slope_is_right_where_one_critic_owns_every_row():
+    critics = two_critics(1)
+    critics[1].layers[-1].bias.data -= 100
+    x, action, _ = rows()
+    free = action.clone().requires_grad_()
+    plain = torch.autograd.grad(critics[1](x, free).sum(), free)[0]
+    assert torch.allclose(slope_of_smallest(critics, x, action)[1], plain, rtol=1e-6, atol=1e-7)
+
+
+def test_the_way_of_a_gpu_gives_the_same_slope():
+    critics = two_critics(TASKS)
+    x, action, _ = rows()
+    picked = slope_of_smallest(critics, x, action)[1]
+    zeroed = slope_of_smallest(critics, x, action, pick_rows=False)[1]
+    assert torch.allclose(picked, zeroed, rtol=1e-6, atol=1e-7)
+
+
+def test_each_task_has_the_head_that_its_one_hot_names():
+    critic = two_critics(TASKS)[0]
+    x, action, task = rows()
+    critic.layers[-1].weight.data.zero_()
+    critic.layers[-1].bias.data = torch.tensor([10.0, 20.0, 30.0])
+    assert critic(x, action).squeeze(-1).tolist() == [[10.0, 20.0, 30.0][k] for k in task]
+
+
+def test_learning_of_one_task_leaves_the_other_heads_alone():
+    critic = two_critics(TASKS)[0]
+    x, action, task = rows()
+    critic(x[task == 1], action[task == 1]).sum().backward()
+    gradient = critic.layers[-1].weight.grad
+    assert gradient[1].abs().max() > 0
+    assert gradient[[0, 2]].abs().max() == 0
+
+
+def a_residual(outputs=5, width=16, blocks=2, seed=0):
+    return ResidualCritic(7 + TASKS, TASKS, 2, width, blocks, outputs, stream(seed))
+
+
+def test_a_residual_critic_computes_what_its_docstring_says():
+    net = a_residual()
+    x, action, task = rows()
+    for norm in [m for m in net.modules() if isinstance(m, nn.LayerNorm)]:  # else ones and zeros hide a lost one
+        norm.weight.data.uniform_(0.5, 1.5, generator=stream(3))
+        norm.bias.data.uniform_(-0.5, 0.5, generator=stream(4))
+
+    def normed(layer, value):
+        centred = value - value.mean(-1, keepdim=True)
+        return centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * layer.weight + layer.bias
+
+    def through(layer, value):
+        return value @ layer.weight.t() + layer.bias
+
+    unit = net.embedding / net.embedding.norm(dim=-1, keepdim=True)
+    h = normed(net.norm, through(net.first, torch.cat([x[:, :7], unit[task], action], dim=-1))).clamp(min=0)
+    for block in net.blocks:
+        inner = normed(block.inner_norm, through(block.inner, h)).clamp(min=0)
+        h = h + normed(block.outer_norm, through(block.outer, inner))
+    assert torch.allclose(net(x, action), through(net.last, h), atol=1e-5)
+
+
+def test_a_residual_critic_starts_orthogonal_and_from_its_stream_alone():
+    torch.manual_seed(1)
+    net = a_residual()
+    torch.manual_seed(2)
+    again = a_residual()
+    assert all(torch.equal(a, b) for a, b in zip(net.parameters(), again.parameters(), strict=True))
+    weight = net.blocks[0].inner.weight
+    assert torch.allclose(weight @ weight.t(), 2 * torch.eye(16), atol=1e-5)
+    assert net.embedding.shape == (TASKS, EMBEDDING)
+    before = torch.get_rng_state()
+    a_residual()
+    assert torch.equal(before, torch.get_rng_state())

@@ -1,0 +1,145 @@
+"""The stepper's shared library: compiled when it is first needed, kept in the user's cache, never taken from others.
+
+A library's file name holds the digest of its content, so a damaged one is seen before it is loaded, and processes that
+build at the same time disturb nobody. The folder's name holds the digest of what it is made from, except the compiler:
+a node without one uses what another node has built, and the check of every processor type (`check.py`) judges that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import platform
+import shlex
+import stat
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+SOURCES = Path(__file__).parent
+#: No contraction and no `pow` of the compiler's own: each changes last bits (numbers.h).
+FLAGS = ("-O2", "-std=gnu11", "-ffp-contract=off", "-fno-fast-math", "-fno-builtin-pow", "-shared", "-fPIC")
+#: A second on an idle machine.
+_COMPILE_TIMEOUT_S = 120.0
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+_log = logging.getLogger(__name__)
+
+
+class StepperUnavailableError(Exception):
+    """The native stepper cannot be used here, and why. It does not mean that anything is broken: Python steps."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """A loaded library: where it lies, and the digest of its content."""
+
+    path: Path
+    digest: str
+
+
+def default_folder() -> Path:
+    """Where this version's libraries are kept: `$XDG_CACHE_HOME/anchorleg/native-…`."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    cache = Path(base) if base and os.path.isabs(base) else Path.home() / ".cache"
+    return cache / "anchorleg" / f"native-{_recipe()[:16]}"
+
+
+def find_or_build(folder: Path) -> Library:
+    """A library that loads here, from `folder` or new. Errors: StepperUnavailableError."""
+    try:
+        _make_private(folder)
+        for path in sorted(folder.glob("stepper-*.so")):
+            library = _genuine(path)
+            if library is None:
+                _log.warning("%s is damaged and is built again", path)
+                path.unlink(missing_ok=True)
+            elif _loads(path):
+                return library
+        return _build(folder)
+    except (OSError, RuntimeError) as error:  # RuntimeError: no home folder
+        raise StepperUnavailableError(f"{folder} cannot be used: {error}") from error
+
+
+def mujoco_folder() -> Path:
+    """Where the `mujoco` package lies; found without importing it. Errors: StepperUnavailableError."""
+    spec = find_spec("mujoco")
+    if spec is None or not spec.submodule_search_locations:
+        raise StepperUnavailableError("mujoco is not installed")
+    return Path(spec.submodule_search_locations[0])
+
+
+def mujoco_library() -> Path:
+    """The simulator's own shared library. Errors: StepperUnavailableError."""
+    found = [path for pattern in ("libmujoco.so*", "libmujoco*.dylib") for path in mujoco_folder().glob(pattern)]
+    if len(found) != 1:
+        raise StepperUnavailableError(f"{len(found)} libraries of MuJoCo in {mujoco_folder()}, expected one")
+    return found[0]
+
+
+def _recipe() -> str:
+    digest = hashlib.sha256()
+    for path in sorted([*SOURCES.glob("*.c"), *SOURCES.glob("*.h")]):
+        digest.update(f"{path.name}\n".encode() + path.read_bytes())
+    digest.update(f"{FLAGS} {platform.system()} {platform.machine()} {version('mujoco')}".encode())
+    return digest.hexdigest()
+
+
+def _make_private(folder: Path) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not _ours(folder.lstat()):
+        raise StepperUnavailableError(f"{folder} belongs to another user, or others may write to it; remove it")
+
+
+def _ours(found: os.stat_result) -> bool:
+    kind = stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)
+    return kind and found.st_uid == os.getuid() and not found.st_mode & _OTHERS_MAY_WRITE
+
+
+def _genuine(path: Path) -> Library | None:
+    if not _ours(path.lstat()):
+        return None
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    return Library(path, digest) if path.name == f"stepper-{digest}.so" else None
+
+
+def _loads(path: Path) -> bool:
+    try:
+        ctypes.CDLL(str(path))
+    except OSError as error:  # built on a node with a newer C library
+        _log.info("%s does not load here: %s", path, error)
+        return False
+    return True
+
+
+def _build(folder: Path) -> Library:
+    with tempfile.TemporaryDirectory(prefix="building-", dir=folder) as name:
+        output = Path(name) / "stepper.so"
+        _compile(output)
+        with open(output, "rb") as made:
+            digest = hashlib.sha256(made.read()).hexdigest()[:16]
+            os.fsync(made.fileno())
+        os.chmod(output, 0o700)
+        path = folder / f"stepper-{digest}.so"
+        os.replace(output, path)
+    if not _loads(path):
+        raise StepperUnavailableError(f"{path} was built and does not load")
+    return Library(path, digest)
+
+
+def _compile(output: Path) -> None:
+    compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    include = mujoco_folder() / "include"
+    command = [*compiler, *FLAGS, "-I", str(include), str(SOURCES / "stepper.c"), "-o", str(output), "-lm", "-lpthread"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_COMPILE_TIMEOUT_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise StepperUnavailableError(f"the C compiler {compiler[0]!r} cannot be run: {error}") from error
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+        raise StepperUnavailableError(f"{compiler[0]} cannot compile the stepper: {lines[-1]}")
