@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-JOBS ?= 2
+# Half of the tests' time is waiting for Slurm, sshd and deadlines: more workers than the two cores of a small machine.
+JOBS ?= 3
 READY := $(VENV)/.ready
 
 # One torch and BLAS thread a process: several on a busy machine spin against each other.
@@ -21,9 +22,10 @@ demo: $(READY)
 	rm -rf runs/demo
 	$(BIN)/orchestrator start --config examples/demo.json
 
+# In the order of the folders: the long files first, a thousand short unit tests to fill up at the end.
 test: $(READY)
 	bash tests/real/install.sh
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not long"
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not long"
 
 test-long: $(READY)
 	bash tests/real/install.sh

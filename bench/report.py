@@ -53,7 +53,7 @@ Slurm waits two minutes.
 @{slurm_handover}
 
 Where ours goes, in milliseconds. Most of it is the scheduler's rounds (`batch_sched_delay`, 3 s by default), which all
-share; the imports of the job's first process are about 40.
+share (the mean of 300 is uncertain by 3 %); the imports of the job's first process are about 20.
 
 @{slurm_handover_parts}
 

@@ -24,6 +24,7 @@ from world import World, simulate, story_of  # noqa: E402
 
 SEEDS = 1000
 PROCESSES = 2
+TELL_EVERY = 50
 LEAST_SEEDS = 20
 
 
@@ -60,6 +61,8 @@ def many(seeds: int) -> int:
             results.append((measured, failure))
             if failure:
                 print(failure, flush=True)
+            if len(results) % TELL_EVERY == 0:
+                print(f"{len(results)} of {seeds} seeds, {sum(bool(f) for _, f in results)} violations", flush=True)
     good = [measured for measured, failure in results if not failure]
     broken = len(results) - len(good)
 

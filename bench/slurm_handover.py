@@ -1,11 +1,11 @@
 """Idle time between two jobs of a chain on a real Slurm: ours, a plain singleton chain, and submitit, in one run.
 
 `python bench/slurm_handover.py [HAND_OVERS [SUBMITIT_HAND_OVERS]]` starts a private cluster with Slurm's own scheduler
-settings, on which all ways run at once, two chains each: ours (without and with `relay.queue_ahead`), a
+settings, on which all ways run at once, three chains each: ours (without and with `relay.queue_ahead`), a
 `--dependency=singleton` chain, and submitit, which the script installs from PyPI into an environment of its own and
 signals again and again. Idle: from the last step of one job to the first step of the next, by the same counting program
 with jobs of random length. Writes bench/results/slurm_handover.csv and, on where ours goes, slurm_handover_parts.csv.
-About seven minutes.
+About nine minutes.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from slurm_cluster import SlurmCluster, throw_away  # noqa: E402
 from slurm_conf import Layout  # noqa: E402
 
 TOYS = ROOT / "bench" / "toys"
-CHAINS = 2
-#: The scheduler's rounds spread a chain's idle times over some seconds: it takes many for a mean.
-HAND_OVERS = 60
+CHAINS = 3
+#: The scheduler's rounds spread a chain's idle times evenly over some three seconds: a mean of 300 is still off by 3 %.
+HAND_OVERS = 100
 SUBMITIT_HAND_OVERS = 3
 #: Ours asks the queue every 30 s by default, of jobs of hours; here jobs last 2 to 5 s, and a successor is queued only
 #: behind a job that was seen running.

@@ -19,11 +19,11 @@ from pathlib import Path
 
 from orchestrator.config import parse_config
 from orchestrator.controller import Controller
+from orchestrator.decisions.models import Attempt, Ledger, Slot, Submission, SubmissionState, Verdict, make_token
 from orchestrator.executors.base import Accounting, JobRequest, JobRow, JobState, Poll, Submitted
-from orchestrator.lease import Lease
-from orchestrator.ledger import save_ledger
-from orchestrator.models import Attempt, Ledger, Slot, Submission, SubmissionState, Verdict, make_token
-from orchestrator.rundir import Run, RunDir, save_run
+from orchestrator.run.lease import Lease
+from orchestrator.run.ledger import save_ledger
+from orchestrator.run.rundir import Run, RunDir, save_run
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZES = (125, 250, 500, 1000, 2000)

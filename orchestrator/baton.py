@@ -6,7 +6,7 @@ record of the end, under the run's fixed code. It never changes how the job ends
 
 The job that runs it still counts against the user's job limit. Where that limit is the number of slots and all jobs
 end together, the batons come one after the other and the last one still counts: one slot stays empty until the next
-job ends. So the others' waits for room are not honoured by a baton's tick (`orchestrator.ticking`).
+job ends. So the others' waits for room are not honoured by a baton's tick (`orchestrator.hosts.ticking`).
 """
 
 from __future__ import annotations

@@ -14,23 +14,23 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from orchestrator.actions import Abort, Action, Cancel, HandOver, Release, Submit
-from orchestrator.edits import reactivated, with_attempt, with_intents, with_slot
+from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Release, Submit
+from orchestrator.decisions.edits import reactivated, with_attempt, with_intents, with_slot
+from orchestrator.decisions.fold import fold
+from orchestrator.decisions.models import Blind, Ledger, Slot
+from orchestrator.decisions.news import news_of
+from orchestrator.decisions.nodes import forgiven
+from orchestrator.decisions.outcomes import with_outcome, words_of
+from orchestrator.decisions.plan import Limits, is_held, is_over, plan, with_room_words
+from orchestrator.decisions.sightings import WORD_MISSING
 from orchestrator.errors import LeaseLost
-from orchestrator.evidence import Exit, read_record
 from orchestrator.executors.base import Executor, JobRequest, Poll, Refused, SubmitOutcome, Submitted
-from orchestrator.fold import fold
-from orchestrator.history import append_event, join_old
-from orchestrator.ledger import drop_old_epochs, load_ledger, read_control, save_ledger
 from orchestrator.looking import look
-from orchestrator.models import Blind, Ledger, Slot
-from orchestrator.news import news_of
-from orchestrator.nodes import forgiven
-from orchestrator.outcomes import with_outcome, words_of
-from orchestrator.plan import Limits, is_held, is_over, plan, with_room_words
-from orchestrator.rundir import Run, RunDir
-from orchestrator.sightings import WORD_MISSING
-from orchestrator.submission import drop_old_job_folders, make_job_folder
+from orchestrator.run.evidence import Exit, read_record
+from orchestrator.run.history import append_event, join_old
+from orchestrator.run.ledger import drop_old_epochs, load_ledger, read_control, save_ledger
+from orchestrator.run.rundir import Run, RunDir
+from orchestrator.run.submission import drop_old_job_folders, make_job_folder
 
 #: A full disk or a stale network folder does not mend within a second.
 STORAGE_WAIT_S = 2.0

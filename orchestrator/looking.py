@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from orchestrator.decisions.facts import Facts
+from orchestrator.decisions.models import Ledger
+from orchestrator.decisions.sightings import has_ended_by_its_word, is_cancelled_by_somebody, missing_from
 from orchestrator.disk import read_json_or_none
-from orchestrator.evidence import Evidence, newer_attempts, read_all, read_evidence
 from orchestrator.executors.base import Accounting, Executor, Poll
-from orchestrator.facts import Facts
-from orchestrator.models import Ledger
-from orchestrator.rundir import Run, RunDir
-from orchestrator.sightings import has_ended_by_its_word, is_cancelled_by_somebody, missing_from
+from orchestrator.run.evidence import Evidence, newer_attempts, read_all, read_evidence
+from orchestrator.run.rundir import Run, RunDir
 
 #: sacct compares with the clock of another machine.
 HISTORY_MARGIN_S = 60.0

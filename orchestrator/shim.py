@@ -1,6 +1,6 @@
 """The first process of every job: claims the attempt, runs the program, hands it over, says how it ended.
 
-It is started by the job script as ``python -P -m orchestrator.shim`` in the job folder, from the run's fixed copy of
+It is started by the job script as ``python -P -S -m orchestrator.shim`` in the job folder, from the run's fixed copy of
 the code, and reads `job.json` there. Standard library only, so that any Python 3.11 on the compute side will do.
 
 The order of its first acts is the fence that makes at-least-once submission safe:
@@ -57,15 +57,16 @@ LATEST_START_S = 600.0
 CLOCK_SLACK_S = 60.0
 
 
-def end_of_job(environ: dict[str, str], started_at: float, limit_s: float) -> float:
+def end_of_job(environ: dict[str, str], started_at: float, limit_s: float, *, ask: bool = True) -> float:
     """Unix seconds, on this node's clock, at which the job will be killed: what the scheduler says, else start + limit.
 
     A node whose clock is hours ahead would take the scheduler's time for past, and hand over at once, job after job.
+    `ask`: whether squeue may be asked where the environment does not say (some 50 ms, or seconds where it is busy).
     """
     if environ.get("ANCHORLEG_END_TIME", "").isdigit():
         return float(environ["ANCHORLEG_END_TIME"])
     start, end = environ.get("SLURM_JOB_START_TIME", ""), environ.get("SLURM_JOB_END_TIME", "")
-    if not end.isdigit():
+    if ask and not end.isdigit():
         start, end = _asked(environ)
     if not end.isdigit():
         return started_at + limit_s
@@ -105,7 +106,7 @@ def container_command(container: dict[str, Any], command: list[str], binds: list
 
 
 class Shim:
-    """One job. `spec` is its `job.json` (written by `orchestrator.submission`)."""
+    """One job. `spec` is its `job.json` (written by `orchestrator.run.submission`)."""
 
     def __init__(self, job_dir: Path, spec: dict[str, Any], environ: dict[str, str]) -> None:
         self.job_dir = job_dir
@@ -189,9 +190,9 @@ class Shim:
         step = value.get("step") if isinstance(value, dict) else None
         return isinstance(step, int) and step > self.start_step
 
-    def deadline(self) -> float:
+    def deadline(self, *, ask: bool = True) -> float:
         """When to hand over by the clock."""
-        end = end_of_job(self.environ, self.started_at, self.spec["limit_s"]) - float(self.spec["lead_s"])
+        end = end_of_job(self.environ, self.started_at, self.spec["limit_s"], ask=ask) - float(self.spec["lead_s"])
         longest = self.spec.get("max_runtime_s")
         return min(end, self.started_at + float(longest)) if longest else end
 
@@ -279,14 +280,14 @@ class Shim:
         parent = self.decide_parent()
         scratch = self.scratch_base() / f"anchorleg-{self.spec['token']}-{os.urandom(4).hex()}"
         scratch.mkdir(mode=0o700)
-        deadline = self.deadline()
         try:
             try:
-                program = self.program(parent, deadline, scratch)
+                program = self.program(parent, self.deadline(ask=False), scratch)
             except OSError as error:
                 words = f"{error.filename} could not be started on {self.host}: {error.strerror}"
                 print(f"anchorleg: {words}", file=sys.stderr, flush=True)
                 return self.end(127, words)
+            deadline = self.deadline()  # the program starts meanwhile; ours is what the hand-over file goes by
             with end_of(program) as wait_for_it:
                 while program.poll() is None:
                     self.look(program, deadline)

@@ -19,12 +19,12 @@ from typing import Any
 
 from daemons import sweep, wait_for
 
-from orchestrator.actions import Submit
+from orchestrator.decisions.actions import Submit
+from orchestrator.decisions.models import make_token
 from orchestrator.executors.base import JobRequest, Submitted
 from orchestrator.executors.pick import make_executor
-from orchestrator.models import make_token
-from orchestrator.rundir import RunDir, load_run
-from orchestrator.submission import make_job_folder
+from orchestrator.run.rundir import RunDir, load_run
+from orchestrator.run.submission import make_job_folder
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PROGRAMS = Path(__file__).resolve().parent / "integration" / "programs"

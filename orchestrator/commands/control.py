@@ -24,7 +24,7 @@ from orchestrator.commands.options import (
 from orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
-    from orchestrator.dry import Rehearsal
+    from orchestrator.hosts.dry import Rehearsal
 
 DryOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done now, and do nothing.")]
 DryJsonOption = Annotated[bool, typer.Option("--json", help="With --dry-run: machine-readable output.")]
@@ -51,7 +51,7 @@ def start(
 
     Keeps every slot at one job until the training is done. Ctrl-C ends this controller, not the jobs.
     """
-    from orchestrator.starting import asked_for, command_line  # noqa: PLC0415
+    from orchestrator.run.starting import asked_for, command_line  # noqa: PLC0415
 
     if name is not None and config is not None:
         raise ConfigError("give either a run's name or --config, not both.")
@@ -59,19 +59,19 @@ def start(
     overrides = parse_overrides(sets, slots, partition, time_limit, executor)
     asked = asked_for(name, path, overrides, fork)
     if dry_run:
-        from orchestrator.dry import dry_start  # noqa: PLC0415
+        from orchestrator.hosts.dry import dry_start  # noqa: PLC0415
 
         _show(dry_start(asked), as_json=as_json)
     elif via == "daemon":
-        from orchestrator.detached import start_in_background  # noqa: PLC0415
+        from orchestrator.hosts.detached import start_in_background  # noqa: PLC0415
 
         start_in_background(asked, command_line(name, path, overrides, fork), console())
     elif via == "cron":
-        from orchestrator.cronhost import start_with_cron  # noqa: PLC0415
+        from orchestrator.hosts.cronhost import start_with_cron  # noqa: PLC0415
 
         start_with_cron(asked, console())
     else:
-        from orchestrator import host  # noqa: PLC0415
+        from orchestrator.hosts import host  # noqa: PLC0415
 
         host.start(asked, console())
 
@@ -87,11 +87,11 @@ def stop(
     """Have every job save and exit, and wait for it. `orchestrator start` goes on from there."""
     run_dir = locate(name, config)
     if dry_run:
-        from orchestrator.dry import dry_stop  # noqa: PLC0415
+        from orchestrator.hosts.dry import dry_stop  # noqa: PLC0415
 
         _show(dry_stop(run_dir, at_once=now, grace_s=grace), as_json=as_json)
         return
-    from orchestrator import stopping  # noqa: PLC0415
+    from orchestrator.hosts import stopping  # noqa: PLC0415
 
     stopping.stop(run_dir, at_once=now, grace_s=grace, out=console())
 
@@ -108,19 +108,19 @@ def tick(
     """Look once, do what is due, and end: what `start` repeats."""
     if run_dir is not None and (name is not None or config is not None):
         raise ConfigError("give a run's name, --config or --run-dir, one of them.")
-    from orchestrator.rundir import RunDir  # noqa: PLC0415 - it brings the config's models, and `--help` is quick
+    from orchestrator.run.rundir import RunDir  # noqa: PLC0415 - it brings the config's models, and `--help` is quick
 
     folder = RunDir(run_dir.absolute()) if run_dir is not None else locate(name, config)
     if dry_run:
-        from orchestrator.dry import dry_tick  # noqa: PLC0415
+        from orchestrator.hosts.dry import dry_tick  # noqa: PLC0415
 
         _show(dry_tick(folder), as_json=as_json)
         return
     if cron is not None:
-        from orchestrator.cronhost import tick_for_cron  # noqa: PLC0415
+        from orchestrator.hosts.cronhost import tick_for_cron  # noqa: PLC0415
 
         sys.exit(tick_for_cron(folder, cron))
-    from orchestrator import ticking  # noqa: PLC0415
+    from orchestrator.hosts import ticking  # noqa: PLC0415
 
     if baton:
         ticking.tick_for_job(folder)

@@ -39,7 +39,7 @@ def doctor(
     from orchestrator.config import RunConfig, load_config  # noqa: PLC0415 - `--help` must stay quick
     from orchestrator.doctor.gather import subject_of, subject_of_run  # noqa: PLC0415
     from orchestrator.doctor.visit import visit  # noqa: PLC0415
-    from orchestrator.registry import find  # noqa: PLC0415
+    from orchestrator.run.registry import find  # noqa: PLC0415
 
     if name is not None and (config is not None or sets):
         raise ConfigError("a run keeps its own config: give either its name, or --config and --set.")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from orchestrator import completion
+from orchestrator.commands import completion
 from orchestrator.errors import ConfigError, UnknownRun
 
 if TYPE_CHECKING:
-    from orchestrator.rundir import RunDir
+    from orchestrator.run.rundir import RunDir
 
 DEFAULT_CONFIG = Path("cluster_config.json")
 
@@ -58,9 +58,9 @@ def config_path_of(config: Path | None) -> Path:
 
 def locate(name: str | None, config: Path | None) -> RunDir:
     """The run folder meant by a name, by --config, or by where we stand. Errors: UnknownRun, ConfigError."""
-    from orchestrator.begin import run_dir_of  # noqa: PLC0415 - `--help` must stay quick
     from orchestrator.config import load_config  # noqa: PLC0415
-    from orchestrator.registry import entries, find  # noqa: PLC0415
+    from orchestrator.run.begin import run_dir_of  # noqa: PLC0415 - `--help` must stay quick
+    from orchestrator.run.registry import entries, find  # noqa: PLC0415
 
     if name is not None and config is not None:
         raise ConfigError("give either a run's name or --config, not both.")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator import completion
+from orchestrator.commands import completion
 from orchestrator.commands.options import ConfigOption, JsonOption, NameArgument, console, locate
 from orchestrator.errors import ConfigError
 
@@ -25,11 +25,11 @@ def status(
 
     Its job, how far the training is, when it will be done, and why it waits, where it does.
     """
-    from orchestrator.status import run_view  # noqa: PLC0415
+    from orchestrator.screens.status import run_view  # noqa: PLC0415
 
     run_dir, out = locate(name, config), console()
     if again:
-        from orchestrator.watch import watch  # noqa: PLC0415
+        from orchestrator.screens.watch import watch  # noqa: PLC0415
 
         watch(run_dir, out, as_json=as_json)
         return
@@ -37,7 +37,7 @@ def status(
     if as_json:
         print(view.model_dump_json(indent=2))
         return
-    from orchestrator.views import plain_lines, run_table  # noqa: PLC0415 - not for --json
+    from orchestrator.screens.views import plain_lines, run_table  # noqa: PLC0415 - not for --json
 
     if out.is_terminal:
         out.print(run_table(view, time.time(), out.width))
@@ -53,8 +53,8 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Say why a slot is as it is: the last decisions, the facts behind them, and what comes next."""
-    from orchestrator.explain import explain as explain_slot  # noqa: PLC0415
-    from orchestrator.explain import explanation_lines  # noqa: PLC0415
+    from orchestrator.screens.explain import explain as explain_slot  # noqa: PLC0415
+    from orchestrator.screens.explain import explanation_lines  # noqa: PLC0415
 
     index, name = slot_and_name(slot, name)
     found = explain_slot(locate(name, config), index, last=last)
@@ -74,7 +74,7 @@ def logs(
     ] = None,
 ) -> None:
     """Print the output of a slot's newest job."""
-    from orchestrator.logs import show_logs  # noqa: PLC0415
+    from orchestrator.screens.logs import show_logs  # noqa: PLC0415
 
     index, name = slot_and_name(slot, name)
     show_logs(locate(name, config), index, follow=follow, lines=lines)
@@ -94,8 +94,8 @@ def goodput(name: NameArgument = None, config: ConfigOption = None, as_json: Jso
 
     Queue, start-up, productive, saving, lost; per slot and for the run.
     """
-    from orchestrator.goodputviews import goodput_lines, goodput_table  # noqa: PLC0415
-    from orchestrator.worktime import run_goodput  # noqa: PLC0415
+    from orchestrator.screens.goodputviews import goodput_lines, goodput_table  # noqa: PLC0415
+    from orchestrator.screens.worktime import run_goodput  # noqa: PLC0415
 
     view = run_goodput(locate(name, config), time.time())
     out = console()
@@ -109,8 +109,8 @@ def goodput(name: NameArgument = None, config: ConfigOption = None, as_json: Jso
 
 def runs(as_json: JsonOption = False) -> None:
     """List the runs that were started from this account."""
-    from orchestrator.registry import entries  # noqa: PLC0415
-    from orchestrator.views import runs_table  # noqa: PLC0415
+    from orchestrator.run.registry import entries  # noqa: PLC0415
+    from orchestrator.screens.views import runs_table  # noqa: PLC0415
 
     known = entries()
     if as_json:

@@ -33,8 +33,8 @@ def render(
     sets: SetOption = None,
 ) -> None:
     """Print the job script that `start` would submit. Nothing is submitted or written."""
-    from orchestrator.begin import rendered  # noqa: PLC0415
     from orchestrator.config import load_config  # noqa: PLC0415
+    from orchestrator.run.begin import rendered  # noqa: PLC0415
 
     path = config_path_of(config)
     loaded = load_config(path, parse_overrides(sets, slots, partition, time_limit, executor))

@@ -101,7 +101,7 @@ def _from_node(facts: Facts, result: ProbeResult, values: dict[str, Any], reason
     drawing = section(report, "drawing")
     way = next((name for name in ("egl", "osmesa") if section(drawing, name).get("works")), None)
     stated = section(section(report, "environment"), "shown").get("MUJOCO_GL")
-    if way is not None and stated != way and facts.executor == "slurm":
+    if config.command is None and way is not None and stated != way and facts.executor == "slurm":
         _set(values, "slurm.setup", [*config.slurm.setup, f"export MUJOCO_GL={way}"])
         reasons.append(f"slurm.setup: MUJOCO_GL={way} works on the node, so no job has to find out")
 

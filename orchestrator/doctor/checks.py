@@ -73,6 +73,7 @@ def _all(facts: Facts) -> Iterator[Finding]:
     yield from folder_findings(facts.folder)
     yield from (quota_finding(quota) for quota in facts.quotas)
     yield from _python(facts)
+    yield from _missing(facts)
     yield from host_findings(facts.host)
     yield from _controller(facts)
 
@@ -188,9 +189,17 @@ def _python(facts: Facts) -> Iterator[Finding]:
         yield Finding(check="python", level=Level.PROBLEM, found=found, advice="install anchorleg again")
     else:
         yield Finding(check="python", level=Level.OK, found=f"{python.command}: Python {python.version}")
-    if facts.image_missing:
-        found = f"{facts.image_missing} is not there"
-        yield Finding(check="image", level=Level.PROBLEM, found=found, advice="set container.image to what is there")
+
+
+def _missing(facts: Facts) -> Iterator[Finding]:
+    advices = {
+        "container.image": (Level.PROBLEM, "set container.image to what is there"),
+        "command": (Level.WARNING, "every job ends at once if the compute nodes lack it too"),
+        "notify": (Level.WARNING, "nobody will be told; set notify to a program of this machine"),
+    }
+    for one in facts.missing:
+        level, advice = advices[one.field]
+        yield Finding(check=one.field, level=level, found=f"{one.path} is not there", advice=advice)
 
 
 def host_findings(host: HostFacts) -> Iterator[Finding]:

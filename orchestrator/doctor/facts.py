@@ -98,6 +98,13 @@ class HostFacts(Frozen):
     in_job: str = ""
 
 
+class Missing(Frozen):
+    """A file that the config names, in which field, and that is not there as seen from this machine."""
+
+    field: str
+    path: str
+
+
 class RunFacts(Frozen):
     """The run, where there is one. `controller` empty: none lives. `cron_host`: the machine whose cron ticks it."""
 
@@ -117,7 +124,7 @@ class Facts(Frozen):
     quotas: tuple[Quota, ...] = ()
     slurm: SlurmFacts | None = None
     python: PythonFacts
-    image_missing: str = ""
+    missing: tuple[Missing, ...] = ()
     host: HostFacts = HostFacts()
     run: RunFacts = RunFacts()
 

@@ -9,16 +9,15 @@ import resource
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.begin import KEPT_VARIABLES, compute_python, pick_executor, rendered, run_dir_of
 from orchestrator.config import RunConfig, check_walltime
-from orchestrator.cron import host_of, read_table
 from orchestrator.doctor.facts import (
     Facts,
     HostFacts,
+    Missing,
     PythonFacts,
     Quota,
     RunFacts,
@@ -29,9 +28,11 @@ from orchestrator.errors import AnchorlegError, ConfigError
 from orchestrator.executors.base import JobState
 from orchestrator.executors.site import Site, Trial
 from orchestrator.executors.slurm import NoAnswer, SlurmExecutor, run_command
-from orchestrator.lease import living_owner
-from orchestrator.ledger import read_control
-from orchestrator.rundir import RunDir, load_run
+from orchestrator.hosts.cron import host_of, read_table
+from orchestrator.run.begin import KEPT_VARIABLES, compute_python, pick_executor, rendered, run_dir_of
+from orchestrator.run.lease import living_owner
+from orchestrator.run.ledger import read_control
+from orchestrator.run.rundir import RunDir, load_run
 
 #: A person waits; a cold interpreter on a network folder takes some ten seconds.
 QUESTION_TIMEOUT_S = 20.0
@@ -97,8 +98,6 @@ def gather(subject: Subject, *, say: Callable[[str], None] = lambda _: None) -> 
         say("Slurm")
         slurm = slurm_facts(subject)
     say("this machine")
-    container = subject.config.container
-    image = Path(subject.config_path.parent, Path(container.image).expanduser()) if container else None
     return Facts(
         config=subject.config,
         config_known=subject.known,
@@ -107,10 +106,25 @@ def gather(subject: Subject, *, say: Callable[[str], None] = lambda _: None) -> 
         quotas=quotas(subject.env),
         slurm=slurm,
         python=python_facts(subject),
-        image_missing=str(image) if image is not None and not image.exists() else "",
+        missing=tuple(_missing(subject)),
         host=host_facts(subject.env),
         run=run_facts(subject.run_dir),
     )
+
+
+def _missing(subject: Subject) -> Iterator[Missing]:
+    config, folder = subject.config, subject.config_path.parent
+    if config.container is not None:
+        image = folder / Path(config.container.image).expanduser()
+        if not image.exists():
+            yield Missing(field="container.image", path=str(image))
+    programs = {"command": config.command if config.container is None else None, "notify": config.notify}
+    for field, words in programs.items():
+        if not words:
+            continue
+        program = str(folder / Path(words[0]).expanduser()) if "/" in words[0] else words[0]
+        if shutil.which(program, path=subject.env.get("PATH")) is None:
+            yield Missing(field=field, path=program)
 
 
 def slurm_facts(subject: Subject) -> SlurmFacts:

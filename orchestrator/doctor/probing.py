@@ -13,7 +13,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-from orchestrator.code import fix_code
 from orchestrator.config import RunConfig
 from orchestrator.doctor.facts import ProbeResult
 from orchestrator.doctor.folder import nearest_existing
@@ -22,7 +21,8 @@ from orchestrator.executors.base import Executor, JobRequest, JobRow, JobState, 
 from orchestrator.executors.local import LocalExecutor
 from orchestrator.executors.slurm import SlurmExecutor
 from orchestrator.files import read_json_or_none, write_bytes, write_json
-from orchestrator.script import job_script
+from orchestrator.run.code import fix_code
+from orchestrator.run.script import job_script
 from orchestrator.walltime import format_duration
 
 #: The promise to the user: not more than this of anybody's walltime.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator.executors.base import Executor
 from orchestrator.executors.local import LocalExecutor
-from orchestrator.rundir import Run, RunDir
+from orchestrator.run.rundir import Run, RunDir
 
 
 def make_executor(run: Run, run_dir: RunDir) -> Executor:

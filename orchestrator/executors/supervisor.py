@@ -1,6 +1,6 @@
 """What slurmd is to a Slurm job: the parent of one local job. It enforces the walltime and says how it ended.
 
-Started by `orchestrator.executors.local` as ``python -P -m orchestrator.executors.supervisor`` in the job folder, in
+Started by `orchestrator.executors.local` as ``python -P -S -m orchestrator.executors.supervisor`` in the job folder, in
 a session of its own, so that it survives the controller. It keeps `local.json` there. Standard library only.
 
 It behaves like Slurm where it matters: USR2 to the batch process at end - lead, TERM to every process of the job at

@@ -13,6 +13,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import re
 import time
@@ -25,7 +26,7 @@ from syncd.errors import DamagedPolicyError, StorageError
 from syncd.shared.curves import MAX_CHUNK_BYTES, chunk_of_file
 from syncd.shared.layout import NAME, SLOT, Shared, SlotPlace, make_folder, put, put_json, put_once
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Manifest, Version, parse_manifest
-from syncd.shared.retention import MIRRORS, collect
+from syncd.shared.retention import MIRRORS, collect, sweep_slot
 from syncd.store import hinted, read_manifest, unpack, versions
 from syncd.transports.base import Offer
 
@@ -242,7 +243,10 @@ class Mirror:
             write_json(self._bad_file, {key: {"why": why, "at": at} for key, (why, at) in self._bad.items()})
 
     def tidy(self) -> None:
-        """Delete unfinished files of policies that were overtaken."""
+        """Delete unfinished files: what a killed process left in the tree, and parts of what was overtaken."""
+        with contextlib.suppress(OSError):
+            for place in self.shared.slots():  # nobody else writes here: see the lock
+                sweep_slot(place, before=math.inf)
         with contextlib.suppress(OSError), os.scandir(self._parts) as entries:
             for entry in entries:
                 if self._clock() - entry.stat(follow_symlinks=False).st_mtime > PART_KEPT_S:

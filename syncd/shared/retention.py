@@ -59,8 +59,7 @@ def collect(place: SlotPlace, *, now: float, keep: Keep = LEARNERS) -> list[str]
             _drop(place, version, now)
         named = {sha256 for version in sorted(staying) if (sha256 := _blob_of(place, version)) is not None}
         _sweep_blobs(place, named, now - UNLISTED_S)
-        for folder in (place.path, place.manifests, place.metrics):
-            sweep_temporary(folder, now - UNLISTED_S)
+        sweep_slot(place, before=now - UNLISTED_S)
     except OSError as error:
         troubles.append(f"{error.filename or place.path}: old policies cannot be cleared away ({error.strerror})")
     return troubles
@@ -102,10 +101,16 @@ def _blob_of(place: SlotPlace, version: Version) -> str | None:
 
 def _sweep_blobs(place: SlotPlace, named: set[str], before: float) -> None:
     for folder in folder_names(place.blobs):
-        sweep_temporary(place.blobs / folder, before)
         for entry in _entries(place.blobs / folder):
             if SHA256.fullmatch(entry.name) and entry.name not in named:
                 _delete_if_older(entry, before)
+
+
+def sweep_slot(place: SlotPlace, *, before: float) -> None:
+    """`sweep_temporary` for all folders of a slot. Errors: OSError."""
+    blobs = [place.blobs / name for name in folder_names(place.blobs)]
+    for folder in (place.path, place.manifests, place.metrics, *blobs):
+        sweep_temporary(folder, before)
 
 
 def sweep_temporary(folder: Path, before: float) -> None:

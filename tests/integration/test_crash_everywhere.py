@@ -39,7 +39,11 @@ def test_killed_at_every_call_of_a_whole_run_it_goes_on_exactly_once(new_relay: 
 @pytest.mark.parametrize("place", ALWAYS)
 def test_killed_at_each_kind_of_call_it_goes_on_exactly_once(new_relay: NewRelay, place: str) -> None:
     # No hand-over by the clock, so that a stop surely meets a running job.
-    killed_first_at(new_relay(total=24, slots=2, relay=PATIENT), place)
+    relay = new_relay(total=24, slots=2, relay=PATIENT)
+    killed_first_at(relay, place)
+
+    # The claim makes a second job of an attempt harmless; there must be none all the same.
+    assert list(relay.run_dir.glob("slots/*/attempts/*/duplicate-*.json")) == []
 
 
 @pytest.mark.long

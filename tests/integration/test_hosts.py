@@ -14,8 +14,8 @@ from pathlib import Path
 from needs import need
 from relay import COMMAND_TIMEOUT_S, NewRelay, Relay
 
-from orchestrator.lease import TTL_S
 from orchestrator.processes import boot_id, host_name
+from orchestrator.run.lease import TTL_S
 
 
 def kill_job(relay: Relay, slot: int = 0) -> None:
@@ -147,7 +147,9 @@ class TestStop:
         record.write_text(json.dumps(job))
         driver = relay.folder / "impatient.py"
         waits = "stopping.STOP_MARGIN_S = stopping.QUEUE_TIMEOUT_S = 1.0"
-        driver.write_text(f"from orchestrator import cli, stopping\n{waits}\ncli.main()\n")
+        driver.write_text(
+            f"from orchestrator import cli\nfrom orchestrator.hosts import stopping\n{waits}\ncli.main()\n"
+        )
 
         stop = relay.spawn("stop", "--grace", "0", driver=(str(driver),))
 
@@ -221,6 +223,18 @@ class TestTheCommandHook:
         facts = json.loads(told[0][3])
         assert facts["run_name"] == told[0][2] == "toy"
         assert Path(facts["run_dir"]) == relay.run_dir
+
+    def test_a_single_tick_does_not_end_before_all_is_told(self, new_relay: NewRelay) -> None:
+        relay = new_relay(total=10, notify=["./tell.sh"])
+        tell = relay.folder / "tell.sh"
+        tell.write_text('#!/bin/sh\nsleep 0.5\necho "$ANCHORLEG_EVENT" >> heard.txt\n')
+        tell.chmod(0o755)
+        relay.killed("between-ticks", "start")
+        relay.wait_for((relay.attempt_dir(0) / "exit.json").exists, "the end")
+
+        assert relay.run("tick", "toy").code == 0
+
+        assert (relay.folder / "heard.txt").read_text().splitlines() == ["finished", "run finished"]
 
     def test_one_that_fails_or_is_not_there_costs_a_line(self, new_relay: NewRelay) -> None:
         for number, command in enumerate((["./nowhere.sh"], ["sh", "-c", "echo no mail here >&2; exit 3"])):

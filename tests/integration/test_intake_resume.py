@@ -86,7 +86,8 @@ def test_a_kill_with_segments_taken_since_the_last_checkpoint_changes_nothing(tm
     codes, printed = attempts(tmp_path / "original", *plans)
     slot = tmp_path / "original/slots/0"
     assert codes == [KILLED, KILLED, HANDED_OVER, 0], printed
-    assert [entry.step for entry in history(slot) if isinstance(entry, Removed)] == [200 + 4 * 90]
+    [removed] = [entry.step for entry in history(slot) if isinstance(entry, Removed)]
+    assert 200 + 4 * 90 <= removed <= 200 + 4 * 99  # at whichever barrier the door has noticed it
     first = entries(slot / "attempts/0")
     assert first[-1].step > 200
     assert history(slot)[: len(first)] == first  # also what came after the checkpoint, each at its step
@@ -97,7 +98,7 @@ def test_a_kill_with_segments_taken_since_the_last_checkpoint_changes_nothing(tm
     assert slot_digest(replayed) == digest
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_kills_at_random_moments_change_nothing(tmp_path, seed):
     moments = random.Random(seed)
     numbers = iter(range(60))

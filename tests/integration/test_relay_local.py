@@ -21,7 +21,9 @@ def test_two_slots_are_handed_over_by_the_clock_until_they_are_done(new_relay: N
     for slot in (0, 1):
         relay.assert_exactly_once(180, slot)
         assert len(relay.attempts(slot)) >= 3
-        assert set(relay.asked(slot)) == {"deadline", None}
+        *asked, last = relay.asked(slot)
+        assert set(asked) == {"deadline"}
+        assert last in {"deadline", None}  # the last step may be made when the clock had asked already
         assert f"slot {slot}: {len(relay.attempts(slot))} jobs" in done.out
     assert len(seen) >= 3
     assert {slot["state"] for view in seen for slot in view["slots"]} >= {"running", "finished"}

@@ -9,8 +9,8 @@ import time
 
 from relay import NewRelay, Relay
 
-from orchestrator.lease import TTL_S
 from orchestrator.processes import boot_id, host_name
+from orchestrator.run.lease import TTL_S
 
 
 def take_for_dead(relay: Relay) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from relay import NewRelay
 
-from orchestrator.begin import begin, prepare_folder
 from orchestrator.config import load_config
 from orchestrator.controller import Controller
+from orchestrator.decisions.models import Blind
 from orchestrator.executors.base import Accounting, JobRequest, Poll, Submitted
-from orchestrator.lease import Lease
-from orchestrator.models import Blind
-from orchestrator.rundir import RunDir
+from orchestrator.run.begin import begin, prepare_folder
+from orchestrator.run.lease import Lease
+from orchestrator.run.rundir import RunDir
 
 
 class SlowQueue:

@@ -16,8 +16,8 @@ from memory_disk import MemoryDisk, MemoryPath, Server
 from profiles import Profile
 from world import World
 
+from orchestrator.decisions.models import make_token
 from orchestrator.disk import LOCAL_DISK, Disk
-from orchestrator.models import make_token
 
 ROOT = Path(__file__).parents[2]
 TOKEN = make_token(0, 1, "0123abcd")

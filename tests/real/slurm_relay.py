@@ -13,7 +13,7 @@ from typing import Any
 from relay import PROGRAMS, NewRelay, Relay
 from slurm_cluster import JobRow, SlurmCluster
 
-from orchestrator.models import parse_token
+from orchestrator.decisions.models import parse_token
 
 IMPATIENT = str(PROGRAMS / "impatient.py")
 
@@ -29,6 +29,11 @@ def start_impatient(relay: Relay, **seconds: float) -> subprocess.Popen[str]:
     """`orchestrator start` in the background with shorter waiting times; see programs/impatient.py for their names."""
     words = ",".join(f"{name}={value}" for name, value in seconds.items())
     return relay.spawn("start", driver=(IMPATIENT, words))
+
+
+def left_unsure(words: str) -> bool:
+    """Whether slurmctld died under sbatch's connection: neither sbatch can know what came of it, nor can we."""
+    return "Transport endpoint is not connected" in words or "Connection reset by peer" in words
 
 
 def rows_of(cluster: SlurmCluster, relay: Relay) -> list[JobRow]:

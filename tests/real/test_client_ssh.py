@@ -107,7 +107,7 @@ def test_a_server_that_was_away_is_found_again(
         os.kill(served, signal.SIGKILL)
         publish_one(shared, 1, 3)
         wait_for(lambda: is_here(folder, Version(1, 3)), "the next policy", 20)
-        assert watcher.said().count("offline") <= 2
+        assert watcher.said().count("offline") <= 3  # two outages, and a login that the first one may have cut
         watcher.live()
 
 

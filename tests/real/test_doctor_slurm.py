@@ -224,7 +224,7 @@ def test_the_probe_looks_into_the_image(slurm: SlurmCluster, container: Containe
 @pytest.mark.slurm
 def test_the_signal_comes_by_the_clock_and_the_config_follows(slurm: SlurmCluster, new_relay: NewRelay) -> None:
     """Some 45 s: Slurm looks at its jobs' ends every 30 s."""
-    relay = on_slurm(new_relay, slurm, slurm={"time_limit": "4:00:00", "mem": "2G"})
+    relay = on_slurm(new_relay, slurm, command=None, slurm={"time_limit": "4:00:00", "mem": "2G"})
 
     done = relay.run("doctor", "--probe", "--json", timeout_s=170)
 

@@ -57,7 +57,7 @@ class Place:
         return SlurmExecutor(self.jobs_dir, self.env)
 
     def job(self, name: str, body: str, *, limit_s: int = LIMIT_S, lead_s: int = 10) -> JobRequest:
-        """A job folder, as `orchestrator.submission` would make it."""
+        """A job folder, as `orchestrator.run.submission` would make it."""
         folder = self.jobs_dir / name
         folder.mkdir(parents=True)
         lines = [

@@ -13,7 +13,7 @@ from relay import NewRelay, Relay
 from slurm_cluster import PrivateSlurm, SlurmCluster
 from slurm_relay import assert_kept_once, ever, hand_over, on_slurm, set_pace
 
-from orchestrator.sightings import HEARTBEAT_SILENT_S
+from orchestrator.decisions.sightings import HEARTBEAT_SILENT_S
 
 pytestmark = pytest.mark.slurm
 

@@ -58,6 +58,24 @@ def test_a_job_that_slurm_holds_after_a_failed_launch_is_released(
     assert [row.job_id for row in ever(slurm, relay)] == [job_id]
 
 
+def test_a_job_that_runs_and_never_begins_is_replaced(
+    private_slurm: PrivateSlurm, new_relay: NewRelay, tmp_path: Path
+) -> None:
+    """What hangs before the shim, as a dead mount does: the first job on n1 comes no further than slurm.setup."""
+    slurm = private_slurm(nodes=2)
+    hangs = f"mkdir {tmp_path}/hung 2>/dev/null && sleep 600"
+    relay = on_slurm(new_relay, slurm, total=60, slurm={"setup": [hangs, "true"]}, relay={"stall_seconds": 1})
+
+    done = relay.run("start")
+
+    assert done.code == 0, done.words
+    assert [row.state for row in ever(slurm, relay)] == ["CANCELLED", "COMPLETED"]
+    relay.assert_exactly_once(60)
+    (ended, _) = relay.events("ended")
+    assert (ended["verdict"], "never began" in ended["cause"]) == ("node failed", True)
+    assert relay.status()["slots"][0]["failures"] == 0
+
+
 def make_room(slurm: SlurmCluster, mode: str) -> None:
     """Jobs of the QOS `hi` push those of `normal` out."""
     user = slurm.ask("id", "-un").strip()

@@ -14,6 +14,7 @@ from slurm_relay import (
     assert_kept_once,
     ever,
     hand_over,
+    left_unsure,
     on_slurm,
     signal_at_sbatch,
     start_impatient,
@@ -72,10 +73,8 @@ def outage(slurm: SlurmCluster, relay: Relay, away_s: float, refused: float | No
 
     assert controller.wait(120) == 0, relay.output()
     for words in submission_words(relay):
-        # The second where slurmctld died under the connection: sbatch cannot know, and neither can we.
-        sure = "connect failure" in words
-        unsure = "Transport endpoint is not connected" in words or "Connection reset by peer" in words
-        assert (sure and words.startswith("not submitted")) or (unsure and words.startswith("uncertain")), words
+        sure = "connect failure" in words and words.startswith("not submitted")
+        assert sure or (left_unsure(words) and words.startswith("uncertain")), words
     assert relay.attempts(1) == [0]
     after = relay.status()
     assert after["blind_since"] is None

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from killing import PATIENT, killed_at
+from killing import PATIENT, killed_at, killed_first_at
 from relay import NewRelay
 from slurm_cluster import SlurmCluster
-from slurm_relay import on_slurm
+from slurm_relay import ever, on_slurm
+
+from orchestrator.decisions.models import parse_token
 
 pytestmark = [pytest.mark.slurm, pytest.mark.long]
 
@@ -25,3 +29,15 @@ def test_killed_at_calls_spread_over_a_whole_run_it_goes_on_exactly_once(
     places = killed_at(relay, share, EVERY, again)
 
     assert len(places) >= 6
+
+
+@pytest.mark.parametrize("place", ["submit", "submit, after it"])
+def test_killed_around_an_sbatch_each_attempt_is_one_job(new_relay: NewRelay, slurm: SlurmCluster, place: str) -> None:
+    relay = on_slurm(new_relay, slurm, total=24, slots=2, relay=PATIENT)
+
+    killed_first_at(relay, place)
+
+    # The claim makes a second job of an attempt harmless; there must be none all the same.
+    jobs = [parse_token(Path(row.work_dir).name) for row in ever(slurm, relay)]
+    assert jobs
+    assert len(set(jobs)) == len(jobs), jobs

@@ -72,16 +72,19 @@ def test_a_limit_of_the_qos_is_no_failure_either(private_slurm: PrivateSlurm, ne
 def test_a_limit_of_running_jobs_is_only_shown(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
     slurm = private_slurm(nodes=1, accounting=True)
     limit(slurm, "MaxJobs=1")
-    relay = on_slurm(new_relay, slurm, slots=2, total=100)
+    relay = on_slurm(new_relay, slurm, slots=2, total=200)
 
     with relay.watched(every_s=0.5) as seen:
-        assert relay.spawn("start").wait(60) == 0, relay.output()
+        # Hurried, so that the wait is longer than what would end a job that can never run.
+        assert relay.spawn("start", driver=HURRIED).wait(60) == 0, relay.output()
 
     for slot in (0, 1):
-        relay.assert_exactly_once(100, slot)
+        relay.assert_exactly_once(200, slot)
         assert relay.attempts(slot) == [0]
-    reasons = {slot["reason"] for view in seen for slot in view["slots"] if slot["state"] == "pending"}
-    assert "AssocMaxJobsLimit" in " ".join(reasons)
+    limited = [slot for view in seen for slot in view["slots"] if slot["reason"] == "AssocMaxJobsLimit"]
+    assert limited
+    assert {slot["state"] for slot in limited} == {"pending"}
+    assert all("no more running jobs at once (your account's limit)" in slot["why"] for slot in limited), limited
     assert len(ever(slurm, relay)) == 2  # it waited in the queue: nothing was submitted in its place
 
 

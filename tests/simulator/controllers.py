@@ -14,13 +14,13 @@ from timeline import WallClock
 from watch import OWNER_TTL_S, InvariantError
 
 from orchestrator import controller as controller_module
-from orchestrator import lease as lease_module
 from orchestrator.controller import Controller
 from orchestrator.errors import LeaseHeld, LeaseLost, RunFolderError
-from orchestrator.lease import Lease
-from orchestrator.ledger import read_control, write_control
 from orchestrator.processes import ProcessId
-from orchestrator.rundir import RunDir
+from orchestrator.run import lease as lease_module
+from orchestrator.run.lease import Lease
+from orchestrator.run.ledger import read_control, write_control
+from orchestrator.run.rundir import RunDir
 
 if TYPE_CHECKING:
     from world import World
@@ -116,7 +116,7 @@ class Process:
         return f"controller {self.pid} ({self.command}, {self.login.name})"
 
     def make(self) -> Controller:
-        """Own the run and make the controller, as `orchestrator.host` does. Errors: LeaseHeld."""
+        """Own the run and make the controller, as `orchestrator.hosts.host` does. Errors: LeaseHeld."""
         world, login = self.world, self.login
         self.lease = Lease.take(self.run_dir, self.command, now=login.clock())
         if self.command == "start" and read_control(self.run_dir).wish != "run":
@@ -138,7 +138,7 @@ class Process:
 
 @contextmanager
 def simulated_processes(world: World) -> Iterator[None]:
-    """`orchestrator.lease` sees simulated processes and the simulated clock."""
+    """`orchestrator.run.lease` sees simulated processes and the simulated clock."""
     living_owner = lease_module.living_owner
 
     def is_alive(process: ProcessId) -> bool | None:

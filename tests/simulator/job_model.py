@@ -16,7 +16,7 @@ from memory_disk import Server
 
 from orchestrator import job as job_module
 from orchestrator.job import DO_NOT_REQUEUE, HANDED_OVER, CheckpointRef, candidates_before, parent_record
-from orchestrator.rundir import RunDir
+from orchestrator.run.rundir import RunDir
 from orchestrator.shim import ABORT_S, HEARTBEAT_S, SHIM_FAILED
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Any
 
 from slurm_model import SimExecutor
 
-from orchestrator import lease as lease_module
-from orchestrator import sightings
+from orchestrator.decisions import sightings
 from orchestrator.executors.base import Poll, Refused, SubmitOutcome, Uncertain
+from orchestrator.run import lease as lease_module
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from job_model import RATE, Run, seen_by
 
+from orchestrator.decisions.models import Blind, SlotStatus, SubmissionState
 from orchestrator.job import lineage
-from orchestrator.models import Blind, SlotStatus, SubmissionState
 
 if TYPE_CHECKING:
     from cluster_model import SimJob
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: Beyond one poll: a tick's own time, and the wait after a full disk.
 TICK_SLACK_S = 240.0
-#: Three polls without a beat, as `orchestrator.lease` has it for polls of a minute: then an owner counts as gone.
+#: Three polls without a beat, as `orchestrator.run.lease` has it for polls of a minute: then an owner counts as gone.
 OWNER_TTL_S = 900.0
 #: An unfinished slot without a job although nothing stands in its way: two polls, the grace of an unclear submission,
 #: what an absent job needs to be forgotten (MinJobAge), and the wait after a clock step.

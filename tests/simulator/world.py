@@ -15,11 +15,11 @@ from watch import InvariantError, Watch
 from world_faults import Faults
 
 from orchestrator.config import parse_config
+from orchestrator.decisions.models import parse_token
 from orchestrator.job import CheckpointRef
-from orchestrator.ledger import write_control
-from orchestrator.models import parse_token
-from orchestrator.rundir import Run as RunFile
-from orchestrator.rundir import RunDir
+from orchestrator.run.ledger import write_control
+from orchestrator.run.rundir import Run as RunFile
+from orchestrator.run.rundir import RunDir
 
 #: When every simulation begins: Fri 10 Oct 2025, 08:53:20 UTC.
 START = 1_760_086_400.0

@@ -6,12 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from orchestrator.evidence import Claim, Evidence, Exit, Progress
-from orchestrator.executors.base import Accounting, JobRow, JobState, Poll
-from orchestrator.facts import Event, Facts
-from orchestrator.fold import fold
-from orchestrator.ledger import Control
-from orchestrator.models import (
+from orchestrator.decisions.facts import Event, Facts
+from orchestrator.decisions.fold import fold
+from orchestrator.decisions.models import (
     Attempt,
     Blind,
     Gone,
@@ -22,6 +19,9 @@ from orchestrator.models import (
     SubmissionState,
     make_token,
 )
+from orchestrator.executors.base import Accounting, JobRow, JobState, Poll
+from orchestrator.run.evidence import Claim, Evidence, Exit, Progress
+from orchestrator.run.ledger import Control
 
 #: The moment at which every test happens: Fri 10 Oct 2025, 08:53:20 UTC.
 NOW = 1_760_086_400.0

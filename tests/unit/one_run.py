@@ -10,9 +10,9 @@ from typing import Any
 
 from builders import FORGET_AFTER_S, NOW, SUBMIT_GRACE_S, a_row
 
-from orchestrator.begin import begin, prepare_folder
 from orchestrator.config import parse_config
 from orchestrator.controller import Controller
+from orchestrator.decisions.models import Ledger, Slot, SubmissionState, parse_token
 from orchestrator.executors.base import (
     Accounting,
     JobRequest,
@@ -22,10 +22,10 @@ from orchestrator.executors.base import (
     SubmitOutcome,
     Submitted,
 )
-from orchestrator.lease import Lease
-from orchestrator.ledger import load_ledger
-from orchestrator.models import Ledger, Slot, SubmissionState, parse_token
-from orchestrator.rundir import RunDir
+from orchestrator.run.begin import begin, prepare_folder
+from orchestrator.run.lease import Lease
+from orchestrator.run.ledger import load_ledger
+from orchestrator.run.rundir import RunDir
 
 POLL_S = 30.0
 

@@ -21,17 +21,17 @@ from unittest.mock import patch
 from builders import NOW, a_job, a_run, a_slot, token
 from rich.console import Console
 
-from orchestrator.begin import begin, prepare_folder
 from orchestrator.config import parse_config
+from orchestrator.decisions.models import Attempt, BadNode, Blind, Death, Ledger, Seen, SlotStatus, Verdict
+from orchestrator.decisions.reasons import REASONS
 from orchestrator.executors.base import JobState
-from orchestrator.explain import explain, explanation_lines
-from orchestrator.history import append_event
-from orchestrator.ledger import save_ledger
-from orchestrator.models import Attempt, BadNode, Blind, Death, Ledger, Seen, SlotStatus, Verdict
-from orchestrator.reasons import REASONS
-from orchestrator.rundir import RunDir, save_run
-from orchestrator.status import run_view
-from orchestrator.views import plain_lines, run_table
+from orchestrator.run.begin import begin, prepare_folder
+from orchestrator.run.history import append_event
+from orchestrator.run.ledger import save_ledger
+from orchestrator.run.rundir import RunDir, save_run
+from orchestrator.screens.explain import explain, explanation_lines
+from orchestrator.screens.status import run_view
+from orchestrator.screens.views import plain_lines, run_table
 
 PAGE = Path(__file__).parents[2] / "docs" / "status.md"
 RUN_ID = "mt10-3f9c21ab"
@@ -118,7 +118,7 @@ def unseen() -> Ledger:
 @contextmanager
 def shown(ledger: Ledger, *, controller: str | None = CONTROLLER) -> Iterator[RunDir]:
     """A run folder with this ledger, progress files and some history."""
-    with tempfile.TemporaryDirectory() as scratch, patch("orchestrator.begin.fix_code", lambda _: "0" * 16):
+    with tempfile.TemporaryDirectory() as scratch, patch("orchestrator.run.begin.fix_code", lambda _: "0" * 16):
         run_dir = RunDir(Path(scratch) / "runs" / "mt10")
         prepare_folder(run_dir)
         run = begin(parse_config(CONFIG, "c.json"), Path(scratch) / "c.json", run_dir, {"PATH": "/usr/bin"}, NOW)
@@ -133,7 +133,7 @@ def shown(ledger: Ledger, *, controller: str | None = CONTROLLER) -> Iterator[Ru
                 folder.mkdir(parents=True)
                 (folder / "progress.json").write_text(json.dumps(value))
         history(run_dir)
-        with patch("orchestrator.status.keeper", lambda *_: controller):
+        with patch("orchestrator.screens.status.keeper", lambda *_: controller):
             yield run_dir
 
 

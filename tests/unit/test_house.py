@@ -21,6 +21,16 @@ DOORS = {
     "trainer": {"orchestrator.job", "syncd.store"},
     "syncd": {"orchestrator.files"},  # durable writes: standard library, and one way to do it
 }
+#: Folders of `orchestrator` → what of it they may not know: decisions know no world, folders no people.
+BELOW = {
+    "decisions": {"controller", "looking", "hosts", "screens", "commands", "doctor", "disk", "files", "processes"},
+    "executors": {"controller", "looking", "hosts", "screens", "commands", "doctor", "decisions"},
+    "run": {"controller", "looking", "hosts", "screens", "commands", "doctor"},
+    "screens": {"controller", "looking", "commands", "doctor"},
+    "hosts": {"commands", "doctor"},
+}
+#: Where time, chance and the outside come from: handed to decisions as values, never fetched by them.
+OUTSIDE = {"os", "time", "datetime", "random", "secrets", "subprocess", "socket", "shutil", "tempfile", "threading"}
 #: What a login node has no business to load.
 HEAVY = {"torch", "numpy", "metaworld", "mujoco", "gymnasium", "scipy", "tensorboard"}
 #: Longer than this and one noun has become two.
@@ -90,6 +100,15 @@ def loaded_after(imports: list[str]) -> set[str]:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
     )
     return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("folder", BELOW)
+def test_a_folder_of_the_orchestrator_knows_only_what_is_below_it(folder: str) -> None:
+    names = {name for path in (ROOT / "orchestrator" / folder).glob("*.py") for name in imports_of(path)}
+    known = {name.split(".")[1] for name in names if name.startswith("orchestrator.")}
+    assert known & BELOW[folder] == set()
+    if folder == "decisions":
+        assert {name.split(".")[0] for name in names} & OUTSIDE == set()
 
 
 def test_a_login_node_loads_neither_torch_nor_numpy() -> None:

@@ -11,8 +11,8 @@ import os
 import socket
 import sys
 
-from orchestrator import lease
 from orchestrator.cli import main
+from orchestrator.run import lease
 
 #: <linux/sched.h>: a host name of one's own.
 CLONE_NEWUTS = 0x04000000

@@ -27,17 +27,17 @@ from typing import Any
 from daemons import started_at, sweep, wait_for
 from relay import Relay
 
-from orchestrator.begin import begin, prepare_folder
 from orchestrator.config import load_config
 from orchestrator.controller import Controller
+from orchestrator.decisions.models import SlotStatus, parse_token
 from orchestrator.disk import LocalDisk
 from orchestrator.executors.local import LocalExecutor
 from orchestrator.executors.pick import make_executor
 from orchestrator.executors.slurm import SlurmExecutor
-from orchestrator.lease import Lease
-from orchestrator.ledger import load_ledger, read_control, write_control
-from orchestrator.models import SlotStatus, parse_token
-from orchestrator.rundir import RunDir, load_run
+from orchestrator.run.begin import begin, prepare_folder
+from orchestrator.run.lease import Lease
+from orchestrator.run.ledger import load_ledger, read_control, write_control
+from orchestrator.run.rundir import RunDir, load_run
 
 TOTAL = 24
 SLOTS = (0, 1)
@@ -196,6 +196,7 @@ def check() -> None:
     told = {(event["slot"], event["attempt"]) for kind in ("started", "ended") for event in relay.events(kind)}
     ran = {parse_token(path.parent.name) for path in run_dir.jobs.glob("*/job-*.out")}
     assert ran <= told, ran - told  # every job that ran stands in the history
+    assert not list(run_dir.path.glob("slots/*/attempts/*/duplicate-*.json"))  # the claim would hide a second job
 
 
 def places() -> list[str]:
@@ -209,8 +210,11 @@ def main() -> None:
     if sys.argv[1] == "at":
         trap.install()
         trap.place = sys.argv[2]
-        play()
-        check()
+        try:
+            play()
+            check()
+        finally:
+            sweep("TMPDIR", relay.env["TMPDIR"])  # a controller that hangs would hold our output open
         print(json.dumps([trap.calls, places()]))
         return
     share, of = int(sys.argv[1]), int(sys.argv[2])

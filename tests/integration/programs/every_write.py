@@ -23,17 +23,17 @@ from typing import Any
 from daemons import sweep, wait_for
 from relay import Relay
 
-from orchestrator.begin import begin, prepare_folder
 from orchestrator.config import load_config
 from orchestrator.controller import Controller
 from orchestrator.executors.local import LocalExecutor
-from orchestrator.lease import Lease
-from orchestrator.rundir import RunDir, load_run
+from orchestrator.run.begin import begin, prepare_folder
+from orchestrator.run.lease import Lease
+from orchestrator.run.rundir import RunDir, load_run
 
 TOTAL = 12
 CALLS = ("replace", "link", "fsync", "write", "rename", "mkdir")
 #: The code is copied file by file into a temporary folder: a death at one of them stands for all.
-ONE_OF_MANY = "orchestrator/plan.py"
+ONE_OF_MANY = "orchestrator/decisions/plan.py"
 #: No tick makes so many calls; a scenario that never survives its trap must not run for ever.
 MOST_CALLS = 150
 

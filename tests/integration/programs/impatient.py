@@ -13,8 +13,8 @@ from orchestrator.cli import main
 from orchestrator.executors.slurm import SlurmExecutor
 
 CONSTANTS = {
-    "refused": ("orchestrator.outcomes", "TEMPORARY_WAIT_S"),
-    "silent": ("orchestrator.sightings", "HEARTBEAT_SILENT_S"),
+    "refused": ("orchestrator.decisions.outcomes", "TEMPORARY_WAIT_S"),
+    "silent": ("orchestrator.decisions.sightings", "HEARTBEAT_SILENT_S"),
 }
 ARGUMENTS = {"submit": "submit_grace_s", "command": "command_timeout_s"}
 

@@ -12,9 +12,9 @@ import signal
 import sys
 from typing import Any
 
-from orchestrator import outcomes, sightings
 from orchestrator.cli import main
 from orchestrator.controller import Controller
+from orchestrator.decisions import outcomes, sightings
 from orchestrator.executors.local import LocalExecutor
 from orchestrator.executors.slurm import SlurmExecutor
 

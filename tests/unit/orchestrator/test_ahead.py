@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from builders import NOW, SlotBuilder, a_claim, a_job, a_look, a_row, a_run, a_slot, a_wish, an_exit, seen, token
 
-from orchestrator.actions import Action, Cancel, HandOver, Submit
-from orchestrator.ahead import AHEAD_WAIT_S
-from orchestrator.evidence import Evidence
+from orchestrator.decisions.actions import Action, Cancel, HandOver, Submit
+from orchestrator.decisions.ahead import AHEAD_WAIT_S
+from orchestrator.decisions.models import Ledger, Slot, SlotStatus, Submission, SubmissionState, Verdict
+from orchestrator.decisions.plan import Limits, is_held, next_attempt, plan
 from orchestrator.executors.base import JobState
-from orchestrator.models import Ledger, Slot, SlotStatus, Submission, SubmissionState, Verdict
-from orchestrator.plan import Limits, is_held, next_attempt, plan
+from orchestrator.run.evidence import Evidence
 
 AHEAD = Limits(slots=9, max_jobs=None, others=0, queue_ahead=True)
 NEXT = token(0, 1)

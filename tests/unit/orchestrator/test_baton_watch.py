@@ -12,14 +12,14 @@ from builders import NOW, RUN_ID
 
 from orchestrator import baton
 from orchestrator.baton import HOLDER, SILENT_S, Watch, pass_on, tick_environment
+from orchestrator.decisions.models import Attempt, Ledger, Slot, Submission, SubmissionState, Verdict
 from orchestrator.errors import LeaseHeld
 from orchestrator.files import to_json
-from orchestrator.lease import TTL_S, Lease, Owner, living_owner
-from orchestrator.ledger import save_ledger
-from orchestrator.models import Attempt, Ledger, Slot, Submission, SubmissionState, Verdict
+from orchestrator.hosts.ticking import without_waits_for_room
 from orchestrator.processes import myself
-from orchestrator.rundir import RunDir
-from orchestrator.ticking import without_waits_for_room
+from orchestrator.run.lease import TTL_S, Lease, Owner, living_owner
+from orchestrator.run.ledger import save_ledger
+from orchestrator.run.rundir import RunDir
 
 
 class World:

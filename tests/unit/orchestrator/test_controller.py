@@ -9,6 +9,9 @@ from builders import NOW, SUBMIT_GRACE_S
 from one_run import POLL_S, World
 
 from orchestrator.controller import BEAT_S
+from orchestrator.decisions.models import SlotStatus, SubmissionState, Verdict
+from orchestrator.decisions.outcomes import QUOTA_WAIT_S, TEMPORARY_WAIT_S
+from orchestrator.decisions.sightings import SETTLE_S
 from orchestrator.errors import LeaseLost
 from orchestrator.executors.base import (
     JobState,
@@ -16,16 +19,13 @@ from orchestrator.executors.base import (
     Uncertain,
 )
 from orchestrator.files import create_exclusive, to_json
-from orchestrator.lease import TTL_S
-from orchestrator.ledger import write_control
-from orchestrator.models import SlotStatus, SubmissionState, Verdict
-from orchestrator.outcomes import QUOTA_WAIT_S, TEMPORARY_WAIT_S
-from orchestrator.sightings import SETTLE_S
+from orchestrator.run.lease import TTL_S
+from orchestrator.run.ledger import write_control
 
 
 @pytest.fixture(autouse=True)
 def _small_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.begin.fix_code", lambda _: "0123456789abcdef")
+    monkeypatch.setattr("orchestrator.run.begin.fix_code", lambda _: "0123456789abcdef")
 
 
 @pytest.fixture

@@ -8,20 +8,20 @@ import pytest
 from builders import NOW
 from one_run import POLL_S, World
 
-from orchestrator.actions import Submit
 from orchestrator.controller import FIRST_LOOK_S, LOOK_S, Controller, Onlooker
+from orchestrator.decisions.actions import Submit
+from orchestrator.decisions.models import BadNode, Blind, SlotStatus, SubmissionState, Verdict
+from orchestrator.decisions.outcomes import AHEAD_REFUSED_WAIT_S
+from orchestrator.decisions.sightings import RECORD_WAIT_S, WORD_MISSING
 from orchestrator.errors import LeaseLost
 from orchestrator.executors.base import JobState, Refused
 from orchestrator.files import write_json
-from orchestrator.ledger import write_control
-from orchestrator.models import BadNode, Blind, SlotStatus, SubmissionState, Verdict
-from orchestrator.outcomes import AHEAD_REFUSED_WAIT_S
-from orchestrator.sightings import RECORD_WAIT_S, WORD_MISSING
+from orchestrator.run.ledger import write_control
 
 
 @pytest.fixture(autouse=True)
 def _small_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.begin.fix_code", lambda _: "0123456789abcdef")
+    monkeypatch.setattr("orchestrator.run.begin.fix_code", lambda _: "0123456789abcdef")
 
 
 @pytest.fixture

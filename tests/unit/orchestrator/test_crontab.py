@@ -8,10 +8,10 @@ from builders import NOW
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import cron
 from orchestrator.config import RunConfig
 from orchestrator.errors import ConfigError
-from orchestrator.rundir import Run, RunDir
+from orchestrator.hosts import cron
+from orchestrator.run.rundir import Run, RunDir
 
 RUN_ID = "toy-0123abcd"
 LINE = b"* * * * * tick" + cron.tag_of(RUN_ID).encode() + b"\n"

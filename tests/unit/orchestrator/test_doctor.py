@@ -32,7 +32,7 @@ from orchestrator.doctor.facts import (
     Step,
 )
 from orchestrator.doctor.folder import filesystem_of, parse_quota, try_folder
-from orchestrator.doctor.gather import kills_user_processes, slurm_facts, subject_of
+from orchestrator.doctor.gather import gather, kills_user_processes, slurm_facts, subject_of
 from orchestrator.doctor.probe import memory_limit
 from orchestrator.doctor.probechecks import probe_findings
 from orchestrator.doctor.probing import probe_config, probe_script, times_of
@@ -122,6 +122,35 @@ def of(findings: tuple[Finding, ...], check: str) -> Finding:
     found = [finding for finding in findings if finding.check == check]
     assert len(found) == 1, findings
     return found[0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "missing"),
+    [
+        ({"notify": ["./tell.sh"]}, "notify"),
+        ({"notify": ["tell-nobody"]}, "notify"),
+        ({"command": ["programs/mine", "--fast"]}, "command"),
+        ({"container": {"image": "gone.sif", "runtime": "apptainer"}, "command": ["mine"]}, "container.image"),
+    ],
+)
+def test_what_the_config_names_and_is_not_there(fields: dict[str, Any], missing: str, tmp_path: Path) -> None:
+    env = {"PATH": os.environ["PATH"]}
+    named = gather(subject_of(config(executor="local", **fields), tmp_path / "cluster_config.json", env))
+    assert [one.field for one in named.missing] == [missing]
+    finding = of(examine(facts(missing=named.missing)), missing)
+    assert finding.level is not Level.OK
+    assert named.missing[0].path in finding.found
+
+
+def test_what_the_config_names_and_is_there(tmp_path: Path) -> None:
+    (tmp_path / "tell.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "tell.sh").chmod(0o755)
+    subject = subject_of(
+        config(executor="local", notify=["./tell.sh"], command=["sh", "-c", "true"]),
+        tmp_path / "cluster_config.json",
+        {"PATH": os.environ["PATH"]},
+    )
+    assert gather(subject).missing == ()
 
 
 def test_a_good_place_is_all_ok() -> None:
@@ -380,7 +409,7 @@ def test_the_probes_script_is_a_jobs_but_for_the_program() -> None:
     text = probe_script(
         probe_config(config(), 180, 120), executor="slurm", job_dir=Path("/j"), code_dir=Path("/c"), python="python3"
     )
-    assert text.rstrip().endswith("exec python3 -P -m orchestrator.doctor.probe")
+    assert text.rstrip().endswith("exec python3 -P -S -m orchestrator.doctor.probe")
     assert "#SBATCH --signal=B:USR2@120" in text
     assert "shim" not in text.splitlines()[-1]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ from builders import NOW
 
 from orchestrator.shim import LATEST_START_S, end_of_job
 
+ROOT = Path(__file__).parents[3]
 HOURS_4 = 4 * 3600
 
 
@@ -34,6 +38,7 @@ def test_an_older_slurm_is_asked(tmp_path: Path) -> None:
     environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7"}
     assert end_of_job(environ, NOW + 5, 99) == NOW + 600
     assert end_of_job(environ, NOW + 5000, 99) == NOW + 5600
+    assert end_of_job(environ, NOW + 5, 99, ask=False) == NOW + 5 + 99
 
 
 @pytest.mark.parametrize("answer", ["echo N/A N/A", "exit 1", "echo slurm_load_jobs error"])
@@ -42,3 +47,25 @@ def test_where_nobody_says_it_is_the_start_and_the_limit(tmp_path: Path, answer:
     (tmp_path / "squeue").chmod(0o755)
     assert end_of_job({"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7"}, NOW, 99) == NOW + 99
     assert end_of_job({}, NOW, 99) == NOW + 99
+
+
+def test_a_program_is_asked_to_hand_over_by_what_squeue_said_after_its_start(tmp_path: Path) -> None:
+    """Of a job of an hour squeue says that it ends in 6 s; the lead is 5."""
+    job_dir = tmp_path / "run/jobs/s0-a0-00000000"
+    job_dir.mkdir(parents=True)
+    (tmp_path / "run/slots/0/attempts").mkdir(parents=True)
+    squeue = tmp_path / "squeue"
+    squeue.write_text("#!/bin/sh\nnow=$(date +%s)\necho $now $((now + 6))\n")
+    squeue.chmod(0o755)
+    program = "import os, pathlib, sys, time\nwhile not pathlib.Path(os.environ['ANCHORLEG_HANDOVER_FILE']).exists():\n"
+    spec = {
+        "token": job_dir.name, "run_dir": str(tmp_path / "run"), "slot": 0, "attempt": 0, "folder": str(tmp_path),
+        "command": [sys.executable, "-c", f"{program}    time.sleep(0.01)\nsys.exit(75)"], "training_file": None,
+        "limit_s": 3600, "lead_s": 5, "max_runtime_s": None,
+    }  # fmt: skip
+    (job_dir / "job.json").write_text(json.dumps(spec))
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path), "SLURM_JOB_ID": "7"}
+    words = [sys.executable, "-P", "-S", "-m", "orchestrator.shim"]
+    done = subprocess.run(words, cwd=job_dir, env=env, capture_output=True, timeout=20, check=False)
+    ended = json.loads((tmp_path / "run/slots/0/attempts/0/exit.json").read_bytes())
+    assert (done.returncode, ended["code"], ended["asked"]) == (0, 75, "deadline")

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.config import RelaySection
-from orchestrator.ends import HAND_OVERS_KEPT, delay_after, lead_warning
-from orchestrator.evidence import Evidence
+from orchestrator.decisions.ends import HAND_OVERS_KEPT, delay_after, lead_warning
+from orchestrator.decisions.models import Slot, SlotStatus, Verdict
 from orchestrator.executors.base import JobState
-from orchestrator.models import Slot, SlotStatus, Verdict
+from orchestrator.run.evidence import Evidence
 
 RELAY = RelaySection()
 DELAYS = RELAY.retry_delays_seconds

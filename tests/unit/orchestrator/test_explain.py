@@ -13,24 +13,24 @@ from builders import NOW, a_job, a_run, a_slot, blind, token
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.begin import begin, prepare_folder
 from orchestrator.config import parse_config
+from orchestrator.decisions.models import BadNode, Death, Ledger, Seen, Slot, SlotStatus
 from orchestrator.errors import ConfigError
 from orchestrator.executors.base import JobState
-from orchestrator.explain import Explanation, explain, explanation_lines, withheld
-from orchestrator.history import append_event
-from orchestrator.ledger import save_ledger
-from orchestrator.models import BadNode, Death, Ledger, Seen, Slot, SlotStatus
-from orchestrator.rundir import RunDir
-from orchestrator.status import RunView, SlotView
-from orchestrator.timeline import KINDS, clock, sentence
+from orchestrator.run.begin import begin, prepare_folder
+from orchestrator.run.history import append_event
+from orchestrator.run.ledger import save_ledger
+from orchestrator.run.rundir import RunDir
+from orchestrator.screens.explain import Explanation, explain, explanation_lines, withheld
+from orchestrator.screens.status import RunView, SlotView
+from orchestrator.screens.timeline import KINDS, clock, sentence
 
 TOY: dict[str, Any] = {"run_name": "toy", "executor": "local", "slots": 2, "command": ["python3", "toy.py"]}
 
 
 @pytest.fixture
 def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
-    monkeypatch.setattr("orchestrator.begin.fix_code", lambda _: "0123456789abcdef")
+    monkeypatch.setattr("orchestrator.run.begin.fix_code", lambda _: "0123456789abcdef")
     folder = RunDir(tmp_path / "runs" / "toy")
     prepare_folder(folder)
     return folder
@@ -187,8 +187,10 @@ def test_a_token_is_not_shown_to_people(run_dir: RunDir) -> None:
 
 
 def test_every_kind_that_the_controller_writes_has_its_sentence() -> None:
-    sources = [Path(__file__).parents[3] / "orchestrator" / f"{name}.py" for name in ("controller", "fold", "adoption")]
-    text = "".join(path.read_text() for path in sources)
+    package = Path(__file__).parents[3] / "orchestrator"
+    text = "".join(
+        (package / f"{name}.py").read_text() for name in ("controller", "decisions/fold", "decisions/adoption")
+    )
     written = re.findall(r"""(?:_event\(|\bevent\(|"kind": )"([a-z ]+)\"""", text)
     assert len(written) > 9
     assert set(written) <= KINDS

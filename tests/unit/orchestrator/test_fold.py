@@ -23,12 +23,12 @@ from builders import (
 )
 
 from orchestrator.config import RelaySection
-from orchestrator.evidence import Evidence
+from orchestrator.decisions.fold import ATTEMPTS_KEPT
+from orchestrator.decisions.models import Blind, Ledger, Slot, SlotStatus, Submission, SubmissionState, Verdict
+from orchestrator.decisions.plan import next_attempt
+from orchestrator.decisions.sightings import SETTLE_S
 from orchestrator.executors.base import JobState
-from orchestrator.fold import ATTEMPTS_KEPT
-from orchestrator.models import Blind, Ledger, Slot, SlotStatus, Submission, SubmissionState, Verdict
-from orchestrator.plan import next_attempt
-from orchestrator.sightings import SETTLE_S
+from orchestrator.run.evidence import Evidence
 
 SECOND = token(serial=2)
 FAILURE_BUDGET = RelaySection().failure_budget
@@ -246,6 +246,18 @@ class TestEnds:
         ledger, _ = a_look().seeing(a_row()).folded_into(a_run(slot))
         numbers = [attempt.number for attempt in only_slot(ledger).attempts]
         assert numbers == [0, *range(8 - ATTEMPTS_KEPT, 8)]
+
+    def test_an_end_stands_in_a_ledger_though_newer_attempts_came_to_nothing(self) -> None:
+        slot = a_slot().with_attempt(a_job())
+        for number in range(2, 2 + ATTEMPTS_KEPT):
+            ended = a_job(token(0, number), state=SubmissionState.ENDED)
+            slot = slot.with_attempt(ended, verdict=Verdict.NOT_NEEDED, ahead=True)
+        ledger, _ = (
+            a_look().reading(Evidence(claim=a_claim(), exit=an_exit(75), newest_checkpoint=5)).folded_into(a_run(slot))
+        )
+        assert only_slot(ledger).attempts[0].verdict is Verdict.HANDED_OVER
+        ledger, _ = a_look(NOW + 30).folded_into(ledger)
+        assert only_slot(ledger).current == only_slot(ledger).attempts[0]
 
 
 class TestTheBudget:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from orchestrator.goodput import (
+from orchestrator.screens.goodput import (
     BEAT_S,
     JobFacts,
     JobGoodput,
@@ -22,7 +22,7 @@ from orchestrator.goodput import (
     times_of,
     total,
 )
-from orchestrator.goodputviews import KINDS, goodput_lines, goodput_table
+from orchestrator.screens.goodputviews import KINDS, goodput_lines, goodput_table
 
 NOW = 10_000.0
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from orchestrator.disk import LocalDisk
-from orchestrator.history import EPOCHS_OPEN, FILES_KEPT, append_event, join_old, read_events
-from orchestrator.rundir import RunDir
+from orchestrator.run.history import EPOCHS_OPEN, FILES_KEPT, append_event, join_old, read_events
+from orchestrator.run.rundir import RunDir
 
 NOW = 1_000_000.0
 EPOCHS = FILES_KEPT + 5

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from builders import NOW
 
-from orchestrator import hook as hook_module
 from orchestrator.config import RunConfig
-from orchestrator.hook import Hook
-from orchestrator.rundir import Run, RunDir
+from orchestrator.hosts import hook as hook_module
+from orchestrator.hosts.hook import Hook
+from orchestrator.run.rundir import Run, RunDir
 
 
 class Told:

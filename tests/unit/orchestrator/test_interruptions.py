@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from orchestrator.display import interruptions
+from orchestrator.hosts.display import interruptions
 
 
 def test_a_terminal_that_closes_ends_the_controller_unless_nohup_said_otherwise() -> None:

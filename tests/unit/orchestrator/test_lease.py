@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from builders import NOW, RUN_ID
 
-from orchestrator import lease as lease_module
 from orchestrator import processes
+from orchestrator.decisions.models import Ledger
 from orchestrator.disk import LocalDisk
 from orchestrator.errors import LeaseHeld, LeaseLost, RunFolderError
 from orchestrator.files import create_exclusive, to_json, write_json
-from orchestrator.lease import TTL_S, Lease, Owner, highest_epoch, living_owner
-from orchestrator.ledger import save_ledger
-from orchestrator.models import Ledger
 from orchestrator.processes import ProcessId, identify, myself
-from orchestrator.rundir import RunDir
+from orchestrator.run import lease as lease_module
+from orchestrator.run.lease import TTL_S, Lease, Owner, highest_epoch, living_owner
+from orchestrator.run.ledger import save_ledger
+from orchestrator.run.rundir import RunDir
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ from builders import NOW, RUN_ID, a_job, a_run, a_slot, an_intent, blind, gone, 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.decisions.models import Ledger, SubmissionState, Verdict, make_token, parse_token
 from orchestrator.errors import RunFolderError
-from orchestrator.history import append_event, read_events
-from orchestrator.ledger import (
+from orchestrator.run.history import append_event, read_events
+from orchestrator.run.ledger import (
     EPOCHS_KEPT,
     drop_old_epochs,
     load_ledger,
@@ -19,8 +20,7 @@ from orchestrator.ledger import (
     save_ledger,
     write_control,
 )
-from orchestrator.models import Ledger, SubmissionState, Verdict, make_token, parse_token
-from orchestrator.rundir import RunDir
+from orchestrator.run.rundir import RunDir
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ class TestControl:
         self, run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         write_control(run_dir, "stop", now=NOW, by="a")
-        monkeypatch.setattr("orchestrator.ledger.read_control", lambda _: type("Nothing", (), {"number": 0}))
+        monkeypatch.setattr("orchestrator.run.ledger.read_control", lambda _: type("Nothing", (), {"number": 0}))
         assert write_control(run_dir, "stop-now", now=NOW, by="b", grace_s=5).number == 2
         monkeypatch.undo()
         assert (read_control(run_dir).by, read_control(run_dir).grace_s) == ("b", 5)

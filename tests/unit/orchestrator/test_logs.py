@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 from builders import NOW, a_run, a_slot, token
 
-from orchestrator import logs
-from orchestrator.begin import begin, prepare_folder
 from orchestrator.config import parse_config
+from orchestrator.decisions.models import SlotStatus
 from orchestrator.errors import ConfigError
-from orchestrator.ledger import save_ledger
-from orchestrator.logs import show_logs
-from orchestrator.models import SlotStatus
-from orchestrator.rundir import RunDir, load_run
+from orchestrator.run.begin import begin, prepare_folder
+from orchestrator.run.ledger import save_ledger
+from orchestrator.run.rundir import RunDir, load_run
+from orchestrator.screens import logs
+from orchestrator.screens.logs import show_logs
 
 TOY: dict[str, Any] = {"run_name": "toy", "executor": "local", "command": ["python3", "toy.py"]}
 
 
 @pytest.fixture
 def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
-    monkeypatch.setattr("orchestrator.begin.fix_code", lambda _: "0123456789abcdef")
+    monkeypatch.setattr("orchestrator.run.begin.fix_code", lambda _: "0123456789abcdef")
     monkeypatch.setattr(logs, "STATE_S", 0.0)
     folder = RunDir(tmp_path / "runs" / "toy")
     prepare_folder(folder)

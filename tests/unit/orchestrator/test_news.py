@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from builders import NOW, a_run, a_slot
 
-from orchestrator.models import SlotStatus
-from orchestrator.news import BLIND_LONG_S, news_of
+from orchestrator.decisions.models import SlotStatus
+from orchestrator.decisions.news import BLIND_LONG_S, news_of
 
 RUNNING = a_run(a_slot(), a_slot(1, status=SlotStatus.FINISHED))
 

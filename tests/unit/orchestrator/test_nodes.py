@@ -4,9 +4,9 @@ from builders import NOW, a_claim, a_job, a_look, a_run, a_slot, an_exit, token
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.evidence import Evidence
-from orchestrator.models import BadNode, Ledger
-from orchestrator.nodes import EXCLUDED_S, NODES_AT_ONCE, WITHIN_S, decayed, excluded, with_death
+from orchestrator.decisions.models import BadNode, Ledger
+from orchestrator.decisions.nodes import EXCLUDED_S, NODES_AT_ONCE, WITHIN_S, decayed, excluded, with_death
+from orchestrator.run.evidence import Evidence
 
 Nodes = tuple[BadNode, ...]
 

@@ -18,18 +18,18 @@ from builders import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.actions import Action, Cancel, HandOver, Submit
-from orchestrator.edits import with_intents
-from orchestrator.executors.base import JobState
-from orchestrator.ledger import Control
-from orchestrator.models import LIVE, Ledger, SlotStatus, Submission, SubmissionState, Verdict
-from orchestrator.plan import (
+from orchestrator.decisions.actions import Action, Cancel, HandOver, Submit
+from orchestrator.decisions.edits import with_intents
+from orchestrator.decisions.models import LIVE, Ledger, SlotStatus, Submission, SubmissionState, Verdict
+from orchestrator.decisions.plan import (
     CANCEL_AGAIN_S,
     Limits,
     is_over,
     next_attempt,
     plan,
 )
+from orchestrator.executors.base import JobState
+from orchestrator.run.ledger import Control
 
 ALL = Limits(slots=100, max_jobs=None, others=0)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.reasons import LAUNCH_FAILED_HELD, REASONS, reason_of
+from orchestrator.decisions.reasons import LAUNCH_FAILED_HELD, REASONS, reason_of
 
 #: job_state_reason.c, the parts of its names: limit → the words in front of and behind the resource.
 RESOURCES = ("BB", "Billing", "Energy", "GRES", "License", "Unknown")

@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 from builders import NOW, a_claim, a_job, a_run, a_slot, an_intent, seen, token
 
-from orchestrator import registry
-from orchestrator.actions import Submit
-from orchestrator.begin import begin, check_identity, prepare_folder, run_dir_of, training_identity
-from orchestrator.code import fix_code
 from orchestrator.config import RunConfig, parse_config
+from orchestrator.decisions.actions import Submit
+from orchestrator.decisions.models import Ledger, SlotStatus, SubmissionState, Verdict
 from orchestrator.errors import ConfigError, IdentityMismatch, RunFolderError, StorageError, UnknownRun
-from orchestrator.evidence import read_all, read_evidence
 from orchestrator.files import write_json
-from orchestrator.history import append_event
-from orchestrator.ledger import save_ledger, write_control
-from orchestrator.models import Ledger, SlotStatus, SubmissionState, Verdict
-from orchestrator.rundir import Run, RunDir, load_run
-from orchestrator.status import RunView, run_view
-from orchestrator.submission import FAILURES_KEPT, JOBS_KEPT, drop_old_job_folders, make_job_folder
-from orchestrator.summary import summarise
+from orchestrator.run import registry
+from orchestrator.run.begin import begin, check_identity, prepare_folder, run_dir_of, training_identity
+from orchestrator.run.code import fix_code
+from orchestrator.run.evidence import read_all, read_evidence
+from orchestrator.run.history import append_event
+from orchestrator.run.ledger import save_ledger, write_control
+from orchestrator.run.rundir import Run, RunDir, load_run
+from orchestrator.run.submission import FAILURES_KEPT, JOBS_KEPT, drop_old_job_folders, make_job_folder
+from orchestrator.screens.status import RunView, run_view
+from orchestrator.screens.summary import summarise
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/home/me", "SECRET_TOKEN": "hunter2"}
 TOY: dict[str, Any] = {"run_name": "toy", "executor": "local", "command": ["python3", "toy.py"]}
@@ -41,7 +41,7 @@ def run_dir(tmp_path: Path) -> RunDir:
 
 @pytest.fixture(autouse=True)
 def _small_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.begin.fix_code", lambda _: "0123456789abcdef")
+    monkeypatch.setattr("orchestrator.run.begin.fix_code", lambda _: "0123456789abcdef")
 
 
 def a_config(value: dict[str, Any] | None = None, **more: Any) -> RunConfig:
@@ -439,7 +439,7 @@ class TestFixedCode:
         (package / "__init__.py").write_text("one")
         (package / "__pycache__").mkdir()
         (package / "__pycache__" / "x.pyc").touch()
-        monkeypatch.setattr("orchestrator.code.package_folder", lambda _: package)
+        monkeypatch.setattr("orchestrator.run.code.package_folder", lambda _: package)
         first = fix_code(tmp_path / "code")
         assert fix_code(tmp_path / "code") == first
         (package / "__init__.py").write_text("two")

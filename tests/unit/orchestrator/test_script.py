@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from orchestrator.config import RunConfig, parse_config
 from orchestrator.errors import ConfigError
-from orchestrator.script import Raw, job_script, render, sbatch_lines, template_text
+from orchestrator.run.script import Raw, job_script, render, sbatch_lines, template_text
 
 #: Text without NUL and without lone surrogates: what a path or a command line can hold.
 ANY_TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)

@@ -20,10 +20,8 @@ from builders import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.evidence import Evidence
-from orchestrator.executors.base import JobState, Poll
-from orchestrator.models import Attempt, Blind, Gone, Seen, Sighting, Submission
-from orchestrator.sightings import (
+from orchestrator.decisions.models import Attempt, Blind, Gone, Seen, Sighting, Submission
+from orchestrator.decisions.sightings import (
     HEARTBEAT_SILENT_S,
     RECORD_MISSING,
     RECORD_WAIT_S,
@@ -33,6 +31,8 @@ from orchestrator.sightings import (
     never_accepted,
     sight,
 )
+from orchestrator.executors.base import JobState, Poll
+from orchestrator.run.evidence import Evidence
 
 OTHER = token(serial=9)
 FORGOTTEN = NOW - FORGET_AFTER_S - 1

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from builders import NOW, Look, a_claim, a_job, a_look, a_row, a_run, a_slot, a_wish, gone, progress, seen, token
 
-from orchestrator.actions import Abort, Action, Cancel
-from orchestrator.evidence import Evidence, Progress
+from orchestrator.decisions.actions import Abort, Action, Cancel
+from orchestrator.decisions.models import Attempt, Ledger, Slot, Verdict
+from orchestrator.decisions.plan import Limits, plan
+from orchestrator.decisions.stalls import ABORT_WAIT_S, BEGIN_STALLS, LOOKS, is_stalled, limit_s
+from orchestrator.decisions.verdicts import judge
 from orchestrator.executors.base import JobState
-from orchestrator.models import Attempt, Ledger, Slot, Verdict
-from orchestrator.plan import Limits, plan
-from orchestrator.stalls import ABORT_WAIT_S, LOOKS, is_stalled, limit_s
-from orchestrator.verdicts import judge
+from orchestrator.run.evidence import Evidence, Progress
 
 STALL_S = 600.0
 LIMITS = Limits(slots=1, max_jobs=None, others=0, stall_s=STALL_S)
@@ -70,6 +70,30 @@ class TestSilence:
     def test_what_is_usual_comes_down_slowly(self) -> None:
         slow, quick = [report(1)] * 10 + [report(2)], [report(step) for step in range(3, 103)]
         assert 30.0 < watch(*slow, *quick).slots[0].usual_s < 100.0
+
+
+class TestNeverBegun:
+    @staticmethod
+    def watched(looks: int, state: JobState = JobState.RUNNING, claimed_from: int | None = None) -> Ledger:
+        """After looks of 30 s at a job that the queue shows in `state`, claimed from one of the looks on."""
+        ledger = a_run(a_slot().with_attempt(a_job(sighting=seen(state), at=NOW - 60)), written_at=NOW)
+        for number in range(looks):
+            claim = a_claim() if claimed_from is not None and number >= claimed_from else None
+            look = Look(at=NOW + 30.0 * number, history=None).seeing(a_row(state=state))
+            ledger, _ = look.reading(Evidence(claim=claim)).folded_into(ledger, since_last_look_s=30.0)
+        return ledger
+
+    def test_a_job_that_runs_and_claims_nothing_is_ended_and_its_node_is_to_blame(self) -> None:
+        looks = int(BEGIN_STALLS * STALL_S / 30)
+        assert planned(self.watched(looks - 1), NOW + 30.0 * looks) == []
+        (cancel,) = planned(self.watched(looks), NOW + 30.0 * looks)
+        assert isinstance(cancel, Cancel)
+        ours = a_job(cancelled_at=NOW, cancelled_for=cancel.why)
+        assert judge(Evidence(), gone("CANCELLED"), ours)[0] is Verdict.NODE_FAILED
+
+    def test_one_that_waits_or_claims_late_is_let_alone(self) -> None:
+        assert planned(self.watched(100, JobState.PENDING), NOW + 3000.0) == []
+        assert planned(self.watched(100, claimed_from=50), NOW + 3000.0) == []
 
 
 class TestRestarting:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from builders import NOW
 
-from orchestrator.begin import begin, prepare_folder, run_dir_of
 from orchestrator.config import load_config
-from orchestrator.registry import register
-from orchestrator.starting import asked_for
+from orchestrator.run.begin import begin, prepare_folder, run_dir_of
+from orchestrator.run.registry import register
+from orchestrator.run.starting import asked_for
 
 CONFIG = {"run_name": "toy", "executor": "local", "command": ["true"], "slurm": {"partition": "gpuu"}}
 

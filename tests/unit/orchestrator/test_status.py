@@ -9,10 +9,10 @@ from builders import NOW, a_job, a_slot, an_intent, blind, gone, token
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.decisions.models import Attempt, Seen, Slot, SlotStatus, SubmissionState
 from orchestrator.executors.base import JobState
-from orchestrator.forecast import forecast, waits_between
-from orchestrator.models import Attempt, Seen, Slot, SlotStatus, SubmissionState
-from orchestrator.situation import Around, situation
+from orchestrator.screens.forecast import forecast, waits_between
+from orchestrator.screens.situation import Around, situation
 
 HOUR = 3600.0
 

@@ -7,9 +7,9 @@ import time
 import pytest
 from status_screens import PAGE, page_with, screens
 
-from orchestrator.explain import Explanation
-from orchestrator.forecast import Forecast
-from orchestrator.status import ExcludedNode, RunView, SlotView, SuccessorView
+from orchestrator.screens.explain import Explanation
+from orchestrator.screens.forecast import Forecast
+from orchestrator.screens.status import ExcludedNode, RunView, SlotView, SuccessorView
 
 
 @pytest.fixture

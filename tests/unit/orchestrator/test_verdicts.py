@@ -5,9 +5,9 @@ from builders import a_claim, an_exit, gone, progress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.evidence import Evidence, Exit
-from orchestrator.models import Verdict
-from orchestrator.verdicts import cause_in, judge, made_progress
+from orchestrator.decisions.models import Verdict
+from orchestrator.decisions.verdicts import cause_in, judge, made_progress
+from orchestrator.run.evidence import Evidence, Exit
 
 
 def left(exit_: Exit | None = None, **more: object) -> Evidence:

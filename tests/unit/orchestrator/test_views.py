@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from orchestrator.cells import done_in, ranges, short
-from orchestrator.forecast import Forecast
-from orchestrator.models import Verdict
-from orchestrator.status import ExcludedNode, RunView, SlotView, SuccessorView
-from orchestrator.views import about, note_lines, plain_lines, run_table
-from orchestrator.watch import changes, marks
+from orchestrator.decisions.models import Verdict
+from orchestrator.screens.cells import done_in, ranges, short
+from orchestrator.screens.forecast import Forecast
+from orchestrator.screens.status import ExcludedNode, RunView, SlotView, SuccessorView
+from orchestrator.screens.views import about, note_lines, plain_lines, run_table
+from orchestrator.screens.watch import changes, marks
 
 
 def a_view(*slots: SlotView, **more: Any) -> RunView:

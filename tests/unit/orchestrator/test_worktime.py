@@ -4,11 +4,11 @@ import json
 
 import pytest
 
+from orchestrator.decisions.models import Attempt, Slot, Submission, SubmissionState
 from orchestrator.errors import RunFolderError
-from orchestrator.goodput import account
-from orchestrator.models import Attempt, Slot, Submission, SubmissionState
-from orchestrator.rundir import RunDir
-from orchestrator.worktime import slot_facts
+from orchestrator.run.rundir import RunDir
+from orchestrator.screens.goodput import account
+from orchestrator.screens.worktime import slot_facts
 
 NOW = 10_000.0
 

@@ -383,5 +383,16 @@ def test_what_was_found_bad_is_bounded(mirror: Mirror) -> None:
     assert len(mirror.bad()) == MAX_BAD
 
 
+def test_tidying_removes_what_a_killed_client_left_in_the_tree(server: Server, mirror: Mirror) -> None:
+    publish_one(server.shared, 1, 1)
+    for offer in server.offers():
+        mirror.bring(offer, server.fetch)
+    whole = {path for path in mirror.folder.rglob("*") if path.is_file()}
+    for path in [path for path in whole if "v1" in path.parts]:
+        path.with_name(f".{path.name}.4711.0a0b0c0d.tmp").write_bytes(b"half")
+    mirror.tidy()
+    assert {path for path in mirror.folder.rglob("*") if path.is_file()} == whole
+
+
 def test_a_draft_of_the_helper_is_what_the_store_takes(tmp_path: Path) -> None:
     assert a_draft(Shared(tmp_path).slot(RUN, 0), 1, 1).version == Version(1, 1)

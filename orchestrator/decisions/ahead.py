@@ -1,0 +1,66 @@
+"""Queued successors: when to queue one, when it becomes the slot's current attempt, when it must not run. Pure."""
+
+from __future__ import annotations
+
+from orchestrator.decisions.models import Attempt, Seen, Slot, SlotStatus, Submission, Verdict
+from orchestrator.decisions.sightings import TOLD_TO_END
+from orchestrator.executors.base import JobState
+from orchestrator.job import HANDED_OVER
+
+#: After a refusal, a decline or an end in the queue: the current job has no need of it, and asking again costs the
+#: scheduler as much as a real submission.
+AHEAD_WAIT_S = 600.0
+
+
+def running_claimant(attempt: Attempt | None) -> Submission | None:
+    """The submission that runs `attempt` for certain: claimed, in the queue, with an id."""
+    for submission in attempt.live if attempt is not None else ():
+        seen = submission.sighting
+        running = isinstance(seen, Seen) and seen.state is JobState.RUNNING
+        if attempt is not None and submission.token == attempt.claimed_by and running and submission.job_id:
+            return submission
+    return None
+
+
+def wants_successor(slot: Slot, newest_folder: int, now: float) -> tuple[int, str] | None:
+    """(attempt to queue, job to queue it behind); None where none is wanted now."""
+    current, successor = slot.current, slot.successor
+    if slot.status is not SlotStatus.ACTIVE or current is None or now < slot.ahead_not_before:
+        return None
+    settled = current.verdict is None and current.asked_to_hand_over_at is None and current.aborted_at is None
+    claimant = running_claimant(current)
+    if not settled or claimant is None or claimant.job_id is None:
+        return None
+    if any(s is not claimant for attempt in slot.attempts for s in attempt.live):
+        return None
+    later = [attempt for attempt in slot.attempts if attempt.number > current.number]
+    if any(attempt.verdict is Verdict.CANCELLED for attempt in later):
+        return None  # a person took it out of the queue; the ordinary way remains
+    if successor is not None:
+        return successor.number, claimant.job_id
+    highest = max(attempt.number for attempt in slot.attempts)
+    return max(highest, newest_folder) + 1, claimant.job_id
+
+
+def may_follow(current: Attempt | None, slot: Slot, now: float) -> bool:
+    """Whether a queued successor is what comes next, now that the attempt before it has ended.
+
+    Its own shim decides by the same facts (`unneeded`): after a crash, or a SIGTERM of somebody, it declines.
+    """
+    if slot.status is not SlotStatus.ACTIVE or slot.not_before > now:
+        return False
+    if current is None or current.exit_code is None:
+        return True
+    return current.exit_code == HANDED_OVER and current.asked != TOLD_TO_END
+
+
+def promoted(slot: Slot, now: float) -> Slot:
+    """`slot` with its successor as current attempt, where the one before it has ended and it may follow."""
+    current, successor = slot.current, slot.successor
+    if successor is None or (current is not None and current.verdict is None):
+        return slot
+    if successor.live and not may_follow(current, slot, now):
+        return slot
+    first = successor.model_copy(update={"ahead": False})
+    attempts = tuple(first if attempt is successor else attempt for attempt in slot.attempts)
+    return slot.model_copy(update={"attempts": attempts, "why": ""})

@@ -1,0 +1,73 @@
+"""Changes to a ledger that are none of `fold`'s: what we are about to do, and what came of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from orchestrator.decisions.actions import Action, Cancel, Release, Submit
+from orchestrator.decisions.models import Attempt, Ledger, Slot, SlotStatus, Submission, SubmissionState
+
+#: Refused submissions that stay in the ledger, for each attempt.
+REFUSALS_KEPT = 2
+
+
+def with_slot(ledger: Ledger, slot: int, **update: Any) -> Ledger:
+    """`ledger` with one slot changed."""
+    slots = list(ledger.slots)
+    slots[slot] = slots[slot].model_copy(update=update)
+    return ledger.model_copy(update={"slots": tuple(slots)})
+
+
+def with_attempt(slot: Slot, number: int, **update: Any) -> Slot:
+    """`slot` with one attempt changed (made, where it is new)."""
+    attempts = {attempt.number: attempt for attempt in slot.attempts}
+    attempts[number] = attempts.get(number, Attempt(number=number)).model_copy(update=update)
+    return slot.model_copy(update={"attempts": tuple(attempts[n] for n in sorted(attempts))})
+
+
+def with_submission(slot: Slot, number: int, token: str, **update: Any) -> Slot:
+    """`slot` with one submission changed."""
+    attempt = next(a for a in slot.attempts if a.number == number)
+    changed = tuple(s.model_copy(update=update) if s.token == token else s for s in attempt.submissions)
+    return with_attempt(slot, number, submissions=changed)
+
+
+def with_intents(ledger: Ledger, actions: Sequence[Action], now: float) -> Ledger:
+    """`ledger` with what we are about to do written in, before any of it is done.
+
+    Submissions, because one that is forgotten would be made twice; cancels, because one that is forgotten would look
+    like a person's, and pause the slot; releases, because each submission has only one.
+    """
+    slots = list(ledger.slots)
+    for action in actions:
+        slot = slots[action.slot]
+        if isinstance(action, Submit):
+            slots[action.slot] = _with_intent(slot, action, now)
+        elif isinstance(action, Cancel):
+            update = {"cancelled_at": now, "cancelled_for": action.why}
+            slots[action.slot] = with_submission(slot, action.attempt, action.token, **update)
+        elif isinstance(action, Release):
+            slots[action.slot] = with_submission(slot, action.attempt, action.token, released_at=now)
+    return ledger.model_copy(update={"slots": tuple(slots)}) if actions else ledger
+
+
+def _with_intent(slot: Slot, action: Submit, now: float) -> Slot:
+    attempts = {attempt.number: attempt for attempt in slot.attempts}
+    before = attempts.get(action.attempt, Attempt(number=action.attempt)).submissions
+    refused = [s for s in before if s.state is SubmissionState.NOT_SUBMITTED]
+    # A weekend of full quota is thousands of refusals; the last ones say it all.
+    before = tuple(s for s in before if s not in refused[:-REFUSALS_KEPT])
+    intent = Submission(token=action.token, intent_at=now, after=action.after, exclude=action.exclude)
+    return with_attempt(slot, action.attempt, submissions=(*before, intent), ahead=action.after is not None)
+
+
+def reactivated(slot: Slot, total: int | None) -> Slot:
+    """`start` was typed again: a slot that was paused or given up gets another chance, one that waits need not wait,
+    and a finished one goes on where its `total` was raised.
+    """
+    raised = slot.status is SlotStatus.FINISHED and None not in {total, slot.total} and (total or 0) > (slot.total or 0)
+    if slot.status is SlotStatus.FINISHED and not raised:
+        return slot
+    update = {"status": SlotStatus.ACTIVE, "why": "", "not_before": 0.0, "ahead_not_before": 0.0}
+    return slot.model_copy(update=update | {"failures": 0, "node_failures": 0, "stalls": 0})

@@ -1,0 +1,115 @@
+"""What the end of an attempt means for its slot: counts, delays, giving up, waiting for a person. Pure.
+
+A job that leaves a new checkpoint is never counted against its slot: progress resets everything. Without one,
+
+* an end of the program's own making costs a delay, and the budget of them ends the slot;
+* a node's failure costs the same delay, so that dying nodes are not hammered with jobs, but is never the reason to
+  give up: the program has done nothing wrong, and nodes come back;
+* preemption, supersession, our own cancels and unneeded successors cost nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from orchestrator.config import RelaySection
+from orchestrator.decisions.models import Attempt, Slot, SlotStatus, Submission, Verdict
+from orchestrator.run.evidence import Evidence
+
+#: A program that stalls twice from the same checkpoint stalls there for ever.
+STALLS = 2
+#: Hand-overs whose length is remembered: a day of 4 h jobs, and some.
+HAND_OVERS_KEPT = 10
+#: A hand-over that takes more than this part of the lead leaves too little for a slow day of the shared folder.
+CLOSE_TO_THE_LEAD = 0.5
+#: What is recommended then, as so many times the longest hand-over, rounded up to ten seconds.
+LEAD_TIMES = 2.0
+
+
+def after_end(
+    slot: Slot, attempt: Attempt, evidence: Evidence, relay: RelaySection, now: float, *, progressed: bool, name: str
+) -> Slot:
+    """`slot` after the end of `attempt` (judged already). `name`: the run's, for what a person may type."""
+    verdict = attempt.verdict
+    update: dict[str, Any] = {}
+    if progressed:
+        update = {"failures": 0, "node_failures": 0, "stalls": 0, "good_node": attempt.node or slot.good_node}
+    if verdict is Verdict.HANDED_OVER:
+        update |= {"hand_overs": slot.hand_overs + 1, "failures": 0, "node_failures": 0, "stalls": 0}
+        update |= {"hand_over_s": with_hand_over(slot.hand_over_s, evidence)}
+    elif verdict is Verdict.FINISHED:
+        update |= {"status": SlotStatus.FINISHED, "why": "", "failures": 0, "node_failures": 0, "stalls": 0}
+    elif verdict is Verdict.DO_NOT_REQUEUE:
+        update |= {"status": SlotStatus.FAILED, "why": attempt.cause}
+    elif slot.status is SlotStatus.ACTIVE and slot.current is not None and attempt.number == slot.current.number:
+        if verdict is Verdict.CANCELLED and not _ours(attempt):
+            why = f"its job was {attempt.cause}; `orchestrator start {name}` goes on"
+            update |= {"status": SlotStatus.PAUSED, "why": why}
+        elif not progressed:
+            update |= _after_failure(slot, attempt, relay, now)
+    return slot.model_copy(update=update) if update else slot
+
+
+def _after_failure(slot: Slot, attempt: Attempt, relay: RelaySection, now: float) -> dict[str, Any]:
+    failures, node_failures, stalls = slot.failures, slot.node_failures, slot.stalls
+    if attempt.verdict is Verdict.NODE_FAILED:
+        node_failures += 1
+        counted = ""
+    elif attempt.verdict in {Verdict.CRASHED, Verdict.TIMED_OUT, Verdict.NO_PROGRESS, Verdict.STALLED}:
+        failures += 1
+        stalls += attempt.verdict is Verdict.STALLED
+        counted = f" (failure {failures} of {relay.failure_budget})"
+    else:
+        return {}
+    update: dict[str, Any] = {"failures": failures, "node_failures": node_failures, "stalls": stalls}
+    last = f"{job_words(attempt)}: {attempt.cause}"
+    if stalls >= STALLS and attempt.verdict is Verdict.STALLED:
+        why = f"{stalls} jobs stalled without a new checkpoint between them; the last, {last}"
+        return update | {"status": SlotStatus.FAILED, "why": why}
+    if failures >= relay.failure_budget and attempt.verdict is not Verdict.NODE_FAILED:
+        why = f"{failures} jobs in a row ended without a new checkpoint; the last, {last}"
+        return update | {"status": SlotStatus.FAILED, "why": why}
+    delay_s = delay_after(failures + node_failures, relay)
+    return update | {"why": f"{last}{counted}", "not_before": now + delay_s if delay_s else 0.0}
+
+
+def delay_after(failures: int, relay: RelaySection) -> float:
+    """How long to wait after so many failures in a row (from 1)."""
+    delays = relay.retry_delays_seconds
+    return delays[min(failures, len(delays)) - 1]
+
+
+def job_words(attempt: Attempt) -> str:
+    """How to name the job of an attempt."""
+    ids = [s.job_id for s in attempt.submissions if s.token == attempt.claimed_by and s.job_id]
+    ids = ids or [s.job_id for s in attempt.submissions if s.job_id]
+    return f"job {ids[-1]} failed" if ids else f"attempt {attempt.number} failed"
+
+
+def _ours(attempt: Attempt) -> bool:
+    mine = [s for s in attempt.submissions if s.token == attempt.claimed_by] or list(attempt.submissions)
+    return any(s.cancelled_at is not None for s in mine)
+
+
+def last_submission(attempt: Attempt) -> Submission | None:
+    """The one whose end was the attempt's end: the claimant's, else the newest."""
+    mine = [s for s in attempt.submissions if s.token == attempt.claimed_by] or list(attempt.submissions)
+    return mine[-1] if mine else None
+
+
+def with_hand_over(hand_over_s: tuple[float, ...], evidence: Evidence) -> tuple[float, ...]:
+    """The lengths of the last hand-overs, with this one: from the request to the job's record of its end."""
+    ended = evidence.exit
+    if ended is None or ended.asked_at is None:
+        return hand_over_s
+    return (*hand_over_s, round(max(0.0, ended.at - ended.asked_at), 1))[-HAND_OVERS_KEPT:]
+
+
+def lead_warning(slot: Slot, lead_s: float) -> str:
+    """A sentence where hand-overs came near the lead; empty where they did not."""
+    longest_s = max(slot.hand_over_s, default=0.0)
+    if longest_s <= CLOSE_TO_THE_LEAD * lead_s:
+        return ""
+    better_s = math.ceil(LEAD_TIMES * longest_s / 10.0) * 10
+    return f"handing over took {longest_s:.0f} s of lead_seconds {lead_s:.0f}: set lead_seconds to {better_s}"

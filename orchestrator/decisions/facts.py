@@ -1,0 +1,62 @@
+"""All that one tick saw, in one frozen value: what `fold` takes into the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from orchestrator.config import RelaySection
+from orchestrator.decisions.models import Attempt, Slot, parse_token
+from orchestrator.executors.base import Accounting, JobRow, Poll
+from orchestrator.run.evidence import Evidence
+
+#: One line of history in the making: its kind and its facts.
+Event = dict[str, Any]
+
+
+def event(kind: str, slot: Slot, attempt: Attempt, **more: Any) -> Event:
+    """An event of one attempt."""
+    return {"kind": kind, "slot": slot.index, "attempt": attempt.number, **more}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """`evidence`: by (slot, attempt). `newest_claims`: by slot, the highest claimed attempt that the ledger does not
+    know. `ahead`: tokens of jobs that were queued behind another, of those that the ledger does not know.
+    `since_last_look_s`: how long nobody looked.
+    """
+
+    now: float
+    poll: Poll
+    history: Accounting | None
+    evidence: Mapping[tuple[int, int], Evidence]
+    newest_claims: Mapping[int, tuple[int, Evidence]]
+    jobs_dir: str
+    forget_after_s: float
+    submit_grace_s: float
+    ahead: frozenset[str] = frozenset()
+    since_last_look_s: float = 0.0
+    relay: RelaySection = field(default_factory=RelaySection)
+    run_name: str = "NAME"
+
+    def job_dir(self, token: str) -> str:
+        """The work folder that identifies a submission."""
+        return f"{self.jobs_dir}/{token}"
+
+    @cached_property
+    def heard_of(self) -> frozenset[str]:
+        """Tokens of jobs that somebody else speaks of: the queue, or a claim."""
+        claims = [evidence.claim for evidence in self.evidence.values() if evidence.claim is not None]
+        return frozenset(self.poll.alive) | {claim.token for claim in claims if claim.token}
+
+    @cached_property
+    def rows_of_slot(self) -> dict[int, list[tuple[int, str, JobRow]]]:
+        """By slot, the jobs of this run that are not over: (attempt, token, row)."""
+        found: dict[int, list[tuple[int, str, JobRow]]] = {}
+        for token, row in self.poll.alive.items():
+            parsed = parse_token(token)
+            if parsed is not None and row.work_dir.rstrip("/") == self.job_dir(token):
+                found.setdefault(parsed[0], []).append((parsed[1], token, row))
+        return found

@@ -1,0 +1,277 @@
+"""Take what was seen into the ledger. Pure: (ledger, facts) → (ledger, events).
+
+Everything that the ledger did not know is adopted first (`adoption`), then every attempt is looked at, then the ends
+are counted (`ends`) and the queued successor of an attempt that has ended takes its place (`ahead`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.decisions import ahead, ends, nodes, stalls
+from orchestrator.decisions.adoption import adopt
+from orchestrator.decisions.clocks import with_clock_set_back
+from orchestrator.decisions.facts import Event, Facts, event
+from orchestrator.decisions.models import (
+    Attempt,
+    BadNode,
+    Blind,
+    Gone,
+    Ledger,
+    Seen,
+    Slot,
+    SlotStatus,
+    Submission,
+    SubmissionState,
+    Verdict,
+)
+from orchestrator.decisions.reasons import reason_of
+from orchestrator.decisions.sightings import is_stuck, missing_from, never_accepted, sight
+from orchestrator.decisions.verdicts import judge, made_progress
+from orchestrator.executors.base import JobState
+from orchestrator.run.evidence import Evidence
+
+#: Ended attempts that stay in the ledger for `status`; all of them stay in the event log.
+ATTEMPTS_KEPT = 3
+#: Ends that accuse a node, if they come early and without a new checkpoint.
+_ACCUSING = frozenset({Verdict.CRASHED, Verdict.STALLED, Verdict.NODE_FAILED})
+
+
+def fold(ledger: Ledger, facts: Facts) -> tuple[Ledger, list[Event]]:
+    """The ledger after this look, and what happened in it."""
+    events: list[Event] = []
+    ledger = with_clock_set_back(ledger, facts.now)
+    memory = nodes.decayed(ledger.nodes, facts.now)
+    slots = []
+    for before in ledger.slots:
+        slot, memory = _fold_slot(before, memory, facts, events)
+        slots.append(slot)
+    update: dict[str, Any] = {"slots": tuple(slots), "nodes": memory}
+    error = facts.poll.error
+    update |= {"blind_since": (ledger.blind_since or facts.poll.at) if error else None, "blind_error": error or ""}
+    if error and ledger.blind_since is None:
+        events.append({"kind": "blind", "error": error})
+    if not error and ledger.blind_since is not None:
+        blind_s = round(max(0.0, facts.poll.at - ledger.blind_since), 1)
+        events.append({"kind": "sighted", "since": ledger.blind_since, "blind_s": blind_s})
+    return ledger.model_copy(update=update), events
+
+
+def _fold_slot(
+    slot: Slot, memory: tuple[BadNode, ...], facts: Facts, events: list[Event]
+) -> tuple[Slot, tuple[BadNode, ...]]:
+    were_live = {attempt.number for attempt in slot.attempts if attempt.live}
+    slot = _with_sane_waits(adopt(slot, facts, events), facts)
+    for before in slot.attempts:
+        if before.verdict is not None and not before.live:
+            continue
+        evidence = facts.evidence.get((slot.index, before.number))
+        if evidence is None and slot.index in facts.newest_claims:
+            number, newest = facts.newest_claims[slot.index]
+            evidence = newest if number == before.number else None
+        if evidence is None:
+            continue
+        after = _fold_attempt(before, evidence, facts)
+        slot = _with_attempt(slot, before, after, evidence, facts)
+        if before.started_at is None and after.started_at is not None:
+            claim = {"job_id": _job_id(after), "node": after.node, "claimed_at": after.started_at}
+            events.append(event("started", slot, after, **claim, start_step=after.start_step))
+        if before.verdict is None and after.verdict is not None:
+            events.append(_ended(slot, after, evidence))
+            progressed = made_progress(evidence)
+            memory = _accuse(slot, after, memory, facts, events, progressed=progressed)
+            slot = ends.after_end(
+                slot, after, evidence, facts.relay, facts.now, progressed=progressed, name=facts.run_name
+            )
+            if after.ahead:
+                slot = slot.model_copy(update={"ahead_not_before": facts.now + ahead.AHEAD_WAIT_S})
+    slot = ahead.promoted(slot, facts.now)
+    slot, memory = _give_up_waiting(slot, memory, events)
+    return _with_newest_attempts(slot, were_live), memory
+
+
+def _with_newest_attempts(slot: Slot, were_live: set[int]) -> Slot:
+    """Without the attempts that nothing needs any more. Every end stands in a ledger once; the current one stays."""
+    if len(slot.attempts) <= ATTEMPTS_KEPT:
+        return slot
+    older, newest = slot.attempts[:-ATTEMPTS_KEPT], slot.attempts[-ATTEMPTS_KEPT:]
+    needed = [a for a in older if a.live or a.number in were_live or a is slot.current]
+    return slot.model_copy(update={"attempts": (*needed, *newest)}) if len(needed) < len(older) else slot
+
+
+def _with_sane_waits(slot: Slot, facts: Facts) -> Slot:
+    update = {}
+    if slot.not_before > facts.now:
+        longest_s = max([60.0, *facts.relay.retry_delays_seconds])
+        if slot.not_before > facts.now + longest_s:
+            update["not_before"] = facts.now + longest_s
+    if slot.ahead_not_before > facts.now + ahead.AHEAD_WAIT_S:
+        update["ahead_not_before"] = facts.now + ahead.AHEAD_WAIT_S
+    return slot.model_copy(update=update) if update else slot
+
+
+def _with_attempt(slot: Slot, before: Attempt, after: Attempt, evidence: Evidence, facts: Facts) -> Slot:
+    """`slot` with `after` in the place of `before`, and with what the attempt tells of the whole slot."""
+    update: dict[str, Any] = {}
+    if after is not before:
+        update["attempts"] = tuple(after if attempt is before else attempt for attempt in slot.attempts)
+    if before.started_at is None and after.started_at is not None:
+        update["jobs"] = slot.jobs + 1
+        update["why"] = slot.why if slot.status is not SlotStatus.ACTIVE else ""  # why the one before it failed
+    if after is not before and _is_uncertain(before) and not _is_uncertain(after):
+        update["why"] = ""
+    if after.progress_mark != before.progress_mark:
+        stall_s = facts.relay.stall_seconds
+        update["usual_s"] = stalls.usual_after(slot, before, after, facts.since_last_look_s, stall_s)
+    step, total = slot.step, slot.total
+    if evidence.progress is not None:
+        step, total = evidence.progress.step, evidence.progress.total
+    elif evidence.newest_checkpoint is not None:
+        step = evidence.newest_checkpoint
+    if (step, total) != (slot.step, slot.total):
+        update |= {"step": step, "total": total}
+    return slot.model_copy(update=update) if update else slot
+
+
+def _is_uncertain(attempt: Attempt) -> bool:
+    return SubmissionState.UNCERTAIN in [submission.state for submission in attempt.submissions]
+
+
+def _ended(slot: Slot, attempt: Attempt, evidence: Evidence) -> Event:
+    reported = [evidence.progress.checkpoint_step] if evidence.progress else []
+    on_disk = [attempt.checkpoint_step] if attempt.checkpoint_step is not None else []
+    facts_of_end = {
+        "job_id": _job_id(attempt),
+        "node": attempt.node,
+        "ended_at": attempt.ended_at,
+        "verdict": attempt.verdict,
+        "cause": attempt.cause,
+        "step": evidence.progress.step if evidence.progress else None,
+        "checkpoint_step": max([*reported, *on_disk], default=None),
+    }
+    return event("ended", slot, attempt, **facts_of_end)
+
+
+def _job_id(attempt: Attempt) -> str | None:
+    ids = [s.job_id for s in attempt.submissions if s.token == attempt.claimed_by]
+    return ids[0] if ids else None
+
+
+def _accuse(
+    slot: Slot, attempt: Attempt, memory: tuple[BadNode, ...], facts: Facts, events: list[Event], *, progressed: bool
+) -> tuple[BadNode, ...]:
+    """Remember the node of an early death; say so where it is left out from now on."""
+    submission = ends.last_submission(attempt)
+    node = attempt.node or (submission.node if submission is not None else "")
+    lived_s = (attempt.ended_at or facts.now) - attempt.started_at if attempt.started_at is not None else 0.0
+    if progressed or not node or attempt.verdict not in _ACCUSING or lived_s > nodes.EARLY_S:
+        return memory
+    elsewhere = slot.good_node not in {"", node}
+    memory, begins = nodes.with_death(memory, node, slot.index, facts.now, served_elsewhere=elsewhere)
+    if begins:
+        until = facts.now + nodes.EXCLUDED_S
+        events.append({"kind": "node excluded", "node": node, "until": until, "slot": slot.index})
+    return memory
+
+
+def _give_up_waiting(slot: Slot, memory: tuple[BadNode, ...], events: list[Event]) -> tuple[Slot, tuple[BadNode, ...]]:
+    """A waiting job that can never run ends its slot, with Slurm's reason, or the exclusions that made it so."""
+    current = slot.current
+    for submission in current.live if current is not None and slot.status is SlotStatus.ACTIVE else ():
+        seen = submission.sighting
+        if not isinstance(seen, Seen) or not is_stuck(submission):
+            continue
+        if submission.exclude:
+            events.append({"kind": "nodes forgiven", "slot": slot.index, "why": f"Slurm says {seen.reason}"})
+            return slot, nodes.forgiven(memory)
+        why = f"job {submission.job_id} {reason_of(seen.reason).words} (Slurm says {seen.reason})"
+        events.append({"kind": "given up", "slot": slot.index, "job_id": submission.job_id, "why": why})
+        return slot.model_copy(update={"status": SlotStatus.FAILED, "why": why}), memory
+    return slot, memory
+
+
+def _fold_attempt(attempt: Attempt, evidence: Evidence, facts: Facts) -> Attempt:
+    update: dict[str, Any] = {}
+    if evidence.beat != attempt.heartbeat:
+        update |= {"heartbeat": evidence.beat, "heartbeat_changed_at": facts.now}
+    claim = evidence.claim
+    if claim is not None:
+        news = {
+            "claimed_by": claim.token,
+            "started_at": claim.at,
+            "node": claim.host,
+            "ahead": False,
+            "start_step": evidence.start_step,
+            "checkpoint_step": evidence.newest_checkpoint,
+        }
+        update |= {name: value for name, value in news.items() if getattr(attempt, name) != value}
+    update |= stalls.watched(attempt, evidence, facts.since_last_look_s, facts.relay.stall_seconds)
+    if update:
+        attempt = attempt.model_copy(update=update)
+    folded = [_fold_submission(s, attempt, evidence, facts) for s in attempt.submissions]
+    if any([new is not old for new, old in zip(folded, attempt.submissions, strict=True)]):  # noqa: C419
+        attempt = attempt.model_copy(update={"submissions": tuple(folded)})
+    return attempt if attempt.verdict is not None else _judged(attempt, evidence, facts)
+
+
+def _judged(attempt: Attempt, evidence: Evidence, facts: Facts) -> Attempt:
+    """With its verdict, where its claimant is over, or all that might have claimed it are."""
+    if attempt.claimed_by is not None:
+        over = [s for s in attempt.submissions if s.token == attempt.claimed_by and s.state is SubmissionState.ENDED]
+    elif not attempt.live:
+        over = [s for s in attempt.submissions if s.state is SubmissionState.ENDED]
+    else:
+        over = []
+    if not over:
+        return attempt
+    gone = over[-1].sighting
+    if not isinstance(gone, Gone):
+        gone = Gone(proof="it ended", at=facts.now)
+    stalled_s = attempt.quiet_s if attempt.aborted_at is not None else None
+    verdict, cause = judge(evidence, gone, over[-1], stalled_s=stalled_s)
+    if attempt.ahead and over[-1].cancelled_at is not None:
+        verdict, cause = Verdict.NOT_NEEDED, over[-1].cancelled_for
+    update = {"verdict": verdict, "cause": cause, "ended_at": gone.at, "node": attempt.node or gone.node}
+    if evidence.exit is not None:
+        update |= {"exit_code": evidence.exit.code, "asked": evidence.exit.asked or ""}
+    return attempt.model_copy(update=update)
+
+
+def _fold_submission(submission: Submission, attempt: Attempt, evidence: Evidence, facts: Facts) -> Submission:
+    if submission.state is SubmissionState.ENDED or submission.state is SubmissionState.NOT_SUBMITTED:
+        return submission
+    if submission.intent_at > facts.now:  # our clock was set back; a poll must be able to be later than it
+        submission = submission.model_copy(update={"intent_at": facts.now - 1.0})
+    job_dir = facts.job_dir(submission.token)
+    if submission.state is not SubmissionState.SUBMITTED and never_accepted(
+        submission, evidence, facts.poll, facts.history, job_dir=job_dir, submit_grace_s=facts.submit_grace_s
+    ):
+        return submission.model_copy(update={"state": SubmissionState.NOT_SUBMITTED, "sighting": None})
+    sighting = sight(
+        submission,
+        attempt,
+        evidence,
+        facts.poll,
+        facts.history,
+        job_dir=job_dir,
+        now=facts.now,
+        forget_after_s=facts.forget_after_s,
+    )
+    if sighting is None:
+        return submission
+    known = facts.poll.of(job_dir) or (facts.history.of(job_dir) if facts.history is not None else None)
+    news: dict[str, Any] = {"sighting": sighting, "absent_since": None}
+    if isinstance(sighting, Gone):
+        news["state"] = SubmissionState.ENDED
+    elif missing_from(facts.poll, submission, job_dir):
+        news["absent_since"] = submission.absent_since or facts.poll.at
+    elif isinstance(sighting, Blind):
+        news["absent_since"] = submission.absent_since
+    if isinstance(sighting, Seen):
+        hopeless = sighting.state is JobState.PENDING and reason_of(sighting.reason).kind == "for ever"
+        news["stuck_since"] = (submission.stuck_since or sighting.at) if hopeless else None
+        news["node"] = sighting.node or submission.node
+    if known is not None and not isinstance(sighting, Gone):
+        news |= {"state": SubmissionState.SUBMITTED, "job_id": submission.job_id or known.job_id, "note": ""}
+    changed = {name: value for name, value in news.items() if getattr(submission, name) != value}
+    return submission.model_copy(update=changed) if changed else submission

@@ -1,0 +1,38 @@
+"""What people want to be told: the few changes that the command hook hears of. Pure.
+
+Kinds: `finished`, `failed`, `paused` (of a slot), `run finished`, `blind` (the queue has not been seen for long) and
+`sighted` (it is seen again). Each is told once, because each is a change of the ledger.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.decisions.models import Ledger, SlotStatus
+
+#: An outage shorter than this is an ordinary restart of the scheduler, and nobody's business.
+BLIND_LONG_S = 600.0
+
+_KINDS = {SlotStatus.FINISHED: "finished", SlotStatus.FAILED: "failed", SlotStatus.PAUSED: "paused"}
+
+
+def news_of(before: Ledger, after: Ledger, slots: int, now: float) -> tuple[Ledger, list[tuple[str, dict[str, Any]]]]:
+    """`after`, with what has been told noted in it, and what is to be told of the step from `before`: (kind, facts).
+
+    `slots`: how many are wanted.
+    """
+    told: list[tuple[str, dict[str, Any]]] = []
+    for old, new in zip(before.slots, after.slots, strict=False):
+        if new.status is not old.status and new.status in _KINDS:
+            told.append((_KINDS[new.status], {"slot": new.index, "words": new.why, "step": new.step}))
+    finished = [slot.status is SlotStatus.FINISHED for slot in after.slots[:slots]]
+    if finished and all(finished) and any(kind == "finished" for kind, _ in told):
+        words = f"all {len(finished)} slots are finished" if len(finished) > 1 else "its slot is finished"
+        told.append(("run finished", {"words": words}))
+    if after.blind_since is not None and not after.blind_told and now - after.blind_since >= BLIND_LONG_S:
+        told.append(("blind", {"since": after.blind_since, "words": after.blind_error}))
+        after = after.model_copy(update={"blind_told": True})
+    elif after.blind_since is None and after.blind_told:
+        told.append(("sighted", {"words": "the queue is seen again"}))
+        after = after.model_copy(update={"blind_told": False})
+    return after, told

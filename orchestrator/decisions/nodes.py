@@ -1,0 +1,69 @@
+"""Nodes on which jobs of this run died early: remembered for a while, and left out for a while. Pure.
+
+A fault of the program must not close the cluster to it, so the memory decays, few nodes are left out at once, and one
+slot alone accuses a node only if it has done well elsewhere.
+"""
+
+from __future__ import annotations
+
+from orchestrator.decisions.models import BadNode, Death
+
+#: A job that dies later than this after its start has shown that the node can run it.
+EARLY_S = 600.0
+#: Deaths further apart are not the same trouble.
+WITHIN_S = 6 * 3600.0
+#: Long enough for a site's health check or a restart; short enough that a mended node is used again the same day.
+EXCLUDED_S = 2 * 3600.0
+#: Small clusters have few nodes, and a program that dies everywhere would exclude them all.
+NODES_AT_ONCE = 3
+#: So many different slots that died there make a node bad.
+SLOTS = 2
+#: So many deaths of one slot do it too, if another node served that slot.
+DEATHS_OF_ONE_SLOT = 3
+
+
+def excluded(nodes: tuple[BadNode, ...], now: float) -> tuple[str, ...]:
+    """The nodes that a submission must avoid now, by name."""
+    return tuple(sorted(bad.node for bad in nodes if bad.excluded_until > now))
+
+
+def decayed(nodes: tuple[BadNode, ...], now: float) -> tuple[BadNode, ...]:
+    """Without what is too old to matter; the same tuple where nothing is. A clock that was set back ends nothing
+    late: no exclusion lasts longer than `EXCLUDED_S` from now.
+    """
+    kept = []
+    for bad in nodes:
+        deaths = tuple(death for death in bad.deaths if now - death.at < WITHIN_S)
+        until = min(bad.excluded_until, now + EXCLUDED_S) if bad.excluded_until > now else 0.0
+        if deaths or until:
+            same = deaths == bad.deaths and until == bad.excluded_until
+            kept.append(bad if same else BadNode(node=bad.node, deaths=deaths, excluded_until=until))
+    return nodes if len(kept) == len(nodes) and all(a is b for a, b in zip(kept, nodes, strict=True)) else tuple(kept)
+
+
+def with_death(
+    nodes: tuple[BadNode, ...], node: str, slot: int, now: float, *, served_elsewhere: bool
+) -> tuple[tuple[BadNode, ...], bool]:
+    """One more early death. Returns the memory, and whether the node is left out from now on.
+
+    `served_elsewhere`: this slot has left a new checkpoint on another node.
+    """
+    before = next((bad for bad in nodes if bad.node == node), BadNode(node=node))
+    bad = before.model_copy(update={"deaths": (*before.deaths, Death(slot=slot, at=now))})
+    by_this_slot = sum(death.slot == slot for death in bad.deaths)
+    enough = len({death.slot for death in bad.deaths}) >= SLOTS or (
+        by_this_slot >= DEATHS_OF_ONE_SLOT and served_elsewhere
+    )
+    begins = enough and bad.excluded_until <= now
+    if enough:
+        bad = bad.model_copy(update={"excluded_until": now + EXCLUDED_S})
+    others = [one for one in nodes if one.node != node]
+    out = sorted((one for one in others if one.excluded_until > now), key=lambda one: one.excluded_until)
+    oldest = out[0].node if enough and len(out) >= NODES_AT_ONCE else None
+    others = [one.model_copy(update={"excluded_until": 0.0}) if one.node == oldest else one for one in others]
+    return (*others, bad), begins
+
+
+def forgiven(nodes: tuple[BadNode, ...]) -> tuple[BadNode, ...]:
+    """All may be used again, and their deaths are forgotten: the cluster cannot do without them."""
+    return () if nodes else nodes

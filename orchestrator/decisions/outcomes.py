@@ -1,0 +1,63 @@
+"""What came of a submission, taken into the ledger: accepted, unclear, or refused, and for how long. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.decisions.actions import Submit
+from orchestrator.decisions.edits import with_slot, with_submission
+from orchestrator.decisions.models import Ledger, SlotStatus, SubmissionState
+from orchestrator.decisions.nodes import forgiven
+from orchestrator.executors.base import Refused, SubmitOutcome, Submitted, Uncertain
+
+#: The user's job limit is reached: somebody's job must end first, which takes minutes.
+QUOTA_WAIT_S = 60.0
+#: The scheduler could not be reached, or the like.
+TEMPORARY_WAIT_S = 15.0
+#: A queued successor was refused: its slot has a job that runs, and no need of it for long.
+AHEAD_REFUSED_WAIT_S = 600.0
+
+
+def with_outcome(ledger: Ledger, action: Submit, outcome: SubmitOutcome, now: float) -> Ledger:
+    """`ledger` after the scheduler's answer to `action`, whose intent is in it already."""
+    if isinstance(outcome, Submitted):
+        update: dict[str, Any] = {"state": SubmissionState.SUBMITTED, "job_id": outcome.job_id}
+    elif isinstance(outcome, Uncertain):
+        update = {"state": SubmissionState.UNCERTAIN, "note": outcome.why}
+    else:
+        update = {"state": SubmissionState.NOT_SUBMITTED, "note": outcome.words}
+    of_slot = _of_the_slot(outcome, now)
+    if action.after is not None:  # the slot has a job that runs: nothing of this is its affair
+        of_slot = {"ahead_not_before": now + AHEAD_REFUSED_WAIT_S} if isinstance(outcome, Refused) else {}
+    if isinstance(outcome, Refused) and outcome.kind == "permanent" and action.exclude:
+        # It may be our own exclusions that leave no node: without them the answer counts.
+        ledger = ledger.model_copy(update={"nodes": forgiven(ledger.nodes)})
+        if action.after is None:
+            of_slot = {"why": outcome.words, "not_before": now + TEMPORARY_WAIT_S}
+    slot = with_submission(ledger.slots[action.slot], action.attempt, action.token, **update)
+    ledger = with_slot(ledger, action.slot, attempts=slot.attempts, **of_slot)
+    if action.after is not None and isinstance(outcome, Refused) and outcome.kind == "quota":
+        # One limit counts for all slots: each would ask in vain.
+        wait = {"ahead_not_before": now + AHEAD_REFUSED_WAIT_S}
+        ledger = ledger.model_copy(update={"slots": tuple(one.model_copy(update=wait) for one in ledger.slots)})
+    return ledger
+
+
+def _of_the_slot(outcome: SubmitOutcome, now: float) -> dict[str, Any]:
+    if isinstance(outcome, Submitted):
+        return {"why": "", "not_before": 0.0, "crowded": False}
+    if isinstance(outcome, Uncertain):
+        return {"why": f"it is not clear whether the last submission was accepted: {outcome.why}"}
+    if outcome.kind == "permanent":
+        return {"status": SlotStatus.FAILED, "why": outcome.words}
+    if outcome.kind == "quota":
+        why = f"waits until your limits have room for another job ({outcome.words})"
+        return {"why": why, "not_before": now + QUOTA_WAIT_S, "crowded": True}
+    return {"why": outcome.words, "not_before": now + TEMPORARY_WAIT_S, "crowded": False}
+
+
+def words_of(outcome: SubmitOutcome) -> str | None:
+    """For the history: what was not a plain yes."""
+    if isinstance(outcome, Uncertain):
+        return f"{SubmissionState.UNCERTAIN}: {outcome.why}"
+    return f"{SubmissionState.NOT_SUBMITTED}: {outcome.words}" if isinstance(outcome, Refused) else None

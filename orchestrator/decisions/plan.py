@@ -1,0 +1,302 @@
+"""What to do next. Pure: (ledger, wish, limits, now) → actions.
+
+Rules, in this order: never two live submissions for one slot on purpose, but for a queued successor behind a job that
+runs; a blind slot is an occupied slot, and while the queue is unseen nothing is submitted; never more jobs than the
+limit, the user's other jobs counted; every unfinished slot has a job or a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Release, Submit
+from orchestrator.decisions.ahead import wants_successor
+from orchestrator.decisions.models import Attempt, Ledger, Seen, Slot, SlotStatus, Submission, make_token
+from orchestrator.decisions.nodes import excluded
+from orchestrator.decisions.reasons import LAUNCH_FAILED_HELD
+from orchestrator.decisions.sightings import is_pending, is_stuck
+from orchestrator.decisions.stalls import ABORT_WAIT_S, is_stalled, never_begins
+from orchestrator.decisions.verdicts import LAUNCH_FAILED, NEVER_BEGAN
+from orchestrator.run.ledger import Control
+
+#: A cancel that had no effect is repeated; scancel of an ended job is harmless.
+CANCEL_AGAIN_S = 60.0
+#: A released job shows its old reason until the scheduler has looked at it again (bf_interval, 30 s by default).
+RELEASE_WAIT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`slots`: how many to keep going. `max_jobs`: the user's limit, None: unknown. `others`: jobs of other runs.
+    `grace_s`: how long a job beyond `slots` has to hand over. `stall_s`, `queue_ahead`: see `RelaySection`.
+    """
+
+    slots: int
+    max_jobs: int | None
+    others: int
+    grace_s: float = 180.0
+    stall_s: float = 600.0
+    queue_ahead: bool = False
+
+
+def plan(
+    ledger: Ledger,
+    control: Control,
+    limits: Limits,
+    newest_folder: dict[int, int],
+    now: float,
+    random_hex: Callable[[], str],
+) -> list[Action]:
+    """The actions of this tick. `newest_folder`: by slot, the highest attempt that left a folder (-1: none)."""
+    actions: list[Action] = []
+    for slot in ledger.slots:
+        wish = control.wish if slot.index < limits.slots else "stop"
+        if not slot.occupied:
+            continue
+        actions += _tidy(slot, now)
+        if wish == "stop":
+            grace_s = control.grace_s if control.wish == "stop" else limits.grace_s
+            actions += _hand_over(slot, grace_s, now)
+        elif wish == "stop-now":
+            actions += _cancel_all(slot, now)
+        else:
+            actions += _look_after(slot, limits, now)
+    if control.wish == "run" and ledger.blind_since is None:
+        actions += _submits(ledger, limits, newest_folder, now, random_hex)
+    return _once(actions)
+
+
+def _once(actions: list[Action]) -> list[Action]:
+    """One cancel a job is enough, whatever the reasons."""
+    seen: set[str] = set()
+    kept: list[Action] = []
+    for action in actions:
+        if isinstance(action, Cancel):
+            if action.token in seen:
+                continue
+            seen.add(action.token)
+        kept.append(action)
+    return kept
+
+
+def _submits(
+    ledger: Ledger, limits: Limits, newest_folder: dict[int, int], now: float, random_hex: Callable[[], str]
+) -> list[Action]:
+    avoid = excluded(ledger.nodes, now)
+    room = _room(ledger, limits)
+    chosen: list[Action] = []
+    idle = crowded = 0
+    for slot in ledger.slots[: limits.slots]:
+        number = next_attempt(slot, newest_folder.get(slot.index, -1))
+        if number is None:
+            continue
+        if room > 0 and now >= slot.not_before:
+            token = make_token(slot.index, number, random_hex())
+            chosen.append(Submit(slot.index, number, token, exclude=avoid))
+            room -= 1
+        else:
+            idle += 1
+            crowded += slot.crowded or now >= slot.not_before
+    if crowded:
+        return chosen + _make_room(ledger, crowded, now)
+    # While a slot is without a job, the place is its own: a queued successor must never take it.
+    if not limits.queue_ahead or idle:
+        return chosen
+    if room > 0:
+        chosen += _successor(ledger, limits, newest_folder, now, random_hex)
+    return chosen
+
+
+def _successor(
+    ledger: Ledger, limits: Limits, newest_folder: dict[int, int], now: float, random_hex: Callable[[], str]
+) -> list[Submit]:
+    """One a tick: it has hours to wait, and a limit that nobody told us refuses one and not one for each slot."""
+    for slot in ledger.slots[: limits.slots]:
+        wanted = wants_successor(slot, newest_folder.get(slot.index, -1), now)
+        if wanted is not None and slot.current is not None:
+            number, after = wanted
+            token = make_token(slot.index, number, random_hex())
+            return [Submit(slot.index, number, token, after, slot.current.number, excluded(ledger.nodes, now))]
+    return []
+
+
+def _make_room(ledger: Ledger, wanted: int, now: float) -> list[Action]:
+    """Take queued successors back for slots that have no job at all."""
+    found: list[Action] = []
+    for slot in reversed(ledger.slots):
+        for submission in slot.successor.live if slot.successor is not None else ():
+            if len(found) < wanted and submission.job_id and is_pending(submission) and _may_cancel(submission, now):
+                where = (slot.index, slot.successor.number if slot.successor else 0, submission.token)
+                found.append(Cancel(*where, submission.job_id, "its place is needed by a slot without a job"))
+    return found
+
+
+def next_attempt(slot: Slot, newest_folder: int) -> int | None:
+    """The attempt to submit now; None where the slot has a job, may have one, or needs none."""
+    if slot.status is not SlotStatus.ACTIVE or slot.occupied:
+        return None
+    current = slot.current
+    if current is not None and current.verdict is None:
+        # A claimed attempt is never submitted again: whoever has it will be adopted.
+        return current.number if current.claimed_by is None else None
+    return max([newest_folder, *(attempt.number for attempt in slot.attempts)]) + 1
+
+
+def _room(ledger: Ledger, limits: Limits) -> float:
+    if limits.max_jobs is None:
+        return float("inf")
+    ours = sum(len(attempt.live) for slot in ledger.slots for attempt in slot.attempts)
+    return limits.max_jobs - limits.others - ours
+
+
+def _tidy(slot: Slot, now: float) -> list[Action]:
+    """End jobs that can only lose: of attempts that were overtaken, waiting for an attempt that is taken or over,
+    queued behind a job after which something else comes, or waiting for what never comes.
+    """
+    actions: list[Action] = []
+    current = slot.current
+    for attempt in slot.attempts:
+        overtaken = current is not None and attempt.number < current.number
+        unneeded = attempt.ahead and (slot.status is not SlotStatus.ACTIVE or _is_over(current))
+        for submission in attempt.live:
+            if submission.job_id is None or not _may_cancel(submission, now):
+                continue
+            other = attempt.claimed_by is not None and submission.token != attempt.claimed_by
+            unclaimed = attempt.claimed_by is None and is_pending(submission)
+            useless = is_pending(submission) and (other or attempt.verdict is not None)
+            why = None
+            if overtaken or useless:
+                why = "another job runs this attempt" if other else "its attempt is over"
+            elif unneeded and unclaimed:
+                why = "not needed: what comes next was decided otherwise"
+            elif slot.status is not SlotStatus.ACTIVE and unclaimed:
+                why = "its slot needs no job now"
+            elif is_stuck(submission):
+                why = "it would wait for ever"
+            if why is not None:
+                actions.append(Cancel(slot.index, attempt.number, submission.token, submission.job_id, why))
+    return actions
+
+
+def _is_over(current: Attempt | None) -> bool:
+    return current is None or current.verdict is not None
+
+
+def _look_after(slot: Slot, limits: Limits, now: float) -> list[Action]:
+    """Jobs that need help: held after a failed launch, or running without doing anything."""
+    attempt = slot.current
+    if attempt is None or slot.status is not SlotStatus.ACTIVE:
+        return []
+    actions: list[Action] = []
+    for submission in attempt.live:
+        where = (slot.index, attempt.number, submission.token)
+        if is_pending(submission) and is_launch_held(submission):
+            seen_at = submission.sighting.at if isinstance(submission.sighting, Seen) else now
+            if submission.job_id and submission.released_at is None:
+                actions.append(Release(*where, submission.job_id))
+            elif (
+                submission.job_id
+                and seen_at - (submission.released_at or now) >= RELEASE_WAIT_S
+                and _may_cancel(submission, now)
+            ):
+                actions.append(Cancel(*where, submission.job_id, LAUNCH_FAILED))
+        elif never_begins(attempt, submission, limits.stall_s):
+            if submission.job_id and _may_cancel(submission, now):
+                actions.append(Cancel(*where, submission.job_id, NEVER_BEGAN))
+        elif attempt.aborted_at is not None and submission.token == attempt.claimed_by:
+            late = now - attempt.aborted_at >= ABORT_WAIT_S
+            if late and submission.job_id and _may_cancel(submission, now):
+                actions.append(Cancel(*where, submission.job_id, "it did not end after its stacks were asked for"))
+        elif is_stalled(slot, attempt, submission, limits.stall_s, now):
+            quiet_s = attempt.quiet_s
+            silence = f"{quiet_s / 60:.0f} min" if quiet_s >= 60 else f"{quiet_s:.0f} s"
+            actions.append(Abort(*where, f"no progress for {silence}"))
+    return actions
+
+
+def is_launch_held(submission: Submission) -> bool:
+    """Whether the scheduler holds it because a node failed to start it."""
+    seen = submission.sighting
+    return isinstance(seen, Seen) and LAUNCH_FAILED_HELD in seen.reason.replace("_", " ").lower()
+
+
+def _may_cancel(submission: Submission, now: float) -> bool:
+    at = submission.cancelled_at
+    return _has_its_id(submission) and (at is None or abs(now - at) >= CANCEL_AGAIN_S)
+
+
+def _has_its_id(submission: Submission) -> bool:
+    """Whether its id may be named to the scheduler: one that a complete queue does not have may by now be that of
+    another job of the user, where slurmctld began to count anew.
+    """
+    return submission.absent_since is None
+
+
+def _hand_over(slot: Slot, grace_s: float, now: float) -> list[Action]:
+    """The successor first: it must not begin when the job before it has handed over."""
+    actions: list[Action] = []
+    for attempt in (slot.successor, slot.current):
+        for submission in attempt.live if attempt is not None else ():
+            assert attempt is not None  # noqa: S101 - for the type checker
+            where = (slot.index, attempt.number, submission.token)
+            asked_at = attempt.asked_to_hand_over_at
+            if (is_pending(submission) or attempt.ahead) and attempt.claimed_by is None:
+                if submission.job_id and _may_cancel(submission, now):
+                    actions.append(Cancel(*where, submission.job_id, "stopped before it began"))
+            elif asked_at is None:
+                actions.append(HandOver(*where, submission.job_id if _has_its_id(submission) else None))
+            elif now - asked_at > grace_s and submission.job_id and _may_cancel(submission, now):
+                actions.append(Cancel(*where, submission.job_id, f"no hand-over within {grace_s:.0f} s"))
+    return actions
+
+
+def _cancel_all(slot: Slot, now: float) -> list[Action]:
+    return [
+        Cancel(slot.index, attempt.number, submission.token, submission.job_id, "stopped at once")
+        for attempt in reversed(slot.attempts)
+        for submission in attempt.live
+        if submission.job_id and _may_cancel(submission, now)
+    ]
+
+
+def with_room_words(
+    ledger: Ledger,
+    submits: list[Submit],
+    control: Control,
+    limits: Limits,
+    newest_folder: dict[int, int],
+    now: float,
+) -> Ledger:
+    """`ledger` with the reason written to each slot that could be submitted but for the limit."""
+    if control.wish != "run" or ledger.blind_since is not None:
+        return ledger
+    begun = {action.slot for action in submits}
+    slots: list[Slot] | None = None
+    for slot in ledger.slots[: limits.slots]:
+        if slot.index in begun or now < slot.not_before:
+            continue
+        if next_attempt(slot, newest_folder.get(slot.index, -1)) is not None:
+            why = f"waits for room: slurm.max_jobs is {limits.max_jobs}, and you have {limits.others} other jobs"
+            slots = slots or list(ledger.slots)
+            slots[slot.index] = slot.model_copy(update={"why": why})
+    return ledger.model_copy(update={"slots": tuple(slots)}) if slots else ledger
+
+
+def is_held(slot: Slot, control: Control, limits: Limits, now: float) -> str:
+    """Why a queued successor of this slot must not begin, for the file that its shim looks for; empty: it may."""
+    if control.wish != "run":
+        return "the run is being stopped"
+    if slot.index >= limits.slots:
+        return "the run has fewer slots now"
+    if slot.status is not SlotStatus.ACTIVE:
+        return f"the slot is {slot.status}"
+    return "the slot waits after a failure" if now < slot.not_before else ""
+
+
+def is_over(ledger: Ledger, control: Control, limits: Limits) -> bool:
+    """Whether nothing is left to do: no job may be live, and the wish is to stop or no slot wants one."""
+    if any(slot.occupied for slot in ledger.slots):
+        return False
+    wanted = [slot for slot in ledger.slots[: limits.slots] if slot.status is SlotStatus.ACTIVE]
+    return control.wish != "run" or not wanted

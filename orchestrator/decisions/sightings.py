@@ -1,0 +1,206 @@
+"""From answers to sightings: seen, gone (with the proof), or blind. Pure.
+
+"Not in the answer" is never "finished". Proof of an end is one of
+
+* the claimant's `exit.json`;
+* a terminal row of this very submission (its work folder) in the queue or in the history;
+* a complete poll without it for longer than the scheduler remembers ended jobs, a history that knows nothing either
+  (or is disabled), and a heartbeat that stopped.
+"""
+
+from __future__ import annotations
+
+from orchestrator.decisions.models import Attempt, Blind, Gone, Seen, Sighting, Submission
+from orchestrator.executors.base import Accounting, JobRow, JobState, Poll
+from orchestrator.job import DO_NOT_REQUEUE
+from orchestrator.run.evidence import Evidence, Exit, is_complete
+
+#: Four missed heartbeats of 30 s: a node that swaps, or a folder that is slow to show files, misses one or two.
+HEARTBEAT_SILENT_S = 120.0
+#: A network folder shows a new file to other machines within its attribute cache's time, 60 s at most by default
+#: (nfs(5), acdirmax). A scheduler closes the record of a job that has ended within as much.
+RECORD_WAIT_S = 60.0
+#: A controller that comes back from hanging may answer squeue before it has worked off the sbatch that it finds
+#: waiting: within seconds, or more where many wait. A submission must be missing for so long, whatever its age.
+SETTLE_S = 30.0
+RECORD_MISSING = "it has ended; its own record of the end is not visible yet"
+WORD_MISSING = "it was told to end (SIGTERM); the queue has not said yet by whom"
+#: A reason that no time will change must be seen for so long: administrators change limits and partitions, and for a
+#: moment Slurm shows what it knew before.
+FOR_EVER_S = 60.0
+#: The shim's word for a SIGTERM: scancel, preemption and the walltime look the same to a job.
+TOLD_TO_END = "SIGTERM"
+
+
+def missing_from(poll: Poll, submission: Submission, job_dir: str) -> bool:
+    """Whether a complete poll, taken after the submission, does not have it."""
+    return poll.error is None and poll.at > submission.intent_at and poll.of(job_dir) is None
+
+
+def is_pending(submission: Submission) -> bool:
+    """Whether it was last seen waiting."""
+    return isinstance(submission.sighting, Seen) and submission.sighting.state is JobState.PENDING
+
+
+def is_stuck(submission: Submission) -> bool:
+    """Whether it was seen for long enough to wait for something that will never come."""
+    seen, since = submission.sighting, submission.stuck_since
+    return isinstance(seen, Seen) and since is not None and seen.at - since >= FOR_EVER_S
+
+
+def has_ended_by_its_word(submission: Submission, evidence: Evidence) -> bool:
+    """Whether the job's own record is all that is needed to call it over, and to say how."""
+    ended = evidence.exit
+    if ended is None or ended.token != submission.token:
+        return submission.token in evidence.duplicates
+    return not _needs_the_schedulers_word(submission, evidence)
+
+
+def _needs_the_schedulers_word(submission: Submission, evidence: Evidence) -> bool:
+    """An end by SIGTERM may be a person's cancel, which pauses the slot, or a preemption, which does not."""
+    ended = evidence.exit
+    if ended is None or ended.asked != TOLD_TO_END or submission.cancelled_at is not None:
+        return False
+    return not is_complete(evidence) and ended.code != DO_NOT_REQUEUE and ended.superseded_by is None
+
+
+def sight(
+    submission: Submission,
+    attempt: Attempt,
+    evidence: Evidence,
+    poll: Poll,
+    history: Accounting | None,
+    *,
+    job_dir: str,
+    now: float,
+    forget_after_s: float,
+) -> Sighting | None:
+    """What can be said of one submission now; None: nothing yet. `history` is None when it was not asked."""
+    if evidence.exit is not None and evidence.exit.token == submission.token:
+        return _said(submission, evidence, evidence.exit, poll, history, job_dir=job_dir, now=now)
+    if submission.token in evidence.duplicates:
+        return Gone(proof="it found the attempt taken and ended as a duplicate", at=now, by_job=True)
+    if poll.error is not None:
+        return _blind(submission, poll.at, poll.error)
+    if poll.at <= submission.intent_at:
+        return submission.sighting
+    row = _last_word(poll, history, job_dir)
+    if row is not None and row.state is JobState.ENDED:
+        return _ended(row, "queue", submission, evidence, poll.at)
+    if row is not None:
+        return _seen(row, poll.at)
+    if history is None or history.status == "blind":
+        error = (history.error if history else None) or "it left the queue; the history was not asked yet"
+        return _blind(submission, poll.at, error)
+    past = history.of(job_dir) if history.status == "ok" else None
+    if past is not None and past.state is JobState.ENDED:
+        return _ended(past, "history", submission, evidence, history.at)
+    absent_s = poll.at - (submission.absent_since if submission.absent_since is not None else poll.at)
+    beat_at = attempt.heartbeat_changed_at
+    silent = beat_at is None or now - beat_at > HEARTBEAT_SILENT_S
+    if absent_s > forget_after_s and silent:
+        # A row that the history never closed (sacctmgr calls it a runaway job) proves nothing against a queue
+        # that has long forgotten the job and a heartbeat that stopped.
+        known = "the history knows no end of it" if history.status == "ok" else "there is no history"
+        return Gone(
+            proof=f"absent from the queue for {absent_s:.0f} s, {known}, and no heartbeat",
+            at=poll.at,
+        )
+    return _blind(submission, poll.at, "it left the queue and has not said how it ended")
+
+
+def _said(
+    submission: Submission,
+    evidence: Evidence,
+    ended: Exit,
+    poll: Poll,
+    history: Accounting | None,
+    *,
+    job_dir: str,
+    now: float,
+) -> Gone | Blind:
+    """The job's own record. After a SIGTERM the scheduler's word is waited for a little: only it knows who sent it."""
+    gone = Gone(proof="the job's own exit record", at=ended.at, by_job=True)
+    if not _needs_the_schedulers_word(submission, evidence):
+        return gone
+    if poll.error is not None:
+        return _blind(submission, poll.at, poll.error)
+    past = history.of(job_dir) if history is not None and history.status == "ok" else None
+    for row in (_last_word(poll, history, job_dir), past):
+        if row is not None and row.state is JobState.ENDED:
+            return gone.model_copy(update={"raw_state": row.raw_state, "node": row.node})
+    nobody_knows = history is not None and history.status == "disabled" and missing_from(poll, submission, job_dir)
+    since = _waiting_since(submission, WORD_MISSING, now)
+    return gone if nobody_knows or now - since >= RECORD_WAIT_S else Blind(since=since, error=WORD_MISSING)
+
+
+def is_cancelled_by_somebody(submission: Submission, poll: Poll, job_dir: str) -> bool:
+    """Whether the queue has a cancel that is not ours. Only the history can say whose it is (`CANCELLED by 33`)."""
+    row = poll.of(job_dir)
+    return row is not None and row.raw_state == "CANCELLED" and submission.cancelled_at is None
+
+
+def _last_word(poll: Poll, history: Accounting | None, job_dir: str) -> JobRow | None:
+    """The queue's row; the history's, where both tell of one end and that one tells more."""
+    row = poll.of(job_dir)
+    past = history.of(job_dir) if history is not None and history.status == "ok" else None
+    if row is None or past is None or row.state is not JobState.ENDED or row.job_id != past.job_id:
+        return row
+    return past if past.raw_state.startswith(f"{row.raw_state} ") else row
+
+
+def _waiting_since(submission: Submission, error: str, at: float) -> float:
+    before = submission.sighting
+    # A clock that was set back must not make the wait longer.
+    return min(before.since, at) if isinstance(before, Blind) and before.error == error else at
+
+
+def _ended(row: JobRow, source: str, submission: Submission, evidence: Evidence, at: float) -> Gone | Blind:
+    """A terminal row. After a clean end the job's own record must be there, and says more: wait for it a little."""
+    claimed = evidence.claim is not None and evidence.claim.token == submission.token
+    if row.raw_state == "COMPLETED" and claimed and evidence.exit is None:
+        since = _waiting_since(submission, RECORD_MISSING, at)
+        if at - since < RECORD_WAIT_S:
+            return Blind(since=since, error=RECORD_MISSING)
+    ran_s = row.ends_at - row.started_at if row.ends_at is not None and row.started_at is not None else None
+    return Gone(proof=f"the {source} says {row.raw_state}", at=at, raw_state=row.raw_state, node=row.node, ran_s=ran_s)
+
+
+def _seen(row: JobRow, at: float) -> Seen:
+    return Seen(
+        state=row.state,
+        raw_state=row.raw_state,
+        at=at,
+        reason=row.reason,
+        node=row.node,
+        started_at=row.started_at,
+        ends_at=row.ends_at,
+    )
+
+
+def _blind(submission: Submission, at: float, error: str) -> Blind:
+    since = submission.sighting.since if isinstance(submission.sighting, Blind) else at
+    return Blind(since=since, error=error)
+
+
+def never_accepted(
+    submission: Submission,
+    evidence: Evidence,
+    poll: Poll,
+    history: Accounting | None,
+    *,
+    job_dir: str,
+    submit_grace_s: float,
+) -> bool:
+    """Whether an intent or an unclear answer is proven to have come to nothing: queue and history are both complete,
+    both later than the submission by a grace, and neither they nor a claim know it, nor did the queue when it was first
+    seen without it, a while ago.
+    """
+    if evidence.claim is not None and evidence.claim.token == submission.token:
+        return False
+    if history is None or history.status == "blind" or not missing_from(poll, submission, job_dir):
+        return False
+    if submission.absent_since is None or poll.at - submission.absent_since < min(SETTLE_S, submit_grace_s):
+        return False
+    late_enough = min(poll.at, history.at) > submission.intent_at + submit_grace_s
+    return late_enough and (history.status == "disabled" or history.of(job_dir) is None)

@@ -1,0 +1,162 @@
+"""How an attempt ended, and why. Pure: exit record, scheduler's word, progress, end of the log → verdict and cause."""
+
+from __future__ import annotations
+
+import re
+
+from orchestrator.decisions.models import Gone, Submission, Verdict
+from orchestrator.job import DO_NOT_REQUEUE, HANDED_OVER
+from orchestrator.run.evidence import Evidence, is_complete
+
+#: The shim's word for a hand-over that somebody wished by the hand-over file.
+ASKED_TO = "asked to"
+#: The shim's word for a program that it made print its stacks and end.
+STALLED = "stalled"
+
+#: What to look for in the end of a log, most specific first: pattern → words for the user.
+CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"CUDA out of memory|OutOfMemoryError", re.IGNORECASE), "the GPU ran out of memory"),
+    (
+        re.compile(
+            r"oom-kill|out of memory|exceeded \w+ memory limit|Cannot allocate memory|MemoryError", re.IGNORECASE
+        ),
+        "out of memory",
+    ),
+    (re.compile(r"No space left on device"), "no space left on the disk"),
+    (re.compile(r"Disk quota exceeded"), "the disk quota is used up"),
+    (re.compile(r"CUDA error|no CUDA-capable device|CUDA driver", re.IGNORECASE), "a CUDA error"),
+    (
+        re.compile(
+            r"(error|fail|cannot|could not|unable)[^\n]*\b(egl|glfw|opengl|osmesa)\b"
+            r"|\b(egl|glfw|opengl|osmesa)\w*\b[^\n]*(error|fail|cannot|could not|unable)",
+            re.IGNORECASE,
+        ),
+        "the renderer (EGL/OpenGL) failed",
+    ),
+    (re.compile(r"not finite|\bNaN\b", re.IGNORECASE), "a value became NaN"),
+)
+
+_SCHEDULER_WORDS = {
+    "TIMEOUT": (Verdict.TIMED_OUT, "killed at its walltime before it could hand over"),
+    "DEADLINE": (Verdict.TIMED_OUT, "killed at its deadline before it could hand over"),
+    "PREEMPTED": (Verdict.PREEMPTED, "preempted by another job"),
+    "OUT_OF_MEMORY": (Verdict.CRASHED, "out of memory"),
+    "NODE_FAIL": (Verdict.NODE_FAILED, "its node failed"),
+    "BOOT_FAIL": (Verdict.NODE_FAILED, "its node did not boot"),
+}
+_CANCELLED_BY = re.compile(r"by (\d+)")
+#: Where no history says whose cancel it was: measured are 0 s for a launch that failed; a person needs longer.
+LAUNCH_S = 5.0
+#: Our own reasons to cancel a job for which its node could do nothing. They say how the attempt ended, too.
+LAUNCH_FAILED = "its node failed to start it, twice"
+NEVER_BEGAN = "it ran and never began: slurm.setup, its node, or the shared folder as seen from there, hangs"
+
+
+def made_progress(evidence: Evidence) -> bool:
+    """Whether the attempt left a checkpoint beyond where it began."""
+    steps = [evidence.newest_checkpoint]
+    if evidence.progress is not None:
+        steps.append(evidence.progress.checkpoint_step)
+    return any(step is not None and step > evidence.start_step for step in steps)
+
+
+def judge(
+    evidence: Evidence, gone: Gone, submission: Submission | None = None, *, stalled_s: float | None = None
+) -> tuple[Verdict, str]:
+    """(verdict, cause in plain words) of an attempt whose claimant is gone.
+
+    `submission`: the one that is gone, for our own cancels. `stalled_s`: how long its program had reported nothing
+    new when it was told to end for that; None: it was not.
+    """
+    ended, progress = evidence.exit, evidence.progress
+    if ended is not None:
+        if ended.superseded_by is not None:
+            return Verdict.SUPERSEDED, f"attempt {ended.superseded_by} had taken over"
+        if is_complete(evidence):
+            return Verdict.FINISHED, ""
+        if ended.code == DO_NOT_REQUEUE:
+            return Verdict.DO_NOT_REQUEUE, cause_in(evidence.log_tail) or "it asked not to be run again (exit code 93)"
+        if ended.asked == "SIGTERM" and _word(gone.raw_state) == "CANCELLED" and not _is_ours(submission):
+            return Verdict.CANCELLED, cancelled_by(gone.raw_state)
+        if ended.code == 0:
+            if made_progress(evidence):
+                return Verdict.HANDED_OVER, "it ended before its total"
+            return Verdict.NO_PROGRESS, "it ended with 0 before its total, and saved nothing new"
+        if ended.code == HANDED_OVER:
+            # Who is asked in the middle of his start-up has nothing to save, and is not to blame.
+            asked = ended.asked is not None if progress is None else ended.asked in {ASKED_TO, "SIGTERM"}
+            if made_progress(evidence) or asked:
+                return Verdict.HANDED_OVER, ended.asked or ""
+            return Verdict.NO_PROGRESS, "it wants another job and left no new checkpoint"
+        if ended.asked == STALLED or stalled_s is not None:
+            return Verdict.STALLED, _stall_words(evidence, stalled_s)
+        how = f"killed by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"
+        cause = ended.words or cause_in(evidence.log_tail)
+        return Verdict.CRASHED, f"{cause} ({how})" if cause else how
+    if evidence.claim is None and evidence.declined:
+        return Verdict.NOT_NEEDED, "what comes next was decided otherwise"
+    return _by_the_scheduler(evidence, gone, submission, stalled_s)
+
+
+def _by_the_scheduler(
+    evidence: Evidence, gone: Gone, submission: Submission | None, stalled_s: float | None
+) -> tuple[Verdict, str]:
+    """Without a record of its own: what the scheduler says, and the end of the log."""
+    word = _word(gone.raw_state)
+    if word == "CANCELLED":
+        if submission is None or not _is_ours(submission):
+            if evidence.claim is None and _was_not_launched(gone):
+                return Verdict.NODE_FAILED, f"{gone.node} could not start it"
+            return Verdict.CANCELLED, cancelled_by(gone.raw_state)
+        if stalled_s is not None:
+            return Verdict.STALLED, _stall_words(evidence, stalled_s)
+        if submission.cancelled_for in {LAUNCH_FAILED, NEVER_BEGAN}:
+            return Verdict.NODE_FAILED, submission.cancelled_for
+        return Verdict.CANCELLED, submission.cancelled_for or "cancelled by us"
+    if word in _SCHEDULER_WORDS:
+        return _SCHEDULER_WORDS[word]
+    if evidence.claim is None:
+        cause = cause_in(evidence.log_tail)
+        return Verdict.CRASHED, f"it ended before it began ({cause or gone.raw_state or gone.proof})"
+    return Verdict.CRASHED, cause_in(evidence.log_tail) or f"it ended without a word ({gone.raw_state or gone.proof})"
+
+
+def _was_not_launched(gone: Gone) -> bool:
+    """Whether a cancel of an unclaimed job was slurmd's own: a Prolog failed, or a folder of the node is unusable.
+
+    Slurm would hold the job and say `launch failed requeued held`, but ours may not be requeued: slurmd kills it. A
+    person's cancel of a waiting job names no node; one of a running job names the person, who is not root.
+    """
+    if not gone.node:
+        return False
+    who = _CANCELLED_BY.search(gone.raw_state)
+    return who[1] == "0" if who else gone.ran_s is not None and gone.ran_s <= LAUNCH_S
+
+
+def _word(raw_state: str) -> str:
+    return raw_state.split(maxsplit=1)[0].rstrip("+") if raw_state.strip() else ""
+
+
+def _is_ours(submission: Submission | None) -> bool:
+    return submission is not None and submission.cancelled_at is not None
+
+
+def cancelled_by(raw_state: str) -> str:
+    """Who cancelled, where the history tells (`CANCELLED by 33`)."""
+    who = _CANCELLED_BY.search(raw_state)
+    return f"cancelled by user {who[1]} (scancel)" if who else "cancelled (scancel)"
+
+
+def _stall_words(evidence: Evidence, stalled_s: float | None) -> str:
+    since = f" for {stalled_s / 60:.0f} min" if stalled_s else ""
+    job = f"; its stacks are in job-{evidence.claim.job_id}.err" if evidence.claim is not None else ""
+    return f"no progress{since}{job}"
+
+
+def cause_in(log_tail: str) -> str:
+    """A known cause in the end of a log, else its last line; empty where there is nothing."""
+    for pattern, words in CAUSES:
+        if pattern.search(log_tail):
+            return words
+    lines = [line.strip() for line in log_tail.splitlines() if line.strip()]
+    return lines[-1][:160] if lines else ""

@@ -1,0 +1,1 @@
+"""Where a controller lives: in the foreground, as a daemon, once a minute by cron. And how it is ended."""

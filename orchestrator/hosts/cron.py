@@ -1,0 +1,193 @@
+"""The user's crontab: one line a run, which looks once a minute. Every contact with cron is in this module.
+
+A line is known by its end, `# anchorleg <run id>`; all other lines stay as they are, byte for byte. `lease/cron.json`
+in the run folder says on which machine the line is: a crontab belongs to one machine, a run folder to many.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from orchestrator.disk import read_json_or_none
+from orchestrator.errors import ConfigError
+from orchestrator.executors.base import Frozen
+from orchestrator.files import to_json
+from orchestrator.processes import host_name
+from orchestrator.run.rundir import Run, RunDir
+
+#: crontab(1) copies a small file.
+COMMAND_TIMEOUT_S = 20.0
+#: The most of a command that Debian's cron takes (MAX_COMMAND in its cron.h); cronie takes more.
+LONGEST_COMMAND = 998
+#: cron starts what is due at each full minute.
+EVERY_S = 60.0
+
+
+class CronHost(Frozen):
+    """Where the line of a run is. `since`: unix seconds."""
+
+    host: str
+    run_id: str
+    since: float
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this machine's cron ticks the run."""
+        return self.host == host_name()
+
+
+def host_of(run_dir: RunDir) -> CronHost | None:
+    """The machine whose cron ticks this run, None where none does. When it last looked: `written_at` of the ledger."""
+    value = read_json_or_none(run_dir.disk, _record(run_dir))
+    try:
+        return CronHost.model_validate(value) if value is not None else None
+    except ValueError:
+        return None
+
+
+def register(run: Run, run_dir: RunDir, now: float) -> None:
+    """Write the run's line, in place of an older one. Errors: ConfigError where there is no crontab for us, OSError."""
+    line = line_of(run, run_dir)
+    record = CronHost(host=host_name(), run_id=run.run_id, since=now)
+    run_dir.disk.write(_record(run_dir), to_json(record.model_dump()))  # first: whoever looks for the line looks here
+    with _alone():
+        before = read_table()
+        after = with_line(before, run.run_id, line)
+        if after != before:
+            _install(after)
+
+
+def unregister(run_id: str, run_dir: RunDir) -> bool:
+    """Take the run's line out, if this machine has it. False: another machine has it, whose next tick takes it out.
+
+    Errors: ConfigError, OSError.
+    """
+    registered = host_of(run_dir)
+    if registered is None:
+        return True
+    if not registered.is_here:
+        return False
+    take_out(run_id)
+    run_dir.disk.remove(_record(run_dir))
+    return True
+
+
+def take_out(run_id: str) -> None:
+    """Take a run's line out of this machine's crontab, whatever became of its folder. Errors: ConfigError."""
+    with _alone():
+        before = read_table()
+        after = without_line(before, run_id)
+        if after != before:
+            _install(after)
+
+
+def line_of(run: Run, run_dir: RunDir) -> bytes:
+    """The run's line: this run's fixed code under its controller's interpreter. Errors: ConfigError."""
+    words = (
+        "/usr/bin/env",  # a variable before a command is no syntax in csh, which SHELL= in a crontab may name
+        f"PYTHONPATH={run_dir.code / run.code}",
+        run.controller_python,
+        *("-P", "-m", "orchestrator", "tick", "--cron", run.run_id, "--run-dir", str(run_dir.path)),
+    )
+    command = shlex.join(words).replace("%", "\\%") + tag_of(run.run_id)
+    if "\n" in command or len(os.fsencode(command)) > LONGEST_COMMAND:
+        raise ConfigError(
+            f"run_dir: {run_dir.path} cannot be written into a line of crontab (at most {LONGEST_COMMAND} bytes, no "
+            "line breaks): use a shorter path, or `--via daemon`."
+        )
+    return os.fsencode(f"* * * * * {command}\n")
+
+
+def tag_of(run_id: str) -> str:
+    """How the line of a run ends."""
+    return f" # anchorleg {run_id}"
+
+
+def with_line(table: bytes, run_id: str, line: bytes) -> bytes:
+    """`table` with the run's line: where an older one is, in its place, else at the end."""
+    tag = os.fsencode(tag_of(run_id))
+    lines = table.splitlines(keepends=True)
+    places = [number for number, old in enumerate(lines) if old.rstrip(b"\r\n").endswith(tag)]
+    if not places:
+        whole = table if not table or table.endswith(b"\n") else table + b"\n"
+        return whole + line
+    lines[places[0]] = line
+    return b"".join(old for number, old in enumerate(lines) if number not in places[1:])
+
+
+def without_line(table: bytes, run_id: str) -> bytes:
+    """`table` without the run's line."""
+    tag = os.fsencode(tag_of(run_id))
+    lines = table.splitlines(keepends=True)
+    return b"".join(line for line in lines if not line.rstrip(b"\r\n").endswith(tag))
+
+
+def read_table() -> bytes:
+    """The user's crontab; empty where there is none. Errors: ConfigError where we may not have one."""
+    done = _crontab("-l")
+    if done.returncode == 0:
+        return done.stdout
+    words = done.stderr.decode(errors="replace").strip()
+    if "no crontab for" in words:
+        return b""
+    raise ConfigError(
+        f"--via cron: crontab says: {words or f'(nothing, and ended with {done.returncode})'}. {_INSTEAD}"
+    )
+
+
+_INSTEAD = "Use `--via daemon`, or ask the site for cron."
+
+
+def _install(table: bytes) -> None:
+    done = _crontab("-", table) if table else _crontab("-r")
+    if done.returncode != 0:
+        words = done.stderr.decode(errors="replace").strip()
+        raise ConfigError(f"--via cron: crontab refused the new table: {words}. {_INSTEAD}")
+
+
+def _crontab(option: str, table: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+    command = shutil.which("crontab", path=_path())
+    if command is None:
+        raise ConfigError(f"--via cron: there is no crontab on this machine. {_INSTEAD}")
+    try:
+        return subprocess.run(
+            [command, option],
+            input=table if table is not None else b"",
+            env={**os.environ, "LC_ALL": "C"},
+            capture_output=True,
+            timeout=COMMAND_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(f"--via cron: crontab did not answer ({error}). {_INSTEAD}") from None
+
+
+def _path(environ: Mapping[str, str] = os.environ) -> str:
+    # cron itself gives its jobs no more than this.
+    return f"{environ.get('PATH', '')}:/usr/bin:/bin"
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Of all our processes on this machine only we change the table now: crontab(1) knows only whole tables."""
+    path = Path("/tmp") / f"anchorleg-crontab-{os.getuid()}.lock"  # noqa: S108 - local to the machine, as the table is
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError(f"--via cron: {path} cannot be opened ({error.strerror}). {_INSTEAD}") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _record(run_dir: RunDir) -> Path:
+    return run_dir.lease / "cron.json"

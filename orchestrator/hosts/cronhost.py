@@ -1,0 +1,123 @@
+"""The controller once a minute, by the user's crontab: for login nodes that end resident processes.
+
+Nothing is kept between two ticks but the ledger. While another controller lives, cron's ticks say nothing and change
+nothing; the tick that finds the run over takes its line out of the crontab.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import suppress
+
+from rich.console import Console
+
+from orchestrator.errors import AnchorlegError, ConfigError, LeaseHeld, LeaseLost, UnknownRun
+from orchestrator.hosts import cron
+from orchestrator.hosts.display import Log
+from orchestrator.hosts.hook import Hook
+from orchestrator.hosts.host import (
+    begin_run,
+    hand_to_living_owner,
+    make_controller,
+    report_failures,
+    take_for_start,
+    tell_notes,
+)
+from orchestrator.run.lease import Lease
+from orchestrator.run.rundir import RunDir, load_run
+from orchestrator.run.starting import Asked
+
+
+def start_with_cron(asked: Asked, out: Console) -> None:
+    """Write the run's line and look for the first time. Twice is no error: the line is renewed.
+
+    Errors: as `host.start`; ConfigError where this machine has no crontab for us.
+    """
+    run_dir, name = asked.run_dir, asked.config.run_name
+    cron.read_table()  # before anything is begun
+    tell_notes(asked)
+    if hand_to_living_owner(asked):
+        return
+    lease = take_for_start(asked)
+    try:
+        run = begin_run(asked)
+        cron.register(run, run_dir, time.time())
+        log = Log(run_dir)
+        hook = Hook(run, run_dir, log.say)
+        controller = make_controller(run, run_dir, lease, log.say, hook=hook)
+        controller.reactivate()
+        controller.tick()
+    finally:
+        lease.release()
+    hook.close()
+    if controller.over:
+        cron.unregister(run.run_id, run_dir)
+        report_failures(controller.ledger, name)
+        out.print(f"{name} is finished: there is nothing to look after.")
+        return
+    out.print(
+        f"{name} is under way: cron on this machine looks after it once a minute, log {run_dir.log}\n"
+        f"  orchestrator status {name}\n  orchestrator stop {name}",
+        soft_wrap=True,
+    )
+
+
+def tick_for_cron(run_dir: RunDir, run_id: str) -> int:
+    """One tick of the line of `run_id`. Returns the exit code.
+
+    Says nothing but in controller.log; a new trouble is said once on standard error too, which cron mails.
+    """
+    log = Log(run_dir)
+    try:
+        run = load_run(run_dir)
+    except UnknownRun as error:
+        return _orphan(run_dir, run_id, error)
+    except AnchorlegError as error:
+        return _trouble(log, error)
+    if run.run_id != run_id:
+        return _orphan(run_dir, run_id, UnknownRun(f"{run_dir.path} now holds {run.run_id}."))
+    try:
+        lease = Lease.take(run_dir, "tick --cron", now=time.time())
+    except LeaseHeld:
+        return 0
+    except AnchorlegError as error:
+        return _trouble(log, error)
+    hook = Hook(run, run_dir, log.say)
+    try:
+        controller = make_controller(run, run_dir, lease, log.say, hook=hook)
+        controller.tick()
+    except LeaseLost:
+        return 0  # we were away for long, and somebody went on
+    except AnchorlegError as error:
+        return _trouble(log, error)
+    except OSError as error:
+        return _trouble(log, AnchorlegError(f"{error.filename or 'a file'}: {error.strerror or error}."))
+    finally:
+        with suppress(OSError):
+            lease.release()
+    hook.close()
+    if controller.over:
+        try:
+            cron.take_out(run_id)
+            cron.unregister(run_id, run_dir)
+        except ConfigError as error:
+            return _trouble(log, error)
+        log.say("nothing is left to do: cron no longer looks after this run")
+    return 0
+
+
+def _orphan(run_dir: RunDir, run_id: str, error: UnknownRun) -> int:
+    """The run is gone. So is its line, unless only its disk is: then the folder is missing, or an empty mount point."""
+    if not run_dir.disk.names(run_dir.path.parent):
+        return error.exit_code
+    with suppress(ConfigError, OSError):
+        cron.take_out(run_id)
+        print(f"orchestrator: {error} Its line is out of the crontab.", file=sys.stderr)
+    return error.exit_code
+
+
+def _trouble(log: Log, error: AnchorlegError) -> int:
+    if log.say_once(f"trouble: {error}"):
+        print(f"orchestrator: {error}", file=sys.stderr)
+    return error.exit_code

@@ -1,0 +1,82 @@
+"""The controller in the background: the foreground's, in a session of its own, with its output in controller.log."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+from rich.console import Console
+
+from orchestrator.decisions.models import SlotStatus, SubmissionState
+from orchestrator.errors import LeaseHeld
+from orchestrator.hosts.host import hand_to_living_owner, tell_notes
+from orchestrator.run.begin import prepare_folder
+from orchestrator.run.lease import highest_epoch, living_owner, read_owner
+from orchestrator.run.ledger import load_ledger
+from orchestrator.run.rundir import RunDir, load_run
+from orchestrator.run.starting import Asked
+
+#: It has its lease within a second or two, or it has said why not; beyond that a passing tick is waited for.
+START_TIMEOUT_S = 120.0
+LOOK_S = 0.05
+#: A scheduler that is asked for the first jobs answers by then, or the person need not wait for it: a refusal for good
+#: is better told here than in a log.
+FIRST_TICK_S = 10.0
+
+
+def start_in_background(asked: Asked, words: list[str], out: Console) -> None:
+    """`start` in a session of its own. `words`: the command line that asks for the same. Errors: as `host.start`."""
+    run_dir, name = asked.run_dir, asked.config.run_name
+    tell_notes(asked)
+    if hand_to_living_owner(asked):
+        return
+    prepare_folder(run_dir)
+    owner = living_owner(run_dir)
+    if owner is not None and not owner.passes:
+        raise LeaseHeld(f"this run already has a controller: {owner}. See `orchestrator status {name}`.")
+    before = highest_epoch(run_dir)
+    with open(run_dir.log, "ab") as log:
+        start_of_log = log.tell()
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "orchestrator", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    give_up_at = time.monotonic() + START_TIMEOUT_S
+    begun_at: float | None = None
+    while time.monotonic() < give_up_at:
+        epoch = highest_epoch(run_dir)
+        if epoch > before and run_dir.ledger(epoch).exists() and read_owner(run_dir, epoch).process.pid == child.pid:
+            begun_at = begun_at or time.monotonic()
+        waited_s = time.monotonic() - begun_at if begun_at is not None else 0.0
+        if begun_at is not None and child.poll() is None and (waited_s > FIRST_TICK_S or _is_answered(run_dir)):
+            out.print(
+                f"{name} is under way: controller {child.pid}, log {run_dir.log}\n"
+                f"  orchestrator status {name}\n  orchestrator stop {name}",
+                soft_wrap=True,
+            )
+            return
+        if child.poll() is not None:
+            with open(run_dir.log, encoding="utf-8", errors="replace") as log_text:
+                log_text.seek(start_of_log)
+                sys.stderr.write(log_text.read())
+            sys.exit(child.returncode)
+        time.sleep(LOOK_S)
+    raise LeaseHeld(
+        f"the controller (process {child.pid}) has not begun within {START_TIMEOUT_S:.0f} s; see {run_dir.log}."
+    )
+
+
+def _is_answered(run_dir: RunDir) -> bool:
+    """Whether a slot that goes on has heard of its first job: accepted, waiting for room, or not clear."""
+    ledger = load_ledger(run_dir, load_run(run_dir).run_id)
+    return any(
+        submission.state is not SubmissionState.INTENT
+        for slot in (ledger.slots if ledger is not None else ())
+        if slot.status is SlotStatus.ACTIVE
+        for attempt in slot.attempts
+        for submission in attempt.submissions
+    )

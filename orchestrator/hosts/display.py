@@ -1,0 +1,107 @@
+"""What a controller shows while it runs, and how it is told to end."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
+
+from orchestrator.run.rundir import RunDir
+from orchestrator.screens.status import run_view
+from orchestrator.screens.views import run_table
+
+#: Programs report every 3 s at most, and drawing is most of what a controller costs on a terminal.
+REDRAW_S = 2.0
+#: Where the last line of the log ends at the latest, seen from the end of the file.
+LAST_LINE_BYTES = 4096
+
+
+@contextmanager
+def interruptions() -> Iterator[Callable[[], bool]]:
+    """INT, TERM and HUP end the controller between two ticks, not in the middle of one."""
+    caught: list[int] = []
+
+    def remember(number: int, _frame: FrameType | None) -> None:
+        caught.append(number)
+
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # `nohup orchestrator start` outlives its terminal
+        numbers.append(signal.SIGHUP)
+    before = [signal.signal(number, remember) for number in numbers]
+    try:
+        yield lambda: bool(caught)
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+class Display:
+    """A live table on a terminal, lines as they come in a pipe."""
+
+    def __init__(self, run_dir: RunDir, out: Console) -> None:
+        self.run_dir = run_dir
+        self.out = out
+        self.live = Live(console=out, auto_refresh=False, transient=False) if out.is_terminal else None
+        self._drawn_at = float("-inf")
+
+    def __enter__(self) -> Self:
+        if self.live is not None:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.live is not None:
+            self.draw()
+            self.live.stop()
+
+    def say(self, line: str) -> None:
+        """One event: in a pipe only, the table shows it otherwise."""
+        if self.live is None:
+            with suppress(OSError):  # a full disk or a closed pipe must not end the controller
+                print(f"{time.strftime('%H:%M:%S')}  {line}", flush=True)
+
+    def note(self, line: str) -> None:
+        """What no table shows: above it on a terminal."""
+        if self.live is None:
+            self.say(line)
+        else:
+            self.live.console.print(line, soft_wrap=True)
+
+    def draw(self) -> None:
+        """Redraw the table now."""
+        if self.live is not None:
+            self.live.update(run_table(run_view(self.run_dir), time.time(), self.out.width), refresh=True)
+
+    def shown(self) -> None:
+        """Redraw if it is time to."""
+        if time.monotonic() - self._drawn_at >= REDRAW_S:
+            self._drawn_at = time.monotonic()
+            self.draw()
+
+
+class Log:
+    """`controller.log`, for hosts that nobody watches."""
+
+    def __init__(self, run_dir: RunDir) -> None:
+        self._path = run_dir.log
+
+    def say(self, line: str) -> None:
+        """One dated line. A full disk must not end a tick."""
+        with suppress(OSError), open(self._path, "a", encoding="utf-8") as log:
+            log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
+
+    def say_once(self, line: str) -> bool:
+        """As `say`, unless the last line said the same. True: it is new."""
+        with suppress(OSError), open(self._path, "rb") as log:
+            log.seek(max(0, log.seek(0, 2) - LAST_LINE_BYTES))
+            said = log.read().decode("utf-8", "replace").rstrip("\n").rpartition("\n")[2]
+            if said.endswith(f"  {line}"):
+                return False
+        self.say(line)
+        return True

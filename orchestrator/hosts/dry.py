@@ -1,0 +1,203 @@
+"""`--dry-run` of start, tick and stop: what would be done now, from real looks, without a lease and without a write."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.config import RunConfig, check_walltime, warnings_of
+from orchestrator.controller import Controller, Onlooker
+from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Release, Submit
+from orchestrator.disk import LOCAL_DISK, Disk
+from orchestrator.executors.base import Executor, Poll
+from orchestrator.executors.pick import make_executor
+from orchestrator.hosts.host import WAITING_FOR_START, poll_seconds
+from orchestrator.hosts.stopping import grace_of
+from orchestrator.run.begin import check_identity, has_begun, pick_executor, rendered, training_identity
+from orchestrator.run.lease import living_owner
+from orchestrator.run.ledger import load_ledger, read_control, write_control
+from orchestrator.run.rundir import Run, RunDir, load_run
+from orchestrator.run.starting import Asked
+
+#: As many of a thousand new slots are written out.
+SLOTS_SHOWN = 8
+
+
+class DryDisk:
+    """A disk whose files are real and whose changes stay in memory."""
+
+    def __init__(self, disk: Disk = LOCAL_DISK) -> None:
+        self._disk = disk
+        self._written: dict[Path, bytes] = {}
+
+    def names(self, folder: Path) -> list[str]:
+        """See `Disk`."""
+        return [*self._disk.names(folder), *(path.name for path in self._written if path.parent == folder)]
+
+    def exists(self, path: Path) -> bool:
+        """See `Disk`."""
+        return path in self._written or self._disk.exists(path)
+
+    def read(self, path: Path) -> bytes:
+        """See `Disk`."""
+        return self._written[path] if path in self._written else self._disk.read(path)
+
+    def tail(self, path: Path, length: int) -> bytes:
+        """See `Disk`."""
+        return self._disk.tail(path, length)
+
+    def write(self, path: Path, data: bytes) -> None:
+        """In memory."""
+        self._written[path] = data
+
+    def create(self, path: Path, data: bytes) -> bool:
+        """In memory."""
+        if self.exists(path):
+            return False
+        self._written[path] = data
+        return True
+
+    def append(self, path: Path, value: Any) -> None:
+        """Nothing."""
+
+    def make_folder(self, path: Path, *, exist_ok: bool = False) -> None:
+        """Nothing."""
+
+    def sync_folder(self, path: Path) -> None:
+        """Nothing."""
+
+    def remove(self, path: Path) -> None:
+        """Nothing."""
+
+    def remove_tree(self, path: Path) -> None:
+        """Nothing."""
+
+    def touch(self, path: Path) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What a command would do: `actions`, and in `notes` what else there is to know, a sentence each."""
+
+    command: str
+    run_name: str
+    run_dir: str
+    actions: tuple[Action, ...]
+    notes: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """For people."""
+        acts = [_words(action) for action in self.actions]
+        return [*self.notes, *(acts or [f"`orchestrator {self.command}` would do nothing now."]), "Nothing was done."]
+
+    def as_json(self) -> str:
+        """For machines: each action with its `kind`."""
+        acts = [{"kind": type(action).__name__, **asdict(action)} for action in self.actions]
+        value = {"command": self.command, "run_name": self.run_name, "run_dir": self.run_dir}
+        return json.dumps({**value, "actions": acts, "notes": self.notes}, indent=2)
+
+
+def _words(action: Action) -> str:
+    match action:
+        case Submit(slot=slot, attempt=attempt, after=after, exclude=exclude):
+            behind = f", queued behind job {after}" if after else ""
+            without = f", not on {', '.join(exclude)}" if exclude else ""
+            return f"would submit a job for slot {slot} (attempt {attempt}{behind}{without})"
+        case HandOver(slot=slot, job_id=job_id):
+            return f"would ask job {job_id or '(id not known)'} of slot {slot} to save and exit"
+        case Cancel(slot=slot, job_id=job_id, why=why):
+            return f"would cancel job {job_id} of slot {slot}: {why}"
+        case Release(slot=slot, job_id=job_id):
+            return f"would release job {job_id} of slot {slot}, which Slurm holds after a failed launch"
+        case Abort(slot=slot, attempt=attempt, why=why):
+            return f"would make attempt {attempt} of slot {slot} print its stacks and end: {why}"
+
+
+def dry_start(asked: Asked) -> Rehearsal:
+    """What `start` would do. Errors: as `begin`."""
+    config, run_dir, name = asked.config, asked.run_dir, asked.config.run_name
+    executor = pick_executor(config, os.environ)
+    check_walltime(config, executor)
+    known = (*warnings_of(config), *asked.notes)
+    notes = [*(f"note: {note}" for note in known), *_summary(config, run_dir, executor)]
+    if not run_dir.run_file.exists():
+        notes += ["", rendered(config, asked.path, 0, os.environ).rstrip("\n"), ""]
+        shown = min(config.slots, config.slurm.max_jobs or config.slots)
+        actions = tuple(Submit(slot, 0, "") for slot in range(min(shown, SLOTS_SHOWN)))
+        more = [f"and so for {shown - SLOTS_SHOWN} slots more"] if shown > SLOTS_SHOWN else []
+        return Rehearsal("start", name, str(run_dir.path), actions, tuple(notes + more))
+    before = load_run(run_dir)
+    if has_begun(run_dir):
+        check_identity(before.identity, training_identity(config), config, run_dir)
+    revised = before.model_copy(update={"config": config, "executor": executor})
+    notes.append(f"run {before.run_id} goes on{'' if config == before.config else ', with its config changed'}")
+    dry = RunDir(run_dir.path, DryDisk(run_dir.disk))
+    if (owner := living_owner(dry)) is not None and not owner.passes:
+        ledger = load_ledger(run_dir, before.run_id)
+        waiting = [str(slot.index) for slot in (ledger.slots if ledger else ()) if slot.status in WAITING_FOR_START]
+        told = f"would tell {owner} to go on with slot {', '.join(waiting)}"
+        notes.append(told if waiting and config == before.config else f"would be refused: {owner} has this run")
+        return Rehearsal("start", name, str(run_dir.path), (), tuple(notes))
+    if read_control(dry).wish != "run":
+        write_control(dry, "run", now=time.time(), by="start")
+    return _rehearsed("start", revised, dry, notes, again=True)
+
+
+def dry_tick(run_dir: RunDir) -> Rehearsal:
+    """What one tick would do, whoever makes it."""
+    return _rehearsed("tick", load_run(run_dir), RunDir(run_dir.path, DryDisk(run_dir.disk)), [])
+
+
+def dry_stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None) -> Rehearsal:
+    """What the first tick after a `stop` would do; what does not hand over is cancelled later."""
+    run = load_run(run_dir)
+    dry = RunDir(run_dir.path, DryDisk(run_dir.disk))
+    grace = grace_of(run, grace_s)
+    write_control(dry, "stop-now" if at_once else "stop", now=time.time(), by="stop", grace_s=grace)
+    owner = living_owner(dry)
+    notes = [f"{owner} would do it"] if owner is not None and not owner.passes else []
+    if not at_once:
+        notes.append(f"a job that has not handed over within {grace:.0f} s would then be cancelled")
+    return _rehearsed("stop", run, dry, notes)
+
+
+def _rehearsed(command: str, run: Run, dry: RunDir, notes: list[str], *, again: bool = False) -> Rehearsal:
+    executor = _Looking(make_executor(run, dry))
+    controller = Controller(run, dry, Onlooker(), executor, poll_s=poll_seconds(run))
+    if again:
+        controller.reactivate()
+    actions = tuple(controller.preview())
+    if executor.seen is not None and executor.seen.error is not None:
+        notes.append(f"the queue cannot be seen ({executor.seen.error}): nothing would be submitted until it can")
+    return Rehearsal(command, run.config.run_name, str(dry.path), actions, tuple(notes))
+
+
+class _Looking:
+    """An executor that is only asked, and remembers the answer. Submitting is not in it."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self.seen: Poll | None = None
+
+    def poll(self) -> Poll:
+        self.seen = self._executor.poll()
+        return self.seen
+
+    def __getattr__(self, name: str) -> Any:
+        if name in {"submit", "cancel", "wake", "release"}:
+            raise AttributeError(f"a rehearsal must not {name}")
+        return getattr(self._executor, name)
+
+
+def _summary(config: RunConfig, run_dir: RunDir, executor: str) -> list[str]:
+    slots = f"{config.slots} slot{'s' if config.slots > 1 else ''}"
+    what = " ".join(config.command) if config.command is not None else "the trainer"
+    return [
+        f"run {config.run_name}: {slots} of {what}, jobs of {config.slurm.time_limit} by {executor}",
+        f"run folder {run_dir.path}",
+    ]

@@ -1,0 +1,119 @@
+"""The user's own command, told what happened: config field `notify`. The only place that runs it.
+
+The command gets its words from the environment (`ANCHORLEG_EVENT`, `_RUN_NAME`, `_RUN_ID`, `_SLOT`, `_WORDS`) and the
+same with all facts as one JSON object on its standard input. It runs beside the controller, which never waits for it
+but at its own end. What is told, and that it is told once, `orchestrator.decisions.news` decides from the ledger: a
+controller that is killed and started again does not repeat itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from orchestrator.run.rundir import Run, RunDir
+
+#: A mail or a chat message takes seconds; what takes longer is broken, and ticks must go on.
+TIMEOUT_S = 30.0
+#: A controller that ends waits so long in all for what is still to be told.
+CLOSE_TIMEOUT_S = TIMEOUT_S + 5.0
+#: Events that wait for the one before; a thousand slots that fail at once need no thousand mails.
+MOST_WAITING = 100
+#: How much of the command's complaint goes into the log.
+COMPLAINT_CHARS = 200
+#: The system takes no variable of more than 128 KiB; all the words are in the facts.
+WORDS_CHARS = 1000
+
+
+class Hook:
+    """`notify` of one run. `say` gets one line where the command fails. Without a command it does nothing."""
+
+    def __init__(self, run: Run, run_dir: RunDir, say: Callable[[str], None]) -> None:
+        self._run = run
+        self._run_dir = run_dir
+        self._say = say
+        self._waiting: queue.Queue[tuple[str, dict[str, Any]] | None] = queue.Queue(MOST_WAITING)
+        self._worker: threading.Thread | None = None
+
+    def __call__(self, kind: str, facts: dict[str, Any]) -> None:
+        """Tell about an event. `facts`: JSON values, with `words` and, where it is about one, `slot`.
+
+        Returns at once, whatever the command does; raises nothing.
+        """
+        if self._run.config.notify is None:
+            return
+        try:
+            self._waiting.put_nowait((kind, {**facts, "at": time.time()}))
+        except queue.Full:
+            self._say(f"notify: {kind} was not told: {MOST_WAITING} events wait already")
+            return
+        if self._worker is None:
+            worker = threading.Thread(target=self._work, name="notify", daemon=True)
+            try:
+                worker.start()
+            except RuntimeError:  # login nodes limit how many threads a user may have
+                self._say(f"notify: {kind} must wait: the system gives no thread for it now")
+            else:
+                self._worker = worker
+
+    def close(self) -> None:
+        """Wait until everything is told, a bounded time."""
+        if self._worker is None:
+            return
+        with contextlib.suppress(queue.Full):
+            self._waiting.put(None, timeout=1.0)
+        self._worker.join(CLOSE_TIMEOUT_S)
+        if self._worker.is_alive():
+            self._say(f"notify: {self._waiting.qsize()} events were not told, the command takes too long")
+
+    def _work(self) -> None:
+        while (item := self._waiting.get()) is not None:
+            if complaint := self._tell(*item):
+                self._say(f"notify: {item[0]}: {complaint}")
+
+    def _tell(self, kind: str, facts: dict[str, Any]) -> str | None:
+        """Run the command. Returns what went wrong."""
+        run = self._run
+        command = list(run.config.notify or ())
+        if "/" in command[0]:
+            command[0] = str(Path(run.folder) / Path(command[0]).expanduser())
+        slot = "" if facts.get("slot") is None else str(facts["slot"])
+        words = str(facts.get("words") or kind)
+        described = {"EVENT": kind, "RUN_NAME": run.config.run_name, "RUN_ID": run.run_id, "SLOT": slot}
+        value = {name.lower(): text for name, text in described.items()} | facts
+        value |= {"run_dir": str(self._run_dir.path), "words": words}
+        described["WORDS"] = words[:WORDS_CHARS].replace("\0", " ")
+        try:
+            child = subprocess.Popen(
+                command,
+                cwd=run.folder,
+                env={**run.env, **{f"ANCHORLEG_{name}": text for name, text in described.items()}},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            return f"{command[0]} could not be started: {error.strerror}"
+        try:
+            _, complaint = child.communicate(json.dumps(value, default=str).encode() + b"\n", timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            return f"{command[0]} took longer than {TIMEOUT_S:.0f} s and was ended"
+        except OSError as error:
+            return f"{command[0]}: {error.strerror}"
+        if child.returncode == 0:
+            return None
+        last = complaint.decode(errors="replace").strip()[-COMPLAINT_CHARS:].replace("\n", " / ")
+        return f"{command[0]} ended with {child.returncode}{': ' + last if last else ''}"

@@ -1,0 +1,171 @@
+"""The controller in the foreground, and what every host needs: making it, and saying how it ended.
+
+The other hosts: `detached` (in the background), `cronhost` (once a minute), `ticking` (once), `stopping`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from rich.console import Console
+
+from orchestrator.config import LOCAL_POLL_S, SLURM_POLL_S, warnings_of
+from orchestrator.controller import Controller
+from orchestrator.decisions.models import Ledger, SlotStatus
+from orchestrator.errors import ConfigError, Interrupted, LeaseHeld, RunFailed, RunPaused, SchedulerRefused
+from orchestrator.executors.pick import make_executor
+from orchestrator.hosts import cron
+from orchestrator.hosts.display import Display, interruptions
+from orchestrator.hosts.hook import Hook
+from orchestrator.run.begin import begin, prepare_folder
+from orchestrator.run.lease import Lease, living_owner
+from orchestrator.run.ledger import load_ledger, read_control, write_control
+from orchestrator.run.registry import register
+from orchestrator.run.rundir import Run, RunDir, load_run
+from orchestrator.run.starting import Asked
+from orchestrator.screens.summary import summarise
+from orchestrator.screens.views import summary_lines, summary_table
+
+#: What waits for a person, and goes on when `start` is typed.
+WAITING_FOR_START = (SlotStatus.PAUSED, SlotStatus.FAILED)
+
+
+def poll_seconds(run: Run) -> float:
+    """How long between two looks at the queue."""
+    return run.config.poll_seconds or (SLURM_POLL_S if run.executor == "slurm" else LOCAL_POLL_S)
+
+
+def start(asked: Asked, out: Console) -> None:
+    """Own the run and keep it going until it is done, stopped, or this process is told to end.
+
+    Where a living controller has the run and slots wait for a person, it is told to go on with them.
+    """
+    run_dir = asked.run_dir
+    tell_notes(asked)
+    if hand_to_living_owner(asked):
+        return
+    lease = take_for_start(asked)
+    try:
+        run = begin_run(asked)
+        with interruptions() as interrupted, Display(run_dir, out) as display:
+            hook = Hook(run, run_dir, display.note)
+            controller = make_controller(run, run_dir, lease, display.say, hook=hook)
+            controller.reactivate()
+            controller.loop(interrupted=interrupted, shown=display.shown)
+            hook.close()
+    finally:
+        lease.release()
+    report_end(controller, run, run_dir, out)
+
+
+def tell_notes(asked: Asked) -> None:
+    """What the person who typed `start` should know, on standard error."""
+    for note in (*warnings_of(asked.config), *asked.notes):
+        print(f"note: {note}", file=sys.stderr)
+
+
+def take_for_start(asked: Asked) -> Lease:
+    """The lease, for a host that begins, with a folder that can be written. Errors: LeaseHeld, StorageError."""
+    prepare_folder(asked.run_dir)
+    # Who leads a session of its own was put into the background, and no terminal has it: `status` says so.
+    in_background = os.getsid(0) == os.getpid()
+    return Lease.take_patiently(asked.run_dir, "start --via daemon" if in_background else "start")
+
+
+def begin_run(asked: Asked) -> Run:
+    """Make or revise the run, remember it, and wish that it goes on. The caller holds the lease."""
+    run = begin(asked.config, asked.path, asked.run_dir, os.environ, time.time(), forked=asked.forked_from)
+    register(run, asked.run_dir, time.time())
+    if read_control(asked.run_dir).wish != "run":
+        write_control(asked.run_dir, "run", now=time.time(), by="start")
+    return run
+
+
+def hand_to_living_owner(asked: Asked) -> bool:
+    """Where slots of a run wait for `start` and a living controller has it: wish that it goes on with them. True: done.
+
+    Errors: LeaseHeld where the config was changed too, which only the run's next controller can take up.
+    """
+    run_dir, name = asked.run_dir, asked.config.run_name
+    owner = living_owner(run_dir)
+    if owner is None or owner.passes or not run_dir.run_file.exists() or read_control(run_dir).wish != "run":
+        return False
+    run = load_run(run_dir)
+    ledger = load_ledger(run_dir, run.run_id)
+    waiting = [str(slot.index) for slot in (ledger.slots if ledger else ()) if slot.status in WAITING_FOR_START]
+    if not waiting:
+        return False
+    if asked.config != run.config:
+        raise LeaseHeld(
+            f"this run has a controller: {owner}. It goes on with slot {', '.join(waiting)} after `orchestrator start "
+            f"{name}` with the run's own config; a changed config needs `orchestrator stop {name}` first."
+        )
+    write_control(run_dir, "run", now=time.time(), by="start")
+    print(f"Slot {', '.join(waiting)} of {name} goes on: {owner} has been told. See `orchestrator status {name}`.")
+    return True
+
+
+def make_controller(
+    run: Run,
+    run_dir: RunDir,
+    lease: Lease,
+    say: Callable[[str], None],
+    *,
+    hook: Hook | None = None,
+) -> Controller:
+    """The controller of a run, on its executor."""
+    executor = make_executor(run, run_dir)
+    tell = hook or Hook(run, run_dir, say)
+    return Controller(run, run_dir, lease, executor, poll_s=poll_seconds(run), say=say, on_event=tell)
+
+
+def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) -> None:
+    """Say why the controller ended. Errors: Interrupted, SchedulerRefused, RunFailed, RunPaused."""
+    name = run.config.run_name
+    if not controller.over:
+        raise Interrupted(
+            f"the controller of {name} has ended; its jobs go on{who_goes_on(run, run_dir)}. Take it up again with "
+            f"`orchestrator start {name}`, or end the jobs with `orchestrator stop {name}`."
+        )
+    with suppress(ConfigError, OSError):
+        cron.unregister(run.run_id, run_dir)  # nothing is left to look after
+    summary = summarise(run, run_dir)
+    if out.is_terminal:
+        out.print(summary_table(summary))
+    else:
+        print("\n".join(summary_lines(summary)))
+    if controller.control.wish == "run":
+        report_failures(controller.ledger, name)
+
+
+def who_goes_on(run: Run, run_dir: RunDir) -> str:
+    """Who keeps the run going while no controller is there, as the end of a sentence."""
+    if (line := cron.host_of(run_dir)) is not None:
+        return f", and cron on {line.host} looks after them once a minute"
+    if run.executor == "slurm" and run.config.relay.baton:
+        return ", and each that ends after five minutes without a controller submits the next itself"
+    return ""
+
+
+def report_failures(ledger: Ledger, name: str) -> None:
+    """Slots that were given up, by their reason, or wait for a person.
+
+    Errors: SchedulerRefused where Slurm refused them, else RunFailed; RunPaused where nothing failed.
+    """
+    reasons: dict[str, list[str]] = {}
+    refused = True
+    for slot in ledger.slots:
+        if slot.status is SlotStatus.FAILED:
+            reasons.setdefault(slot.why, []).append(str(slot.index))
+            refused = refused and (slot.current is None or slot.current.verdict is None)
+    if reasons:
+        words = "; ".join(f"slot {', '.join(slots)} stopped: {why}" for why, slots in reasons.items())
+        raise (SchedulerRefused if refused else RunFailed)(f"{words}. Mend it, then `orchestrator start {name}`.")
+    paused = [slot for slot in ledger.slots if slot.status is SlotStatus.PAUSED]
+    if paused:
+        words = "; ".join(f"slot {slot.index}: {slot.why or 'its job was cancelled'}" for slot in paused)
+        raise RunPaused(f"{words}. Nothing else is left to do; `orchestrator start {name}` goes on.")

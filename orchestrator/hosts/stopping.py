@@ -1,0 +1,137 @@
+"""The end of a run's jobs: by whoever owns the run, else here. Every wait has an end, and what is left is named."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from rich.console import Console
+
+from orchestrator.controller import HAND_OVER_MARGIN_S
+from orchestrator.decisions.models import Ledger
+from orchestrator.errors import ConfigError, Interrupted, LeaseHeld, StopUnfinished
+from orchestrator.executors.base import JobState
+from orchestrator.executors.pick import make_executor
+from orchestrator.hosts import cron
+from orchestrator.hosts.display import Display, interruptions
+from orchestrator.hosts.hook import Hook
+from orchestrator.hosts.host import make_controller, poll_seconds
+from orchestrator.run.lease import TTL_S, Lease, Owner, living_owner, silent_for
+from orchestrator.run.ledger import load_ledger, write_control
+from orchestrator.run.rundir import Run, RunDir, load_run
+from orchestrator.screens.status import run_view
+
+#: After its grace a stop cancels; Slurm's KillWait and one poll later the jobs are gone.
+STOP_MARGIN_S = 60.0
+#: An owner beats at least once a minute (controller.BEAT_S): one that is silent for longer is perhaps gone, which is
+#: known when its lease has run out.
+DOUBTFUL_S = 75.0
+#: From here on the person who waits is told why.
+SILENCE_TOLD_S = 10.0
+#: Between two looks a living owner is silent, too. A wish wakes it within a quarter of a second, and it beats.
+WAKE_S = 1.0
+LOOK_S = 0.1
+#: Slurm takes an ended job out of the queue within a second or two; an epilog may take longer.
+QUEUE_TIMEOUT_S = 15.0
+QUEUE_LOOK_S = 0.5
+
+
+def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console) -> None:
+    """Ask for the end and wait for it: by the living owner, else by ticking here.
+
+    Errors: LeaseHeld where the owner lives and does not do it; StopUnfinished; Interrupted.
+    """
+    run = load_run(run_dir)
+    load_ledger(run_dir, run.run_id)
+    grace = grace_of(run, grace_s)
+    wish = write_control(run_dir, "stop-now" if at_once else "stop", now=time.time(), by="stop", grace_s=grace)
+    patience_s = (0.0 if at_once else grace) + STOP_MARGIN_S + 2 * poll_seconds(run)
+    asked_at = time.monotonic()
+    give_up_at = asked_at + patience_s
+    told = False
+    with interruptions() as interrupted, Display(run_dir, out) as display:
+        while not interrupted():
+            owner = living_owner(run_dir)
+            if owner is None:
+                # The whole time again: what is left of it may have gone into waiting for the owner.
+                if _stop_here(run, run_dir, interrupted, time.monotonic() + patience_s, display):
+                    break
+                continue
+            silent_s = silent_for(run_dir, owner.epoch, time.monotonic())
+            waited_s = time.monotonic() - asked_at
+            if silent_s > SILENCE_TOLD_S and waited_s > WAKE_S and not told and not owner.passes:
+                told = True
+                display.note(f"{owner} is silent; it is taken for gone after {TTL_S:.0f} s, and the stop goes on here")
+            if time.monotonic() > give_up_at and silent_s < DOUBTFUL_S:
+                raise LeaseHeld(_not_yet(owner, wish.number))
+            display.shown()
+            time.sleep(LOOK_S)
+    if not interrupted():
+        _wait_for_the_queue(run, run_dir)
+    report_stop(run, run_dir, interrupted=interrupted())
+
+
+def grace_of(run: Run, grace_s: float | None) -> float:
+    """How long (seconds) jobs have to hand over."""
+    return float(run.config.lead_seconds) + HAND_OVER_MARGIN_S if grace_s is None else grace_s
+
+
+def _not_yet(owner: Owner, number: int) -> str:
+    return f"the wish is written (control/{number}.json), but {owner} has not ended the jobs yet."
+
+
+def _stop_here(run: Run, run_dir: RunDir, interrupted: Callable[[], bool], give_up_at: float, display: Display) -> bool:
+    """Tick until nothing is left, or until `give_up_at` (monotonic). False: somebody else has just taken the run."""
+    try:
+        lease = Lease.take(run_dir, "stop", now=time.time())
+    except LeaseHeld:
+        return False
+    try:
+        hook = Hook(run, run_dir, display.note)
+        controller = make_controller(run, run_dir, lease, display.say, hook=hook)
+        controller.loop(interrupted=lambda: interrupted() or time.monotonic() > give_up_at, shown=display.shown)
+        hook.close()
+    finally:
+        lease.release()
+    return True
+
+
+def _wait_for_the_queue(run: Run, run_dir: RunDir) -> None:
+    """A job that has said its last word stays in the queue for a moment; whoever asks squeue next should not see it."""
+    executor = make_executor(run, run_dir)
+    give_up_at = time.monotonic() + QUEUE_TIMEOUT_S
+    while time.monotonic() < give_up_at:
+        poll = executor.poll()
+        if poll.error is not None or all(row.state is JobState.ENDED for row in poll.rows):
+            return
+        time.sleep(QUEUE_LOOK_S)
+
+
+def live_jobs(ledger: Ledger | None) -> list[str]:
+    """What may still be in the queue: job ids, or the tokens of submissions whose id is not known."""
+    slots = ledger.slots if ledger is not None else ()
+    live = [submission for slot in slots for attempt in slot.attempts for submission in attempt.live]
+    return [submission.job_id or submission.token for submission in live]
+
+
+def report_stop(run: Run, run_dir: RunDir, *, interrupted: bool) -> None:
+    """Say where everything stands after a stop. Errors: StopUnfinished, Interrupted."""
+    name = run.config.run_name
+    ledger = load_ledger(run_dir, run.run_id)
+    if left := live_jobs(ledger):
+        words = f"jobs {', '.join(left)} of {name} are still there"
+        if ledger is not None and ledger.blind_since is not None:
+            words = f"the queue cannot be seen ({ledger.blind_error}); when it last could, {words}"
+        stands = f"The wish to stop stands, whoever ticks next goes on with it; or `orchestrator stop {name}` again."
+        raise (Interrupted if interrupted else StopUnfinished)(f"{words}. {stands}")
+    with suppress(ConfigError, OSError):
+        cron.unregister(run.run_id, run_dir)
+    view = run_view(run_dir)
+    saved = ", ".join(
+        f"slot {s.slot} at step {s.checkpoint_step:,}" for s in view.slots if s.checkpoint_step is not None
+    )
+    if view.state == "finished":
+        print(f"{name} is finished{': saved ' + saved if saved else ''}. Nothing is left to stop.")
+        return
+    print(f"{name} is stopped{': saved ' + saved if saved else ''}. Go on with `orchestrator start {name}`.")

@@ -1,0 +1,62 @@
+"""The controller once: for hands, for cron, and for a job that passes the baton."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console
+
+from orchestrator.baton import HOLDER
+from orchestrator.decisions.models import Ledger, Slot, SlotStatus, SubmissionState
+from orchestrator.hosts.display import Log
+from orchestrator.hosts.hook import Hook
+from orchestrator.hosts.host import make_controller
+from orchestrator.run.lease import Lease
+from orchestrator.run.rundir import RunDir, load_run
+
+
+def tick(run_dir: RunDir, out: Console) -> None:
+    """One tick, for hands. Errors: LeaseHeld."""
+    run = load_run(run_dir)
+    lease = Lease.take_patiently(run_dir, "tick")
+    try:
+        hook = Hook(run, run_dir, lambda line: out.print(line, soft_wrap=True))
+        make_controller(run, run_dir, lease, lambda line: out.print(line, soft_wrap=True), hook=hook).tick()
+    finally:
+        lease.release()
+    hook.close()
+
+
+def tick_for_job(run_dir: RunDir) -> None:
+    """One tick, for a job that ends while no controller is there; what it does is said in controller.log.
+
+    Errors: LeaseHeld, at once.
+    """
+    run = load_run(run_dir)
+    log = Log(run_dir)
+    lease = Lease.take(run_dir, HOLDER, now=time.time())
+    try:
+        hook = Hook(run, run_dir, log.say)
+        controller = make_controller(run, run_dir, lease, log.say, hook=hook)
+        controller.ledger = without_waits_for_room(controller.ledger)
+        controller.tick()
+    finally:
+        lease.release()
+    hook.close()
+
+
+def without_waits_for_room(ledger: Ledger) -> Ledger:
+    """`ledger` in which slots whose last submission was refused for lack of room may try again at once: by the time at
+    which they were to, no job may be left that looks.
+    """
+    slots = tuple(
+        slot.model_copy(update={"not_before": 0.0}) if _waits_for_room(slot) else slot for slot in ledger.slots
+    )
+    return ledger.model_copy(update={"slots": slots})
+
+
+def _waits_for_room(slot: Slot) -> bool:
+    attempt = slot.current
+    if slot.status is not SlotStatus.ACTIVE or attempt is None or attempt.verdict is not None or attempt.live:
+        return False
+    return bool(attempt.submissions) and attempt.submissions[-1].state is SubmissionState.NOT_SUBMITTED

@@ -1,0 +1,1 @@
+"""A run's folder, who owns it, and what is kept there."""

@@ -1,0 +1,189 @@
+"""From a config to a run folder: making a run, revising its config, refusing another training in its place."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from orchestrator.config import RunConfig, check_walltime
+from orchestrator.decisions.models import make_token
+from orchestrator.errors import ConfigError, IdentityMismatch, StorageError
+from orchestrator.files import read_json_or_none, write_json
+from orchestrator.run.code import fix_code
+from orchestrator.run.ledger import load_ledger
+from orchestrator.run.rundir import Run, RunDir, load_run, save_run, shared_dir
+from orchestrator.run.script import job_script
+from trainer.config import differences, identity, resolve
+
+#: What a submission may see of the environment in which `start` was typed. Everything else belongs into
+#: `slurm.setup`: run.json lies in a shared folder, and environments hold secrets.
+KEPT_VARIABLES = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LC_ALL",
+    "TMPDIR",
+    "SLURM_CONF",
+    "MODULEPATH",
+    "MODULESHOME",
+    "LMOD_CMD",
+    "LD_LIBRARY_PATH",
+    "MUJOCO_GL",
+)
+
+
+def pick_executor(config: RunConfig, environ: Mapping[str, str]) -> str:
+    """`auto` means slurm where there is an `sbatch`, else local. Errors: ConfigError."""
+    has_sbatch = shutil.which("sbatch", path=environ.get("PATH")) is not None
+    if config.executor == "auto":
+        return "slurm" if has_sbatch else "local"
+    if config.executor == "slurm" and not has_sbatch:
+        raise ConfigError(
+            'executor: "slurm" was asked for, but there is no sbatch on the PATH of this machine. Run this on a login '
+            'node, or set executor to "local".'
+        )
+    return config.executor
+
+
+def compute_python(config: RunConfig, config_path: Path) -> str:
+    """The compute side's interpreter: as configured (a path is relative to the config file), else this one."""
+    if config.python is None:
+        return sys.executable
+    return str(config_path.parent / Path(config.python).expanduser()) if "/" in config.python else config.python
+
+
+def run_dir_of(config: RunConfig, config_path: Path) -> RunDir:
+    """The run folder: relative to the config file, `runs/<run_name>` by default."""
+    folder = Path(config.run_dir or f"runs/{config.run_name}").expanduser()
+    return RunDir((config_path.parent / folder).resolve())
+
+
+def training_identity(config: RunConfig) -> tuple[str, ...] | None:
+    """One hash per slot; None for a foreign command, whose identity is its own business."""
+    if config.command is not None:
+        return None
+    return tuple(identity(resolve(config.training_of(slot))) for slot in range(config.slots))
+
+
+def begin(
+    config: RunConfig, config_path: Path, run_dir: RunDir, environ: Mapping[str, str], now: float, *, forked: str = ""
+) -> Run:
+    """Make the run in `run_dir`, or revise the one that is there. The caller holds the lease.
+
+    Errors: ConfigError, IdentityMismatch, RunFolderError, StorageError.
+    """
+    executor = pick_executor(config, environ)
+    check_walltime(config, executor)
+    wanted = {
+        "executor": executor,
+        "config": config,
+        "config_path": str(config_path),
+        "folder": str(config_path.parent),
+        "python": compute_python(config, config_path),
+        "identity": training_identity(config),
+        "controller_python": sys.executable,
+        "env": {name: environ[name] for name in KEPT_VARIABLES if name in environ},
+    }
+    try:
+        wanted["code"] = fix_code(run_dir.code)
+        if run_dir.run_file.exists():
+            before = load_run(run_dir)
+            load_ledger(run_dir, before.run_id)
+            if has_begun(run_dir):  # a run that never got a job may still be made right
+                check_identity(before.identity, training_identity(config), config, run_dir)
+            gone = (before.identity or ())[config.slots :]  # a slot that comes back must be the one that went
+            after = before.model_copy(update=wanted)
+            after = after.model_copy(update={"identity": (*after.identity, *gone) if after.identity else None})
+            if after != before:
+                after = after.model_copy(update={"revision": before.revision + 1})
+        else:
+            run_id = f"{config.run_name}-{secrets.token_hex(4)}"
+            after = Run(run_id=run_id, revision=0, created_at=now, forked_from=forked or None, **wanted)
+        make_shared(shared_dir(config, str(config_path.parent), run_dir))
+        for slot in range(config.slots if config.command is None else 0):
+            run_dir.slot(slot).mkdir(parents=True, exist_ok=True)
+            resolved = resolve(config.training_of(slot))
+            write_json(run_dir.slot(slot) / "training.json", resolved.model_dump(mode="json"))
+        save_run(run_dir, after)
+    except OSError as error:
+        raise StorageError(f"the run folder {run_dir.path} cannot be written ({error.strerror or error}).") from None
+    return after
+
+
+def make_shared(folder: Path) -> None:
+    """Make the shared folder, so that laptops find it before the first policy. Errors: StorageError naming the field.
+
+    What can be seen from here may still be invisible to a compute node; a job that cannot publish says so and trains.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"collaboration.shared_dir: {folder} cannot be made ({error.strerror or error}); choose another folder."
+        ) from None
+
+
+def has_begun(run_dir: RunDir) -> bool:
+    """Whether any attempt was ever claimed."""
+    return any(run_dir.path.glob("slots/*/attempts/*/claim"))
+
+
+def check_identity(
+    before: tuple[str, ...] | None, after: tuple[str, ...] | None, config: RunConfig, run_dir: RunDir
+) -> None:
+    """Slots may come and go; what a kept slot trains may not change. Errors: IdentityMismatch."""
+    same = (before is None) == (after is None)
+    if same and all(a == b for a, b in zip(before or (), after or (), strict=False)):
+        return
+    changed: list[str] = []
+    for slot in range(config.slots if after is not None else 0):
+        saved = read_json_or_none(run_dir.slot(slot) / "training.json")
+        if saved is not None:
+            changed += differences(saved, resolve(config.training_of(slot)))
+    what = f" ({', '.join(dict.fromkeys(changed))})" if changed else ""
+    raise IdentityMismatch(
+        f"{run_dir.path} holds another training{what}: tasks, networks, losses, seed, batch and buffer must stay as "
+        f"they were when it began. Start it as a run of its own with `--fork {config.run_name}-2`, or restore the old "
+        "values."
+    )
+
+
+def prepare_folder(run_dir: RunDir) -> None:
+    """Make the run folder and prove that it can be written. Errors: StorageError."""
+    try:
+        for folder in (run_dir.lease, run_dir.jobs, run_dir.control):
+            folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(run_dir.path, os.W_OK | os.X_OK):
+            raise PermissionError(13, os.strerror(13))
+    except OSError as error:
+        raise StorageError(
+            f"run_dir: {run_dir.path} cannot be written ({error.strerror or error}); choose another folder."
+        ) from None
+
+
+def rendered(config: RunConfig, config_path: Path, slot: int, environ: Mapping[str, str]) -> str:
+    """The job script that `start` would submit for `slot`, with a made-up token. Nothing is written.
+
+    Errors: ConfigError.
+    """
+    if slot >= config.slots:
+        raise ConfigError(f"--slot {slot}: the config has slots 0 to {config.slots - 1}.")
+    executor = pick_executor(config, environ) if config.executor != "slurm" else "slurm"
+    check_walltime(config, executor)
+    run_dir = run_dir_of(config, config_path)
+    return job_script(
+        config,
+        executor=executor,
+        run_name=config.run_name,
+        slot=slot,
+        job_dir=run_dir.job(make_token(slot, 0, "0" * 8)),
+        code_dir=run_dir.code / ("0" * 16),
+        python=compute_python(config, config_path),
+    )

@@ -1,0 +1,69 @@
+"""The fixed code of a run: a copy of the three packages, named by its content, first on every job's PYTHONPATH.
+
+A later job of the run never picks up an edit by accident, and a container needs only the dependencies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import secrets
+import shutil
+from pathlib import Path
+
+from orchestrator.files import publish_folder
+
+PACKAGES = ("orchestrator", "trainer", "syncd")
+_SKIPPED = frozenset({"__pycache__"})
+
+
+def package_folder(name: str) -> Path:
+    """Where an installed package lives, without importing it."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        raise FileNotFoundError(f"the installation lacks the package {name}; install anchorleg again")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _sources() -> list[tuple[str, Path]]:
+    """(name in the copy, file), sorted."""
+    files = []
+    for package in PACKAGES:
+        folder = package_folder(package)
+        files += [
+            (f"{package}/{path.relative_to(folder)}", path)
+            for path in folder.rglob("*")
+            if path.is_file() and not _SKIPPED & set(path.parts) and path.suffix not in {".pyc", ".tmp"}
+        ]
+    here = Path(__file__).parents[1]
+    if not (here / "templates").is_dir():  # an editable install: the wheel has them beside the code
+        tree = here.parent / "templates"
+        files += [(f"orchestrator/templates/{path.name}", path) for path in tree.iterdir() if path.is_file()]
+    return sorted(files)
+
+
+def fix_code(code_dir: Path) -> str:
+    """Copy the packages to `code_dir/<hash>` unless they are there. Returns the hash. Errors: OSError."""
+    contents = [(name, path.read_bytes()) for name, path in _sources()]
+    digest = hashlib.sha256()
+    for name, data in contents:
+        digest.update(f"{name}\0{len(data)}\0".encode() + data)
+    code = digest.hexdigest()[:16]
+    if (code_dir / code).is_dir():
+        return code
+    code_dir.mkdir(parents=True, exist_ok=True)
+    temporary = code_dir / f".{code}.{secrets.token_hex(4)}.tmp"
+    try:
+        for name, data in contents:
+            target = temporary / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with open(target, "wb") as file:
+                file.write(data)
+                os.fsync(file.fileno())
+        publish_folder(temporary, code_dir / code)
+    except OSError:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if not (code_dir / code).is_dir():  # otherwise somebody else was faster with the same content
+            raise
+    return code

@@ -1,0 +1,222 @@
+"""What the jobs themselves wrote: the first and cheapest source, and the only one that proves a clean end."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict
+
+from orchestrator.decisions.models import Ledger, Slot
+from orchestrator.disk import LOCAL_DISK, Disk
+from orchestrator.executors.base import Frozen, JobState, Poll
+from orchestrator.job import HANDED_OVER
+from orchestrator.run.rundir import RunDir
+
+#: Of a job's files only the heartbeat and the progress change between two looks: the others need not be parsed again.
+#: Four of each slot fit, in the largest run that a config allows.
+RECORDS_KEPT = 8192
+
+
+class Lenient(Frozen):
+    """A record written by a job: fields that we do not use may be there."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Claim(Lenient):
+    """The winner of an attempt."""
+
+    token: str | None
+    job_id: str
+    host: str
+    pid: int
+    at: float
+
+
+class Exit(Lenient):
+    """How the claimant's program ended. `code` is negative for a signal."""
+
+    token: str | None
+    code: int
+    at: float
+    started_at: float | None = None
+    asked: str | None = None
+    asked_at: float | None = None
+    first_progress_at: float | None = None
+    superseded_by: int | None = None
+    words: str = ""
+
+
+class Progress(Lenient):
+    """`progress.json`, where the program writes one."""
+
+    step: int
+    total: int
+    checkpoint_step: int
+    at: float = 0.0
+
+
+class Beat(Lenient):
+    """`heartbeat.json`: a number that grows."""
+
+    beat: int
+
+
+class Parent(Lenient):
+    """`parent.json`: what the attempt started from."""
+
+    step: int
+
+
+class Duplicate(Lenient):
+    """The record of a job that found the attempt taken, or (`unneeded`: why) that its slot has no use for it."""
+
+    token: str
+    unneeded: str | None = None
+
+
+class Evidence(Frozen):
+    """Everything in one attempt's folder that the controller uses. `newest_checkpoint`: step of a published folder.
+
+    `duplicates`: jobs that ended without a claim, by their own record; `declined`: those of them that were queued
+    behind another job and were not needed. `log_tail`: the end of the claimant's error output, read only when an end
+    is to be judged: a job that was killed leaves no other word.
+    """
+
+    claim: Claim | None = None
+    exit: Exit | None = None
+    progress: Progress | None = None
+    beat: int = -1
+    start_step: int = 0
+    newest_checkpoint: int | None = None
+    duplicates: tuple[str, ...] = ()
+    declined: tuple[str, ...] = ()
+    log_tail: str = ""
+
+
+#: What fits a terminal and holds the last lines of a traceback.
+LOG_TAIL_BYTES = 4096
+
+
+class _Files:
+    """The paths in one attempt's folder. They are asked for at every look, and joining paths is half of its cost."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._paths: dict[str, Path] = {}
+
+    def of(self, name: str) -> Path:
+        path = self._paths.get(name)
+        if path is None:
+            path = self._paths[name] = self.folder / name
+        return path
+
+
+@lru_cache(maxsize=RECORDS_KEPT)
+def _files(run_path: Path, slot: int, attempt: int) -> _Files:
+    return _Files(RunDir(run_path).attempt(slot, attempt))
+
+
+def is_complete(evidence: Evidence) -> bool:
+    """Whether the program ended well, and with all that it was to do."""
+    ended, progress = evidence.exit, evidence.progress
+    return ended is not None and ended.code == 0 and (progress is None or progress.checkpoint_step >= progress.total)
+
+
+def read_evidence(
+    run_dir: RunDir, slot: int, attempt: int, token: str | None = None, *, with_log: bool = True
+) -> Evidence:
+    """Read one attempt's folder. Absent and torn files are absences: they prove nothing.
+
+    `token`: whose log to read while nobody has claimed the attempt. `with_log`: read it even without a bad end.
+    """
+    disk, files = run_dir.disk, _files(run_dir.path, slot, attempt)
+    names = disk.names(files.folder)
+    if not names:
+        return Evidence(log_tail=log_tail(run_dir, token) if with_log and token else "")
+
+    def record(model: type[Frozen], name: str) -> Any:
+        return read_record(model, files.of(name), disk) if name in names else None
+
+    heartbeat, parent = record(Beat, "heartbeat.json"), record(Parent, "parent.json")
+    claim, ended = record(Claim, "claim"), record(Exit, "exit.json")
+    found = [record(Duplicate, name) for name in names if name.startswith("duplicate-") and name.endswith(".json")]
+    duplicates = [one for one in found if one is not None]
+    published = disk.names(files.of("checkpoints")) if "checkpoints" in names else ()
+    steps = [int(name) for name in published if name.isdigit()]
+    speaker = claim.token if claim is not None else token
+    bad_end = ended is not None and ended.code not in {0, HANDED_OVER}
+    return Evidence(
+        claim=claim,
+        exit=ended,
+        progress=record(Progress, "progress.json"),
+        beat=heartbeat.beat if heartbeat else -1,
+        start_step=parent.step if parent else 0,
+        newest_checkpoint=max(steps, default=None),
+        duplicates=tuple(sorted(one.token for one in duplicates)),
+        declined=tuple(sorted(one.token for one in duplicates if one.unneeded is not None)),
+        log_tail=log_tail(run_dir, speaker) if speaker and (with_log or bad_end) else "",
+    )
+
+
+def read_all(run_dir: RunDir, ledger: Ledger, poll: Poll | None = None) -> dict[tuple[int, int], Evidence]:
+    """Evidence of every attempt that the ledger still thinks open, by (slot, attempt).
+
+    The end of a log is read only where it may be needed: after a bad end, or where `poll` no longer has the job.
+    """
+    found = {}
+    jobs = str(run_dir.jobs)
+    for slot in ledger.slots:
+        for attempt in slot.attempts:
+            if attempt.verdict is not None and not attempt.live:
+                continue
+            rows = [poll.of(f"{jobs}/{s.token}") if poll is not None else None for s in attempt.live]
+            gone = attempt.verdict is None and any(row is None or row.state is JobState.ENDED for row in rows)
+            token = attempt.submissions[-1].token if attempt.submissions else None
+            found[slot.index, attempt.number] = read_evidence(
+                run_dir, slot.index, attempt.number, token, with_log=gone and (poll is None or poll.error is None)
+            )
+    return found
+
+
+def newer_attempts(run_dir: RunDir, slot: Slot) -> list[int]:
+    """The attempts above all that the ledger knows that left a folder, highest first: it is behind the truth there.
+
+    A slot that has a job gets none, so only the next number is looked for: the list of them all grows for ever.
+    """
+    known = slot.attempts[-1].number if slot.attempts else -1
+    if slot.occupied and not run_dir.disk.exists(_files(run_dir.path, slot.index, known + 1).folder):
+        return []
+    names = run_dir.disk.names(run_dir.slot(slot.index) / "attempts")
+    numbers = [int(name) for name in names if name.isdigit()]
+    return sorted((number for number in numbers if number > known), reverse=True)
+
+
+def log_tail(run_dir: RunDir, token: str) -> str:
+    """The last lines of a job's error output."""
+    folder = run_dir.job(token)
+    names = sorted(name for name in run_dir.disk.names(folder) if name.startswith("job-") and name.endswith(".err"))
+    if not names:
+        return ""
+    try:
+        return run_dir.disk.tail(folder / names[-1], LOG_TAIL_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def read_record(model: type[Frozen], path: Path, disk: Disk = LOCAL_DISK) -> Any:
+    """The record in `path`, None where it is absent, torn or of another shape."""
+    try:
+        return _parsed(model, disk.read(path))
+    except OSError:
+        return None
+
+
+@lru_cache(maxsize=RECORDS_KEPT)
+def _parsed(model: type[Frozen], data: bytes) -> Any:
+    try:
+        return model.model_validate_json(data)
+    except ValueError:
+        return None

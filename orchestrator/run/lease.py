@@ -1,0 +1,164 @@
+"""Who owns a run: one controller at a time, on folders where neither locks nor SQLite can be trusted.
+
+An owner links its record to `lease/<epoch>` (the next free number): the link either is ours or is not. It then writes
+`ledger-<epoch>.json`, and readers take the highest epoch. So an owner that was asleep and wakes up writes where
+nobody looks, and before it submits or cancels anything it looks whether its epoch is still the highest.
+
+An owner is gone when it said so (`lease/<epoch>.released`), when it ran here and its process is dead, or when the
+ledger's beat did not change for `TTL_S` on the *observer's* clock: a process that hangs for so long keeps nothing
+going, even if it is there. It is never taken for gone because of a clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+from orchestrator.disk import read_json, read_json_or_none
+from orchestrator.errors import LeaseHeld, LeaseLost, RunFolderError
+from orchestrator.executors.base import Frozen
+from orchestrator.files import to_json
+from orchestrator.processes import ProcessId, boot_id, host_name, is_alive, myself
+from orchestrator.run.rundir import RunDir
+
+#: Three of the longest allowed polls (60 s) without a beat. An owner beats at least once a poll.
+TTL_S = 180.0
+#: A tick of hands, of cron or of a job is soon over, if Slurm answers: whoever meets one waits for its end.
+PASSING_TIMEOUT_S = 90.0
+PASSING_LOOK_S = 0.1
+
+
+class Owner(Frozen):
+    """The record behind an epoch."""
+
+    epoch: int
+    process: ProcessId
+    since: float
+    command: str
+
+    @property
+    def passes(self) -> bool:
+        """Whether it only looks once and is soon gone: a tick of hands, of cron or of a job."""
+        return self.command.split()[0] == "tick"
+
+    def __str__(self) -> str:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
+        return f"{self.process} (orchestrator {self.command}, since {since})"
+
+
+def highest_epoch(run_dir: RunDir) -> int:
+    """The newest epoch that anybody took; -1 where there is none."""
+    return max((int(name) for name in run_dir.disk.names(run_dir.lease) if name.isdigit()), default=-1)
+
+
+def read_owner(run_dir: RunDir, epoch: int) -> Owner:
+    """Errors: RunFolderError where the record is damaged."""
+    path = run_dir.lease / str(epoch)
+    try:
+        return Owner.model_validate(read_json(run_dir.disk, path))
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{path} cannot be read ({error}): is somebody editing the run folder?") from None
+
+
+def is_released(run_dir: RunDir, epoch: int) -> bool:
+    """Whether the owner of `epoch` said that it is done."""
+    return run_dir.disk.exists(run_dir.lease / f"{epoch}.released")
+
+
+def living_owner(run_dir: RunDir, *, monotonic: Callable[[], float] = time.monotonic) -> Owner | None:
+    """The owner, unless it is known to be gone."""
+    epoch = highest_epoch(run_dir)
+    if epoch < 0 or is_released(run_dir, epoch):
+        return None
+    owner = read_owner(run_dir, epoch)
+    if is_alive(owner.process) is False:
+        return None
+    return None if silent_for(run_dir, epoch, monotonic()) > TTL_S else owner
+
+
+def silent_for(run_dir: RunDir, epoch: int, now: float) -> float:
+    """For how long (seconds) this machine has seen no beat of an epoch. It remembers in `lease/seen-<host>-….json`."""
+    # The monotonic clock is the same for all processes of one boot, so its readings can be kept in a file.
+    seen_path = run_dir.lease / f"seen-{host_name()}-{boot_id()}.json"
+    beat = (read_json_or_none(run_dir.disk, run_dir.ledger(epoch)) or {}).get("beat", -1)
+    seen: dict[str, Any] = read_json_or_none(run_dir.disk, seen_path) or {}
+    if (seen.get("epoch"), seen.get("beat")) != (epoch, beat) or seen.get("at", now) > now:
+        with contextlib.suppress(OSError):  # a guest who may only read sees a living owner for as long as it looks
+            run_dir.disk.write(seen_path, to_json({"epoch": epoch, "beat": beat, "at": now}))
+        return 0.0
+    return now - float(seen["at"])
+
+
+class Lease:
+    """An epoch that we own. `record`: the content of its file."""
+
+    def __init__(self, run_dir: RunDir, owner: Owner) -> None:
+        self.run_dir = run_dir
+        self.owner = owner
+        self.record = to_json(owner.model_dump(mode="json"))
+
+    @property
+    def epoch(self) -> int:
+        """The epoch's number."""
+        return self.owner.epoch
+
+    @classmethod
+    def take(cls, run_dir: RunDir, command: str, *, now: float) -> Lease:
+        """Own the next epoch. Errors: LeaseHeld, naming the living owner."""
+        run_dir.disk.make_folder(run_dir.lease, exist_ok=True)
+        # Read before the look at its owner: whoever takes it meanwhile makes our link fail.
+        epoch = highest_epoch(run_dir) + 1
+        if owner := living_owner(run_dir):
+            raise LeaseHeld(
+                f"this run already has a controller: {owner}. `orchestrator status` shows what it does, `orchestrator "
+                "stop` ends it and the run's jobs."
+            )
+        owner = Owner(epoch=epoch, process=myself(), since=now, command=command)
+        lease = cls(run_dir, owner)
+        if not run_dir.disk.create(run_dir.lease / str(epoch), lease.record):
+            winner = read_owner(run_dir, epoch)
+            raise LeaseHeld(f"another controller was faster: {winner}.")
+        return lease
+
+    @classmethod
+    def take_patiently(cls, run_dir: RunDir, command: str) -> Lease:
+        """As `take`, but an owner that only passes by is waited for. Errors: LeaseHeld."""
+        give_up_at = time.monotonic() + PASSING_TIMEOUT_S
+        while True:
+            try:
+                return cls.take(run_dir, command, now=time.time())
+            except LeaseHeld:
+                owner = living_owner(run_dir)
+                if (owner is not None and not owner.passes) or time.monotonic() > give_up_at:
+                    raise
+            time.sleep(PASSING_LOOK_S)
+
+    def check(self) -> None:
+        """Call before every submission and cancellation. Errors: LeaseLost, OSError."""
+        newest = highest_epoch(self.run_dir)
+        if newest < 0 or (newest == self.epoch and not self._is_ours()):
+            raise LeaseLost(
+                f"{self.run_dir.path} was removed or made anew under this controller; it ends and changes nothing."
+            )
+        if newest != self.epoch:
+            raise LeaseLost(
+                f"{read_owner(self.run_dir, newest)} took this run over; this controller (epoch {self.epoch}) ends "
+                "and changes nothing."
+            )
+
+    def release(self) -> None:
+        """Say that we are done, so that the next owner need not wait. Idempotent. A folder that was made anew under us
+        is somebody else's, and is left alone.
+        """
+        if not self._is_ours():
+            return
+        self.run_dir.disk.create(self.run_dir.lease / f"{self.epoch}.released", b"{}\n")
+
+    def _is_ours(self) -> bool:
+        """Errors: OSError where it cannot be told now: a network folder that fails for a moment was not removed."""
+        try:
+            return self.run_dir.disk.read(self.run_dir.lease / str(self.epoch)) == self.record
+        except FileNotFoundError:
+            return False

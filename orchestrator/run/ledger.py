@@ -1,0 +1,148 @@
+"""Reading and writing the ledger and the control files.
+
+The ledger of epoch e is written by the owner of epoch e only, a whole file at a time; a reader takes the highest epoch
+that has one. Nothing here repairs: a torn or foreign ledger is an error that names the file and the last good copy.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from orchestrator.decisions.models import LEDGER_VERSION, Ledger
+from orchestrator.disk import read_json
+from orchestrator.errors import RunFolderError
+from orchestrator.executors.base import Frozen
+from orchestrator.files import to_json
+from orchestrator.run.rundir import RunDir
+
+#: Enough to see what happened in the last takeovers; each is a few kilobytes.
+EPOCHS_KEPT = 10
+
+
+def ledger_epochs(run_dir: RunDir) -> list[int]:
+    """Epochs that have a ledger, newest first."""
+    ledgers = [name for name in run_dir.disk.names(run_dir.path) if name.startswith("ledger-")]
+    numbers = [name.removeprefix("ledger-").removesuffix(".json") for name in ledgers if name.endswith(".json")]
+    return sorted((int(number) for number in numbers if number.isdecimal()), reverse=True)
+
+
+def newest_epoch(run_dir: RunDir) -> int | None:
+    """The highest epoch that has a ledger."""
+    # By the leases, if there are any: a run that cron looks after has thousands of histories beside its few ledgers.
+    for epoch in _taken(run_dir):
+        if run_dir.disk.exists(run_dir.ledger(epoch)):
+            return epoch
+    return next(iter(ledger_epochs(run_dir)), None)
+
+
+def _taken(run_dir: RunDir) -> list[int]:
+    return sorted((int(name) for name in run_dir.disk.names(run_dir.lease) if name.isdigit()), reverse=True)
+
+
+def load_ledger(run_dir: RunDir, run_id: str) -> Ledger | None:
+    """The newest ledger; None where there is none yet. Errors: RunFolderError where it is torn or foreign."""
+    newest = newest_epoch(run_dir)
+    if newest is None:
+        return None
+    path = run_dir.ledger(newest)
+    try:
+        return _parsed(run_dir.disk.read(path), run_id)
+    except ValueError as error:
+        older = [epoch for epoch in ledger_epochs(run_dir) if epoch != newest]
+        good = next((run_dir.ledger(epoch) for epoch in older if _loads(run_dir, epoch, run_id)), None)
+        last = f"the last good copy is {good}" if good else "there is no older copy"
+        words = _first_line(error)
+        raise RunFolderError(
+            f"{path} is damaged or not ours ({words}); {last}. Nothing was changed: stop the jobs by hand if you must, "
+            "then move the damaged file away and start again."
+        ) from None
+
+
+def _parsed(data: bytes, run_id: str) -> Ledger:
+    """Errors: ValueError."""
+    try:
+        ledger = Ledger.model_validate_json(data)
+        version = ledger.version if "version" in ledger.model_fields_set else None
+    except ValidationError:
+        value = from_json(data)
+        version = value.get("version") if isinstance(value, dict) else LEDGER_VERSION
+        if version == LEDGER_VERSION:
+            raise
+    if version != LEDGER_VERSION:
+        raise ValueError(f"its version is {version}, this program reads {LEDGER_VERSION}")
+    if ledger.run_id != run_id:
+        raise ValueError(f"it belongs to run {ledger.run_id}, this one is {run_id}")
+    return ledger
+
+
+def _first_line(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return str(error)
+
+
+def _loads(run_dir: RunDir, epoch: int, run_id: str) -> bool:
+    try:
+        return _parsed(run_dir.disk.read(run_dir.ledger(epoch)), run_id) is not None
+    except (OSError, ValueError):
+        return False
+
+
+def save_ledger(run_dir: RunDir, ledger: Ledger, now: float) -> Ledger:
+    """Write it with the next beat and return what was written. Errors: OSError."""
+    written = ledger.model_copy(update={"beat": ledger.beat + 1, "written_at": now})
+    run_dir.disk.write(
+        run_dir.ledger(ledger.epoch), written.model_dump_json(exclude_none=True, indent=1).encode() + b"\n"
+    )
+    return written
+
+
+def drop_old_epochs(run_dir: RunDir) -> None:
+    """Keep the newest `EPOCHS_KEPT` ledgers and lease records, the newest ledger in any case, and the whole history."""
+    newest = newest_epoch(run_dir)
+    for epoch in _taken(run_dir)[EPOCHS_KEPT:]:
+        if epoch == newest:  # all who took a lease since then failed before they wrote one
+            continue
+        run_dir.disk.remove(run_dir.ledger(epoch))
+        run_dir.disk.remove(run_dir.lease / str(epoch))
+        run_dir.disk.remove(run_dir.lease / f"{epoch}.released")
+
+
+class Control(Frozen):
+    """A wish that every tick honours: `run`, `stop` (hand over first) or `stop-now`. The highest number counts."""
+
+    number: int = 0
+    wish: Literal["run", "stop", "stop-now"] = "run"
+    at: float = 0.0
+    by: str = ""
+    grace_s: float = 0.0
+
+
+def read_control(run_dir: RunDir) -> Control:
+    """The newest wish. Errors: RunFolderError where its file is damaged."""
+    stems = (name.removesuffix(".json") for name in run_dir.disk.names(run_dir.control) if name.endswith(".json"))
+    numbers = [int(stem) for stem in stems if stem.isdigit()]
+    if not numbers:
+        return Control()
+    path = run_dir.control / f"{max(numbers)}.json"
+    try:
+        return Control.model_validate(read_json(run_dir.disk, path))
+    except ValueError as error:
+        raise RunFolderError(f"{path} is damaged ({_first_line(error)}): move it away to go on.") from None
+
+
+def write_control(
+    run_dir: RunDir, wish: Literal["run", "stop", "stop-now"], *, now: float, by: str, grace_s: float = 0.0
+) -> Control:
+    """Add a wish under the next free number, so that two writers cannot overwrite each other. Errors: OSError."""
+    run_dir.disk.make_folder(run_dir.control, exist_ok=True)
+    number = read_control(run_dir).number
+    while True:
+        number += 1
+        control = Control(number=number, wish=wish, at=now, by=by, grace_s=grace_s)
+        if run_dir.disk.create(run_dir.control / f"{number}.json", to_json(control.model_dump())):
+            return control

@@ -1,0 +1,94 @@
+"""What `start` was asked for: a config file, or a run that is known by its name, with options and perhaps a fork."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.config import RunConfig, apply_overrides, load_config, parse_config
+from orchestrator.errors import ConfigError
+from orchestrator.run.begin import run_dir_of
+from orchestrator.run.registry import find
+from orchestrator.run.rundir import RunDir, load_run
+
+
+@dataclass(frozen=True)
+class Asked:
+    """`config` is checked. `path`: the config file, whose folder is the program's. `forked_from`: a run id or empty.
+
+    `notes`: what the person should know before it begins, a sentence each.
+    """
+
+    config: RunConfig
+    path: Path
+    run_dir: RunDir
+    forked_from: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def asked_for(name: str | None, path: Path, overrides: dict[str, Any], fork: str | None) -> Asked:
+    """By `name` the run's own recorded config counts, else the file at `path`; `overrides` are stronger than either.
+
+    Errors: ConfigError, UnknownRun, RunFolderError.
+    """
+    if name is not None:
+        run_dir = find(name)
+        run = load_run(run_dir)
+        value = run.config.model_dump(mode="json", exclude_unset=True)
+        recorded = parse_config(apply_overrides(value, overrides), f"run {name}")
+        notes = () if fork is not None else _left_in_the_file(recorded, Path(run.config_path), run_dir)
+        asked = Asked(recorded, Path(run.config_path), run_dir, notes=notes)
+    else:
+        config = load_config(path, overrides)
+        asked = Asked(config, path, run_dir_of(config, path))
+    return asked if fork is None else _forked(asked, fork)
+
+
+def _left_in_the_file(recorded: RunConfig, path: Path, run_dir: RunDir) -> tuple[str, ...]:
+    """What the run's config file says otherwise than the run's record: whoever edited it expects it to count."""
+    try:
+        file = load_config(path, {})
+    except ConfigError:
+        return ()  # it is gone or broken, and the run does not need it
+    if run_dir_of(file, path).path != run_dir.path or file.run_name != recorded.run_name:
+        return ()  # it is another run's by now
+    changed = sorted(_differences(recorded.model_dump(mode="json"), file.model_dump(mode="json")))
+    if not changed:
+        return ()
+    note = (
+        f"{path} says otherwise than this run's own config: {', '.join(changed)}. The run goes on with its own; "
+        f"`orchestrator start --config {path}` takes the file's."
+    )
+    return (note,)
+
+
+def _differences(a: dict[str, Any], b: dict[str, Any], prefix: str = "") -> list[str]:
+    """The dotted fields in which two configs of the same fields differ."""
+    found: list[str] = []
+    for name in a.keys() | b.keys():
+        one, other = a.get(name), b.get(name)
+        if isinstance(one, dict) and isinstance(other, dict):
+            found += _differences(one, other, f"{prefix}{name}.")
+        elif one != other:
+            found.append(f"{prefix}{name}")
+    return found
+
+
+def _forked(asked: Asked, fork: str) -> Asked:
+    """The same under a new name, in a folder beside the original's."""
+    run_dir = RunDir(asked.run_dir.path.parent / fork)
+    if run_dir.run_file.exists():
+        raise ConfigError(f"--fork {fork}: {run_dir.path} already holds a run; choose another name.")
+    value = asked.config.model_dump(mode="json", exclude_unset=True)
+    config = parse_config(value | {"run_name": fork, "run_dir": str(run_dir.path)}, str(asked.path))
+    origin = load_run(asked.run_dir).run_id if asked.run_dir.run_file.exists() else ""
+    return Asked(config, asked.path, run_dir, origin)
+
+
+def command_line(name: str | None, path: Path, overrides: dict[str, Any], fork: str | None) -> list[str]:
+    """The words of an `orchestrator start` that asks for the same."""
+    what = [name] if name is not None else ["--config", str(path)]
+    sets = [word for dotted, value in overrides.items() for word in ("--set", f"{dotted}={json.dumps(value)}")]
+    return ["start", *what, *sets, *(["--fork", fork] if fork else [])]

@@ -1,0 +1,120 @@
+"""The folder of one submission: `job.sh`, what the scheduler runs, and `job.json`, what the shim reads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from orchestrator.decisions.actions import Submit
+from orchestrator.decisions.models import Gone, Ledger, Verdict, parse_token
+from orchestrator.decisions.verdicts import judge
+from orchestrator.executors.base import JobRequest
+from orchestrator.files import to_json
+from orchestrator.run.evidence import read_evidence
+from orchestrator.run.rundir import Run, RunDir, shared_dir
+from orchestrator.run.script import job_script
+
+#: Job folders of a slot that stay for `logs`, however they ended.
+JOBS_KEPT = 20
+#: Beside them, the newest of those that did not end well: a program that is preempted, or cut at its walltime, every
+#: half hour leaves 4,000 a season.
+FAILURES_KEPT = 100
+#: After an end, so many folders beyond the kept ones are judged: the rest was before, and how it ended does not change.
+JUDGED = 20
+
+
+def command_of(run: Run) -> list[str]:
+    """The program's command line: the user's own, or the trainer."""
+    if run.config.command is not None:
+        return list(run.config.command)
+    python = run.config.container.python if run.config.container else run.python
+    # -P: the config's folder may hold a checkout of this project; the run's fixed code must win.
+    return [python, "-P", "-m", "trainer", "train"]
+
+
+def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:
+    """The content of `job.json`."""
+    config = run.config
+    training_file = None if config.command is not None else str(run_dir.slot(action.slot) / "training.json")
+    container = None
+    if config.container is not None:
+        image = str(Path(run.folder) / Path(config.container.image).expanduser())
+        container = config.container.model_dump() | {"image": image, "gpus": config.slurm.gpus}
+    return {
+        "token": action.token,
+        "run_dir": str(run_dir.path),
+        "slot": action.slot,
+        "attempt": action.attempt,
+        "ahead": action.after is not None,
+        "behind": action.behind,
+        "command": command_of(run),
+        "folder": run.folder,
+        "training_file": training_file,
+        "container": container,
+        "limit_s": config.slurm.time_limit_s,
+        "lead_s": config.lead_seconds,
+        "max_runtime_s": config.training_of(action.slot).max_runtime_seconds,
+        "run_id": run.run_id,
+        "run_name": config.run_name,
+        "shared_dir": str(shared_dir(config, run.folder, run_dir)),
+        "accepts_contributions": config.collaboration.enabled,
+        "baton": run.controller_python if run.executor == "slurm" and config.relay.baton else None,
+    }
+
+
+def script_of(run: Run, run_dir: RunDir, slot: int, token: str) -> str:
+    """The job script of one submission."""
+    return job_script(
+        run.config,
+        executor=run.executor,
+        run_name=run.config.run_name,
+        slot=slot,
+        job_dir=run_dir.job(token),
+        code_dir=run_dir.code / run.code,
+        python=run.python,
+    )
+
+
+def make_job_folder(run: Run, run_dir: RunDir, action: Submit) -> JobRequest:
+    """Write the folder; everything is durable before the scheduler hears of it. Errors: OSError."""
+    folder = run_dir.job(action.token)
+    disk = run_dir.disk
+    disk.make_folder(folder)
+    try:
+        disk.write(folder / "job.json", to_json(job_spec(run, run_dir, action)))
+        disk.write(folder / "job.sh", script_of(run, run_dir, action.slot, action.token).encode())
+        disk.sync_folder(folder.parent)
+    except OSError:
+        disk.remove_tree(folder)
+        raise
+    # The command line wins over the script's own line, so it must name the config's nodes, too.
+    configured = (run.config.slurm.exclude,) if run.config.slurm.exclude and action.exclude else ()
+    exclude = (*configured, *action.exclude)
+    return JobRequest(job_dir=str(folder), script=str(folder / "job.sh"), after=action.after, exclude=exclude)
+
+
+def drop_old_job_folders(run_dir: RunDir, ledger: Ledger, slots: Collection[int]) -> None:
+    """Keep the newest `JOBS_KEPT` folders of each of these slots, of the others the newest `FAILURES_KEPT` that did not
+    end well, and all that the ledger still speaks of. To be called after every end in a slot.
+    """
+    spoken = {s.token for slot in ledger.slots for attempt in slot.attempts for s in attempt.submissions}
+    by_slot: dict[int, list[tuple[int, str]]] = {}
+    for token in run_dir.disk.names(run_dir.jobs):
+        parsed = parse_token(token)
+        if parsed is not None and parsed[0] in slots:
+            by_slot.setdefault(parsed[0], []).append((parsed[1], token))
+    for slot, tokens in by_slot.items():
+        failures = 0
+        for place, (number, token) in enumerate(sorted(tokens, reverse=True)[JOBS_KEPT:]):
+            if token in spoken:
+                continue
+            if failures < FAILURES_KEPT and (place >= JUDGED or not _ended_well(run_dir, slot, number)):
+                failures += 1
+            else:
+                run_dir.disk.remove_tree(run_dir.job(token))
+
+
+def _ended_well(run_dir: RunDir, slot: int, number: int) -> bool:
+    verdict, _ = judge(read_evidence(run_dir, slot, number, with_log=False), Gone(proof="", at=0.0))
+    return verdict in {Verdict.FINISHED, Verdict.HANDED_OVER}

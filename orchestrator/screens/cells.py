@@ -1,0 +1,96 @@
+"""The short texts in the columns of `status`. Empty where there is nothing to say."""
+
+from __future__ import annotations
+
+from orchestrator.screens.status import SlotView
+from orchestrator.walltime import format_duration
+
+#: Of the bar, in characters.
+BAR_WIDTH = 16
+
+
+def ranges(numbers: list[int]) -> str:
+    """`0-3, 7` for 0, 1, 2, 3 and 7."""
+    runs: list[list[int]] = []
+    for value in numbers:
+        if runs and value == runs[-1][1] + 1:
+            runs[-1][1] = value
+        else:
+            runs.append([value, value])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def number(value: float | None) -> str:
+    """Thousands with separators; empty for nothing."""
+    return f"{value:,.0f}" if value is not None else ""
+
+
+def steps(slot: SlotView) -> str:
+    """`done/total`."""
+    if slot.step is None:
+        return ""
+    return f"{slot.step:,}/{slot.total:,}" if slot.total is not None else f"{slot.step:,}"
+
+
+def bar(slot: SlotView) -> str:
+    """How much of the training is done, as a bar; full only when all is."""
+    if not slot.total:
+        return ""
+    done = min(slot.step or 0, slot.total) * BAR_WIDTH // slot.total
+    return "━" * done + "╌" * (BAR_WIDTH - done)
+
+
+def short_steps(slot: SlotView) -> str:
+    """`steps` for narrow terminals: `9.28M/20M`."""
+    if slot.step is None:
+        return ""
+    return f"{short(slot.step)}/{short(slot.total)}" if slot.total is not None else short(slot.step)
+
+
+def short(value: int) -> str:
+    """Three digits of a large number, cut off, not rounded up: what is not done is not shown as done."""
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if value >= 10 * size or (value >= size > 10**3):
+            digits = max(0, 3 - len(str(value // size)))
+            whole, part = divmod(value * 10**digits // size, 10**digits)
+            fraction = f".{part:0{digits}d}".rstrip("0") if part else ""
+            return f"{whole}{fraction}{unit}"
+    return f"{value:,}"
+
+
+def rate(slot: SlotView) -> str:
+    """Steps per second while it runs; slow ones with a digit more."""
+    if slot.rate is None:
+        return ""
+    return number(slot.rate) if slot.rate >= 10 or slot.rate == 0 else f"{slot.rate:.1f}"
+
+
+def success(slot: SlotView) -> str:
+    """The last evaluation's mean success."""
+    value = slot.progress.get("success")
+    return f"{100 * value:.0f} %" if isinstance(value, (int, float)) else ""
+
+
+def gpu(slot: SlotView) -> str:
+    """How busy the GPU of the running job is."""
+    value = slot.progress.get("gpu_percent")
+    return f"{value:.0f} %" if isinstance(value, (int, float)) and slot.rate is not None else ""
+
+
+def ends_in(slot: SlotView, now: float) -> str:
+    """Time to the walltime."""
+    if slot.ends_at is None:
+        return ""
+    return format_duration(slot.ends_at - now) if slot.ends_at > now else "over"
+
+
+def done_in(slot: SlotView) -> str:
+    """Time to the end of the slot's training; `>` where waits for further jobs come on top that nobody knows yet."""
+    if slot.forecast is None:
+        return ""
+    return ("" if slot.forecast.waits_included else ">") + format_duration(slot.forecast.finish_in_s)
+
+
+def next_job(slot: SlotView) -> str:
+    """The job that is queued behind the running one."""
+    return (slot.successor.job_id or "(new)") if slot.successor is not None else ""

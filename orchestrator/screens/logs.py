@@ -1,0 +1,141 @@
+"""`orchestrator logs`: a slot's job output, across its jobs.
+
+A job has two files (`job-<id>.out`, `.err`), whose lines have no common order; each piece says where it is from.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from pathlib import Path
+
+from orchestrator.decisions.models import parse_token
+from orchestrator.disk import LOCAL_DISK
+from orchestrator.errors import ConfigError
+from orchestrator.run.rundir import RunDir
+from orchestrator.screens.status import run_view
+
+LOOK_S = 0.3
+#: How often the slot's state is read: the whole ledger, so less often than the output.
+STATE_S = 2.0
+#: Nothing more will come in these, until a person starts the run again.
+_OVER = frozenset({"finished", "failed", "stopped", "paused"})
+#: Read at once: a log of hours must not be held in memory.
+_CHUNK = 1 << 20
+
+
+def show_logs(run_dir: RunDir, slot: int, *, follow: bool, lines: int | None = None) -> None:
+    """Print the newest job's output that there is; with `follow`, go on over all later jobs until the slot is over or
+    Ctrl-C, which is no error. `lines`: begin with so many last lines of each file. Errors: ConfigError: no such slot.
+    """
+    if not run_dir.slot(slot).exists() and not job_folders(run_dir, slot):
+        raise ConfigError(f"{run_dir.path} has no slot {slot}, or nothing was ever submitted for it.")
+    try:
+        _show(run_dir, slot, follow=follow, lines=lines)
+    except KeyboardInterrupt:
+        return
+
+
+def _show(run_dir: RunDir, slot: int, *, follow: bool, lines: int | None) -> None:
+    printer = Printer()
+    current: Path | None = None
+    state, state_due_at = "waiting", float("-inf")
+    while True:
+        if time.monotonic() >= state_due_at:  # before the output: what is over has written all of it
+            state = next((view.state for view in run_view(run_dir).slots if view.slot == slot), "waiting")
+            state_due_at = time.monotonic() + STATE_S
+        folder = speaking_job(run_dir, slot)
+        if current is not None and folder != current:
+            printer.show(current, whole=True)
+        if folder is not None:
+            printer.show(folder, last=lines if current is None else None, whole=not follow or state in _OVER)
+            current = folder
+        if not follow or state in _OVER:
+            break
+        time.sleep(LOOK_S)
+    if not printer.has_spoken:
+        if current is None:
+            print(f"slot {slot} has no job output yet; it is {state} (`orchestrator explain {slot}` says why).")
+        else:
+            print(f"the newest job of slot {slot} has printed nothing so far ({current}); the slot is {state}.")
+
+
+def job_folders(run_dir: RunDir, slot: int) -> list[tuple[int, float, Path]]:
+    """(attempt, time of the last change, folder) of the slot's jobs, oldest first."""
+    found = []
+    for folder in run_dir.jobs.iterdir() if run_dir.jobs.exists() else ():
+        parsed = parse_token(folder.name)
+        if parsed is not None and parsed[0] == slot:
+            try:
+                found.append((parsed[1], folder.stat().st_mtime, folder))
+            except FileNotFoundError:  # cleared away by the controller just now
+                continue
+    return sorted(found)
+
+
+def speaking_job(run_dir: RunDir, slot: int) -> Path | None:
+    """The folder of the newest job that has written anything: one that is queued behind it has not."""
+    folders = [folder for _, _, folder in job_folders(run_dir, slot)]
+    return next((folder for folder in reversed(folders) if output_files(folder)), None)
+
+
+def output_files(folder: Path) -> list[Path]:
+    """What a job printed, then what it complained of."""
+    # Not by glob, which fails where the folder is cleared away in its midst.
+    names = sorted(name for name in LOCAL_DISK.names(folder) if name.startswith("job-"))
+    return [folder / name for end in (".out", ".err") for name in names if name.endswith(end)]
+
+
+class Printer:
+    """Copies growing files to standard output by whole lines."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[Path, int] = {}
+        self._speaker: Path | None = None
+        self._in_line = False
+
+    @property
+    def has_spoken(self) -> bool:
+        """Whether anything was printed."""
+        return self._speaker is not None
+
+    def show(self, folder: Path, *, last: int | None = None, whole: bool) -> None:
+        """Print what is new in a job's folder. `whole`: an unfinished last line too."""
+        for path in output_files(folder):
+            try:
+                if path not in self._offsets:
+                    self._offsets[path] = _start_of_last(path, last) if last is not None else 0
+                self._copy(path, whole=whole)
+            except OSError:  # gone, or a network folder that is away: the next look is soon
+                continue
+
+    def _copy(self, path: Path, *, whole: bool) -> None:
+        with open(path, "rb") as file:
+            if self._offsets[path] > file.seek(0, 2):  # written anew
+                self._offsets[path] = 0
+            file.seek(self._offsets[path])
+            while data := file.read(_CHUNK):
+                if not whole and not data.endswith(b"\n") and len(data) < _CHUNK:
+                    data = data[: data.rfind(b"\n") + 1]
+                if not data:
+                    return
+                if path != self._speaker:
+                    sys.stdout.write("\n" * self._in_line + f"==> {path}\n")
+                    sys.stdout.flush()
+                    self._speaker = path
+                sys.stdout.buffer.write(data)
+                sys.stdout.flush()
+                self._in_line = not data.endswith(b"\n")
+                self._offsets[path] += len(data)
+
+
+def _start_of_last(path: Path, lines: int) -> int:
+    """Where the last `lines` lines of a file begin."""
+    starts: deque[int] = deque(maxlen=lines)
+    at = 0
+    with open(path, "rb") as file:
+        for line in file:
+            starts.append(at)
+            at += len(line)
+    return starts[0] if starts else at

@@ -1,0 +1,140 @@
+"""What a slot is doing, why it does not do more, and what happens next: in words. Pure.
+
+Every state that a slot can be in has its sentence here; `status` shows the short form and `explain` the whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.decisions.models import Attempt, Blind, Seen, Slot, SlotStatus, Submission, SubmissionState
+from orchestrator.decisions.reasons import Kind, reason_of
+from orchestrator.executors.base import JobState
+from orchestrator.walltime import format_duration
+
+
+@dataclass(frozen=True)
+class Situation:
+    """`state`: one word or two. `why`: what it waits for or ended of, empty where it does not wait. `next`: what comes.
+
+    `reason`: the scheduler's own word for a waiting job, `kind`: whether waiting helps.
+    """
+
+    state: str
+    why: str = ""
+    next: str = ""
+    reason: str = ""
+    kind: Kind | None = None
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a slot's situation depends on besides the slot. `alive`: a controller looks after the run."""
+
+    run_name: str
+    wish: str
+    alive: bool
+    wanted: bool
+    now: float
+
+
+NOT_SEEN_YET = "the controller has it from Slurm and looks for it in the queue"
+
+
+def situation(slot: Slot, around: Around) -> Situation:
+    """The situation of one slot, by its newest attempt that is not queued behind another."""
+    attempt = slot.current
+    live = live_submission(attempt)
+    found = _with_job(slot, attempt, live, around) if attempt and live else _without_job(slot, around)
+    if not around.alive and found.state not in {"finished", "failed", "paused", "stopped"}:
+        nobody = f"no controller looks after this run now: `orchestrator start {around.run_name}`"
+        return Situation(found.state, found.why, nobody, found.reason, found.kind)
+    return found
+
+
+def live_submission(attempt: Attempt | None) -> Submission | None:
+    """The one that counts: the claimant, else the newest that may hold a job."""
+    if attempt is None or not attempt.live:
+        return None
+    claimant = [s for s in attempt.live if s.token == attempt.claimed_by]
+    return (claimant or list(attempt.live))[-1]
+
+
+def _without_job(slot: Slot, around: Around) -> Situation:
+    go_on = f"`orchestrator start {around.run_name}`"
+    match slot.status:
+        case SlotStatus.FINISHED:
+            return Situation("finished", slot.why, "its training is done")
+        case SlotStatus.FAILED:
+            return Situation("failed", slot.why or "it was given up", f"mend it, then {go_on}")
+        case SlotStatus.PAUSED:
+            why = slot.why or "its job was cancelled by a person"
+            return Situation("paused", why, f"{go_on} goes on with it")
+    if around.wish != "run":
+        return Situation("stopped", slot.why, f"{go_on} goes on with it")
+    if not around.wanted:
+        return Situation("stopped", "the run has fewer slots now", "its files stay where they are")
+    if slot.not_before > around.now:
+        left = format_duration(slot.not_before - around.now)
+        return Situation("waiting", slot.why, f"next try in {left}")
+    current = slot.current
+    if current is not None and current.verdict is None and current.claimed_by is not None:
+        return Situation("waiting", slot.why or "its last job's end is not clear yet", "it is looked into")
+    return Situation("waiting", slot.why, "a job is submitted at the next look")
+
+
+def _with_job(slot: Slot, attempt: Attempt, live: Submission, around: Around) -> Situation:
+    """Of a slot whose job is there, or may be."""
+    after = _after(slot, around)
+    if isinstance(live.sighting, Blind):
+        return Situation(
+            "blind", live.sighting.error, "nothing is submitted until it is seen again, or proven to be over"
+        )
+    if isinstance(live.sighting, Seen):
+        return _seen(slot, attempt, live.sighting, after)
+    if attempt.claimed_by == live.token:
+        return Situation("running", slot.why, after)
+    match live.state:
+        case SubmissionState.SUBMITTED:
+            return Situation("submitted", slot.why or live.note, NOT_SEEN_YET)
+        case SubmissionState.UNCERTAIN:
+            why = slot.why or live.note or "the last submission gave no clear answer"
+            return Situation("uncertain", why, "it is looked for in the queue before anything else is submitted")
+        case _:
+            return Situation(str(live.state), slot.why, "it is handed to the scheduler now")
+
+
+def _seen(slot: Slot, attempt: Attempt, seen: Seen, after: str) -> Situation:
+    match seen.state:
+        case JobState.RUNNING if attempt.asked_to_hand_over_at is not None:
+            return Situation("handing over", slot.why, f"it saves and ends; {after}")
+        case JobState.RUNNING if attempt.aborted_at is not None:
+            why = "its program reported nothing new for so long that it is ended; its stacks go to the job's .err"
+            return Situation("stalled", why, after)
+        case JobState.RUNNING if attempt.claimed_by is None:
+            return Situation("starting", slot.why, "its program begins")
+        case JobState.RUNNING:
+            return Situation("running", slot.why, after)
+        case JobState.PENDING:
+            reason = reason_of(seen.reason)
+            then = {
+                "waits": "it starts as soon as Slurm lets it",
+                "person": "it is left alone until a person has acted",
+                "for ever": "it is taken out of the queue, and the slot stops",
+            }[reason.kind]
+            return Situation("pending", reason.words, then, seen.reason, reason.kind)
+        case JobState.ENDING | JobState.ENDED:
+            return Situation(str(seen.state), slot.why, f"the cluster clears up after it; {after}")
+        case _:
+            word = seen.raw_state.lower()
+            return Situation(word, f"a state that this program does not know: {seen.raw_state}", "nothing is changed")
+
+
+def _after(slot: Slot, around: Around) -> str:
+    """What follows the job that is there."""
+    if around.wish == "run" and around.wanted:
+        successor = live_submission(slot.successor)
+        if successor is not None:
+            return f"job {successor.job_id or '(being submitted)'}, queued behind it, takes over"
+        return "the next job is submitted when it ends"
+    return "no other follows it: the run is being stopped"

@@ -1,0 +1,295 @@
+"""What `status` says: the newest ledger, the jobs' own progress files, and whether a controller lives. Read-only."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from orchestrator.decisions.ends import lead_warning
+from orchestrator.decisions.models import Attempt, Seen, Slot, SlotStatus, Verdict
+from orchestrator.decisions.reasons import Kind, reason_of
+from orchestrator.executors.base import Frozen
+from orchestrator.files import read_json_or_none
+from orchestrator.hosts.cron import host_of
+from orchestrator.run.evidence import Exit, Progress, read_record
+from orchestrator.run.lease import highest_epoch, living_owner
+from orchestrator.run.ledger import load_ledger, read_control
+from orchestrator.run.rundir import Run, RunDir, load_run
+from orchestrator.screens.forecast import Forecast, forecast, waits_between
+from orchestrator.screens.situation import Around, live_submission, situation
+from orchestrator.screens.timeline import clock
+
+RunState = Literal["running", "stopping", "stopped", "finished", "failed", "paused", "no controller"]
+
+#: A job that has just begun has no rate worth telling: its first steps fill buffers.
+RATE_AFTER_S = 5.0
+#: An attempt's own progress file is missing while it starts; those before it stand in.
+ATTEMPTS_BACK = 3
+
+
+class SuccessorView(Frozen):
+    """The job that is queued behind a slot's running one. `reason`: the scheduler's own word; `why`: that in words,
+    where it waits for more than the job before it.
+    """
+
+    attempt: int
+    job_id: str | None
+    state: str
+    why: str = ""
+    reason: str = ""
+
+
+class SlotView(Frozen):
+    """One slot, ready to be shown. Times are unix seconds, durations seconds; None: not known (yet).
+
+    `why`: what it waits for, in words; `reason`: the scheduler's own word for that, `kind`: whether waiting helps.
+    `next`: what happens next. `expected_start_at`: the scheduler's guess. `retry_at`: no job is submitted before.
+    `rate`: steps per second. `silent_s`: for how long the controller has seen no new report of the program.
+    """
+
+    slot: int
+    state: str
+    why: str = ""
+    next: str = ""
+    reason: str = ""
+    kind: Kind | None = None
+    attempt: int | None = None
+    job_id: str | None = None
+    node: str = ""
+    started_at: float | None = None
+    ends_at: float | None = None
+    expected_start_at: float | None = None
+    retry_at: float | None = None
+    successor: SuccessorView | None = None
+    start_step: int | None = None
+    step: int | None = None
+    total: int | None = None
+    checkpoint_step: int | None = None
+    rate: float | None = None
+    silent_s: float | None = None
+    forecast: Forecast | None = None
+    progress: dict[str, Any] = Field(default_factory=dict)
+    jobs: int = 0
+    hand_overs: int = 0
+    failures: int = 0
+    failure_budget: int = 0
+    last_verdict: Verdict | None = None
+    last_cause: str = ""
+    warning: str = ""
+
+
+class ExcludedNode(Frozen):
+    """A node that no job of this run goes to before `until` (unix seconds), for so many early deaths."""
+
+    node: str
+    until: float
+    deaths: int
+
+
+class RunView(Frozen):
+    """One run, ready to be shown. `written_at`: when the controller last looked, by its clock (unix seconds).
+    `blind_since`: the queue has not been seen since then, because of `blind_error`. `controller`: who looks after the
+    run, None where nobody does; `baton`: whether its jobs look after it themselves when they end.
+    """
+
+    run_id: str
+    run_name: str
+    run_dir: str
+    executor: str
+    state: RunState
+    controller: str | None
+    controller_epoch: int
+    wish: str
+    written_at: float | None
+    blind_since: float | None = None
+    blind_error: str = ""
+    baton: bool = False
+    excluded_nodes: tuple[ExcludedNode, ...] = ()
+    slots: tuple[SlotView, ...] = ()
+
+
+def run_view(run_dir: RunDir, now: float | None = None) -> RunView:
+    """The run at `now` (unix seconds; default: this moment). Errors: UnknownRun, RunFolderError."""
+    now = time.time() if now is None else now
+    run = load_run(run_dir)
+    ledger = load_ledger(run_dir, run.run_id)
+    wish = read_control(run_dir).wish
+    controller = keeper(run_dir, now)
+    known = ledger.slots if ledger else ()
+    alive = controller is not None
+    slots = tuple(slot_view(slot, run, run_dir, around_of(slot, run, wish, now, alive=alive)) for slot in known)
+    live = any(attempt.live for slot in known for attempt in slot.attempts)
+    return RunView(
+        run_id=run.run_id,
+        run_name=run.config.run_name,
+        run_dir=str(run_dir.path),
+        executor=run.executor,
+        state=_state(run, wish, slots, alive=alive, live=live),
+        controller=controller,
+        controller_epoch=highest_epoch(run_dir),
+        wish=wish,
+        written_at=ledger.written_at if ledger else None,
+        blind_since=ledger.blind_since if ledger else None,
+        blind_error=ledger.blind_error if ledger else "",
+        baton=run.executor == "slurm" and run.config.relay.baton,
+        excluded_nodes=tuple(
+            ExcludedNode(node=bad.node, until=bad.excluded_until, deaths=len(bad.deaths))
+            for bad in (ledger.nodes if ledger else ())
+            if bad.excluded_until > now
+        ),
+        slots=slots,
+    )
+
+
+def keeper(run_dir: RunDir, now: float) -> str | None:
+    """Who looks after the run: a living controller, or a crontab. None: nobody."""
+    owner, cron = living_owner(run_dir), host_of(run_dir)
+    if cron is not None and (owner is None or owner.passes):
+        return f"cron on {cron.host}, once a minute"
+    if owner is None:
+        return None
+    return f"{owner.process} (`{owner.command}`, since {clock(owner.since, now)})"
+
+
+def around_of(slot: Slot, run: Run, wish: str, now: float, *, alive: bool) -> Around:
+    """What a slot's situation depends on besides itself."""
+    return Around(
+        run_name=run.config.run_name,
+        wish=wish,
+        alive=alive,
+        wanted=slot.index < run.config.slots,
+        now=now,
+    )
+
+
+def _state(run: Run, wish: str, slots: tuple[SlotView, ...], *, alive: bool, live: bool) -> RunState:
+    states = {slot.state for slot in slots[: run.config.slots]}
+    if states == {SlotStatus.FINISHED} and not (live and wish != "run"):
+        return "finished"
+    if wish != "run":
+        return "stopping" if live else "stopped"
+    if states and not live and states <= {SlotStatus.FINISHED, SlotStatus.FAILED, SlotStatus.PAUSED}:
+        return "paused" if SlotStatus.PAUSED in states else "failed"
+    return "running" if alive else "no controller"
+
+
+def slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotView:
+    """One slot at `around.now`."""
+    attempt = slot.current
+    progress = _progress(run_dir, slot, attempt)
+    now_is = situation(slot, around)
+    over = [a for a in slot.attempts if a.verdict is not None]
+    own = {"step", "total", "checkpoint_step", "at", "attempt"}
+    view = SlotView(
+        slot=slot.index,
+        state=now_is.state,
+        why=now_is.why,
+        next=now_is.next,
+        reason=now_is.reason,
+        kind=now_is.kind,
+        attempt=attempt.number if attempt else None,
+        retry_at=slot.not_before if slot.not_before > around.now and now_is.state == "waiting" else None,
+        successor=_successor(slot),
+        step=progress.get("step", slot.step or None),
+        total=progress.get("total", slot.total),
+        checkpoint_step=progress.get("checkpoint_step", _saved(slot)),
+        progress={name: value for name, value in progress.items() if name not in own},
+        jobs=slot.jobs,
+        hand_overs=slot.hand_overs,
+        failures=slot.failures,
+        failure_budget=run.config.relay.failure_budget,
+        last_verdict=over[-1].verdict if over else None,
+        last_cause=over[-1].cause if over else "",
+        warning=lead_warning(slot, run.config.lead_seconds),
+    )
+    live = live_submission(attempt)
+    if attempt is None or live is None:
+        return view
+    seen = live.sighting if isinstance(live.sighting, Seen) else None
+    begun = attempt.started_at or (seen.started_at if seen and now_is.state != "pending" else None)
+    expected = seen.started_at if seen and now_is.state == "pending" else None
+    view = view.model_copy(
+        update={
+            "job_id": live.job_id,
+            "node": seen.node if seen else "",
+            "started_at": begun,
+            "ends_at": seen.ends_at if seen and now_is.state != "pending" else None,
+            "expected_start_at": expected if expected and expected > around.now else None,
+            "start_step": attempt.start_step if attempt.started_at else None,
+        }
+    )
+    if not around.alive and _has_ended(run_dir, slot.index, attempt.number, live.token):
+        return view.model_copy(update={"why": "its job has ended since, and nobody has looked", "ends_at": None})
+    return _with_rate(view, slot, run, progress, around.now)
+
+
+def _saved(slot: Slot) -> int | None:
+    """The step of the newest save that is known: of an attempt that has ended, or what a later one started from."""
+    for attempt in reversed(slot.attempts):
+        if attempt.checkpoint_step is not None:
+            return attempt.checkpoint_step
+        if attempt.started_at and attempt.start_step:
+            return attempt.start_step
+    return None
+
+
+def _has_ended(run_dir: RunDir, slot: int, attempt: int, token: str) -> bool:
+    ended = read_record(Exit, run_dir.attempt(slot, attempt) / "exit.json")
+    return ended is not None and ended.token == token
+
+
+def _with_rate(view: SlotView, slot: Slot, run: Run, progress: dict[str, Any], now: float) -> SlotView:
+    """The rate that the program told, else its mean over this job; and what follows from it."""
+    if view.state not in {"running", "handing over", "blind"} or progress.get("attempt") != view.attempt:
+        return view
+    at = float(progress.get("at", 0.0))
+    rate = progress.get("steps_per_s")
+    if not isinstance(rate, (int, float)):
+        trained_s = at - (view.started_at or at)
+        steps = (view.step or 0) - (view.start_step or 0)
+        rate = steps / trained_s if trained_s > RATE_AFTER_S else None
+    update: dict[str, Any] = {"rate": rate, "silent_s": slot.current.quiet_s if slot.current else None}
+    if rate and view.step is not None and view.total is not None:
+        lead_s, limit_s = run.config.lead_seconds, run.config.slurm.time_limit_s
+        left_s = view.ends_at - lead_s - now if view.ends_at is not None else None
+        waits = waits_between(slot.attempts)
+        update["forecast"] = forecast(view.total - view.step, rate, left_s, limit_s - lead_s, waits)
+    return view.model_copy(update=update)
+
+
+def _successor(slot: Slot) -> SuccessorView | None:
+    attempt = slot.successor
+    live = live_submission(attempt)
+    if attempt is None or live is None:
+        return None
+    seen = live.sighting if isinstance(live.sighting, Seen) else None
+    return SuccessorView(
+        attempt=attempt.number,
+        job_id=live.job_id,
+        state=str(seen.state) if seen else str(live.state),
+        why=reason_of(seen.reason).words if seen and seen.reason not in {"", "Dependency"} else "",
+        reason=seen.reason if seen else "",
+    )
+
+
+def _progress(run_dir: RunDir, slot: Slot, attempt: Attempt | None) -> dict[str, Any]:
+    """The newest progress file among this attempt and the ones before: a job that starts has none yet."""
+    first = attempt.number if attempt is not None else -1
+    for number in range(first, max(-1, first - ATTEMPTS_BACK), -1):
+        path = run_dir.attempt(slot.index, number) / "progress.json"
+        checked = read_record(Progress, path)
+        if checked is not None:
+            more: dict[str, Any] = read_json_or_none(path) or {}
+            at = checked.at or _changed_at(path)  # a foreign program may not say when
+            return {**more, **checked.model_dump(), "at": at, "attempt": number}
+    return {}
+
+
+def _changed_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

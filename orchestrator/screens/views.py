@@ -1,0 +1,270 @@
+"""All tables and lines that people see. Nothing here decides anything."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.baton import SILENT_S as SILENT_BATON_S
+from orchestrator.decisions.models import Verdict
+from orchestrator.run.registry import Entry
+from orchestrator.screens.cells import (
+    bar,
+    done_in,
+    ends_in,
+    gpu,
+    next_job,
+    number,
+    ranges,
+    rate,
+    short_steps,
+    steps,
+    success,
+)
+from orchestrator.screens.status import RunView, SlotView
+from orchestrator.screens.summary import RunSummary
+from orchestrator.screens.timeline import clock, end_words
+from orchestrator.walltime import format_duration
+
+_COLOURS = {
+    "running": "green",
+    "finished": "bold green",
+    "failed": "bold red",
+    "paused": "bold yellow",
+    "stalled": "bold yellow",
+    "blind": "yellow",
+    "uncertain": "yellow",
+    "pending": "cyan",
+    "handing over": "magenta",
+    "starting": "cyan",
+    "submitted": "cyan",
+    "waiting": "yellow",
+    "stopped": "dim",
+}
+
+#: Where these do not fit, steps are written short.
+_WANTED = {"steps/s", "success", "GPU", "job ends in", "done in", "next job"}
+#: Between two columns.
+_GAP = 2
+#: A trainer reports every few seconds, and is silent for longer while it saves or evaluates.
+SILENT_S = 120.0
+#: A controller looks at least once a minute (controller.BEAT_S); twice that is worth a word.
+LATE_LOOK_S = 150.0
+#: In these a slot has nothing to do, and the next step is a person's.
+_ENDS = frozenset({"failed", "paused", "blind", "uncertain"})
+
+
+@dataclass(frozen=True)
+class _Column:
+    """`rank`: the lowest are kept where the terminal is narrow. A column without any cell is left out."""
+
+    name: str
+    rank: int
+    cell: Callable[[SlotView, float], str]
+    right: bool = True
+
+
+_COLUMNS = (
+    _Column("slot", 0, lambda slot, _: str(slot.slot), right=False),
+    _Column("job", 1, lambda slot, _: slot.job_id or "", right=False),
+    _Column("state", 0, lambda slot, _: slot.state, right=False),
+    _Column("progress", 9, lambda slot, _: bar(slot), right=False),
+    _Column("step", 2, lambda slot, _: steps(slot)),
+    _Column("saved at", 10, lambda slot, _: number(slot.checkpoint_step)),
+    _Column("steps/s", 4, lambda slot, _: rate(slot)),
+    _Column("success", 7, lambda slot, _: success(slot)),
+    _Column("GPU", 6, lambda slot, _: gpu(slot)),
+    _Column("job ends in", 3, ends_in),
+    _Column("done in", 5, lambda slot, _: done_in(slot)),
+    _Column("next job", 5, lambda slot, _: next_job(slot)),
+    _Column("jobs", 8, lambda slot, _: str(slot.jobs)),
+)
+
+
+def run_table(view: RunView, now: float, width: int) -> RenderableType:
+    """The picture of one run, as wide as the terminal allows: the rarer columns go first, and notes have lines."""
+    cells = {column.name: [column.cell(slot, now) for slot in view.slots] for column in _COLUMNS}
+    shown = _fitting(cells, width)
+    wanted = {name for name in _WANTED if any(cells[name])}
+    if wanted - {column.name for column in shown}:
+        cells["step"] = [short_steps(slot) for slot in view.slots]
+        shown = _fitting(cells, width)
+    lines: list[RenderableType] = [Text(headline(view), style="bold")]
+    lines += [Text(line, style="yellow" if urgent else "dim") for line, urgent in about(view, now)]
+    if view.slots:
+        lines.append(_rows(view, cells, shown))
+    return Group(*lines, *(Text(line, style="dim") for line in note_lines(view, now)))
+
+
+def _rows(view: RunView, cells: dict[str, list[str]], shown: list[_Column]) -> Text:
+    """The table as one text: rich's own takes a second for a thousand slots."""
+    widths = {column.name: _width(column.name, cells) for column in shown}
+    text = Text(no_wrap=True)
+    text.append((" " * _GAP).join(_aligned(column, column.name, widths) for column in shown).rstrip(), style="bold")
+    for row, slot in enumerate(view.slots):
+        text.append("\n")
+        for column in shown:
+            cell = cells[column.name][row]
+            style = {"state": _COLOURS.get(slot.state, ""), "progress": "green"}.get(column.name, "")
+            text.append(_aligned(column, cell, widths), style=style)
+            text.append(" " * _GAP)
+        text.rstrip()
+    return text
+
+
+def _aligned(column: _Column, cell: str, widths: dict[str, int]) -> str:
+    width = widths[column.name]
+    return cell.rjust(width) if column.right else cell.ljust(width)
+
+
+def _width(name: str, cells: dict[str, list[str]]) -> int:
+    return max(len(name), *(len(cell) for cell in cells[name]))
+
+
+def _fitting(cells: dict[str, list[str]], width: int) -> list[_Column]:
+    filled = [column for column in _COLUMNS if any(cells[column.name])]
+    room, kept = width, set()
+    for column in sorted(filled, key=lambda column: column.rank):
+        room -= _width(column.name, cells) + _GAP
+        if room < -_GAP:
+            break
+        kept.add(column.name)
+    return [column for column in filled if column.name in kept]
+
+
+def headline(view: RunView) -> str:
+    """Which run, and how it is."""
+    return f"{view.run_name} ({view.run_id}) on {view.executor}: {view.state}"
+
+
+def about(view: RunView, now: float) -> list[tuple[str, bool]]:
+    """What is to be said of the whole run: (line, whether it needs attention)."""
+    lines = []
+    looked_s = now - view.written_at if view.written_at is not None else None
+    looked = f", last look {ago(looked_s)}" if looked_s is not None else ""
+    if view.controller is not None:
+        late = looked_s is not None and looked_s > LATE_LOOK_S and view.state in {"running", "stopping"}
+        doubt = "; is cron running there?" if late and view.controller.startswith("cron on ") else ""
+        lines.append((f"controller: {view.controller}{looked}{doubt}", late))
+    elif view.state in {"no controller", "stopping"}:
+        go_on = f"take it up again with `orchestrator start {view.run_name}`"
+        lines.append((f"no controller{looked}; {go_on}", True))
+        if view.baton and view.written_at is not None and any(slot.job_id and not slot.why for slot in view.slots):
+            lines.append((f"a job that ends after {clock(view.written_at + SILENT_BATON_S, now)} looks itself", False))
+    if view.blind_since is not None:
+        since = format_duration(now - view.blind_since)
+        lines.append((f"blind for {since}: {view.blind_error}; nothing is submitted meanwhile", True))
+    for node in view.excluded_nodes:
+        left = format_duration(node.until - now)
+        lines.append((f"avoids node {node.node} for {left}: {node.deaths} jobs died early on it", False))
+    return lines
+
+
+def ago(seconds: float) -> str:
+    """How long ago, as one says it."""
+    return f"{max(0.0, seconds):.0f} s ago" if seconds < 100 else f"{format_duration(seconds)} ago"
+
+
+def plain_lines(view: RunView, now: float) -> list[str]:
+    """The same for a pipe: one line a slot, no colours, no columns to guess."""
+    return [headline(view), *(line for line, _ in about(view, now)), *(plain_line(slot, now) for slot in view.slots)]
+
+
+def plain_line(slot: SlotView, now: float) -> str:
+    """One slot in one line."""
+    parts = [f"slot {slot.slot}", slot.state]
+    parts += [f"job {slot.job_id}"] if slot.job_id else []
+    parts += [f"step {steps(slot)}"] if slot.step is not None else []
+    parts += [f"saved at {number(slot.checkpoint_step)}"] if slot.checkpoint_step is not None else []
+    parts += [f"{rate(slot)} steps/s"] if rate(slot) else []
+    parts += [f"success {success(slot)}"] if success(slot) else []
+    parts += [f"GPU {gpu(slot)}"] if gpu(slot) else []
+    parts += [f"job ends in {ends_in(slot, now)}"] if ends_in(slot, now) else []
+    parts += [f"done in {done_in(slot)}"] if done_in(slot) else []
+    parts += [f"{slot.jobs} jobs" if slot.jobs != 1 else "1 job"]
+    parts += [f"next job {next_job(slot)}"] if next_job(slot) else []
+    parts += notes(slot, now)
+    return ", ".join(parts)
+
+
+def note_lines(view: RunView, now: float) -> list[str]:
+    """Under the table: what each slot waits for. Slots of one mind share a line."""
+    by_words: dict[str, list[int]] = {}
+    for slot in view.slots:
+        if slot.state == "blind" and slot.why == view.blind_error:
+            continue  # it stands on top, for the whole run
+        for words in notes(slot, now):
+            by_words.setdefault(words, []).append(slot.slot)
+    return [f"{'slot' if len(slots) == 1 else 'slots'} {ranges(slots)}: {words}" for words, slots in by_words.items()]
+
+
+def notes(slot: SlotView, now: float, *, with_next: bool = True) -> list[str]:
+    """Why it waits, what to mind, or how its last job ended. `with_next`: and what comes."""
+    found = []
+    why = slot.why
+    told = "`orchestrator start" in why
+    if with_next and not told and (slot.retry_at is not None or (why and slot.state in _ENDS)):
+        why = f"{why}; {slot.next}" if why else slot.next
+    if slot.expected_start_at is not None:
+        why += f"; Slurm expects to start it in {format_duration(slot.expected_start_at - now)}"
+    if why:
+        found.append(why)
+    elif with_next and slot.state == "waiting" and slot.last_verdict is None:
+        found.append(slot.next)
+    if slot.successor is not None and slot.successor.why:
+        found.append(f"the next job, {next_job(slot)}, {slot.successor.why}")
+    if slot.silent_s is not None and slot.silent_s > SILENT_S:
+        found.append(f"no report from its program for {format_duration(slot.silent_s)}")
+    if slot.warning:
+        found.append(slot.warning)
+    bad = slot.last_verdict not in {None, Verdict.HANDED_OVER, Verdict.FINISHED, Verdict.NOT_NEEDED}
+    if bad and not slot.why:
+        found.append(f"last job: {end_words(str(slot.last_verdict), slot.last_cause)}")
+    return found
+
+
+def summary_table(summary: RunSummary) -> RenderableType:
+    """What a run came to, at its end."""
+    table = Table(box=None, pad_edge=False, header_style="bold", title="Summary", title_justify="left")
+    table.add_column("slot")
+    names = ("jobs", "hand-overs", "steps trained", "steps lost", "idle between jobs", "evaluation")
+    for name in names:
+        table.add_column(name, justify="right")
+    for slot in summary.slots:
+        table.add_row(
+            str(slot.slot),
+            str(slot.jobs),
+            str(slot.hand_overs),
+            number(slot.steps),
+            number(slot.steps_lost),
+            f"{slot.idle_s:.1f} s in {slot.gaps} gaps" if slot.gaps else "none",
+            slot.evaluation,
+        )
+    return Group(table, *(Text(line) for line in summary.lines))
+
+
+def summary_lines(summary: RunSummary) -> list[str]:
+    """The same for a pipe."""
+    lines = [
+        f"slot {s.slot}: {s.jobs} jobs, {s.hand_overs} hand-overs, {number(s.steps)} steps trained, "
+        f"{number(s.steps_lost)} steps lost, {s.idle_s:.1f} s idle in {s.gaps} gaps"
+        + (f", evaluation {s.evaluation}" if s.evaluation else "")
+        for s in summary.slots
+    ]
+    return lines + list(summary.lines)
+
+
+def runs_table(entries: list[Entry]) -> RenderableType:
+    """The registered runs."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("run", "id", "folder", "started"):
+        table.add_column(name, overflow="fold")
+    for entry in entries:
+        started = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.registered_at))
+        table.add_row(entry.run_name, entry.run_id, entry.run_dir, started)
+    return table

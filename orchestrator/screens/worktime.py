@@ -1,0 +1,134 @@
+"""The facts behind `orchestrator goodput`, from the event history and the files that the jobs left. Read-only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator.decisions.models import Slot, SlotStatus
+from orchestrator.decisions.sightings import HEARTBEAT_SILENT_S
+from orchestrator.disk import read_json_or_none
+from orchestrator.errors import RunFolderError
+from orchestrator.job import Stretch, attempt_numbers, checkpoints_of, lineage
+from orchestrator.run.evidence import Claim, Exit, Lenient, Progress, read_record
+from orchestrator.run.history import read_events
+from orchestrator.run.ledger import load_ledger, read_control
+from orchestrator.run.rundir import RunDir, load_run
+from orchestrator.screens.goodput import JobFacts, RunGoodput, SlotFacts, account, total
+
+Event = Mapping[str, Any]
+
+
+class Sign(Lenient):
+    """A heartbeat, or a record of an end: who lives at `at`, and the times of its job."""
+
+    token: str | None = None
+    at: float
+    started_at: float | None = None
+    asked_at: float | None = None
+    first_progress_at: float | None = None
+
+
+def run_goodput(run_dir: RunDir, now: float) -> RunGoodput:
+    """Where the run's time went until `now`. Errors: UnknownRun, RunFolderError."""
+    run = load_run(run_dir)
+    ledger = load_ledger(run_dir, run.run_id)
+    wanted = read_control(run_dir).wish == "run"
+    events: dict[int, list[Event]] = {}
+    for event in read_events(run_dir):
+        events.setdefault(event.get("slot", -1), []).append(event)
+    slots = []
+    for slot in ledger.slots if ledger else ():
+        over = not wanted or slot.status is not SlotStatus.ACTIVE or slot.index >= run.config.slots
+        slots.append(account(slot_facts(run_dir, slot, events.get(slot.index, []), now, over=over), now))
+    times = total([slot.times for slot in slots])
+    return RunGoodput(run_id=run.run_id, run_name=run.config.run_name, at=now, times=times, slots=tuple(slots))
+
+
+def slot_facts(run_dir: RunDir, slot: Slot, events: Iterable[Event], now: float, *, over: bool) -> SlotFacts:
+    """The facts of one slot. `events`: its own, oldest first. Errors: RunFolderError where its history is damaged."""
+    folder = run_dir.slot(slot.index)
+    try:
+        stretches = {stretch.attempt: stretch for stretch in lineage(folder)}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunFolderError(f"{folder}: a parent.json cannot be read ({error}): restore it from a copy.") from None
+    submitted: dict[str, float] = {}
+    proven: dict[int, float] = {}
+    begun_at = None
+    for event in events:
+        at = float(event["at"])
+        begun_at = at if begun_at is None else begun_at
+        if event["kind"] in {"submission", "adopted"}:
+            submitted.setdefault(event["token"], at)
+        if event["kind"] == "ended":
+            # By attempt, the first: a controller that was killed behind the event tells an end again.
+            proven.setdefault(event["attempt"], at)
+    attempts = [n for n in attempt_numbers(folder) if run_dir.disk.exists(run_dir.attempt(slot.index, n) / "claim")]
+    jobs = [
+        job_facts(run_dir, slot.index, number, submitted, proven, now, stretches.get(number), newest=attempts[-1])
+        for number in attempts
+    ]
+    live = [s for attempt in slot.attempts for s in attempt.live if attempt.claimed_by is None and not attempt.ahead]
+    queued = [submitted.get(s.token, s.intent_at) for s in live]
+    known = tuple(job for job in jobs if job is not None)
+    return SlotFacts(
+        slot=slot.index, jobs=known, begun_at=begun_at, queued_at=max(queued, default=None), over=over and not live
+    )
+
+
+def job_facts(
+    run_dir: RunDir,
+    slot: int,
+    attempt: int,
+    submitted: Mapping[str, float],
+    proven: Mapping[int, float],
+    now: float,
+    stretch: Stretch | None,
+    *,
+    newest: int,
+) -> JobFacts | None:
+    """The facts of one attempt; None where nobody claimed it. `stretch`: its part in the slot's history, if any."""
+    folder = run_dir.attempt(slot, attempt)
+    claim: Claim | None = read_record(Claim, folder / "claim", run_dir.disk)
+    if claim is None:
+        return None
+    ended: Exit | None = read_record(Exit, folder / "exit.json", run_dir.disk)
+    progress: Progress | None = read_record(Progress, folder / "progress.json", run_dir.disk)
+    beat = read_record(Sign, folder / "heartbeat.json", run_dir.disk)
+    sign = Sign(at=claim.at) if beat is None else beat
+    if ended is not None:
+        sign = Sign(**ended.model_dump(include=set(Sign.model_fields)))
+    seen_at = max(claim.at, sign.at, progress.at if progress is not None else 0.0)
+    alive = ended is None and attempt not in proven and attempt == newest and now - seen_at <= HEARTBEAT_SILENT_S
+    start = _start_step(run_dir, folder)
+    kept = (_kept_until(run_dir, slot, attempt, progress, stretch) or start) - start if stretch is not None else 0
+    if ended is not None and ended.code == 0 and progress is None:
+        kept = max(kept, 1)  # a program that reports nothing, and is done
+    return JobFacts(
+        attempt=attempt,
+        submitted_at=submitted.get(claim.token or ""),
+        started_at=min(claim.at, sign.started_at if sign.started_at is not None else claim.at),
+        first_step_at=sign.first_progress_at,
+        asked_at=sign.asked_at,
+        ended_at=ended.at if ended is not None else None,
+        seen_at=seen_at,
+        proven_at=proven.get(attempt),
+        done=max(0, progress.step - start) if progress is not None else None,
+        kept=max(0, kept),
+        open=alive,
+    )
+
+
+def _start_step(run_dir: RunDir, folder: Path) -> int:
+    value = read_json_or_none(run_dir.disk, folder / "parent.json")
+    step = value.get("step") if isinstance(value, dict) else None
+    return step if isinstance(step, int) else 0
+
+
+def _kept_until(run_dir: RunDir, slot: int, attempt: int, progress: Progress | None, stretch: Stretch) -> int | None:
+    """The step up to which the attempt's work counts: its successor's start, else its newest checkpoint."""
+    if stretch.until is not None:
+        return stretch.until
+    saved = [ref.step for ref in checkpoints_of(run_dir.slot(slot), attempt)]
+    return max([*saved, *([progress.checkpoint_step] if progress is not None else [])], default=None)
