@@ -36,6 +36,16 @@ class PointMasses:
             self._begin(i)
         return Observed(self._obs(), self.task.copy())
 
+    @property
+    def stepping(self) -> dict[str, str]:
+        return dict.fromkeys(self.spec.tasks, "python")
+
+    def step_async(self, actions: Any) -> None:
+        self.ahead = self.step(actions)
+
+    def step_wait(self) -> Step:
+        return self.ahead
+
     def step(self, actions: Any) -> Step:
         assert actions.shape == (self.num_envs, 4)
         assert actions.dtype == np.float32

@@ -209,8 +209,9 @@ class Relay:
         return self.run_dir / "slots" / str(slot) / "attempts" / str(attempt)
 
     def attempts(self, slot: int = 0) -> list[int]:
+        """Those that were begun: a job whose shim refused leaves its refusal, and no claim."""
         folder = self.run_dir / "slots" / str(slot) / "attempts"
-        return sorted(int(name) for name in os.listdir(folder)) if folder.exists() else []
+        return sorted(int(claim.parent.name) for claim in folder.glob("*/claim"))
 
     def read(self, name: str, attempt: int, slot: int = 0) -> dict[str, Any]:
         return dict(json.loads((self.attempt_dir(attempt, slot) / name).read_text()))

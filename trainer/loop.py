@@ -1,8 +1,8 @@
 """One attempt of one slot: start, train, save, evaluate, hand over or finish.
 
-Order within a vector step: act, step, remember, learn; then the row of metrics, the checkpoint and the evaluation that
-are due at this step. Only the steps decide what is due, so an interrupted run does the same at the same places. A
-hand-over saves wherever it is, and changes nothing.
+Order within a vector step: act, learn while the environments step, remember; then the row of metrics, the checkpoint
+and the evaluation that are due at this step. Only the steps decide what is due, so an interrupted run does the same at
+the same places. A hand-over saves wherever it is, and changes nothing.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
+
 from orchestrator.job import HANDED_OVER, Job
 from trainer import device as machine
+from trainer import matmul
 from trainer.config import Training
 from trainer.contributions.intake import Intake
 from trainer.envs.spec import VectorSpec
@@ -23,6 +26,7 @@ from trainer.envs.vector import VectorEnv
 from trainer.errors import SaveError, SupersededError
 from trainer.evaluate import Evaluation, evaluate
 from trainer.metrics import EVALUATIONS, METRICS, Events, Journal, read_evaluations, scalars
+from trainer.processor import processor
 from trainer.publisher import Publisher, Snapshot, snapshot
 from trainer.resume import Start, find_start
 from trainer.saver import Saver, failure
@@ -57,7 +61,6 @@ def run(
 
     Errors: TrainerError (its exit code), EnvError.
     """
-    machine.settle(training.threads)
     chosen = machine.choose(training.device)
     start = find_start(job, training)
     job.attempt_dir.mkdir(parents=True, exist_ok=True)
@@ -84,21 +87,34 @@ def run(
         attempt=job.attempt,
     )
     num_workers = machine.workers(training.num_workers, training.num_envs)
-    numeric = {"device": chosen.type, "threads": training.threads, "workers": num_workers}
+    recorded = start.contents.state["numeric"] if start is not None else {}
+    numeric = {**settle_numbers(training, chosen, recorded, show), "workers": num_workers}
     envs = make_envs(spec, num_workers)
+    numeric["stepping"] = envs.stepping
     try:
         if start is not None:
             state = resumed(training, chosen, envs, start.contents, start.replay, start.contributed)
-            for name, then in start.contents.state["numeric"].items():
-                if then != numeric[name] and name != "workers":
-                    show.say(
-                        f"{name} was {then}, is {numeric[name]}: the training goes on, bit equality is not promised"
-                    )
         else:
             state = fresh(training, chosen, envs)
         return Attempt(job, training, show, state, start, numeric, evaluator).run()
     finally:
         envs.close()
+
+
+def settle_numbers(training: Training, chosen: torch.device, recorded: Mapping[str, Any], show: Show) -> dict[str, Any]:
+    """Decide all that bit equality depends on beside the seed, as it was `recorded` where that is possible here."""
+    machine.settle(training.threads)
+    numeric = {"device": chosen.type, "threads": training.threads, "processor": processor()}
+    for name, now in numeric.items():
+        then = recorded.get(name, now)
+        if then != now:
+            show.say(f"{name} was {then}, is {now}: the training goes on, bit equality is not promised")
+    if chosen.type == "cpu":
+        widest = max(*training.actor_hidden, *training.critic_hidden)
+        numeric["products"], sentence = matmul.settle(widest, recorded.get("products"))
+        if sentence is not None:
+            show.say(sentence)
+    return numeric
 
 
 def is_complete(job: Job, training: Training, start: Start) -> bool:

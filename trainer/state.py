@@ -34,11 +34,18 @@ class Envs(Protocol):
 
     num_envs: int
 
+    @property
+    def stepping(self) -> dict[str, str]:
+        """Task name → what steps it."""
+
     def reset(self) -> Observed:
         """Start afresh."""
 
-    def step(self, actions: F32) -> Step:
-        """Act in every environment."""
+    def step_async(self, actions: F32) -> None:
+        """Begin to act in every environment."""
+
+    def step_wait(self) -> Step:
+        """What came of it."""
 
     def snapshot(self) -> VectorState:
         """Everything that `restore` needs."""
@@ -131,13 +138,19 @@ def resumed(
 
 
 def advance(state: RunState) -> None:
-    """One vector step: act, step, remember, learn."""
+    """One vector step: act; learn from what is in the replay while the environments step; remember.
+
+    So the updates that a vector step earns are made during the next one, from a replay that has its rows; whether
+    stepping and learning really run side by side changes no number.
+    """
     training, before = state.training, state.step
     if before < training.random_steps:
         actions = state.exploration.uniform(-1, 1, (state.envs.num_envs, mtsac.ACT_DIM)).astype(np.float32)
     else:
         actions = mtsac.act(state.learner, state.obs, state.task)
-    step = state.envs.step(actions)
+    state.envs.step_async(actions)
+    learn(state)
+    step = state.envs.step_wait()
     state.replay.add(
         task=step.task,
         obs=state.obs,
@@ -150,6 +163,10 @@ def advance(state: RunState) -> None:
     state.obs, state.task = step.obs, step.next_task
     state.step += state.envs.num_envs
     state.owed += earned(before, state.step, training.random_steps, training.updates_per_step)
+
+
+def learn(state: RunState) -> None:
+    """The updates that are owed."""
     while state.owed >= 1:
         state.measured.append(mtsac.update(state.learner, draw(state)))
         state.owed -= 1

@@ -156,6 +156,33 @@ def test_native_and_other_tasks_share_a_vector(num_workers):
         assert [as_bytes(envs.reset()), *played(envs, range(50))] == expected
 
 
+def asynchronously(envs, steps):
+    for step in steps:
+        envs.step_async(actions_at(step, envs.num_envs))
+        yield as_bytes(envs.step_wait())
+
+
+@pytest.mark.parametrize(("num_workers", "stepper"), [(0, "python"), (2, "python"), (0, "native"), (2, "native")])
+def test_stepping_beside_the_caller_gives_what_stepping_gives(spec, by_python, num_workers, stepper):
+    with VectorEnv(spec, num_workers, stepper) as envs:
+        assert [as_bytes(envs.reset()), *asynchronously(envs, range(150))] == by_python
+
+
+@pytest.mark.parametrize(("num_workers", "stepper"), [(0, "python"), (2, "python"), (2, "native")])
+def test_nothing_may_come_between_the_begin_of_a_step_and_its_end(spec, num_workers, stepper):
+    with VectorEnv(spec, num_workers, stepper) as envs:
+        envs.reset()
+        with pytest.raises(RuntimeError, match="step_async"):
+            envs.step_wait()
+        envs.step_async(actions_at(0, envs.num_envs))
+        for call in (envs.snapshot, lambda: envs.step(actions_at(1, 5)), lambda: envs.step_async(actions_at(1, 5))):
+            with pytest.raises(RuntimeError, match="under way"):
+                call()
+        envs.step_wait()
+        envs.snapshot()
+        envs.step_async(actions_at(1, envs.num_envs))  # and is closed in its midst
+
+
 @pytest.mark.parametrize("stop_at_success", [False, True])
 def test_evaluations_end_alike(stop_at_success):
     tasks = ("reach-v3", "drawer-close-v3")

@@ -45,7 +45,7 @@ class Crew:
             for worker, share in enumerate(self.shares):
                 setup = {"spec": _as_json(spec), "indices": share, "native": sorted(native)}
                 self._send(worker, channel.SETUP, setup, goals)
-            self._answers()
+            self.answers()
         except BaseException:
             self.close()
             raise
@@ -59,9 +59,26 @@ class Crew:
         self, op: bytes, meta: Any = None, arrays: Mapping[str, npt.NDArray[Any]] | None = None
     ) -> list[channel.Message]:
         """Send one message to every worker, then wait for all answers."""
+        self.post(op, meta, arrays)
+        return self.answers()
+
+    def post(self, op: bytes, meta: Any = None, arrays: Mapping[str, npt.NDArray[Any]] | None = None) -> None:
+        """Send one message to every worker; `answers` must follow."""
         for worker in range(len(self._channels)):
             self._send(worker, op, meta, arrays)
-        return self._answers()
+
+    def answers(self) -> list[channel.Message]:
+        """Wait for every worker's answer."""
+        answers = []
+        for worker, end in enumerate(self._channels):
+            try:
+                answer = end.receive()
+            except EOFError:
+                raise self._death(worker) from None
+            if answer.op != channel.DONE:
+                raise EnvError(str(answer.meta))
+            answers.append(answer)
+        return answers
 
     def close(self) -> None:
         """End the workers: they see their socket close."""
@@ -80,18 +97,6 @@ class Crew:
             self._channels[worker].send(op, meta, arrays)
         except EOFError:
             raise self._death(worker) from None
-
-    def _answers(self) -> list[channel.Message]:
-        answers = []
-        for worker, end in enumerate(self._channels):
-            try:
-                answer = end.receive()
-            except EOFError:
-                raise self._death(worker) from None
-            if answer.op != channel.DONE:
-                raise EnvError(str(answer.meta))
-            answers.append(answer)
-        return answers
 
     def _death(self, worker: int) -> EnvError:
         try:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,8 @@ from trainer.tasks import digest
 
 if TYPE_CHECKING:
     from trainer.envs.group import EnvGroup
+
+T = TypeVar("T")
 
 #: Raised when a state can no longer be read by older code.
 _STATE_FORMAT = 1
@@ -51,7 +54,10 @@ class VectorEnv:
         self.num_workers = min(num_workers, spec.num_envs)
         self._crew: Crew | None = None
         self._group: EnvGroup | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        self._ahead: Future[Any] | None = None
         self._started = False
+        self._stepping = False
         try:
             self._native = native_tasks(spec.tasks, stepper)
             self._board = Board(spec.num_envs)
@@ -90,14 +96,44 @@ class VectorEnv:
 
         Errors: RuntimeError before `reset` or `restore`; ValueError for another shape or NaN; EnvError.
         """
+        self._accept(actions)
+        self._ask(channel.STEP)
+        return self._board.copied()
+
+    def step_async(self, actions: F32) -> None:
+        """Begin a `step`; nothing but `step_wait` or `close` may be called before its end. Errors: as `step`.
+
+        It runs beside the caller in worker processes, or on a thread where all tasks are stepped natively; Python in
+        this process would only take turns with the caller, so there it is done at once.
+        """
+        self._accept(actions)
+        self._stepping = True
+        if self._crew:
+            self._guarded(self._crew.post, channel.STEP)
+        elif self._thread and self._group:
+            self._ahead = self._thread.submit(self._group.obey, channel.Message(channel.STEP, None, {}))
+        else:
+            self._ask(channel.STEP)
+
+    def step_wait(self) -> Step:
+        """The end of the step that `step_async` began. Errors: RuntimeError where there is none; EnvError."""
+        if not self._stepping:
+            raise RuntimeError("call step_async() before step_wait()")
+        self._stepping = False
+        if self._crew:
+            self._guarded(self._crew.answers)
+        elif self._ahead is not None:
+            ahead, self._ahead = self._ahead, None
+            self._guarded(ahead.result)
+        return self._board.copied()
+
+    def _accept(self, actions: F32) -> None:
         self._must_have_started()
         if actions.shape != (self.num_envs, ACT_DIM):
             raise ValueError(f"actions have shape {actions.shape}, expected {(self.num_envs, ACT_DIM)}")
         if not np.isfinite(actions).all():
             raise ValueError("actions hold NaN or infinity: the policy has diverged; go on from an earlier checkpoint")
         self._board.fields["actions"][:] = actions
-        self._ask(channel.STEP)
-        return self._board.copied()
 
     def snapshot(self) -> VectorState:
         """Everything that `restore` needs, between two steps; nothing of it changes afterwards. Errors: EnvError."""
@@ -141,13 +177,15 @@ class VectorEnv:
 
     def close(self) -> None:
         """End the workers. May be called twice."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=True)
         if self._crew is not None:
             self._crew.close()
         if self._group is not None:
             self._group.close()
         if self._crew is not None or self._group is not None:
             self._board.close()
-        self._crew = self._group = None
+        self._crew = self._group = self._thread = self._ahead = None
 
     def _start(self) -> None:
         if self.num_workers > 0 and not self._native.issuperset(self.spec.tasks):
@@ -156,16 +194,22 @@ class VectorEnv:
         from trainer.envs.group import EnvGroup  # noqa: PLC0415 - a learner with workers needs no simulator itself
 
         self._group = EnvGroup(self.spec, range(self.num_envs), self._board, self._native, max(1, self.num_workers))
+        if self._native.issuperset(self.spec.tasks):
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="stepper")
 
     def _ask(
         self, op: bytes, meta: Any = None, arrays: Mapping[str, npt.NDArray[Any]] | None = None
     ) -> list[channel.Message]:
-        if not (self._crew or self._group):
-            raise EnvError("the environments are closed; build new ones and restore the last state")
+        if self._crew:
+            return self._guarded(self._crew.ask, op, meta, arrays)
+        if self._group:
+            return [self._guarded(self._group.obey, channel.Message(op, meta, dict(arrays or {})))]
+        raise EnvError("the environments are closed; build new ones and restore the last state")
+
+    def _guarded(self, call: Callable[..., T], *arguments: Any) -> T:
+        """Whoever failed once is not asked again. Errors: EnvError."""
         try:
-            if self._crew:
-                return self._crew.ask(op, meta, arrays)
-            return [self._group.obey(channel.Message(op, meta, dict(arrays or {})))] if self._group else []
+            return call(*arguments)
         except EnvError:
             self.close()
             raise
@@ -173,6 +217,8 @@ class VectorEnv:
     def _must_have_started(self) -> None:
         if not self._started:
             raise RuntimeError("call reset() or restore() before step() or snapshot()")
+        if self._stepping:
+            raise RuntimeError("a step is under way: call step_wait() first")
 
     def _must_fit(self, meta: Mapping[str, Any]) -> None:
         if meta["format"] != _STATE_FORMAT:

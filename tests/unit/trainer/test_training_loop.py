@@ -15,6 +15,7 @@ from train_point_mass import judge, section
 
 from orchestrator.job import HANDED_OVER, Job, checkpoints_of
 from trainer import checkpoint, loop
+from trainer.agents import mtsac
 from trainer.checkpoint import MANIFEST, read_manifest
 from trainer.errors import NotFiniteError, SaveError
 from trainer.loop import reported, run
@@ -74,6 +75,61 @@ def test_a_hand_over_saves_reports_and_asks_for_another_job(tmp_path):
     assert code == HANDED_OVER
     assert progress(job)["checkpoint_step"] == progress(job)["step"] == 120
     assert listener.said[-1] == "handed over at step 120 (deadline)"
+
+
+class Beside(PointMasses):
+    """Notes in `log` how many `updates` were made by the begin and by the end of each vector step."""
+
+    def __init__(self, spec, updates, log):
+        super().__init__(spec)
+        self.updates, self.log = updates, log
+
+    def step_async(self, actions):
+        super().step_async(actions)
+        self.log.append(len(self.updates))
+
+    def step_wait(self):
+        self.log.append(len(self.updates))
+        return super().step_wait()
+
+
+def test_the_updates_of_a_vector_step_are_made_while_the_next_one_is_under_way(tmp_path, monkeypatch):
+    updates, log, update = [], [], mtsac.update
+    monkeypatch.setattr(mtsac, "update", lambda *args: (updates.append(None), update(*args))[1])
+    training = section(total_steps=24, random_steps=8, updates_per_step=0.5, evaluation_goals=0)
+    run(Job.standalone(tmp_path), training, Listener(), make_envs=lambda spec, _: Beside(spec, updates, log))
+    # Four environments: nothing is earned by the two random vector steps, then two updates by each.
+    assert log == [0, 0, 0, 0, 0, 0, 0, 2, 2, 4, 4, 6]
+
+
+def numeric_of(job):
+    (ref, *_) = checkpoints_of(job.slot_dir, job.attempt)
+    return json.loads((ref.path / "state.json").read_text())["numeric"]
+
+
+def test_what_numbers_depend_on_is_recorded_and_a_change_is_told(tmp_path, monkeypatch):
+    _, listener, job = train(tmp_path, at=30)
+    assert not [line for line in listener.said if "bit equality" in line]
+    assert numeric_of(job)["products"] == "plain"
+    assert set(numeric_of(job)["stepping"].values()) == {"python"}
+    monkeypatch.setattr(loop, "processor", lambda: "another one")
+    _, listener, job = train(tmp_path, at=1)
+    assert [line for line in listener.said if "another one: the training goes on, bit equality is not" in line]
+
+
+def test_products_are_computed_as_the_checkpoint_says(tmp_path, monkeypatch):
+    asked = []
+
+    def settle(width, recorded):
+        asked.append((width, recorded))
+        return ("onednn", None) if recorded is None else ("plain", "products were computed by onednn")
+
+    monkeypatch.setattr(loop.matmul, "settle", settle)
+    _, _, job = train(tmp_path, at=30, critic_hidden=(8, 24))
+    assert numeric_of(job)["products"] == "onednn"
+    _, listener, job = train(tmp_path, at=1, critic_hidden=(8, 24))
+    assert asked == [(24, None), (24, "onednn")]
+    assert "products were computed by onednn" in listener.said
 
 
 def test_the_parent_is_reported_before_the_first_step(tmp_path, monkeypatch):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import platform
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.envs.native.build import StepperUnavailableError, default_folder, find_or_build, mujoco_library
+from trainer.processor import processor
 
 _POINTER = np.uintp
 ROW = np.dtype(
@@ -78,7 +78,7 @@ class Stepper:
             ctypes.c_bool(fused),
             ctypes.c_double(np.sqrt(-2 * np.log(0.1))),  # as upstream has it; the last bit may be the processor's
         )
-        self.machine = f"{_processor()} {_fingerprint()}"
+        self.machine = f"{processor()} {_fingerprint()}"
 
     def open_team(self, threads: int) -> int:
         """`threads` - 1 helping threads, for `advance`. Errors: StepperUnavailableError. Close it."""
@@ -155,16 +155,6 @@ class Bound:
 def load(folder: Path | None = None) -> Stepper:
     """The stepper, once a process. Errors: StepperUnavailableError."""
     return Stepper(folder or default_folder())
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    wanted = ("vendor_id", "cpu family", "model", "model name", "stepping")
-    found = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    return " ".join(found.get(name, "") for name in wanted)
 
 
 def _fingerprint() -> str:

@@ -1,0 +1,171 @@
+"""What checkpoints cost with a full replay: time of a save, from the signal to the exit, from the start to an update.
+
+`python bench/saving.py [TIMES]`: preset `guide` on MT10 with a buffer of two million rows, which are filled with noise
+and saved in parts of 100,000 as a training would. Then TIMES times each (five):
+
+- a save after as many new rows as ten minutes bring (`ROWS_A_SAVE`: 500 steps a second, more than `guide` does on any
+  CPU here): what the loop waits (`capture` and the copy of the new rows), and the CPU time of the rest, which runs in
+  the background; both as a share of ten minutes;
+- `trainer train` from that checkpoint: seconds from its start to the row of metrics behind its first updates, less
+  what a Python needs to import the same modules; and from SIGUSR2 to its exit, with its last checkpoint published.
+
+Writes bench/results/saving.csv.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from orchestrator.job import HANDED_OVER, Job
+from trainer import device as machine
+from trainer.config import Training, TrainingSection, resolve
+from trainer.envs.spec import VectorSpec
+from trainer.envs.vector import VectorEnv
+from trainer.metrics import METRICS
+from trainer.saver import Saver
+from trainer.segments import saved_until
+from trainer.state import RunState, capture, fresh
+from trainer.tasks import goal_tables
+
+RESULTS = Path(__file__).parent / "results" / "saving.csv"
+CADENCE_S = 600.0
+ROWS_A_SAVE, PART, CHUNK = 300_000, 100_000, 10_000
+DEADLINE_S = 300.0
+TRAIN_S = 20.0
+
+
+def settings() -> TrainingSection:
+    """`guide`, learning from the first step on."""
+    return TrainingSection(
+        preset="guide",
+        benchmark="MT10",
+        device="cpu",
+        total_steps=10**9,
+        random_steps=0,
+        metrics_interval=20,
+        evaluation_goals=0,
+        checkpoint_interval=10**8,
+    )
+
+
+def add_noise(state: RunState, rows: int) -> None:
+    """`rows` transitions of noise."""
+    draw = np.random.default_rng(state.step).standard_normal
+    for _ in range(0, rows, CHUNK):
+        state.replay.add(
+            task=np.arange(CHUNK) % len(state.training.tasks),
+            obs=draw((CHUNK, 39)).astype(np.float32),
+            action=np.tanh(draw((CHUNK, 4))).astype(np.float32),
+            reward=draw(CHUNK).astype(np.float32),
+            next_obs=draw((CHUNK, 39)).astype(np.float32),
+            terminated=np.zeros(CHUNK, np.bool_),
+        )
+    state.step += rows
+
+
+def save(state: RunState, saver: Saver) -> tuple[float, float]:
+    """One save: (seconds that the loop waits, CPU seconds in the background)."""
+    began = time.perf_counter()
+    contents = capture(state, {"device": "cpu", "threads": 1})
+    block = state.replay.block_since(saved_until(saver.segments, len(state.training.tasks)))
+    waited = time.perf_counter() - began
+    before = time.process_time()
+    saver.start(contents, block)
+    saver.settle(print)
+    return waited, time.process_time() - before
+
+
+def saves(run_dir: Path, training: Training, times: int) -> list[tuple[float, float]]:
+    """Fill the ring in a first attempt, and measure `times` saves."""
+    machine.settle(1)
+    job = Job.standalone(run_dir)
+    goals = goal_tables(training.tasks, training.seed, run_dir / "goals")
+    with VectorEnv(VectorSpec(training.tasks, goals, training.num_envs, training.seed, training.horizon)) as envs:
+        state = fresh(training, torch.device("cpu"), envs)
+        saver = Saver.after(job, training, None)
+        for _ in range(0, training.buffer_size, PART):
+            add_noise(state, PART)
+            save(state, saver)
+        found = []
+        for _ in range(times):
+            add_noise(state, ROWS_A_SAVE)
+            found.append(save(state, saver))
+        saver.close()
+    return found
+
+
+def seconds_of_imports() -> float:
+    """A Python that imports what `trainer train` does, torch's optimizer included, and makes one step of it."""
+    program = (
+        "import trainer.cli, trainer.loop, trainer.views, trainer.envs.group, torch;"
+        "torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))]).step()"
+    )
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=DEADLINE_S)
+    return time.perf_counter() - began
+
+
+def job_of(run_dir: Path, config: Path) -> tuple[float, float]:
+    """One attempt: (seconds from start to a row with updates, from the signal to the exit)."""
+    attempts = run_dir / "slots" / "0" / "attempts"
+    number = max(int(path.name) for path in attempts.iterdir()) + 1
+    began = time.perf_counter()
+    command = [sys.executable, "-m", "trainer", "train", "--config", str(config), "--run-dir", str(run_dir)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        rows = attempts / str(number) / METRICS
+        while not (rows.exists() and any(json.loads(line)["updates"] for line in rows.read_text().splitlines())):
+            if process.poll() is not None or time.perf_counter() - began > DEADLINE_S:
+                raise SystemExit(f"the training made no update (exit code {process.poll()})")
+            time.sleep(0.02)
+        started = time.perf_counter() - began
+        time.sleep(TRAIN_S)
+        asked = time.perf_counter()
+        process.send_signal(signal.SIGUSR2)
+        code = process.wait(DEADLINE_S)
+        if code != HANDED_OVER:
+            raise SystemExit(f"the training ended with {code}")
+        return started, time.perf_counter() - asked
+    finally:
+        process.kill()
+        process.wait()
+
+
+def main(times: int) -> None:
+    """Measure, print, write the CSV."""
+    section = settings()
+    training = resolve(section)
+    rows = []
+
+    def note(what: str, values: list[float], unit: str) -> None:
+        rows.append([what, unit, round(statistics.median(values), 4), round(max(values), 4), len(values)])
+        print(*rows[-1], sep=",", flush=True)
+
+    with tempfile.TemporaryDirectory() as name:
+        run_dir, config = Path(name) / "run", Path(name) / "training.json"
+        config.write_text(json.dumps(section.model_dump(mode="json", exclude_none=True)))
+        saved = saves(run_dir, training, times)
+        note(f"a save of {ROWS_A_SAVE:,} new rows: the loop waits", [waited for waited, _ in saved], "s")
+        note("the same: CPU in the background", [cpu for _, cpu in saved], "s")
+        note("both, every ten minutes", [100 * (waited + cpu) / CADENCE_S for waited, cpu in saved], "%")
+        jobs = [(seconds_of_imports(), *job_of(run_dir, config)) for _ in range(times)]
+    note("imports", [imports for imports, _, _ in jobs], "s")
+    note("start to first updates, without the imports", [start - imports for imports, start, _ in jobs], "s")
+    note("signal to exit", [leave for _, _, leave in jobs], "s")
+    with RESULTS.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([["what", "unit", "median", "worst", "times"], *rows])
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
