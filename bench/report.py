@@ -16,6 +16,34 @@ Every figure comes from a script in `bench/`. `make bench` runs them all, writes
 page of them. Rivals run in the same run, because machines are noisy: the ratios are what to trust. All figures:
 two cores of a virtual machine, loopback, no GPU.
 
+## Stepping
+
+`python bench/stepping.py`: MT10 environments with random actions and resets, against gymnasium's vectors of the same
+environments, in one run. `of physics`: of the rate of MuJoCo's five `mj_step` and one `mj_forward` alone, on as many
+threads.
+
+@{stepping}
+
+## An update
+
+`python bench/update.py`: CPU time of one update of actor, twin critics, temperatures and targets, batch drawn anew, one
+thread, by turns in one process. `of the products`: of the matrix products of one update alone, each by the faster of the
+two libraries that torch has.
+
+@{update}
+
+## Training
+
+`python bench/training.py`: whole loops on MT10 with ten environments, at equal nets, batch and updates a step.
+
+@{training}
+
+## Saving, starting, stopping
+
+`python bench/saving.py`: preset `guide` with a full replay of two million rows.
+
+@{saving}
+
 ## A policy's way to a laptop
 
 `python bench/weight_latency.py`: from the publication on one side to the verified file on the other side's disk, pushed
@@ -103,7 +131,7 @@ late files, crashes at any call and two controllers at once; ten invariants are 
 
 #: The results that the page shows, by the name of their file.
 NAMES = (
-    "weight_latency", "weight_idle", "policy_bytes", "sharing", "slurm_handover", "slurm_handover_parts", "goodput",
+    "stepping", "update", "training", "saving", "weight_latency", "weight_idle", "policy_bytes", "sharing", "slurm_handover", "slurm_handover_parts", "goodput",
     "controller_cpu", "status_cpu", "tick", "simulator", "handover",
 )  # fmt: skip
 

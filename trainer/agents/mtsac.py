@@ -24,9 +24,11 @@ from torch import Tensor, nn
 
 from trainer.agents import categorical
 from trainer.config import Training
+from trainer.nets import gaussian
 from trainer.nets.critic import Critic, slope_of_smallest
-from trainer.nets.gaussian import GaussianActor, sample
+from trainer.nets.gaussian import Draw, GaussianActor, draw, sample
 from trainer.nets.residual import ResidualCritic
+from trainer.nets.stacked import Stacked
 from trainer.replay import FIELDS, Batch
 
 OBS_DIM = FIELDS["obs"][0][0]
@@ -53,6 +55,7 @@ class Learner:
     log_temperature: nn.Parameter  # [K]
     largest_reward: Tensor  # [K], the largest |reward| of any batch so far: what categorical critics scale by
     values: Tensor | None  # [bins], the grid of categorical critics
+    stacks: dict[str, Stacked]  # actor and, where they are plain, critics and targets: the same numbers once more
     optimizers: dict[str, torch.optim.AdamW]  # actor, critics, temperature
     noise: torch.Generator
 
@@ -75,6 +78,10 @@ def create(training: Training, device: torch.device) -> Learner:
     start = torch.full((len(training.tasks),), training.init_temperature, device=device).log()
     log_temperature = nn.Parameter(start)
 
+    stacks = {"actor": Stacked([actor.body])}
+    if training.critic_net != "residual":
+        stacks |= {"critics": Stacked(cast("list[Critic]", critics)), "targets": Stacked(cast("list[Critic]", targets))}
+
     def adam(parameters: Iterable[nn.Parameter], weight_decay: float = training.weight_decay) -> torch.optim.AdamW:
         return torch.optim.AdamW(
             parameters,
@@ -85,8 +92,8 @@ def create(training: Training, device: torch.device) -> Learner:
         )
 
     optimizers = {
-        "actor": adam(actor.parameters()),
-        "critics": adam(critics.parameters()),
+        "actor": adam([stacks["actor"].flat]),
+        "critics": adam([stacks["critics"].flat] if "critics" in stacks else critics.parameters()),
         "temperature": adam([log_temperature], weight_decay=0.0),
     }
     largest_reward = torch.zeros(len(training.tasks), device=device)
@@ -96,7 +103,7 @@ def create(training: Training, device: torch.device) -> Learner:
         else None
     )
     return Learner(
-        training, device, actor, critics, targets, log_temperature, largest_reward, values, optimizers, noise
+        training, device, actor, critics, targets, log_temperature, largest_reward, values, stacks, optimizers, noise
     )
 
 
@@ -132,6 +139,7 @@ def act_greedily(
     return actions
 
 
+@torch.no_grad()
 def update(learner: Learner, batch: Batch) -> Tensor:
     """One step of critics, actor, temperatures and targets. Returns `METRICS` as a tensor [5] on the device."""
     device = learner.device
@@ -163,18 +171,51 @@ def td_target(learner: Learner, reward: Tensor, terminated: Tensor, next_x: Tens
     Only a true termination stops the sum. An episode that was cut by the horizon goes on in the mind: its `next_obs`
     is the state that the cut left, not the next episode's first.
     """
-    mean, log_std = learner.actor(next_x)
-    next_action, log_density = sample(mean, log_std, _normal(learner, mean.shape[0]))
-    value = q_values(learner, learner.targets, next_x, next_action).amin(0) - temperature * log_density
-    return reward + learner.training.gamma * (1 - terminated) * value
+    then = drawn(learner, next_x)[0]
+    if "targets" in learner.stacks:
+        both, _ = plain_values(learner, "targets", next_x, then.action)
+    else:
+        both = outputs_of(learner.targets, next_x, then.action).squeeze(-1)
+    return reward + learner.training.gamma * (1 - terminated) * (both.amin(0) - temperature * then.log_density)
 
 
+@torch.no_grad()
 def critic_step(learner: Learner, x: Tensor, action: Tensor, goal: Tensor) -> tuple[Tensor, Tensor]:
     """Both critics towards `goal` [B]: (the sum of their mean squared errors, the mean Q)."""
-    q = q_values(learner, learner.critics, x, action)
-    loss = (q - goal).square().mean(dim=1).sum()
-    _descend(learner, "critics", loss, learner.critics)
-    return loss.detach(), q.detach().mean()
+    if "critics" not in learner.stacks:
+        with torch.enable_grad():
+            q = outputs_of(learner.critics, x, action).squeeze(-1)
+            loss = (q - goal).square().mean(dim=1).sum()
+        _descend(learner, loss)
+        return loss.detach(), q.detach().mean()
+    q, layers = plain_values(learner, "critics", x, action)
+    gap = q - goal
+    learner.stacks["critics"].backward(layers, (2 / len(goal) * gap).unsqueeze(-1) * chosen(learner, x))
+    _step(learner, "critics", [learner.stacks["critics"].flat])
+    return gap.square().mean(dim=1).sum(), q.mean()
+
+
+def plain_values(learner: Learner, which: str, x: Tensor, action: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Q of both plain "critics" or "targets": ([2, B], the values of their layers)."""
+    layers = learner.stacks[which].forward(torch.cat([x, action], dim=-1))
+    return (layers[-1] * chosen(learner, x)).sum(-1), layers
+
+
+def chosen(learner: Learner, x: Tensor) -> Tensor:
+    """[B, outputs]: 1 for the output of a plain critic that is Q for the row's task, else 0."""
+    first = cast("Critic", learner.critics[0])
+    return first.chosen(x)
+
+
+def outputs_of(critics: nn.ModuleList, x: Tensor, action: Tensor) -> Tensor:
+    """[2, B, outputs] of residual critics or targets."""
+    return torch.stack([critic(x, action) for critic in critics])
+
+
+def drawn(learner: Learner, x: Tensor) -> tuple[Draw, list[Tensor]]:
+    """Actions for `x` [B, O + K], from the learner's noise, and the values of the actor's layers."""
+    layers = learner.stacks["actor"].forward(x)
+    return draw(layers[-1][0], _normal(learner, x.shape[0])), layers
 
 
 @torch.no_grad()
@@ -195,64 +236,71 @@ def td_distribution(
 ) -> Tensor:
     """As `td_target`, for categorical critics: how likely each value of the grid is, [B, bins], both averaged."""
     assert learner.values is not None  # noqa: S101 - for the type checker
-    mean, log_std = learner.actor(next_x)
-    next_action, log_density = sample(mean, log_std, _normal(learner, mean.shape[0]))
-    logits = torch.stack([target(next_x, next_action) for target in learner.targets])
+    then = drawn(learner, next_x)[0]
+    logits = outputs_of(learner.targets, next_x, then.action)
     discount = learner.training.gamma * (1 - terminated)
-    shift = reward - discount * temperature * log_density
+    shift = reward - discount * temperature * then.log_density
     return categorical.target(torch.softmax(logits, dim=-1).mean(0), shift, discount, learner.values)
 
 
 def categorical_step(learner: Learner, x: Tensor, action: Tensor, likely: Tensor) -> tuple[Tensor, Tensor]:
     """Both critics towards `likely` [B, bins]: (the sum of their mean cross-entropies, the mean Q)."""
     assert learner.values is not None  # noqa: S101 - for the type checker
-    logits = torch.stack([critic(x, action) for critic in learner.critics])
-    loss = categorical.cross_entropy(logits, likely).mean(dim=1).sum()
-    _descend(learner, "critics", loss, learner.critics)
+    with torch.enable_grad():
+        logits = outputs_of(learner.critics, x, action)
+        loss = categorical.cross_entropy(logits, likely).mean(dim=1).sum()
+    _descend(learner, loss)
     return loss.detach(), categorical.mean(logits.detach(), learner.values).mean()
 
 
+@torch.no_grad()
 def actor_step(learner: Learner, x: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
     """The actor towards high Q and high entropy: (the loss, the log density [B] of the actions that it drew)."""
-    mean, log_std = learner.actor(x)
-    action, log_density = sample(mean, log_std, _normal(learner, mean.shape[0]))
-    value, slope = value_and_slope(learner, x, action.detach())
-    # The critics are a constant slope here, so that the sum below has the gradient of the loss and not its value.
-    rows = mean.shape[0]
-    _descend(learner, "actor", ((temperature * log_density).sum() - (slope * action).sum()) / rows, learner.actor)
-    return (temperature * log_density.detach() - value).mean(), log_density.detach()
+    now, layers = drawn(learner, x)
+    value, by_action = value_and_slope(learner, x, now.action)
+    rows = x.shape[0]
+    by_output = gaussian.slope(now, -by_action / rows, temperature / rows)
+    learner.stacks["actor"].backward(layers, by_output.unsqueeze(0))
+    _step(learner, "actor", [learner.stacks["actor"].flat])
+    return (temperature * now.log_density - value).mean(), now.log_density
 
 
+@torch.no_grad()
 def temperature_step(learner: Learner, task: Tensor, log_density: Tensor) -> Tensor:
     """Each task's temperature up where its entropy is below the target, down where it is above. Returns the loss."""
     gap = log_density + learner.training.target_entropy
-    loss = -(learner.log_temperature[task] * gap).mean()
-    _descend(learner, "temperature", loss, None)
-    return loss.detach()
+    of_rows = learner.log_temperature[task]
+    by_task = torch.zeros_like(learner.log_temperature)
+    learner.log_temperature.grad = by_task.index_add_(0, task, gap, alpha=-1 / len(task))
+    _step(learner, "temperature", [])
+    return -(of_rows * gap).mean()
 
 
 @torch.no_grad()
 def move_targets(learner: Learner) -> None:
     """Each target parameter a fraction tau of the way to its critic's."""
+    if "targets" in learner.stacks:
+        learner.stacks["targets"].flat.lerp_(learner.stacks["critics"].flat, learner.training.tau)
+        return
     for target, critic in zip(learner.targets.parameters(), learner.critics.parameters(), strict=True):
         target.lerp_(critic, learner.training.tau)
 
 
 def value_and_slope(learner: Learner, x: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
     """What the actor climbs: (Q of each row [B], its derivative by the action [B, A]); the critics get no gradients."""
-    if learner.training.critic_net != "residual":
-        return slope_of_smallest(cast("Sequence[Critic]", learner.critics), x, action)
-    free = action.requires_grad_()
+    if "critics" in learner.stacks:
+        q, layers = plain_values(learner, "critics", x, action)
+        by_inputs = slope_of_smallest(learner.stacks["critics"], layers, q, chosen(learner, x))
+        return q.amin(0), by_inputs[:, -ACT_DIM:]
     with torch.enable_grad():
-        both = q_values(learner, learner.critics, x, free)
-        value = both.amin(0) if learner.values is None else both.mean(0)
-    return value.detach(), torch.autograd.grad(value.sum(), free)[0]
-
-
-def q_values(learner: Learner, critics: nn.ModuleList, x: Tensor, action: Tensor) -> Tensor:
-    """[2, B]."""
-    outputs = torch.stack([critic(x, action) for critic in critics])
-    return outputs.squeeze(-1) if learner.values is None else categorical.mean(outputs, learner.values)
+        free = action.detach().requires_grad_()
+        outputs = outputs_of(learner.critics, x, free)
+        if learner.values is None:
+            value = outputs.squeeze(-1).amin(0)
+        else:
+            value = categorical.mean(outputs, learner.values).mean(0)
+        slope = torch.autograd.grad(value.sum(), free)[0]
+    return value.detach(), slope
 
 
 def nets_of(learner: Learner) -> dict[str, Tensor]:
@@ -296,13 +344,18 @@ def load_rest(learner: Learner, rest: Mapping[str, Tensor]) -> None:
     learner.noise.set_state(rest["noise"])
 
 
-def _descend(learner: Learner, name: str, loss: Tensor, net: nn.Module | None) -> None:
-    """One Adam step of `net`; None: of the temperatures."""
-    mine = list(net.parameters()) if net is not None else [learner.log_temperature]
-    for parameter, gradient in zip(mine, torch.autograd.grad(loss, mine), strict=True):
+def _descend(learner: Learner, loss: Tensor) -> None:
+    """One Adam step of residual critics."""
+    parameters = list(learner.critics.parameters())
+    for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
         parameter.grad = gradient
-    if learner.training.grad_clip > 0 and name != "temperature":
-        nn.utils.clip_grad_norm_(mine, learner.training.grad_clip)
+    _step(learner, "critics", parameters)
+
+
+def _step(learner: Learner, name: str, parameters: Sequence[Tensor]) -> None:
+    """One Adam step along the gradients of `parameters`, which are clipped first where that is asked for."""
+    if learner.training.grad_clip > 0 and parameters:
+        nn.utils.clip_grad_norm_(parameters, learner.training.grad_clip)
     learner.optimizers[name].step()
 
 

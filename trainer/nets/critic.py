@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainer.nets.mlp import MLP
+from trainer.nets.stacked import Stacked
 
 
 class Critic(MLP):
@@ -27,51 +27,36 @@ class Critic(MLP):
 
     def forward(self, x: Tensor, action: Tensor) -> Tensor:  # type: ignore[override]
         """Evaluate the net."""
-        return self.chosen(super().forward(torch.cat([x, action], dim=-1)), x)
+        outputs = super().forward(torch.cat([x, action], dim=-1))
+        return (outputs * self.chosen(x)).sum(-1, keepdim=True)
 
-    def chosen(self, outputs: Tensor, x: Tensor) -> Tensor:
-        """[B, heads] → [B, 1]: the output of each row's own task."""
-        return outputs if self.heads == 1 else (outputs * x[:, -self.heads :]).sum(-1, keepdim=True)
+    def chosen(self, x: Tensor) -> Tensor:
+        """[B, heads]: 1 for the output of each row's own task, else 0."""
+        return x.new_ones(x.shape[0], 1) if self.heads == 1 else x[:, -self.heads :]
 
 
 @torch.no_grad()
 def slope_of_smallest(
-    critics: Sequence[Critic], x: Tensor, action: Tensor, *, pick_rows: bool | None = None
-) -> tuple[Tensor, Tensor]:
-    """The smallest Q of each row over `critics` (plain ones): (its value [B], its derivative by the action [B, A]).
+    stack: Stacked, layers: Sequence[Tensor], q: Tensor, by_outputs: Tensor, *, pick_rows: bool | None = None
+) -> Tensor:
+    """The derivative of the smallest Q of each row by the inputs, [B, inputs].
 
-    Automatic differentiation goes back through every critic with every row, and multiplies by zero the rows for which
-    another critic is the smallest. Here each critic gets only the rows that are its own: with two critics half of the
-    products backward, 7-8 % of a whole update. Rows summed in other groups differ in the last digits (1e-7).
+    `layers` are the values of `stack.forward`, `q` [n, B] what came of them, `by_outputs` [B, outputs] its derivative
+    by the outputs. Automatic differentiation goes back through every critic with every row, and multiplies by zero
+    the rows for which another critic is the smallest. Here each critic gets only the rows that are its own: with two
+    critics half of the products backward. Rows summed in other groups differ in the last digits (1e-7).
     Picking rows would make a GPU wait for its host, so there every critic takes all rows and the rest is zeroed;
     `pick_rows` decides otherwise.
     """
-    pick_rows = x.device.type == "cpu" if pick_rows is None else pick_rows
-    both = torch.cat([x, action], dim=-1)
-    values, hidden = [], []
-    for critic in critics:
-        trace = [both]
-        for layer in critic.layers[:-1]:
-            trace.append(torch.relu_(layer(trace[-1])))
-        hidden.append(trace[1:])
-        values.append(critic.chosen(critic.layers[-1](trace[-1]), x).squeeze(-1))
-    smallest, owner = torch.stack(values).min(0)
-    slope = torch.zeros_like(action)
-    for index, critic in enumerate(critics):
-        mine = owner == index
+    pick_rows = q.device.type == "cpu" if pick_rows is None else pick_rows
+    owner = q.argmin(0)
+    slope = torch.zeros_like(layers[0][0])
+    for net in range(q.shape[0]):
+        mine = owner == net
+        hidden = [values[net] for values in layers[1:-1]]
         if pick_rows:
             rows = mine.nonzero().squeeze(-1)
-            slope[rows] = _back(critic, [layer[rows] for layer in hidden[index]], x[rows])[:, -action.shape[1] :]
+            slope[rows] = stack.by_inputs(net, [values[rows] for values in hidden], by_outputs[rows])
         else:
-            slope += _back(critic, hidden[index], x)[:, -action.shape[1] :] * mine.unsqueeze(-1)
-    return smallest, slope
-
-
-def _back(critic: Critic, hidden: list[Tensor], x: Tensor) -> Tensor:
-    """The derivative of a critic's value by its inputs, [rows, inputs]; `hidden` are the layers' values after ReLU."""
-    *inner, last = (cast("nn.Linear", layer) for layer in critic.layers)
-    start = x.new_ones(x.shape[0], 1) if critic.heads == 1 else x[:, -critic.heads :]
-    gradient = start @ last.weight
-    for layer, values in zip(reversed(inner), reversed(hidden), strict=True):
-        gradient = gradient.mul_(values > 0) @ layer.weight
-    return gradient
+            slope += stack.by_inputs(net, hidden, by_outputs) * mine.unsqueeze(-1)
+    return slope

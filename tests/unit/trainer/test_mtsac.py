@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from trainer.agents import mtsac
+from trainer.agents import categorical, mtsac
 from trainer.config import TrainingSection, resolve
 from trainer.nets.gaussian import sample
 from trainer.nets.mlp import MLP
@@ -197,7 +197,8 @@ def test_the_actor_climbs_what_automatic_differentiation_says():
         loss, _ = mtsac.actor_step(learner, x, temperature)
         mean, log_std = plain.actor(x)
         action, log_density = sample(mean, log_std, torch.randn(12, 4, generator=plain.noise))
-        both = mtsac.q_values(plain, plain.critics, x, action)
+        outputs = torch.stack([critic(x, action) for critic in plain.critics])
+        both = outputs.squeeze(-1) if plain.values is None else categorical.mean(outputs, plain.values)
         value = both.amin(0) if plain.values is None else both.mean(0)
         expected = (temperature * log_density - value).mean()
         expected.backward()
@@ -206,13 +207,39 @@ def test_the_actor_climbs_what_automatic_differentiation_says():
             assert torch.allclose(ours.grad, theirs.grad, rtol=1e-5, atol=1e-6 * float(theirs.grad.abs().max()))
 
 
+@pytest.mark.parametrize("fields", [{}, {"critic_net": "heads"}], ids=["plain", "heads"])
+@pytest.mark.parametrize("hidden", [(16, 16), (24, 16, 8)])
+def test_the_critics_descend_what_automatic_differentiation_says(fields, hidden):
+    learner, plain = a_learner(critic_hidden=hidden, **fields), a_learner(critic_hidden=hidden, **fields)
+    noise = torch.Generator().manual_seed(3)
+    x = mtsac.with_task(torch.randn(12, 39, generator=noise), torch.arange(12) % 3, 3)
+    action, goal = torch.rand(12, 4, generator=noise) * 2 - 1, torch.randn(12, generator=noise)
+    loss, q = mtsac.critic_step(learner, x, action, goal)
+    both = torch.stack([critic(x, action).squeeze(-1) for critic in plain.critics])
+    expected = (both - goal).square().mean(dim=1).sum()
+    gradients = torch.autograd.grad(expected, list(plain.critics.parameters()))
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
+    assert q.item() == pytest.approx(both.mean().item(), rel=1e-5, abs=1e-7)
+    for ours, theirs in zip(learner.critics.parameters(), gradients, strict=True):
+        assert torch.allclose(ours.grad, theirs, rtol=1e-5, atol=1e-6 * float(theirs.abs().max()))
+
+
+def test_all_of_a_net_moves_when_its_optimizer_steps():
+    """The modules are windows into what the optimizer sees; a net that left its stack would stay as it is."""
+    learner = a_learner()
+    before = {name: tensor.clone() for name, tensor in everything(learner).items()}
+    for seed in range(3):
+        mtsac.update(learner, a_batch(seed=seed))
+    after = everything(learner)
+    still = [name for name in before if name.startswith(("actor", "critics", "targets")) and "bias" not in name]
+    assert not [name for name in still if torch.equal(before[name], after[name])]
+
+
 def test_weight_decay_shrinks_nets_and_leaves_temperatures_alone():
     learner = a_learner(weight_decay=0.5, learning_rate=0.01)
     before = learner.critics[0].layers[0].weight.detach().clone()
     zero = torch.zeros_like(before)
-    for parameter in learner.critics.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    learner.optimizers["critics"].step()
+    learner.optimizers["critics"].step()  # the gradients are zero at first
     assert torch.allclose(learner.critics[0].layers[0].weight, before * (1 - 0.5 * 0.01))
     assert not torch.equal(before, zero)
     assert learner.optimizers["temperature"].param_groups[0]["weight_decay"] == 0
@@ -239,7 +266,7 @@ def test_the_actors_step_leaves_the_critics_alone():
     before = {name: tensor.clone() for name, tensor in learner.critics.state_dict().items()}
     mtsac.actor_step(learner, torch.zeros(6, 42), torch.full((6,), 0.5))
     assert all(torch.equal(before[name], tensor) for name, tensor in learner.critics.state_dict().items())
-    assert all(parameter.grad is None for parameter in learner.critics.parameters())
+    assert all(not parameter.grad.any() for parameter in learner.critics.parameters())
 
 
 def test_a_temperature_rises_where_its_own_tasks_entropy_is_too_low_and_only_there():

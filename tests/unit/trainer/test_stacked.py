@@ -1,0 +1,73 @@
+"""Stacked nets against the nets that they are made of."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from trainer.nets import gaussian
+from trainer.nets.mlp import MLP
+from trainer.nets.stacked import Stacked
+
+pytestmark = pytest.mark.trainer
+
+
+def nets(count, hidden=(8, 6)):
+    init = torch.Generator().manual_seed(0)
+    return [MLP(5, hidden, 3, init) for _ in range(count)]
+
+
+def noise(*shape, seed=1):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_they_compute_what_each_net_computes(count):
+    plain, x = nets(count), noise(7, 5)
+    expected = torch.stack([net(x) for net in plain])
+    assert torch.allclose(Stacked(plain).forward(x)[-1], expected, atol=1e-6)
+    assert torch.allclose(torch.stack([net(x) for net in plain]), expected, atol=1e-6), "the nets themselves changed"
+
+
+@pytest.mark.parametrize("hidden", [(8,), (8, 6)])
+def test_their_gradient_is_that_of_automatic_differentiation(hidden):
+    plain, x, slope = nets(2, hidden), noise(7, 5), noise(2, 7, 3, seed=2)
+    parameters = [parameter for net in plain for parameter in net.parameters()]
+    expected = torch.autograd.grad((torch.stack([net(x) for net in plain]) * slope).sum(), parameters)
+    stack = Stacked(plain)
+    stack.backward(stack.forward(x), slope)
+    for parameter, gradient in zip(parameters, expected, strict=True):
+        assert torch.allclose(parameter.grad, gradient, atol=1e-5)
+
+
+def test_every_number_lies_in_one_place_once():
+    plain = nets(2)
+    stack = Stacked(plain)
+    stack.flat.data.copy_(torch.arange(float(stack.flat.numel())))
+    found = torch.cat([parameter.flatten() for net in plain for parameter in net.parameters()])
+    assert sorted(found.tolist()) == list(range(stack.flat.numel()))
+    stack.flat.grad.copy_(stack.flat)
+    assert all(torch.equal(p.grad, p) for net in plain for p in net.parameters())
+
+
+def test_loading_a_net_loads_the_stack():
+    plain, other = nets(2), MLP(5, (8, 6), 3, torch.Generator().manual_seed(9))
+    stack = Stacked(plain)
+    plain[1].load_state_dict(other.state_dict())
+    assert torch.allclose(stack.forward(noise(7, 5))[-1][1], other(noise(7, 5)), atol=1e-6)
+
+
+def test_a_draw_is_a_sample_and_its_slope_that_of_automatic_differentiation():
+    outputs, drawn_noise = noise(9, 8).double().requires_grad_(), noise(9, 4, seed=3).double()
+    mean, raw = outputs.chunk(2, dim=-1)
+    log_std = gaussian.LOG_STD_MIN + 6 * (torch.tanh(raw) + 1)
+    action, density = gaussian.sample(mean, log_std, drawn_noise)
+    by_action, by_density = noise(9, 4, seed=4).double(), noise(9, seed=5).double()
+    expected = torch.autograd.grad((action * by_action).sum() + (density * by_density).sum(), outputs)[0]
+    found = gaussian.draw(outputs.detach(), drawn_noise)
+    assert torch.allclose(found.action, action.detach())
+    assert torch.allclose(found.log_density, density.detach())
+    assert torch.allclose(gaussian.slope(found, by_action, by_density), expected, rtol=1e-10)
