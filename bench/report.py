@@ -26,9 +26,9 @@ threads.
 
 ## An update
 
-`python bench/update.py`: CPU time of one update of actor, twin critics, temperatures and targets, batch drawn anew, one
-thread, by turns in one process. `of the products`: of the matrix products of one update alone, each by the faster of the
-two libraries that torch has.
+`python bench/update.py`: CPU time of one update of actor, twin critics, temperatures and targets, batch drawn anew,
+one thread, by turns in one process. `of the products`: of the matrix products of one update alone, each by the faster
+of the two libraries that torch has.
 
 @{update}
 
@@ -131,7 +131,8 @@ late files, crashes at any call and two controllers at once; ten invariants are 
 
 #: The results that the page shows, by the name of their file.
 NAMES = (
-    "stepping", "update", "training", "saving", "weight_latency", "weight_idle", "policy_bytes", "sharing", "slurm_handover", "slurm_handover_parts", "goodput",
+    "stepping", "update", "training", "saving",
+    "weight_latency", "weight_idle", "policy_bytes", "sharing", "slurm_handover", "slurm_handover_parts", "goodput",
     "controller_cpu", "status_cpu", "tick", "simulator", "handover",
 )  # fmt: skip
 

@@ -1,10 +1,11 @@
 """Steps a second of whole training loops on MT10: ours, stable-baselines3's, a plain one in CleanRL's manner.
 
 `python bench/training.py [ROUNDS] [SHAPE]`: ten environments, one update every vector step of ten transitions, one
-torch thread, equal nets and batch. The loops take turns in blocks of about two seconds, all in one process. Ours steps
-in the same process (`ours`) or in as many workers as a run would take (`ours, workers`). The rivals step gymnasium's
+torch thread, equal nets and batch. The loops take turns in blocks of about two seconds, all in one process. Ours is
+what `trainer train` does: environments step on threads beside the learner, products by the library that
+`trainer.matmul` chooses (`plain products`: by torch's default, which the rivals have). The rivals step gymnasium's
 `Meta-World/MT10` (sync); stable-baselines3 also on our environments, which tells the learner's part from the
-simulator's. Wall time is what a user waits for; CPU time is what a busy machine does not change (without workers).
+simulator's. Wall time is what a user waits for; CPU time, of all threads, is what a busy machine changes least.
 Writes bench/results/training.csv.
 """
 
@@ -29,6 +30,7 @@ from rivals import sac, vectors  # noqa: E402 - beside this file
 from update import ACTIONS, INPUTS, SHAPES, TASKS  # noqa: E402
 
 from trainer import device as machine  # noqa: E402
+from trainer import matmul  # noqa: E402
 from trainer.config import TrainingSection, resolve  # noqa: E402
 from trainer.envs.spec import VectorSpec  # noqa: E402
 from trainer.envs.vector import VectorEnv  # noqa: E402
@@ -48,8 +50,8 @@ def spec() -> VectorSpec:
     return VectorSpec(MT10, goal_tables(MT10, 0), TASKS, 0, 500)
 
 
-def ours(shape: Shape, workers: int) -> tuple[Loop, Callable[[], None]]:
-    """Our loop, and what ends it."""
+def ours(shape: Shape, workers: int, route: str) -> tuple[Loop, Callable[[], None]]:
+    """Our loop with products by `route`, and what ends it."""
     actor, critic, batch = shape
     training = resolve(
         TrainingSection(
@@ -61,9 +63,11 @@ def ours(shape: Shape, workers: int) -> tuple[Loop, Callable[[], None]]:
 
     def loop(steps: int) -> None:
         end = state.step + steps
+        matmul.use(route)
         while state.step < end:
             advance(state)
         drain(state)
+        matmul.use(matmul.PLAIN)
 
     return loop, envs.close
 
@@ -123,9 +127,10 @@ def block(loop: Loop, steps: int) -> tuple[float, float]:
 def measure(name: str, shape: Shape, rounds: int) -> list[list[str]]:
     """The rows of one shape."""
     workers = machine.workers(None, TASKS)
+    route, _ = matmul.settle(max(*shape[0], *shape[1]))
     loops = {
-        "ours": ours(shape, 0),
-        f"ours, {workers} workers": ours(shape, workers),
+        "ours": ours(shape, workers, route),
+        "ours, plain products": ours(shape, workers, matmul.PLAIN),
         "stable-baselines3": stable_baselines3(shape, vectors.gymnasium_mt10()),
         "stable-baselines3 on our environments": stable_baselines3(shape, vectors.OurVector(spec(), 0)),
         "plain (CleanRL's manner)": plain(shape, vectors.gymnasium_mt10()),
@@ -146,10 +151,9 @@ def measure(name: str, shape: Shape, rounds: int) -> list[list[str]]:
     for who, all_s in found.items():
         rates = sorted(1 / wall for wall, _ in all_s)
         low, _, high = statistics.quantiles(rates, n=4) if len(rates) > 1 else 3 * rates
-        in_process = "workers" not in who
         lines.append([
             name, who, f"{1 / walls[who]:.0f}", f"{low:.0f}", f"{high:.0f}", f"{walls['ours'] / walls[who]:.2f}",
-            f"{1e3 * cpus[who]:.3f}" if in_process else "", f"{cpus[who] / cpus['ours']:.2f}" if in_process else "",
+            f"{1e3 * cpus[who]:.3f}", f"{cpus[who] / cpus['ours']:.2f}",
         ])  # fmt: skip
         print(", ".join(lines[-1]), flush=True)
     return lines

@@ -4,8 +4,9 @@
 turns; a round is so many updates of one as take about half a second. Every update draws its batch itself. The figure is
 CPU time an update (one thread: the same as wall time on an idle machine), the median over rounds, with the quarter and
 three-quarter points. The floor is the products of one update alone, each at the best rate that documented settings of
-torch reach in the same run: that many operations nobody can save. "By oneDNN" is what `trainer.matmul` chooses where
-it is much faster; the rivals would gain as much by the same setting. Writes bench/results/update.csv.
+torch reach in the same run: that many operations nobody can save. Ours computes its products by the library that
+`trainer.matmul` chooses here, as `trainer train` does; `plain products`: by torch's default, which the rivals have
+(they would gain by the same setting). Writes bench/results/update.csv.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], int]] = {
 }
 INPUTS, ACTIONS, TASKS, ROWS = 49, 4, 10, 100_000
 ROUND_S, FLOOR_CALLS = 0.5, 4
-OURS, ONEDNN, SB3, PLAIN, FLOOR = (
+OURS, OURS_PLAIN, SB3, PLAIN, FLOOR = (
     "ours",
-    "ours, by oneDNN",
+    "ours, plain products",
     "stable-baselines3",
     "plain (CleanRL's manner)",
     "matrix products alone",
@@ -174,9 +175,10 @@ def main() -> None:
 def measure(name: str, shape: tuple, replay: Replay, values: dict, rounds: int) -> list[list[str]]:
     """The rows of one shape."""
     floor_round = floor(shape)
+    route, _ = matmul.settle(max(*shape[0], *shape[1]))
     updates = {
         OURS: ours(shape, replay),
-        ONEDNN: ours(shape, replay),
+        OURS_PLAIN: ours(shape, replay),
         SB3: stable_baselines3(shape, values),
         PLAIN: plain(shape, replay),
     }
@@ -185,7 +187,7 @@ def measure(name: str, shape: tuple, replay: Replay, values: dict, rounds: int) 
     found[FLOOR] = []
     for _ in range(rounds):
         for who, update in updates.items():
-            matmul.use(matmul.ONEDNN if who == ONEDNN else matmul.PLAIN)
+            matmul.use(route if who == OURS else matmul.PLAIN)
             found[who].append(timed(update, counts[who]))
         found[FLOOR].append(floor_round())
     mine, products_s = (statistics.median(found[who]) for who in (OURS, FLOOR))

@@ -142,13 +142,11 @@ def act_greedily(
 @torch.no_grad()
 def update(learner: Learner, batch: Batch) -> Tensor:
     """One step of critics, actor, temperatures and targets. Returns `METRICS` as a tensor [5] on the device."""
-    device = learner.device
-    task = torch.from_numpy(batch.task).to(device)
-    x = with_task(torch.from_numpy(batch.obs).to(device), task, learner.num_tasks)
-    next_x = with_task(torch.from_numpy(batch.next_obs).to(device), task, learner.num_tasks)
-    action, reward, terminated = (
-        torch.from_numpy(array).to(device) for array in (batch.action, batch.reward, batch.terminated)
+    obs, next_obs, action, reward, terminated, task = (
+        _sent(learner, torch.from_numpy(array))
+        for array in (batch.obs, batch.next_obs, batch.action, batch.reward, batch.terminated, batch.task)
     )
+    x, next_x = (with_task(seen, task, learner.num_tasks) for seen in (obs, next_obs))
     temperature = learner.log_temperature.detach().exp()[task]
 
     if learner.values is None:
@@ -360,12 +358,19 @@ def _step(learner: Learner, name: str, parameters: Sequence[Tensor]) -> None:
 
 
 def _observed(learner: Learner, obs: npt.NDArray[np.float32], task: npt.NDArray[np.integer]) -> Tensor:
-    tasks = torch.from_numpy(task.astype(np.int64)).to(learner.device)
-    return with_task(torch.from_numpy(obs).to(learner.device), tasks, learner.num_tasks)
+    tasks = _sent(learner, torch.from_numpy(task.astype(np.int64)))
+    return with_task(_sent(learner, torch.from_numpy(obs)), tasks, learner.num_tasks)
 
 
 def _normal(learner: Learner, rows: int) -> Tensor:
-    return torch.randn(rows, ACT_DIM, generator=learner.noise).to(learner.device)
+    return _sent(learner, torch.randn(rows, ACT_DIM, generator=learner.noise))
+
+
+def _sent(learner: Learner, tensor: Tensor) -> Tensor:
+    """`tensor` on the learner's device. To a GPU by way of pinned memory, so that the host does not wait for it."""
+    if learner.device.type != "cuda":
+        return tensor.to(learner.device)
+    return tensor.pin_memory().to(learner.device, non_blocking=True)
 
 
 def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
