@@ -145,9 +145,11 @@ class RelaySection(Section):
 
 
 class WandbSection(Section):
-    """Weights & Biases."""
+    """Weights & Biases. Nothing of it runs in a job: `trainer wandb` writes the curves, `wandb sync` sends them."""
 
-    mode: Literal["disabled", "offline", "online"] = Field("disabled", description="W&B mode.")
+    mode: Literal["disabled", "offline", "online"] = Field(
+        "disabled", description="offline and online: `start` reminds you of these two commands."
+    )
 
 
 class RunConfig(Section):
@@ -347,5 +349,8 @@ def warnings_of(config: RunConfig) -> list[str]:
         if getattr(config.training, name, None) not in {None, False}
     ]
     if config.wandb.mode != "disabled":
-        warnings.append(f"wandb.mode: {config.wandb.mode} is not built yet; TensorBoard files are written instead.")
+        warnings.append(
+            f"wandb.mode: {config.wandb.mode}: the jobs themselves write nothing of W&B; `trainer wandb RUN` and then "
+            "`wandb sync` show their curves there, as often as you like."
+        )
     return warnings

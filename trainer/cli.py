@@ -19,6 +19,7 @@ from trainer.commands.actors import actors
 from trainer.commands.autotune import autotune
 from trainer.commands.play import play
 from trainer.commands.plot import plot
+from trainer.commands.wandb import wandb
 from trainer.errors import ConfigError, EnvironmentFailedError, SaveError, TrainerError
 from trainer.section import Asked, read_section
 
@@ -105,6 +106,7 @@ def evaluate(
 
 app.command()(play)
 app.command()(plot)
+app.command()(wandb)
 app.command()(autotune)
 app.command()(actors)
 

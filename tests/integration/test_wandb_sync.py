@@ -1,0 +1,129 @@
+"""`trainer wandb`, then the real `wandb sync`, against a server of our own: what arrives is the journal, once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from wandb_server import serving
+
+from orchestrator.job import write_json
+from trainer.histories import find
+from trainer.wandbfile import HEADER, has_ended
+from trainer.wandblog import write
+
+pytest.importorskip("wandb")
+
+#: Each is an interpreter's start and wandb's own service: seconds, on a busy machine many of them.
+TIMEOUT_S = 120
+
+
+def a_row(first, last, at):
+    return {
+        "from": first,
+        "to": last,
+        "updates": 10,
+        "q": last / 7,
+        "tasks": {"reach-v3": {"episodes": 2, "temperature": 0.1, "success": 0.5, "return": 3.25}},
+        "at": at,
+    }
+
+
+def an_evaluation(step, at):
+    return {
+        "step": step,
+        "success": {"reach-v3": 0.75},
+        "returns": {"reach-v3": 12.5},
+        "mean_success": 0.75,
+        "iqm_success": 0.75,
+        "goals_per_task": 4,
+        "at": at,
+    }
+
+
+class Run:
+    """A run folder as its jobs leave it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.slot = folder / "slots" / "0"
+        folder.mkdir(parents=True)
+        write_json(folder / "run.json", {"run_id": "mt10-0123abcd"})
+
+    def attempt(self, number, parent, rows, evaluations=()):
+        """`parent`: (attempt, step), None from scratch."""
+        folder = self.slot / "attempts" / str(number)
+        folder.mkdir(parents=True)
+        attempt, step = parent or (None, 0)
+        write_json(
+            folder / "parent.json",
+            {"attempt": attempt, "step": step, "checkpoint": str(step) if parent else None},
+        )
+        for name, values in (("metrics", rows), ("evaluations", evaluations)):
+            (folder / f"{name}.jsonl").write_text("".join(json.dumps(value) + "\n" for value in values))
+        write_json(self.slot / "training.json", {"preset": "tiny", "tasks": ["reach-v3"], "batch_size": 64})
+
+
+def run_command(cwd, env, *words):
+    done = subprocess.run(
+        [sys.executable, "-m", *words],
+        cwd=cwd,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_run_of_many_jobs_is_one_run_of_wandb_whose_history_is_the_journal(tmp_path):
+    run = Run(tmp_path / "runs" / "mt10")
+    first = [a_row(n, n + 100, 1_700_000_000.5 + n) for n in range(0, 500, 100)]
+    run.attempt(0, None, first, [an_evaluation(250, 1_700_000_251.0)])
+    # What a shell may be set up with for other trainings must not change what is written here.
+    unkind = {"WANDB_RESUME": "allow", "WANDB_MODE": "disabled", "WANDB_RUN_ID": "other", "WANDB_DIR": "/nowhere"}
+    with serving() as server:
+        printed = run_command(tmp_path, unkind, "trainer", "wandb", "runs/mt10")
+        assert "send: env -u WANDB_RESUME wandb sync wandb/offline-run-*-mt10-0123abcd-*" in printed
+        [folder] = (tmp_path / "wandb").glob("offline-run-*-mt10-0123abcd-0")
+        run_command(tmp_path, server.env(), "wandb", "sync", str(folder))
+
+        assert list(server.files) == ["mt10-0123abcd-0"]
+        assert server.projects == {"mt10-0123abcd-0": "anchorleg"}
+        assert server.configs["mt10-0123abcd-0"]["batch_size"]["value"] == 64
+        history = server.history("mt10-0123abcd-0")
+        assert [line["_step"] for line in history] == [100, 200, 250, 300, 400, 500]
+        assert [line.get("train/q") for line in history] == [100 / 7, 200 / 7, None, 300 / 7, 400 / 7, 500 / 7]
+        assert history[2]["evaluation/success/reach-v3"] == 0.75
+        assert [line["_timestamp"] for line in history][:2] == [1_700_000_000.5, 1_700_000_100.5]
+
+        # Nothing new: nothing is written, and wandb's own mark that it was sent stays.
+        [history] = find(run.folder)
+        assert not write(history, tmp_path / "wandb", "anchorleg", None).is_new
+        assert [path.name for path in folder.glob("*.synced")] == ["run-mt10-0123abcd-0.wandb.synced"]
+        # wandb keeps a full disk to itself: what breaks off is told from what is whole.
+        log = tmp_path / "cut.wandb"
+        whole = (folder / "run-mt10-0123abcd-0.wandb").read_bytes()
+        for length in (*range(len(HEADER), len(whole), 97), len(whole) - 1, len(whole)):
+            log.write_bytes(whole[:length])
+            assert has_ended(log) == (length == len(whole))
+
+        # The next job went on from 400: it wrote the row to 500 again, and two more.
+        again = [a_row(n, n + 100, 1_700_009_000.5 + n) for n in range(400, 700, 100)]
+        run.attempt(1, (0, 400), again)
+        run_command(tmp_path, unkind, "trainer", "wandb", "runs/mt10")
+        [folder] = (tmp_path / "wandb").glob("offline-run-*")
+        assert not list((tmp_path / "wandb").glob(".new-*"))
+        run_command(tmp_path, server.env(), "wandb", "sync", str(folder))
+        assert list(server.files) == ["mt10-0123abcd-0"]
+        history = server.history("mt10-0123abcd-0")
+        assert [line["_step"] for line in history] == [100, 200, 250, 300, 400, 500, 600, 700]
+        assert [line["train/q"] for line in history if "train/q" in line] == [row["q"] for row in (*first[:4], *again)]
+        assert history[5]["_timestamp"] == again[0]["at"]
+        assert "RunResumeStatus" not in server.asked  # a resumed run's steps would be moved

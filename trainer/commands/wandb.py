@@ -1,0 +1,46 @@
+"""`trainer wandb`: learning curves for Weights & Biases, from the journals that every training writes."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+#: The project's name on W&B where nobody gives one.
+PROJECT = "anchorleg"
+
+RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run folders, slot folders, or mirrors.")]
+OutOption = Annotated[Path, typer.Option(help="Folder of the offline runs.")]
+ProjectOption = Annotated[str, typer.Option(envvar="WANDB_PROJECT", help="Project on W&B.")]
+EntityOption = Annotated[
+    str | None, typer.Option(envvar="WANDB_ENTITY", help="User or team on W&B; left out: who `wandb sync` logs in as.")
+]
+
+
+def wandb(
+    runs: RunsArgument, out: OutOption = Path("wandb"), project: ProjectOption = PROJECT, entity: EntityOption = None
+) -> None:
+    """Write each slot's curves as one offline run of Weights & Biases, for `wandb sync`. Again: with what is new."""
+    from trainer import wandblog  # noqa: PLC0415 - numpy
+    from trainer.histories import find, told_where  # noqa: PLC0415
+
+    unset = "env -u WANDB_RESUME " if os.environ.get("WANDB_RESUME") else ""  # it would send every row twice
+    wandblog.library()  # before anything is read: one sentence where it is missing
+    found = {wandblog.name_of(history): (path, history) for path in runs for history in find(path)}
+    for path, history in found.values():
+        with told_where(path):
+            written = wandblog.write(history, out, project or PROJECT, entity or None)
+            holes = wandblog.gaps(history.rows)
+        for after, before in holes:
+            print(
+                f"{written.run}: no rows for the steps {after:,} to {before:,}: a damaged line of the journal",
+                file=sys.stderr,
+            )
+        news = f"{written.steps} points" if written.is_new else "nothing new"
+        print(f"{written.run}\tstep {written.last_step:,}\t{news}\t{written.folder}")
+    patterns = {f"{shlex.quote(str(out))}/offline-run-*-{history.run_id}-*" for _, history in found.values()}
+    print(f"send: {unset}wandb sync {' '.join(sorted(patterns))}")
