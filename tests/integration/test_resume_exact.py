@@ -50,7 +50,7 @@ def uninterrupted(tmp_path_factory):
 
 def test_the_reference_is_what_it_should_be(uninterrupted):
     assert uninterrupted["step"] == 1200
-    assert uninterrupted["state"]["updates"] == 331  # (1200 - 4 - 90) · 0.3, whole ones: what the last vector step earned is not made
+    assert uninterrupted["state"]["updates"] == 331  # (1200 - 4 - 90) · 0.3: the last vector step's are not made
     assert gaps(uninterrupted["metrics"]) == []
     assert uninterrupted["metrics"][-1]["to"] == 1200
     assert sum(row["updates"] for row in uninterrupted["metrics"]) == 331
