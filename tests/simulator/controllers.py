@@ -293,6 +293,7 @@ class Hosts:
             if process.command == "tick" or process.controller is None:
                 self._died(process, str(error))
             else:
+                self.world.watch.tick_failed()
                 self.plan_wake(process, STORAGE_AGAIN_S)
         except RunFolderError as error:
             raise InvariantError(6, f"{process} cannot go on: {error}") from error

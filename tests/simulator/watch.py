@@ -200,6 +200,10 @@ class Watch:
         self.ticked_at = None
         self.no_reason_since.clear()
 
+    def tick_failed(self) -> None:
+        """It could not write: what passes until a tick succeeds does not count against a slot."""
+        self.ticked_at = None
+
     def ticked(self, process: Process) -> None:
         """A controller has finished a tick."""
         world, now = self.world, self.world.timeline.now
