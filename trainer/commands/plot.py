@@ -1,27 +1,62 @@
-"""`trainer plot`: learning curves as a picture."""
+"""`trainer plot`: learning curves as pictures, as a table, as JSON."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from trainer.showing.summary import Summary
+
+#: Names of runs that fit above a picture.
+_NAMES_IN_TITLE = 3
+
 RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run folders, slot folders, or mirrors.")]
-OutOption = Annotated[Path, typer.Option(help="The picture, a PNG.")]
+OutOption = Annotated[
+    Path | None, typer.Option(help="The pictures: NAME.png (or .svg), NAME-tasks, NAME-bars; default: curves.png.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Numbers for machines; pictures only with --out.")]
 
 
-def plot(runs: RunsArgument, out: OutOption = Path("curves.png")) -> None:
-    """Draw the success and return curves of runs or their mirrors."""
+def plot(runs: RunsArgument, out: OutOption = None, as_json: JsonOption = False) -> None:
+    """Draw the learning curves of runs or their mirrors, and print how well they do.
+
+    Slots of a run are its seeds: they are shown together, with 95 % intervals. Several runs are compared.
+    """
+    from rich.console import Console  # noqa: PLC0415
+
     from trainer.showing.learning import find  # noqa: PLC0415 - numpy
-    from trainer.showing.plot import draw  # noqa: PLC0415 - matplotlib
+    from trainer.showing.summary import summaries  # noqa: PLC0415
+    from trainer.showing.tables import as_json as numbers_of  # noqa: PLC0415
+    from trainer.showing.tables import show  # noqa: PLC0415
 
-    found = {(curves.run, curves.slot): curves for path in runs for curves in find(path)}
-    slots = list(found.values())
-    names = sorted({curves.run for curves in slots})
-    title = names[0] if len(names) == 1 else f"{len(names)} runs"
-    draw(slots, out, title)
-    for curves in slots:
-        last = f"{100 * curves.success[-1]:.0f} %" if curves.success[-1] == curves.success[-1] else "none yet"
-        print(f"{curves.run}/{curves.slot}\tstep {curves.step[-1]:,.0f}\tsuccess {last}")
-    print(f"the curves: {out}")
+    found = summaries(find(*runs))
+    drawn = [] if as_json and out is None else _draw(found, out or Path("curves.png"))
+    if as_json:
+        print(json.dumps(numbers_of(found)))
+    else:
+        show(found, Console(highlight=False))
+        print(f"the pictures: {', '.join(map(str, drawn))}")
+
+
+def _draw(found: list[Summary], picture: Path) -> list[Path]:
+    """The files that were written."""
+    from trainer.showing.plot import draw  # noqa: PLC0415 - matplotlib
+    from trainer.showing.taskplots import draw_bars, draw_tasks  # noqa: PLC0415
+
+    names = [run.run for run in found]
+    title = ", ".join(names) if len(names) <= _NAMES_IN_TITLE else f"{len(names)} runs"
+    tasks = max(len(run.tasks) for run in found)
+    title += f" · {tasks} tasks" if tasks > 1 else ""
+    draw(found, picture, title)
+    drawn = [picture]
+    if tasks > 1:
+        drawn.append(picture.with_stem(f"{picture.stem}-tasks"))
+        draw_tasks(found, drawn[-1], title)
+    if tasks > 1 and any(run.last for run in found):
+        drawn.append(picture.with_stem(f"{picture.stem}-bars"))
+        draw_bars(found, drawn[-1], title)
+    return drawn

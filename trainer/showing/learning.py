@@ -20,32 +20,37 @@ F64 = npt.NDArray[np.float64]
 EPISODES_A_POINT = 20
 #: A window beyond a fifth of the run would show the past more than the present.
 MAX_WINDOW_SHARE = 0.2
-#: 95 % of a normal distribution lie within so many standard errors.
-_Z95 = 1.96
+#: Points of a curve over several slots: more than that no picture of ours shows.
+MAX_POINTS = 300
 
 Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """One evaluation: mean success over tasks, half the width of its 95 % interval, and its size."""
+    """One evaluation of one slot: the share of `goals_per_task` goals that was solved, by task."""
 
     step: int
-    success: float
-    half_width: float
+    success: Mapping[str, float]
     goals_per_task: int
+
+    @property
+    def mean(self) -> float:
+        """Mean success over tasks."""
+        return float(np.mean(list(self.success.values())))
 
 
 @dataclass(frozen=True)
 class Curves:
-    """One slot. `step` [R] are the ends of its R rows; `success` and `returns` [R] are means over tasks, NaN where no
-    episode ended; `raw_success` and `raw_returns` are the same of the single rows.
+    """One slot. `step` [R] are the ends of its R rows; `success` and `returns` [R, K] are of its K `tasks`, pooled over
+    the window, NaN where no episode ended in it; `raw_success` and `raw_returns` are the same of the single rows.
 
     `window_rows`: each point covers so many rows back, `window_steps` at the median.
     """
 
     run: str
     slot: int
+    tasks: tuple[str, ...]
     step: F64
     success: F64
     returns: F64
@@ -54,13 +59,15 @@ class Curves:
     window_rows: int
     window_steps: int
     evaluations: tuple[Evaluated, ...]
-    tasks: int
+
+    def mean(self, name: str) -> F64:
+        """The field `name` as a mean over tasks, [R]; tasks without an episode are left out, NaN where all are."""
+        return mean_over(getattr(self, name), 1)
 
 
 def curves_of(run: str, slot: int, rows: Rows, evaluations: Rows) -> Curves:
     """The curves of rows as `trainer.metrics` has them. `rows` must not be empty. Pure."""
-    tasks = sorted({task for row in rows for task in row["tasks"]})
-    step = np.array([row["to"] for row in rows], np.float64)
+    tasks = tuple(sorted({task for row in rows for task in row["tasks"]}))
     episodes = _table(rows, tasks, "episodes")
     solved = episodes * _table(rows, tasks, "success")
     earned = episodes * _table(rows, tasks, "return")
@@ -69,15 +76,15 @@ def curves_of(run: str, slot: int, rows: Rows, evaluations: Rows) -> Curves:
     return Curves(
         run=run,
         slot=slot,
-        step=step,
+        tasks=tasks,
+        step=np.array([row["to"] for row in rows], np.float64),
         success=_pooled(solved, episodes, window),
         returns=_pooled(earned, episodes, window),
         raw_success=_pooled(solved, episodes, 1),
         raw_returns=_pooled(earned, episodes, 1),
         window_rows=window,
         window_steps=int(window * np.median(lengths)),
-        evaluations=tuple(map(_evaluated, evaluations)),
-        tasks=len(tasks),
+        evaluations=tuple(Evaluated(int(e["step"]), dict(e["success"]), int(e["goals_per_task"])) for e in evaluations),
     )
 
 
@@ -89,50 +96,104 @@ def window_rows(episodes: F64) -> int:
     return max(1, min(wanted, int(MAX_WINDOW_SHARE * rows)))
 
 
-def mean_over_slots(slots: Sequence[Curves], name: str) -> tuple[F64, F64]:
-    """(step, mean of the curve `name`) where every slot has got to; empty where they share nothing."""
-    series = [(c.step[good], getattr(c, name)[good]) for c in slots if (good := np.isfinite(getattr(c, name))).any()]
-    if len(series) < max(2, len(slots)):
-        return np.array([]), np.array([])
-    first, last = max(step[0] for step, _ in series), min(step[-1] for step, _ in series)
-    grid = np.unique(np.concatenate([step for step, _ in series]))
-    grid = grid[(grid >= first) & (grid <= last)]
-    return grid, np.mean([np.interp(grid, step, values) for step, values in series], axis=0) if grid.size else grid
+def mean_over(values: F64, axis: int | tuple[int, ...]) -> F64:
+    """The mean of what is not NaN along `axis`; NaN where nothing is."""
+    good = np.isfinite(values)
+    count = good.sum(axis=axis)
+    total = np.where(good, values, 0.0).sum(axis=axis)
+    means: F64 = np.divide(total, count, out=np.full(np.shape(total), np.nan), where=count > 0)
+    return means
 
 
-def find(path: Path) -> list[Curves]:
-    """The curves of a run folder, a slot folder, or a mirror or `$SHARED`; slots without any rows are left out.
+def aligned(slots: Sequence[Curves], name: str) -> tuple[F64, F64]:
+    """The field `name` of all `slots` at common steps, as far as every slot has got: (step [P], values [S, P, K]).
 
-    Errors: ConfigError where there is nothing of the kind, or no row yet.
+    Values are interpolated; NaN for a task of which a slot has seen no episode. Both empty where there is no common
+    stretch.
     """
-    path = path.expanduser().resolve()
-    sources: list[tuple[str, int, Rows, Rows]] = []
+    seen = [(c.step[np.isfinite(c.mean(name))], c) for c in slots]
+    if not seen or any(not step.size for step, _ in seen):
+        return np.array([]), np.array([])
+    first, last = max(step[0] for step, _ in seen), min(step[-1] for step, _ in seen)
+    grid = np.unique(np.concatenate([step for step, _ in seen]))
+    grid = grid[(grid >= first) & (grid <= last)]
+    if grid.size > MAX_POINTS:
+        grid = grid[np.unique(np.linspace(0, grid.size - 1, MAX_POINTS).astype(int))]
+    tasks = slots[0].tasks
+    return grid, np.stack([_on_grid(grid, curves, name, tasks) for curves in slots])
+
+
+def _on_grid(grid: F64, curves: Curves, name: str, tasks: Sequence[str]) -> F64:
+    """[P, K]."""
+    values = np.full((grid.size, len(tasks)), np.nan)
+    for column, task in enumerate(tasks):
+        if task not in curves.tasks:
+            continue
+        series = getattr(curves, name)[:, curves.tasks.index(task)]
+        good = np.isfinite(series)
+        if good.any():
+            values[:, column] = np.interp(grid, curves.step[good], series[good])
+    return values
+
+
+def find(*paths: Path) -> list[Curves]:
+    """The curves of run folders, slot folders, and mirrors or `$SHARED`; slots without any rows are left out.
+
+    Each folder counts once. Runs of one name in different places go by their places. Errors: ConfigError where there is
+    nothing of the kind, or no row yet.
+    """
+    sources: dict[Path, _Source] = {}
+    for path in paths:
+        found = [source for source in _sources(path.expanduser().resolve()) if source.rows]
+        if not found:
+            raise ConfigError(
+                f"{path} has no metrics yet: a training writes its first row after metrics_interval steps"
+            )
+        sources |= {source.folder / str(source.slot): source for source in found}
+    homes: dict[str, set[Path]] = {}
+    for source in sources.values():
+        homes.setdefault(source.run, set()).add(source.folder)
+    return [
+        curves_of(one.run if len(homes[one.run]) == 1 else str(one.folder), one.slot, one.rows, one.evaluations)
+        for one in sources.values()
+    ]
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What a slot wrote; `folder` is its run's."""
+
+    folder: Path
+    run: str
+    slot: int
+    rows: Rows
+    evaluations: Rows
+
+
+def _sources(path: Path) -> list[_Source]:
+    """Errors: ConfigError where `path` is nothing of the kind."""
     if (path / "attempts").is_dir():
-        sources = [_of_slot(path)]
-    elif (path / "slots").is_dir():
+        return [_of_slot(path)]
+    if (path / "slots").is_dir():
         numbered = sorted((p for p in (path / "slots").iterdir() if p.name.isdigit()), key=lambda p: int(p.name))
-        sources = [_of_slot(folder) for folder in numbered]
-    elif (path / "v1" / "runs").is_dir():
-        sources = [_of_place(place) for place in store.Shared(path).slots()]
-    elif path.is_dir() and (path / "manifests").is_dir() and path.name.isdigit():
-        sources = [_of_place(store.SlotPlace(path, path.parent.name, int(path.name)))]
-    else:
-        raise ConfigError(f"there is no run at {path}; give a run folder, a slot's folder, or a mirror (`syncd pull`)")
-    found = [curves_of(*source) for source in sources if source[2]]
-    if not found:
-        raise ConfigError(f"{path} has no metrics yet: a training writes its first row after metrics_interval steps")
-    return found
+        return [_of_slot(folder) for folder in numbered]
+    if (path / "v1" / "runs").is_dir():
+        return [_of_place(place) for place in store.Shared(path).slots()]
+    if path.is_dir() and (path / "manifests").is_dir() and path.name.isdigit():
+        return [_of_place(store.SlotPlace(path, path.parent.name, int(path.name)))]
+    raise ConfigError(f"there is no run at {path}; give a run folder, a slot's folder, or a mirror (`syncd pull`)")
 
 
-def _of_slot(folder: Path) -> tuple[str, int, Rows, Rows]:
+def _of_slot(folder: Path) -> _Source:
     slot = int(folder.name) if folder.name.isdigit() else 0
-    return folder.parent.parent.name, slot, read(folder), read_evaluations(folder)
+    home = folder.parent.parent
+    return _Source(home, home.name, slot, read(folder), read_evaluations(folder))
 
 
-def _of_place(place: store.SlotPlace) -> tuple[str, int, Rows, Rows]:
+def _of_place(place: store.SlotPlace) -> _Source:
     names = (METRICS.removesuffix(".jsonl"), EVALUATIONS.removesuffix(".jsonl"))
     metrics, evaluations = (store.read_metrics(place, name) for name in names)
-    return place.run_id, place.slot, metrics, evaluations
+    return _Source(place.path.parent, place.run_id, place.slot, metrics, evaluations)
 
 
 def _table(rows: Rows, tasks: Sequence[str], name: str) -> F64:
@@ -141,15 +202,10 @@ def _table(rows: Rows, tasks: Sequence[str], name: str) -> F64:
 
 
 def _pooled(sums: F64, episodes: F64, window: int) -> F64:
-    """Mean over tasks of (sum of `sums`) / (sum of `episodes`) over the last `window` rows, [R]; tasks without an
-    episode in the window are left out.
-    """
+    """(Sum of `sums`) / (sum of `episodes`) over the last `window` rows, [R, K]; NaN without an episode in them."""
     total, count = _trailing(sums, window), _trailing(episodes, window)
-    seen = count > 0.5
-    rates = np.divide(total, count, out=np.zeros_like(total), where=seen)
-    tasks = seen.sum(axis=1)
-    means: F64 = np.divide(rates.sum(axis=1), tasks, out=np.full(len(rates), np.nan), where=tasks > 0)
-    return means
+    rates: F64 = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0.5)
+    return rates
 
 
 def _trailing(values: F64, window: int) -> F64:
@@ -158,11 +214,3 @@ def _trailing(values: F64, window: int) -> F64:
     ends = np.arange(1, len(values) + 1)
     sums: F64 = running[ends] - running[np.maximum(0, ends - window)]
     return sums
-
-
-def _evaluated(row: Mapping[str, Any]) -> Evaluated:
-    goals = int(row["goals_per_task"])
-    rates = np.array(list(row["success"].values()), np.float64)
-    rates = (rates * goals + 1) / (goals + 2)  # one goal more of each kind: 5 of 5 is no certainty
-    half = _Z95 * np.sqrt((rates * (1 - rates)).sum() / goals) / len(rates)
-    return Evaluated(int(row["step"]), float(row["mean_success"]), float(half), goals)

@@ -1,79 +1,82 @@
-"""Learning curves as a picture."""
+"""The picture of a training: success, returns, and how sure the last evaluation is."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from orchestrator.job import write_bytes
-from trainer.errors import ConfigError, SaveError
-from trainer.showing.learning import Curves, mean_over_slots
+from trainer.showing import canvas
+from trainer.showing.canvas import GREY, LABEL, NOTE, TICK, TITLE, colour_of, in_short
+from trainer.showing.certainty import MIN_SEEDS, Estimate, band
+from trainer.showing.learning import Curves, aligned, mean_over
+from trainer.showing.summary import Judged, Summary, judged
+from trainer.showing.tables import percent
 
-#: 1200 x 800 pixels: whole on a laptop's screen, readable in a chat.
-SIZE_INCHES, DPI = (12, 8), 100
-#: Wong 2011 (Nature Methods 8, 441): told apart by colour-blind people too.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C564B", "#7F7F7F")
-#: Area of an evaluation's mark, in points²: from 5 goals a task to Meta-World's 50.
-_MARK_A_GOAL, _SMALLEST_MARK = 1.6, 14
-#: Above this a list of slots hides the picture.
-_MAX_LEGEND = 12
+_HEIGHT_INCHES = 8.0
+#: Area of an evaluation's mark, in points²: from 5 goals a task to Meta-World's 50; a third of it in a crowd.
+_MARK_A_GOAL, _SMALLEST_MARK, _CROWD = 1.6, 14, 25
+#: More rows than this do not fit beside the returns.
+_MAX_ROWS = 8
 
 
-def draw(slots: Sequence[Curves], out: Path, title: str) -> None:
-    """Write the curves of `slots` as a PNG. One run: a colour a slot, the mean in black. Several: a colour a run.
+def draw(runs: Sequence[Summary], out: Path, title: str) -> None:
+    """Write `runs` as a picture. One run: a colour a slot, all together in black. Several: a colour a run.
 
     Errors: ConfigError for another kind of file, SaveError.
     """
-    if out.suffix.lower() != ".png":
-        raise ConfigError(f"--out {out}: give a name that ends in .png")
-    figure = Figure(figsize=SIZE_INCHES, dpi=DPI, layout="constrained")
-    above, below = figure.subplots(2, 1, sharex=True)
-    runs = {run: list(group) for run, group in groupby(sorted(slots, key=lambda c: (c.run, c.slot)), lambda c: c.run)}
-    alone = _shows_rows(slots)
-    for index, (run, group) in enumerate(runs.items()):
-        for place, curves in enumerate(group):
-            colour = COLOURS[(index if len(runs) > 1 else place) % len(COLOURS)]
-            label = f"slot {curves.slot}" if len(runs) == 1 else (run if len(group) == 1 else None)
-            thin = len(runs) > 1 and len(group) > 1
-            _line(above, curves, "success", colour, label, thin=thin, with_rows=alone)
-            _line(below, curves, "returns", colour, None, thin=thin, with_rows=alone)
-            _marks(above, curves, colour)
-        colour = "black" if len(runs) == 1 else COLOURS[index % len(COLOURS)]
-        label = f"mean of {len(group)} slots" if len(runs) == 1 else f"{run}: mean of {len(group)} slots"
-        for axes, name in ((above, "success"), (below, "returns")):
-            step, mean = mean_over_slots(group, name)
-            if step.size:
-                axes.plot(step, mean, color=colour, linewidth=2.6, label=label, zorder=3)
-    _furnish(figure, above, below, slots, title)
-    data = io.BytesIO()
-    figure.savefig(data, format="png")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(out, data.getvalue())
-    except OSError as error:
-        raise SaveError(f"{out} cannot be written: {error.strerror}; choose another --out") from None
+    canvas.checked(out)
+    picture = canvas.figure(_HEIGHT_INCHES)
+    grid = picture.add_gridspec(2, 5)
+    above = picture.add_subplot(grid[0, :])
+    is_judged = any(run.last for run in runs)
+    below = picture.add_subplot(grid[1, :3] if is_judged else grid[1, :])
+    for index, run in enumerate(runs):
+        colour = colour_of(index) if len(runs) > 1 else "black"
+        _slots(above, below, run, colour, is_alone=len(runs) == 1)
+        _together(above, below, run, colour, is_alone=len(runs) == 1)
+        _marks(above, run, colour if len(runs) > 1 or len(run.slots) > 1 else colour_of(0))
+    if is_judged:
+        _intervals(picture.add_subplot(grid[1, 3:]), runs)
+    _furnish(above, below, runs, title)
+    picture.supxlabel(caption(runs), fontsize=NOTE, color=GREY, x=0.01, ha="left")
+    canvas.save(picture, out)
 
 
-def caption(slots: Sequence[Curves]) -> str:
+def caption(runs: Sequence[Summary]) -> str:
     """What the lines and marks are, a line each."""
-    windows = sorted({curves.window_steps for curves in slots})
-    span = f"{windows[0]:,}" if len(windows) == 1 else f"{windows[0]:,} to {windows[-1]:,}"
-    words = f"Lines: training episodes, exploring, pooled over the last {span} steps, mean over tasks"
-    words += (
-        "; faint: not smoothed" if _shows_rows(slots) else ("; means as far as all slots got" if len(slots) > 1 else "")
-    )
-    goals = sorted({evaluated.goals_per_task for curves in slots for evaluated in curves.evaluations})
+    slots = [curves for run in runs for curves in run.slots]
+    lines = [f"Lines: training episodes, exploring, pooled over the last {_span(slots)} steps, mean over tasks"]
+    if _shows_rows(slots):
+        lines[0] += "; faint: not smoothed"
+    elif any(len(run.slots) >= MIN_SEEDS for run in runs):
+        lines[0] += "; bands: 95 % over seeds"
+    goals = sorted({one.goals_per_task for curves in slots for one in curves.evaluations})
     if goals:
-        size = f"{goals[0]}" if len(goals) == 1 else f"{goals[0]} to {goals[-1]}"
-        words += f"\nMarks: evaluations, deterministic, {size} goals a task (the larger the more), bars 95 %"
-    return words
+        lines.append(f"Marks: evaluations, deterministic, {_range(goals)} goals a task. {intervals_are(runs)}")
+    return "\n".join(lines)
+
+
+def intervals_are(runs: Sequence[Summary]) -> str:
+    """What the 95 % intervals of `runs` speak about."""
+    about = {run.about for run in runs if run.last}
+    if about == {"seeds"}:
+        return "Intervals: 95 % over seeds, resampled within tasks (Agarwal et al. 2021)"
+    episodes = "Intervals: 95 % over the episodes played; they say nothing of other seeds"
+    return (
+        episodes if about == {"episodes"} else f"Intervals: 95 % over seeds; with fewer than {MIN_SEEDS}, over episodes"
+    )
+
+
+def _span(slots: Sequence[Curves]) -> str:
+    return _range(sorted({curves.window_steps for curves in slots}))
+
+
+def _range(values: Sequence[int]) -> str:
+    return f"{values[0]:,}" if len(values) == 1 else f"{values[0]:,} to {values[-1]:,}"
 
 
 def _shows_rows(slots: Sequence[Curves]) -> bool:
@@ -81,61 +84,101 @@ def _shows_rows(slots: Sequence[Curves]) -> bool:
     return len(slots) == 1 and slots[0].window_rows > 1
 
 
-def _line(axes: Any, curves: Curves, name: str, colour: str, label: str | None, *, thin: bool, with_rows: bool) -> None:
-    values = getattr(curves, name)
-    single = getattr(curves, f"raw_{name}")
-    if with_rows:
-        good = np.isfinite(single)
-        axes.plot(curves.step[good], single[good], color=colour, linewidth=0.7, alpha=0.22, zorder=1)
-    good = np.isfinite(values)
-    lone = {"marker": "o", "markersize": 4} if good.sum() == 1 else {}
-    width, alpha = (1.0, 0.55) if thin else (1.8, 1.0)
-    axes.plot(
-        curves.step[good], values[good], color=colour, linewidth=width, alpha=alpha, label=label, zorder=2, **lone
-    )
+def _slots(above: Any, below: Any, run: Summary, colour: str, *, is_alone: bool) -> None:
+    """Each slot's own curves: thin where there are several."""
+    is_single = len(run.slots) == 1
+    for place, curves in enumerate(run.slots):
+        mine = colour_of(place) if is_alone else colour
+        label = (f"slot {curves.slot}" if is_alone else run.run) if is_alone or is_single else None
+        how = {"color": mine, "linewidth": 2.0, "zorder": 2}
+        if not is_single:
+            how |= {"linewidth": 1.0, "alpha": 0.8 if is_alone else 0.35}
+        for axes, name, words in ((above, "success", label), (below, "returns", None)):
+            if is_alone and _shows_rows(run.slots):
+                raw = curves.mean(f"raw_{name}")
+                canvas.line(axes, curves.step, raw, color=mine, linewidth=0.7, alpha=0.22, zorder=1)
+            canvas.line(axes, curves.step, curves.mean(name), label=words, **how)
 
 
-def _marks(axes: Any, curves: Curves, colour: str) -> None:
-    for one in curves.evaluations:
-        low, high = max(0.0, one.success - one.half_width), min(1.0, one.success + one.half_width)
-        axes.plot([one.step, one.step], [low, high], color=colour, linewidth=1.2, zorder=4)
-        area = max(_SMALLEST_MARK, _MARK_A_GOAL * one.goals_per_task)
-        axes.scatter(
-            [one.step],
-            [one.success],
-            s=area,
-            facecolor="white",
-            edgecolor=colour,
-            linewidth=1.6,
-            zorder=5,
-            clip_on=False,
-        )
+def _together(above: Any, below: Any, run: Summary, colour: str, *, is_alone: bool) -> None:
+    """The mean of all slots, as far as all have got, with its band."""
+    if len(run.slots) < 2:
+        return
+    words = f"mean of {len(run.slots)} slots"
+    for axes, name in ((above, "success"), (below, "returns")):
+        step, values = aligned(run.slots, name)
+        if not step.size:
+            continue
+        if len(run.slots) >= MIN_SEEDS:
+            axes.fill_between(step, *band(values), color=colour, alpha=0.13, linewidth=0, zorder=1)
+        label = words if is_alone else f"{run.run}: {words}"
+        canvas.line(axes, step, mean_over(values, (0, 2)), color=colour, linewidth=2.6, label=label, zorder=3)
 
 
-def _furnish(figure: Any, above: Any, below: Any, slots: Sequence[Curves], title: str) -> None:
-    above.set_title(title, fontsize=14, loc="left")
-    above.set_ylim(-0.015, 1.015)  # lines along 0 and 1 stay whole
-    above.set_yticks(np.linspace(0, 1, 6), [f"{tick:.0%}" for tick in np.linspace(0, 1, 6)])
-    above.set_ylabel("success", fontsize=12)
-    below.set_ylabel("return of an episode", fontsize=12)
-    below.set_xlabel("environment steps", fontsize=12)
-    below.set_xlim(0, max(curves.step[-1] for curves in slots) * 1.01)
-    below.set_ylim(bottom=min(0.0, below.get_ylim()[0]))
+def _marks(axes: Any, run: Summary, colour: str) -> None:
+    marked = run.history or [judged([one]) for curves in run.slots for one in curves.evaluations]
+    crowd = 3 if len(marked) > _CROWD else 1
+    for one in marked:
+        found, step = one.mean(), one.steps[0]
+        axes.plot([step, step], [found.low, found.high], color=colour, linewidth=1.4 / crowd, zorder=4)
+        area = max(_SMALLEST_MARK, _MARK_A_GOAL * one.goals_per_task) / crowd
+        how = {"facecolor": "white", "edgecolor": colour, "linewidth": 1.7, "clip_on": False}
+        axes.scatter([step], [found.value], s=area, zorder=5, **how)
+
+
+def _intervals(axes: Any, runs: Sequence[Summary]) -> None:
+    """Mean and IQM of the last evaluation, a row each."""
+    rows: list[tuple[str, Estimate, str, str]] = []
+    for index, run in enumerate(runs):
+        if run.last is None:
+            continue
+        colour = colour_of(index)
+        if len(runs) == 1 and run.best is not None:
+            rows += _rows_of("last", run.last, colour) + _rows_of("best", run.best, GREY)
+        else:
+            rows += _rows_of(run.run, run.last, colour)
+    rows = rows[: 2 * _MAX_ROWS]
+    for place, (_, found, colour, marker) in enumerate(rows):
+        axes.plot([found.low, found.high], [place, place], color=colour, linewidth=5, alpha=0.35, solid_capstyle="butt")
+        axes.plot([found.value], [place], marker=marker, color=colour, markersize=7, clip_on=False)
+        where = (min(max(found.value, 0.2), 0.8), place)  # so that the words stay inside
+        axes.annotate(percent(found), where, (0, 9), textcoords="offset points", ha="center", fontsize=TICK)
+    axes.set_yticks(range(len(rows)), [name for name, *_ in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.7)
+    axes.set_title("last evaluation" if len(runs) > 1 else _when(runs[0]), fontsize=LABEL, loc="left")
+    canvas.plain(axes)
+    axes.grid(visible=False, axis="y")
+    canvas.percent(axes.xaxis, (0, 0.25, 0.5, 0.75, 1))
+
+
+def _rows_of(name: str, judged: Judged, colour: str) -> list[tuple[str, Estimate, str, str]]:
+    shown = name if len(name) <= 14 else f"{name[:13]}…"
+    return [(f"{shown}: mean", judged.mean(), colour, "o"), (f"{shown}: IQM", judged.iqm(), colour, "D")]
+
+
+def _when(run: Summary) -> str:
+    if run.last is None:
+        return ""
+    last = sorted(set(run.last.steps))
+    return f"evaluation at step {' to '.join(in_short(step) for step in (last[:1] + last[1:][-1:]))}"
+
+
+def _furnish(above: Any, below: Any, runs: Sequence[Summary], title: str) -> None:
+    above.set_title(title, fontsize=TITLE, loc="left")
+    canvas.percent(above.yaxis)
+    above.set_ylabel("success", fontsize=LABEL)
+    below.set_ylabel("return of an episode", fontsize=LABEL)
+    low, high = below.get_ylim()
+    below.set_ylim(min(0.0, low), high + 0.04 * abs(high))
     below.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    below.xaxis.set_major_formatter(FuncFormatter(_steps))
-    for axes in (above, below):
-        axes.grid(visible=True, color="#DDDDDD", linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(labelsize=11)
-    if 1 < len(above.get_legend_handles_labels()[0]) <= _MAX_LEGEND:
-        above.legend(loc="upper left", fontsize=10, framealpha=0.85)
-    figure.supxlabel(caption(slots), fontsize=9, color="#555555", x=0.01, ha="left")
+    for axes, most in ((above, 10), (below, 6)):
+        canvas.plain(axes)
+        canvas.steps(axes, extent(runs), most)
+        axes.set_xlabel("environment steps", fontsize=LABEL)
+    if 1 < len(above.get_legend_handles_labels()[0]) <= canvas.MAX_LEGEND:
+        above.legend(loc="upper left", fontsize=TICK, framealpha=0.85)
 
 
-def _steps(value: float, _position: int | None = None) -> str:
-    """12,000 as 12k, 1,500,000 as 1.5M."""
-    for size, unit in ((1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:g}{unit}"
-    return f"{value:g}"
+def extent(runs: Sequence[Summary]) -> float:
+    """The last step of any slot."""
+    return float(np.max([curves.step[-1] for run in runs for curves in run.slots]))

@@ -12,8 +12,13 @@ pytest.importorskip("matplotlib")
 from orchestrator.job import write_json
 from syncd import store
 from trainer.errors import ConfigError, SaveError
-from trainer.showing.learning import EPISODES_A_POINT, curves_of, find, mean_over_slots, window_rows
+from trainer.evaluate import iqm
+from trainer.showing.certainty import MIN_SEEDS, band, iqm_of, mean_of, share_of
+from trainer.showing.learning import EPISODES_A_POINT, aligned, curves_of, find, mean_over, window_rows
 from trainer.showing.plot import caption, draw
+from trainer.showing.summary import summaries
+from trainer.showing.tables import as_json
+from trainer.showing.taskplots import draw_bars, draw_tasks
 
 pytestmark = pytest.mark.trainer
 TASKS = ("reach-v3", "push-v3")
@@ -29,27 +34,35 @@ def a_row(number, *per_task, every=100):
     return {"from": number * every, "to": (number + 1) * every, "updates": 1, "tasks": tasks}
 
 
-def an_evaluation(step, rate, goals=50):
-    success = dict.fromkeys(TASKS, rate)
-    return {"step": step, "success": success, "mean_success": rate, "goals_per_task": goals}
+def an_evaluation(step, *rates, goals=50):
+    return {"step": step, "success": dict(zip(TASKS, rates, strict=True)), "goals_per_task": goals}
+
+
+def a_slot(slot, *evaluations, run="run"):
+    return curves_of(run, slot, [a_row(0, (1, 1, 1.0), (1, 0, 0.0))], evaluations)
 
 
 COUNTS = st.tuples(st.integers(0, 9), st.integers(0, 9), st.floats(-100, 4000)).map(lambda c: (c[0], min(c[:2]), c[2]))
 
 
 @given(st.lists(st.tuples(COUNTS, COUNTS), min_size=1, max_size=40))
-def test_a_point_is_the_mean_over_tasks_of_the_episodes_in_its_window(counts):
+def test_a_point_is_each_tasks_episodes_in_its_window_and_their_mean_over_tasks(counts):
     curves = curves_of("run", 0, [a_row(number, *row) for number, row in enumerate(counts)], [])
     for end in range(len(counts)):
         window = counts[max(0, end + 1 - curves.window_rows) : end + 1]
-        seen = [k for k in range(2) if sum(row[k][0] for row in window)]
-        for values, which in ((curves.success, 1), (curves.returns, 2)):
-            if not seen:
-                assert np.isnan(values[end])
-                continue
-            # A task without episodes in a row has no return there either.
-            sums = [sum(row[k][which] for row in window if row[k][0]) / sum(row[k][0] for row in window) for k in seen]
-            assert values[end] == pytest.approx(np.mean(sums), abs=1e-6)
+        for name, which in (("success", 1), ("returns", 2)):
+            rates = []
+            for k, task in enumerate(TASKS):
+                # A task without episodes in a row has no return there either.
+                rows = [row[k] for row in window if row[k][0]]
+                at = getattr(curves, name)[end, curves.tasks.index(task)]
+                if not rows:
+                    assert np.isnan(at)
+                    continue
+                rates.append(sum(row[which] for row in rows) / sum(row[0] for row in rows))
+                assert at == pytest.approx(rates[-1], abs=1e-6)
+            mean = curves.mean(name)[end]
+            assert mean == pytest.approx(np.mean(rates), abs=1e-6) if rates else np.isnan(mean)
 
 
 @given(st.integers(1, 400), st.integers(1, 400).map(lambda eighths: eighths / 8))  # their sums are exact
@@ -60,23 +73,79 @@ def test_a_window_has_twenty_episodes_a_task_or_is_a_fifth_of_the_run(rows, a_ro
     assert (window - 1) * a_row_has < EPISODES_A_POINT
 
 
-def test_the_mean_of_slots_ends_where_the_shortest_does():
+def test_slots_together_end_where_the_shortest_does():
     long = curves_of("run", 0, [a_row(n, (1, 1, 10.0), (1, 0, 0.0)) for n in range(10)], [])
     short = curves_of("run", 1, [a_row(n, (1, 0, 30.0), (1, 0, 0.0)) for n in range(4)], [])
-    step, mean = mean_over_slots([long, short], "success")
+    step, values = aligned([long, short], "success")
     assert (step[0], step[-1]) == (100, 400)
-    assert np.allclose(mean, 0.25)
-    assert mean_over_slots([long], "success")[0].size == 0  # one slot is its own mean
+    assert values.shape == (2, 4, 2)
+    assert np.allclose(mean_over(values, (0, 2)), 0.25)
+    unseen = curves_of("run", 2, [a_row(0, (0, 0, 0.0))], [])
+    assert aligned([long, unseen], "success")[0].size == 0
 
 
-def test_an_evaluations_bar_is_its_own_uncertainty():
-    [few, many] = curves_of(
-        "run", 0, [a_row(0, (1, 1, 1.0))], [an_evaluation(50, 0.5, 5), an_evaluation(99, 0.5)]
-    ).evaluations
-    assert many.half_width == pytest.approx(1.96 * np.sqrt(0.25 / 100))  # two tasks of 50 goals
-    assert few.half_width == pytest.approx(many.half_width * np.sqrt(10))
-    [all_solved] = curves_of("run", 0, [a_row(0, (1, 1, 1.0))], [an_evaluation(50, 1.0, 5)]).evaluations
-    assert 0.1 < all_solved.half_width < 0.5
+def test_with_three_seeds_the_interval_speaks_of_seeds_and_not_of_episodes():
+    agreed = np.full((3, 4), 0.5)
+    assert mean_of(agreed, 5) == mean_of(agreed, 50)
+    assert (mean_of(agreed, 5).low, mean_of(agreed, 5).high) == (0.5, 0.5)
+    # Two tasks, on each of which one seed of three fails: the mean of six draws of 2/3. None knows the others.
+    found = mean_of(np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]), 50)
+    assert found.value == pytest.approx(2 / 3)
+    # P(at most one success of six) = 0.018 < 2.5 % < P(at most two) = 0.1
+    assert (found.low, found.high) == (pytest.approx(2 / 6), 1.0)
+
+
+def test_fewer_seeds_give_the_uncertainty_of_their_episodes():
+    rates = np.full((1, 2), 0.5)
+    many, few, all_solved = mean_of(rates, 50), mean_of(rates, 5), mean_of(np.ones((1, 2)), 5)
+    assert many.high - many.value == pytest.approx(1.96 * np.sqrt(0.25 / 100))
+    assert few.high - few.value == pytest.approx((many.high - many.value) * np.sqrt(10))
+    assert (all_solved.value, all_solved.high) == (1.0, 1.0)
+    assert all_solved.low < 0.9  # five of five is no certainty
+
+
+def test_the_iqm_is_over_slots_and_tasks_together():
+    rates = np.array([[0.0, 0.2, 0.4, 0.6], [0.2, 0.4, 0.6, 1.0], [0.0, 0.2, 0.8, 1.0]])
+    for slots in (1, MIN_SEEDS):
+        found = iqm_of(rates[:slots], 50)
+        assert found.value == pytest.approx(iqm(rates[:slots].ravel()))
+        assert found.low < found.value < found.high
+
+
+def test_a_tasks_interval_is_wilsons():
+    found = share_of(np.array([1.0]), 10)
+    assert (found.low, found.high) == (pytest.approx(0.7225, abs=1e-4), 1.0)  # n / (n + z^2)
+    half = share_of(np.array([0.4, 0.6]), 50)
+    assert (half.low, half.high) == (pytest.approx(0.4038, abs=1e-4), pytest.approx(0.5962, abs=1e-4))
+    apart = share_of(np.array([0.0, 0.9, 0.9]), 50)  # three seeds know better than 150 episodes
+    assert (apart.low, apart.high) == (0.0, pytest.approx(0.9))
+
+
+def test_a_band_holds_the_mean_and_is_as_wide_as_seeds_differ():
+    values = np.stack([np.full((5, 3), level) for level in (0.2, 0.5, 0.8)])
+    values[:, 3:] = 0.5
+    low, high = band(values)
+    assert low[0] < 0.4
+    assert high[0] > 0.6
+    assert np.array_equal(low[3:], [0.5, 0.5])
+    assert np.array_equal(high[3:], [0.5, 0.5])
+
+
+def test_a_run_is_judged_where_all_its_slots_were():
+    slots = [
+        a_slot(0, an_evaluation(100, 0.2, 0.4), an_evaluation(200, 1.0, 0.8), an_evaluation(300, 0.0, 0.0)),
+        a_slot(1, an_evaluation(100, 0.4, 0.6), an_evaluation(200, 0.4, 0.2)),
+    ]
+    [run] = summaries(slots)
+    assert [one.steps for one in run.history] == [(100, 100), (200, 200)]
+    assert run.last.mean().value == pytest.approx(0.6)
+    assert run.best.steps == (200, 100)  # each slot's own
+    assert run.best.mean().value == pytest.approx((0.9 + 0.5) / 2)
+    assert run.final == pytest.approx(np.mean([np.mean([0.3, 0.9, 0.0]), np.mean([0.5, 0.3])]))
+    assert run.last.task("reach-v3").value == pytest.approx(0.7)
+    assert run.about == "episodes"
+    [apart] = summaries([a_slot(0, an_evaluation(100, 0.2, 0.2)), a_slot(1, an_evaluation(150, 0.4, 0.4))])
+    assert (apart.history, apart.last.steps) == ((), (100, 150))
 
 
 def a_run(folder, slots=2, rows=30):
@@ -86,7 +155,7 @@ def a_run(folder, slots=2, rows=30):
         write_json(attempt / "parent.json", {"attempt": None, "step": 0, "checkpoint": None})
         lines = [a_row(n, (5, min(5, n // 5), 100.0 * n), (5, 0, 0.0)) for n in range(rows)]
         (attempt / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
-        (attempt / "evaluations.jsonl").write_text(json.dumps(an_evaluation(rows * 100, 0.4)) + "\n")
+        (attempt / "evaluations.jsonl").write_text(json.dumps(an_evaluation(rows * 100, 0.4, 0.4)) + "\n")
     return folder
 
 
@@ -104,6 +173,12 @@ def test_a_mirror_shows_the_same_curves_as_the_run_itself(tmp_path):
     assert (own.run, mirrored.run, slot.run) == ("run", "run-0123abcd", "run")
 
 
+def test_a_folder_counts_once_and_runs_of_one_name_are_told_apart(tmp_path):
+    one, other = a_run(tmp_path / "a/run"), a_run(tmp_path / "b/run", slots=1)
+    assert [curves.slot for curves in find(one, one / "slots/1", one)] == [0, 1]
+    assert [(curves.run, curves.slot) for curves in find(one, other)] == [(str(one), 0), (str(one), 1), (str(other), 0)]
+
+
 def size_of(png):
     data = png.read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
@@ -111,17 +186,36 @@ def size_of(png):
 
 
 @pytest.mark.parametrize("names", [("one",), ("one", "two")])
-def test_the_picture_has_the_size_that_it_should(tmp_path, names):
-    slots = [curves for name in names for curves in find(a_run(tmp_path / name))]
-    draw(slots, tmp_path / "new folder" / "curves.png", "title")
-    assert size_of(tmp_path / "new folder" / "curves.png") == (1200, 800)
-    assert "50 goals a task" in caption(slots)
-    assert "400 steps" in caption(slots)
+def test_the_pictures_are_drawn_for_one_run_and_for_several(tmp_path, names):
+    runs = summaries(find(*(a_run(tmp_path / name, slots=3) for name in names)))
+    for number, how in enumerate((draw, draw_tasks, draw_bars)):
+        out = tmp_path / "new folder" / f"{number}.png"
+        how(runs, out, "title")
+        width, height = size_of(out)
+        assert width == 1200
+        assert 300 <= height <= 800
+    words = caption(runs)
+    assert "50 goals a task" in words
+    assert "400 steps" in words
+    assert "over seeds, resampled" in words
+    assert "nothing of other seeds" in caption(summaries(find(tmp_path / "one/slots/0")))
 
 
-def test_a_slot_with_a_single_row_and_no_episode_is_drawn_too(tmp_path):
-    draw([curves_of("run", 0, [a_row(0, (0, 0, 0.0))], [])], tmp_path / "curves.png", "title")
-    assert size_of(tmp_path / "curves.png") == (1200, 800)
+def test_a_slot_with_a_single_row_and_no_episode_is_drawn_and_told_too(tmp_path):
+    runs = summaries([curves_of("run", 0, [a_row(0, (0, 0, 0.0))], [])])
+    draw(runs, tmp_path / "curves.svg", "title")
+    assert (tmp_path / "curves.svg").read_text().lstrip().startswith("<?xml")
+    [told] = as_json(runs)["runs"]
+    assert (told["last"], told["slots"][0]["success"]) == (None, [None])
+
+
+def test_machines_get_what_the_pictures_show(tmp_path):
+    [run] = json.loads(json.dumps(as_json(summaries(find(a_run(tmp_path / "run", slots=3))))))["runs"]
+    assert (run["tasks"], run["intervals_over"]) == (sorted(TASKS), "seeds")
+    assert run["last"]["mean"] == {"value": pytest.approx(0.4), "low": pytest.approx(0.4), "high": pytest.approx(0.4)}
+    assert run["last"]["tasks"]["reach-v3"]["slots"] == [0.4] * 3
+    assert [len(slot["step"]) for slot in run["slots"]] == [30] * 3
+    assert run["slots"][0]["tasks"]["reach-v3"]["success"][-1] == 1.0
 
 
 def test_nothing_to_draw_is_one_sentence(tmp_path):
@@ -129,9 +223,9 @@ def test_nothing_to_draw_is_one_sentence(tmp_path):
         find(tmp_path / "absent")
     with pytest.raises(ConfigError, match="has no metrics yet"):
         find(a_run(tmp_path / "run", rows=0))
-    slots = find(a_run(tmp_path / "other"))
-    with pytest.raises(ConfigError, match=r"ends in \.png"):
-        draw(slots, tmp_path / "curves.pdf", "title")
+    runs = summaries(find(a_run(tmp_path / "other")))
+    with pytest.raises(ConfigError, match=r"ends in \.png or \.svg"):
+        draw(runs, tmp_path / "curves.pdf", "title")
     (tmp_path / "file").write_text("")
     with pytest.raises(SaveError, match="choose another --out"):
-        draw(slots, tmp_path / "file" / "curves.png", "title")
+        draw(runs, tmp_path / "file" / "curves.png", "title")

@@ -1,0 +1,98 @@
+"""What the evaluations of a run's slots say together, for tables, bars and machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from trainer.showing.certainty import MIN_SEEDS, Estimate, iqm_of, mean_of, share_of
+from trainer.showing.learning import F64, Curves, Evaluated
+
+#: A run is judged by the mean of its last evaluations, not by its best one, which is chosen by its luck.
+FINAL_EVALUATIONS = 5
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One evaluation of each of S slots: `steps` [S], `rates` [S, K] of `tasks` [K]."""
+
+    steps: tuple[int, ...]
+    tasks: tuple[str, ...]
+    rates: F64
+    goals_per_task: int
+
+    def mean(self) -> Estimate:
+        """Mean success over slots and tasks."""
+        return mean_of(self.rates, self.goals_per_task)
+
+    def iqm(self) -> Estimate:
+        """Inter-quartile mean over slots and tasks."""
+        return iqm_of(self.rates, self.goals_per_task)
+
+    def task(self, name: str) -> Estimate:
+        """Success on one of `tasks`."""
+        return share_of(self.by_slot(name), self.goals_per_task)
+
+    def by_slot(self, name: str) -> F64:
+        """Success of each slot on one of `tasks`, [S]."""
+        rates: F64 = self.rates[:, self.tasks.index(name)]
+        return rates
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A run. `history`: the evaluations that all its slots have, oldest first; `last`: the newest of them, or each
+    slot's own last where they share none; `best`: each slot's own best; `final`: mean success of each slot's last
+    five. None before the first evaluation. `about`: whether intervals speak about "seeds" or "episodes".
+    """
+
+    run: str
+    slots: tuple[Curves, ...]
+    history: tuple[Judged, ...]
+    last: Judged | None
+    best: Judged | None
+    final: float | None
+    about: str
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """All tasks, in alphabetical order."""
+        return tuple(sorted({task for curves in self.slots for task in curves.tasks}))
+
+
+def summaries(slots: Sequence[Curves]) -> list[Summary]:
+    """One for each run, by name. Pure."""
+    ordered = sorted(slots, key=lambda curves: (curves.run, curves.slot))
+    return [_summary(run, tuple(group)) for run, group in groupby(ordered, lambda curves: curves.run)]
+
+
+def _summary(run: str, slots: tuple[Curves, ...]) -> Summary:
+    by_step = [{one.step: one for one in curves.evaluations} for curves in slots if curves.evaluations]
+    if not by_step:
+        return Summary(run, slots, (), None, None, None, "episodes")
+    shared = sorted(set.intersection(*(set(found) for found in by_step)))
+    history = tuple(judged([found[step] for found in by_step]) for step in shared)
+    ends = [[found[step] for step in sorted(found)][-FINAL_EVALUATIONS:] for found in by_step]
+    return Summary(
+        run=run,
+        slots=slots,
+        history=history,
+        last=history[-1] if history else judged([end[-1] for end in ends]),
+        best=judged([max(found.values(), key=lambda one: (one.mean, one.step)) for found in by_step]),
+        final=float(np.mean([np.mean([one.mean for one in end]) for end in ends])),
+        about="seeds" if len(by_step) >= MIN_SEEDS else "episodes",
+    )
+
+
+def judged(evaluations: Sequence[Evaluated]) -> Judged:
+    """One evaluation of each slot, together, by the tasks that all have. `evaluations` must not be empty."""
+    tasks = tuple(sorted(set.intersection(*(set(one.success) for one in evaluations))))
+    return Judged(
+        steps=tuple(one.step for one in evaluations),
+        tasks=tasks,
+        rates=np.array([[one.success[task] for task in tasks] for one in evaluations], np.float64),
+        goals_per_task=min(one.goals_per_task for one in evaluations),
+    )

@@ -1,0 +1,125 @@
+"""Curves for people without a screen for pictures, and for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from trainer.showing.certainty import Estimate
+from trainer.showing.learning import F64, Curves
+from trainer.showing.summary import Judged, Summary
+
+_BAR = 20
+#: With more runs than this a column for each does not fit a terminal.
+_MAX_COLUMNS = 4
+#: Digits that a machine gets of a smoothed number.
+_DIGITS = 5
+
+
+def show(runs: Sequence[Summary], out: Console) -> None:
+    """A line a run and a line a task; a terminal gets frames and bars, a pipe gets tabs."""
+    _table(out, ["run", "slots", "steps", "training", "evaluation", "IQM", "best", "mean of last 5"], map(_run, runs))
+    judged = [run for run in runs if run.last is not None]
+    if not judged:
+        print("no evaluation yet: the rows above are training episodes")
+        return
+    shown = judged[:_MAX_COLUMNS]
+    names = [run.run if len(shown) > 1 else "last evaluation" for run in shown]
+    tasks = sorted({task for run in shown for task in run.tasks})
+    rows = ([task, *(_cell(run, task, bars=out.is_terminal) for run in shown)] for task in tasks)
+    _table(out, ["task", *names], rows)
+    if len(judged) > len(shown):
+        print(f"{len(judged) - len(shown)} more runs: see the pictures, or --json")
+    print(f"in brackets: 95 % intervals over {' or '.join(sorted({run.about for run in judged}))}")
+
+
+def as_json(runs: Sequence[Summary]) -> dict[str, Any]:
+    """Everything that the pictures show, by run: summaries, evaluations, and the smoothed curves of each slot."""
+    return {
+        "runs": [
+            {
+                "run": run.run,
+                "tasks": list(run.tasks),
+                "intervals_over": run.about,
+                "last": _judged(run.last),
+                "best": _judged(run.best),
+                "mean_of_last_5": run.final,
+                "evaluations": [_judged(one) for one in run.history],
+                "slots": [_slot(curves) for curves in run.slots],
+            }
+            for run in runs
+        ]
+    }
+
+
+def percent(found: Estimate) -> str:
+    """`84 % (80 to 88)`."""
+    return f"{100 * found.value:.0f} % ({100 * found.low:.0f} to {100 * found.high:.0f})"
+
+
+def _table(out: Console, names: Sequence[str], rows: Any) -> None:
+    if not out.is_terminal:
+        print("\t".join(names))
+        for row in rows:
+            print("\t".join(row))
+        return
+    table = Table(*names)
+    for row in rows:
+        table.add_row(*row)
+    out.print(table)
+
+
+def _run(run: Summary) -> list[str]:
+    ends = sorted({int(curves.step[-1]) for curves in run.slots})
+    steps = f"{ends[0]:,}" if len(ends) == 1 else f"{ends[0]:,} to {ends[-1]:,}"
+    rates = [curves.mean("success")[-1] for curves in run.slots]
+    training = "none yet" if not np.isfinite(rates).any() else f"{100 * np.nanmean(rates):.0f} %"
+    judged = ["-"] * 4
+    if run.last is not None and run.best is not None and run.final is not None:
+        judged = [percent(run.last.mean()), percent(run.last.iqm())]
+        judged += [f"{100 * run.best.mean().value:.0f} %", f"{100 * run.final:.0f} %"]
+    return [run.run, str(len(run.slots)), steps, training, *judged]
+
+
+def _cell(run: Summary, task: str, *, bars: bool) -> str:
+    if run.last is None or task not in run.last.tasks:
+        return "-"
+    found = run.last.task(task)
+    full = round(_BAR * found.value)
+    return (f"{'█' * full}{'░' * (_BAR - full)} " if bars else "") + percent(found)
+
+
+def _judged(judged: Judged | None) -> dict[str, Any] | None:
+    if judged is None:
+        return None
+    return {
+        "steps": list(judged.steps),
+        "goals_per_task": judged.goals_per_task,
+        "mean": asdict(judged.mean()),
+        "iqm": asdict(judged.iqm()),
+        "tasks": {task: {**asdict(judged.task(task)), "slots": judged.by_slot(task).tolist()} for task in judged.tasks},
+    }
+
+
+def _slot(curves: Curves) -> dict[str, Any]:
+    tasks = {
+        task: {"success": _numbers(curves.success[:, k]), "return": _numbers(curves.returns[:, k])}
+        for k, task in enumerate(curves.tasks)
+    }
+    return {
+        "slot": curves.slot,
+        "window_steps": curves.window_steps,
+        "step": [int(step) for step in curves.step],
+        "success": _numbers(curves.mean("success")),
+        "return": _numbers(curves.mean("returns")),
+        "tasks": tasks,
+    }
+
+
+def _numbers(values: F64) -> list[float | None]:
+    return [round(float(value), _DIGITS) if np.isfinite(value) else None for value in values]
