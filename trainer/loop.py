@@ -153,7 +153,7 @@ class Attempt:
         self.saver = Saver.after(self.job, self.training, self.start)
         self.metrics = Journal(self.job.attempt_dir / METRICS)
         self.evaluations = Journal(self.job.attempt_dir / EVALUATIONS)
-        self.events = Events(self.job.attempt_dir / "tb")
+        self.events = Events(self.job.slot_dir / "tb", after=self.start.ref.step if self.start else 0)
         self.gpu = machine.GpuMeter(self.state.learner.device)
         past = read_evaluations(self.job.slot_dir)
         self.intake = Intake(self.job, self.training, self.start)

@@ -152,14 +152,18 @@ def as_line(row: Mapping[str, Any]) -> bytes:
 
 
 class Events:
-    """TensorBoard's event file of one attempt, in `<attempt_dir>/tb`. It is a convenience: trouble ends it, no more."""
+    """TensorBoard's events of a slot, in `<slot_dir>/tb`: one run for it, with an event file of each attempt.
 
-    def __init__(self, folder: Path) -> None:
+    What an attempt wrote past `after`, its successor's parent step, is the successor's to write again; its file tells
+    TensorBoard to forget the first copy. It is a convenience: trouble ends it, no more.
+    """
+
+    def __init__(self, folder: Path, after: int) -> None:
         self._writer: Any = None
         try:
             from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - a second that only this needs
 
-            self._writer = SummaryWriter(str(folder))
+            self._writer = SummaryWriter(str(folder), purge_step=after + 1)
         except (ImportError, OSError) as error:
             _log.warning("no TensorBoard events: %s", error)
 
