@@ -1,46 +1,76 @@
-"""`trainer autotune`: what this machine can give."""
+"""`trainer autotune`: what this machine can give, to actors or to a training."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 import time
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainer.errors import ConfigError, EnvironmentFailedError
+
 if TYPE_CHECKING:
+    from trainer.config import Training
     from trainer.tuning.autotune import Facts, Recommendation
     from trainer.tuning.host import Host
+    from trainer.tuning.training import Advice
+    from trainer.tuning.trials import Tried
 
-#: What a person waits for once, and what a dozen choices of a second each need.
+#: What a person waits for once: a dozen choices of actors need a second each, of a training three to ten.
 AUTOTUNE_S = 60.0
+TRAINING_S = 100.0
 _GB = 2**30
 
-UserIdOption = Annotated[
-    str | None, typer.Option(help="Name to keep the measurement under; left out: this machine's name.")
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", help="Tune this training: a training section, or a cluster_config.json."),
 ]
-BudgetOption = Annotated[float, typer.Option(min=5, max=600, help="Seconds that measuring may take.")]
-AgainOption = Annotated[bool, typer.Option("--again", help="Measure anew, although it was done before.")]
+PresetOption = Annotated[str | None, typer.Option(help="Tune this preset's training; stronger than the file's.")]
+SetOption = Annotated[list[str] | None, typer.Option("--set", help="Any field of the training, as in `trainer train`.")]
+SaveOption = Annotated[bool, typer.Option("--save", help="Write what is recommended into --config.")]
+UserIdOption = Annotated[
+    str | None, typer.Option(help="Name to keep the actors' measurement under; left out: this machine's name.")
+]
+BudgetOption = Annotated[
+    float | None,
+    typer.Option(min=5, max=600, help="Seconds that measuring may take; left out: 60 for actors, else 100."),
+]
+AgainOption = Annotated[bool, typer.Option("--again", help="Measure for actors anew, although it was done before.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
 def autotune(
+    config: ConfigOption = None,
+    preset: PresetOption = None,
+    settings: SetOption = None,
+    save: SaveOption = False,
     user_id: UserIdOption = None,
-    budget: BudgetOption = AUTOTUNE_S,
+    budget: BudgetOption = None,
     again: AgainOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure what this machine can give, and recommend settings that leave a core and 4 GB to you.
+    """Measure what this machine can give, and recommend settings.
 
-    The result is kept, and used by `trainer actors --num-envs auto`.
+    Without --config or --preset: for `trainer actors --num-envs auto`, which finds the result again; a core and 4 GB
+    stay yours. With one: for that training, which is to have all that this job or machine may use. Run it where the
+    training is to run, such as in a Slurm job.
     """
+    if config is not None or preset is not None or settings:
+        _training(config, preset, settings or [], budget or TRAINING_S, save=save, as_json=as_json)
+        return
+    if save:
+        raise ConfigError("--save writes into a training's config; give it with --config FILE")
     from trainer.tuning.autotune import cache_file, recommend  # noqa: PLC0415
     from trainer.tuning.host import look  # noqa: PLC0415
 
     host = look()
-    facts, known = measured(host, user_id, budget_s=budget, again=again)
+    facts, known = measured(host, user_id, budget_s=budget or AUTOTUNE_S, again=again)
     best = recommend(replace(facts, host=host))
     if as_json:
         file = str(cache_file(user_id or host.name))
@@ -55,7 +85,7 @@ def measured(host: Host, user_id: str | None, *, budget_s: float, again: bool) -
 
     For `trainer actors --autotune` too. Errors: ConfigError, SaveError.
     """
-    from trainer.tuning.autotune import cache_file, is_busy, is_of, read_facts, write_facts  # noqa: PLC0415
+    from trainer.tuning.autotune import cache_file, is_of, read_facts, write_facts  # noqa: PLC0415
 
     path = cache_file(user_id or host.name)
     facts = read_facts(path)
@@ -63,38 +93,135 @@ def measured(host: Host, user_id: str | None, *, budget_s: float, again: bool) -
         return facts, True
     from trainer.tuning import benchmark  # noqa: PLC0415 - torch and the simulator
 
-    def say(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-
     if facts is not None and not again:
-        say("the machine or its software has changed since the last time")
-    if is_busy(host):
-        say("other programs keep this machine busy: the numbers will be low; --again measures anew when it is idle")
-    say(f"measuring this machine for at most {budget_s:.0f} s; what else runs now counts as slowness")
-    facts = benchmark.measure(budget_s, say)
+        _say("the machine or its software has changed since the last time")
+    _announce(host, budget_s)
+    facts = benchmark.measure(budget_s, _say)
     write_facts(path, facts)
     return facts, False
 
 
-def _show(facts: Facts, best: Recommendation, now: float, *, known: bool) -> None:
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _announce(host: Host, budget_s: float) -> None:
+    from trainer.tuning.autotune import is_busy  # noqa: PLC0415
+
+    if is_busy(host):
+        _say("other programs keep this machine busy: the numbers will be low; measure anew when it is idle")
+    _say(f"measuring for at most {budget_s:.0f} s (longer once, where the simulator is compiled first)")
+
+
+def _training(
+    config: Path | None, preset: str | None, settings: list[str], budget_s: float, *, save: bool, as_json: bool
+) -> None:
+    from trainer.section import read_section  # noqa: PLC0415 - with the rest
+    from trainer.tuning.host import look  # noqa: PLC0415
+
+    asked = read_section(config, preset, settings)
+    if save and config is None:
+        raise ConfigError("--save writes into a training's config; give it with --config FILE")
+    if save and (preset is not None or settings):
+        raise ConfigError("--save writes what was tuned for --config FILE alone; leave out --preset and --set")
+    if shutil.which("sbatch") and "SLURM_JOB_ID" not in os.environ:
+        _say("this is no Slurm job: what is measured is this machine, not the one that the training will run on")
+    _announce(look(), budget_s)
+    from trainer.envs.spec import EnvError  # noqa: PLC0415 - numpy
+    from trainer.tuning.autotune import cache_file  # noqa: PLC0415
+    from trainer.tuning.training import choose  # noqa: PLC0415
+    from trainer.tuning.trials import measure  # noqa: PLC0415 - torch and the simulator
+
+    try:
+        tried = measure(asked.training, budget_s, _say, cache_file("goals").parent)
+    except EnvError as error:
+        raise EnvironmentFailedError(str(error)) from error
+    best = choose(tried.own, tried.trials, tried.memory)
+    values = {"num_envs": best.setting.num_envs, "num_workers": best.setting.workers}
+    if as_json:
+        print(json.dumps({"set": values, "advice": asdict(best), "measured": asdict(tried)}, indent=2))
+    else:
+        _show_training(asked.training, tried, best)
+    is_same = best.setting == tried.own
+    if save and config is not None and not is_same:
+        from trainer.tuning.saving import save as write  # noqa: PLC0415
+
+        write(config, values)
+        _say(f"written to {config}: {json.dumps(values)}")
+    elif not as_json and not is_same:
+        how = "--save writes it into the file" if config else "put it into the training section"
+        print(f'next: "training": {json.dumps(values)}; {how}')
+
+
+def _show_training(training: Training, tried: Tried, best: Advice) -> None:
+    from trainer.views import duration  # noqa: PLC0415
+
+    order = sorted(
+        tried.trials, key=lambda trial: (trial.setting.threads, trial.setting.num_envs, trial.setting.workers)
+    )
+    rows = []
+    for trial in order:
+        setting = trial.setting
+        mark = "recommended" if setting == best.setting else ("as it is now" if setting == tried.own else "")
+        rows.append(
+            [str(setting.num_envs), str(setting.workers), str(setting.threads), f"{trial.steps_per_s:,.1f}", mark]
+        )
+    _table(["num_envs", "num_workers", "threads", "steps/s", ""], rows, best=[row[-1] == "recommended" for row in rows])
+    print(_computer(tried.host) + (f", {tried.device}" if tried.device != "cpu" else ""))
+    learned = 1 / (tried.update_s * training.updates_per_step)
+    by = {"native": "in C, num_workers are threads", "python": "in Python, num_workers are processes"}
+    print(
+        f"  learning alone: {1e3 * tried.update_s:.1f} ms an update, {learned:,.0f} steps/s"
+        + (f" (products by {tried.products})" if tried.products else "")
+    )
+    print(
+        f"  stepping alone: {tried.collected_per_s:,.0f} steps/s "
+        f"({by.get(tried.stepping, 'some tasks in C; num_workers are processes')})"
+    )
+    memory = tried.memory
+    there = "" if memory.limit is None else f" of {memory.limit / _GB:.1f} GB"
+    print(
+        f"  memory: {memory.need / _GB:.1f} GB{there} in the end ({memory.replay / _GB:.1f} GB of it the replay's "
+        f"{memory.replay // memory.row:,} rows)"
+    )
+    if tried.gpu_bytes is not None:
+        used, there_is = tried.gpu_bytes
+        print(f"  GPU memory: {used / _GB:.1f} GB of {there_is / _GB:.1f} GB with batches of {training.batch_size:,}")
+    whole = duration(training.total_steps / best.steps_per_s)
+    much = f"{best.gain:.2f} times as fast as now" if best.setting != tried.own else "as it is: nothing to change"
+    print(
+        f"recommended: num_envs {best.setting.num_envs}, num_workers {best.setting.workers} ({much}): "
+        f"about {best.steps_per_s:,.0f} steps/s, {training.total_steps:,} steps in {whole} without evaluations"
+    )
+    for note in best.notes:
+        print(f"  {note}")
+
+
+def _table(names: list[str], rows: list[list[str]], *, best: list[bool]) -> None:
+    """A frame for a terminal, tabs for a pipe."""
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
     out = Console(highlight=False)
-    rows = [(str(one.num_envs), str(one.workers), f"{one.steps_per_s:,.0f}") for one in facts.stepping]
-    if out.is_terminal:
-        table = Table("environments", "workers", "steps/s")
-        for column in table.columns:
-            column.justify = "right"
-        for one, row in zip(facts.stepping, rows, strict=True):
-            chosen = (one.num_envs, one.workers) == (best.num_envs, best.workers)
-            table.add_row(*row, style="bold green" if chosen else None)
-        out.print(table)
-    else:
-        for row in rows:
-            print("\t".join(row))
-    print(_machine(facts))
-    print(f"recommended: {_choice(best)}")
+    if not out.is_terminal:
+        for row in [names, *rows]:
+            print("\t".join(row).rstrip())
+        return
+    table = Table(*names)
+    for column in table.columns:
+        column.justify = "right"
+    for row, is_best in zip(rows, best, strict=True):
+        table.add_row(*row, style="bold green" if is_best else None)
+    out.print(table)
+
+
+def _show(facts: Facts, best: Recommendation, now: float, *, known: bool) -> None:
+    rows = [[str(one.num_envs), str(one.workers), one.stepper, f"{one.steps_per_s:,.0f}"] for one in facts.stepping]
+    chosen = [(one.num_envs, one.workers) == (best.num_envs, best.workers) for one in facts.stepping]
+    is_native = all(one.stepper == "native" for one in facts.stepping)
+    _table(["environments", "threads" if is_native else "workers", "stepped by", "steps/s"], rows, best=chosen)
+    print(f"{_computer(facts.host)}, {facts.accelerator_name or 'no GPU that torch can use'}")
+    print(f"recommended: {_choice(best, 'thread' if is_native else 'worker')}")
     if best.steps_per_s is not None:
         print(f"  about {best.steps_per_s:,.0f} steps/s, policy included; a core and 4 GB stay yours")
     for note in best.notes:
@@ -104,20 +231,18 @@ def _show(facts: Facts, best: Recommendation, now: float, *, known: bool) -> Non
     print("next: trainer actors --shared-dir ~/shared_weights --num-envs auto --contribute")
 
 
-def _choice(best: Recommendation) -> str:
+def _choice(best: Recommendation, kind: str) -> str:
     envs = f"{best.num_envs} environment{'s' * (best.num_envs > 1)}"
-    workers = f"in {best.workers} worker{'s' * (best.workers > 1)}" if best.workers else "in the program itself"
-    return f"{envs} {workers}, policy on {best.device}, {best.threads} thread{'s' * (best.threads > 1)}"
+    where = f"on {best.workers} {kind}{'s' * (best.workers > 1)}" if best.workers else "in the program itself"
+    return f"{envs} {where}; policy on {best.device}, {best.threads} thread{'s' * (best.threads > 1)}"
 
 
-def _machine(facts: Facts) -> str:
-    host = facts.host
+def _computer(host: Host) -> str:
     memory = "memory unknown"
     if host.memory_bytes is not None:
         free = "" if host.free_bytes is None else f" ({host.free_bytes / _GB:.1f} GB were free)"
         memory = f"{host.memory_bytes / _GB:.1f} GB{free}"
-    cores = f"{host.cores} core{'s' * (host.cores > 1)}"
-    return f"{host.name}: {cores}, {memory}, {facts.accelerator_name or 'no GPU that torch can use'}"
+    return f"{host.name}: {host.cores} core{'s' * (host.cores > 1)}, {memory}"
 
 
 def _age(seconds: float) -> str:

@@ -17,7 +17,7 @@ from trainer.errors import ConfigError, SaveError
 from trainer.tuning.host import Host, look
 
 #: Raised when what is measured changes its meaning; older caches are then measured again.
-FORMAT = 1
+FORMAT = 2
 #: A choice this near to the fastest one is as good, and smaller is kinder: less memory, episodes end sooner.
 NEAR = 0.95
 #: Another device or a second thread must be faster by this much, for all else that they cost.
@@ -30,11 +30,15 @@ _GB = 2**30
 
 @dataclass(frozen=True)
 class Stepping:
-    """`num_envs` environments in `workers` processes (0: in the program) step so many times a second, all together."""
+    """`num_envs` environments in `workers` processes (0: in the program) step so many times a second, all together.
+
+    `stepper` "native": by C, on `workers` threads of the program; tasks that C cannot step are several times slower.
+    """
 
     num_envs: int
     workers: int
     steps_per_s: float
+    stepper: str = "python"
 
 
 @dataclass(frozen=True)

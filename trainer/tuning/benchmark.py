@@ -11,6 +11,7 @@ import torch
 from syncd import store
 from trainer.acting.room import OWNERS_BYTES, OWNERS_CORES, need_bytes
 from trainer.agents.mtsac import ACT_DIM, OBS_DIM
+from trainer.envs.native.plan import native_tasks
 from trainer.envs.spec import F32, EnvError, VectorSpec
 from trainer.envs.vector import VectorEnv
 from trainer.nets.gaussian import GaussianActor
@@ -54,6 +55,7 @@ def measure(budget_s: float, say: Say) -> Facts:
     goals = goal_tables(TASKS, _SEED)
     stepping: list[Stepping] = []
     dearest_s = 0.0
+    stepper = "native" if native_tasks(TASKS).issuperset(TASKS) else "python"
     for num_envs, workers in choices(host):
         start = time.monotonic()
         if stepping and start - began + 1.2 * dearest_s > budget_s:
@@ -63,10 +65,10 @@ def measure(budget_s: float, say: Say) -> Facts:
         try:
             rate = _steps_per_s(spec, workers)
         except EnvError as error:
-            say(f"{_words(num_envs, workers)}: does not work here ({error})")
+            say(f"{_words(num_envs, workers, stepper)}: does not work here ({error})")
             continue
-        stepping.append(Stepping(num_envs, workers, rate))
-        say(f"{_words(num_envs, workers)}: {rate:,.0f} steps/s")
+        stepping.append(Stepping(num_envs, workers, rate, stepper))
+        say(f"{_words(num_envs, workers, stepper)}: {rate:,.0f} steps/s")
         dearest_s = max(dearest_s, time.monotonic() - start)
     return Facts(
         host=host,
@@ -94,9 +96,10 @@ def choices(host: Host) -> Iterator[tuple[int, int]]:
             yield num_envs, workers
 
 
-def _words(num_envs: int, workers: int) -> str:
+def _words(num_envs: int, workers: int, stepper: str) -> str:
     envs = f"{num_envs} environment{'s' * (num_envs > 1)}"
-    return f"{envs} in the program" if workers == 0 else f"{envs} in {workers} worker{'s' * (workers > 1)}"
+    kind = "thread" if stepper == "native" else "worker"
+    return f"{envs} in the program" if workers == 0 else f"{envs}, {workers} {kind}{'s' * (workers > 1)}"
 
 
 def _steps_per_s(spec: VectorSpec, workers: int) -> float:

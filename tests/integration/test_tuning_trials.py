@@ -1,0 +1,51 @@
+"""Tuning a training by running it: its own nets, loop and environments, for a moment."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("metaworld")
+
+import torch
+
+from trainer import device as machine
+from trainer import matmul
+from trainer.config import TrainingSection, resolve
+from trainer.tuning import trials
+from trainer.tuning.training import Setting, choose
+
+pytestmark = pytest.mark.trainer
+
+
+@pytest.fixture(autouse=True)
+def _in_a_hurry(monkeypatch):
+    for name, value in {"WARM_UP_S": 0.05, "MEASURE_S": 0.2, "ALONE_S": 0.1}.items():
+        monkeypatch.setattr(trials, name, value)
+    yield
+    machine.settle(1)
+    matmul.use(matmul.PLAIN)
+
+
+def test_settings_are_tried_with_the_trainings_own_loop(tmp_path):
+    training = resolve(TrainingSection(preset="tiny", device="cpu", num_workers=0))
+    said = []
+    tried = trials.measure(training, 60.0, said.append, tmp_path)
+    own = Setting(1, 0, 1)
+    assert tried.trials[0].setting == tried.own == own
+    assert {trial.setting.num_envs for trial in tried.trials} == {1, 2, 4}
+    assert all(trial.steps_per_s > 0 for trial in tried.trials)
+    assert len(said) >= len(tried.trials)
+    assert said[0].startswith("num_envs 1, num_workers 0, threads 1: ")
+    # Stepping without learning is faster than the whole, and the whole no faster than learning alone.
+    assert tried.collected_per_s > tried.trials[0].steps_per_s
+    assert tried.trials[0].steps_per_s < 1.5 / (training.updates_per_step * tried.update_s)
+    assert 100e6 < tried.memory.measured < 8e9  # torch and the simulator at least
+    assert tried.memory.replay == 20_000 * tried.memory.row
+    assert (tried.products, tried.gpu_bytes) == ("plain", None)
+    assert choose(tried.own, tried.trials, tried.memory).setting.threads == 1
+
+
+def test_without_time_the_settings_as_they_are_are_measured_and_nothing_else(tmp_path):
+    tried = trials.measure(resolve(TrainingSection(preset="tiny", num_workers=0)), 0.0, print, tmp_path)
+    assert len(tried.trials) == 1
+    assert torch.get_num_threads() == 1

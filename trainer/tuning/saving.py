@@ -1,0 +1,28 @@
+"""Settings into the file that a training is started from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator.job import write_bytes
+from trainer.errors import SaveError
+
+
+def save(config: Path, values: Mapping[str, int]) -> None:
+    """Set `values` in the training section of `config`, a file that `trainer.section.read_section` has accepted.
+
+    The rest keeps its values and its order; the file is written anew, indented by two. Errors: SaveError.
+    """
+    path = config.resolve()
+    try:
+        whole: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        section = whole
+        if "training" in whole or "run_name" in whole:
+            whole["training"] = section = whole.get("training") or {}
+        section.update(values)
+        write_bytes(path, (json.dumps(whole, indent=2, ensure_ascii=False) + "\n").encode())
+    except OSError as error:
+        raise SaveError(f"{config} cannot be written: {error.strerror}; set the values by hand") from None
