@@ -7,7 +7,7 @@
     ├── NoGoodCheckpointError (3)  there are checkpoints to go on from, and all of them are damaged
     ├── OtherIdentityError (4)     the checkpoint was trained with another configuration
     ├── SaveError (5)              the last checkpoint could not be written: disk full, quota, permission
-    ├── EnvironmentFailedError (6) an environment or its worker died; the checkpoint is not to blame
+    ├── EnvironmentFailedError (6) an environment failed, or workers again and again; the checkpoint is not to blame
     └── NotFiniteError (93)        a loss is NaN or infinite: another job would not help
 
 Other exit codes: 0 complete; 1 a defect of this program (please report it); 75 handed over: checkpointed, or superseded

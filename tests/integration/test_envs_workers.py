@@ -37,11 +37,6 @@ def actions_at(step):
     return np.random.default_rng(step).uniform(-1, 1, (4, 4)).astype(np.float32)
 
 
-def keep_stepping(envs):
-    for step in range(1000):
-        envs.step(actions_at(step))
-
-
 def test_workers_outlive_the_signals_of_a_hand_over(spec):
     with VectorEnv(spec) as envs:
         envs.reset()
@@ -89,14 +84,6 @@ def test_the_learners_own_signals_are_as_they_were_and_none_is_lost(already_bloc
     learner.close()
     process.wait(DEADLINE_S)
     board.close()
-
-
-def test_a_killed_worker_is_named_with_its_environments(spec):
-    with VectorEnv(spec, 2, "python") as envs:
-        envs.reset()
-        os.kill(envs.worker_pids[1], signal.SIGKILL)
-        with pytest.raises(EnvError, match=r"worker 1 \(environments 2-3: push-v3, reach-v3\) was killed by SIGKILL"):
-            keep_stepping(envs)
 
 
 def test_a_worker_that_cannot_obey_says_why_in_one_sentence(spec):

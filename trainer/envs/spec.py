@@ -26,7 +26,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 class EnvError(RuntimeError):
-    """An environment cannot go on: its worker died, it raised, or a state does not fit it.
+    """An environment cannot go on: it raised, its workers died or hung again and again, or a state does not fit it.
 
     It names the environments and tasks. It does not mean that the checkpoint is bad: the same state may be
     restored into fresh workers.

@@ -37,6 +37,8 @@ class VectorEnv:
     Where every task is stepped natively, `num_workers` is the number of threads of this process (0: the caller's), and
     there are no worker processes. Which task an environment plays is `scheduled_task` of its episode count; which goal,
     a draw from its own stream.
+    A worker that dies or hangs is replaced without a difference (`trainer.envs.crew`). A thread that hangs in the
+    simulator cannot be ended by itself: then the whole process stalls, which is the orchestrator's business.
     After an EnvError the vector is closed: build a new one and restore the last state.
     """
 

@@ -1,11 +1,14 @@
 """The program of one environment worker: `python -m trainer.envs.worker SOCKET_FD BOARD_FD`.
 
 It ignores the signals that ask a job to hand over, because the learner still needs it then: scancel and a stopped
-terminal signal every process. It ends when its socket closes, so also when the learner is killed.
+terminal signal every process. It ends when its socket closes, so also when the learner is killed. Where it hangs the
+learner ends it with SIGABRT, at which it writes its stacks to standard error.
 """
 
 from __future__ import annotations
 
+import faulthandler
+import resource
 import signal
 import socket
 import sys
@@ -23,6 +26,8 @@ def main(arguments: list[str]) -> int:
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, IGNORED)
+    faulthandler.enable()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # the stacks will do
     learner = Channel(socket.socket(fileno=int(arguments[0])))
     try:
         _serve(learner, int(arguments[1]))

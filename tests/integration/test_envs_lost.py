@@ -1,0 +1,184 @@
+"""Workers that hang or die: named, replaced, and not a bit is different."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("metaworld")
+
+from slot_digest import slot_digest
+
+from trainer.envs import crew
+from trainer.envs.spec import EnvError, VectorSpec
+from trainer.envs.vector import VectorEnv
+from trainer.metrics import METRICS, lines
+from trainer.tasks import goal_tables
+
+pytestmark = pytest.mark.trainer
+REPOSITORY = Path(__file__).parents[2]
+TASKS = ("reach-v3", "push-v3")
+STEPS = 30
+
+
+@pytest.fixture(scope="module")
+def spec():
+    return VectorSpec(tasks=TASKS, goals=goal_tables(TASKS, 0), num_envs=4, seed=0, horizon=10)
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """What would take a minute takes a second. A false alarm on a loaded machine changes no bit either."""
+    monkeypatch.setattr(crew, "HUNG_S", 1.0)
+    monkeypatch.setattr(crew, "MAX_REPLACED", 20)
+
+
+def as_bytes(record):
+    return {field.name: getattr(record, field.name).tobytes() for field in fields(record)}
+
+
+def played(envs, before=lambda step: None):
+    """Every byte of the first observations, of all steps and of the state at the end."""
+    seen = [as_bytes(envs.reset())]
+    for step in range(STEPS):
+        before(step)
+        seen.append(as_bytes(envs.step(np.random.default_rng(step).uniform(-1, 1, (4, 4)).astype(np.float32))))
+    before(STEPS)
+    state = envs.snapshot()
+    arrays = {name: array.tobytes() for name, array in state.arrays.items()}
+    return [*seen, arrays, json.dumps(state.meta, sort_keys=True)]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(spec):
+    with VectorEnv(spec, 0, "python") as envs:
+        return played(envs)
+
+
+@pytest.mark.usefixtures("soon")
+def test_workers_that_are_stopped_or_killed_are_replaced_and_no_bit_changes(spec, undisturbed, monkeypatch, caplog):
+    monkeypatch.setattr(crew, "MAX_PAST", 9)
+    # Before the first snapshot of the crew's own, after one, and while the learner wants one.
+    blows = {5: (1, signal.SIGSTOP), 17: (0, signal.SIGKILL), STEPS: (1, signal.SIGKILL)}
+    with VectorEnv(spec, 2, "python") as envs:
+        first = envs.worker_pids
+
+        def strike(step):
+            if step in blows:
+                worker, number = blows[step]
+                os.kill(envs.worker_pids[worker], number)
+
+        assert played(envs, strike) == undisturbed
+        assert not set(first) & set(envs.worker_pids)
+    for pid in first:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    name = "environment worker 1 (environments 2-3: push-v3, reach-v3)"
+    assert caplog.messages[0].startswith(f"{name} has been silent for 1 s while stepping environment 2 (reach-v3)")
+    assert any("worker 0" in line and "was killed by SIGKILL while stepping" in line for line in caplog.messages)
+    assert any("worker 1" in line and "SIGKILL while giving its state" in line for line in caplog.messages)
+
+
+#: Found by every Python that this one starts: a task that loops for ever while the file says so.
+LOOP = """
+import sys, time
+from pathlib import Path
+MARK = Path({mark!r})
+if "trainer.envs.worker" in sys.orig_argv:
+    from trainer.envs.metaworld import TaskEnv
+    real = TaskEnv.step
+    def loop_for_ever():
+        while True:
+            time.sleep(0.01)
+    def step(env, action):
+        if MARK.exists() and env.task == "push-v3":
+            if MARK.read_text() == "once":
+                MARK.unlink()
+            loop_for_ever()
+        return real(env, action)
+    TaskEnv.step = step
+"""
+
+
+@pytest.fixture
+def mark(tmp_path, monkeypatch):
+    path = tmp_path / "mark"
+    (tmp_path / "sitecustomize.py").write_text(LOOP.format(mark=str(path)))
+    monkeypatch.syspath_prepend(tmp_path)
+    return path
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_task_that_loops_once_is_named_with_its_line_and_no_bit_changes(spec, undisturbed, mark, caplog, capfd):
+    with VectorEnv(spec, 1, "python") as envs:
+        assert played(envs, lambda step: mark.write_text("once") if step == 17 else None) == undisturbed
+    assert "worker 0 (environments 0-3: push-v3, reach-v3)" in caplog.messages[0]
+    assert "while stepping environment 1 (push-v3)" in caplog.messages[0]
+    assert "in loop_for_ever" in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_task_that_loops_again_in_the_next_worker_ends_it_with_one_sentence(spec, mark):
+    mark.write_text("always")
+    with (
+        VectorEnv(spec, 1, "python") as envs,
+        pytest.raises(
+            EnvError,
+            match=r"silent for 1 s while stepping environment 1 \(push-v3\); the one in its place has been silent for "
+            r"1 s while stepping environment 1 \(push-v3\): go on from the last checkpoint",
+        ),
+    ):
+        played(envs)
+
+
+def test_workers_that_die_again_and_again_end_it_with_one_sentence(spec, monkeypatch):
+    monkeypatch.setattr(crew, "MAX_REPLACED", 1)
+    with (
+        VectorEnv(spec, 1, "python") as envs,
+        pytest.raises(EnvError, match=r"was killed by SIGKILL .*; 1 were replaced within 10 minutes"),
+    ):
+        played(envs, lambda step: os.kill(envs.worker_pids[0], signal.SIGKILL) if step in {3, 4} else None)
+
+
+def workers_of(pid):
+    """The processes that step environments for the trainer `pid`."""
+    children = [text for path in Path(f"/proc/{pid}/task").glob("*/children") for text in path.read_text().split()]
+    return [int(child) for child in children if b"trainer.envs.worker" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for the workers in /proc")
+def test_a_training_goes_on_after_a_minute_without_a_worker_and_comes_to_the_same_bits(tmp_path):
+    """The stated time, as it is: CPU seconds, a minute of waiting."""
+    settings = {
+        "preset": "debug", "tasks": "sweep-v3,stick-push-v3", "num_envs": 4, "num_workers": 2, "total_steps": 1200,
+        "actor_hidden": "[16]", "critic_hidden": "[16]", "batch_size": 20, "buffer_size": 1000, "random_steps": 200,
+        "checkpoint_interval": 500, "metrics_interval": 100, "horizon": 37, "evaluation_goals": 0,
+    }  # fmt: skip
+    told = {}
+    for name in ("undisturbed", "disturbed"):
+        command = [sys.executable, "-m", "trainer", "train", "--run-dir", str(tmp_path / name)]
+        command += [part for item in settings.items() for part in ("--set", "{}={}".format(*item))]
+        training = subprocess.Popen(
+            command, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, stderr=subprocess.PIPE, text=True
+        )
+        if name == "disturbed":
+            journal, deadline = tmp_path / name / "slots/0/attempts/0" / METRICS, time.monotonic() + 120
+            while training.poll() is None and (not journal.exists() or not list(lines(journal))):
+                assert time.monotonic() < deadline
+                time.sleep(0.002)
+            os.kill(workers_of(training.pid)[1], signal.SIGSTOP)
+        _, told[name] = training.communicate(timeout=200)
+        assert training.returncode == 0, told[name]
+    assert "worker 1 (environments 2-3: stick-push-v3, sweep-v3) has been silent for 60 s" in told["disturbed"]
+    assert slot_digest(tmp_path / "disturbed/slots/0") == slot_digest(tmp_path / "undisturbed/slots/0")
