@@ -32,15 +32,17 @@ def install(folder: Path) -> None:
     sys.path.append(str(folder))
 
 
-def stable_baselines3(env: Any, actor: Sequence[int], critic: Sequence[int], batch: int, rows: int, **more: Any) -> Any:
+def stable_baselines3(
+    env: Any, actor: Sequence[int], critic: Sequence[int], batch: int, rows: int, seed: int = 0, **more: Any
+) -> Any:
     """An SB3 `SAC` on `env` (gymnasium or SB3's own vector), in SB3's words the same net, batch and step sizes."""
     from stable_baselines3 import SAC  # noqa: PLC0415 - there only after `install`
     from stable_baselines3.common.logger import configure  # noqa: PLC0415
 
     nets = {"net_arch": {"pi": list(actor), "qf": list(critic)}}
     model = SAC(
-        "MlpPolicy", env, batch_size=batch, buffer_size=rows, learning_rate=3e-4, policy_kwargs=nets, device="cpu",
-        seed=0, **more,
+        "MlpPolicy", env, batch_size=batch, buffer_size=rows, policy_kwargs=nets, device="cpu", seed=seed,
+        **{"learning_rate": 3e-4, **more},
     )  # fmt: skip
     model.set_logger(configure(None, []))
     return model
