@@ -125,8 +125,10 @@ def _alone(asked: Asked, run_dir: Path | None, shared_dir: Path | None, *, accep
 
 
 def _train(job: Job, asked: Asked) -> int:
+    from trainer import device as machine  # noqa: PLC0415 - torch
     from trainer.envs.spec import EnvError  # noqa: PLC0415 - numpy
     from trainer.loop import run  # noqa: PLC0415 - torch and the simulator
+    from trainer.memory import shortage  # noqa: PLC0415 - numpy
     from trainer.views import Display  # noqa: PLC0415
 
     try:
@@ -134,7 +136,12 @@ def _train(job: Job, asked: Asked) -> int:
             return run(job, asked.training, display)
     except EnvError as error:
         raise EnvironmentFailedError(str(error)) from error
-    except OSError as error:
+    except (MemoryError, RuntimeError, OSError) as error:
+        short = shortage(error, asked.training, machine.choose(asked.training.device).type)
+        if short is not None:
+            raise short from error
+        if not isinstance(error, OSError):
+            raise
         place = error.filename or job.attempt_dir
         raise SaveError(f"{place}: {error.strerror or error}; the last checkpoint is untouched") from error
 

@@ -8,6 +8,7 @@
     ├── OtherIdentityError (4)     the checkpoint was trained with another configuration
     ├── SaveError (5)              the last checkpoint could not be written: disk full, quota, permission
     ├── EnvironmentFailedError (6) an environment failed, or workers again and again; the checkpoint is not to blame
+    ├── OutOfMemoryError (7)       memory that the training asked for was not there, on the GPU or beside it
     └── NotFiniteError (93)        a loss is NaN or infinite: another job would not help
 
 Other exit codes: 0 complete; 1 a defect of this program (please report it); 75 handed over: checkpointed, or superseded
@@ -54,6 +55,12 @@ class EnvironmentFailedError(TrainerError):
     """An environment cannot go on (`trainer.envs.spec.EnvError`). The last checkpoint is good."""
 
     exit_code = 6
+
+
+class OutOfMemoryError(TrainerError):
+    """Memory that was asked for was not there. It does not mean that the last checkpoint is damaged."""
+
+    exit_code = 7
 
 
 class NotFiniteError(TrainerError):

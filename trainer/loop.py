@@ -18,7 +18,7 @@ import torch
 
 from orchestrator.job import HANDED_OVER, Job
 from trainer import device as machine
-from trainer import matmul
+from trainer import matmul, memory
 from trainer.config import Training
 from trainer.contributions.intake import Intake
 from trainer.envs.spec import VectorSpec
@@ -33,6 +33,7 @@ from trainer.saver import Saver, failure
 from trainer.segments import saved_until
 from trainer.state import Envs, RunState, advance, capture, crossed, fresh, greedy, resumed, row
 from trainer.tasks import goal_tables
+from trainer.tuning.host import look
 from trainer.views import Pulse
 
 #: `progress.json` (two fsyncs) and the display are renewed this often: the orchestrator looks every 1-30 s.
@@ -62,6 +63,7 @@ def run(
     Errors: TrainerError (its exit code), EnvError.
     """
     chosen = machine.choose(training.device)
+    memory.check(training, chosen.type, look().memory_bytes)
     start = find_start(job, training)
     job.attempt_dir.mkdir(parents=True, exist_ok=True)
     job.start_from(start.ref if start else None)

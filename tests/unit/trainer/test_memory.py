@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import errno
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from trainer.agents import mtsac
+from trainer.config import TrainingSection, resolve
+from trainer.errors import ConfigError
+from trainer.memory import ROW_BYTES, actor_parameters, check, critic_parameters, host_parts, shortage
+
+pytestmark = pytest.mark.trainer
+REPOSITORY = Path(__file__).parents[3]
+GB = 10**9
+
+
+def a_training(**fields):
+    return resolve(TrainingSection(**{"preset": "guide", **fields}))
+
+
+def refusal(limit_bytes, **fields):
+    with pytest.raises(ConfigError) as caught:
+        check(a_training(**fields), "cpu", limit_bytes)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"critic_net": "heads"},
+        {"critic_net": "residual"},
+        {"critic_net": "residual", "critic_loss": "categorical", "value_bins": 21},
+    ],
+)
+def test_the_parameters_are_counted_as_the_nets_have_them(fields):
+    training = a_training(actor_hidden=(8, 16), critic_hidden=(16, 16), **fields)
+    learner = mtsac.create(training, torch.device("cpu"))
+    assert actor_parameters(training) == sum(p.numel() for p in learner.actor.parameters())
+    assert 2 * critic_parameters(training) == sum(p.numel() for p in learner.critics.parameters())
+
+
+def test_a_replay_larger_than_the_limit_is_refused_with_what_to_lower_and_how_far():
+    assert ROW_BYTES == 333  # (39 + 4 + 1 + 39) · 4 + 1
+    fields = {"buffer_size": 40_000_000, "total_steps": 50_000_000}
+    words = refusal(8 * GB, **fields)
+    assert "this job or machine has 8.00 GB: the replay, 40,000,000 rows of 333 bytes = 13.32 GB; " in words
+    found = re.search(r"lower training.buffer_size to ([\d,]+) in a new run, or ask for ([\d.]+) GB", words)
+    assert found
+    lower = int(found[1].replace(",", ""))
+    assert 10_000_000 < lower < 8 * GB // ROW_BYTES
+    check(a_training(**{**fields, "buffer_size": lower}), "cpu", 8 * GB)
+    check(a_training(**fields), "cpu", int((float(found[2]) + 0.01) * GB))
+
+
+def test_nets_larger_than_the_limit_are_refused_with_widths_that_fit():
+    words = refusal(8 * GB, critic_hidden=(8192, 8192, 8192))
+    found = re.search(r"lower training.critic_hidden to (\d+), (\d+), (\d+) in a new run", words)
+    assert found
+    check(a_training(critic_hidden=tuple(map(int, found.groups()))), "cpu", 8 * GB)
+
+
+def test_rows_that_are_never_reached_need_no_memory():
+    check(a_training(buffer_size=40_000_000, total_steps=1_000_000), "cpu", 4 * GB)
+
+
+def test_an_unknown_limit_refuses_nothing_and_a_hopeless_one_names_no_value():
+    check(a_training(buffer_size=10**12, total_steps=10**12), "cpu", None)
+    assert "lower" not in refusal(GB // 10)
+
+
+def allocate(how):
+    try:
+        how()
+    except (MemoryError, RuntimeError) as error:
+        return error
+    pytest.fail("there was memory")
+
+
+def test_the_libraries_own_errors_become_a_sentence():
+    training = a_training(buffer_size=40_000_000)
+    for how in (lambda: np.zeros(2**50), lambda: torch.empty(2**50)):
+        words = str(shortage(allocate(how), training, "cpu"))
+        assert words.startswith("out of memory (")
+        assert "lower training.buffer_size to 20,000,000 in a new run, which halves it, or" in words
+        assert words.endswith("ask for more (slurm.mem); the last checkpoint is good")
+    assert shortage(OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), training, "cpu") is not None
+    assert shortage(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), training, "cpu") is None
+    assert shortage(RuntimeError("mat1 and mat2 shapes cannot be multiplied"), training, "cpu") is None
+
+
+def test_a_gpu_without_memory_is_told_what_of_the_gpu_to_lower():
+    # As torch 2.13 words it.
+    words = (
+        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 10.75 GiB of which 1.06 GiB is "
+        "free. Process 1 has 9.69 GiB memory in use. Of the allocated memory 9.00 GiB is allocated by PyTorch"
+    )
+    training = a_training(buffer_size=40_000_000, batch_size=100_000)
+    found = str(shortage(torch.OutOfMemoryError(words), training, "cuda"))
+    assert found.startswith("CUDA out of memory (CUDA out of memory. Tried to allocate 2.00 GiB.")
+    # 100,000 rows · 2 · 3 · 1,024 values · 4 bytes
+    assert "most is for an update, 100,000 rows of 6,144 hidden values = 2.46 GB; " in found
+    assert "lower training.batch_size to 50,000 in a new run" in found
+    assert "buffer_size" not in found
+
+
+def test_nets_on_a_gpu_are_a_burden_of_the_machine_only_as_checkpoints():
+    training = a_training()
+    cpu, gpu = (sum(part.bytes for part in host_parts(training, device, 1)) for device in ("cpu", "cuda"))
+    # weights, gradients, two moments and the critics' targets; and an update of 512 rows
+    live = 4 * actor_parameters(training) + 5 * 2 * critic_parameters(training)
+    assert cpu - gpu == 4 * (live + 512 * 2 * 3 * 1024)
+
+
+def test_a_process_that_gets_no_memory_ends_with_one_sentence_and_code_7(tmp_path):
+    # 40 million rows are 13 GB; a few hundred steps touch next to nothing of it, so only the allocation itself fails.
+    code = (
+        "import resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (6 * 2**30, 6 * 2**30))\n"
+        "sys.argv = ['trainer', 'train', '--preset', 'tiny', '--run-dir', 'run', '--set', 'buffer_size=40000000']\n"
+        "from trainer.cli import main\n"
+        "main()"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 7, done.stderr
+    assert "trainer: out of memory (Unable to allocate 5.81 GiB for an array" in done.stderr
+    assert "lower training.buffer_size to 20,000,000 in a new run" in done.stderr
+    assert "Traceback" not in done.stderr
