@@ -18,6 +18,8 @@ Every message is one sentence for the user: what, where, what to do.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from orchestrator.job import DO_NOT_REQUEUE
 
 
@@ -64,9 +66,17 @@ class OutOfMemoryError(TrainerError):
 
 
 class NotFiniteError(TrainerError):
-    """A loss or a parameter is not finite. Nothing of it was published; the last checkpoint is from before."""
+    """A loss, a parameter or an action is not finite. Nothing of it was published; the last checkpoint is from before.
+
+    `what`: names of the losses or parameters. `update`: the first update whose loss it was, None where it was no loss.
+    """
 
     exit_code = DO_NOT_REQUEUE
+
+    def __init__(self, sentence: str, *, what: Sequence[str], update: int | None = None) -> None:
+        super().__init__(sentence)
+        self.what = tuple(what)
+        self.update = update
 
 
 class DamagedCheckpointError(Exception):

@@ -21,9 +21,10 @@ from trainer import device as machine
 from trainer import matmul, memory
 from trainer.config import Training
 from trainer.contributions.intake import Intake
+from trainer.diverged import leave_behind
 from trainer.envs.spec import VectorSpec
 from trainer.envs.vector import VectorEnv
-from trainer.errors import SaveError, SupersededError
+from trainer.errors import NotFiniteError, SaveError, SupersededError
 from trainer.evaluate import Evaluation, evaluate
 from trainer.metrics import EVALUATIONS, METRICS, Events, Journal, read_evaluations, scalars
 from trainer.processor import processor
@@ -189,6 +190,10 @@ class Attempt:
         except SupersededError as stop:
             self.show.say(str(stop))
             return HANDED_OVER
+        except NotFiniteError as error:
+            with contextlib.suppress(SupersededError):
+                self.settle()  # so that the newest checkpoint is known
+            raise leave_behind(self.job, self.state, error, self.saver.published_step) from error
         finally:
             self.gpu.close()
             self.saver.close()

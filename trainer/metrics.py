@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -63,11 +62,6 @@ class Meter:
             self._episodes[k] += 1
             self._successes[k] += int(success[i])
             self._returns[k] += float(returns[i])
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether no update measured NaN or infinity since the last row."""
-        return all(math.isfinite(value) for value in self._sums)
 
     def row(self, step: int, temperatures: Sequence[float]) -> dict[str, Any]:
         """The row that ends at `step`; the sums start anew."""

@@ -5,6 +5,7 @@ Nothing in here looks at a clock, at what was saved, or at how often the run was
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -142,12 +143,18 @@ def advance(state: RunState) -> None:
 
     So the updates that a vector step earns are made during the next one, from a replay that has its rows; whether
     stepping and learning really run side by side changes no number.
+
+    A loss that is not finite makes the actor so, and that is noticed here, at the next step. Errors: NotFiniteError,
+    EnvError.
     """
     training, before = state.training, state.step
     if before < training.random_steps:
         actions = state.exploration.uniform(-1, 1, (state.envs.num_envs, mtsac.ACT_DIM)).astype(np.float32)
     else:
         actions = mtsac.act(state.learner, state.obs, state.task)
+        if not np.isfinite(actions).all():
+            drain(state)  # which says more, where a loss was not finite
+            raise NotFiniteError(f"the actor's actions are not finite at step {before}", what=["actor"])
     state.envs.step_async(actions)
     learn(state)
     step = state.envs.step_wait()
@@ -197,16 +204,15 @@ def crossed(before: int, after: int, interval: int) -> bool:
 
 
 def drain(state: RunState) -> None:
-    """Hand the updates' measurements to the meter. Errors: NotFiniteError."""
-    if state.measured:
-        for values in torch.stack(state.measured).tolist():
-            state.meter.add_update(values)
-        state.measured.clear()
-    if not state.meter.is_finite:
-        raise NotFiniteError(
-            f"a loss is not finite before step {state.step}: the training has diverged; the last checkpoint is from "
-            "before; try a smaller learning_rate or grad_clip 1.0 in a new run"
-        )
+    """Hand the updates' measurements to the meter. Errors: NotFiniteError, at the first that is not finite."""
+    first = state.updates - len(state.measured) + 1
+    for number, values in enumerate(torch.stack(state.measured).tolist() if state.measured else (), first):
+        wrong = [name for name, value in zip(mtsac.METRICS, values, strict=True) if not math.isfinite(value)]
+        if wrong:
+            where = f"at update {number}, before step {state.step}"
+            raise NotFiniteError(f"a loss is not finite {where}: {', '.join(wrong)}", what=wrong, update=number)
+        state.meter.add_update(values)
+    state.measured.clear()
 
 
 def row(state: RunState) -> dict[str, Any]:
@@ -234,9 +240,7 @@ def capture(state: RunState, numeric: Mapping[str, Any]) -> Contents:
     nets = mtsac.nets_of(state.learner)
     for name, tensor in nets.items():
         if not bool(torch.isfinite(tensor).all()):
-            raise NotFiniteError(
-                f"{name} is not finite at step {state.step}: the training has diverged; nothing of it was published"
-            )
+            raise NotFiniteError(f"{name} is not finite at step {state.step}", what=[name])
     envs = state.envs.snapshot()
     others = {"contributed": state.contributed.state_dict()} if state.contributed is not None else {}
     return Contents(

@@ -31,7 +31,8 @@ def target(probabilities: Tensor, shift: Tensor, scale: Tensor, values: Tensor) 
     place = (moved - values[0]) / (values[1] - values[0])
     below = place.floor().clamp(max=bins - 2)
     above = probabilities * (place - below)  # the part that goes one place up
-    first = torch.arange(probabilities.shape[0], device=values.device).unsqueeze(-1) * bins + below.long()
+    index = below.long().clamp_(0, bins - 2)  # NaN is to come out as the loss, and not as an index out of bounds
+    first = torch.arange(probabilities.shape[0], device=values.device).unsqueeze(-1) * bins + index
     found = torch.zeros_like(probabilities).view(-1)
     # Accumulating so adds in a fixed order on a GPU too, where `deterministic` is set; scatter_add_ does not.
     found.index_put_((first.view(-1),), (probabilities - above).view(-1), accumulate=True)

@@ -54,6 +54,10 @@ def test_where_nothing_follows_only_the_shift_counts():
     assert target([0.2, 0.2, 0.2, 0.2, 0.2], -0.5, 0.0) == pytest.approx([0, 0.5, 0.5, 0, 0], abs=1e-6)
 
 
+def test_what_is_no_number_comes_out_as_none_and_not_as_an_index():
+    assert all(math.isnan(one) for one in target([0.2, 0.2, 0.2, 0.2, 0.2], math.nan, 0.9)[:2])
+
+
 def test_a_target_keeps_the_mean_and_sums_to_one():
     noise = torch.Generator().manual_seed(0)
     grid = categorical.grid(10.0, 101, torch.device("cpu"))

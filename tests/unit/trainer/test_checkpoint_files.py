@@ -119,9 +119,11 @@ def test_a_diverged_net_is_not_captured(run):
 def test_a_diverged_loss_is_not_captured(run):
     run.steps(30)
     run.state.replay.arrays()["reward"][:] = float("inf")
-    run.steps(4)
-    with pytest.raises(NotFiniteError, match="a loss is not finite"):
+    before = run.state.updates
+    run.steps(1)
+    with pytest.raises(NotFiniteError, match=r"a loss is not finite at update .*critic_loss") as caught:
         capture(run.state, {})
+    assert caught.value.update == before + 1
 
 
 def test_a_full_disk_leaves_the_one_before_and_no_part_of_the_new_one(run, monkeypatch):

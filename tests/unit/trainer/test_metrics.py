@@ -106,12 +106,6 @@ def test_a_meter_that_went_through_a_checkpoint_sums_the_same_digits(values, cut
     assert second.row(9, [1, 1]) == whole.row(9, [1, 1])
 
 
-def test_a_measurement_that_is_not_finite_is_seen():
-    meter = Meter(NAMES, TASKS)
-    meter.add_update([float("nan")])
-    assert not meter.is_finite
-
-
 def test_rows_that_a_full_disk_refuses_wait_and_come_whole(tmp_path, monkeypatch):
     journal = Journal(tmp_path / "metrics.jsonl")
     journal.add({"to": 1})

@@ -1,0 +1,62 @@
+"""A training that diverges, through the command line, on Meta-World itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("metaworld")
+
+from orchestrator.job import Job, checkpoints_of
+from syncd import store
+from trainer.diverged import FILE
+from trainer.resume import find_start
+from trainer.section import read_section
+
+pytestmark = pytest.mark.trainer
+REPOSITORY = Path(__file__).parents[2]
+#: A step so long that the nets overflow with the first update.
+SETTINGS = {
+    "learning_rate": "1e30",
+    "random_steps": 200,
+    "total_steps": 1000,
+    "checkpoint_interval": 100,
+    "metrics_interval": 50,
+    "publish_interval": 1,
+    "actor_hidden": "[16]",
+    "critic_hidden": "[16]",
+    "evaluation_goals": 0,
+}
+
+
+def test_it_ends_with_93_and_a_file_to_look_into_and_nothing_of_it_is_published(tmp_path):
+    settings = [f"{name}={value}" for name, value in SETTINGS.items()]
+    command = [sys.executable, "-m", "trainer", "train", "--preset", "tiny", "--run-dir", "run"]
+    command += [word for setting in settings for word in ("--set", setting)]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 93, done.stderr
+    assert "Traceback" not in done.stderr
+    last = done.stderr.splitlines()[-1]
+    path = tmp_path / "run/slots/0/attempts/0" / FILE
+    assert last.startswith("trainer: a loss is not finite at update ")
+    assert "the last checkpoint, of step 200, is from before, and nothing later was published" in last
+    assert str(path) in last
+
+    told = json.loads(path.read_text())
+    assert told["updates"] == told["update"]  # noticed with the next step
+    assert told["last_row"]["to"] == 200
+    job = Job(tmp_path / "run", 0, 0)
+    assert [ref.step for ref in checkpoints_of(job.slot_dir, 0)] == [200, 100]
+    assert store.newest(store.Shared(job.shared_dir).slot(job.run_id, 0)).updates < told["update"]
+    start = find_start(Job(tmp_path / "run", 0, 1), read_section(None, "tiny", settings).training)
+    assert start is not None
+    assert (start.ref.step, start.notes) == (200, ())

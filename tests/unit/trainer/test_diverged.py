@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from point_run import PointRun
+
+from trainer import diverged
+from trainer.diverged import FILE, leave_behind, plain
+from trainer.errors import NotFiniteError
+
+pytestmark = pytest.mark.trainer
+
+
+def diverges(run, checkpoint_step=None):
+    """Train on until it is noticed; the error as the loop raises it."""
+    with pytest.raises(NotFiniteError) as caught:
+        run.steps(20)
+    return leave_behind(run.job, run.state, caught.value, checkpoint_step)
+
+
+@pytest.fixture
+def poisoned(tmp_path):
+    run = PointRun(tmp_path, updates_per_step=1.0).steps(30)
+    replay, k = run.state.replay, 1
+    replay.arrays()["reward"][k * replay.capacity : k * replay.capacity + int(replay.sizes[k])] = np.nan
+    return run
+
+
+def test_the_file_says_what_became_nan_and_where_it_came_from(poisoned):
+    before = poisoned.state.updates
+    rows = poisoned.state.replay.sizes.tolist()
+    error = diverges(poisoned, 100)
+    path = poisoned.job.attempt_dir / FILE
+    assert str(error) == (
+        f"a loss is not finite at update {before + 1}, before step 124: critic_loss, actor_loss: the training has "
+        f"diverged; the last checkpoint, of step 100, is from before, and nothing later was published; {path} tells "
+        "more; try a smaller learning_rate or grad_clip 1.0 in a new run"
+    )
+    told = json.loads(path.read_text())
+    assert (told["what"], told["update"], told["checkpoint_step"]) == (
+        ["critic_loss", "actor_loss"], before + 1, 100,
+    )  # fmt: skip
+    assert told["losses"][-1]["update"] == before + 1
+    assert told["losses"][-1]["critic_loss"] == "nan"
+    assert told["losses"][-2]["critic_loss"] > 0
+    assert [task["not_finite_rows"] for task in told["tasks"].values()] == [0, rows[1], 0]
+    assert told["tasks"]["reach-v3"]["reward"]["least"] <= told["tasks"]["reach-v3"]["reward"]["mean"] < 1
+    assert told["tensors"]["critics.0.layers.0.weight"]["not_finite"] > 0
+    assert told["training"]["batch_size"] == 16
+
+
+def test_it_is_noticed_at_the_next_step_and_no_environment_gets_such_an_action(poisoned):
+    asked = []
+    step = poisoned.state.envs.step
+    poisoned.state.envs.step = lambda actions: asked.append(actions) or step(actions)
+    diverges(poisoned)
+    assert len(asked) == 1
+    assert np.isfinite(asked[0]).all()
+
+
+def test_the_file_is_small_however_large_the_buffer(tmp_path):
+    run = PointRun(tmp_path, buffer_size=300_000).steps(30)
+    error = NotFiniteError("actor.x is not finite at step 120", what=["actor.x"])
+    assert "there is no checkpoint yet" in str(leave_behind(run.job, run.state, error, None))
+    assert (run.job.attempt_dir / FILE).stat().st_size < 32_000
+
+
+def test_where_the_file_cannot_be_written_the_sentence_says_so(poisoned, monkeypatch):
+    def full(path, value):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(diverged, "write_json", full)
+    error = diverges(poisoned)
+    assert error.exit_code == 93
+    assert "diverged.json could not be written (No space left on device); try" in str(error)
+
+
+def test_numbers_that_are_none_have_names():
+    assert [plain(value) for value in (1 / 3, float("nan"), float("-inf"))] == [0.333333, "nan", "-inf"]
