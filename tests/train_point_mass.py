@@ -22,6 +22,7 @@ import torch.utils.tensorboard  # noqa: F401 - for the same reason
 from point_mass import PointMasses
 
 from orchestrator.job import Job
+from trainer import state
 from trainer.config import Training, TrainingSection, resolve
 from trainer.envs.spec import Step, VectorSpec
 from trainer.errors import TrainerError
@@ -100,6 +101,7 @@ def in_a_process_of_its_own(work: Callable[[], int]) -> int:
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
+        state.INTERVAL_UPDATES = 50  # a few hundred updates are to be enough for diagnosed rows
         code = 70
         try:
             code = work()

@@ -230,8 +230,7 @@ class Attempt:
         """Close the row of metrics."""
         value = row(self.state)
         self.metrics.add(value)
-        contributed = {f"contributed/{name}": number for name, number in value.get("contributed", {}).items()}
-        self.events.add(self.state.step, scalars(value) | contributed)
+        self.events.add(self.state.step, scalars(value))
 
     def save(self) -> bool:
         """Begin to publish the present state. False: it failed at once, and the user was told."""

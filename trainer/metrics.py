@@ -23,6 +23,8 @@ from orchestrator.job import lineage
 
 METRICS = "metrics.jsonl"
 EVALUATIONS = "evaluations.jsonl"
+#: Numbers of a row that are no curves: where it lies, and when it was written.
+_NO_CURVES = frozenset({"from", "to", "at"})
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +64,11 @@ class Meter:
             self._episodes[k] += 1
             self._successes[k] += int(success[i])
             self._returns[k] += float(returns[i])
+
+    @property
+    def updates(self) -> int:
+        """Updates since the last row."""
+        return self._updates
 
     def row(self, step: int, temperatures: Sequence[float]) -> dict[str, Any]:
         """The row that ends at `step`; the sums start anew."""
@@ -181,8 +188,14 @@ class Events:
 
 
 def scalars(row: Mapping[str, Any]) -> dict[str, float]:
-    """A row of metrics as TensorBoard names: `train/q`, `success/reach-v3`, …"""
-    values = {f"train/{name}": value for name, value in row.items() if isinstance(value, int | float) and name != "at"}
+    """A row of metrics as TensorBoard names: `train/q`, `diagnostics/critics_rank`, `td_error/reach-v3`, …"""
+    values = {
+        f"train/{name}": value
+        for name, value in row.items()
+        if isinstance(value, int | float) and name not in _NO_CURVES
+    }
+    for group in ("diagnostics", "contributed"):
+        values |= {f"{group}/{name}": value for name, value in row.get(group, {}).items()}
     for task, measured in row["tasks"].items():
         values |= {f"{name}/{task}": value for name, value in measured.items() if name != "episodes"}
     return values

@@ -21,6 +21,7 @@ from trainer.agents.mtsac import Learner
 from trainer.checkpoint import Contents
 from trainer.config import Training
 from trainer.contributions.contributed import Contributed, parts
+from trainer.diagnostics import INTERVAL_UPDATES, diagnose
 from trainer.envs.spec import F32, I32, Observed, Step, VectorState
 from trainer.errors import NotFiniteError
 from trainer.metrics import Meter
@@ -218,17 +219,32 @@ def drain(state: RunState) -> None:
 def row(state: RunState) -> dict[str, Any]:
     """The row of metrics that ends here; the sums start anew. Errors: NotFiniteError.
 
+    In the first row past each multiple of `INTERVAL_UPDATES` updates there is more, from `trainer.diagnostics`:
+    `diagnostics` of the nets, and `q` and `td_error` of each task.
     `contributed` is in it once others sent something in: rows in the ring, their share of a batch now, segments taken
     since the row before and how many steps behind their policies were.
     """
     drain(state)
+    before = state.updates - state.meter.updates
     value = state.meter.row(state.step, state.learner.log_temperature.detach().exp().tolist())
+    if crossed(before, state.updates, INTERVAL_UPDATES):
+        found = diagnose(state.learner, state.replay, state.step)
+        value["diagnostics"] = _readable(found.nets)
+        for of_task, measured in zip(value["tasks"].values(), found.tasks, strict=True):
+            of_task.update(_readable(measured))
     others = state.contributed
     if others is not None:
         own, size = state.replay, state.training.batch_size
         taken = parts(shares(size, own.sizes, own.turn)[0], own.sizes, others.ring.sizes).sum()
         value["contributed"] = {"rows": others.ring_rows, "share": round(float(taken) / size, 4), **others.lag_row()}
     return value
+
+
+def _readable(values: Mapping[str, float]) -> dict[str, float]:
+    """Six digits of each, which say all that a probe can; without those that are not finite, which JSON has no word
+    for (whether a training goes on is for its losses and parameters to say).
+    """
+    return {name: float(f"{value:.6g}") for name, value in values.items() if math.isfinite(value)}
 
 
 def capture(state: RunState, numeric: Mapping[str, Any]) -> Contents:

@@ -75,8 +75,7 @@ def steps_of(history: History) -> dict[int, dict[str, float]]:
     """
     found: dict[int, dict[str, float]] = {}
     for row in history.rows:
-        contributed = {f"contributed/{name}": value for name, value in row.get("contributed", {}).items()}
-        found[row["to"]] = scalars(row) | contributed | {"_timestamp": row["at"]}
+        found[row["to"]] = scalars(row) | {"_timestamp": row["at"]}
     for row in history.evaluations:
         values = {"evaluation/success": row["mean_success"], "evaluation/iqm": row["iqm_success"]}
         values |= {f"evaluation/success/{task}": rate for task, rate in row["success"].items()}

@@ -54,6 +54,7 @@ def test_the_reference_is_what_it_should_be(uninterrupted):
     assert gaps(uninterrupted["metrics"]) == []
     assert uninterrupted["metrics"][-1]["to"] == 1200
     assert sum(row["updates"] for row in uninterrupted["metrics"]) == 331
+    assert [row["to"] for row in uninterrupted["metrics"] if "diagnostics" in row] == [280, 492, 632, 772, 980, 1120]
     assert [row["step"] for row in uninterrupted["evaluations"]] == [300, 600, 900, 1200]
 
 

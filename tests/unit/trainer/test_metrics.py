@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 from slot_digest import gaps
 
 from orchestrator.job import write_json
-from trainer.metrics import Journal, Meter, best_step, lines, read, read_evaluations
+from trainer.metrics import Journal, Meter, best_step, lines, read, read_evaluations, scalars
 from trainer.state import crossed, earned
 
 pytestmark = pytest.mark.trainer
@@ -104,6 +104,28 @@ def test_a_meter_that_went_through_a_checkpoint_sums_the_same_digits(values, cut
     for value in values[cut:]:
         second.add_update([value])
     assert second.row(9, [1, 1]) == whole.row(9, [1, 1])
+
+
+def test_tensorboard_has_a_row_in_groups():
+    row = {
+        "from": 0,
+        "to": 40,
+        "at": 1e9,
+        "updates": 2,
+        "q": 1.5,
+        "tasks": {"reach-v3": {"episodes": 1, "temperature": 0.1, "success": 1.0, "td_error": 0.5}},
+        "diagnostics": {"critics_rank": 7.5},
+        "contributed": {"rows": 3},
+    }
+    assert scalars(row) == {
+        "train/updates": 2,
+        "train/q": 1.5,
+        "temperature/reach-v3": 0.1,
+        "success/reach-v3": 1.0,
+        "td_error/reach-v3": 0.5,
+        "diagnostics/critics_rank": 7.5,
+        "contributed/rows": 3,
+    }
 
 
 def test_rows_that_a_full_disk_refuses_wait_and_come_whole(tmp_path, monkeypatch):

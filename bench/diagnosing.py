@@ -1,0 +1,75 @@
+"""What a diagnosis costs beside the updates between two of them, for the presets' own nets and batches.
+
+`python bench/diagnosing.py [ROUNDS]`: updates and diagnoses by turns, one torch thread, CPU time. The share is of
+updates alone; stepping makes it smaller. Writes bench/results/diagnosing.csv.
+"""
+
+from __future__ import annotations
+
+import csv
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from trainer import device as machine
+from trainer import matmul
+from trainer.agents import mtsac
+from trainer.config import TrainingSection, resolve
+from trainer.diagnostics import INTERVAL_UPDATES, diagnose
+from trainer.replay import Replay
+
+ROOT = Path(__file__).resolve().parents[1]
+ROWS_A_TASK = 2_000
+
+
+def cpu_s(work: Callable[[], object]) -> float:
+    """CPU seconds of `work`."""
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def measure(preset: str, rounds: int) -> list[str]:
+    """The row of one preset."""
+    training = resolve(TrainingSection(preset=preset))
+    tasks = len(training.tasks)
+    matmul.settle(max(*training.actor_hidden, *training.critic_hidden))
+    learner = mtsac.create(training, torch.device("cpu"))
+    replay, rng = Replay(ROWS_A_TASK * tasks, tasks), np.random.default_rng(0)
+    for _ in range(ROWS_A_TASK):
+        obs = rng.standard_normal((2, tasks, 39)).astype(np.float32)
+        replay.add(
+            task=np.arange(tasks), obs=obs[0], next_obs=obs[1], terminated=np.zeros(tasks, np.bool_),
+            action=rng.uniform(-1, 1, (tasks, 4)).astype(np.float32), reward=rng.random(tasks, np.float32) * 10,
+        )  # fmt: skip
+    updates, diagnoses = [], []
+    for step in range(rounds + 1):  # the first prepares
+        updates.append(
+            cpu_s(lambda: [mtsac.update(learner, replay.pick(replay.deal(training.batch_size), rng)) for _ in range(3)])
+            / 3
+        )
+        diagnoses.append(cpu_s(lambda step=step: diagnose(learner, replay, step)))
+    update, diagnosis = (statistics.median(all_s[1:]) for all_s in (updates, diagnoses))
+    share = diagnosis / (INTERVAL_UPDATES * update)
+    return [preset, f"{1e3 * update:.2f}", f"{1e3 * diagnosis:.2f}", f"{diagnosis / update:.2f}", f"{100 * share:.2f}"]
+
+
+def main() -> None:
+    """Measure, print, write."""
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 7
+    machine.settle(1)
+    lines = [["preset", "update_ms", "diagnosis_ms", "in_updates", "percent_of_updates"]]
+    for preset in ("debug", "tiny", "guide", "mclean", "best"):
+        lines.append(measure(preset, rounds))
+        print(", ".join(lines[-1]), flush=True)
+    with open(ROOT / "bench/results/diagnosing.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(lines)
+
+
+if __name__ == "__main__":
+    main()
