@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.job import lineage
+from orchestrator.job import Stretch, attempt_numbers, lineage, read_json_or_none
 
 METRICS = "metrics.jsonl"
 EVALUATIONS = "evaluations.jsonl"
@@ -227,18 +227,30 @@ def read(slot_dir: Path) -> list[dict[str, Any]]:
 def read_evaluations(slot_dir: Path) -> list[dict[str, Any]]:
     """The slot's evaluations across its attempts, one a step, oldest first.
 
-    An attempt may evaluate the very step that it started from, where its predecessor had no time left for it.
+    An attempt also makes those of its elders' checkpoints that they had no time for. They count even where the attempt
+    itself does not, because it ended before its first checkpoint: the checkpoint that was evaluated is the line's.
     """
     found: dict[int, dict[str, Any]] = {}
-    for stretch in lineage(slot_dir):
-        for row in lines(slot_dir / "attempts" / str(stretch.attempt) / EVALUATIONS):
-            if row["step"] >= stretch.after and (stretch.until is None or row["step"] <= stretch.until):
+    line = lineage(slot_dir)
+    for attempt, until in [*((stretch.attempt, stretch.until) for stretch in line), *_beside(slot_dir, line)]:
+        for row in lines(slot_dir / "attempts" / str(attempt) / EVALUATIONS):
+            if until is None or row["step"] <= until:
                 found.setdefault(row["step"], row)
     return [found[step] for step in sorted(found)]
 
 
-def best_step(evaluations: Sequence[Mapping[str, Any]]) -> int | None:
-    """The step with the highest mean success, the newest among equals; None before the first evaluation."""
-    if not evaluations:
-        return None
-    return int(max(evaluations, key=lambda row: (row["mean_success"], row["step"]))["step"])
+def _beside(slot_dir: Path, line: Sequence[Stretch]) -> Iterator[tuple[int, int]]:
+    """Attempts outside the `line` that began on it: (attempt, the last step that it has in common with the line)."""
+    untils = {stretch.attempt: stretch.until for stretch in line}
+    for attempt in attempt_numbers(slot_dir):
+        if attempt in untils:
+            continue
+        parent: dict[str, Any] = read_json_or_none(slot_dir / "attempts" / str(attempt) / "parent.json") or {}
+        if (elder := parent.get("attempt")) in untils:
+            until = untils[elder]
+            yield attempt, parent["step"] if until is None else min(parent["step"], until)
+
+
+def best_evaluation(evaluations: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The one with the highest mean success, the newest among equals; None before the first."""
+    return max(evaluations, key=lambda row: (row["mean_success"], row["step"]), default=None)

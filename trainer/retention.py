@@ -1,4 +1,5 @@
-"""What is kept of the checkpoints: the newest ones whole, a few older ones and the best as nets, nothing else.
+"""What is kept of the checkpoints: the newest ones whole; as nets a few older ones, the best, and those still to
+be evaluated; nothing else.
 
 Only the highest attempt deletes, and it looks before every single deletion. A deletion that fails is tried again after
 the next checkpoint; it never stops the training.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,16 +37,16 @@ class Decision:
     deleted: tuple[Kept, ...]
 
 
-def decide(found: Sequence[Kept], *, keep_exact: int, keep_milestones: int, best_step: int | None) -> Decision:
-    """Pure. The newest `keep_exact` good ones of the line stay whole; of the older ones `best_step` and at most
-    `keep_milestones`, spread evenly, keep their nets.
+def decide(found: Sequence[Kept], *, keep_exact: int, keep_milestones: int, needed: AbstractSet[int]) -> Decision:
+    """Pure. The newest `keep_exact` good ones of the line stay whole; of the older ones those of the `needed` steps
+    and at most `keep_milestones`, spread evenly, keep their nets.
 
     While fewer than `keep_exact` good ones exist, damaged ones stay too: they are evidence, and cost nothing yet.
     """
     good = sorted((k for k in found if k.in_line and k.manifest), key=lambda k: k.ref.step, reverse=True)
     exact = [k for k in good if k.manifest and k.manifest.kind == "exact"][:keep_exact]
     older = [k for k in good if k not in exact]
-    steps = set(thin(sorted(k.ref.step for k in older), keep_milestones)) | {best_step}
+    steps = {*thin(sorted(k.ref.step for k in older), keep_milestones), *needed}
     policies = [k for k in older if k.ref.step in steps]
     deleted = [k for k in found if k not in exact and k not in policies]
     if len(exact) < keep_exact:
@@ -63,10 +65,10 @@ def thin(steps: Sequence[int], keep: int) -> list[int]:
     return left
 
 
-def tidy(job: Job, *, keep_exact: int, keep_milestones: int, best_step: int | None) -> list[str]:
+def tidy(job: Job, *, keep_exact: int, keep_milestones: int, needed: AbstractSet[int]) -> list[str]:
     """Carry `decide` out for the whole slot. Returns what could not be deleted, one sentence each."""
     found = survey(job)
-    decision = decide(found, keep_exact=keep_exact, keep_milestones=keep_milestones, best_step=best_step)
+    decision = decide(found, keep_exact=keep_exact, keep_milestones=keep_milestones, needed=needed)
     troubles: list[str] = []
 
     def attempt(action: Callable[[], None], path: Path) -> None:

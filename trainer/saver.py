@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from trainer.checkpoint import Contents, publish
 from trainer.config import Training
 from trainer.contributions.contributed import Contributed, capacity_of
 from trainer.errors import SaveError, SupersededError
-from trainer.metrics import best_step, read_evaluations
+from trainer.metrics import best_evaluation, read_evaluations
 from trainer.replay import Block
 from trainer.resume import Start
 from trainer.retention import tidy
@@ -64,9 +64,14 @@ class Saver:
         restarts = start.contributed.restarts if start.contributed is not None else 0
         return cls(job, training, start.manifest.segments, start.ref.step, start.manifest.contributed, restarts)
 
-    def start(self, contents: Contents, block: Block, contributed: Block | None = None) -> None:
-        """Begin to publish `contents`; the blocks: each ring's rows that no segment holds yet. Call `settle` first."""
-        self._running = self._pool.submit(self._save, contents, block, contributed)
+    def start(
+        self, contents: Contents, block: Block, contributed: Block | None = None, needed: Iterable[int] = ()
+    ) -> None:
+        """Begin to publish `contents`; the blocks: each ring's rows that no segment holds yet. Call `settle` first.
+
+        Of the checkpoints of the `needed` steps at least the nets are kept, as of the best.
+        """
+        self._running = self._pool.submit(self._save, contents, block, contributed, frozenset(needed))
 
     def unsaved(self, others: Contributed | None) -> Block | None:
         """The contributed rows that no segment holds yet; all where the ring was built anew. Call `settle` first."""
@@ -99,7 +104,7 @@ class Saver:
         """Wait for the thread."""
         self._pool.shutdown(wait=True)
 
-    def _save(self, contents: Contents, block: Block, contributed: Block | None = None) -> Saved:
+    def _save(self, contents: Contents, block: Block, contributed: Block | None, needed: frozenset[int]) -> Saved:
         began = time.monotonic()
         job, training = self._job, self._training
         self._look()
@@ -117,11 +122,12 @@ class Saver:
                 with contextlib.suppress(OSError):
                     segment_path(job.attempt_dir, contents.step, kind).unlink()
             raise SaveError(failure(contents.step, job, error)) from error
+        best = best_evaluation(read_evaluations(job.slot_dir))
         troubles = tidy(
             job,
             keep_exact=training.keep_checkpoints,
             keep_milestones=training.keep_milestones,
-            best_step=best_step(read_evaluations(job.slot_dir)),
+            needed=needed | ({best["step"]} if best is not None else frozenset()),
         )
         return Saved(contents.step, time.monotonic() - began, listed, others, tuple(troubles))
 

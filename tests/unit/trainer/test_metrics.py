@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 from slot_digest import gaps
 
 from orchestrator.job import write_json
-from trainer.metrics import Journal, Meter, best_step, lines, read, read_evaluations, scalars
+from trainer.metrics import Journal, Meter, best_evaluation, lines, read, read_evaluations, scalars
 from trainer.state import crossed, earned
 
 pytestmark = pytest.mark.trainer
@@ -60,6 +60,29 @@ def test_the_successor_may_evaluate_the_step_that_it_started_from(tmp_path):
     assert [row["step"] for row in read_evaluations(slot)] == [10, 20, 30]
 
 
+def evaluators(slot):
+    return [(row["step"], row["by"]) for row in read_evaluations(slot)]
+
+
+def test_an_attempt_may_evaluate_what_its_elders_left(tmp_path):
+    slot = a_slot(tmp_path, [(None, 0, [], [10]), (0, 25, [], [20, 30]), (1, 40, [], [40])])
+    assert evaluators(slot) == [(10, 0), (20, 1), (30, 1), (40, 2)]
+
+
+def test_what_an_attempt_evaluated_counts_even_if_it_died_before_its_first_checkpoint(tmp_path):
+    # Attempts 1 and 3 made none: their successors began where they did. Attempt 3's 40 is a checkpoint of nobody's.
+    slot = a_slot(
+        tmp_path, [(None, 0, [], []), (0, 20, [], [10]), (0, 20, [], [20]), (2, 30, [], [30, 40]), (2, 30, [], [])]
+    )
+    assert evaluators(slot) == [(10, 1), (20, 2), (30, 3)]
+
+
+def test_what_was_evaluated_off_the_line_does_not_count(tmp_path):
+    # Attempt 2 walked back to step 10: attempt 1 began at a step 20 that is no longer the line's.
+    slot = a_slot(tmp_path, [(None, 0, [], []), (0, 20, [], [10, 20]), (0, 10, [], [])])
+    assert evaluators(slot) == [(10, 1)]
+
+
 def test_a_torn_last_line_is_ignored(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"to": 1}\n{"to": 2}\n{"to"')
@@ -69,8 +92,8 @@ def test_a_torn_last_line_is_ignored(tmp_path):
 
 def test_the_best_is_the_newest_of_the_highest():
     rows = [{"step": 1, "mean_success": 0.5}, {"step": 2, "mean_success": 0.7}, {"step": 3, "mean_success": 0.7}]
-    assert best_step(rows) == 3
-    assert best_step([]) is None
+    assert best_evaluation(rows) == rows[2]
+    assert best_evaluation([]) is None
 
 
 def test_a_row_has_the_means_of_its_stretch_and_the_next_starts_anew():

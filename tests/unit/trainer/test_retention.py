@@ -32,9 +32,9 @@ def steps(kept):
     return [k.ref.step for k in kept]
 
 
-def test_the_newest_stay_whole_older_ones_keep_their_nets_the_best_always_does():
+def test_the_newest_stay_whole_older_ones_keep_their_nets_the_needed_ones_always_do():
     found = [a_checkpoint(step, "policy" if step < 6 else "exact") for step in range(1, 10)]
-    decision = decide(found, keep_exact=3, keep_milestones=2, best_step=4)
+    decision = decide(found, keep_exact=3, keep_milestones=2, needed={4})
     assert steps(decision.exact) == [9, 8, 7]
     assert steps(decision.policies) == [6, 4, 1]
     assert steps(decision.deleted) == [2, 3, 5]
@@ -42,13 +42,13 @@ def test_the_newest_stay_whole_older_ones_keep_their_nets_the_best_always_does()
 
 def test_what_lies_outside_the_line_goes():
     found = [a_checkpoint(1), a_checkpoint(2, in_line=False)]
-    assert steps(decide(found, keep_exact=3, keep_milestones=2, best_step=None).deleted) == [2]
+    assert steps(decide(found, keep_exact=3, keep_milestones=2, needed=set()).deleted) == [2]
 
 
 def test_damaged_ones_stay_until_there_are_enough_good_ones():
     found = [a_checkpoint(1), a_checkpoint(2), a_checkpoint(3, damaged=True)]
-    assert steps(decide(found, keep_exact=3, keep_milestones=2, best_step=None).deleted) == []
-    assert steps(decide([*found, a_checkpoint(4)], keep_exact=3, keep_milestones=2, best_step=None).deleted) == [3]
+    assert steps(decide(found, keep_exact=3, keep_milestones=2, needed=set()).deleted) == []
+    assert steps(decide([*found, a_checkpoint(4)], keep_exact=3, keep_milestones=2, needed=set()).deleted) == [3]
 
 
 @given(st.sets(st.integers(0, 10_000), max_size=40), st.integers(0, 10))
@@ -107,7 +107,7 @@ def test_an_attempt_that_is_superseded_publishes_and_deletes_nothing(tmp_path):
     run.steps()
     with pytest.raises(SupersededError):
         run.publish()
-    assert tidy(run.job, keep_exact=1, keep_milestones=0, best_step=None) == []
+    assert tidy(run.job, keep_exact=1, keep_milestones=0, needed=set()) == []
     after = sorted(path for path in tmp_path.rglob("*") if path.is_file())
     assert [path for path in after if path not in before] == [tmp_path / "slots/0/attempts/1/claim"]
     assert [path for path in before if path not in after] == []
