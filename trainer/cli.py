@@ -52,6 +52,7 @@ GoalSeedOption = Annotated[
     int | None, typer.Option(help="Seed of the goals; left out: the training's own. Another gives unseen goals.")
 ]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+BestOption = Annotated[bool, typer.Option("--best", help="The checkpoint that was evaluated best, not the newest.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
@@ -88,13 +89,14 @@ def evaluate(
     goals: GoalsOption = 50,
     goal_seed: GoalSeedOption = None,
     device: DeviceOption = "auto",
+    best: BestOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Play every task from its fixed goals with the deterministic policy; success at any step counts."""
     from trainer.showing.play import evaluate_checkpoint  # noqa: PLC0415 - torch and the simulator
     from trainer.views import show_evaluation  # noqa: PLC0415
 
-    found = evaluate_checkpoint(checkpoint, goals=goals, goal_seed=goal_seed, device=device)
+    found = evaluate_checkpoint(checkpoint, goals=goals, goal_seed=goal_seed, device=device, best=best)
     for note in found.notes:
         print(note, file=sys.stderr)
     value: dict[str, Any] = {"checkpoint": str(found.path), "step": found.step, **found.evaluation.as_json()}

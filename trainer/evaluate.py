@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -78,6 +78,12 @@ class Evaluation:
     def as_json(self) -> dict[str, Any]:
         """Numbers, strings, lists and dicts only."""
         return {**asdict(self), "worst": list(self.worst), "is_small": self.is_small}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """What `as_json` was made of."""
+        fields = {name: number for name, number in value.items() if name != "is_small"}
+        return cls(**{**fields, "worst": tuple(value["worst"])})
 
 
 def evaluate(

@@ -14,6 +14,7 @@ from trainer.checkpoint import Contents, Manifest, read_contents, read_manifest,
 from trainer.config import Training, differences, identity
 from trainer.contributions.contributed import Contributed
 from trainer.errors import ConfigError, DamagedCheckpointError, NoGoodCheckpointError, OtherIdentityError
+from trainer.metrics import best_evaluation, read_evaluations
 from trainer.replay import Replay
 from trainer.segments import read_into
 
@@ -101,13 +102,14 @@ def load_contributed(contents: Contents, slot_dir: Path, manifest: Manifest) -> 
     return contributed
 
 
-def find_policy(path: Path) -> tuple[CheckpointRef, Manifest, dict[str, Any], tuple[str, ...]]:
+def find_policy(path: Path, *, best: bool = False) -> tuple[CheckpointRef, Manifest, dict[str, Any], tuple[str, ...]]:
     """The nets of `path`: a checkpoint, or the newest good one of an attempt, a slot or a run folder.
 
-    Errors: ConfigError where there is none; NoGoodCheckpointError where all are damaged.
+    `best`: the one of a slot or run folder that was evaluated best. Errors: ConfigError where there is none;
+    NoGoodCheckpointError where all are damaged.
     """
     damaged: list[str] = []
-    for ref in policy_candidates(path):
+    for ref in [best_candidate(path)] if best else policy_candidates(path):
         try:
             manifest = read_manifest(ref.path)
             nets = read_nets(ref.path, manifest)
@@ -120,6 +122,23 @@ def find_policy(path: Path) -> tuple[CheckpointRef, Manifest, dict[str, Any], tu
     raise ConfigError(
         f"there is no checkpoint at {path}; give the folder of a checkpoint, or of an attempt, slot or run that has one"
     )
+
+
+def best_candidate(path: Path) -> CheckpointRef:
+    """The published checkpoint with the highest evaluation at or below a slot or run folder; retention keeps it.
+
+    Errors: ConfigError where nothing was evaluated yet, or its checkpoint is gone.
+    """
+    path = path.resolve()
+    slots = [path] if (path / "attempts").is_dir() else _numbered(path / "slots") if (path / "slots").is_dir() else []
+    bests = [(found, slot) for slot in slots if (found := best_evaluation(read_evaluations(slot))) is not None]
+    if not bests:
+        raise ConfigError(f"nothing was evaluated yet at {path}; give the folder of a slot or run that has evaluations")
+    row, slot = max(bests, key=lambda pair: (pair[0]["mean_success"], pair[0]["step"]))
+    for ref in policy_candidates(slot):
+        if ref.step == row["step"]:
+            return ref
+    raise ConfigError(f"the best checkpoint at {slot}, of step {row['step']}, is gone; leave out --best")
 
 
 def policy_candidates(path: Path) -> Iterator[CheckpointRef]:

@@ -25,6 +25,7 @@ SharedDirOption = Annotated[
     Path | None, typer.Option(help="The mirror or shared folder that latest, best, RUN are in.")
 ]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+BestOption = Annotated[bool, typer.Option("--best", help="The folder's best evaluated checkpoint, not its newest.")]
 
 
 def play(
@@ -37,12 +38,13 @@ def play(
     size: SizeOption = 480,
     shared_dir: SharedDirOption = None,
     device: DeviceOption = "auto",
+    best: BestOption = False,
 ) -> None:
     """Play single episodes with the deterministic policy, and make a video of them."""
     from trainer.showing import drawing  # noqa: PLC0415
     from trainer.showing.playable import find  # noqa: PLC0415 - torch
 
-    found = find(policy, shared_dir, device)
+    found = find(policy, shared_dir, device, best=best)
     found.task_index(task)
     for note in found.notes:
         print(note, file=sys.stderr)

@@ -32,21 +32,37 @@ class Played:
     notes: tuple[str, ...]
 
 
-def evaluate_checkpoint(path: Path, *, goals: int, goal_seed: int | None, device: str) -> Played:
-    """Evaluate the newest good checkpoint at or below `path` on `goals` fixed goals a task.
+def evaluate_checkpoint(
+    path: Path,
+    *,
+    goals: int,
+    goal_seed: int | None,
+    device: str,
+    best: bool = False,
+    threads: int | None = None,
+    num_workers: int | None = None,
+    goals_dir: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> Played:
+    """Evaluate the newest good checkpoint at or below `path`, or its `best`, on `goals` fixed goals a task.
 
-    `goal_seed` None: the goals it was trained on. Errors: ConfigError, NoGoodCheckpointError, EnvError.
+    `goal_seed` None: the goals it was trained on. `threads` (torch's) None: the training's. `num_workers` None: by the
+    CPUs. The rest is for `evaluate`; `interrupted` may only look. Errors: ConfigError, NoGoodCheckpointError, EnvError.
     """
     if device not in {"auto", "cpu", "cuda", "mps"}:
         raise ConfigError(f"there is no device {device!r}; use auto, cpu, cuda or mps")
-    policy = of_checkpoint(path, device)
+    policy = of_checkpoint(path, device, best=best, threads=threads)
     result = evaluate(
         policy.act,
         policy.tasks,
         goals,
         policy.horizon,
         policy.goal_seed if goal_seed is None else goal_seed,
-        machine.workers(None, max(len(policy.tasks), MIN_LANES)),
+        machine.workers(num_workers, max(len(policy.tasks), MIN_LANES)),
+        goals_dir=goals_dir,
+        progress=progress,
+        interrupted=interrupted,
     )
     if result is None:
         raise AssertionError("nobody interrupts this evaluation")

@@ -45,17 +45,20 @@ class Playable:
         return self.tasks.index(task)
 
 
-def find(text: str, shared_dir: Path | None, device: str) -> Playable:
+def find(text: str, shared_dir: Path | None, device: str, *, best: bool = False) -> Playable:
     """The policy that a user means by `text`: a folder with checkpoints; a mirror, `$SHARED` or manifest file; or
     `latest`, `best`, `RUN`, `RUN/SLOT` in `shared_dir`.
 
-    Errors: ConfigError, NoGoodCheckpointError.
+    `best`: not the newest checkpoint of the folder but the one that was evaluated best. Errors: ConfigError,
+    NoGoodCheckpointError.
     """
     if device not in _DEVICES:
         raise ConfigError(f"there is no device {device!r}; use {', '.join(_DEVICES)}")
     path = Path(text).expanduser()
     if path.is_dir() and any(True for _ in policy_candidates(path)):
-        return of_checkpoint(path, device)
+        return of_checkpoint(path, device, best=best)
+    if best:
+        raise ConfigError(f"--best chooses among the checkpoints of a run or slot folder; {text} is none")
     if path.is_file() and path.suffix == ".json":
         return _of_manifest_file(path, device)
     if path.is_dir() and (found := _shared(path)):
@@ -76,11 +79,14 @@ def find(text: str, shared_dir: Path | None, device: str) -> Playable:
     return _of_slots(here.slots(), Choice.parse(text), folder, device)
 
 
-def of_checkpoint(path: Path, device: str) -> Playable:
-    """The newest good checkpoint at or below `path`. Errors: ConfigError, NoGoodCheckpointError."""
-    ref, manifest, nets, notes = find_policy(path)
+def of_checkpoint(path: Path, device: str, *, best: bool = False, threads: int | None = None) -> Playable:
+    """The newest good checkpoint at or below `path`, or the one that was evaluated `best`.
+
+    `threads`: torch's; None: the training's. Errors: ConfigError, NoGoodCheckpointError.
+    """
+    ref, manifest, nets, notes = find_policy(path, best=best)
     training = _training(manifest)
-    machine.settle(training.threads)
+    machine.settle(threads or training.threads)
     learner = mtsac.create(training, machine.choose(device))
     mtsac.load_nets(learner, nets)
     return Playable(
