@@ -1,8 +1,9 @@
 """One attempt of one slot: start, train, save, evaluate, hand over or finish.
 
-Order within a vector step: act, learn while the environments step, remember; then the row of metrics, the checkpoint
-and the evaluation that are due at this step. Only the steps decide what is due, so an interrupted run does the same at
-the same places. A hand-over saves wherever it is, and changes nothing.
+Order within a vector step: act, learn while the environments step, remember; then the row of metrics and the checkpoint
+that are due at this step. Only the steps decide what is due, so an interrupted run does the same at the same places. A
+hand-over saves wherever it is, and changes nothing. Some checkpoints are evaluated, in a process of its own, while the
+training goes on (`trainer.evaluating`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -25,14 +26,16 @@ from trainer.diverged import leave_behind
 from trainer.envs.spec import VectorSpec
 from trainer.envs.vector import VectorEnv
 from trainer.errors import NotFiniteError, SaveError, SupersededError
-from trainer.evaluate import Evaluation, evaluate
-from trainer.metrics import EVALUATIONS, METRICS, Events, Journal, read_evaluations, scalars
+from trainer.evaluating.past import read_past
+from trainer.evaluating.process import Begin, EvaluatorProcess
+from trainer.evaluating.queue import MAX_PENDING, Evaluations
+from trainer.metrics import METRICS, Events, Journal, scalars
 from trainer.processor import processor
 from trainer.publisher import Publisher, Snapshot, snapshot
 from trainer.resume import Start, find_start
 from trainer.saver import Saver, failure
 from trainer.segments import saved_until
-from trainer.state import Envs, RunState, advance, capture, crossed, fresh, greedy, resumed, row
+from trainer.state import Envs, RunState, advance, capture, crossed, fresh, resumed, row
 from trainer.tasks import goal_tables
 from trainer.tuning.host import look
 from trainer.views import Pulse
@@ -41,9 +44,10 @@ from trainer.views import Pulse
 REPORT_S = 3.0
 #: Rates are taken over this long: shorter jumps with every checkpoint, longer hides a stall.
 RATE_WINDOW_S = 30.0
+#: While the training waits for an evaluation it looks this often whether it should hand over.
+LOOK_S = 0.1
 
 MakeEnvs = Callable[[VectorSpec, int], Envs]
-Evaluate = Callable[..., Evaluation | None]
 
 
 class Show(Protocol):
@@ -57,7 +61,7 @@ class Show(Protocol):
 
 
 def run(
-    job: Job, training: Training, show: Show, *, make_envs: MakeEnvs = VectorEnv, evaluator: Evaluate = evaluate
+    job: Job, training: Training, show: Show, *, make_envs: MakeEnvs = VectorEnv, evaluator: Begin = EvaluatorProcess
 ) -> int:
     """Train until the last step or until the job must hand over. Returns the exit code: 0 or 75.
 
@@ -121,20 +125,14 @@ def settle_numbers(training: Training, chosen: torch.device, recorded: Mapping[s
 
 
 def is_complete(job: Job, training: Training, start: Start) -> bool:
-    """Whether all steps are trained and the last evaluation is made."""
+    """Whether all steps are trained and no evaluation is left to make."""
     if start.ref.step < training.total_steps:
         return False
-    due = start.contents.state["evaluation_due"]
-    return due is None or training.evaluation_goals == 0 or has_evaluation(job, due)
-
-
-def has_evaluation(job: Job, step: int) -> bool:
-    """Whether the slot's history has the evaluation of `step`."""
-    return any(line["step"] == step for line in read_evaluations(job.slot_dir))
+    return training.evaluation_goals == 0 or not read_past(job.slot_dir).pending(start.contents.state["wanted"])
 
 
 def reported(checkpoint_step: int, training: Training, *, is_over: bool) -> int:
-    """The checkpoint step as `progress.json` says it: a run whose last evaluation is missing is one step short of
+    """The checkpoint step as `progress.json` says it: a run that has evaluations left to make is one step short of
     complete, so that the orchestrator gives it another job.
     """
     return checkpoint_step if is_over else min(checkpoint_step, training.total_steps - 1)
@@ -150,24 +148,29 @@ class Attempt:
     state: RunState
     start: Start | None
     numeric: dict[str, Any]
-    evaluator: Evaluate
+    evaluator: Begin
 
     def __post_init__(self) -> None:
         self.saver = Saver.after(self.job, self.training, self.start)
         self.metrics = Journal(self.job.attempt_dir / METRICS)
-        self.evaluations = Journal(self.job.attempt_dir / EVALUATIONS)
         self.events = Events(self.job.slot_dir / "tb", after=self.start.ref.step if self.start else 0)
         self.gpu = machine.GpuMeter(self.state.learner.device)
-        past = read_evaluations(self.job.slot_dir)
+        self.evaluations = Evaluations(
+            self.job,
+            self.training,
+            self.state.wanted,
+            begin=self.evaluator,
+            workers=self.numeric["workers"],
+            say=self.show.say,
+            on_result=self.evaluated,
+        )
         self.intake = Intake(self.job, self.training, self.start)
         self.publisher = Publisher(
             self.job,
             self.training,
-            evaluation=past[-1] if past else None,
+            evaluation=self.evaluations.last,
             on_version=self.intake.door.know if self.intake.door else lambda *_version: None,
         )
-        self.success: float | None = past[-1]["mean_success"] if past else None
-        self.goals: int | None = past[-1]["goals_per_task"] if past else None
         self.doing = "training"
         self._published_updates = self.state.updates
         self._marks: deque[tuple[float, int, int]] = deque()
@@ -178,13 +181,12 @@ class Attempt:
         try:
             self.intake.begin()
             self.publisher.offer(self.policy())  # so that nobody waits for the first interval
-            self.evaluate_if_due()
             while self.state.step < self.training.total_steps and self.job.hand_over_reason() is None:
                 before = self.state.step
                 advance(self.state)
                 self.intake.take(self.state)
                 self.after(before)
-            if self.state.step >= self.training.total_steps and self.state.evaluation_due is None:
+            if self.state.step >= self.training.total_steps and self.nothing_is_left():
                 return self.finish()
             return self.hand_over()
         except SupersededError as stop:
@@ -195,6 +197,7 @@ class Attempt:
                 self.settle()  # so that the newest checkpoint is known
             raise leave_behind(self.job, self.state, error, self.saver.published_step) from error
         finally:
+            self.evaluations.end()
             self.gpu.close()
             self.saver.close()
             self.events.close()
@@ -212,14 +215,13 @@ class Attempt:
         if is_last or crossed(before, state.step, training.metrics_interval):
             self.write_row()
         if is_last or crossed(before, state.step, training.checkpoint_interval):
-            wanted = crossed(state.evaluated, state.step, training.evaluation_interval)
+            wanted = crossed(state.wanted[-1] if state.wanted else 0, state.step, training.evaluation_interval)
             if training.evaluation_goals and (is_last or wanted):
-                state.evaluated = state.evaluation_due = state.step
+                state.wanted.append(state.step)
+                self.evaluations.want(state.step)
             self.save()
-            self.evaluate_if_due()
-        if self.saver.is_done:
-            self.settle()
-        self.report()
+            self.wait_for_evaluations(MAX_PENDING)
+        self.look_around()
 
     def policy(self) -> Snapshot:
         """The policy as it is now."""
@@ -244,7 +246,7 @@ class Attempt:
             self.show.say(failure(self.state.step, self.job, error))
             return False
         block = self.state.replay.block_since(saved_until(self.saver.segments, len(self.training.tasks)))
-        self.saver.start(contents, block, self.saver.unsaved(self.state.contributed))
+        self.saver.start(contents, block, self.saver.unsaved(self.state.contributed), self.evaluations.pending)
         self.publisher.hold(self.policy())
         return True
 
@@ -265,52 +267,43 @@ class Attempt:
             self.publisher.release(step)
             self.intake.counted(step)
 
-    def evaluate_if_due(self) -> None:
-        """The evaluation of this very step, unless it is made already or the job must hand over before its end."""
-        state, training = self.state, self.training
-        if state.evaluation_due is None:
-            return
-        if state.evaluation_due != state.step or has_evaluation(self.job, state.step):
-            state.evaluation_due = None
-            return
-        if (
-            self.start is not None
-            and self.start.ref.step == state.step
-            and self.start.ref.attempt < self.job.attempt - 1
-        ):
-            # The job before us began here too and came to nothing: trying again and again would end the training.
-            self.show.say(f"the evaluation of step {state.step:,} does not fit into one job; going on without it")
-            state.evaluation_due = None
-            return
-        self.doing = "evaluating"
-        result = self.evaluator(
-            greedy(state),
-            training.tasks,
-            training.evaluation_goals,
-            training.horizon,
-            training.seed,
-            self.numeric["workers"],
-            goals_dir=self.job.run_dir / "goals",
-            interrupted=self._interrupted,
-        )
-        self.doing = "training"
-        if result is None:
-            return
-        state.evaluation_due = None
-        self.success, self.goals = result.mean_success, result.goals_per_task
-        evaluation = {"step": state.step, **result.as_json()}
-        self.evaluations.add(evaluation)
-        self.publisher.evaluated(evaluation)
-        self.events.add(state.step, {"evaluation/success": result.mean_success})
-        self.show.say(f"evaluated step {state.step:,}: {result.summary()}")
-
-    def _interrupted(self) -> bool:
+    def look_around(self) -> None:
+        """Count in what the helpers have done meanwhile, and report."""
+        if self.saver.is_done:
+            self.settle()
+        self.evaluations.poll(self.saver.published_step)
         self.report()
-        return self.job.hand_over_reason() is not None
+
+    def evaluated(self, evaluation: Mapping[str, Any]) -> None:
+        """A row of `evaluations.jsonl` was made."""
+        self.publisher.evaluated(evaluation)
+        self.events.add(evaluation["step"], {"evaluation/success": evaluation["mean_success"]})
+
+    def nothing_is_left(self) -> bool:
+        """Wait for the last evaluations. False: the job must hand over before their end. Errors: SaveError."""
+        self.secure()
+        return self.wait_for_evaluations(0)
+
+    def wait_for_evaluations(self, left: int) -> bool:
+        """Wait until at most `left` are still to be made. False: the job must hand over before that.
+
+        It waits for one that is under way only: checkpoints that cannot be written must not stop the training.
+        """
+        self.look_around()
+        while len(self.evaluations.pending) > left and self.evaluations.is_running:
+            if self.job.hand_over_reason() is not None:
+                return False
+            self.doing = self.evaluations.words
+            self.evaluations.wait(LOOK_S)
+            self.look_around()
+        self.doing = "training"
+        return len(self.evaluations.pending) <= left
 
     def finish(self) -> int:
         """The run is complete. Errors: SaveError where its last checkpoint cannot be written."""
         self.secure()
+        if self.evaluations.last is not None and self.evaluations.last["step"] == self.state.step:
+            self.publisher.offer(replace(self.policy(), checkpoint_step=self._own_checkpoint()))  # now with its score
         self.intake.counted(self.state.step)  # once more: nobody goes on from a checkpoint before this one
         self.report(now=True, is_over=True)
         self.show.say(
@@ -318,10 +311,15 @@ class Attempt:
         )
         return 0
 
+    def _own_checkpoint(self) -> int | None:
+        """The present step, where this attempt published its checkpoint itself."""
+        return self.state.step if self.start is None or self.start.ref.step < self.state.step else None
+
     def hand_over(self) -> int:
         """Save where it stands and say so. Errors: SaveError."""
         reason = self.job.hand_over_reason() or "asked to"
         self.doing = f"handing over ({reason})"
+        self.evaluations.end()
         self.secure()
         self.report(now=True)
         self.show.say(f"handed over at step {self.state.step:,} ({reason})")
@@ -347,13 +345,15 @@ class Attempt:
         if at - self._reported_at < REPORT_S and not now:
             return
         self._reported_at = at
+        last = self.evaluations.last
+        success = last["mean_success"] if last is not None else None
         pulse = Pulse(
             step=self.state.step,
             total=self.training.total_steps,
             checkpoint_step=reported(self.saver.published_step or 0, self.training, is_over=is_over),
             **self._rates(at),
             gpu_percent=self.gpu.percent,
-            success=self.success,
+            success=success,
             doing=self.doing,
             contributed_rows=self.state.contributed.ring_rows if self.state.contributed else 0,
             **self.intake.summary(),
@@ -361,10 +361,9 @@ class Attempt:
         more = {
             "save_s": self.saver.save_s,
             "doing": self.doing,
-            "success": self.success,
-            "evaluation_goals": self.goals,
+            "success": success,
+            "evaluation_goals": last["goals_per_task"] if last is not None else None,
         }
-        more["evaluation_goals"] = self.training.evaluation_goals if self.success is not None else None
         more |= {name: getattr(pulse, name) for name in ("steps_per_s", "updates_per_s", "gpu_percent")}
         if self.job.accepts_contributions or pulse.contributed_rows:
             more |= {name: getattr(pulse, name) for name in ("contributed_rows", "accepted", "refused")}

@@ -128,8 +128,11 @@ class Publisher:
             self.offer(replace(held, checkpoint_step=checkpoint_step))
 
     def evaluated(self, evaluation: Mapping[str, Any]) -> None:
-        """The newest evaluation: the score of the policies that come."""
+        """The newest evaluation: the score of the policies that come. The curves are written with it."""
         self._evaluation = evaluation
+        with self._changed:
+            self._curves_due = True
+            self._wake()
 
     def tell(self, say: Callable[[str], None]) -> None:
         """Hand out what there is to say."""

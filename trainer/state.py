@@ -12,7 +12,6 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -63,8 +62,8 @@ class Envs(Protocol):
 class RunState:
     """A run at a barrier.
 
-    `owed`: the part of an update that the transitions so far have earned and not yet got. `evaluation_due`: the step
-    whose evaluation is still to be made. `evaluated`: the last step that was chosen for one. `measured`: metrics of
+    `owed`: the part of an update that the transitions so far have earned and not yet got. `wanted`: the steps that were
+    chosen for an evaluation, ascending; which are made is for `trainer.evaluating` to know. `measured`: metrics of
     updates on their way to the meter (left on the device, so that an update waits for no copy). `contributed`: what
     others sent in, None until the first of it.
     """
@@ -81,8 +80,7 @@ class RunState:
     step: int = 0
     updates: int = 0
     owed: Fraction = Fraction(0)
-    evaluated: int = 0
-    evaluation_due: int | None = None
+    wanted: list[int] = field(default_factory=list)
     contributed: Contributed | None = None
     measured: list[Tensor] = field(default_factory=list)
 
@@ -127,8 +125,7 @@ def resumed(
         step=contents.step,
         updates=saved["updates"],
         owed=Fraction(*saved["owed"]),
-        evaluated=saved["evaluated"],
-        evaluation_due=saved["evaluation_due"],
+        wanted=list(saved["wanted"]),
         contributed=contributed,
     )
     state.meter.load_state_dict(saved["meter"])
@@ -267,8 +264,7 @@ def capture(state: RunState, numeric: Mapping[str, Any]) -> Contents:
         state={
             "updates": state.updates,
             "owed": [state.owed.numerator, state.owed.denominator],
-            "evaluated": state.evaluated,
-            "evaluation_due": state.evaluation_due,
+            "wanted": list(state.wanted),
             "replay": {"counts": state.replay.counts.tolist(), "turn": state.replay.turn},
             "meter": state.meter.state_dict(),
             "numeric": dict(numeric),
@@ -278,12 +274,3 @@ def capture(state: RunState, numeric: Mapping[str, Any]) -> Contents:
             **others,
         },
     )
-
-
-def greedy(state: RunState) -> Any:
-    """The deterministic policy as `trainer.evaluate.evaluate` wants it; it leaves every random stream alone."""
-
-    def act(obs: F32, task: I32) -> npt.NDArray[np.float32]:
-        return mtsac.act_greedily(state.learner, obs, task)
-
-    return act

@@ -176,6 +176,15 @@ def test_curves_that_take_long_are_written_seldom_and_at_the_end(learning, monke
     assert written == ["metrics", "evaluations"] * 2
 
 
+def test_an_evaluation_that_ends_after_its_checkpoint_goes_along_too(learning, monkeypatch):
+    written = []
+    monkeypatch.setattr(store, "write_metrics", lambda _place, name, _rows: written.append(name))
+    publisher = learning.publisher()
+    publisher.evaluated({"step": 1, "mean_success": 0.5, "goals_per_task": 2})
+    publisher.close()
+    assert written == ["metrics", "evaluations"]
+
+
 def test_a_full_disk_is_said_once_and_so_is_its_end(learning, monkeypatch):
     def full(*args, **more):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

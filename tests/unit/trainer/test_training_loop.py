@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,15 +12,15 @@ pytest.importorskip("torch")
 
 from point_mass import PointMasses
 from slot_digest import newest, slot_digest
-from train_point_mass import judge, section
+from train_point_mass import Judged, judge, section
 
 from orchestrator.job import HANDED_OVER, Job, checkpoints_of
 from trainer import checkpoint, loop
 from trainer.agents import mtsac
 from trainer.checkpoint import MANIFEST, read_manifest
-from trainer.errors import NotFiniteError, SaveError
+from trainer.errors import ConfigError, NotFiniteError, SaveError
 from trainer.loop import reported, run
-from trainer.metrics import read_evaluations
+from trainer.resume import find_policy
 from trainer.views import Pulse, duration
 
 pytestmark = pytest.mark.trainer
@@ -140,39 +141,6 @@ def test_the_parent_is_reported_before_the_first_step(tmp_path, monkeypatch):
     assert (seen[0]["step"], seen[0]["checkpoint_step"]) == (120, 120)
 
 
-def test_a_deadline_during_an_evaluation_leaves_it_to_the_successor_which_makes_it_once(tmp_path):
-    def never_ends(*args, interrupted, **more):
-        job = Job(tmp_path, 0, 0)
-        assert checkpoints_of(job.slot_dir, 0)
-        interrupted.__self__.job.deadline = 0
-        assert interrupted()
-
-    code, _, job = train(tmp_path, evaluator=never_ends)
-    assert code == HANDED_OVER
-    assert progress(job)["checkpoint_step"] == 300
-    code, listener, job = train(tmp_path)
-    assert code == 0
-    assert [row["step"] for row in read_evaluations(job.slot_dir)] == [300, 600]
-    assert sum("evaluated step 300" in line for line in listener.said) == 1
-
-
-def test_a_run_whose_last_evaluation_is_missing_is_not_reported_complete(tmp_path):
-    def only_the_first(*args, interrupted, **more):
-        if interrupted.__self__.state.step < 600:
-            return judge(*args, interrupted=interrupted, **more)
-        interrupted.__self__.job.deadline = 0
-        return None
-
-    code, _, job = train(tmp_path, evaluator=only_the_first)
-    assert code == HANDED_OVER
-    assert (progress(job)["step"], progress(job)["checkpoint_step"]) == (600, 599)
-    code, _, job = train(tmp_path)
-    assert code == 0
-    assert progress(job)["checkpoint_step"] == 600
-    assert progress(job)["evaluation_goals"] == 2  # so that a summary can say how small the evaluation was
-    assert read_evaluations(job.slot_dir)[-1]["step"] == 600
-
-
 def test_only_a_complete_run_reports_all_its_steps():
     training = section(total_steps=600)
     assert reported(600, training, is_over=False) == 599
@@ -181,15 +149,18 @@ def test_only_a_complete_run_reports_all_its_steps():
 
 
 def test_the_best_checkpoint_keeps_its_nets_to_the_end(tmp_path):
-    def best_early(act, tasks, goals, horizon, seed, workers, *, interrupted, **more):
-        step = interrupted.__self__.state.step
-        result = judge(act, tasks, goals, horizon, seed, workers, interrupted=interrupted)
-        object.__setattr__(result, "mean_success", 1.0 if step == 200 else 0.1)
-        return result
+    def best_early(request):
+        success = 1.0 if int(request.checkpoint.name) == 200 else 0.1
+        return Judged(replace(judge(request).result, mean_success=success))
 
     _, _, job = train(tmp_path, evaluator=best_early, evaluation_interval=100, keep_milestones=0, total_steps=900)
     kinds = {ref.step: read_manifest(ref.path).kind for ref in checkpoints_of(job.slot_dir, 0)}
     assert kinds == {900: "exact", 800: "exact", 700: "exact", 200: "policy"}
+    assert find_policy(tmp_path)[0].step == 900
+    for folder in (tmp_path, job.slot_dir):
+        assert find_policy(folder, best=True)[0].step == 200
+    with pytest.raises(ConfigError, match="nothing was evaluated yet"):
+        find_policy(job.attempt_dir, best=True)
 
 
 def test_a_walk_back_is_told(tmp_path):
@@ -219,7 +190,7 @@ def test_a_full_disk_at_an_interval_is_told_and_the_next_interval_saves(tmp_path
 
     def full_for_a_while(path, data):
         calls.append(path)
-        if 6 <= len(calls) <= 8:
+        if len(calls) == 6:  # the first file of the second checkpoint, which is not to be evaluated
             full_disk()
         real(path, data)
 

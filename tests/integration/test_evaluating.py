@@ -1,0 +1,103 @@
+"""The process of an evaluation: real ones, on Meta-World."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("metaworld")
+
+from daemons import started_at, wait_for
+from point_run import PointRun
+
+from trainer.agents import mtsac
+from trainer.evaluate import evaluate
+from trainer.evaluating import process
+from trainer.evaluating.process import EvaluatorError, EvaluatorProcess, Request
+
+pytestmark = pytest.mark.trainer
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def run(tmp_path):
+    return PointRun(tmp_path)
+
+
+def request_of(run, **fields):
+    (folder,) = run.checkpoints(1)
+    return Request(**{"checkpoint": folder, "goals": 3, "goals_dir": run.job.run_dir / "goals", "workers": 0, **fields})
+
+
+def result_of(running):
+    wait_for(lambda: running.poll() is not None, "an evaluation", timeout_s=150)
+    return running.poll()
+
+
+def test_it_gives_the_same_bits_as_an_evaluation_in_the_trainer_and_no_signal_of_the_job_ends_it(run):
+    asked = request_of(run)
+    running = EvaluatorProcess(asked)
+    for number in (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT):
+        os.kill(running.pid, number)
+    learner, tasks = run.state.learner, run.training.tasks
+    here = evaluate(lambda obs, task: mtsac.act_greedily(learner, obs, task), tasks, 3, run.training.horizon)
+    there = result_of(running)
+    assert replace(there, wall_s=0.0) == replace(here, wall_s=0.0)
+    assert sum(there.returns.values()) > 0
+
+
+def test_a_killed_one_says_of_what_it_died(run):
+    running = EvaluatorProcess(request_of(run))
+    assert running.poll() is None
+    os.kill(running.pid, signal.SIGKILL)
+    running.wait(10)
+    with pytest.raises(EvaluatorError, match=r"^its process was killed by SIGKILL$"):
+        running.poll()
+
+
+def test_one_that_fails_says_its_last_words(run):
+    asked = request_of(run)
+    (asked.checkpoint / "manifest.json").write_text("{")
+    running = EvaluatorProcess(asked)
+    with pytest.raises(EvaluatorError, match=r"exited with status 1: no checkpoint at .*manifest.json is torn"):
+        result_of(running)
+
+
+@pytest.fixture
+def endless(tmp_path):
+    """A request whose evaluation comes to no end: it waits for somebody who writes the manifest."""
+    folder = tmp_path / "000000000100"
+    folder.mkdir()
+    os.mkfifo(folder / "manifest.json")
+    return Request(folder, 1, tmp_path, 0)
+
+
+def test_it_ends_with_its_learner(endless):
+    program = (
+        "import time\nfrom pathlib import Path\nfrom trainer.evaluating.process import EvaluatorProcess, Request\n"
+        f"running = EvaluatorProcess(Request(Path({str(endless.checkpoint)!r}), 1, Path('/'), 0))\n"
+        "print(running.pid, flush=True)\ntime.sleep(60)\n"
+    )
+    learner = subprocess.Popen([sys.executable, "-c", program], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+    with learner.stdout as out:
+        pid = int(out.readline())
+    assert started_at(pid) is not None
+    learner.kill()
+    learner.wait()
+    wait_for(lambda: started_at(pid) is None, "its end")
+
+
+def test_one_that_hangs_is_ended_and_says_so(endless, monkeypatch):
+    running = EvaluatorProcess(endless)
+    assert running.poll() is None
+    monkeypatch.setattr(process, "SILENCE_S", 0.0)
+    with pytest.raises(EvaluatorError, match="said nothing for 0 minutes and was ended"):
+        running.poll()
+    assert started_at(running.pid) is None
