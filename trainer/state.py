@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -274,3 +275,12 @@ def capture(state: RunState, numeric: Mapping[str, Any]) -> Contents:
             **others,
         },
     )
+
+
+def greedy(state: RunState) -> Any:
+    """The deterministic policy as `trainer.evaluate.evaluate` wants it; it leaves every random stream alone."""
+
+    def act(obs: F32, task: I32) -> npt.NDArray[np.float32]:
+        return mtsac.act_greedily(state.learner, obs, task)
+
+    return act
