@@ -71,6 +71,26 @@ def test_a_restored_vector_goes_on_as_if_nothing_had_happened(spec, undisturbed,
         assert played(envs, range(17, 40)) == went_on == undisturbed[18:]
 
 
+@pytest.mark.parametrize("stepper", ["auto", "python"])
+def test_a_state_at_the_start_of_an_episode_holds_nothing_of_the_one_before(spec, stepper):
+    """A remembered reset and one that is made anew, after a restore, leave the same."""
+    same = replace(spec, goals=tuple(table[:1] for table in spec.goals), num_envs=3)
+    states = []
+    with VectorEnv(same, stepper=stepper) as envs:
+        envs.reset()
+        played(envs, range(17))
+        half = through_files(envs.snapshot())
+        played(envs, range(17, 24))
+        states.append(envs.snapshot())
+    with VectorEnv(same, stepper=stepper) as envs:
+        envs.restore(half)
+        played(envs, range(17, 24))
+        states.append(envs.snapshot())
+    first, second = ({name: array.tobytes() for name, array in state.arrays.items()} for state in states)
+    assert first == second
+    assert json.dumps(states[0].meta) == json.dumps(states[1].meta)
+
+
 def test_a_restored_vector_forgets_what_it_did_before(spec, undisturbed):
     with VectorEnv(spec) as envs:
         envs.reset()

@@ -79,6 +79,7 @@ class TaskEnv:
         """Start an episode at `goal` ([d], one row of the goal table); the first observation, [39]."""
         self._env._last_rand_vec = np.array(goal, dtype=np.float64)  # noqa: SLF001 - a copy: some tasks keep views of it
         observation: F64 = self._env.reset()[0]
+        self._env._last_stable_obs = None  # noqa: SLF001 - the last episode's: upstream reads none before a step has set it
         return observation
 
     def step(self, action: F32) -> tuple[F64, float, bool, bool]:
