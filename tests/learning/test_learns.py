@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -73,23 +75,25 @@ def tiny(seed):
 
 
 @pytest.fixture(scope="module")
-def tiny_runs(tmp_path_factory):
-    """The slots of three seeds that nobody interrupted; 2-4 minutes each."""
+def undisturbed(tmp_path_factory):
+    """Seed → the slot of a run that nobody interrupted; 1-4 minutes each, made once."""
     pytest.importorskip("metaworld")
     from orchestrator.job import Job
     from trainer.loop import run
     from trainer.views import Display
 
-    folder = tmp_path_factory.mktemp("tiny")
-    jobs = [Job.standalone(folder / str(seed)) for seed in range(3)]
-    for seed, job in enumerate(jobs):
+    @cache
+    def slot_of(seed):
+        job = Job.standalone(tmp_path_factory.mktemp("tiny"))
         assert run(job, tiny(seed), Display(live=False)) == 0
-    return [job.slot_dir for job in jobs]
+        return job.slot_dir
+
+    return slot_of
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_reach_is_learned_by_the_tiny_preset_on_three_seeds(tiny_runs):
+def test_reach_is_learned_by_the_tiny_preset_on_three_seeds(undisturbed):
     """The bars were written down before the runs. Random policies reach 0 of 50 goals (measured here)."""
     from trainer.evaluate import evaluate
     from trainer.metrics import read_evaluations
@@ -100,7 +104,7 @@ def test_reach_is_learned_by_the_tiny_preset_on_three_seeds(tiny_runs):
     )
     assert chance is not None
     assert chance.mean_success < 0.05
-    curves = [[row["mean_success"] for row in read_evaluations(slot)] for slot in tiny_runs]
+    curves = [[row["mean_success"] for row in read_evaluations(undisturbed(seed))] for seed in range(3)]
     assert {len(curve) for curve in curves} == {10}
     reached = [np.mean(curve[-2:]) for curve in curves]
     assert min(reached) >= 0.35, curves
@@ -109,7 +113,7 @@ def test_reach_is_learned_by_the_tiny_preset_on_three_seeds(tiny_runs):
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_three_forced_hand_overs_give_the_same_curve_bit_by_bit(tiny_runs, tmp_path):
+def test_three_forced_hand_overs_give_the_same_curve_bit_by_bit(undisturbed, tmp_path):
     from slot_digest import slot_digest
 
     from orchestrator.job import HANDED_OVER, Job, attempt_numbers
@@ -133,4 +137,4 @@ def test_three_forced_hand_overs_give_the_same_curve_bit_by_bit(tiny_runs, tmp_p
         code = run(job, training, Display(live=False), make_envs=Ending)
         assert code == (HANDED_OVER if steps else 0)
     assert attempt_numbers(tmp_path / "slots/0") == [0, 1, 2, 3]
-    assert slot_digest(tmp_path / "slots/0") == slot_digest(tiny_runs[0])
+    assert slot_digest(tmp_path / "slots/0") == slot_digest(undisturbed(0))
