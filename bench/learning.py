@@ -45,7 +45,9 @@ from trainer.evaluate import Act, evaluate  # noqa: E402
 from trainer.state import advance, drain, fresh, greedy  # noqa: E402
 from trainer.tasks import goal_tables  # noqa: E402
 
-TASKS = ("reach-v3", "window-close-v3", "drawer-close-v3")
+#: Chosen by pilots with other sets of tasks (ours, seeds 1000 and 0; stable-baselines3, seed 0). window-close-v3 was
+#: left out: a run solves it or never meets its reward, so that chance would decide.
+TASKS = ("reach-v3", "drawer-close-v3", "door-lock-v3")
 HORIZON, STEPS, EVERY, RANDOM_STEPS = 100, 48_000, 6_000, 3_000
 WIDTHS, BATCH, GOALS, SEEDS = (256, 256), 128, 50, 8
 RATE, GAMMA, TEMPERATURE, ENTROPY = 1e-3, 0.97, 0.1, -2.0
