@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def go_on(run_dir: Path, guillotine: Guillotine) -> int:
     saver = Saver(job, training, start.manifest.segments, start.ref.step)
     block = state.replay.block_since(saved_until(saver.segments, 3))
     guillotine.install()
-    saver._save(contents, block)  # in this very thread, so that the count is the same every time
+    saver._save(contents, block, None, frozenset())  # in this very thread, so that the count is the same every time
     return ORDERLY
 
 
@@ -96,7 +97,7 @@ def main(folder: Path) -> None:
             flush=True,
         )
         shutil.rmtree(run_dir)
-        if died == ORDERLY:
+        if died != -signal.SIGKILL:
             return
 
 
