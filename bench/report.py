@@ -44,6 +44,13 @@ of the two libraries that torch has.
 
 @{saving}
 
+## Diagnostics
+
+`python bench/diagnosing.py`: CPU time of one look at dormant neurons, ranks, norms and TD errors, in updates, and its
+share at the usual pace (the first row past each multiple of 500 updates).
+
+@{diagnosing}
+
 ## A policy's way to a laptop
 
 `python bench/weight_latency.py`: from the publication on one side to the verified file on the other side's disk, pushed
@@ -131,7 +138,7 @@ late files, crashes at any call and two controllers at once; ten invariants are 
 
 #: The results that the page shows, by the name of their file.
 NAMES = (
-    "stepping", "update", "training", "saving",
+    "stepping", "update", "training", "saving", "diagnosing",
     "weight_latency", "weight_idle", "policy_bytes", "sharing", "slurm_handover", "slurm_handover_parts", "goodput",
     "controller_cpu", "status_cpu", "tick", "simulator", "handover",
 )  # fmt: skip
