@@ -1,8 +1,8 @@
 """Does our learner learn as much from as many steps as stable-baselines3's SAC?
 
 `python bench/learning.py [SEEDS]` (5 seeds; about 4 minutes of a core for each seed and side, two at a time). Both
-train one policy for `TASKS` with a one-hot task after the observation, on the same environments and fixed goals, with equal
-nets, batch, replay, random steps, one update a transition, and the step size, discount, target entropy and first
+train one policy for `TASKS` with a one-hot task after the observation, on the same environments and fixed goals, with
+equal nets, batch, replay, random steps, one update a transition, and the step size, discount, target entropy and first
 temperature that preset `tiny` has. What is different is the algorithm: ours has a temperature a task and draws each
 batch balanced over the tasks. Both policies are played deterministically by `trainer.evaluate` from the same goals at
 every `EVERY` steps; a run's final success is the mean of its last two evaluations.

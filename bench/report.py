@@ -28,7 +28,8 @@ threads.
 
 `python bench/update.py`: CPU time of one update of actor, twin critics, temperatures and targets, batch drawn anew,
 one thread, by turns in one process. `of the products`: of the matrix products of one update alone, each by the faster
-of the two libraries that torch has.
+of the two libraries that torch has. Which of them that is depends on the processor: here, on an AMD Zen 5, oneDNN has
+twice MKL's rate; on a Zen 4 both have the same, and every training has what `plain products` has here.
 
 @{update}
 
