@@ -133,6 +133,7 @@ class Process:
             random_hex=lambda: f"{world.rng.getrandbits(32):08x}",
             jitter=world.rng.random,
         )
+        world.watch.remember(self.controller.ledger)  # the end of an attempt may stand in no other: its tick crashed
         return self.controller
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from job_model import RATE, Run, seen_by
 
-from orchestrator.decisions.models import Blind, SlotStatus, SubmissionState
+from orchestrator.decisions.models import Blind, Ledger, SlotStatus, SubmissionState
 from orchestrator.job import lineage
 
 if TYPE_CHECKING:
@@ -200,6 +200,13 @@ class Watch:
         self.ticked_at = None
         self.no_reason_since.clear()
 
+    def remember(self, ledger: Ledger) -> None:
+        """What it says of each submission; also of those that it is about to forget."""
+        for slot in ledger.slots:
+            for attempt in slot.attempts:
+                for s in attempt.submissions:
+                    self.states[s.token] = s.state
+
     def tick_failed(self) -> None:
         """It could not write: what passes until a tick succeeds does not count against a slot."""
         self.ticked_at = None
@@ -218,10 +225,8 @@ class Watch:
         }
         outage = world.cluster.controller_is != "up" or process.login.full or ledger.blind_since is not None
         outage = outage or (world.cluster.database_is != "up" and world.profile.accounting == "up")
+        self.remember(ledger)
         for slot in ledger.slots:
-            for attempt in slot.attempts:
-                for s in attempt.submissions:
-                    self.states[s.token] = s.state
             if slot.status is not SlotStatus.ACTIVE or controller.control.wish != "run":
                 self.no_reason_since.pop(slot.index, None)
                 self.idle_s[slot.index] = 0.0
