@@ -6,10 +6,8 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from trainer import device as machine
@@ -21,7 +19,7 @@ from trainer.envs.native.plan import native_tasks
 from trainer.envs.spec import F64, EnvError, VectorSpec
 from trainer.envs.vector import VectorEnv
 from trainer.evaluate import MIN_LANES
-from trainer.replay import FIELDS
+from trainer.memory import ROW_BYTES
 from trainer.state import RunState, advance, drain, draw, fresh
 from trainer.tasks import goal_tables
 from trainer.tuning.host import Host, look
@@ -33,7 +31,6 @@ WARM_UP_S, MEASURE_S, ALONE_S = 0.7, 2.5, 1.0
 MIN_UPDATES, PATIENCE = 4, 4.0
 #: Rows of the replay while trying: drawing from few is as slow as from many.
 ROWS = 20_000
-_ROW_BYTES = sum(prod(shape) * np.dtype(kind).itemsize for shape, kind in FIELDS.values())
 #: Far beyond any step of a trial: actions are random, and nothing is learned.
 _NEVER = 2**40
 
@@ -181,7 +178,7 @@ def _memory(training: Training, rss_bytes: int, host: Host) -> Memory:
     rows = min(training.buffer_size, training.total_steps)
     tasks = len(training.tasks)
     evaluation = need_bytes(max(tasks, MIN_LANES), 0, tasks) if training.evaluation_goals else 0
-    return Memory(rss_bytes, rows * _ROW_BYTES, _ROW_BYTES, evaluation, host.memory_bytes)
+    return Memory(rss_bytes, rows * ROW_BYTES, ROW_BYTES, evaluation, host.memory_bytes)
 
 
 def _rss(pid: int) -> int:
