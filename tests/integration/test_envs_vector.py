@@ -11,10 +11,10 @@ import pytest
 
 pytest.importorskip("metaworld")
 
-from safetensors.numpy import load, save
+from vector_bytes import as_bytes, through_files
 
 from trainer.envs.metaworld import TaskEnv
-from trainer.envs.spec import EnvError, Step, VectorSpec, VectorState
+from trainer.envs.spec import EnvError, Step, VectorSpec
 from trainer.envs.vector import VectorEnv
 from trainer.evaluate import evaluate
 from trainer.tasks import goal_tables
@@ -33,16 +33,8 @@ def actions_at(step, num_envs):
     return np.random.default_rng(step).uniform(-1, 1, (num_envs, 4)).astype(np.float32)
 
 
-def as_bytes(record):
-    return {field.name: getattr(record, field.name).tobytes() for field in fields(record)}
-
-
 def played(envs, steps):
     return [as_bytes(envs.step(actions_at(step, envs.num_envs))) for step in steps]
-
-
-def through_files(state):
-    return VectorState(load(save(state.arrays)), json.loads(json.dumps(state.meta, allow_nan=False)))
 
 
 @pytest.fixture(scope="module")

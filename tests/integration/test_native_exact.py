@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ import metaworld
 import mujoco
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 from metaworld.policies import ENV_POLICY_MAP
-from safetensors.numpy import load, save
+from vector_bytes import as_bytes, through_files
 
 from trainer.envs.board import Board
 from trainer.envs.group import EnvGroup
@@ -23,7 +22,7 @@ from trainer.envs.native import plan
 from trainer.envs.native.build import StepperUnavailableError
 from trainer.envs.native.library import load as load_stepper
 from trainer.envs.native.ports import PORTS
-from trainer.envs.spec import EnvError, Script, VectorSpec, VectorState
+from trainer.envs.spec import EnvError, Script, VectorSpec
 from trainer.envs.vector import VectorEnv
 from trainer.tasknames import MT10
 from trainer.tasks import goal_table, goal_tables
@@ -118,16 +117,8 @@ def actions_at(step, num_envs):
     return np.random.default_rng(step).uniform(-1.1, 1.1, (num_envs, 4)).astype(np.float32)
 
 
-def as_bytes(record):
-    return {field.name: getattr(record, field.name).tobytes() for field in fields(record)}
-
-
 def played(envs, steps):
     return [as_bytes(envs.step(actions_at(step, envs.num_envs))) for step in steps]
-
-
-def through_files(state):
-    return VectorState(load(save(state.arrays)), json.loads(json.dumps(state.meta, allow_nan=False)))
 
 
 @pytest.fixture(scope="module")

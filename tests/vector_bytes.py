@@ -1,0 +1,19 @@
+"""What a vector of environments gives, as bytes to compare, and its state by way of files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+from safetensors.numpy import load, save
+
+from trainer.envs.spec import VectorState
+
+
+def as_bytes(record: Any) -> dict[str, bytes]:
+    return {field.name: getattr(record, field.name).tobytes() for field in fields(record)}
+
+
+def through_files(state: VectorState) -> VectorState:
+    return VectorState(load(save(state.arrays)), json.loads(json.dumps(state.meta, allow_nan=False)))
