@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 # One torch and BLAS thread a process: several on a busy machine spin against each other.
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo test test-long lint bench clean
+.PHONY: demo test test-long test-gpu lint bench clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
@@ -25,11 +25,14 @@ demo: $(READY)
 # In the order of the folders: the long files first, a thousand short unit tests to fill up at the end.
 test: $(READY)
 	bash tests/real/install.sh
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not long"
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not long and not gpu"
 
 test-long: $(READY)
 	bash tests/real/install.sh
 	$(BIN)/python -m pytest -n $(JOBS) -m long --timeout 3600
+
+test-gpu: $(READY)
+	$(BIN)/python -m pytest -m gpu
 
 lint: $(READY)
 	$(BIN)/ruff check .

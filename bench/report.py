@@ -39,6 +39,14 @@ twice MKL's rate; on a Zen 4 both have the same, and every training has what `pl
 
 @{training}
 
+### On a GPU
+
+Not measured: none was at hand. `trainer autotune --preset guide` (or `mclean`) tries the training's own loop on one and
+says steps/s, milliseconds an update, memory and the hours to the last step. Its `cuda_graph` (an update's kernels
+launched at once) was never run on a GPU either: a training tries it at its start and leaves it out where it does not
+work or leaves other bits, and `make test-gpu` tests that. Batches are drawn in the machine's memory and copied without
+waiting: at one update a vector step, sending each new row to a second replay on the GPU would cost as much again.
+
 ## Saving, starting, stopping
 
 `python bench/saving.py`: preset `guide` with a full replay of two million rows.

@@ -127,6 +127,9 @@ class TrainingSection(BaseModel):
         None, description="Processes that step the environments; 0: in the trainer itself; left out: by the CPUs."
     )
     threads: PositiveInt | None = Field(None, description="Torch threads of the learner; exact resumes need 1.")
+    cuda_graph: bool | None = Field(
+        None, description="On an NVIDIA GPU, launch an update's kernels all at once; `trainer autotune` tries it."
+    )
     metrics_interval: PositiveInt | None = Field(None, description="Steps that one row of metrics sums up.")
     evaluation_interval: CountInt | None = Field(
         None, description="Evaluate at the first checkpoint past each multiple of this many steps; 0: only at the end."
@@ -214,6 +217,7 @@ class Training(BaseModel):
     value_bins: Bins = 101
     value_limit: Positive = 10.0
     weight_decay: NotNegative = 0.0
+    cuda_graph: bool = False
     keep_checkpoints: PositiveInt
     keep_milestones: CountInt
     stream: bool

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer.agents import categorical, mtsac
+from trainer.agents.inputs import prepare
 from trainer.agents.mtsac import Learner
 from trainer.nets.gaussian import GaussianActor, sample
 from trainer.nets.mlp import MLP
@@ -66,31 +67,28 @@ def measure(learner: Learner, batch: Batch, noise: torch.Generator) -> Diagnosis
     rank of the last hidden features, the mean of both critics. `tasks`: the means over a task's rows of Q and of
     |Q - target|, in scaled returns where critics are categorical. Numbers may be NaN or infinite where the learner is.
     """
-    twin = replace(learner, noise=noise, largest_reward=learner.largest_reward.clone())
-    device = learner.device
-    task, obs, next_obs, action, reward, terminated = (
-        torch.from_numpy(array).to(device)
-        for array in (batch.task, batch.obs, batch.next_obs, batch.action, batch.reward, batch.terminated)
-    )
-    x, next_x = (mtsac.with_task(one, task, learner.num_tasks) for one in (obs, next_obs))
+    twin = replace(learner, largest_reward=learner.largest_reward.clone())
+    inputs = prepare(batch, noise, learner.device)
+    task, action, reward, terminated = inputs.task, inputs.action, inputs.reward, inputs.terminated
+    x, next_x = (mtsac.with_task(one, task, learner.num_tasks) for one in (inputs.obs, inputs.next_obs))
     temperature = learner.log_temperature.detach().exp()[task]
 
     with watched(learner.critics) as seen_of_critics:
         outputs = torch.stack([critic(x, action) for critic in learner.critics])
     if learner.values is None:
-        goal = mtsac.td_target(twin, reward, terminated, next_x, temperature)
+        goal = mtsac.td_target(twin, reward, terminated, next_x, temperature, inputs.then_noise)
         q = outputs.squeeze(-1)
         critic_loss = (q - goal).square().mean(dim=1).sum()
     else:
         reward = mtsac.scaled(twin, task, reward)
-        likely = mtsac.td_distribution(twin, reward, terminated, next_x, temperature)
+        likely = mtsac.td_distribution(twin, reward, terminated, next_x, temperature, inputs.then_noise)
         goal = likely @ learner.values
         q = categorical.mean(outputs, learner.values)
         critic_loss = categorical.cross_entropy(outputs, likely).mean(dim=1).sum()
 
     with watched([learner.actor]) as seen_of_actor:
         mean, log_std = learner.actor(x)
-    own_action, log_density = sample(mean, log_std, torch.randn(mean.shape, generator=noise).to(device))
+    own_action, log_density = sample(mean, log_std, inputs.now_noise)
     _, slope = mtsac.value_and_slope(twin, x, own_action.detach())
     actor_loss = (temperature * log_density - (slope * own_action).sum(-1)).mean()
 

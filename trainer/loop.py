@@ -20,6 +20,7 @@ import torch
 from orchestrator.job import HANDED_OVER, Job
 from trainer import device as machine
 from trainer import matmul, memory
+from trainer.agents import updates
 from trainer.config import Training
 from trainer.contributions.intake import Intake
 from trainer.diverged import leave_behind
@@ -100,9 +101,11 @@ def run(
     numeric["stepping"] = envs.stepping
     try:
         if start is not None:
-            state = resumed(training, chosen, envs, start.contents, start.replay, start.contributed)
+            state = resumed(
+                training, chosen, envs, start.contents, start.replay, start.contributed, way=numeric["updates"]
+            )
         else:
-            state = fresh(training, chosen, envs)
+            state = fresh(training, chosen, envs, numeric["updates"])
         return Attempt(job, training, show, state, start, numeric, evaluator).run()
     finally:
         envs.close()
@@ -121,6 +124,9 @@ def settle_numbers(training: Training, chosen: torch.device, recorded: Mapping[s
         numeric["products"], sentence = matmul.settle(widest, recorded.get("products"))
         if sentence is not None:
             show.say(sentence)
+    numeric["updates"], sentence = updates.choose(training, chosen)
+    if sentence is not None:
+        show.say(sentence)
     return numeric
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from trainer.acting.room import need_bytes
 from trainer.config import IDENTITY_FIELDS, Training
+from trainer.envs.spec import ACT_DIM, OBS_DIM
 from trainer.errors import ConfigError, OutOfMemoryError
 from trainer.nets.residual import EMBEDDING
 from trainer.replay import FIELDS
@@ -23,7 +24,6 @@ from trainer.replay import FIELDS
 #: One row of the replay.
 ROW_BYTES = sum(prod(shape) * np.dtype(kind).itemsize for shape, kind in FIELDS.values())
 _FLOAT_BYTES = 4
-_OBS, _ACTIONS = FIELDS["obs"][0][0], FIELDS["action"][0][0]
 _GB = 1e9
 #: What libraries say when they get no memory: torch's allocators for the CPU and for CUDA, the C library, cuBLAS.
 _WORDS = ("can't allocate memory", "out of memory", "cannot allocate memory", "alloc_failed")
@@ -132,7 +132,7 @@ def _batch(training: Training) -> Part:
 
 def actor_parameters(training: Training) -> int:
     """How many numbers the actor learns."""
-    return _plain([_OBS + len(training.tasks), *training.actor_hidden, 2 * _ACTIONS])
+    return _plain([OBS_DIM + len(training.tasks), *training.actor_hidden, 2 * ACT_DIM])
 
 
 def critic_parameters(training: Training) -> int:
@@ -140,10 +140,10 @@ def critic_parameters(training: Training) -> int:
     tasks, widths = len(training.tasks), training.critic_hidden
     if training.critic_net == "residual":
         width, outputs = widths[0], training.value_bins if training.critic_loss == "categorical" else 1
-        first = _plain([_OBS + EMBEDDING + _ACTIONS, width]) + 2 * width
+        first = _plain([OBS_DIM + EMBEDDING + ACT_DIM, width]) + 2 * width
         blocks = len(widths) * 2 * (_plain([width, width]) + 2 * width)
         return tasks * EMBEDDING + first + blocks + _plain([width, outputs])
-    return _plain([_OBS + tasks + _ACTIONS, *widths, tasks if training.critic_net == "heads" else 1])
+    return _plain([OBS_DIM + tasks + ACT_DIM, *widths, tasks if training.critic_net == "heads" else 1])
 
 
 def _plain(widths: Sequence[int]) -> int:

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from syncd import store
-from trainer.agents.mtsac import ACT_DIM, OBS_DIM, with_task
+from trainer.agents.mtsac import with_task
 from trainer.config import Training
+from trainer.envs.spec import ACT_DIM, OBS_DIM
 from trainer.nets.gaussian import GaussianActor, sample
 from trainer.tasknames import MAX_HORIZON, MT50
 

@@ -25,6 +25,7 @@ _COMMON: dict[str, Any] = {
     "horizon": 500,
     "num_workers": None,
     "threads": 1,
+    "cuda_graph": False,
     "metrics_interval": 1_000,
     "evaluation_goals": 50,
     # Every 1,000 updates is every few seconds at the rates that cluster nodes reach: fresh, and cheap (one small file).

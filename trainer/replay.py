@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-F32 = npt.NDArray[np.float32]
+from trainer.envs.spec import ACT_DIM, F32, OBS_DIM
+
 I64 = npt.NDArray[np.int64]
 
-#: Field → (its width, its type). Task and age are implied by the place. Widths are Meta-World's (39, 4).
+#: Field → (its width, its type). Task and age are implied by the place.
 FIELDS: dict[str, tuple[tuple[int, ...], type[np.generic]]] = {
-    "obs": ((39,), np.float32),
-    "action": ((4,), np.float32),
+    "obs": ((OBS_DIM,), np.float32),
+    "action": ((ACT_DIM,), np.float32),
     "reward": ((), np.float32),
-    "next_obs": ((39,), np.float32),
+    "next_obs": ((OBS_DIM,), np.float32),
     "terminated": ((), np.uint8),
 }
 #: Rows that others sent in also say who: the index into a list of names. 32,767 contributors are enough.

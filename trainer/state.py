@@ -18,11 +18,12 @@ from torch import Tensor
 
 from trainer.agents import mtsac
 from trainer.agents.mtsac import Learner
+from trainer.agents.updates import KERNELS, Updates
 from trainer.checkpoint import Contents
 from trainer.config import Training
 from trainer.contributions.contributed import Contributed, parts
 from trainer.diagnostics import INTERVAL_UPDATES, diagnose
-from trainer.envs.spec import F32, I32, Observed, Step, VectorState
+from trainer.envs.spec import ACT_DIM, F32, I32, Observed, Step, VectorState
 from trainer.errors import NotFiniteError
 from trainer.metrics import Meter
 from trainer.replay import Batch, Replay, joined, shares
@@ -63,14 +64,16 @@ class Envs(Protocol):
 class RunState:
     """A run at a barrier.
 
-    `owed`: the part of an update that the transitions so far have earned and not yet got. `wanted`: the steps that were
-    chosen for an evaluation, ascending; which are made is for `trainer.evaluating` to know. `measured`: metrics of
-    updates on their way to the meter (left on the device, so that an update waits for no copy). `contributed`: what
-    others sent in, None until the first of it.
+    `updater` makes the learner's updates, in a way that changes no number of the run. `owed`: the part of an update
+    that the transitions so far have earned and not yet got. `wanted`: the steps that were chosen for an evaluation,
+    ascending; which are made is for `trainer.evaluating` to know. `measured`: metrics of updates on their way to the
+    meter (left on the device, so that an update waits for no copy). `contributed`: what others sent in, None until the
+    first of it.
     """
 
     training: Training
     learner: Learner
+    updater: Updates
     replay: Replay
     envs: Envs
     obs: F32
@@ -86,12 +89,14 @@ class RunState:
     measured: list[Tensor] = field(default_factory=list)
 
 
-def fresh(training: Training, device: torch.device, envs: Envs) -> RunState:
-    """A run at step 0."""
+def fresh(training: Training, device: torch.device, envs: Envs, way: str = KERNELS) -> RunState:
+    """A run at step 0. `way`: see `trainer.agents.updates`."""
     observed = envs.reset()
+    learner = mtsac.create(training, device)
     return RunState(
         training=training,
-        learner=mtsac.create(training, device),
+        learner=learner,
+        updater=Updates(learner, way),
         replay=Replay(training.buffer_size, len(training.tasks)),
         envs=envs,
         obs=observed.obs,
@@ -109,13 +114,18 @@ def resumed(
     contents: Contents,
     replay: Replay,
     contributed: Contributed | None = None,
+    way: str = KERNELS,
 ) -> RunState:
     """A run at the barrier that `contents` was captured at; random streams are put back last."""
     saved = contents.state
     observed = envs.restore(VectorState(dict(contents.envs), saved["envs"]))
+    learner = mtsac.create(training, device)
+    mtsac.load_nets(learner, contents.nets)
+    mtsac.load_rest(learner, contents.learner)
     state = RunState(
         training=training,
-        learner=mtsac.create(training, device),
+        learner=learner,
+        updater=Updates(learner, way),
         replay=replay,
         envs=envs,
         obs=observed.obs,
@@ -130,8 +140,6 @@ def resumed(
         contributed=contributed,
     )
     state.meter.load_state_dict(saved["meter"])
-    mtsac.load_nets(state.learner, contents.nets)
-    mtsac.load_rest(state.learner, contents.learner)
     state.sampling.bit_generator.state = saved["sampling"]
     state.exploration.bit_generator.state = saved["exploration"]
     return state
@@ -148,7 +156,7 @@ def advance(state: RunState) -> None:
     """
     training, before = state.training, state.step
     if before < training.random_steps:
-        actions = state.exploration.uniform(-1, 1, (state.envs.num_envs, mtsac.ACT_DIM)).astype(np.float32)
+        actions = state.exploration.uniform(-1, 1, (state.envs.num_envs, ACT_DIM)).astype(np.float32)
     else:
         actions = mtsac.act(state.learner, state.obs, state.task)
         if not np.isfinite(actions).all():
@@ -174,7 +182,7 @@ def advance(state: RunState) -> None:
 def learn(state: RunState) -> None:
     """The updates that are owed."""
     while state.owed >= 1:
-        state.measured.append(mtsac.update(state.learner, draw(state)))
+        state.measured.append(state.updater.update(draw(state)))
         state.owed -= 1
         state.updates += 1
 

@@ -23,16 +23,15 @@ import torch
 from torch import Tensor, nn
 
 from trainer.agents import categorical
+from trainer.agents.inputs import Inputs, normal, prepare, sent
 from trainer.config import Training
+from trainer.envs.spec import ACT_DIM, OBS_DIM
 from trainer.nets import gaussian
 from trainer.nets.critic import Critic, slope_of_smallest
 from trainer.nets.gaussian import Draw, GaussianActor, draw, sample
 from trainer.nets.residual import ResidualCritic
 from trainer.nets.stacked import Stacked
-from trainer.replay import FIELDS, Batch
-
-OBS_DIM = FIELDS["obs"][0][0]
-ACT_DIM = FIELDS["action"][0][0]
+from trainer.replay import Batch
 
 #: What an update measures, in the order of the tensor that `update` returns.
 METRICS = ("critic_loss", "actor_loss", "temperature_loss", "q", "entropy")
@@ -89,6 +88,7 @@ def create(training: Training, device: torch.device) -> Learner:
             eps=training.adam_eps,
             weight_decay=weight_decay,
             fused=device.type in _FUSED_DEVICES,
+            capturable=device.type == "cuda",
         )
 
     optimizers = {
@@ -117,14 +117,16 @@ def _critic(training: Training, inputs: int, init: torch.Generator) -> nn.Module
 
 def with_task(obs: Tensor, task: Tensor, num_tasks: int) -> Tensor:
     """[B, O] and [B] → [B, O + K]: the observation and the one-hot task."""
-    return torch.cat([obs, nn.functional.one_hot(task, num_tasks).to(obs.dtype)], dim=-1)
+    # Not by `one_hot`, which reads the smallest and the largest task back.
+    one_hot = task.unsqueeze(-1) == torch.arange(num_tasks, device=task.device)
+    return torch.cat([obs, one_hot.to(obs.dtype)], dim=-1)
 
 
 def act(learner: Learner, obs: npt.NDArray[np.float32], task: npt.NDArray[np.integer]) -> npt.NDArray[np.float32]:
     """Sampled actions [N, A] for `obs` [N, O] of tasks [N]; takes from the learner's noise."""
     with torch.no_grad():
         mean, log_std = learner.actor(_observed(learner, obs, task))
-        action, _ = sample(mean, log_std, _normal(learner, mean.shape[0]))
+        action, _ = sample(mean, log_std, sent(normal(mean.shape[0], learner.noise), learner.device))
     actions: npt.NDArray[np.float32] = action.cpu().numpy()
     return actions
 
@@ -139,37 +141,41 @@ def act_greedily(
     return actions
 
 
-@torch.no_grad()
 def update(learner: Learner, batch: Batch) -> Tensor:
     """One step of critics, actor, temperatures and targets. Returns `METRICS` as a tensor [5] on the device."""
-    obs, next_obs, action, reward, terminated, task = (
-        _sent(learner, torch.from_numpy(array))
-        for array in (batch.obs, batch.next_obs, batch.action, batch.reward, batch.terminated, batch.task)
-    )
-    x, next_x = (with_task(seen, task, learner.num_tasks) for seen in (obs, next_obs))
+    return learn(learner, prepare(batch, learner.noise, learner.device))
+
+
+@torch.no_grad()
+def learn(learner: Learner, inputs: Inputs) -> Tensor:
+    """`update` from where everything is on the device: nothing in here reads a number back, or draws one."""
+    reward, task = inputs.reward, inputs.task
+    x, next_x = (with_task(seen, task, learner.num_tasks) for seen in (inputs.obs, inputs.next_obs))
     temperature = learner.log_temperature.detach().exp()[task]
 
     if learner.values is None:
-        goal = td_target(learner, reward, terminated, next_x, temperature)
-        critic_loss, q = critic_step(learner, x, action, goal)
+        goal = td_target(learner, reward, inputs.terminated, next_x, temperature, inputs.then_noise)
+        critic_loss, q = critic_step(learner, x, inputs.action, goal)
     else:
         reward = scaled(learner, task, reward)
-        likely = td_distribution(learner, reward, terminated, next_x, temperature)
-        critic_loss, q = categorical_step(learner, x, action, likely)
-    actor_loss, log_density = actor_step(learner, x, temperature)
+        likely = td_distribution(learner, reward, inputs.terminated, next_x, temperature, inputs.then_noise)
+        critic_loss, q = categorical_step(learner, x, inputs.action, likely)
+    actor_loss, log_density = actor_step(learner, x, temperature, inputs.now_noise)
     temperature_loss = temperature_step(learner, task, log_density)
     move_targets(learner)
     return torch.stack([critic_loss, actor_loss, temperature_loss, q, -log_density.mean()])
 
 
 @torch.no_grad()
-def td_target(learner: Learner, reward: Tensor, terminated: Tensor, next_x: Tensor, temperature: Tensor) -> Tensor:
+def td_target(
+    learner: Learner, reward: Tensor, terminated: Tensor, next_x: Tensor, temperature: Tensor, noise: Tensor
+) -> Tensor:
     """The target r + gamma (1 - terminated)(min Q'(s', a') - temperature log pi(a'|s')), [B].
 
     Only a true termination stops the sum. An episode that was cut by the horizon goes on in the mind: its `next_obs`
     is the state that the cut left, not the next episode's first.
     """
-    then = drawn(learner, next_x)[0]
+    then = drawn(learner, next_x, noise)[0]
     if "targets" in learner.stacks:
         both, _ = plain_values(learner, "targets", next_x, then.action)
     else:
@@ -210,10 +216,10 @@ def outputs_of(critics: nn.ModuleList, x: Tensor, action: Tensor) -> Tensor:
     return torch.stack([critic(x, action) for critic in critics])
 
 
-def drawn(learner: Learner, x: Tensor) -> tuple[Draw, list[Tensor]]:
-    """Actions for `x` [B, O + K], from the learner's noise, and the values of the actor's layers."""
+def drawn(learner: Learner, x: Tensor, noise: Tensor) -> tuple[Draw, list[Tensor]]:
+    """Actions for `x` [B, O + K] by standard normal `noise` [B, A], and the values of the actor's layers."""
     layers = learner.stacks["actor"].forward(x)
-    return draw(layers[-1][0], _normal(learner, x.shape[0])), layers
+    return draw(layers[-1][0], noise), layers
 
 
 @torch.no_grad()
@@ -230,11 +236,11 @@ def scaled(learner: Learner, task: Tensor, reward: Tensor) -> Tensor:
 
 @torch.no_grad()
 def td_distribution(
-    learner: Learner, reward: Tensor, terminated: Tensor, next_x: Tensor, temperature: Tensor
+    learner: Learner, reward: Tensor, terminated: Tensor, next_x: Tensor, temperature: Tensor, noise: Tensor
 ) -> Tensor:
     """As `td_target`, for categorical critics: how likely each value of the grid is, [B, bins], both averaged."""
     assert learner.values is not None  # noqa: S101 - for the type checker
-    then = drawn(learner, next_x)[0]
+    then = drawn(learner, next_x, noise)[0]
     logits = outputs_of(learner.targets, next_x, then.action)
     discount = learner.training.gamma * (1 - terminated)
     shift = reward - discount * temperature * then.log_density
@@ -252,9 +258,9 @@ def categorical_step(learner: Learner, x: Tensor, action: Tensor, likely: Tensor
 
 
 @torch.no_grad()
-def actor_step(learner: Learner, x: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
+def actor_step(learner: Learner, x: Tensor, temperature: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """The actor towards high Q and high entropy: (the loss, the log density [B] of the actions that it drew)."""
-    now, layers = drawn(learner, x)
+    now, layers = drawn(learner, x, noise)
     value, by_action = value_and_slope(learner, x, now.action)
     rows = x.shape[0]
     by_output = gaussian.slope(now, -by_action / rows, temperature / rows)
@@ -358,19 +364,8 @@ def _step(learner: Learner, name: str, parameters: Sequence[Tensor]) -> None:
 
 
 def _observed(learner: Learner, obs: npt.NDArray[np.float32], task: npt.NDArray[np.integer]) -> Tensor:
-    tasks = _sent(learner, torch.from_numpy(task.astype(np.int64)))
-    return with_task(_sent(learner, torch.from_numpy(obs)), tasks, learner.num_tasks)
-
-
-def _normal(learner: Learner, rows: int) -> Tensor:
-    return _sent(learner, torch.randn(rows, ACT_DIM, generator=learner.noise))
-
-
-def _sent(learner: Learner, tensor: Tensor) -> Tensor:
-    """`tensor` on the learner's device. To a GPU by way of pinned memory, so that the host does not wait for it."""
-    if learner.device.type != "cuda":
-        return tensor.to(learner.device)
-    return tensor.pin_memory().to(learner.device, non_blocking=True)
+    tasks = sent(torch.from_numpy(task.astype(np.int64)), learner.device)
+    return with_task(sent(torch.from_numpy(obs), learner.device), tasks, learner.num_tasks)
 
 
 def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -138,6 +138,8 @@ def _training(
         raise EnvironmentFailedError(str(error)) from error
     best = choose(tried.own, tried.trials, tried.memory)
     values = {"num_envs": best.setting.num_envs, "num_workers": best.setting.workers}
+    if best.setting.cuda_graph != asked.training.cuda_graph:
+        values["cuda_graph"] = best.setting.cuda_graph
     if as_json:
         print(json.dumps({"set": values, "advice": asdict(best), "measured": asdict(tried)}, indent=2))
     else:
@@ -163,10 +165,11 @@ def _show_training(training: Training, tried: Tried, best: Advice) -> None:
     for trial in order:
         setting = trial.setting
         mark = "recommended" if setting == best.setting else ("as it is now" if setting == tried.own else "")
-        rows.append(
-            [str(setting.num_envs), str(setting.workers), str(setting.threads), f"{trial.steps_per_s:,.1f}", mark]
-        )
-    _table(["num_envs", "num_workers", "threads", "steps/s", ""], rows, best=[row[-1] == "recommended" for row in rows])
+        of_gpu = ["yes" if setting.cuda_graph else "no"] if tried.device == "cuda" else []
+        numbers = map(str, (setting.num_envs, setting.workers, setting.threads))
+        rows.append([*numbers, *of_gpu, f"{trial.steps_per_s:,.1f}", mark])
+    names = ["num_envs", "num_workers", "threads", *(["cuda_graph"] if tried.device == "cuda" else []), "steps/s", ""]
+    _table(names, rows, best=[row[-1] == "recommended" for row in rows])
     print(_computer(tried.host) + (f", {tried.device}" if tried.device != "cpu" else ""))
     learned = 1 / (tried.update_s * training.updates_per_step)
     by = {"native": "in C, num_workers are threads", "python": "in Python, num_workers are processes"}

@@ -10,9 +10,8 @@ import torch
 
 from syncd import store
 from trainer.acting.room import OWNERS_BYTES, OWNERS_CORES, need_bytes
-from trainer.agents.mtsac import ACT_DIM, OBS_DIM
 from trainer.envs.native.plan import native_tasks
-from trainer.envs.spec import F32, EnvError, VectorSpec
+from trainer.envs.spec import ACT_DIM, F32, OBS_DIM, EnvError, VectorSpec
 from trainer.envs.vector import VectorEnv
 from trainer.nets.gaussian import GaussianActor
 from trainer.policy import KIND, Policy

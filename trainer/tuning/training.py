@@ -30,6 +30,7 @@ class Setting:
     num_envs: int
     workers: int
     threads: int
+    cuda_graph: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,11 @@ class Advice:
 Attempt = Callable[[Setting], float | None]
 
 
-def explore(own: Setting, tasks: int, workers: Sequence[int], threads: Sequence[int], attempt: Attempt) -> list[Trial]:
-    """Try `own`, then other `workers`, then more environments, then other `threads`; each from the best so far.
+def explore(
+    own: Setting, tasks: int, workers: Sequence[int], threads: Sequence[int], attempt: Attempt, *, graph: bool = False
+) -> list[Trial]:
+    """Try `own`, then other `workers`, then more environments, then other `threads`, then, where a
+    `graph` can be had, the other of both ways to make updates; each from the best so far.
 
     One after another and not every pair: the time is a person's. `own` comes once more at the end, and its better rate
     counts: what a machine does beside slows down one time more than another. Empty where `own` does not work.
@@ -100,6 +104,8 @@ def explore(own: Setting, tasks: int, workers: Sequence[int], threads: Sequence[
     start = best()
     for count in threads:
         look(replace(start, threads=count))
+    if graph:
+        look(replace(best(), cuda_graph=not own.cuda_graph))
     if best() != own and (again := attempt(own)) is not None:
         tried[own] = max(tried[own], again)
     return [Trial(setting, rate) for setting, rate in tried.items()]

@@ -13,7 +13,7 @@ import torch
 from trainer import device as machine
 from trainer import matmul
 from trainer.acting.room import need_bytes
-from trainer.agents import mtsac
+from trainer.agents import updates
 from trainer.config import Training
 from trainer.envs.native.plan import native_tasks
 from trainer.envs.spec import F64, EnvError, VectorSpec
@@ -71,7 +71,11 @@ def measure(training: Training, budget_s: float, say: Say, goals_dir: Path) -> T
     goals = goal_tables(training.tasks, training.seed, goals_dir)
     # At its first use on a machine the stepper is compiled and checked: no part of any setting.
     is_native = native_tasks(training.tasks).issuperset(training.tasks)
-    own = Setting(training.num_envs, machine.workers(training.num_workers, training.num_envs), training.threads)
+    num_workers = machine.workers(training.num_workers, training.num_envs)
+    way, refused = updates.choose(training.model_copy(update={"cuda_graph": True}), device)
+    if refused is not None:
+        say(refused)
+    own = Setting(training.num_envs, num_workers, training.threads, training.cuda_graph and way == updates.GRAPH)
     alone: _Alone | None = None
     dearest_s = 0.0
 
@@ -93,7 +97,7 @@ def measure(training: Training, budget_s: float, say: Say, goals_dir: Path) -> T
         return rate
 
     counts = worker_counts(host.cores, is_native=is_native), thread_counts(host.cores, is_cpu=device.type == "cpu")
-    trials = explore(own, len(training.tasks), *counts, attempt)
+    trials = explore(own, len(training.tasks), *counts, attempt, graph=way == updates.GRAPH)
     if alone is None:
         raise AssertionError("the first attempt measures it or raises")
     return Tried(
@@ -113,7 +117,8 @@ def measure(training: Training, budget_s: float, say: Say, goals_dir: Path) -> T
 
 def words(setting: Setting) -> str:
     """One setting as a line begins with it."""
-    return f"num_envs {setting.num_envs}, num_workers {setting.workers}, threads {setting.threads}"
+    graph = ", cuda_graph" * setting.cuda_graph
+    return f"num_envs {setting.num_envs}, num_workers {setting.workers}, threads {setting.threads}{graph}"
 
 
 @dataclass(frozen=True)
@@ -141,7 +146,7 @@ def _rate(
         horizon=training.horizon,
     )
     with VectorEnv(spec, setting.workers) as envs:
-        state = fresh(small, device, envs)
+        state = fresh(small, device, envs, updates.GRAPH if setting.cuda_graph else updates.KERNELS)
         _steps_in(state, WARM_UP_S, 1)
         rate = _steps_in(state, MEASURE_S, MIN_UPDATES)
         if not is_first:
@@ -167,7 +172,7 @@ def _steps_in(state: RunState, seconds: float, updates: int) -> float:
 def _update_s(state: RunState) -> float:
     start, count = time.monotonic(), 0
     while (time.monotonic() - start) < ALONE_S or count < 2:
-        measured = mtsac.update(state.learner, draw(state))
+        measured = state.updater.update(draw(state))
         count += 1
     measured.tolist()
     return (time.monotonic() - start) / count

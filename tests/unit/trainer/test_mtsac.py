@@ -86,13 +86,12 @@ def set_constant_q(critics, values):
 def target_of(learner, batch):
     next_x = mtsac.with_task(torch.from_numpy(batch.next_obs), torch.from_numpy(batch.task), 3)
     temperature = learner.log_temperature.detach().exp()[torch.from_numpy(batch.task)]
-    noise = learner.noise.get_state()
+    noise = torch.randn(len(batch.reward), 4, generator=learner.noise)
     target = mtsac.td_target(
-        learner, torch.from_numpy(batch.reward), torch.from_numpy(batch.terminated), next_x, temperature
+        learner, torch.from_numpy(batch.reward), torch.from_numpy(batch.terminated), next_x, temperature, noise
     )
-    learner.noise.set_state(noise)
     mean, log_std = learner.actor(next_x)
-    _, log_density = sample(mean, log_std, torch.randn(len(batch.reward), 4, generator=learner.noise))
+    _, log_density = sample(mean, log_std, noise)
     return target, log_density.detach(), temperature
 
 
@@ -128,17 +127,17 @@ def set_constant_logits(critics, logits):
 def distribution_of(learner, batch):
     task = torch.from_numpy(batch.task)
     next_x = mtsac.with_task(torch.from_numpy(batch.next_obs), task, 3)
-    noise = learner.noise.get_state()
+    noise = torch.randn(len(task), 4, generator=learner.noise)
     found = mtsac.td_distribution(
         learner,
         torch.from_numpy(batch.reward),
         torch.from_numpy(batch.terminated),
         next_x,
         learner.log_temperature.detach().exp()[task],
+        noise,
     )
-    learner.noise.set_state(noise)
     mean, log_std = learner.actor(next_x)
-    return found, sample(mean, log_std, torch.randn(len(task), 4, generator=learner.noise))[1].detach()
+    return found, sample(mean, log_std, noise)[1].detach()
 
 
 def test_a_distributions_target_bootstraps_less_the_tasks_own_entropy_price():
@@ -194,9 +193,10 @@ def test_the_actor_climbs_what_automatic_differentiation_says():
         learner, plain = a_learner(**fields), a_learner(**fields)
         x = mtsac.with_task(torch.randn(12, 39, generator=torch.Generator().manual_seed(3)), torch.arange(12) % 3, 3)
         temperature = torch.linspace(0.1, 1.0, 12)
-        loss, _ = mtsac.actor_step(learner, x, temperature)
+        noise = torch.randn(12, 4, generator=plain.noise)
+        loss, _ = mtsac.actor_step(learner, x, temperature, noise)
         mean, log_std = plain.actor(x)
-        action, log_density = sample(mean, log_std, torch.randn(12, 4, generator=plain.noise))
+        action, log_density = sample(mean, log_std, noise)
         outputs = torch.stack([critic(x, action) for critic in plain.critics])
         both = outputs.squeeze(-1) if plain.values is None else categorical.mean(outputs, plain.values)
         value = both.amin(0) if plain.values is None else both.mean(0)
@@ -257,14 +257,14 @@ def test_the_critic_loss_is_the_sum_of_both_mean_squared_errors():
 def test_the_actor_loss_is_the_priced_density_less_the_smaller_q():
     learner = a_learner()
     set_constant_q(learner.critics, (1.0, 4.0))
-    loss, log_density = mtsac.actor_step(learner, torch.zeros(6, 42), torch.full((6,), 0.5))
+    loss, log_density = mtsac.actor_step(learner, torch.zeros(6, 42), torch.full((6,), 0.5), torch.ones(6, 4))
     assert loss.item() == pytest.approx(0.5 * log_density.mean().item() - 1.0, abs=1e-6)
 
 
 def test_the_actors_step_leaves_the_critics_alone():
     learner = a_learner()
     before = {name: tensor.clone() for name, tensor in learner.critics.state_dict().items()}
-    mtsac.actor_step(learner, torch.zeros(6, 42), torch.full((6,), 0.5))
+    mtsac.actor_step(learner, torch.zeros(6, 42), torch.full((6,), 0.5), torch.ones(6, 4))
     assert all(torch.equal(before[name], tensor) for name, tensor in learner.critics.state_dict().items())
     assert all(not parameter.grad.any() for parameter in learner.critics.parameters())
 

@@ -40,6 +40,7 @@ OTHER = {
     "adam_eps": 1e-5,
     "horizon": 100,
     "num_workers": 2,
+    "cuda_graph": True,
     "threads": 2,
     "metrics_interval": 3,
     "evaluation_interval": 0,
@@ -112,7 +113,7 @@ def test_identity_changes_with_exactly_the_fields_that_it_names(field):
 def test_only_what_trains_no_other_numbers_is_left_out_of_the_identity():
     assert set(OTHER) - set(IDENTITY_FIELDS) == {
         "preset", "total_steps", "num_envs", "device", "checkpoint_interval", "max_runtime_seconds", "num_workers",
-        "threads", "metrics_interval", "evaluation_interval", "evaluation_goals", "publish_interval",
+        "threads", "cuda_graph", "metrics_interval", "evaluation_interval", "evaluation_goals", "publish_interval",
         "contribution_max_lag", "keep_checkpoints", "keep_milestones", "stream", "stream_port", "stream_top_k",
     }  # fmt: skip
 
