@@ -194,9 +194,14 @@ def bootstrap_interval(solved: npt.NDArray[np.bool_], seed: int) -> tuple[float,
     return float(low), float(high)
 
 
+def lanes_a_task(num_tasks: int, goals: int) -> int:
+    """How many environments play a task's goals at once."""
+    return min(goals, -(-MIN_LANES // num_tasks))
+
+
 def _lanes(num_tasks: int, goals: int) -> tuple[Script, ...]:
     """Each task's goals dealt out to lanes of its own, so that a lane needs one instance."""
-    each = min(goals, -(-MIN_LANES // num_tasks))
+    each = lanes_a_task(num_tasks, goals)
     return tuple(
         Script(tuple((task, goal) for goal in range(lane, goals, each)))
         for lane in range(each)

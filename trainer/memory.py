@@ -18,6 +18,7 @@ from trainer.acting.room import need_bytes
 from trainer.config import IDENTITY_FIELDS, Training
 from trainer.envs.spec import ACT_DIM, OBS_DIM
 from trainer.errors import ConfigError, OutOfMemoryError
+from trainer.evaluate import lanes_a_task
 from trainer.nets.residual import EMBEDDING
 from trainer.replay import FIELDS
 
@@ -62,7 +63,7 @@ def check(training: Training, device: str, limit_bytes: int | None) -> None:
     # Pages of the replay that no row reaches are never touched, and so take no memory.
     rows = min(training.buffer_size, training.total_steps)
     parts = host_parts(training, device, rows)
-    need = need_bytes(1, 0) + sum(part.bytes for part in parts)
+    need = need_bytes(1, 0) + evaluation_bytes(training) + sum(part.bytes for part in parts)
     if limit_bytes is None or need <= limit_bytes:
         return
     largest = max(parts, key=lambda part: part.bytes)
@@ -106,6 +107,13 @@ def host_parts(training: Training, device: str, rows: int) -> list[Part]:
 def gpu_parts(training: Training) -> list[Part]:
     """What the training holds on a GPU."""
     return [*_nets(training, live=True, saved=False), _batch(training)]
+
+
+def evaluation_bytes(training: Training) -> int:
+    """What the process takes that evaluates beside the training."""
+    tasks = len(training.tasks)
+    lanes = tasks * lanes_a_task(tasks, training.evaluation_goals)
+    return need_bytes(lanes, 0, tasks) if lanes else 0
 
 
 def _nets(training: Training, *, live: bool, saved: bool) -> list[Part]:

@@ -12,14 +12,12 @@ import torch
 
 from trainer import device as machine
 from trainer import matmul
-from trainer.acting.room import need_bytes
 from trainer.agents import updates
 from trainer.config import Training
 from trainer.envs.native.plan import native_tasks
 from trainer.envs.spec import F64, EnvError, VectorSpec
 from trainer.envs.vector import VectorEnv
-from trainer.evaluate import MIN_LANES
-from trainer.memory import ROW_BYTES
+from trainer.memory import ROW_BYTES, evaluation_bytes
 from trainer.state import RunState, advance, drain, draw, fresh
 from trainer.tasks import goal_tables
 from trainer.tuning.host import Host, look
@@ -181,9 +179,7 @@ def _update_s(state: RunState) -> float:
 def _memory(training: Training, rss_bytes: int, host: Host) -> Memory:
     """The replay takes memory as rows come, so what was measured has as good as nothing of it."""
     rows = min(training.buffer_size, training.total_steps)
-    tasks = len(training.tasks)
-    evaluation = need_bytes(max(tasks, MIN_LANES), 0, tasks) if training.evaluation_goals else 0
-    return Memory(rss_bytes, rows * ROW_BYTES, ROW_BYTES, evaluation, host.memory_bytes)
+    return Memory(rss_bytes, rows * ROW_BYTES, ROW_BYTES, evaluation_bytes(training), host.memory_bytes)
 
 
 def _rss(pid: int) -> int:

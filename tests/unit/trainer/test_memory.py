@@ -74,6 +74,15 @@ def test_rows_that_are_never_reached_need_no_memory():
     check(a_training(buffer_size=40_000_000, total_steps=1_000_000), "cpu", 4 * GB)
 
 
+def test_the_evaluation_beside_the_training_is_counted():
+    fields = {"buffer_size": 1_000_000, "batch_size": 64}
+    enough = (
+        int(float(re.search(r"needs ([\d.]+) GB", refusal(GB // 10, evaluation_goals=0, **fields))[1]) * GB) + GB // 50
+    )
+    check(a_training(evaluation_goals=0, **fields), "cpu", enough)
+    assert "GB of memory at least" in refusal(enough, evaluation_goals=1, **fields)
+
+
 def test_an_unknown_limit_refuses_nothing_and_a_hopeless_one_names_no_value():
     check(a_training(buffer_size=10**12, total_steps=10**12), "cpu", None)
     assert "lower" not in refusal(GB // 10)
