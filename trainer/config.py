@@ -42,6 +42,7 @@ IDENTITY_FIELDS = (
     "gamma",
     "tau",
     "init_temperature",
+    "shared_temperature",
     "target_entropy",
     "actor_hidden",
     "critic_hidden",
@@ -101,7 +102,10 @@ class TrainingSection(BaseModel):
     tau: Annotated[float, Field(gt=0, le=1)] | None = Field(
         None, description="How far the target critics move towards the critics at each update."
     )
-    init_temperature: Positive | None = Field(None, description="Each task's entropy temperature at the start.")
+    init_temperature: Positive | None = Field(None, description="The entropy temperature at the start.")
+    shared_temperature: bool | None = Field(
+        None, description="One temperature for all tasks together; else each task has its own."
+    )
     target_entropy: Finite | None = Field(None, description="The entropy in nats that each temperature steers to.")
     actor_hidden: Widths | None = Field(None, description="Widths of the actor's hidden layers.")
     critic_hidden: Widths | None = Field(None, description="Widths of each critic's hidden layers.")
@@ -212,6 +216,7 @@ class Training(BaseModel):
     # Fields that came later have a default, so that the manifests of older checkpoints can still be read.
     publish_interval: CountInt = 1_000
     contribution_max_lag: CountInt = 200_000
+    shared_temperature: bool = False
     critic_net: CriticNet = "mlp"
     critic_loss: CriticLoss = "squared"
     value_bins: Bins = 101

@@ -13,6 +13,7 @@ _COMMON: dict[str, Any] = {
     "gamma": 0.99,
     "tau": 0.005,
     "init_temperature": 1.0,
+    "shared_temperature": False,
     "target_entropy": -4.0,
     "critic_net": "mlp",
     "critic_loss": "squared",
@@ -73,8 +74,8 @@ _BY_TASK: dict[str, dict[str, int]] = {
 
 #: What `best` and `aggressive` share: BRC (Nauman et al. 2025, arXiv 2505.23150) as far as it is built. A hypothesis:
 #: it was not trained to the end here, and BRC's own Meta-World results may be for one fixed goal a task. Different from
-#: BRC: plain actor with one-hot tasks (BRC: a residual block, the critic's embedding), a temperature a task (BRC: one),
-#: rewards scaled by the largest reward (BRC: return), width 1,024 (BRC: 4,096).
+#: BRC: plain actor with one-hot tasks (BRC: a residual block, the critic's embedding), rewards scaled by the largest
+#: reward (BRC: return), width 1,024 (BRC: 4,096).
 _BRC: dict[str, Any] = {
     **_COMMON,
     **_MT10,
@@ -87,6 +88,7 @@ _BRC: dict[str, Any] = {
     "weight_decay": 1e-4,
     # Scaled rewards are at most value_limit (1 - gamma) = 0.1, a hundredth of Meta-World's 10: so is the temperature.
     "init_temperature": 0.01,
+    "shared_temperature": True,
     "target_entropy": -2.0,
     "checkpoint_interval": 50_000,
 }

@@ -1,7 +1,9 @@
-"""Multi-task soft actor-critic: one actor, twin critics, one entropy temperature a task. Read it top to bottom.
+"""Multi-task soft actor-critic: one actor, twin critics, learned entropy temperatures. Read it top to bottom.
 
-Haarnoja et al. 2018 (SAC with a learned temperature), with one temperature a task as in Meta-World's MT-SAC
-(Yu et al. 2020). The task is seen by every net as a one-hot vector after the observation.
+Haarnoja et al. 2018 (SAC with a learned temperature). Each task has a temperature of its own, as in Meta-World's MT-SAC
+(Yu et al. 2020), or all have the same (`shared_temperature`, as in BRC, Nauman et al. 2025): then the entropy of all
+tasks together is steered, and a task that is solved may leave its part to one that is not. The task is seen by every
+net as a one-hot vector after the observation.
 
 The critics are of one of two kinds. Squared: each gives a number, learns by squared error, and the smaller of the two
 counts. Categorical (`trainer.agents.categorical`): each gives a distribution over a fixed grid, learns by
@@ -271,11 +273,17 @@ def actor_step(learner: Learner, x: Tensor, temperature: Tensor, noise: Tensor) 
 
 @torch.no_grad()
 def temperature_step(learner: Learner, task: Tensor, log_density: Tensor) -> Tensor:
-    """Each task's temperature up where its entropy is below the target, down where it is above. Returns the loss."""
+    """Each task's temperature up where its entropy is below the target, down where it is above. Returns the loss.
+
+    A shared one is as many equal numbers, which get the same gradient.
+    """
     gap = log_density + learner.training.target_entropy
     of_rows = learner.log_temperature[task]
-    by_task = torch.zeros_like(learner.log_temperature)
-    learner.log_temperature.grad = by_task.index_add_(0, task, gap, alpha=-1 / len(task))
+    if learner.training.shared_temperature:
+        learner.log_temperature.grad = -gap.mean().expand_as(learner.log_temperature).contiguous()
+    else:
+        by_task = torch.zeros_like(learner.log_temperature)
+        learner.log_temperature.grad = by_task.index_add_(0, task, gap, alpha=-1 / len(task))
     _step(learner, "temperature", [])
     return -(of_rows * gap).mean()
 

@@ -281,6 +281,18 @@ def test_a_temperature_rises_where_its_own_tasks_entropy_is_too_low_and_only_the
     assert change[2] == 0
 
 
+def test_a_shared_temperature_follows_the_entropy_of_all_tasks_together():
+    learner = a_learner(target_entropy=-4.0, shared_temperature=True)
+    before = learner.log_temperature.detach().clone()
+    # the entropies are -6 and -3, -4.5 on average: below the target, though task 1 alone is above it
+    loss = mtsac.temperature_step(learner, torch.tensor([0, 1]), torch.tensor([6.0, 3.0]))
+    change = learner.log_temperature.detach() - before
+    assert loss.item() == pytest.approx(0.0, abs=1e-6)  # log 1 = 0
+    assert learner.log_temperature.grad.tolist() == pytest.approx([-0.5] * 3)
+    assert change[0] > 0
+    assert change.unique().numel() == 1  # of task 2, too, which is not in the batch
+
+
 def test_targets_move_a_fraction_tau_of_the_way():
     learner = a_learner(tau=0.25)
     set_constant_q(learner.targets, (0.0, 0.0))

@@ -28,6 +28,7 @@ OTHER = {
     "gamma": 0.5,
     "tau": 0.5,
     "init_temperature": 0.5,
+    "shared_temperature": True,
     "target_entropy": -1.0,
     "actor_hidden": (8,),
     "critic_hidden": (8, 8),
