@@ -94,6 +94,22 @@ def test_it_ends_with_its_learner(endless):
     wait_for(lambda: started_at(pid) is None, "its end")
 
 
+def test_while_the_whole_job_is_suspended_no_silence_is_counted(endless, monkeypatch):
+    running = EvaluatorProcess(endless)
+    clock = process.time.monotonic
+    monkeypatch.setattr(process.time, "monotonic", lambda: clock() + 2 * process.SILENCE_S)
+    assert running.poll() is None
+    monkeypatch.undo()
+    running.end()
+
+
+def test_where_memory_is_short_the_kernel_ends_it_and_not_its_learner(endless):
+    running = EvaluatorProcess(endless)
+    score = Path(f"/proc/{running.pid}/oom_score_adj")
+    wait_for(lambda: score.read_text() == "1000\n", "its place in the queue")
+    running.end()
+
+
 def test_one_that_hangs_is_ended_and_says_so(endless, monkeypatch):
     running = EvaluatorProcess(endless)
     assert running.poll() is None

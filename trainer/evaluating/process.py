@@ -26,6 +26,9 @@ from trainer.evaluate import Evaluation
 #: It says how far it is every few seconds once it plays; before, it reads torch and the simulator, which takes a cold
 #: network folder a minute or two. After this long it hangs.
 SILENCE_S = 600.0
+#: Silence is the time between looks, each of them counted as this much at most: while a whole job is suspended nobody
+#: looks, and else the loop looks far more often.
+_LOOK_S = 10.0
 #: A killed process is gone within milliseconds, unless it waits for a disk.
 _END_S = 5.0
 #: Its workers may hold its standard error open for the moment that they take to end.
@@ -92,7 +95,8 @@ class EvaluatorProcess:
         self._result: Evaluation | None = None
         self._episodes = (0, 0)
         self._last_words = ""
-        self._heard_at = time.monotonic()
+        self._silent_s = 0.0
+        self._looked_at = time.monotonic()
         self._ended = threading.Event()
         self._process = _start()
         assert self._process.stdin is not None  # noqa: S101 - for the type checker
@@ -118,7 +122,10 @@ class EvaluatorProcess:
     def poll(self) -> Evaluation | None:
         """The result; None: not yet. Errors: EvaluatorError."""
         if not self._ended.is_set():
-            if time.monotonic() - self._heard_at < SILENCE_S:
+            now = time.monotonic()
+            self._silent_s += min(now - self._looked_at, _LOOK_S)
+            self._looked_at = now
+            if self._silent_s < SILENCE_S:
                 return None
             self.end()
             raise EvaluatorError(f"its process said nothing for {SILENCE_S / 60:.0f} minutes and was ended")
@@ -141,7 +148,7 @@ class EvaluatorProcess:
         assert self._process.stdout is not None  # noqa: S101 - for the type checker
         with self._process.stdout as out:
             for line in out:
-                self._heard_at = time.monotonic()
+                self._silent_s = 0.0
                 if not line.endswith(b"\n"):
                     break  # cut off by a kill
                 message = json.loads(line)

@@ -23,6 +23,8 @@ from orchestrator.job import HAND_OVER_SIGNALS
 
 #: It says how far it is this often.
 _BEAT_S = 2.0
+#: Where the job's memory is short the kernel ends this process, which can be made again, and not the larger learner.
+_EXPENDABLE = "1000"
 
 
 def main() -> int:
@@ -35,6 +37,8 @@ def main() -> int:
     request = json.loads(sys.stdin.readline())
     with contextlib.suppress(OSError):
         os.nice(request["nice"])
+    with contextlib.suppress(OSError):  # Linux only
+        Path("/proc/self/oom_score_adj").write_text(_EXPENDABLE, encoding="ascii")
     threading.Thread(target=_end_with_the_learner, daemon=True).start()
 
     from trainer.envs.spec import EnvError  # noqa: PLC0415 - torch and the simulator, once the signals are dealt with
