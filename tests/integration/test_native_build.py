@@ -75,6 +75,28 @@ def test_one_that_does_not_load_here_is_left_for_others_and_another_is_built(tmp
     assert {path.name for path in folder.iterdir()} == {name, built.path.name}
 
 
+def test_one_that_another_has_built_meanwhile_stays_where_it_is(tmp_path):
+    """A job elsewhere may have it mapped: replaced on a network folder, it would be gone under its feet."""
+    folder = tmp_path / "native"
+    before = find_or_build(folder).path.stat()
+    assert build._build(folder).path.stat().st_ino == before.st_ino
+
+
+def test_a_damaged_one_that_another_removes_first_is_built_again(tmp_path, monkeypatch):
+    folder = tmp_path / "native"
+    built = find_or_build(folder)
+    damaged(built.path, b"")
+    real = build._ours
+
+    def ours(found):
+        if found.st_size == 0:
+            built.path.unlink()
+        return real(found)
+
+    monkeypatch.setattr(build, "_ours", ours)
+    assert find_or_build(folder) == built
+
+
 BUILDER = """
 import sys
 from pathlib import Path
@@ -127,21 +149,37 @@ def test_the_folder_is_the_users_cache(tmp_path, monkeypatch):
 
 def failing_compiler(tmp_path):
     path = tmp_path / "cc"
-    path.write_text("#!/bin/sh\necho 'stepper.c: no such thing' >&2\nexit 1\n")
+    path.write_text("#!/bin/sh\nprintf 'x.h: error: no such thing \\351\\ncompilation terminated.\\n' >&2\nexit 1\n")
     path.chmod(0o755)
     return str(path)
 
 
-@pytest.mark.parametrize("compiler", ["missing", "failing"])
+def no_home(monkeypatch):
+    """As in a container whose system does not know its user."""
+    for name in ("XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+
+
+def test_without_a_home_folder_python_steps_and_says_why(spec, fresh, monkeypatch, caplog):
+    no_home(monkeypatch)
+    with VectorEnv(spec) as envs:
+        assert set(envs.stepping.values()) == {"python"}
+    assert "Set HOME or XDG_CACHE_HOME" in caplog.text
+
+
+@pytest.mark.parametrize("compiler", ["missing", "failing", "torn"])
 def test_without_a_compiler_python_steps_and_says_so_once(compiler, spec, fresh, tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("CC", "/nonexistent/cc" if compiler == "missing" else failing_compiler(tmp_path))
+    commands = {"missing": "/nonexistent/cc", "failing": failing_compiler(tmp_path), "torn": "cc -I'"}
+    monkeypatch.setenv("CC", commands[compiler])
     with caplog.at_level(logging.INFO, "trainer.envs"), VectorEnv(spec) as envs:
         assert set(envs.stepping.values()) == {"python"}
         envs.reset()
     lines = [record.message for record in caplog.records if "stepped by Python" in record.message]
     assert len(lines) == 1
-    assert ("cannot be run" if compiler == "missing" else "no such thing") in lines[0]
+    causes = {"missing": "cannot be run", "failing": "no such thing", "torn": "is no command"}
+    assert causes[compiler] in lines[0]
     with pytest.raises(EnvError, match="cc"):
         VectorEnv(spec, stepper="native")
     assert not list((tmp_path / "cache").rglob("building-*"))

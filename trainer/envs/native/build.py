@@ -44,9 +44,15 @@ class Library:
 
 
 def default_folder() -> Path:
-    """Where this version's libraries are kept: `$XDG_CACHE_HOME/anchorleg/native-…`."""
+    """Where this version's libraries are kept: `$XDG_CACHE_HOME/anchorleg/native-…`.
+
+    Errors: StepperUnavailableError where there is no home folder.
+    """
     base = os.environ.get("XDG_CACHE_HOME")
-    cache = Path(base) if base and os.path.isabs(base) else Path.home() / ".cache"
+    try:
+        cache = Path(base) if base and os.path.isabs(base) else Path.home() / ".cache"
+    except RuntimeError as error:  # a container's user whom its system does not know
+        raise StepperUnavailableError(f"{error} Set HOME or XDG_CACHE_HOME") from error
     return cache / "anchorleg" / f"native-{_recipe()[:16]}"
 
 
@@ -62,7 +68,7 @@ def find_or_build(folder: Path) -> Library:
             elif _loads(path):
                 return library
         return _build(folder)
-    except (OSError, RuntimeError) as error:  # RuntimeError: no home folder
+    except OSError as error:
         raise StepperUnavailableError(f"{folder} cannot be used: {error}") from error
 
 
@@ -102,9 +108,12 @@ def _ours(found: os.stat_result) -> bool:
 
 
 def _genuine(path: Path) -> Library | None:
-    if not _ours(path.lstat()):
+    try:
+        if not _ours(path.lstat()):
+            return None
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    except FileNotFoundError:  # another process has removed a damaged one meanwhile
         return None
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     return Library(path, digest) if path.name == f"stepper-{digest}.so" else None
 
 
@@ -126,20 +135,27 @@ def _build(folder: Path) -> Library:
             os.fsync(made.fileno())
         os.chmod(output, 0o700)
         path = folder / f"stepper-{digest}.so"
-        os.replace(output, path)
+        # One that another process has built meanwhile stays: on a network folder a job elsewhere that runs it would
+        # lose its pages, and be killed by SIGBUS.
+        if not path.exists():
+            os.replace(output, path)
     if not _loads(path):
         raise StepperUnavailableError(f"{path} was built and does not load")
     return Library(path, digest)
 
 
 def _compile(output: Path) -> None:
-    compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    try:
+        compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    except ValueError as error:
+        raise StepperUnavailableError(f"CC={os.environ['CC']!r} is no command ({error})") from error
     include = mujoco_folder() / "include"
     command = [*compiler, *FLAGS, "-I", str(include), str(SOURCES / "stepper.c"), "-o", str(output), "-lm", "-lpthread"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_COMPILE_TIMEOUT_S)
+        done = subprocess.run(command, capture_output=True, check=False, timeout=_COMPILE_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise StepperUnavailableError(f"the C compiler {compiler[0]!r} cannot be run: {error}") from error
     if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
-        raise StepperUnavailableError(f"{compiler[0]} cannot compile the stepper: {lines[-1]}")
+        lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"status {done.returncode}"]
+        cause = next((line for line in lines if "error" in line), lines[-1])  # gcc's last line is "terminated."
+        raise StepperUnavailableError(f"{compiler[0]} cannot compile the stepper: {cause}")
