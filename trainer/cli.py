@@ -93,10 +93,14 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """Play every task from its fixed goals with the deterministic policy; success at any step counts."""
+    from trainer.envs.spec import EnvError  # noqa: PLC0415 - numpy
     from trainer.showing.play import evaluate_checkpoint  # noqa: PLC0415 - torch and the simulator
     from trainer.views import show_evaluation  # noqa: PLC0415
 
-    found = evaluate_checkpoint(checkpoint, goals=goals, goal_seed=goal_seed, device=device, best=best)
+    try:
+        found = evaluate_checkpoint(checkpoint, goals=goals, goal_seed=goal_seed, device=device, best=best)
+    except EnvError as error:
+        raise EnvironmentFailedError(str(error)) from error
     for note in found.notes:
         print(note, file=sys.stderr)
     value: dict[str, Any] = {"checkpoint": str(found.path), "step": found.step, **found.evaluation.as_json()}

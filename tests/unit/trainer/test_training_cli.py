@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.cli import _alone
+from trainer.cli import _alone, main
 from trainer.errors import ConfigError
 from trainer.section import read_section
 
@@ -121,3 +121,19 @@ def test_evaluating_a_folder_without_checkpoints_is_one_sentence(tmp_path):
     done = trainer("evaluate", str(tmp_path), cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("trainer: there is no checkpoint at")
+
+
+@pytest.mark.trainer
+def test_environments_that_cannot_go_on_end_an_evaluation_with_one_sentence(monkeypatch, capsys):
+    play = pytest.importorskip("trainer.showing.play")
+    from trainer.envs.spec import EnvError
+
+    def gone(*_, **__):
+        raise EnvError("environment worker 1 was killed by SIGKILL")
+
+    monkeypatch.setattr(play, "evaluate_checkpoint", gone)
+    monkeypatch.setattr(sys, "argv", ["trainer", "evaluate", "runs/a"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 6
+    assert capsys.readouterr().err == "trainer: environment worker 1 was killed by SIGKILL\n"
