@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -68,8 +69,8 @@ def undisturbed(spec):
 @pytest.mark.usefixtures("soon")
 def test_workers_that_are_stopped_or_killed_are_replaced_and_no_bit_changes(spec, undisturbed, monkeypatch, caplog):
     monkeypatch.setattr(crew, "MAX_PAST", 9)
-    # Before the first snapshot of the crew's own, after one, and while the learner wants one.
-    blows = {5: (1, signal.SIGSTOP), 17: (0, signal.SIGKILL), STEPS: (1, signal.SIGKILL)}
+    # Before the first snapshot of the crew's own, after one, where one is due, and while the learner wants one.
+    blows = {5: (1, signal.SIGSTOP), 17: (0, signal.SIGKILL), 24: (0, signal.SIGKILL), STEPS: (1, signal.SIGKILL)}
     with VectorEnv(spec, 2, "python") as envs:
         first = envs.worker_pids
 
@@ -86,7 +87,8 @@ def test_workers_that_are_stopped_or_killed_are_replaced_and_no_bit_changes(spec
     name = "environment worker 1 (environments 2-3: push-v3, reach-v3)"
     assert caplog.messages[0].startswith(f"{name} has been silent for 1 s while stepping environment 2 (reach-v3)")
     assert any("worker 0" in line and "was killed by SIGKILL while stepping" in line for line in caplog.messages)
-    assert any("worker 1" in line and "SIGKILL while giving its state" in line for line in caplog.messages)
+    for worker in (0, 1):
+        assert any(f"worker {worker}" in line and "SIGKILL while giving its state" in line for line in caplog.messages)
 
 
 #: Found by every Python that this one starts: a task that loops for ever while the file says so.
@@ -148,6 +150,15 @@ def test_workers_that_die_again_and_again_end_it_with_one_sentence(spec, monkeyp
         pytest.raises(EnvError, match=r"was killed by SIGKILL .*; 1 were replaced within 10 minutes"),
     ):
         played(envs, lambda step: os.kill(envs.worker_pids[0], signal.SIGKILL) if step in {3, 4} else None)
+
+
+def test_where_no_process_can_be_started_one_sentence_says_what_to_lower(spec, monkeypatch):
+    def refused(*_, **__):
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(crew.subprocess, "Popen", refused)
+    with pytest.raises(EnvError, match=r"^3 environment workers cannot be started \(Resource .*: use fewer"):
+        VectorEnv(spec, 3, "python")
 
 
 def workers_of(pid):

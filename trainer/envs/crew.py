@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.job import HAND_OVER_SIGNALS
 from trainer.envs import channel
 from trainer.envs.board import Board
 from trainer.envs.channel import Channel, Message
 from trainer.envs.spec import NO_TASK, EnvError, VectorSpec
-from trainer.envs.worker import IGNORED
 
 #: A worker that is silent for so long in a step hangs. Its share takes milliseconds, seconds where episodes of other
 #: tasks begin. A false alarm costs seconds and no bit; a hand-over waits for the step under way, and has 120 s.
@@ -82,6 +82,12 @@ class Crew:
                 self._processes.append(process)
                 self._channels.append(end)
             self._set_up()
+        except OSError as error:
+            self.close()
+            raise EnvError(
+                f"{num_workers} environment workers cannot be started ({error.strerror or error}): "
+                "use fewer, or raise the limit of processes or memory"
+            ) from error
         except BaseException:
             self.close()
             raise
@@ -179,6 +185,8 @@ class Crew:
         _log.warning("%s; another takes its place", words)
         self._dismiss(worker, words)
         doing = channel.SETUP
+        actions = self._board.fields["actions"][self._rows(worker)]
+        wanted = actions.copy()  # the next step's are there already, where the crew takes its own snapshot before one
         try:
             self._processes[worker], self._channels[worker] = spawn_worker(self._board.fd)
             self._send(worker, doing)
@@ -186,11 +194,11 @@ class Crew:
             for deed in self._past:
                 doing, arrays = deed.op, deed.arrays
                 if doing == channel.STEP:
-                    share = self._rows(worker)
-                    self._board.fields["actions"][share] = deed.arrays["actions"][share]
+                    actions[:] = deed.arrays["actions"][self._rows(worker)]
                     arrays = {}
                 self._send(worker, doing, deed.meta, arrays)
                 answer = self._answer(worker, _limit_s(doing))
+            actions[:] = wanted
             if op == channel.SNAPSHOT:
                 doing = op
                 self._send(worker, doing)
@@ -270,7 +278,7 @@ def spawn_worker(board_fd: int) -> tuple[subprocess.Popen[bytes], Channel]:
     ours, theirs = socket.socketpair()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-P", "-m", "trainer.envs.worker", str(theirs.fileno()), str(board_fd)]
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED)  # inherited; ours stay pending, none is lost
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, HAND_OVER_SIGNALS)  # inherited; ours stay pending, none is lost
     try:
         with theirs:
             process = subprocess.Popen(

@@ -14,18 +14,17 @@ import socket
 import sys
 from typing import Any
 
+from orchestrator.job import HAND_OVER_SIGNALS
 from trainer.envs import channel
 from trainer.envs.channel import Channel, Message
-
-#: Blocked by `spawn_worker` until here, so that none of them can end a worker that is still starting.
-IGNORED = (signal.SIGUSR2, signal.SIGTERM, signal.SIGINT)
 
 
 def main(arguments: list[str]) -> int:
     """Serve until the learner's end closes."""
-    for number in IGNORED:
+    for number in HAND_OVER_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, IGNORED)
+    # Blocked by `spawn_worker` until here, so that none of them can end a worker that is still starting.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HAND_OVER_SIGNALS)
     faulthandler.enable()
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # the stacks will do
     learner = Channel(socket.socket(fileno=int(arguments[0])))
