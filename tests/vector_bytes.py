@@ -6,6 +6,7 @@ import json
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
 from safetensors.numpy import load, save
 
 from trainer.envs.spec import VectorState
@@ -13,6 +14,11 @@ from trainer.envs.spec import VectorState
 
 def as_bytes(record: Any) -> dict[str, bytes]:
     return {field.name: getattr(record, field.name).tobytes() for field in fields(record)}
+
+
+def info_bytes(info: dict[str, Any]) -> dict[str, tuple[type, bytes]]:
+    """Upstream's `info`, whose values are of Python's and of NumPy's kinds."""
+    return {name: (type(value), np.asarray(value).tobytes()) for name, value in info.items()}
 
 
 def through_files(state: VectorState) -> VectorState:

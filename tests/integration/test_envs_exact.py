@@ -11,7 +11,9 @@ pytest.importorskip("metaworld")
 
 import metaworld
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS
+from metaworld.policies import ENV_POLICY_MAP
 from safetensors.numpy import load, save
+from vector_bytes import info_bytes
 
 from trainer.envs.metaworld import EnvState, TaskEnv
 from trainer.envs.pool import EnvPool
@@ -41,20 +43,40 @@ def as_bytes(observation, reward):
     return observation.dtype, observation.tobytes(), type(reward), np.asarray(reward).tobytes()
 
 
-def follows_upstream(task, steps_an_episode):
-    """Episodes at goals 0, 1, 0 on one borrowed instance: a real reset, another, and a remembered one."""
+def infos_of(env):
+    """Every `info` that the upstream environment below `env` will answer with; `TaskEnv` keeps the success only."""
+    infos, step = [], env.upstream.step
+
+    def told(action):
+        answer = step(action)
+        infos.append(answer[4])
+        return answer
+
+    env.upstream.step = told
+    return infos
+
+
+def follows_upstream(task, goals_played, steps_an_episode):
+    """Episodes on one borrowed instance: real resets, and remembered ones where a goal comes again.
+
+    Random actions and upstream's scripted ones take turns of 20 steps.
+    """
     goals = goal_table(task, SEED)
     pool = EnvPool([task], [goals])
     ours = pool.borrow(0)
-    for episode, goal in enumerate((0, 1, 0)):
+    infos, policy = infos_of(ours), ENV_POLICY_MAP[task]()
+    for episode, goal in enumerate(goals_played):
         theirs = upstream_env(task, goals[goal])
         expected = theirs.reset()[0]
         assert pool.reset(ours, 0, goal).tobytes() == expected.tobytes()
-        for action in some_actions(steps_an_episode, seed=episode):
+        for step, action in enumerate(some_actions(steps_an_episode, seed=episode)):
+            if step % 40 >= 20:
+                action = np.clip(policy.get_action(expected), -1, 1).astype(np.float32)  # noqa: PLW2901
             observation, reward, terminated, success = ours.step(action)
             expected, expected_reward, _, _, info = theirs.step(action)
             assert as_bytes(observation, reward) == as_bytes(expected, expected_reward)
             assert (terminated, success) == (False, bool(info["success"]))
+            assert info_bytes(infos[-1]) == info_bytes(info)
         theirs.close()
 
 
@@ -66,13 +88,14 @@ EVERY = [pytest.param(task, marks=() if task in QUICK else pytest.mark.long) for
 
 @pytest.mark.parametrize("task", QUICK)
 def test_observations_and_rewards_are_upstreams(task):
-    follows_upstream(task, steps_an_episode=20)
+    follows_upstream(task, (0, 1, 0), steps_an_episode=20)
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore:Constant")
 @pytest.mark.parametrize("task", MT50)
 def test_observations_and_rewards_are_upstreams_for_whole_episodes(task):
-    follows_upstream(task, steps_an_episode=500)
+    follows_upstream(task, (0, 1, 2, 0), steps_an_episode=500)
 
 
 @pytest.mark.parametrize("task", EVERY)

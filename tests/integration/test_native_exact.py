@@ -14,7 +14,7 @@ import metaworld
 import mujoco
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 from metaworld.policies import ENV_POLICY_MAP
-from vector_bytes import as_bytes, through_files
+from vector_bytes import as_bytes, info_bytes, through_files
 
 from trainer.envs.board import Board
 from trainer.envs.group import EnvGroup
@@ -83,6 +83,8 @@ def test_every_bit_of_whole_episodes_is_upstreams(task):
             assert group.rows.step() == ([0] if step == 499 else [])
             assert row["last"].tobytes() == obs.tobytes(), step
             assert row["reward"].tobytes() == np.float64(reward).tobytes(), step
+            # What the stepper leaves out, made of its simulation: also contacts and forces are upstream's.
+            assert info_bytes(group._slots[0]._env.upstream.evaluate_state(row["last"], action)[1]) == info_bytes(info)
             assert shown["next_obs"].tobytes() == obs.astype(np.float32).tobytes()
             assert shown["reward"][0] == np.float32(reward)
             assert bool(shown["success"][0]) == bool(info["success"])
