@@ -104,9 +104,14 @@ class EvaluatorProcess:
         with contextlib.suppress(OSError):  # it is dead already, and `poll` says of what
             self._lifeline.write(request.as_line())
             self._lifeline.flush()
-        self._listeners = [threading.Thread(target=work, daemon=True) for work in (self._hear, self._read_errors)]
-        for listener in self._listeners:
-            listener.start()
+        self._errors = threading.Thread(target=self._read_errors, daemon=True)
+        try:
+            self._errors.start()
+            threading.Thread(target=self._hear, daemon=True).start()
+        except RuntimeError as error:  # the system's limit of processes counts threads too
+            self._process.kill()
+            self._process.wait(_END_S)
+            raise EvaluatorError(f"its process could not be listened to: {error}") from error
 
     @property
     def pid(self) -> int:
@@ -160,7 +165,7 @@ class EvaluatorProcess:
         self._process.wait()
         with contextlib.suppress(OSError):
             self._lifeline.close()
-        self._listeners[1].join(_LAST_WORDS_S)
+        self._errors.join(_LAST_WORDS_S)
         self._ended.set()
 
     def _read_errors(self) -> None:
