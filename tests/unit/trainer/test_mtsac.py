@@ -9,6 +9,7 @@ pytest.importorskip("torch")
 
 import torch
 
+from trainer import matmul
 from trainer.agents import categorical, mtsac
 from trainer.config import TrainingSection, resolve
 from trainer.nets.gaussian import sample
@@ -340,6 +341,25 @@ def test_a_restored_learner_goes_on_bit_by_bit(fields):
         measured = [mtsac.update(each, a_batch(seed=seed)) for each in (learner, copy)]
         assert torch.equal(*measured)
     assert equal(everything(learner), everything(copy))
+
+
+@pytest.mark.parametrize("route", [matmul.PLAIN, matmul.ONEDNN])
+def test_a_restored_learner_goes_on_bit_by_bit_on_two_threads_with_either_library(route):
+    """Nets so wide, and batches so large, that both libraries share the products out."""
+    torch.set_num_threads(2)
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    try:
+        matmul.use(route)
+        learner, copy = (a_learner(seed=s, critic_hidden=(256, 256), batch_size=258) for s in (0, 5))
+        mtsac.update(learner, a_batch(258))
+        mtsac.load_nets(copy, mtsac.nets_of(learner))
+        mtsac.load_rest(copy, mtsac.rest_of(learner))
+        for each in (learner, copy):
+            for seed in range(1, 5):
+                mtsac.update(each, a_batch(258, seed=seed))
+        assert equal(everything(learner), everything(copy))
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = before
 
 
 def test_what_a_checkpoint_took_does_not_change_when_the_learner_goes_on():
