@@ -152,7 +152,9 @@ def publish(
         before_rename()
         publish_folder(temporary, final)
     except BaseException:
-        if not temporary.exists():  # renamed, only the last fsync failed: others may see it already, so it is published
+        # Renamed, only the last fsync failed: others may see it already, so it is published. Where both are gone, a
+        # newer attempt has cleared the unfinished folder away.
+        if final.exists() and not temporary.exists():
             return final
         shutil.rmtree(temporary, ignore_errors=True)
         raise

@@ -107,8 +107,8 @@ class Saver:
     def _save(self, contents: Contents, block: Block, contributed: Block | None, needed: frozenset[int]) -> Saved:
         began = time.monotonic()
         job, training = self._job, self._training
-        self._look()
         try:
+            self._look()
             segment = write_segment(job.slot_dir, job.attempt_dir, contents.step, block)
             listed = still_needed(
                 (*self.segments, *([segment] if segment else [])),
@@ -122,14 +122,22 @@ class Saver:
                 with contextlib.suppress(OSError):
                     segment_path(job.attempt_dir, contents.step, kind).unlink()
             raise SaveError(failure(contents.step, job, error)) from error
-        best = best_evaluation(read_evaluations(job.slot_dir))
-        troubles = tidy(
-            job,
-            keep_exact=training.keep_checkpoints,
-            keep_milestones=training.keep_milestones,
-            needed=needed | ({best["step"]} if best is not None else frozenset()),
-        )
-        return Saved(contents.step, time.monotonic() - began, listed, others, tuple(troubles))
+        return Saved(contents.step, time.monotonic() - began, listed, others, self._tidied(needed))
+
+    def _tidied(self, needed: frozenset[int]) -> tuple[str, ...]:
+        """Clear old checkpoints away. Returns what could not be done; whatever it is, the new one is published."""
+        try:
+            best = best_evaluation(read_evaluations(self._job.slot_dir))
+            return tuple(
+                tidy(
+                    self._job,
+                    keep_exact=self._training.keep_checkpoints,
+                    keep_milestones=self._training.keep_milestones,
+                    needed=needed | ({best["step"]} if best is not None else frozenset()),
+                )
+            )
+        except OSError as error:
+            return (f"old checkpoints in {self._job.slot_dir} could not be looked through: {error.strerror}",)
 
     def _with_others(self, contents: Contents, block: Block | None) -> tuple[Segment, ...]:
         """Write the contributed rows; the segments that hold what is in their ring."""

@@ -12,9 +12,11 @@ from point_run import PointRun
 from slot_digest import digest_of
 
 from orchestrator.job import Job
+from trainer import checkpoint, saver
 from trainer.checkpoint import ENVS, LEARNER, MANIFEST, NETS, STATE, downgrade, read_manifest
 from trainer.errors import ConfigError, NoGoodCheckpointError, NotFiniteError, OtherIdentityError, SaveError
 from trainer.resume import find_policy, find_start
+from trainer.retention import tidy
 from trainer.state import capture
 
 pytestmark = pytest.mark.trainer
@@ -163,6 +165,46 @@ def test_after_a_full_disk_the_next_publication_has_all_rows(run, monkeypatch):
         patch.setattr(os, "fsync", lambda fd: (_ for _ in ()).throw(OSError(errno.EDQUOT, "quota")))
         with pytest.raises(SaveError, match="quota"):
             run.publish()
+    run.steps().publish()
+    assert digest_of(successor(run).replay.arrays()) == digest_of(run.state.replay.arrays())
+
+
+def test_a_ghost_whose_unfinished_folder_was_cleared_away_has_published_nothing(run, monkeypatch):
+    run.checkpoints(1)
+    write = checkpoint._write
+
+    def cleared_away_before_the_last_file(path, data):
+        if path.name == MANIFEST:
+            successor_job = Job.standalone(run.job.run_dir)
+            assert tidy(successor_job, keep_exact=3, keep_milestones=0, needed=set()) == []
+        write(path, data)
+
+    monkeypatch.setattr(checkpoint, "_write", cleared_away_before_the_last_file)
+    run.steps()
+    with pytest.raises(SaveError, match="step 200 could not be written"):
+        run.publish()
+    assert run.saver.published_step == 100
+
+
+def test_a_folder_that_cannot_be_read_for_a_moment_costs_one_checkpoint_at_most(run, monkeypatch):
+    run.checkpoints(1)
+
+    def stale(*_):
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run.job, "superseded_by", stale)
+        run.steps()
+        with pytest.raises(SaveError, match=r"step 200 could not be written .*Stale file handle; the one before"):
+            run.publish()
+    with monkeypatch.context() as patch:
+        patch.setattr(saver, "read_evaluations", stale)
+        run.steps()
+        run.saver.start(*run.captured())
+        said = []
+        run.saver.settle(said.append)
+    assert run.saver.published_step == 300
+    assert "could not be looked through: Stale file handle" in said[0]
     run.steps().publish()
     assert digest_of(successor(run).replay.arrays()) == digest_of(run.state.replay.arrays())
 
