@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from orchestrator.job import CheckpointRef, Job, attempt_numbers, candidates_before, read_json_or_none
 from trainer.checkpoint import Contents, Manifest, read_contents, read_manifest, read_nets, versions
@@ -97,9 +98,20 @@ def load_contributed(contents: Contents, slot_dir: Path, manifest: Manifest) -> 
     saved = contents.state.get("contributed")
     if saved is None:
         return None
-    contributed = Contributed.from_state(Training.model_validate(manifest.training), saved)
+    contributed = Contributed.from_state(training_of(manifest), saved)
     read_into(contributed.ring, slot_dir, manifest.contributed)
     return contributed
+
+
+def training_of(manifest: Manifest) -> Training:
+    """The training that made a checkpoint. Errors: DamagedCheckpointError where another version wrote it otherwise."""
+    try:
+        return Training.model_validate(manifest.training)
+    except ValidationError as error:
+        field = ".".join(map(str, error.errors()[0]["loc"]))
+        raise DamagedCheckpointError(
+            f"another version of this program wrote it: training.{field} does not fit"
+        ) from error
 
 
 def find_policy(path: Path, *, best: bool = False) -> tuple[CheckpointRef, Manifest, dict[str, Any], tuple[str, ...]]:

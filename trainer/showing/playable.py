@@ -10,12 +10,11 @@ from syncd import store
 from trainer import device as machine
 from trainer.acting.selection import Choice, pick
 from trainer.agents import mtsac
-from trainer.checkpoint import Manifest as Checkpoint
-from trainer.config import Training, nearest
-from trainer.errors import ConfigError, NoGoodCheckpointError
+from trainer.config import nearest
+from trainer.errors import ConfigError, DamagedCheckpointError, NoGoodCheckpointError
 from trainer.evaluate import Act
 from trainer.policy import UnusablePolicyError, differences, load
-from trainer.resume import find_policy, policy_candidates
+from trainer.resume import find_policy, policy_candidates, training_of
 
 #: Where `syncd` mirrors to unless it was told otherwise.
 DEFAULT_SHARED_DIR = Path("~/shared_weights")
@@ -85,7 +84,10 @@ def of_checkpoint(path: Path, device: str, *, best: bool = False, threads: int |
     `threads`: torch's; None: the training's. Errors: ConfigError, NoGoodCheckpointError.
     """
     ref, manifest, nets, notes = find_policy(path, best=best)
-    training = _training(manifest)
+    try:
+        training = training_of(manifest)
+    except DamagedCheckpointError as error:
+        raise NoGoodCheckpointError(f"{ref.path} cannot be played: {error}") from None
     machine.settle(threads or training.threads)
     learner = mtsac.create(training, machine.choose(device))
     mtsac.load_nets(learner, nets)
@@ -114,10 +116,6 @@ def of_publication(place: store.SlotPlace, manifest: store.Manifest, device: str
         act=policy.act_greedily,
         notes=(note,) if note else (),
     )
-
-
-def _training(manifest: Checkpoint) -> Training:
-    return Training.model_validate(manifest.training)
 
 
 def _shared(path: Path) -> store.Shared | None:

@@ -17,6 +17,7 @@ from trainer.checkpoint import ENVS, LEARNER, MANIFEST, NETS, STATE, downgrade, 
 from trainer.errors import ConfigError, NoGoodCheckpointError, NotFiniteError, OtherIdentityError, SaveError
 from trainer.resume import find_policy, find_start
 from trainer.retention import tidy
+from trainer.showing.playable import of_checkpoint
 from trainer.state import capture
 
 pytestmark = pytest.mark.trainer
@@ -207,6 +208,15 @@ def test_a_folder_that_cannot_be_read_for_a_moment_costs_one_checkpoint_at_most(
     assert "could not be looked through: Stale file handle" in said[0]
     run.steps().publish()
     assert digest_of(successor(run).replay.arrays()) == digest_of(run.state.replay.arrays())
+
+
+def test_a_checkpoint_of_another_version_is_refused_in_one_sentence(run):
+    [folder] = run.checkpoints(1)
+    manifest = read_manifest(folder)
+    changed = manifest.model_copy(update={"training": {**manifest.training, "of_tomorrow": 1}}).sealed()
+    (folder / MANIFEST).write_text(changed.model_dump_json())
+    with pytest.raises(NoGoodCheckpointError, match=r"cannot be played: another version .*training.of_tomorrow"):
+        of_checkpoint(folder, "cpu")
 
 
 def test_a_policy_is_found_from_any_folder_above_it(run):
