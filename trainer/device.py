@@ -33,6 +33,11 @@ def choose(wanted: str) -> torch.device:
     return torch.device(wanted)
 
 
+def name(device: torch.device) -> str:
+    """What computes there, as far as numbers depend on it: the device's type, and of a GPU its model."""
+    return f"{device.type} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else device.type
+
+
 def settle(threads: int) -> None:
     """Numeric settings of the whole process: torch's threads, and deterministic kernels where there is a choice.
 

@@ -114,7 +114,7 @@ def run(
 def settle_numbers(training: Training, chosen: torch.device, recorded: Mapping[str, Any], show: Show) -> dict[str, Any]:
     """Decide all that bit equality depends on beside the seed, as it was `recorded` where that is possible here."""
     machine.settle(training.threads)
-    numeric = {"device": chosen.type, "threads": training.threads, "processor": processor()}
+    numeric = {"device": machine.name(chosen), "threads": training.threads, "processor": processor()}
     for name, now in numeric.items():
         then = recorded.get(name, now)
         if then != now:

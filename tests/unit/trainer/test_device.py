@@ -29,6 +29,12 @@ def test_auto_takes_the_best_there_is(monkeypatch):
     assert machine.choose("auto").type == "cuda"
 
 
+def test_a_gpu_is_named_with_its_model_because_models_round_differently(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"Model {device.index}")
+    assert machine.name(torch.device("cuda", 1)) == "cuda (Model 1)"
+    assert machine.name(torch.device("cpu")) == "cpu"
+
+
 def test_workers_are_the_jobs_cpus_where_each_gets_two_environments(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
     assert [machine.workers(None, n) for n in (1, 3, 10, 48)] == [0, 0, 5, 8]

@@ -114,8 +114,10 @@ def test_what_numbers_depend_on_is_recorded_and_a_change_is_told(tmp_path, monke
     assert numeric_of(job)["products"] == "plain"
     assert set(numeric_of(job)["stepping"].values()) == {"python"}
     monkeypatch.setattr(loop, "processor", lambda: "another one")
+    monkeypatch.setattr(loop.machine, "name", lambda device: "another GPU")
     _, listener, job = train(tmp_path, at=1)
     assert [line for line in listener.said if "another one: the training goes on, bit equality is not" in line]
+    assert "device was cpu, is another GPU: the training goes on, bit equality is not promised" in listener.said
 
 
 def test_products_are_computed_as_the_checkpoint_says(tmp_path, monkeypatch):
