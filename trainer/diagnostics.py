@@ -158,7 +158,7 @@ def dormant(activity: Iterable[Tensor]) -> float:
     A layer in which nothing fires is dormant as a whole.
     """
     asleep = [one <= TAU * one.mean() for one in activity]
-    return float(torch.cat(asleep).double().mean())
+    return float(torch.cat(asleep).cpu().double().mean())  # there are no doubles on a Mac's GPU
 
 
 def effective_rank(features: Tensor) -> float:
