@@ -165,7 +165,7 @@ class Events:
             from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - a second that only this needs
 
             self._writer = SummaryWriter(str(folder), purge_step=after + 1)
-        except (ImportError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - with other versions of protobuf or numpy it raises whatever it likes
             _log.warning("no TensorBoard events: %s", error)
 
     def add(self, step: int, values: Mapping[str, float]) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -14,7 +15,7 @@ pytest.importorskip("torch")
 from slot_digest import gaps
 
 from orchestrator.job import write_json
-from trainer.metrics import Journal, Meter, best_evaluation, lines, read, read_evaluations, scalars
+from trainer.metrics import Events, Journal, Meter, best_evaluation, lines, read, read_evaluations, scalars
 from trainer.state import crossed, earned
 
 pytestmark = pytest.mark.trainer
@@ -127,6 +128,18 @@ def test_a_meter_that_went_through_a_checkpoint_sums_the_same_digits(values, cut
     for value in values[cut:]:
         second.add_update([value])
     assert second.row(9, [1, 1]) == whole.row(9, [1, 1])
+
+
+def test_tensorboard_that_cannot_be_loaded_here_is_told_and_stops_nothing(tmp_path, monkeypatch, caplog):
+    class Broken:
+        def __getattr__(self, name):
+            raise TypeError("Descriptors cannot be created directly")  # as protobuf's, of the wrong version
+
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", Broken())
+    events = Events(tmp_path, after=0)
+    events.add(10, {"train/q": 1.0})
+    events.close()
+    assert "no TensorBoard events: Descriptors cannot" in caplog.text
 
 
 def test_tensorboard_has_a_row_in_groups():
