@@ -21,6 +21,7 @@ from trainer.commands.play import play
 from trainer.commands.plot import plot
 from trainer.commands.wandb import wandb
 from trainer.errors import ConfigError, EnvironmentFailedError, SaveError, TrainerError
+from trainer.presets import PRESETS
 from trainer.section import Asked, read_section
 
 #: What the light installation of a login node does not have.
@@ -39,7 +40,7 @@ app = typer.Typer(
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="A training section as JSON, or a cluster_config.json.")
 ]
-PresetOption = Annotated[str | None, typer.Option(help="guide, tiny or debug; stronger than the file's.")]
+PresetOption = Annotated[str | None, typer.Option(help=f"{', '.join(PRESETS)}; stronger than the file's.")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="Any field: --set batch_size=256. May be repeated.")]
 RunDirOption = Annotated[Path | None, typer.Option(help="Where to write; default: runs/<name>. Run again to resume.")]
 SharedDirOption = Annotated[

@@ -26,7 +26,6 @@ F32 = npt.NDArray[np.float32]
 
 KIND = "gaussian-mlp"
 REWARD = "v2"
-#: Prefix of the actor's tensors among a checkpoint's nets.
 #: Nets wider or deeper than this are no policy of ours; a manifest could make us allocate anything.
 _MAX_WIDTH, _MAX_LAYERS = 16_384, 16
 
