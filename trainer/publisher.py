@@ -200,6 +200,8 @@ class Publisher:
         self._curves_from = now + CURVES_REST * (now - began)
 
     def _publish(self, taken: Snapshot) -> None:
+        if not all(np.isfinite(tensor).all() for tensor in taken.tensors.values()):
+            return  # the training has diverged; the loop notices with its next step, ends it and says more
         draft = self._draft(taken)
         self._seq += 1  # also where it fails half-way: a version is never used twice
 
