@@ -59,6 +59,8 @@ def _read(path: Path) -> tuple[dict[str, Any], str | None]:
         raise ConfigError(f"{path} is not a text file in UTF-8") from None
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}, line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from None
+    except RecursionError:
+        raise ConfigError(f"{path} is nested too deeply to be a training section") from None
     if not isinstance(value, dict):
         raise ConfigError(f'{path} holds no JSON object; a training section is one, such as {{"preset": "tiny"}}')
     if "training" in value or "run_name" in value:
@@ -72,7 +74,7 @@ def _read(path: Path) -> tuple[dict[str, Any], str | None]:
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text.split(",") if "," in text else text
 
 

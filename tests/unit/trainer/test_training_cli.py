@@ -71,6 +71,8 @@ def test_mistakes_name_file_field_and_remedy(tmp_path):
     assert "total_steps: input should be greater than or equal to 1 (found 0)" in refusal(None, None, ["total_steps=0"])
     assert "write it as --set batch_size=256" in refusal(None, None, ["batch_size"])
     assert "holds no JSON object" in refusal(a_file(tmp_path, "[]"), None, [])
+    assert "is nested too deeply" in refusal(a_file(tmp_path, "[" * 100_000), None, [])
+    assert "seed: input should be a valid integer" in refusal(None, None, ["seed=" + "[" * 100_000])
 
 
 def test_one_task_may_be_set_by_its_bare_name():
