@@ -20,6 +20,7 @@ from trainer.commands.autotune import autotune
 from trainer.commands.play import play
 from trainer.commands.plot import plot
 from trainer.commands.wandb import wandb
+from trainer.config import SEEDS
 from trainer.errors import ConfigError, EnvironmentFailedError, SaveError, TrainerError
 from trainer.presets import PRESETS
 from trainer.section import Asked, read_section
@@ -50,7 +51,10 @@ AcceptOption = Annotated[bool, typer.Option("--accept-contributions", help="Use 
 CheckpointArgument = Annotated[Path, typer.Argument(help="A checkpoint, attempt, slot or run folder: its newest good.")]
 GoalsOption = Annotated[int, typer.Option(min=1, max=50, help="Fixed goals a task; Meta-World's protocol has 50.")]
 GoalSeedOption = Annotated[
-    int | None, typer.Option(help="Seed of the goals; left out: the training's own. Another gives unseen goals.")
+    int | None,
+    typer.Option(
+        min=0, max=SEEDS - 1, help="Seed of the goals; left out: the training's own. Another gives unseen goals."
+    ),
 ]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 BestOption = Annotated[bool, typer.Option("--best", help="The checkpoint that was evaluated best, not the newest.")]

@@ -61,7 +61,8 @@ CountInt = Annotated[int, Field(ge=0)]
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Widths = Annotated[tuple[Annotated[int, Field(ge=1, le=65_536)], ...], Field(min_length=1, max_length=16)]
 #: torch and numpy both take seeds of 32 bits in every one of their generators.
-Seed = Annotated[int, Field(ge=0, lt=2**32)]
+SEEDS = 2**32
+Seed = Annotated[int, Field(ge=0, lt=SEEDS)]
 Fraction01 = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from syncd import store
 from trainer.agents.mtsac import with_task
-from trainer.config import Training
+from trainer.config import SEEDS, Training
 from trainer.envs.spec import ACT_DIM, OBS_DIM
 from trainer.nets.gaussian import GaussianActor, sample
 from trainer.tasknames import MAX_HORIZON, MT50
@@ -149,6 +149,8 @@ def must_fit(manifest: store.Manifest) -> None:
         raise IncompatiblePolicyError(f"spec.reward is {spec.reward!r}; this version plays {REWARD!r}")
     if not 1 <= spec.horizon <= MAX_HORIZON:
         raise IncompatiblePolicyError(f"spec.horizon is {spec.horizon}; Meta-World allows 1 to {MAX_HORIZON}")
+    if not 0 <= spec.goal_seed < SEEDS:
+        raise IncompatiblePolicyError(f"spec.goal_seed is {spec.goal_seed}; seeds are 0 to {SEEDS - 1}")
     here = version("metaworld")
     if _series(spec.metaworld) != _series(here):
         raise IncompatiblePolicyError(

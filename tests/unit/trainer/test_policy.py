@@ -107,7 +107,15 @@ def test_the_shapes_of_an_architecture_are_those_of_the_learners_actor(training)
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("reward", "v1"), ("horizon", 501), ("metaworld", "3.9.0"), ("metaworld", "2.0")]
+    ("field", "value"),
+    [
+        ("reward", "v1"),
+        ("horizon", 501),
+        ("metaworld", "3.9.0"),
+        ("metaworld", "2.0"),
+        ("goal_seed", -1),
+        ("goal_seed", 2**32),
+    ],
 )
 def test_another_spec_is_refused_and_its_field_named(training, field, value):
     draft = draft_of(training, nets_for(training))

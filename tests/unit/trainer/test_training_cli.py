@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from trainer.cli import _alone, main
+from trainer.cli import _alone, app, main
 from trainer.errors import ConfigError
 from trainer.section import read_section
 
@@ -115,6 +116,12 @@ def test_alone_a_run_shares_where_it_is_told_and_takes_nothing_unasked(tmp_path,
     told = _alone(asked, Path("run"), Path("group"), accepts_contributions=True)
     assert (told.shared_dir, told.accepts_contributions) == (tmp_path / "group", True)
     assert told.run_id == plain.run_id
+
+
+def test_a_seed_of_goals_that_numpy_would_not_take_is_refused(tmp_path):
+    done = CliRunner().invoke(app, ["evaluate", str(tmp_path), "--goal-seed", "-1"])
+    assert done.exit_code == 2
+    assert "--goal-seed" in done.output
 
 
 @pytest.mark.trainer
