@@ -36,7 +36,7 @@ class ConfigError(TrainerError):
 
 
 class NoGoodCheckpointError(TrainerError):
-    """No checkpoint can be loaded although there are some. It does not mean that they were touched."""
+    """No checkpoint can be loaded although there are some, or which one counts is not known. None was touched."""
 
     exit_code = 3
 

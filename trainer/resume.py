@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from orchestrator.job import CheckpointRef, Job, attempt_numbers, candidates_before, read_json_or_none
+from orchestrator.job import CheckpointRef, Job, attempt_numbers, candidates_before, read_json, read_json_or_none
 from trainer.checkpoint import Contents, Manifest, read_contents, read_manifest, read_nets, versions
 from trainer.config import Training, differences, identity
 from trainer.contributions.contributed import Contributed
@@ -37,6 +37,7 @@ def find_start(job: Job, training: Training) -> Start | None:
 
     It writes nothing. Errors: OtherIdentityError; NoGoodCheckpointError where there are some and none is good.
     """
+    _check_parents(job.slot_dir)
     damaged: list[str] = []
     for ref in job.candidates():
         try:
@@ -63,6 +64,21 @@ def find_start(job: Job, training: Training) -> Start | None:
             "from a backup, or move the slot's folder away to start from scratch"
         )
     return None
+
+
+def _check_parents(slot_dir: Path) -> None:
+    """Whether every attempt's decision can be read. To guess at one could follow a ghost. Errors: as `find_start`."""
+    for attempt in attempt_numbers(slot_dir):
+        path = slot_dir / "attempts" / str(attempt) / "parent.json"
+        try:
+            read_json(path)
+        except FileNotFoundError:
+            continue
+        except ValueError as error:
+            raise NoGoodCheckpointError(
+                f"{path}, which says where attempt {attempt} began, is damaged: restore it from a backup, or move the "
+                "slot's folder away to start from scratch"
+            ) from error
 
 
 def _lost_step(slot_dir: Path, attempt: int) -> int:
