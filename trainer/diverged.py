@@ -34,17 +34,16 @@ def leave_behind(job: Job, state: RunState, error: NotFiniteError, checkpoint_st
     be written the sentence says why, and everything else is as it would be.
     """
     path = job.attempt_dir / FILE
-    rows = read(job.slot_dir)
     value = {
         "what": error.what,
         "update": error.update,
         "attempt": job.attempt,
         "checkpoint_step": checkpoint_step,
-        "last_row": rows[-1] if rows else None,
         **describe(state, error.update),
     }
     try:
-        write_json(path, value)
+        rows = read(job.slot_dir)
+        write_json(path, {**value, "last_row": rows[-1] if rows else None})
         told = f"{path} tells more"
     except OSError as trouble:
         told = f"{path} could not be written ({trouble.strerror or trouble})"

@@ -72,11 +72,12 @@ def test_the_file_is_small_however_large_the_buffer(tmp_path):
     assert (run.job.attempt_dir / FILE).stat().st_size < 32_000
 
 
-def test_where_the_file_cannot_be_written_the_sentence_says_so(poisoned, monkeypatch):
-    def full(path, value):
+@pytest.mark.parametrize("failing", ["write_json", "read"])
+def test_where_the_file_cannot_be_written_the_sentence_says_so(poisoned, monkeypatch, failing):
+    def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(diverged, "write_json", full)
+    monkeypatch.setattr(diverged, failing, full)
     error = diverges(poisoned)
     assert error.exit_code == 93
     assert "diverged.json could not be written (No space left on device); try" in str(error)
