@@ -25,6 +25,14 @@ def fsync_folder(folder: Path) -> None:
         os.close(fd)
 
 
+def make_folder(folder: Path) -> None:
+    """Create `folder` and its parents, where they are not there, durably. Errors: OSError."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        fsync_folder(path.parent)
+
+
 def _write_temporary(beside: Path, data: bytes, mode: int | None = None) -> Path:
     temporary = beside.with_name(f".{beside.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:

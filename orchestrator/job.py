@@ -39,6 +39,7 @@ from typing import Any, NamedTuple
 from orchestrator.files import (
     append_line,
     create_exclusive,
+    make_folder,
     publish_folder,
     read_json,
     read_json_or_none,
@@ -56,6 +57,7 @@ __all__ = [
     "append_line",
     "create_exclusive",
     "lineage",
+    "make_folder",
     "publish_folder",
     "read_json",
     "read_json_or_none",
@@ -248,11 +250,10 @@ class Job:
     ) -> Job:
         """The next attempt of `run_dir` without any orchestrator: claimed here, by the same rules."""
         attempts = run_dir / "slots" / str(slot) / "attempts"
-        attempts.mkdir(parents=True, exist_ok=True)
         number = max(attempt_numbers(run_dir / "slots" / str(slot)), default=-1) + 1
         owner = {"token": None, "job_id": None, "host": os.uname().nodename, "pid": os.getpid(), "at": time.time()}
         while True:
-            (attempts / str(number)).mkdir(exist_ok=True)
+            make_folder(attempts / str(number))
             if create_exclusive(attempts / str(number) / "claim", to_json(owner)):
                 return cls(run_dir, slot, number, shared_dir=shared_dir, accepts_contributions=accepts_contributions)
             number += 1

@@ -30,7 +30,7 @@ from typing import Any
 
 from orchestrator import oom
 from orchestrator.baton import Watch, pass_on
-from orchestrator.files import create_exclusive, read_json, read_json_or_none, to_json, write_json
+from orchestrator.files import create_exclusive, make_folder, read_json, read_json_or_none, to_json, write_json
 from orchestrator.job import (
     DO_NOT_REQUEUE,
     HANDED_OVER,
@@ -139,7 +139,7 @@ class Shim:
 
     def claim(self) -> bool:
         """Take the attempt. False: another job has it; we said so and must not run."""
-        self.job.attempt_dir.mkdir(parents=True, exist_ok=True)
+        make_folder(self.job.attempt_dir)
         if create_exclusive(self.job.attempt_dir / "claim", to_json(self.record())):
             return True
         winner = read_json_or_none(self.job.attempt_dir / "claim") or {}
@@ -172,7 +172,7 @@ class Shim:
 
     def decline(self, why: str) -> None:
         """Leave without a claim, and say so: the record counts as this submission's own word on its end."""
-        self.job.attempt_dir.mkdir(parents=True, exist_ok=True)
+        make_folder(self.job.attempt_dir)
         name = f"duplicate-{self.host}-{os.getpid()}.json"
         write_json(self.job.attempt_dir / name, self.record(unneeded=why))
         say(f"this job is not needed: {why}")

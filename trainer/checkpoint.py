@@ -32,7 +32,7 @@ import safetensors.torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
-from orchestrator.job import publish_folder, write_json
+from orchestrator.job import make_folder, publish_folder, write_json
 from trainer.config import Training, identity
 from trainer.errors import DamagedCheckpointError
 from trainer.segments import Segment
@@ -124,7 +124,7 @@ def publish(
     `before_rename` is the last word: what it raises stops the publication. Errors: OSError; no part remains then.
     """
     folder = attempt_dir / "checkpoints"
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     final = folder / f"{contents.step:012d}"
     temporary = folder / f".{contents.step:012d}.{os.getpid()}.tmp"
     temporary.mkdir()

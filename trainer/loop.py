@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import torch
 
-from orchestrator.job import HANDED_OVER, Job
+from orchestrator.job import HANDED_OVER, Job, make_folder
 from trainer import device as machine
 from trainer import matmul, memory
 from trainer.agents import updates
@@ -71,7 +71,7 @@ def run(
     chosen = machine.choose(training.device)
     memory.check(training, chosen.type, look().memory_bytes)
     start = find_start(job, training)
-    job.attempt_dir.mkdir(parents=True, exist_ok=True)
+    make_folder(job.attempt_dir)
     job.start_from(start.ref if start else None)
     for note in start.notes if start else ():
         show.say(note)

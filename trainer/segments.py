@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 import safetensors.numpy
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.job import write_bytes
+from orchestrator.job import make_folder, write_bytes
 from trainer.errors import DamagedCheckpointError
 from trainer.replay import Block, Replay
 
@@ -56,7 +56,7 @@ def write_segment(slot_dir: Path, attempt_dir: Path, step: int, block: Block, ki
         return None
     data: bytes = safetensors.numpy.save(block.arrays)
     path = segment_path(attempt_dir, step, kind)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     write_bytes(path, data)
     return Segment(
         path=path.relative_to(slot_dir).as_posix(),

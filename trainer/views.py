@@ -65,7 +65,7 @@ class Display:
 
     def __init__(self, *, live: bool | None = None) -> None:
         self._live = sys.stdout.isatty() if live is None else live
-        self._console = Console(highlight=False, soft_wrap=True)
+        self._console = Console(emoji=False, highlight=False, soft_wrap=True)
         self._last_line_at = float("-inf")
         self._progress: Progress | None = None
         self._task: TaskID | None = None
@@ -113,7 +113,7 @@ def duration(seconds: float) -> str:
 
 def show_evaluation(result: Mapping[str, Any], summary: str) -> None:
     """The table of one evaluation, on standard output."""
-    console = Console(highlight=False)
+    console = Console(emoji=False, highlight=False)
     if console.is_terminal:
         table = Table("task", "success", "return")
         for task, success in result["success"].items():

@@ -81,4 +81,4 @@ def locate(name: str | None, config: Path | None) -> RunDir:
 
 def console() -> Console:
     """Standard output, with colours only where they are wanted."""
-    return Console(highlight=False)
+    return Console(emoji=False, highlight=False)

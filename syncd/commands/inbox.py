@@ -38,7 +38,7 @@ def contributors(shared: SharedArgument = Path(), as_json: JsonOption = False) -
     elif sys.stdout.isatty():
         from rich.console import Console  # noqa: PLC0415 - `--help` must stay quick
 
-        console = Console(highlight=False)
+        console = Console(emoji=False, highlight=False)
         if not rows:
             console.print("nobody has sent anything in yet")
             return

@@ -62,7 +62,7 @@ def _print(view: MirrorView) -> None:
     if sys.stdout.isatty():
         from rich.console import Console  # noqa: PLC0415
 
-        console = Console()
+        console = Console(emoji=False)
         console.print(views.status_table(view, console.width))
         return
     for line in views.status_lines(view):
@@ -75,7 +75,7 @@ def _live(mirror: Path) -> None:
 
     from syncd.laptop import views  # noqa: PLC0415
 
-    console = Console()
+    console = Console(emoji=False)
     with Live(console=console, auto_refresh=False) as live:
         while True:
             live.update(views.status_table(_look(mirror), console.width), refresh=True)

@@ -290,7 +290,7 @@ def _spinner(words: str, *, quiet: bool) -> Iterator[None]:
         return
     from rich.console import Console  # noqa: PLC0415
 
-    with Console(stderr=True).status(words):
+    with Console(stderr=True, emoji=False).status(words):
         yield
 
 
@@ -303,7 +303,7 @@ def _picture(mirror: Path, board: Board) -> Iterator[Callable[[], None]]:
     from syncd.laptop import views  # noqa: PLC0415
     from syncd.laptop.status import look  # noqa: PLC0415
 
-    console = Console()
+    console = Console(emoji=False)
     drawn_at = 0.0
 
     def redraw() -> None:

@@ -126,7 +126,7 @@ class ActorDisplay:
 
     def __init__(self, *, as_json: bool = False, console: Console | None = None) -> None:
         self._json = as_json
-        self._console = console or Console(highlight=False)
+        self._console = console or Console(emoji=False, highlight=False)
         self._live: Live | None = None
         self._shown_at = float("-inf")
         self._last_doing = ""

@@ -205,7 +205,7 @@ def _table(names: list[str], rows: list[list[str]], *, best: list[bool]) -> None
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
-    out = Console(highlight=False)
+    out = Console(emoji=False, highlight=False)
     if not out.is_terminal:
         for row in [names, *rows]:
             print("\t".join(row).rstrip())

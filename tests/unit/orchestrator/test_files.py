@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.files import append_line, create_exclusive, publish_folder, read_json_or_none, write_bytes, write_json
+from orchestrator import files
+from orchestrator.files import (
+    append_line,
+    create_exclusive,
+    make_folder,
+    publish_folder,
+    read_json_or_none,
+    write_bytes,
+    write_json,
+)
 
 OLD, NEW = b"old " * 5000, b"new! " * 7000
 
@@ -230,3 +239,13 @@ def test_a_folder_is_never_published_over_another(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="not empty"):
         publish_folder(tmp_path / "temporary", tmp_path / "100")
     assert (tmp_path / "100" / "100").exists()
+
+
+def test_every_name_on_the_way_to_a_new_folder_is_made_durable(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(files, "fsync_folder", made.append)
+    make_folder(tmp_path / "a" / "b")
+    assert set(made) == {tmp_path, tmp_path / "a"}
+    assert (tmp_path / "a" / "b").is_dir()
+    make_folder(tmp_path / "a" / "b")
+    assert len(made) == 2
