@@ -101,7 +101,9 @@ def judge(request: Request) -> Judged:
     returns = np.repeat(actions[:, :1], goals, 1).astype(np.float64)
     solved = returns > 0
     return Judged(
-        summarise(tasks, solved, returns, horizon=training.horizon, seed=training.seed, steps=goals, wall_s=0.0)
+        summarise(
+            tasks, solved, returns, returns, horizon=training.horizon, seed=training.seed, steps=goals, wall_s=0.0
+        )
     )
 
 

@@ -140,6 +140,9 @@ class TrainingSection(BaseModel):
         None, description="Evaluate at the first checkpoint past each multiple of this many steps; 0: only at the end."
     )
     evaluation_goals: GoalCount | None = Field(None, description="Fixed goals a task in an evaluation; 0: never.")
+    evaluation_unseen_goals: GoalCount | None = Field(
+        None, description="As many goals a task more that were not trained on, reported beside the others."
+    )
     publish_interval: CountInt | None = Field(
         None, description="Updates after which the policy is published for other machines; 0: only with checkpoints."
     )
@@ -215,6 +218,7 @@ class Training(BaseModel):
     evaluation_interval: CountInt
     evaluation_goals: GoalCount
     # Fields that came later have a default, so that the manifests of older checkpoints can still be read.
+    evaluation_unseen_goals: GoalCount = 0
     publish_interval: CountInt = 1_000
     contribution_max_lag: CountInt = 200_000
     shared_temperature: bool = False

@@ -2,7 +2,8 @@
 
 Protocol (Meta-World's): each of the goals once, not a sample of them; success = solved at any step of the episode, so
 an episode ends at its first success; observations and rewards untouched. Nothing is shared with the training
-environments, their workers or their random streams.
+environments, their workers or their random streams. The goals are those that were trained on; how a policy does on
+goals that it has never seen is said beside it (`unseen`).
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class Evaluation:
     """Share of the goals that were solved, by task, in index order."""
     returns: Mapping[str, float]
     """Mean undiscounted return by task, up to the first success or the horizon."""
+    steps_to_success: Mapping[str, float]
+    """Mean over the goals that were solved, by task; without tasks of which none was."""
     mean_success: float
     iqm_success: float
     """Inter-quartile mean over tasks."""
@@ -59,6 +62,8 @@ class Evaluation:
     steps: int
     """Environment steps taken."""
     wall_s: float
+    unseen: Self | None = None
+    """The same on goals that were not trained on, where that was asked for."""
 
     @property
     def is_small(self) -> bool:
@@ -70,20 +75,24 @@ class Evaluation:
         size = f"{self.goals_per_task} goals a task"
         if self.is_small:
             size += f": a small evaluation, the protocol has {GOALS_PER_TASK}"
+        unseen = "" if self.unseen is None else f"; unseen goals {100 * self.unseen.mean_success:.1f} %"
         return (
             f"success {100 * self.mean_success:.1f} % (IQM {100 * self.iqm_success:.1f} %, "
-            f"95 % interval {100 * self.iqm_low:.1f} to {100 * self.iqm_high:.1f} %; {size})"
+            f"95 % interval {100 * self.iqm_low:.1f} to {100 * self.iqm_high:.1f} %; {size}{unseen})"
         )
 
     def as_json(self) -> dict[str, Any]:
         """Numbers, strings, lists and dicts only."""
-        return {**asdict(self), "worst": list(self.worst), "is_small": self.is_small}
+        more = {} if self.unseen is None else {"unseen": self.unseen.as_json()}
+        value = {**asdict(self), "worst": list(self.worst), "is_small": self.is_small, **more}
+        return {name: number for name, number in value.items() if number is not None}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """What `as_json` was made of."""
         fields = {name: number for name, number in value.items() if name != "is_small"}
-        return cls(**{**fields, "worst": tuple(value["worst"])})
+        unseen = cls.from_json(value["unseen"]) if "unseen" in value else None
+        return cls(**{**fields, "worst": tuple(value["worst"]), "unseen": unseen})
 
 
 def evaluate(
@@ -122,6 +131,8 @@ def evaluate(
     )
     solved = np.zeros((len(tasks), goals_per_task), dtype=np.bool_)
     returns = np.zeros((len(tasks), goals_per_task))
+    lengths = np.zeros((len(tasks), goals_per_task))
+    ages = np.zeros(len(lanes), np.int64)
     played = [0] * len(lanes)
     done = steps = 0
     with VectorEnv(spec, num_workers) as envs:
@@ -134,34 +145,43 @@ def evaluate(
             actions[active] = act(obs[active], task[active])
             step = envs.step(actions)
             steps += active.size
+            ages[active] += 1
             for lane in np.flatnonzero(step.finished):
                 at = lanes[lane].episodes[played[lane]]
                 solved[at], returns[at] = step.episode_success[lane], step.episode_return[lane]
+                lengths[at], ages[lane] = ages[lane], 0
                 played[lane] += 1
                 done += 1
             if progress is not None and step.finished.any():
                 progress(done, solved.size)
             obs, task = step.obs, step.next_task
-    return summarise(tasks, solved, returns, horizon=horizon, seed=seed, steps=steps, wall_s=time.monotonic() - began)
+    wall_s = time.monotonic() - began
+    return summarise(tasks, solved, returns, lengths, horizon=horizon, seed=seed, steps=steps, wall_s=wall_s)
 
 
 def summarise(
     tasks: Sequence[str],
     solved: npt.NDArray[np.bool_],
     returns: F64,
+    lengths: F64,
     *,
     horizon: int,
     seed: int,
     steps: int,
     wall_s: float,
 ) -> Evaluation:
-    """The `Evaluation` of episodes `solved` and `returns`, both [tasks, goals]."""
+    """The `Evaluation` of episodes `solved`, `returns` and `lengths` (steps), each [tasks, goals]."""
     rates = solved.mean(axis=1)
     low, high = bootstrap_interval(solved, seed)
     order = np.argsort(rates, kind="stable")[:WORST]
     return Evaluation(
         success={name: float(rate) for name, rate in zip(tasks, rates, strict=True)},
         returns={name: float(value) for name, value in zip(tasks, returns.mean(axis=1), strict=True)},
+        steps_to_success={
+            name: float(of_task[hit].mean())
+            for name, of_task, hit in zip(tasks, lengths, solved, strict=True)
+            if hit.any()
+        },
         mean_success=float(rates.mean()),
         iqm_success=iqm(rates),
         iqm_low=low,
@@ -173,6 +193,11 @@ def summarise(
         steps=steps,
         wall_s=wall_s,
     )
+
+
+def unseen_seed(seed: int) -> int:
+    """A seed of goals for a policy that was trained on those of `seed`; no slot of the run has it."""
+    return (seed + 2**31) % 2**32
 
 
 def iqm(values: F64) -> float:

@@ -29,6 +29,7 @@ _COMMON: dict[str, Any] = {
     "cuda_graph": False,
     "metrics_interval": 1_000,
     "evaluation_goals": 50,
+    "evaluation_unseen_goals": 50,
     # Every 1,000 updates is every few seconds at the rates that cluster nodes reach: fresh, and cheap (one small file).
     "publish_interval": 1_000,
     # Off-policy learning bears old experience; a tenth of a usual run of 2M steps is where it stops to be worth it.
@@ -147,6 +148,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "checkpoint_interval": 2_000,
         "metrics_interval": 500,
         "evaluation_interval": 0,
+        "evaluation_unseen_goals": 0,
     },
     # Walks every road of the program on MT10 in about a minute; it is not meant to learn much.
     "debug": {
@@ -165,6 +167,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "metrics_interval": 500,
         "evaluation_interval": 0,
         "evaluation_goals": 5,
+        "evaluation_unseen_goals": 0,
     },
 }
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from daemons import started_at, wait_for
 from point_run import PointRun
 
 from trainer.agents import mtsac
-from trainer.evaluate import evaluate
+from trainer.evaluate import evaluate, unseen_seed
 from trainer.evaluating import process
 from trainer.evaluating.process import EvaluatorError, EvaluatorProcess, Request
 
@@ -42,14 +43,20 @@ def result_of(running):
 
 
 def test_it_gives_the_same_bits_as_an_evaluation_in_the_trainer_and_no_signal_of_the_job_ends_it(run):
-    asked = request_of(run)
+    asked = request_of(run, unseen_goals=2)
     running = EvaluatorProcess(asked)
     for number in (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT):
         os.kill(running.pid, number)
     learner, tasks = run.state.learner, run.training.tasks
-    here = evaluate(lambda obs, task: mtsac.act_greedily(learner, obs, task), tasks, 3, run.training.horizon)
+    seed = run.training.seed
+    here, unseen = (
+        replace(evaluate(partial(mtsac.act_greedily, learner), tasks, *how), wall_s=0.0)
+        for how in ((3, run.training.horizon, seed), (2, run.training.horizon, unseen_seed(seed)))
+    )
     there = result_of(running)
-    assert replace(there, wall_s=0.0) == replace(here, wall_s=0.0)
+    assert replace(there, wall_s=0.0, unseen=None) == here
+    assert replace(there.unseen, wall_s=0.0) == unseen
+    assert running.words.endswith(f" of {5 * len(tasks)} episodes")
     assert sum(there.returns.values()) > 0
 
 

@@ -43,7 +43,8 @@ class EvaluatorError(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be evaluated: the nets of `checkpoint`, on `goals` goals a task. `goals_dir` caches goal tables.
+    """What is to be evaluated: the nets of `checkpoint`, on `goals` goals a task, and `unseen_goals` more that were not
+    trained on. `goals_dir` caches goal tables.
 
     `workers` step the environments; 0: the process itself. `nice` is added to the trainer's.
     """
@@ -53,6 +54,7 @@ class Request:
     goals_dir: Path
     workers: int
     nice: int = 0
+    unseen_goals: int = 0
 
     def as_line(self) -> bytes:
         """One line of JSON, as `trainer.evaluating.program` reads it."""

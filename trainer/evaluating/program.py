@@ -50,6 +50,7 @@ def main() -> int:
         played = evaluate_checkpoint(
             Path(request["checkpoint"]),
             goals=request["goals"],
+            unseen_goals=request["unseen_goals"],
             goal_seed=None,
             device="cpu",
             threads=1,

@@ -151,6 +151,7 @@ class Evaluations:
         request = Request(
             checkpoint=ref.path,
             goals=self._training.evaluation_goals,
+            unseen_goals=self._training.evaluation_unseen_goals,
             goals_dir=self._job.run_dir / "goals",
             workers=spare_workers(look().cores, 0 if alone else self._busy, lanes),
             nice=0 if alone else NICE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from trainer import device as machine
 from trainer.envs.metaworld import TaskEnv
 from trainer.errors import ConfigError
-from trainer.evaluate import MIN_LANES, Evaluation, evaluate
+from trainer.evaluate import MIN_LANES, Evaluation, evaluate, unseen_seed
 from trainer.showing.playable import Playable, of_checkpoint
 from trainer.tasknames import GOALS_PER_TASK
 from trainer.tasks import goal_table
@@ -38,6 +38,7 @@ def evaluate_checkpoint(
     goals: int,
     goal_seed: int | None,
     device: str,
+    unseen_goals: int = 0,
     best: bool = False,
     threads: int | None = None,
     num_workers: int | None = None,
@@ -47,26 +48,37 @@ def evaluate_checkpoint(
 ) -> Played:
     """Evaluate the newest good checkpoint at or below `path`, or its `best`, on `goals` fixed goals a task.
 
-    `goal_seed` None: the goals it was trained on. `threads` (torch's) None: the training's. `num_workers` None: by the
-    CPUs. The rest is for `evaluate`; `interrupted` may only look. Errors: ConfigError, NoGoodCheckpointError, EnvError.
+    `goal_seed` None: the goals it was trained on. `unseen_goals` a task are played, too, that those are not. `threads`
+    (torch's) None: the training's. `num_workers` None: by the CPUs. The rest is for `evaluate`; `interrupted` may only
+    look. Errors: ConfigError, NoGoodCheckpointError, EnvError.
     """
     if device not in {"auto", "cpu", "cuda", "mps"}:
         raise ConfigError(f"there is no device {device!r}; use auto, cpu, cuda or mps")
     policy = of_checkpoint(path, device, best=best, threads=threads)
-    result = evaluate(
-        policy.act,
-        policy.tasks,
-        goals,
-        policy.horizon,
-        policy.goal_seed if goal_seed is None else goal_seed,
-        machine.workers(num_workers, max(len(policy.tasks), MIN_LANES)),
-        goals_dir=goals_dir,
-        progress=progress,
-        interrupted=interrupted,
-    )
-    if result is None:
-        raise AssertionError("nobody interrupts this evaluation")
-    return Played(Path(policy.name), policy.step, result, policy.notes)
+    total = len(policy.tasks) * (goals + unseen_goals)
+
+    def played(count: int, seed: int, before: int) -> Evaluation:
+        result = evaluate(
+            policy.act,
+            policy.tasks,
+            count,
+            policy.horizon,
+            seed,
+            machine.workers(num_workers, max(len(policy.tasks), MIN_LANES)),
+            goals_dir=goals_dir,
+            progress=progress and (lambda done, _: progress(before + done, total)),
+            interrupted=interrupted,
+        )
+        if result is None:
+            raise AssertionError("nobody interrupts this evaluation")
+        return result
+
+    seed = policy.goal_seed if goal_seed is None else goal_seed
+    found = played(goals, seed, 0)
+    if unseen_goals:
+        unseen = played(unseen_goals, unseen_seed(policy.goal_seed), total - len(policy.tasks) * unseen_goals)
+        found = replace(found, unseen=unseen)
+    return Played(Path(policy.name), policy.step, found, policy.notes)
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from trainer.evaluate import _lanes, bootstrap_interval, evaluate, iqm, summarise
+from trainer.evaluate import Evaluation, _lanes, bootstrap_interval, evaluate, iqm, summarise, unseen_seed
 
 ROOT = Path(__file__).parents[3]
 TEN = tuple(f"task-{k}" for k in range(10))
@@ -39,7 +40,7 @@ def test_the_worst_five_are_named_worst_first_and_a_small_evaluation_says_so():
     solved = np.zeros((10, 4), np.bool_)
     for k in range(10):
         solved[k, : (k * 4) // 9] = True
-    result = summarise(TEN, solved, np.ones((10, 4)), horizon=500, seed=0, steps=1, wall_s=1.0)
+    result = summarise(TEN, solved, *np.ones((2, 10, 4)), horizon=500, seed=0, steps=1, wall_s=1.0)
     assert result.worst == TEN[:5]
     assert result.mean_success == pytest.approx(solved.mean())
     assert result.iqm_low <= result.iqm_success <= result.iqm_high
@@ -48,9 +49,29 @@ def test_the_worst_five_are_named_worst_first_and_a_small_evaluation_says_so():
 
 
 def test_a_full_evaluation_does_not_call_itself_small():
-    result = summarise(TEN, np.ones((10, 50), np.bool_), np.ones((10, 50)), horizon=500, seed=0, steps=1, wall_s=1.0)
+    result = summarise(
+        TEN, np.ones((10, 50), np.bool_), *np.ones((2, 10, 50)), horizon=500, seed=0, steps=1, wall_s=1.0
+    )
     assert "small" not in result.summary()
     assert (result.iqm_low, result.iqm_high) == (1.0, 1.0)
+
+
+def test_steps_to_success_are_those_of_the_goals_that_were_solved():
+    solved, lengths = np.array([[True, True, False], [False] * 3]), np.array([[10.0, 30.0, 500.0], [500.0] * 3])
+    result = summarise(TEN[:2], solved, np.ones((2, 3)), lengths, horizon=500, seed=0, steps=1, wall_s=1.0)
+    assert result.steps_to_success == {"task-0": 20.0}
+
+
+def test_what_goes_into_files_comes_back_whole():
+    one, other = (
+        summarise(TEN, np.eye(10, 50) > 0, *np.ones((2, 10, 50)), horizon=500, seed=seed, steps=1, wall_s=1.0)
+        for seed in (3, unseen_seed(3))
+    )
+    both = replace(one, unseen=other)
+    assert Evaluation.from_json(json.loads(json.dumps(both.as_json()))) == both
+    assert Evaluation.from_json(json.loads(json.dumps(one.as_json()))) == one
+    assert "; unseen goals 2.0 %" in both.summary()
+    assert "unseen" not in one.summary()
 
 
 @pytest.mark.parametrize(("tasks", "goals"), [(1, 50), (3, 5), (10, 50), (50, 7), (1, 1)])

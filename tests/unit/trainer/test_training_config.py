@@ -46,6 +46,7 @@ OTHER = {
     "metrics_interval": 3,
     "evaluation_interval": 0,
     "evaluation_goals": 5,
+    "evaluation_unseen_goals": 7,
     "publish_interval": 50,
     "contribution_max_lag": 70,
     "keep_checkpoints": 5,
@@ -114,7 +115,8 @@ def test_identity_changes_with_exactly_the_fields_that_it_names(field):
 def test_only_what_trains_no_other_numbers_is_left_out_of_the_identity():
     assert set(OTHER) - set(IDENTITY_FIELDS) == {
         "preset", "total_steps", "num_envs", "device", "checkpoint_interval", "max_runtime_seconds", "num_workers",
-        "threads", "cuda_graph", "metrics_interval", "evaluation_interval", "evaluation_goals", "publish_interval",
+        "threads", "cuda_graph", "metrics_interval", "evaluation_interval", "evaluation_goals",
+        "evaluation_unseen_goals", "publish_interval",
         "contribution_max_lag", "keep_checkpoints", "keep_milestones", "stream", "stream_port", "stream_top_k",
     }  # fmt: skip
 
