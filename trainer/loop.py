@@ -30,7 +30,7 @@ from trainer.errors import NotFiniteError, SaveError, SupersededError
 from trainer.evaluating.past import read_past
 from trainer.evaluating.process import Begin, EvaluatorProcess
 from trainer.evaluating.queue import MAX_PENDING, Evaluations
-from trainer.metrics import METRICS, Events, Journal, scalars
+from trainer.metrics import METRICS, Events, Journal, evaluation_scalars, scalars
 from trainer.processor import processor
 from trainer.publisher import Publisher, Snapshot, snapshot
 from trainer.resume import Start, find_start
@@ -283,7 +283,7 @@ class Attempt:
     def evaluated(self, evaluation: Mapping[str, Any]) -> None:
         """A row of `evaluations.jsonl` was made."""
         self.publisher.evaluated(evaluation)
-        self.events.add(evaluation["step"], {"evaluation/success": evaluation["mean_success"]})
+        self.events.add(evaluation["step"], evaluation_scalars(evaluation))
 
     def nothing_is_left(self) -> bool:
         """Wait for the last evaluations. False: the job must hand over before their end. Errors: SaveError."""

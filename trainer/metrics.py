@@ -201,6 +201,14 @@ def scalars(row: Mapping[str, Any]) -> dict[str, float]:
     return values
 
 
+def evaluation_scalars(row: Mapping[str, Any]) -> dict[str, float]:
+    """An evaluation as TensorBoard names: `evaluation/success`, `evaluation/success/reach-v3`, …"""
+    values = {"evaluation/success": row["mean_success"], "evaluation/iqm": row["iqm_success"]}
+    for name, field in (("success", "success"), ("return", "returns")):
+        values |= {f"evaluation/{name}/{task}": value for task, value in row[field].items()}
+    return values
+
+
 def lines(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a file; a torn last line (its writer died) is left out, an absent file is empty."""
     try:

@@ -25,7 +25,7 @@ from typing import Any
 from orchestrator.job import publish_folder, read_json_or_none, write_json
 from trainer.errors import ConfigError, SaveError
 from trainer.histories import History, Rows
-from trainer.metrics import scalars
+from trainer.metrics import evaluation_scalars, scalars
 from trainer.wandbfile import has_ended
 
 #: Beside the run's own files: what it was made from, so that a history without news is not written and sent again.
@@ -77,10 +77,7 @@ def steps_of(history: History) -> dict[int, dict[str, float]]:
     for row in history.rows:
         found[row["to"]] = scalars(row) | {"_timestamp": row["at"]}
     for row in history.evaluations:
-        values = {"evaluation/success": row["mean_success"], "evaluation/iqm": row["iqm_success"]}
-        values |= {f"evaluation/success/{task}": rate for task, rate in row["success"].items()}
-        values |= {f"evaluation/return/{task}": value for task, value in row["returns"].items()}
-        found[row["step"]] = {"_timestamp": row["at"]} | found.get(row["step"], {}) | values
+        found[row["step"]] = {"_timestamp": row["at"]} | found.get(row["step"], {}) | evaluation_scalars(row)
     return {step: found[step] for step in sorted(found)}
 
 

@@ -49,10 +49,16 @@ def test_a_slot_is_one_run_in_which_no_step_is_doubled(tmp_path):
         found = [(event.step, event.value) for event in seen.Scalars(f"train/{name}")]
         assert [step for step, _ in found] == [step for step, _ in learned]
         assert [value for _, value in found] == pytest.approx([value for _, value in learned], rel=1e-6)
-    evaluated = {row["step"]: row["mean_success"] for row in read_evaluations(slot)}
-    assert [event.step for event in seen.Scalars("evaluation/success")] == list(evaluated)
-    assert {event.step: event.value for event in seen.Scalars("evaluation/success")} == pytest.approx(evaluated)
     task = next(iter(rows[0]["tasks"]))
+    judged = read_evaluations(slot)
+    for name, evaluated in (
+        ("success", {row["step"]: row["mean_success"] for row in judged}),
+        (f"success/{task}", {row["step"]: row["success"][task] for row in judged}),
+        (f"return/{task}", {row["step"]: row["returns"][task] for row in judged}),
+    ):
+        found = seen.Scalars(f"evaluation/{name}")
+        assert [event.step for event in found] == list(evaluated)
+        assert {event.step: event.value for event in found} == pytest.approx(evaluated)
     assert len(seen.Scalars(f"temperature/{task}")) == len(rows)
     groups = {name.partition("/")[0] for name in seen.Tags()["scalars"]}
     assert {"train", "evaluation", "success", "return", "temperature"} <= groups
