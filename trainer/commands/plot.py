@@ -38,7 +38,7 @@ def plot(runs: RunsArgument, out: OutOption = None, as_json: JsonOption = False)
     if as_json:
         print(json.dumps(numbers_of(found)))
     else:
-        show(found, Console(emoji=False, highlight=False))
+        show(found, Console(emoji=False, highlight=False, markup=False))
         print(f"the pictures: {', '.join(map(str, drawn))}")
 
 

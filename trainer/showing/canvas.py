@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -23,6 +24,8 @@ TITLE, LABEL, TICK, NOTE = 15, 13, 12, 10.5
 FORMATS = (".png", ".svg")
 #: Above this a list of names hides the picture.
 MAX_LEGEND = 12
+
+mpl.rcParams["text.parse_math"] = False  # the dollars of a run's name are no formula
 
 
 def checked(out: Path) -> Path:

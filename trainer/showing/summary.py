@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 import numpy as np
 
@@ -64,9 +63,17 @@ class Summary:
 
 
 def summaries(slots: Sequence[Curves]) -> list[Summary]:
-    """One for each run, by name. Pure."""
-    ordered = sorted(slots, key=lambda curves: (curves.run, curves.slot))
-    return [_summary(run, tuple(group)) for run, group in groupby(ordered, lambda curves: curves.run)]
+    """One for each run, by name. Slots that train other tasks are no seeds of the same: such a run is shown as several,
+    `RUN/SLOTS` each. Pure.
+    """
+    groups: dict[str, dict[tuple[str, ...], list[Curves]]] = {}
+    for curves in sorted(slots, key=lambda curves: (curves.run, curves.slot)):
+        groups.setdefault(curves.run, {}).setdefault(curves.tasks, []).append(curves)
+    return [
+        _summary(run if len(by_tasks) == 1 else f"{run}/{','.join(str(one.slot) for one in group)}", tuple(group))
+        for run, by_tasks in groups.items()
+        for group in by_tasks.values()
+    ]
 
 
 def _summary(run: str, slots: tuple[Curves, ...]) -> Summary:
