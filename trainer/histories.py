@@ -20,9 +20,11 @@ Rows = Sequence[Mapping[str, Any]]
 class History:
     """One slot of one run. Rows as `trainer.metrics` writes them, oldest first.
 
-    `training`: the resolved training section, empty where it is not at hand (a mirror, a run without orchestrator).
+    `folder`: its run's, or its run's in a mirror. `training`: the resolved training section, empty where it is not at
+    hand (a mirror, a run without orchestrator).
     """
 
+    folder: Path
     run_id: str
     slot: int
     rows: Rows
@@ -31,7 +33,7 @@ class History:
 
 
 def find(path: Path) -> list[History]:
-    """The slots below a run folder, a slot's folder, or a mirror or `$SHARED`; those without any row are left out.
+    """The slots of a run folder, a mirror or `$SHARED`, or one slot's folder there; those without any row are left out.
 
     Errors: ConfigError where there is nothing of the kind, no row yet, or something that cannot be read.
     """
@@ -54,7 +56,7 @@ def told_where(path: Path) -> Iterator[None]:
         words = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise ConfigError(
             f"{path}: something in it was not written by a training ({words}); "
-            f"look at parent.json, {METRICS} and {EVALUATIONS} in its attempts"
+            f"look at parent.json, {METRICS} and {EVALUATIONS} in its attempts, and at run.json"
         ) from None
 
 
@@ -66,12 +68,16 @@ def _below(path: Path) -> list[History]:
         return [_of_slot(folder) for folder in numbered]
     if (path / "v1" / "runs").is_dir():
         return [_of_place(place) for place in store.Shared(path).slots()]
+    if (path / "manifests").is_dir() and path.name.isdigit():
+        return [_of_place(store.SlotPlace(path, path.parent.name, int(path.name)))]
     raise ConfigError(f"there is no run at {path}; give a run folder, a slot's folder, or a mirror (`syncd pull`)")
 
 
 def _of_slot(folder: Path) -> History:
+    home = folder.parent.parent
     return History(
-        run_id=_run_id(folder.parent.parent),
+        folder=home,
+        run_id=_run_id(home),
         slot=int(folder.name) if folder.name.isdigit() else 0,
         rows=read(folder),
         evaluations=read_evaluations(folder),
@@ -81,7 +87,7 @@ def _of_slot(folder: Path) -> History:
 
 def _of_place(place: store.SlotPlace) -> History:
     metrics, evaluations = (store.read_metrics(place, name.removesuffix(".jsonl")) for name in (METRICS, EVALUATIONS))
-    return History(place.run_id, place.slot, metrics, evaluations, {})
+    return History(place.path.parent, place.run_id, place.slot, metrics, evaluations, {})
 
 
 def _run_id(run_dir: Path) -> str:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from syncd import store
-from trainer.errors import ConfigError
-from trainer.metrics import EVALUATIONS, METRICS, read, read_evaluations
+from trainer import histories
+from trainer.histories import Rows
 
 F64 = npt.NDArray[np.float64]
 
@@ -22,8 +20,6 @@ EPISODES_A_POINT = 20
 MAX_WINDOW_SHARE = 0.2
 #: Points of a curve over several slots: more than that no picture of ours shows.
 MAX_POINTS = 300
-
-Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -137,63 +133,20 @@ def _on_grid(grid: F64, curves: Curves, name: str, tasks: Sequence[str]) -> F64:
 
 
 def find(*paths: Path) -> list[Curves]:
-    """The curves of run folders, slot folders, and mirrors or `$SHARED`; slots without any rows are left out.
+    """The curves of what `trainer.histories.find` finds at `paths`, each slot once.
 
-    Each folder counts once. Runs of one name in different places go by their places. Errors: ConfigError where there is
-    nothing of the kind, or no row yet.
+    Runs of one name in different places go by their places. Errors: ConfigError.
     """
-    sources: dict[Path, _Source] = {}
-    for path in paths:
-        found = [source for source in _sources(path.expanduser().resolve()) if source.rows]
-        if not found:
-            raise ConfigError(
-                f"{path} has no metrics yet: a training writes its first row after metrics_interval steps"
-            )
-        sources |= {source.folder / str(source.slot): source for source in found}
+    found = {(one.folder, one.slot): one for path in paths for one in histories.find(path)}
     homes: dict[str, set[Path]] = {}
-    for source in sources.values():
-        homes.setdefault(source.run, set()).add(source.folder)
-    return [
-        curves_of(one.run if len(homes[one.run]) == 1 else str(one.folder), one.slot, one.rows, one.evaluations)
-        for one in sources.values()
-    ]
-
-
-@dataclass(frozen=True)
-class _Source:
-    """What a slot wrote; `folder` is its run's."""
-
-    folder: Path
-    run: str
-    slot: int
-    rows: Rows
-    evaluations: Rows
-
-
-def _sources(path: Path) -> list[_Source]:
-    """Errors: ConfigError where `path` is nothing of the kind."""
-    if (path / "attempts").is_dir():
-        return [_of_slot(path)]
-    if (path / "slots").is_dir():
-        numbered = sorted((p for p in (path / "slots").iterdir() if p.name.isdigit()), key=lambda p: int(p.name))
-        return [_of_slot(folder) for folder in numbered]
-    if (path / "v1" / "runs").is_dir():
-        return [_of_place(place) for place in store.Shared(path).slots()]
-    if path.is_dir() and (path / "manifests").is_dir() and path.name.isdigit():
-        return [_of_place(store.SlotPlace(path, path.parent.name, int(path.name)))]
-    raise ConfigError(f"there is no run at {path}; give a run folder, a slot's folder, or a mirror (`syncd pull`)")
-
-
-def _of_slot(folder: Path) -> _Source:
-    slot = int(folder.name) if folder.name.isdigit() else 0
-    home = folder.parent.parent
-    return _Source(home, home.name, slot, read(folder), read_evaluations(folder))
-
-
-def _of_place(place: store.SlotPlace) -> _Source:
-    names = (METRICS.removesuffix(".jsonl"), EVALUATIONS.removesuffix(".jsonl"))
-    metrics, evaluations = (store.read_metrics(place, name) for name in names)
-    return _Source(place.path.parent, place.run_id, place.slot, metrics, evaluations)
+    for folder, _ in found:
+        homes.setdefault(folder.name, set()).add(folder)
+    curves = []
+    for one in found.values():
+        run = one.folder.name if len(homes[one.folder.name]) == 1 else str(one.folder)
+        with histories.told_where(one.folder):
+            curves.append(curves_of(run, one.slot, one.rows, one.evaluations))
+    return curves
 
 
 def _table(rows: Rows, tasks: Sequence[str], name: str) -> F64:

@@ -165,18 +165,37 @@ def test_a_mirror_shows_the_same_curves_as_the_run_itself(tmp_path):
     attempt = run / "slots/0/attempts/0"
     for name in ("metrics", "evaluations"):
         store.write_metrics(place, name, [json.loads(line) for line in (attempt / f"{name}.jsonl").open()])
-    [own], [mirrored], [slot] = find(run), find(tmp_path / "mirror"), find(run / "slots/0")
-    for name in ("step", "success", "returns"):
-        assert np.array_equal(getattr(own, name), getattr(mirrored, name))
-        assert np.array_equal(getattr(own, name), getattr(slot, name))
-    assert own.evaluations == mirrored.evaluations
-    assert (own.run, mirrored.run, slot.run) == ("run", "run-0123abcd", "run")
+    place.manifests.mkdir()
+    own, mirrored = find(run), find(tmp_path / "mirror")
+    for found in (mirrored, find(run / "slots/0"), find(place.path)):
+        for name in ("step", "success", "returns"):
+            assert np.array_equal(getattr(own[0], name), getattr(found[0], name))
+        assert found[0].evaluations == own[0].evaluations
+    assert [curves.run for curves in own + mirrored + find(place.path)] == ["run", *["run-0123abcd"] * 2]
+    assert len(find(tmp_path / "mirror", place.path)) == 1
 
 
 def test_a_folder_counts_once_and_runs_of_one_name_are_told_apart(tmp_path):
     one, other = a_run(tmp_path / "a/run"), a_run(tmp_path / "b/run", slots=1)
     assert [curves.slot for curves in find(one, one / "slots/1", one)] == [0, 1]
     assert [(curves.run, curves.slot) for curves in find(one, other)] == [(str(one), 0), (str(one), 1), (str(other), 0)]
+
+
+def test_slots_of_other_tasks_are_no_seeds_of_one_training():
+    rows = [{"from": 0, "to": 9, "tasks": {"door-open-v3": {"episodes": 1, "success": 0.0, "return": 0.0}}}]
+    judged = {"step": 9, "success": {"door-open-v3": 0.5}, "goals_per_task": 50}
+    other = curves_of("run", 1, rows, [judged])
+    runs = summaries([a_slot(0, an_evaluation(9, 0.0, 0.2)), other, a_slot(2, an_evaluation(9, 0.2, 0.4))])
+    assert [(run.run, run.tasks) for run in runs] == [("run/0,2", tuple(sorted(TASKS))), ("run/1", ("door-open-v3",))]
+    assert [run.last.mean().value for run in runs] == pytest.approx([0.2, 0.5])
+
+
+@pytest.mark.parametrize("name", ["metrics", "evaluations"])
+def test_a_row_that_is_no_trainings_is_one_sentence(tmp_path, name):
+    path = a_run(tmp_path / "run", slots=1) / f"slots/0/attempts/0/{name}.jsonl"
+    path.write_text(path.read_text() + '{"step": 5, "to": 4000}\n')
+    with pytest.raises(ConfigError, match=f"was not written by a training .*{name}.jsonl"):
+        find(tmp_path / "run")
 
 
 def size_of(png):
@@ -190,7 +209,7 @@ def test_the_pictures_are_drawn_for_one_run_and_for_several(tmp_path, names):
     runs = summaries(find(*(a_run(tmp_path / name, slots=3) for name in names)))
     for number, how in enumerate((draw, draw_tasks, draw_bars)):
         out = tmp_path / "new folder" / f"{number}.png"
-        how(runs, out, "title")
+        how(runs, out, r"a title is no formula: $\x$")
         width, height = size_of(out)
         assert width == 1200
         assert 300 <= height <= 800

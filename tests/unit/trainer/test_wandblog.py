@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import struct
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -28,7 +29,7 @@ def an_evaluation(step):
 
 
 def a_history(rows, evaluations=()):
-    return History("mt10-0123abcd", 3, rows, evaluations, {})
+    return History(Path("mt10"), "mt10-0123abcd", 3, rows, evaluations, {})
 
 
 def a_run(folder, rows, evaluations=()):
@@ -60,8 +61,10 @@ def test_the_id_is_one_for_all_jobs_and_all_machines(tmp_path):
     place = store.Shared(tmp_path / "mirror").slot("mt10-0123abcd", 0)
     store.write_metrics(place, "metrics", rows)
     store.write_metrics(place, "evaluations", evaluations)
-    found = [history for path in (run, run / "slots/0", tmp_path / "mirror") for history in find(path)]
-    assert [name_of(history) for history in found] == ["mt10-0123abcd-0"] * 3
+    place.manifests.mkdir()
+    paths = (run, run / "slots/0", tmp_path / "mirror", place.path)
+    found = [history for path in paths for history in find(path)]
+    assert [name_of(history) for history in found] == ["mt10-0123abcd-0"] * 4
     assert all(steps_of(history) == steps_of(found[0]) for history in found)
 
 
