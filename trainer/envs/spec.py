@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trainer.errors import EnvironmentFailedError
+
 #: Two stacked frames of 18 numbers, then the goal's position.
 OBS_DIM = 39
 #: The hand's displacement in x, y, z and the gripper, each in [-1, 1].
@@ -25,7 +27,7 @@ I32 = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 
 
-class EnvError(RuntimeError):
+class EnvError(EnvironmentFailedError):
     """An environment cannot go on: it raised, its workers died or hung again and again, or a state does not fit it.
 
     It names the environments and tasks. It does not mean that the checkpoint is bad: the same state may be

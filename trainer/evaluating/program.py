@@ -41,9 +41,8 @@ def main() -> int:
         Path("/proc/self/oom_score_adj").write_text(_EXPENDABLE, encoding="ascii")
     threading.Thread(target=_end_with_the_learner, daemon=True).start()
 
-    from trainer.envs.spec import EnvError  # noqa: PLC0415 - torch and the simulator, once the signals are dealt with
-    from trainer.errors import TrainerError  # noqa: PLC0415
-    from trainer.showing.play import evaluate_checkpoint  # noqa: PLC0415
+    from trainer.errors import TrainerError  # noqa: PLC0415 - once the signals are dealt with
+    from trainer.showing.play import evaluate_checkpoint  # noqa: PLC0415 - torch and the simulator
 
     voice = Voice(out)
     try:
@@ -59,7 +58,7 @@ def main() -> int:
             progress=voice.progress,
             interrupted=voice.beat,
         )
-    except (TrainerError, EnvError) as error:
+    except TrainerError as error:
         print(error, file=sys.stderr)
         return 1
     for note in played.notes:
