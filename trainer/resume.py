@@ -15,6 +15,7 @@ from trainer.checkpoint import Contents, Manifest, read_contents, read_manifest,
 from trainer.config import Training, differences, identity
 from trainer.contributions.contributed import Contributed
 from trainer.errors import ConfigError, DamagedCheckpointError, NoGoodCheckpointError, OtherIdentityError
+from trainer.histories import told_where
 from trainer.metrics import best_evaluation, read_evaluations
 from trainer.replay import Replay
 from trainer.segments import read_into
@@ -137,7 +138,9 @@ def find_policy(path: Path, *, best: bool = False) -> tuple[CheckpointRef, Manif
     NoGoodCheckpointError where all are damaged.
     """
     damaged: list[str] = []
-    for ref in [best_candidate(path)] if best else policy_candidates(path):
+    with told_where(path):
+        refs = [best_candidate(path)] if best else list(policy_candidates(path))
+    for ref in refs:
         try:
             manifest = read_manifest(ref.path)
             nets = read_nets(ref.path, manifest)

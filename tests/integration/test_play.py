@@ -224,6 +224,16 @@ def test_a_film_that_the_disk_has_no_room_for_leaves_nothing(tmp_path, limit):
         assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("named", ["/nonexistent", "/"])
+def test_without_ffmpeg_a_film_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch, named):
+    from trainer.showing.camera import film
+
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", named)
+    with pytest.raises(ConfigError, match="ffmpeg cannot be run here"), film(tmp_path / "film.mp4", 96):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
 def a_policy(act, tasks=("reach-v3",), horizon=HORIZON):
     return Playable("test", 0, tasks, horizon, 0, act, ())
 

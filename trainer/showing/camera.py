@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,6 @@ def film(path: Path, size: int) -> Iterator[Callable[[Picture], None]]:
         ffmpeg_log_level="quiet",  # its lines for a full disk are six; ours is one
         output_params=["-movflags", "+faststart"],
     )
-    writer.send(None)
     shown = 0
 
     def show(picture: Picture) -> None:
@@ -95,6 +94,7 @@ def film(path: Path, size: int) -> Iterator[Callable[[Picture], None]]:
         shown += 1
 
     try:
+        _begin(writer)
         yield show
         writer.close()
         if _frames_in(temporary) != shown:  # ffmpeg's end does not say whether all reached the disk
@@ -105,6 +105,17 @@ def film(path: Path, size: int) -> Iterator[Callable[[Picture], None]]:
     finally:
         writer.close()
         temporary.unlink(missing_ok=True)
+
+
+def _begin(writer: Generator[None, Picture | None]) -> None:
+    """Start ffmpeg. Errors: ConfigError where there is none."""
+    try:
+        writer.send(None)
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(
+            f"ffmpeg cannot be run here ({error}); unset IMAGEIO_FFMPEG_EXE, "
+            "or pip install --force-reinstall imageio-ffmpeg"
+        ) from None
 
 
 def _frames_in(path: Path) -> int:

@@ -13,6 +13,7 @@ from trainer.agents import mtsac
 from trainer.config import nearest
 from trainer.errors import ConfigError, DamagedCheckpointError, NoGoodCheckpointError
 from trainer.evaluate import Act
+from trainer.histories import told_where
 from trainer.policy import UnusablePolicyError, differences, load
 from trainer.resume import find_policy, policy_candidates, training_of
 
@@ -54,7 +55,9 @@ def find(text: str, shared_dir: Path | None, device: str, *, best: bool = False)
     if device not in _DEVICES:
         raise ConfigError(f"there is no device {device!r}; use {', '.join(_DEVICES)}")
     path = Path(text).expanduser()
-    if path.is_dir() and any(True for _ in policy_candidates(path)):
+    with told_where(path):
+        has_checkpoints = path.is_dir() and any(True for _ in policy_candidates(path))
+    if has_checkpoints:
         return of_checkpoint(path, device, best=best)
     if best:
         raise ConfigError(f"--best chooses among the checkpoints of a run or slot folder; {text} is none")

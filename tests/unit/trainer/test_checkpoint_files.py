@@ -239,6 +239,13 @@ def test_a_folder_without_a_policy_is_an_error_in_one_sentence(tmp_path):
         find_policy(tmp_path)
 
 
+def test_a_policy_whose_line_cannot_be_read_is_one_sentence(run):
+    run.checkpoints(1)
+    (run.job.attempt_dir / "parent.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"look at parent\.json"):
+        find_policy(run.job.run_dir)
+
+
 def test_a_damaged_policy_falls_back_too(run):
     first, newest = run.checkpoints(2)
     flip_a_bit(newest / NETS)
