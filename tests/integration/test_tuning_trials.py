@@ -10,8 +10,11 @@ import torch
 
 from trainer import device as machine
 from trainer import matmul
+from trainer.commands.autotune import autotune
 from trainer.config import TrainingSection, resolve
+from trainer.errors import ConfigError, OutOfMemoryError
 from trainer.tuning import trials
+from trainer.tuning.host import Host
 from trainer.tuning.training import Setting, choose
 
 pytestmark = pytest.mark.trainer
@@ -42,6 +45,19 @@ def test_settings_are_tried_with_the_trainings_own_loop(tmp_path):
     assert tried.memory.replay == 20_000 * tried.memory.row
     assert (tried.products, tried.gpu_bytes) == ("plain", None)
     assert choose(tried.own, tried.trials, tried.memory).setting.threads == 1
+
+
+def test_nets_that_the_memory_has_no_room_for_are_refused_before_they_are_tried(tmp_path, monkeypatch):
+    monkeypatch.setattr(trials, "look", lambda: Host("small", 2, 2**30, 2**30))
+    wide = resolve(TrainingSection(preset="tiny", device="cpu", num_workers=0, critic_hidden=(8000, 8000)))
+    with pytest.raises(ConfigError, match=r"this job or machine has 1\.07 GB: the critics"):
+        trials.measure(wide, 60.0, print, tmp_path)
+
+
+def test_a_gpu_that_is_full_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(trials, "measure", lambda *_: (_ for _ in ()).throw(RuntimeError("CUDA out of memory.")))
+    with pytest.raises(OutOfMemoryError, match="CUDA out of memory"):
+        autotune(preset="tiny")
 
 
 def test_without_time_the_settings_as_they_are_are_measured_and_nothing_else(tmp_path):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainer.errors import ConfigError, EnvironmentFailedError
+from trainer.errors import ConfigError
 
 if TYPE_CHECKING:
     from trainer.config import Training
@@ -95,7 +95,7 @@ def measured(host: Host, user_id: str | None, *, budget_s: float, again: bool) -
 
     if facts is not None and not again:
         _say("the machine or its software has changed since the last time")
-    _announce(host, budget_s)
+    _announce(budget_s)
     facts = benchmark.measure(budget_s, _say)
     write_facts(path, facts)
     return facts, False
@@ -105,10 +105,10 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _announce(host: Host, budget_s: float) -> None:
+def _announce(budget_s: float) -> None:
     from trainer.tuning.autotune import is_busy  # noqa: PLC0415
 
-    if is_busy(host):
+    if is_busy():
         _say("other programs keep this machine busy: the numbers will be low; measure anew when it is idle")
     _say(f"measuring for at most {budget_s:.0f} s (longer once, where the simulator is compiled first)")
 
@@ -117,7 +117,6 @@ def _training(
     config: Path | None, preset: str | None, settings: list[str], budget_s: float, *, save: bool, as_json: bool
 ) -> None:
     from trainer.section import read_section  # noqa: PLC0415 - with the rest
-    from trainer.tuning.host import look  # noqa: PLC0415
 
     asked = read_section(config, preset, settings)
     if save and config is None:
@@ -126,16 +125,20 @@ def _training(
         raise ConfigError("--save writes what was tuned for --config FILE alone; leave out --preset and --set")
     if shutil.which("sbatch") and "SLURM_JOB_ID" not in os.environ:
         _say("this is no Slurm job: what is measured is this machine, not the one that the training will run on")
-    _announce(look(), budget_s)
-    from trainer.envs.spec import EnvError  # noqa: PLC0415 - numpy
+    _announce(budget_s)
+    from trainer import device as machine  # noqa: PLC0415 - torch
+    from trainer.memory import shortage  # noqa: PLC0415 - numpy
     from trainer.tuning.autotune import cache_file  # noqa: PLC0415
     from trainer.tuning.training import choose  # noqa: PLC0415
     from trainer.tuning.trials import measure  # noqa: PLC0415 - torch and the simulator
 
     try:
         tried = measure(asked.training, budget_s, _say, cache_file("goals").parent)
-    except EnvError as error:
-        raise EnvironmentFailedError(str(error)) from error
+    except (MemoryError, RuntimeError) as error:
+        short = shortage(error, asked.training, machine.choose(asked.training.device).type)
+        if short is None:
+            raise
+        raise short from error
     best = choose(tried.own, tried.trials, tried.memory)
     values = {"num_envs": best.setting.num_envs, "num_workers": best.setting.workers}
     if best.setting.cuda_graph != asked.training.cuda_graph:

@@ -151,9 +151,12 @@ def is_of(facts: Facts, host: Host) -> bool:
     return same and dict(facts.versions) == versions_here()
 
 
-def is_busy(host: Host, load: float | None = None) -> bool:
-    """Whether others use so much of the cores that a measurement means little; `load` is the last minute's."""
-    return (os.getloadavg()[0] if load is None else load) > BUSY_SHARE * host.cores
+def is_busy(load: float | None = None, cores: int | None = None) -> bool:
+    """Whether others use so much of this machine that a measurement means little; `load` is the last minute's.
+
+    It is the whole machine's, so it is held against all of its `cores` and not against those of this job.
+    """
+    return (os.getloadavg()[0] if load is None else load) > BUSY_SHARE * (cores or os.cpu_count() or 1)
 
 
 def versions_here() -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from trainer.errors import SaveError
 def save(config: Path, values: Mapping[str, int]) -> None:
     """Set `values` in the training section of `config`, a file that `trainer.section.read_section` has accepted.
 
-    The rest keeps its values and its order; the file is written anew, indented by two. Errors: SaveError.
+    The rest keeps its values and its order, the file its mode; it is written anew, indented by two. Errors: SaveError.
     """
     path = config.resolve()
     try:
@@ -23,6 +24,7 @@ def save(config: Path, values: Mapping[str, int]) -> None:
         if "training" in whole or "run_name" in whole:
             whole["training"] = section = whole.get("training") or {}
         section.update(values)
-        write_bytes(path, (json.dumps(whole, indent=2, ensure_ascii=False) + "\n").encode())
+        text = json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+        write_bytes(path, text.encode(), mode=stat.S_IMODE(path.stat().st_mode))
     except OSError as error:
         raise SaveError(f"{config} cannot be written: {error.strerror}; set the values by hand") from None

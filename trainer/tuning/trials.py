@@ -11,13 +11,12 @@ from pathlib import Path
 import torch
 
 from trainer import device as machine
-from trainer import matmul
+from trainer import matmul, memory
 from trainer.agents import updates
 from trainer.config import Training
 from trainer.envs.native.plan import native_tasks
 from trainer.envs.spec import F64, EnvError, VectorSpec
 from trainer.envs.vector import VectorEnv
-from trainer.memory import ROW_BYTES, evaluation_bytes
 from trainer.state import RunState, advance, drain, draw, fresh
 from trainer.tasks import goal_tables
 from trainer.tuning.host import Host, look
@@ -58,11 +57,13 @@ class Tried:
 def measure(training: Training, budget_s: float, say: Say, goals_dir: Path) -> Tried:
     """Try settings of `training` within `budget_s`; `say` gets a line for each.
 
-    Errors: ConfigError for a device that is not here; EnvError where its own settings do not work.
+    Errors: ConfigError for a device that is not here and for nets that the memory has no room for; EnvError where its
+    own settings do not work.
     """
     began = time.monotonic()
     host = look()
     device = machine.choose(training.device)
+    memory.check(training.model_copy(update={"buffer_size": ROWS}), device.type, host.memory_bytes)  # as it is tried
     machine.settle(1)
     widest = max(*training.actor_hidden, *training.critic_hidden)
     products = matmul.settle(widest)[0] if device.type == "cpu" else ""
@@ -179,7 +180,8 @@ def _update_s(state: RunState) -> float:
 def _memory(training: Training, rss_bytes: int, host: Host) -> Memory:
     """The replay takes memory as rows come, so what was measured has as good as nothing of it."""
     rows = min(training.buffer_size, training.total_steps)
-    return Memory(rss_bytes, rows * ROW_BYTES, ROW_BYTES, evaluation_bytes(training), host.memory_bytes)
+    replay, row = rows * memory.ROW_BYTES, memory.ROW_BYTES
+    return Memory(rss_bytes, replay, row, memory.evaluation_bytes(training), host.memory_bytes)
 
 
 def _rss(pid: int) -> int:

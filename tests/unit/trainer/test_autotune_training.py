@@ -116,6 +116,7 @@ def test_what_is_tried_depends_on_the_machine():
 def test_what_is_saved_is_what_the_trainer_reads_and_the_rest_stays(tmp_path, before):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(before))
+    path.chmod(0o660)  # a group's
     asked = read_section(path, None, [])
     save(path, {"num_envs": 20, "num_workers": 2})
     now = read_section(path, None, [])
@@ -123,6 +124,7 @@ def test_what_is_saved_is_what_the_trainer_reads_and_the_rest_stays(tmp_path, be
     assert now.training == asked.training.model_copy(update={"num_envs": 20, "num_workers": 2})
     others = {name: value for name, value in before.items() if name != "training"}
     assert others.items() <= json.loads(path.read_text()).items()
+    assert path.stat().st_mode & 0o777 == 0o660
 
 
 @pytest.mark.parametrize(
