@@ -21,7 +21,7 @@ from trainer.commands.play import play
 from trainer.commands.plot import plot
 from trainer.commands.wandb import wandb
 from trainer.config import SEEDS
-from trainer.errors import ConfigError, EnvironmentFailedError, SaveError, TrainerError
+from trainer.errors import ConfigError, SaveError, TrainerError
 from trainer.presets import PRESETS
 from trainer.section import Asked, read_section
 
@@ -98,14 +98,20 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """Play every task from its fixed goals with the deterministic policy; success at any step counts."""
-    from trainer.envs.spec import EnvError  # noqa: PLC0415 - numpy
+    from rich.console import Console  # noqa: PLC0415
+
     from trainer.showing.play import evaluate_checkpoint  # noqa: PLC0415 - torch and the simulator
     from trainer.views import show_evaluation  # noqa: PLC0415
 
-    try:
-        found = evaluate_checkpoint(checkpoint, goals=goals, goal_seed=goal_seed, device=device, best=best)
-    except EnvError as error:
-        raise EnvironmentFailedError(str(error)) from error
+    with Console(stderr=True).status("reading the checkpoint") as status:  # on a terminal only
+        found = evaluate_checkpoint(
+            checkpoint,
+            goals=goals,
+            goal_seed=goal_seed,
+            device=device,
+            best=best,
+            progress=lambda done, total: status.update(f"{done:,} of {total:,} episodes"),
+        )
     for note in found.notes:
         print(note, file=sys.stderr)
     value: dict[str, Any] = {"checkpoint": str(found.path), "step": found.step, **found.evaluation.as_json()}
@@ -137,7 +143,6 @@ def _alone(asked: Asked, run_dir: Path | None, shared_dir: Path | None, *, accep
 
 def _train(job: Job, asked: Asked) -> int:
     from trainer import device as machine  # noqa: PLC0415 - torch
-    from trainer.envs.spec import EnvError  # noqa: PLC0415 - numpy
     from trainer.loop import run  # noqa: PLC0415 - torch and the simulator
     from trainer.memory import shortage  # noqa: PLC0415 - numpy
     from trainer.views import Display  # noqa: PLC0415
@@ -145,8 +150,6 @@ def _train(job: Job, asked: Asked) -> int:
     try:
         with Display() as display:
             return run(job, asked.training, display)
-    except EnvError as error:
-        raise EnvironmentFailedError(str(error)) from error
     except (MemoryError, RuntimeError, OSError) as error:
         short = shortage(error, asked.training, machine.choose(asked.training.device).type)
         if short is not None:
