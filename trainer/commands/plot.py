@@ -11,8 +11,8 @@ import typer
 if TYPE_CHECKING:
     from trainer.showing.summary import Summary
 
-#: Names of runs that fit above a picture.
-_NAMES_IN_TITLE = 3
+#: Letters that fit above a picture.
+_TITLE_LETTERS = 80
 
 RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run folders, slot folders, or mirrors.")]
 OutOption = Annotated[
@@ -48,7 +48,8 @@ def _draw(found: list[Summary], picture: Path) -> list[Path]:
     from trainer.showing.taskplots import draw_bars, draw_tasks  # noqa: PLC0415
 
     names = [run.run for run in found]
-    title = ", ".join(names) if len(names) <= _NAMES_IN_TITLE else f"{len(names)} runs"
+    title = ", ".join(names)
+    title = title if len(names) == 1 or len(title) <= _TITLE_LETTERS else f"{len(names)} runs"
     tasks = max(len(run.tasks) for run in found)
     title += f" · {tasks} tasks" if tasks > 1 else ""
     draw(found, picture, title)

@@ -24,6 +24,8 @@ TITLE, LABEL, TICK, NOTE = 15, 13, 12, 10.5
 FORMATS = (".png", ".svg")
 #: Above this a list of names hides the picture.
 MAX_LEGEND = 12
+#: Letters of `TICK`'s size that fit beside each other in a picture, and what a line's sample takes of them.
+_LEGEND_LETTERS, _KEY_LETTERS = 150, 8
 
 mpl.rcParams["text.parse_math"] = False  # the dollars of a run's name are no formula
 
@@ -56,6 +58,13 @@ def colour_of(index: int) -> str:
     return COLOURS[index % len(COLOURS)]
 
 
+def legend(picture: Any, *axes: Any) -> None:
+    """The names of all that `axes` show, above them: long ones hide nothing there."""
+    found = {name: handle for one in axes for handle, name in zip(*one.get_legend_handles_labels(), strict=True)}
+    columns = max(1, min(len(found), _LEGEND_LETTERS // (max(map(len, found)) + _KEY_LETTERS)))
+    picture.legend(found.values(), found.keys(), loc="outside upper right", ncols=columns, fontsize=TICK, frameon=False)
+
+
 def plain(axes: Any) -> None:
     """Two spines, a pale grid behind the data, ticks that can be read."""
     axes.grid(visible=True, color=PALE, linewidth=0.8)
@@ -79,11 +88,11 @@ def steps(axes: Any, last: float, most: int = 8) -> None:
 
 
 def in_short(value: float) -> str:
-    """12,000 as 12k, 1,500,000 as 1.5M."""
+    """12,000 as 12k, 1,500,000 as 1.5M, 1,234,567 as 1.235M."""
     for size, unit in ((1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
-            return f"{value / size:g}{unit}"
-    return f"{value:g}"
+            return f"{value / size:.4g}{unit}"
+    return f"{value:.4g}"
 
 
 def short_task(name: str) -> str:

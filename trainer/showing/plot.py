@@ -42,6 +42,11 @@ def draw(runs: Sequence[Summary], out: Path, title: str) -> None:
     if is_judged:
         _intervals(picture.add_subplot(grid[1, 3:]), runs)
     _furnish(above, below, runs, title)
+    if 1 < len(above.get_legend_handles_labels()[0]) <= canvas.MAX_LEGEND:
+        if len(runs) > 1:
+            canvas.legend(picture, above)
+        else:
+            above.legend(loc="best", fontsize=TICK, framealpha=0.85)
     picture.supxlabel(caption(runs), fontsize=NOTE, color=GREY, x=0.01, ha="left")
     canvas.save(picture, out)
 
@@ -175,8 +180,6 @@ def _furnish(above: Any, below: Any, runs: Sequence[Summary], title: str) -> Non
         canvas.plain(axes)
         canvas.steps(axes, extent(runs), most)
         axes.set_xlabel("environment steps", fontsize=LABEL)
-    if 1 < len(above.get_legend_handles_labels()[0]) <= canvas.MAX_LEGEND:
-        above.legend(loc="upper left", fontsize=TICK, framealpha=0.85)
 
 
 def extent(runs: Sequence[Summary]) -> float:

@@ -48,12 +48,14 @@ def draw_tasks(runs: Sequence[Summary], out: Path, title: str) -> None:
         canvas.steps(axes, extent(runs), 3)
         if place + columns >= len(tasks):  # nothing is below it
             axes.tick_params(labelbottom=True)
-    picture.suptitle(title, fontsize=TITLE, x=0.01, ha="left")
     if 1 < len(runs) <= canvas.MAX_LEGEND:
-        grid.flat[0].legend(loc="upper left", fontsize=NOTE, framealpha=0.85)
+        canvas.legend(picture, *grid.flat)  # in the title's place: it has the runs' names, too
+    else:
+        picture.suptitle(title, fontsize=TITLE, x=0.01, ha="left")
     words = "success by environment steps. Lines: training episodes, exploring"
     words += "; thin: single slots" if any(len(run.slots) > 1 for run in runs) else ""
-    words += ". Dots: evaluations, deterministic; the number is the last one's" if any(r.last for r in runs) else ""
+    words += ". Dots: evaluations, deterministic" if any(run.last for run in runs) else ""
+    words += "; the number is the last one's" if len(runs) == 1 and runs[0].last else ""
     picture.supxlabel(words, fontsize=NOTE, color=GREY, x=0.01, ha="left")
     canvas.save(picture, out)
 
@@ -82,8 +84,7 @@ def draw_bars(runs: Sequence[Summary], out: Path, title: str) -> None:
     axes.set_xlim(-0.01, 1.08 if len(judged) == 1 else 1.02)
     axes.set_xlabel("success in the last evaluation", fontsize=LABEL)
     axes.set_title(title, fontsize=TITLE, loc="left")
-    # Below the picture's lower right corner there is a row of ticks, above its upper right one nothing.
-    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=4, fontsize=TICK, frameon=False)
+    canvas.legend(picture, axes)
     picture.supxlabel(_bar_caption(judged), fontsize=NOTE, color=GREY, x=0.01, ha="left")
     canvas.save(picture, out)
 

@@ -17,7 +17,7 @@ from trainer.showing.certainty import MIN_SEEDS, band, iqm_of, mean_of, share_of
 from trainer.showing.learning import EPISODES_A_POINT, aligned, curves_of, find, mean_over, window_rows
 from trainer.showing.plot import caption, draw
 from trainer.showing.summary import summaries
-from trainer.showing.tables import as_json
+from trainer.showing.tables import as_json, widths
 from trainer.showing.taskplots import draw_bars, draw_tasks
 
 pytestmark = pytest.mark.trainer
@@ -226,6 +226,15 @@ def test_a_slot_with_a_single_row_and_no_episode_is_drawn_and_told_too(tmp_path)
     assert (tmp_path / "curves.svg").read_text().lstrip().startswith("<?xml")
     [told] = as_json(runs)["runs"]
     assert (told["last"], told["slots"][0]["success"]) == (None, [None])
+
+
+def test_in_a_narrow_terminal_words_give_way_and_no_number_loses_a_digit():
+    names, rows = ["run", "steps", "evaluation"], [["a-run-with-a-long-name", "2,000,000", "74 % (66 to 82)"]]
+    assert widths(names, rows, 80) == [22, 9, 15]
+    assert widths(names, rows, 54) == [22, 9, 13]
+    assert widths(names, rows, 50) == [21, 9, 10]
+    assert widths(names, rows, 39) == [10, 9, 10]
+    assert widths(names, rows, 20) == [10, 9, 10]  # as far as it goes
 
 
 def test_machines_get_what_the_pictures_show(tmp_path):
