@@ -47,6 +47,23 @@ def test_settings_are_tried_with_the_trainings_own_loop(tmp_path):
     assert choose(tried.own, tried.trials, tried.memory).setting.threads == 1
 
 
+def test_time_is_left_to_try_the_old_settings_once_more(tmp_path, monkeypatch):
+    now = 0.0
+
+    def ten_seconds(training, setting, *_, is_first):
+        nonlocal now
+        now += 10.0
+        return 100.0 + now, trials._Alone("native", 0.01, 1000.0, 2**30) if is_first else None
+
+    monkeypatch.setattr(trials, "_rate", ten_seconds)
+    monkeypatch.setattr(trials.time, "monotonic", lambda: now)
+    said = []
+    trials.measure(resolve(TrainingSection(preset="tiny", num_workers=0)), 45.0, said.append, tmp_path)
+    assert [line.partition(":")[0] for line in said] == [
+        f"num_envs {envs}, num_workers 0, threads 1" for envs in (1, 2, 4, 1)
+    ]
+
+
 def test_nets_that_the_memory_has_no_room_for_are_refused_before_they_are_tried(tmp_path, monkeypatch):
     monkeypatch.setattr(trials, "look", lambda: Host("small", 2, 2**30, 2**30))
     wide = resolve(TrainingSection(preset="tiny", device="cpu", num_workers=0, critic_hidden=(8000, 8000)))

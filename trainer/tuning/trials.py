@@ -81,7 +81,8 @@ def measure(training: Training, budget_s: float, say: Say, goals_dir: Path) -> T
     def attempt(setting: Setting) -> float | None:
         nonlocal alone, dearest_s
         start = time.monotonic()
-        if alone is not None and start - began + dearest_s > budget_s:
+        needed_s = dearest_s if setting == own else 2 * dearest_s  # `explore` comes back to `own`
+        if alone is not None and start - began + needed_s > budget_s:
             return None
         try:
             rate, found = _rate(training, setting, device, goals, is_first=alone is None)
