@@ -33,8 +33,9 @@ MADE_FROM = "anchorleg.json"
 _NOT_INSTALLED = "wandb is not installed here: pip install 'anchorleg[wandb]'"
 #: What is logged at a step; W&B's own name for the time (unix seconds) is `_timestamp`.
 Values = Mapping[str, float]
-#: What a shell may be set up with for other trainings: a resumed run's history is appended to, not replaced.
-_UNWANTED = ("WANDB_RESUME", "WANDB_RESUME_FROM", "WANDB_FORK_FROM")
+#: What a shell may be set up with for other trainings: a resumed run's history is appended to, not replaced; a sweep
+#: gives its runs ids of its own.
+_UNWANTED = ("WANDB_RESUME", "WANDB_RESUME_FROM", "WANDB_FORK_FROM", "WANDB_SWEEP_ID")
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,8 @@ def _record(history: History, steps: Mapping[int, Values], scratch: Path, projec
         run.finish(exit_code=0)
         wandb.teardown()  # its process closes the log after `finish`, and ends here
     except (wandb.errors.UsageError, ValueError) as error:
-        raise ConfigError(f"wandb refuses to write {name_of(history)}: {error}") from None
+        words = " ".join(str(error).split())  # of a wrong variable it tells in four lines
+        raise ConfigError(f"wandb refuses to write {name_of(history)}: {words}") from None
     except wandb.Error as error:
         raise SaveError(f"wandb did not write {name_of(history)}: {error}") from None
     [made] = (scratch / "wandb").glob("offline-run-*")

@@ -224,6 +224,14 @@ def test_a_film_that_the_disk_has_no_room_for_leaves_nothing(tmp_path, limit):
         assert list(tmp_path.iterdir()) == []
 
 
+def test_a_film_over_a_folder_is_refused_before_anything_is_played(tmp_path):
+    from trainer.showing.camera import film
+
+    (tmp_path / "film.mp4").mkdir()
+    with pytest.raises(ConfigError, match="the name of a file"), film(tmp_path / "film.mp4", 96):
+        pytest.fail("it was played")
+
+
 @pytest.mark.parametrize("named", ["/nonexistent", "/"])
 def test_without_ffmpeg_a_film_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch, named):
     from trainer.showing.camera import film

@@ -12,6 +12,7 @@ import pytest
 from wandb_server import serving
 
 from orchestrator.job import write_json
+from trainer.errors import ConfigError
 from trainer.histories import find
 from trainer.wandbfile import HEADER, has_ended
 from trainer.wandblog import write
@@ -88,6 +89,7 @@ def test_a_run_of_many_jobs_is_one_run_of_wandb_whose_history_is_the_journal(tmp
     run.attempt(0, None, first, [an_evaluation(250, 1_700_000_251.0)])
     # What a shell may be set up with for other trainings must not change what is written here.
     unkind = {"WANDB_RESUME": "allow", "WANDB_MODE": "disabled", "WANDB_RUN_ID": "other", "WANDB_DIR": "/nowhere"}
+    unkind |= {"WANDB_SWEEP_ID": "other"}
     with serving() as server:
         printed = run_command(tmp_path, unkind, "trainer", "wandb", "runs/mt10")
         assert "send: env -u WANDB_RESUME wandb sync wandb/offline-run-*-mt10-0123abcd-*" in printed
@@ -127,3 +129,11 @@ def test_a_run_of_many_jobs_is_one_run_of_wandb_whose_history_is_the_journal(tmp
         assert [line["train/q"] for line in history if "train/q" in line] == [row["q"] for row in (*first[:4], *again)]
         assert history[5]["_timestamp"] == again[0]["at"]
         assert "RunResumeStatus" not in server.asked  # a resumed run's steps would be moved
+
+
+def test_what_wandb_refuses_is_one_sentence_of_one_line(tmp_path, monkeypatch):
+    Run(tmp_path / "run").attempt(0, None, [a_row(0, 100, 1.0)], [])
+    [history] = find(tmp_path / "run")
+    monkeypatch.setenv("WANDB_BASE_URL", "nonsense")
+    with pytest.raises(ConfigError, match=r"\Awandb refuses to write mt10-0123abcd-0: [^\n]*valid URL[^\n]*\Z"):
+        write(history, tmp_path / "out", "anchorleg", None)

@@ -66,8 +66,8 @@ def film(path: Path, size: int) -> Iterator[Callable[[Picture], None]]:
     """
     import imageio_ffmpeg  # noqa: PLC0415 - looks for its ffmpeg when it is loaded
 
-    if path.suffix.lower() != ".mp4":
-        raise ConfigError(f"--out {path}: give a name that ends in .mp4")
+    if path.suffix.lower() != ".mp4" or path.is_dir():
+        raise ConfigError(f"--out {path}: give the name of a file that ends in .mp4")
     temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}.mp4")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
