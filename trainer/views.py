@@ -10,10 +10,12 @@ from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 #: Plain lines this far apart tell enough and keep a job's log small (1,440 lines in four hours).
 PLAIN_EVERY_S = 10.0
+#: In 80 columns the rest still fits on two lines.
+_BAR = 16
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class Display:
 
     def __init__(self, *, live: bool | None = None) -> None:
         self._live = sys.stdout.isatty() if live is None else live
-        self._console = Console(emoji=False, highlight=False, soft_wrap=True)
+        self._console = Console(emoji=False, highlight=False)
         self._last_line_at = float("-inf")
         self._progress: Progress | None = None
         self._task: TaskID | None = None
@@ -73,9 +75,9 @@ class Display:
     def __enter__(self) -> Self:
         if self._live:
             columns = (
-                BarColumn(),
+                BarColumn(bar_width=_BAR),
                 TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", table_column=Column()),  # on several lines where it must
             )
             self._progress = Progress(*columns, console=self._console)
             self._progress.start()
@@ -88,7 +90,7 @@ class Display:
 
     def say(self, sentence: str) -> None:
         """One line for the log."""
-        self._console.print(sentence, markup=False)
+        self._console.print(sentence, markup=False, soft_wrap=self._progress is None)
 
     def pulse(self, pulse: Pulse) -> None:
         """Where the training stands; as often as one likes."""
