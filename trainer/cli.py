@@ -50,6 +50,9 @@ SharedDirOption = Annotated[
 AcceptOption = Annotated[bool, typer.Option("--accept-contributions", help="Use experience that laptops send in.")]
 CheckpointArgument = Annotated[Path, typer.Argument(help="A checkpoint, attempt, slot or run folder: its newest good.")]
 GoalsOption = Annotated[int, typer.Option(min=1, max=50, help="Fixed goals a task; Meta-World's protocol has 50.")]
+UnseenOption = Annotated[
+    int, typer.Option(min=0, max=50, help="As many goals a task more that were not trained on, reported beside them.")
+]
 GoalSeedOption = Annotated[
     int | None,
     typer.Option(
@@ -93,6 +96,7 @@ def evaluate(
     checkpoint: CheckpointArgument,
     goals: GoalsOption = 50,
     goal_seed: GoalSeedOption = None,
+    unseen_goals: UnseenOption = 0,
     device: DeviceOption = "auto",
     best: BestOption = False,
     as_json: JsonOption = False,
@@ -108,6 +112,7 @@ def evaluate(
             checkpoint,
             goals=goals,
             goal_seed=goal_seed,
+            unseen_goals=unseen_goals,
             device=device,
             best=best,
             progress=lambda done, total: status.update(f"{done:,} of {total:,} episodes"),

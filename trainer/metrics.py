@@ -204,8 +204,11 @@ def scalars(row: Mapping[str, Any]) -> dict[str, float]:
 def evaluation_scalars(row: Mapping[str, Any]) -> dict[str, float]:
     """An evaluation as TensorBoard names: `evaluation/success`, `evaluation/success/reach-v3`, …"""
     values = {"evaluation/success": row["mean_success"], "evaluation/iqm": row["iqm_success"]}
-    for name, field in (("success", "success"), ("return", "returns")):
+    for name, field in (("success", "success"), ("return", "returns"), ("steps", "steps_to_success")):
         values |= {f"evaluation/{name}/{task}": value for task, value in row[field].items()}
+    if (unseen := row.get("unseen")) is not None:
+        values |= {"evaluation/unseen": unseen["mean_success"]}
+        values |= {f"evaluation/unseen/{task}": value for task, value in unseen["success"].items()}
     return values
 
 

@@ -116,12 +116,26 @@ def duration(seconds: float) -> str:
 def show_evaluation(result: Mapping[str, Any], summary: str) -> None:
     """The table of one evaluation, on standard output."""
     console = Console(emoji=False, highlight=False)
+    unseen = result["unseen"]["success"] if "unseen" in result else {}
     if console.is_terminal:
-        table = Table("task", "success", "return")
+        table = Table("task", "success", "return", "solved in steps", *(["unseen goals"] if unseen else []))
         for task, success in result["success"].items():
-            table.add_row(task, f"{100 * success:.0f} %", f"{result['returns'][task]:,.0f}")
+            steps = result["steps_to_success"].get(task)
+            table.add_row(
+                task,
+                f"{100 * success:.0f} %",
+                f"{result['returns'][task]:,.0f}",
+                "" if steps is None else f"{steps:.0f}",
+                *([f"{100 * unseen[task]:.0f} %"] if unseen else []),
+            )
         console.print(table)
     else:
         for task, success in result["success"].items():
-            print(f"{task}\t{success:.3f}\t{result['returns'][task]:.1f}")
+            steps = result["steps_to_success"].get(task)
+            more = [f"{unseen[task]:.3f}"] if unseen else []
+            print(
+                *(task, f"{success:.3f}", f"{result['returns'][task]:.1f}", "" if steps is None else f"{steps:.1f}"),
+                *more,
+                sep="\t",
+            )
     print(summary)

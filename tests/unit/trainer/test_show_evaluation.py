@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from trainer.metrics import evaluation_scalars
+from trainer.views import show_evaluation
+
+RESULT = {
+    "step": 400,
+    "mean_success": 0.5,
+    "iqm_success": 0.5,
+    "success": {"reach-v3": 1.0, "push-v3": 0.0},
+    "returns": {"reach-v3": 20.0, "push-v3": 3.0},
+    "steps_to_success": {"reach-v3": 12.5},
+}
+UNSEEN = {"unseen": {"mean_success": 0.25, "success": {"reach-v3": 0.5, "push-v3": 0.0}}}
+
+
+def test_an_evaluation_is_plain_lines_in_a_pipe(capsys):
+    show_evaluation(RESULT, "the summary")
+    assert capsys.readouterr().out == "reach-v3\t1.000\t20.0\t12.5\npush-v3\t0.000\t3.0\t\nthe summary\n"
+    show_evaluation(RESULT | UNSEEN, "the summary")
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "reach-v3\t1.000\t20.0\t12.5\t0.500", "push-v3\t0.000\t3.0\t\t0.000",
+    ]  # fmt: skip
+
+
+def test_what_has_no_number_makes_no_curve():
+    assert "evaluation/unseen" not in evaluation_scalars(RESULT)
+    values = evaluation_scalars(RESULT | UNSEEN)
+    assert values["evaluation/unseen"] == 0.25
+    assert values["evaluation/unseen/reach-v3"] == 0.5
+    assert [name for name in values if name.startswith("evaluation/steps")] == ["evaluation/steps/reach-v3"]
