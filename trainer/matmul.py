@@ -30,12 +30,15 @@ WORTH_IT = 1.4
 MAX_ERROR = 2e-6
 #: Nets narrower than this spend their time elsewhere, and oneDNN's calls cost more than MKL's.
 MIN_WIDTH = 256
-_ROWS, _MAX_WIDTH, _TIMES = 128, 1024, 5
+_NETS, _ROWS, _MAX_WIDTH, _TIMES = 2, 128, 1024, 5
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of the three products of a layer (forward, by weights, by inputs), and the largest relative error."""
+    """Seconds of the three products of a layer (forward, by weights, by inputs), and the largest relative error.
+
+    Of two nets at once, as `trainer.nets.stacked` computes them.
+    """
 
     plain_s: float
     onednn_s: float
@@ -81,8 +84,8 @@ def measure(width: int) -> Measured:
     """Both routes by turns, the fastest of a few times each. Leaves the setting as it was; takes no global noise."""
     width = min(width, _MAX_WIDTH)
     generator = torch.Generator().manual_seed(0)
-    x, gradient = (torch.randn(_ROWS, width, generator=generator) for _ in range(2))
-    weight = torch.randn(width, width, generator=generator)
+    x, gradient = (torch.randn(_NETS, _ROWS, width, generator=generator) for _ in range(2))
+    weight = torch.randn(_NETS, width, width, generator=generator)
     exact = [one() for one in _products(x.double(), gradient.double(), weight.double())]
     before = _ONEDNN.matmul.fp32_precision
     seconds = {PLAIN: 0.0, ONEDNN: 0.0}
@@ -108,7 +111,7 @@ def measure(width: int) -> Measured:
 
 def _products(x: Tensor, gradient: Tensor, weight: Tensor) -> list[Callable[[], Tensor]]:
     return [
-        lambda: torch.nn.functional.linear(x, weight),
-        lambda: gradient.t() @ x,
-        lambda: gradient @ weight,
+        lambda: torch.bmm(x, weight.mT),
+        lambda: torch.bmm(gradient.mT, x),
+        lambda: torch.bmm(gradient, weight),
     ]
