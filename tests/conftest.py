@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,10 @@ sys.path.insert(0, str(Path(__file__).parent / "simulator"))
 
 from needs import need
 from relay import NewRelay, Relay
+
+# Whoever is started by a script with `&` ignores Ctrl-C, and so would all programs that the tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
