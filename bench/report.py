@@ -45,7 +45,7 @@ Not measured: none was at hand. `trainer autotune --preset guide` (or `mclean`) 
 says steps/s, milliseconds an update, memory and the hours to the last step. Its `cuda_graph` (an update's kernels
 launched at once) was never run on a GPU either: a training tries it at its start and leaves it out where it does not
 work or leaves other bits, and `make test-gpu` tests that. Batches are drawn in the machine's memory and copied without
-waiting: at one update a vector step, sending each new row to a second replay on the GPU would cost as much again.
+waiting; a replay on the GPU is not built, as long as nobody can measure what it gains.
 
 ## Learning
 

@@ -1,6 +1,6 @@
 """How a learner's updates get to its device: kernel by kernel, or on a GPU recorded once and replayed.
 
-An update of small nets is some 150 kernels of a few microseconds, and Python takes longer to launch each than the GPU
+An update of small nets is some 200 kernels of a few microseconds, and Python takes longer to launch each than the GPU
 to run it. A CUDA graph ("CUDA Graphs" in torch's notes) launches all of them at once. What it replays are addresses,
 so inputs are copied to where they lay when it was recorded, and results are copied away.
 """

@@ -141,7 +141,7 @@ def _training(
         raise short from error
     best = choose(tried.own, tried.trials, tried.memory)
     values = {"num_envs": best.setting.num_envs, "num_workers": best.setting.workers}
-    if best.setting.cuda_graph != asked.training.cuda_graph:
+    if tried.device == "cuda" and best.setting.cuda_graph != asked.training.cuda_graph:
         values["cuda_graph"] = best.setting.cuda_graph
     if as_json:
         print(json.dumps({"set": values, "advice": asdict(best), "measured": asdict(tried)}, indent=2))

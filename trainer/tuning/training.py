@@ -76,8 +76,8 @@ Attempt = Callable[[Setting], float | None]
 def explore(
     own: Setting, tasks: int, workers: Sequence[int], threads: Sequence[int], attempt: Attempt, *, graph: bool = False
 ) -> list[Trial]:
-    """Try `own`, then other `workers`, then more environments, then other `threads`, then, where a
-    `graph` can be had, the other of both ways to make updates; each from the best so far.
+    """Try `own`, then other `workers`, then more environments, then other `threads`, then, where a `graph` can be had,
+    the other of both ways to make updates; each from the best so far.
 
     One after another and not every pair: the time is a person's. `own` comes once more at the end, and its better rate
     counts: what a machine does beside slows down one time more than another. Empty where `own` does not work.
