@@ -18,9 +18,7 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 demo: $(READY)
-	@$(BIN)/orchestrator stop --now --config examples/demo.json 2>/dev/null || true
-	rm -rf runs/demo
-	$(BIN)/orchestrator start --config examples/demo.json
+	@PATH="$(abspath $(BIN)):$$PATH" sh examples/demo.sh
 
 # In the order of the folders: the long files first, a thousand short unit tests to fill up at the end.
 test: $(READY)

@@ -28,7 +28,7 @@ from orchestrator.executors.base import Executor, JobRequest, Poll, Refused, Sub
 from orchestrator.looking import look
 from orchestrator.run.evidence import Exit, read_record
 from orchestrator.run.history import append_event, join_old
-from orchestrator.run.ledger import drop_old_epochs, load_ledger, read_control, save_ledger
+from orchestrator.run.ledger import control_at, drop_old_epochs, load_ledger, read_control, save_ledger
 from orchestrator.run.rundir import Run, RunDir
 from orchestrator.run.submission import drop_old_job_folders, make_job_folder
 
@@ -164,7 +164,7 @@ class Controller:
         return plan(ledger, self.control, self.limits, folders, now, self._random_hex)
 
     def _take_control(self) -> None:
-        self.control = read_control(self.run_dir)
+        self.control = control_at(self.run_dir, self._now(), self.limits.grace_s)
         if self.control.number > self.ledger.control and self.control.wish == "run":
             self.reactivate()
         if self.control.wish != "run":
@@ -227,6 +227,8 @@ class Controller:
     def _wait(self, interrupted: Callable[[], bool], shown: Callable[[], None]) -> None:
         wake_at = min(self._poll_due_at, self._monotonic() + BEAT_S)
         waiting = [slot.not_before - self._now() for slot in self.ledger.slots if slot.not_before > self._now()]
+        if self.control.until is not None:
+            waiting.append(max(0.0, self.control.until - self._now()))
         if waiting:
             wake_at = min(wake_at, self._monotonic() + min(waiting))
         while self._monotonic() < wake_at and not interrupted():

@@ -11,6 +11,7 @@ import typer
 from orchestrator.commands.options import (
     ConfigOption,
     ExecutorOption,
+    ForOption,
     NameArgument,
     PartitionOption,
     SetOption,
@@ -20,6 +21,7 @@ from orchestrator.commands.options import (
     console,
     locate,
     parse_overrides,
+    seconds_of,
 )
 from orchestrator.errors import ConfigError
 
@@ -44,6 +46,7 @@ def start(
     sets: SetOption = None,
     fork: Annotated[str | None, typer.Option(help="Begin a new run under this name with this config.")] = None,
     via: ViaOption = "foreground",
+    run_for: ForOption = None,
     dry_run: DryOption = False,
     as_json: DryJsonOption = False,
 ) -> None:
@@ -57,7 +60,8 @@ def start(
         raise ConfigError("give either a run's name or --config, not both.")
     path = config_path_of(config)
     overrides = parse_overrides(sets, slots, partition, time_limit, executor)
-    asked = asked_for(name, path, overrides, fork)
+    for_s = seconds_of(run_for)
+    asked = asked_for(name, path, overrides, fork, for_s)
     if dry_run:
         from orchestrator.hosts.dry import dry_start  # noqa: PLC0415
 
@@ -65,7 +69,7 @@ def start(
     elif via == "daemon":
         from orchestrator.hosts.detached import start_in_background  # noqa: PLC0415
 
-        start_in_background(asked, command_line(name, path, overrides, fork), console())
+        start_in_background(asked, command_line(name, path, overrides, fork, for_s), console())
     elif via == "cron":
         from orchestrator.hosts.cronhost import start_with_cron  # noqa: PLC0415
 

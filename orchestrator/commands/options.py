@@ -30,6 +30,10 @@ SetOption = Annotated[
 SlotsOption = Annotated[int | None, typer.Option("--slots", "--ddp-world-size", help="Jobs to keep going at once.")]
 PartitionOption = Annotated[str | None, typer.Option(help="Slurm partition.")]
 TimeOption = Annotated[str | None, typer.Option("--time-limit", help='Walltime of one job, e.g. "4:00:00".')]
+ForOption = Annotated[
+    str | None,
+    typer.Option("--for", metavar="TIME", help='Stop after this time, every job saved, e.g. "6:00:00" (h:m:s).'),
+]
 ExecutorOption = Annotated[str | None, typer.Option(help="auto, slurm or local.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
@@ -49,6 +53,21 @@ def parse_overrides(
         except ValueError:
             overrides[path] = text
     return overrides
+
+
+def seconds_of(time: str | None) -> float | None:
+    """`--for` in seconds. Errors: ConfigError."""
+    from orchestrator.walltime import parse_duration_s  # noqa: PLC0415
+
+    if time is None:
+        return None
+    try:
+        seconds = parse_duration_s(time)
+    except ValueError:
+        seconds = 0
+    if not seconds:
+        raise ConfigError(f'--for {time}: write a time above zero: "6:00:00" (h:m:s), "1-12" (days-hours) or minutes.')
+    return float(seconds)
 
 
 def config_path_of(config: Path | None) -> Path:

@@ -15,11 +15,11 @@ from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Rele
 from orchestrator.disk import LOCAL_DISK, Disk
 from orchestrator.executors.base import Executor, Poll
 from orchestrator.executors.pick import make_executor
-from orchestrator.hosts.host import WAITING_FOR_START, poll_seconds
+from orchestrator.hosts.host import WAITING_FOR_START, poll_seconds, wish_to_run
 from orchestrator.hosts.stopping import grace_of
 from orchestrator.run.begin import check_identity, has_begun, pick_executor, rendered, training_identity
 from orchestrator.run.lease import living_owner
-from orchestrator.run.ledger import load_ledger, read_control, write_control
+from orchestrator.run.ledger import load_ledger, write_control
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.run.starting import Asked
 
@@ -143,8 +143,7 @@ def dry_start(asked: Asked) -> Rehearsal:
         told = f"would tell {owner} to go on with slot {', '.join(waiting)}"
         notes.append(told if waiting and config == before.config else f"would be refused: {owner} has this run")
         return Rehearsal("start", name, str(run_dir.path), (), tuple(notes))
-    if read_control(dry).wish != "run":
-        write_control(dry, "run", now=time.time(), by="start")
+    wish_to_run(asked, dry)
     return _rehearsed("start", revised, dry, notes, again=True)
 
 
@@ -158,7 +157,9 @@ def dry_stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None) -> Rehear
     run = load_run(run_dir)
     dry = RunDir(run_dir.path, DryDisk(run_dir.disk))
     grace = grace_of(run, grace_s)
-    write_control(dry, "stop-now" if at_once else "stop", now=time.time(), by="stop", grace_s=grace)
+    write_control(
+        dry, "stop-now" if at_once else "stop", now=time.time(), by="stop --now" if at_once else "stop", grace_s=grace
+    )
     owner = living_owner(dry)
     notes = [f"{owner} would do it"] if owner is not None and not owner.passes else []
     if not at_once:

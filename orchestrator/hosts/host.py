@@ -23,7 +23,7 @@ from orchestrator.hosts.display import Display, interruptions
 from orchestrator.hosts.hook import Hook
 from orchestrator.run.begin import begin, prepare_folder
 from orchestrator.run.lease import Lease, living_owner
-from orchestrator.run.ledger import load_ledger, read_control, write_control
+from orchestrator.run.ledger import TIME_OVER, load_ledger, read_control, write_control
 from orchestrator.run.registry import register
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.run.starting import Asked
@@ -80,9 +80,15 @@ def begin_run(asked: Asked) -> Run:
     """Make or revise the run, remember it, and wish that it goes on. The caller holds the lease."""
     run = begin(asked.config, asked.path, asked.run_dir, os.environ, time.time(), forked=asked.forked_from)
     register(run, asked.run_dir, time.time())
-    if read_control(asked.run_dir).wish != "run":
-        write_control(asked.run_dir, "run", now=time.time(), by="start")
+    wish_to_run(asked, asked.run_dir)
     return run
+
+
+def wish_to_run(asked: Asked, run_dir: RunDir) -> None:
+    """Wish that the run goes on, until its time is over where one was given; a `start` without one takes it away."""
+    before, now = read_control(run_dir), time.time()
+    if before.wish != "run" or before.until is not None or asked.for_s is not None:
+        write_control(run_dir, "run", now=now, by="start", until=asked.until(now))
 
 
 def hand_to_living_owner(asked: Asked) -> bool:
@@ -104,7 +110,8 @@ def hand_to_living_owner(asked: Asked) -> bool:
             f"this run has a controller: {owner}. It goes on with slot {', '.join(waiting)} after `orchestrator start "
             f"{name}` with the run's own config; a changed config needs `orchestrator stop {name}` first."
         )
-    write_control(run_dir, "run", now=time.time(), by="start")
+    now = time.time()
+    write_control(run_dir, "run", now=now, by="start", until=asked.until(now))
     print(f"Slot {', '.join(waiting)} of {name} goes on: {owner} has been told. See `orchestrator status {name}`.")
     return True
 
@@ -138,7 +145,9 @@ def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) 
         out.print(summary_table(summary))
     else:
         print("\n".join(summary_lines(summary)))
-    if controller.control.wish == "run":
+    if controller.control.by == TIME_OVER:
+        print(f"The time of `start --for` is over; `orchestrator start {name}` goes on.")
+    if controller.control.wish == "run" or controller.control.by == TIME_OVER:
         report_failures(controller.ledger, name)
 
 

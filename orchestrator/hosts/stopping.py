@@ -45,7 +45,13 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
     run = load_run(run_dir)
     load_ledger(run_dir, run.run_id)
     grace = grace_of(run, grace_s)
-    wish = write_control(run_dir, "stop-now" if at_once else "stop", now=time.time(), by="stop", grace_s=grace)
+    wish = write_control(
+        run_dir,
+        "stop-now" if at_once else "stop",
+        now=time.time(),
+        by="stop --now" if at_once else "stop",
+        grace_s=grace,
+    )
     patience_s = (0.0 if at_once else grace) + STOP_MARGIN_S + 2 * poll_seconds(run)
     asked_at = time.monotonic()
     give_up_at = asked_at + patience_s

@@ -20,6 +20,8 @@ from orchestrator.run.rundir import RunDir
 
 #: Enough to see what happened in the last takeovers; each is a few kilobytes.
 EPOCHS_KEPT = 10
+#: Who wished the end of a run whose time is over: the command that set the time.
+TIME_OVER = "start --for"
 
 
 def ledger_epochs(run_dir: RunDir) -> list[int]:
@@ -113,13 +115,17 @@ def drop_old_epochs(run_dir: RunDir) -> None:
 
 
 class Control(Frozen):
-    """A wish that every tick honours: `run`, `stop` (hand over first) or `stop-now`. The highest number counts."""
+    """A wish that every tick honours: `run`, `stop` (hand over first) or `stop-now`. The highest number counts.
+
+    `until`: a `run` that `start --for` bounds; the first tick from then on (unix seconds) turns it into a `stop`.
+    """
 
     number: int = 0
     wish: Literal["run", "stop", "stop-now"] = "run"
     at: float = 0.0
     by: str = ""
     grace_s: float = 0.0
+    until: float | None = None
 
 
 def read_control(run_dir: RunDir) -> Control:
@@ -136,13 +142,35 @@ def read_control(run_dir: RunDir) -> Control:
 
 
 def write_control(
-    run_dir: RunDir, wish: Literal["run", "stop", "stop-now"], *, now: float, by: str, grace_s: float = 0.0
+    run_dir: RunDir,
+    wish: Literal["run", "stop", "stop-now"],
+    *,
+    now: float,
+    by: str,
+    grace_s: float = 0.0,
+    until: float | None = None,
 ) -> Control:
     """Add a wish under the next free number, so that two writers cannot overwrite each other. Errors: OSError."""
     run_dir.disk.make_folder(run_dir.control, exist_ok=True)
     number = read_control(run_dir).number
     while True:
         number += 1
-        control = Control(number=number, wish=wish, at=now, by=by, grace_s=grace_s)
-        if run_dir.disk.create(run_dir.control / f"{number}.json", to_json(control.model_dump())):
+        control = Control(number=number, wish=wish, at=now, by=by, grace_s=grace_s, until=until)
+        if _added(run_dir, control):
             return control
+
+
+def control_at(run_dir: RunDir, now: float, grace_s: float) -> Control:
+    """The newest wish at `now` (unix seconds). One whose time is over becomes a `stop` with `grace_s`, here and on the
+    disk; where somebody wrote another wish meanwhile, that one counts. Errors: RunFolderError, OSError.
+    """
+    control = read_control(run_dir)
+    if control.until is None or now < control.until:
+        return control
+    stop = Control(number=control.number + 1, wish="stop", at=now, by=TIME_OVER, grace_s=grace_s)
+    return stop if _added(run_dir, stop) else read_control(run_dir)
+
+
+def _added(run_dir: RunDir, control: Control) -> bool:
+    data = to_json(control.model_dump(exclude_none=True))
+    return run_dir.disk.create(run_dir.control / f"{control.number}.json", data)

@@ -12,13 +12,15 @@ from orchestrator.errors import ConfigError
 from orchestrator.run.begin import run_dir_of
 from orchestrator.run.registry import find
 from orchestrator.run.rundir import RunDir, load_run
+from orchestrator.walltime import format_duration
 
 
 @dataclass(frozen=True)
 class Asked:
     """`config` is checked. `path`: the config file, whose folder is the program's. `forked_from`: a run id or empty.
 
-    `notes`: what the person should know before it begins, a sentence each.
+    `notes`: what the person should know before it begins, a sentence each. `for_s`: stop after so many seconds; None:
+    when the training is done.
     """
 
     config: RunConfig
@@ -26,9 +28,16 @@ class Asked:
     run_dir: RunDir
     forked_from: str = ""
     notes: tuple[str, ...] = ()
+    for_s: float | None = None
+
+    def until(self, now: float) -> float | None:
+        """When the run is to stop (unix seconds), if it begins at `now`."""
+        return None if self.for_s is None else now + self.for_s
 
 
-def asked_for(name: str | None, path: Path, overrides: dict[str, Any], fork: str | None) -> Asked:
+def asked_for(
+    name: str | None, path: Path, overrides: dict[str, Any], fork: str | None, for_s: float | None = None
+) -> Asked:
     """By `name` the run's own recorded config counts, else the file at `path`; `overrides` are stronger than either.
 
     Errors: ConfigError, UnknownRun, RunFolderError.
@@ -39,10 +48,10 @@ def asked_for(name: str | None, path: Path, overrides: dict[str, Any], fork: str
         value = run.config.model_dump(mode="json", exclude_unset=True)
         recorded = parse_config(apply_overrides(value, overrides), f"run {name}")
         notes = () if fork is not None else _left_in_the_file(recorded, Path(run.config_path), run_dir)
-        asked = Asked(recorded, Path(run.config_path), run_dir, notes=notes)
+        asked = Asked(recorded, Path(run.config_path), run_dir, notes=notes, for_s=for_s)
     else:
         config = load_config(path, overrides)
-        asked = Asked(config, path, run_dir_of(config, path))
+        asked = Asked(config, path, run_dir_of(config, path), for_s=for_s)
     return asked if fork is None else _forked(asked, fork)
 
 
@@ -84,11 +93,14 @@ def _forked(asked: Asked, fork: str) -> Asked:
     value = asked.config.model_dump(mode="json", exclude_unset=True)
     config = parse_config(value | {"run_name": fork, "run_dir": str(run_dir.path)}, str(asked.path))
     origin = load_run(asked.run_dir).run_id if asked.run_dir.run_file.exists() else ""
-    return Asked(config, asked.path, run_dir, origin)
+    return Asked(config, asked.path, run_dir, origin, for_s=asked.for_s)
 
 
-def command_line(name: str | None, path: Path, overrides: dict[str, Any], fork: str | None) -> list[str]:
+def command_line(
+    name: str | None, path: Path, overrides: dict[str, Any], fork: str | None, for_s: float | None = None
+) -> list[str]:
     """The words of an `orchestrator start` that asks for the same."""
     what = [name] if name is not None else ["--config", str(path)]
     sets = [word for dotted, value in overrides.items() for word in ("--set", f"{dotted}={json.dumps(value)}")]
-    return ["start", *what, *sets, *(["--fork", fork] if fork else [])]
+    bound = ["--for", format_duration(for_s)] if for_s is not None else []
+    return ["start", *what, *sets, *(["--fork", fork] if fork else []), *bound]

@@ -19,9 +19,9 @@ from orchestrator.walltime import format_duration
 #: What fits a screen under the facts.
 EVENTS_SHOWN = 15
 _WISHES = {
-    "run": "the run is to go on (`start` was the last word)",
-    "stop": "the run is to stop once its jobs have saved (`stop` was the last word)",
-    "stop-now": "the run is to stop at once (`stop --now` was the last word)",
+    "run": "the run is to go on",
+    "stop": "the run is to stop once its jobs have saved",
+    "stop-now": "the run is to stop at once",
 }
 
 
@@ -113,10 +113,15 @@ def run_facts(ledger: Ledger, view: RunView, now: float) -> list[str]:
     looked = (
         f"the controller last looked at {clock(ledger.written_at, now)}" if ledger.written_at else "never looked at"
     )
-    facts = [f"{looked} ({view.controller or 'nobody looks now'})", _WISHES.get(view.wish, view.wish)]
+    facts = [f"{looked} ({view.controller or 'nobody looks now'})", _wish(view, now)]
     if view.blind_since is not None:
         facts.append(f"the queue has not been seen since {clock(view.blind_since, now)}: {view.blind_error}")
     return facts + [f"node {node.node} is avoided until {clock(node.until, now)}" for node in view.excluded_nodes]
+
+
+def _wish(view: RunView, now: float) -> str:
+    until = f" until {clock(view.until, now)}" if view.until is not None else ""
+    return f"{_WISHES.get(view.wish, view.wish)}{until} (`{view.wished_by or 'start'}` was the last word)"
 
 
 def slot_facts(slot: Slot, shown: SlotView, now: float) -> list[str]:

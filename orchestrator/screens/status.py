@@ -92,7 +92,8 @@ class ExcludedNode(Frozen):
 class RunView(Frozen):
     """One run, ready to be shown. `written_at`: when the controller last looked, by its clock (unix seconds).
     `blind_since`: the queue has not been seen since then, because of `blind_error`. `controller`: who looks after the
-    run, None where nobody does; `baton`: whether its jobs look after it themselves when they end.
+    run, None where nobody does; `baton`: whether its jobs look after it themselves when they end. `wish`, `wished_by`:
+    the newest of `start` and `stop`; `until`: when `start --for` stops it (unix seconds).
     """
 
     run_id: str
@@ -103,6 +104,8 @@ class RunView(Frozen):
     controller: str | None
     controller_epoch: int
     wish: str
+    wished_by: str = ""
+    until: float | None = None
     written_at: float | None
     blind_since: float | None = None
     blind_error: str = ""
@@ -116,7 +119,8 @@ def run_view(run_dir: RunDir, now: float | None = None) -> RunView:
     now = time.time() if now is None else now
     run = load_run(run_dir)
     ledger = load_ledger(run_dir, run.run_id)
-    wish = read_control(run_dir).wish
+    control = read_control(run_dir)
+    wish = control.wish
     controller = keeper(run_dir, now)
     known = ledger.slots if ledger else ()
     alive = controller is not None
@@ -131,6 +135,8 @@ def run_view(run_dir: RunDir, now: float | None = None) -> RunView:
         controller=controller,
         controller_epoch=highest_epoch(run_dir),
         wish=wish,
+        wished_by=control.by,
+        until=control.until,
         written_at=ledger.written_at if ledger else None,
         blind_since=ledger.blind_since if ledger else None,
         blind_error=ledger.blind_error if ledger else "",

@@ -156,6 +156,9 @@ def about(view: RunView, now: float) -> list[tuple[str, bool]]:
         lines.append((f"no controller{looked}; {go_on}", True))
         if view.baton and view.written_at is not None and any(slot.job_id and not slot.why for slot in view.slots):
             lines.append((f"a job that ends after {clock(view.written_at + SILENT_BATON_S, now)} looks itself", False))
+    if view.until is not None and view.state in {"running", "no controller"}:
+        left = format_duration(view.until - now)
+        lines.append((f"until {clock(view.until, now)} (in {left}): then every job saves and ends", False))
     if view.blind_since is not None:
         since = format_duration(now - view.blind_since)
         lines.append((f"blind for {since}: {view.blind_error}; nothing is submitted meanwhile", True))

@@ -256,3 +256,42 @@ def test_a_tick_by_folder_needs_no_name(new_relay: NewRelay) -> None:
 
     assert relay.status()["state"] == "finished"
     relay.run("tick", "toy", "--run-dir", str(relay.run_dir)).assert_refused(2, "one of them")
+
+
+class TestForATime:
+    """`start --for`: the run stops when the time is over, and no sooner; whatever it has then is saved."""
+
+    def test_every_job_saves_and_a_start_goes_on_to_the_end(self, new_relay: NewRelay) -> None:
+        relay = new_relay(total=1_000_000, slots=2)
+        controller = relay.spawn("start", "--for", "0:00:05")
+        assert controller.wait(COMMAND_TIMEOUT_S) == 0, relay.output()
+        assert "The time of `start --for` is over; `orchestrator start toy` goes on." in relay.output()
+        shown = relay.status()
+        assert (shown["state"], shown["wish"], shown["wished_by"]) == ("stopped", "stop", "start --for")
+        assert [job["job_id"] for job in shown["slots"]] == [None, None]
+        saved = [slot["checkpoint_step"] or 0 for slot in shown["slots"]]
+
+        going = relay.spawn("start")
+        for slot in (0, 1):
+            relay.wait_for_step(saved[slot] + 3, slot)
+        assert relay.status()["until"] is None
+        relay.run("stop")
+        going.wait(COMMAND_TIMEOUT_S)
+
+    def test_the_time_outlives_its_controller(self, new_relay: NewRelay) -> None:
+        relay = new_relay(total=1_000_000)
+        controller = relay.spawn("start", "--for", "0:00:10")
+        wish = relay.run_dir / "control" / "1.json"
+        relay.wait_for(wish.exists, "the bound")
+        controller.kill()
+        controller.wait()
+        until = json.loads(wish.read_text())["until"]
+        relay.wait_for(lambda: time.time() > until, "the end of the time")
+        relay.run("tick")
+        assert relay.status()["wish"] == "stop"
+        relay.wait_for(lambda: relay.run("tick").code == 0 and relay.status()["state"] == "stopped", "the stop")
+
+    def test_in_the_background_it_is_bounded_too(self, new_relay: NewRelay) -> None:
+        relay = new_relay(total=1_000_000)
+        assert relay.run("start", "--via", "daemon", "--for", "0:00:05").code == 0
+        relay.wait_for(lambda: relay.status()["state"] == "stopped", "the end of the time")

@@ -80,6 +80,9 @@ def test_an_interruption_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
         (["render", "--config", "good.json", "--slot", "9"], 2, "slots 0 to 0"),
         (["render", "--config", "wrong.json"], 2, 'did you mean "slots"?'),
         (["render", "--config", "good.json", "--time-limit", "1:30", "--executor", "local"], 2, "too short"),
+        (["start", "--config", "good.json", "--for", "soon"], 2, "--for soon: write a time above zero"),
+        (["start", "--config", "good.json", "--for", "0"], 2, "--for 0: write a time above zero"),
+        (["start", "--config", "good.json", "--for", "infinite"], 2, "--for infinite: write a time above zero"),
         (["status", "--config", "good.json"], 8, "has no run yet"),
     ],
 )

@@ -89,6 +89,30 @@ class TestCancelsByAPerson:
         world.tick(after=1)
         assert (world.slot.status, world.slot.why, len(world.cluster.submitted)) == (SlotStatus.ACTIVE, "", 2)
 
+    def test_when_its_time_is_over_jobs_are_asked_to_save_and_a_start_goes_on(self, world: World) -> None:
+        write_control(world.run_dir, "run", now=NOW, by="start", until=NOW + 40)
+        world.tick()
+        world.job_claims()
+        world.job_shows(JobState.RUNNING)
+        world.tick(after=POLL_S)
+        assert world.cluster.signalled == []
+        world.tick(after=10)
+        assert world.cluster.signalled == [("wake", ["101"])]
+        assert world.controller.control.by == "start --for"
+        world.job_claims(exit_code=75, asked="the hand-over file")
+        world.job_shows(JobState.ENDED)
+        world.tick(after=1)
+        assert (world.controller.over, len(world.cluster.submitted)) == (True, 1)
+        write_control(world.run_dir, "run", now=world.time, by="start")
+        world.tick(after=1)
+        assert len(world.cluster.submitted) == 2
+
+    def test_a_controller_that_waits_looks_again_when_the_time_is_over(self, world: World) -> None:
+        write_control(world.run_dir, "run", now=NOW, by="start", until=NOW + 7)
+        world.tick()
+        world.controller._wait(lambda: False, lambda: None)
+        assert world.time == pytest.approx(NOW + 7)
+
     def test_our_own_cancel_is_on_the_disk_before_it_is_sent(self, world: World) -> None:
         world.tick()
         sent: list[float | None] = []

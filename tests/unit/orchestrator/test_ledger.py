@@ -14,6 +14,7 @@ from orchestrator.errors import RunFolderError
 from orchestrator.run.history import append_event, read_events
 from orchestrator.run.ledger import (
     EPOCHS_KEPT,
+    control_at,
     drop_old_epochs,
     load_ledger,
     read_control,
@@ -142,6 +143,22 @@ class TestControl:
         assert write_control(run_dir, "stop-now", now=NOW, by="b", grace_s=5).number == 2
         monkeypatch.undo()
         assert (read_control(run_dir).by, read_control(run_dir).grace_s) == ("b", 5)
+
+    def test_a_wish_whose_time_is_over_becomes_a_stop_for_everybody(self, run_dir: RunDir) -> None:
+        write_control(run_dir, "run", now=NOW, by="start", until=NOW + 60)
+        assert control_at(run_dir, NOW + 59, 180.0).wish == read_control(run_dir).wish == "run"
+        stop = control_at(run_dir, NOW + 60, 180.0)
+        assert (stop.wish, stop.by, stop.grace_s, stop.until) == ("stop", "start --for", 180.0, None)
+        assert read_control(run_dir) == stop == control_at(run_dir, NOW + 3600, 1.0)
+
+    def test_a_new_wish_counts_more_than_a_time_that_is_over(
+        self, run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        old = write_control(run_dir, "run", now=NOW, by="start", until=NOW + 60)
+        new = write_control(run_dir, "run", now=NOW + 60, by="start")
+        answers = iter([old, new])
+        monkeypatch.setattr("orchestrator.run.ledger.read_control", lambda _: next(answers))
+        assert control_at(run_dir, NOW + 60, 180.0) == new
 
     def test_a_damaged_wish_is_named_and_not_guessed(self, run_dir: RunDir) -> None:
         write_control(run_dir, "stop", now=NOW, by="stop")

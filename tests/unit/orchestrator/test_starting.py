@@ -12,7 +12,7 @@ from builders import NOW
 from orchestrator.config import load_config
 from orchestrator.run.begin import begin, prepare_folder, run_dir_of
 from orchestrator.run.registry import register
-from orchestrator.run.starting import asked_for
+from orchestrator.run.starting import asked_for, command_line
 
 CONFIG = {"run_name": "toy", "executor": "local", "command": ["true"], "slurm": {"partition": "gpuu"}}
 
@@ -56,3 +56,10 @@ def test_a_file_that_is_broken_or_another_run_s_by_now_is_no_affair_of_this_one(
     assert notes(file) == ()
     file.unlink()
     assert notes(file) == ()
+
+
+def test_a_bounded_start_is_bounded_in_the_background_and_under_another_name_too(file: Path) -> None:
+    asked = asked_for(None, file, {}, "other", 5400.0)
+    assert asked.until(NOW) == NOW + 5400
+    assert command_line("toy", file, {}, None, 5400.0)[-2:] == ["--for", "1:30:00"]
+    assert asked_for(None, file, {}, None).until(NOW) is None

@@ -15,6 +15,7 @@ from orchestrator.decisions.models import Verdict
 from orchestrator.screens.cells import done_in, ranges, short
 from orchestrator.screens.forecast import Forecast
 from orchestrator.screens.status import ExcludedNode, RunView, SlotView, SuccessorView
+from orchestrator.screens.timeline import clock
 from orchestrator.screens.views import about, note_lines, plain_lines, run_table
 from orchestrator.screens.watch import changes, marks
 
@@ -135,6 +136,14 @@ def test_what_concerns_the_whole_run_stands_on_top() -> None:
         "avoids node gpu[07] for 1:00:00: 2 jobs died early on it",
     ]
     assert any("gpu[07]" in line for line in drawn(view, 120))  # brackets are no markup
+
+
+def test_a_run_that_is_bounded_says_when_it_ends_and_no_longer_once_it_has() -> None:
+    bounded = a_view(until=NOW + 90)
+    assert [line for line, _ in about(bounded, NOW)][1] == (
+        f"until {clock(NOW + 90, NOW)} (in 0:01:30): then every job saves and ends"
+    )
+    assert len(about(a_view(until=NOW + 90, state="finished"), NOW)) == 1
 
 
 def test_a_cron_that_does_not_look_is_doubted() -> None:
