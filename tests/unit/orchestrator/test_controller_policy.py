@@ -108,10 +108,13 @@ class TestCancelsByAPerson:
         assert len(world.cluster.submitted) == 2
 
     def test_a_controller_that_waits_looks_again_when_the_time_is_over(self, world: World) -> None:
-        write_control(world.run_dir, "run", now=NOW, by="start", until=NOW + 7)
+        write_control(world.run_dir, "run", now=NOW, by="start", until=NOW + POLL_S + 7)
         world.tick()
+        world.job_claims()
+        world.job_shows(JobState.RUNNING)
+        world.tick(after=POLL_S)
         world.controller._wait(lambda: False, lambda: None)
-        assert world.time == pytest.approx(NOW + 7)
+        assert world.time - NOW == pytest.approx(POLL_S + 7)
 
     def test_our_own_cancel_is_on_the_disk_before_it_is_sent(self, world: World) -> None:
         world.tick()
