@@ -191,7 +191,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _TRAINER_EXTRA:
             raise
-        words = f"{error.name} is not installed here: pip install 'anchorleg[trainer]'"
+        words = f"{error.name} is not installed here: in Anchorleg's checkout, run pip install '.[trainer]'"
         code = ConfigError.exit_code
     except KeyboardInterrupt:
         words, code = "interrupted", 130

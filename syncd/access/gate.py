@@ -41,7 +41,7 @@ _KEY_TYPES = re.compile(
     r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(256|384|521)|sk-(ssh-ed25519|ecdsa-sha2-nistp256)@openssh\.com)"
 )
 #: What a reader may see below `$SHARED`, beside the verdicts on its own segments.
-_READABLE = (("v1", "runs"), ("v1", "averaged"))
+_READABLE = ("v1", "runs")
 
 
 class RefusedError(Exception):
@@ -148,16 +148,16 @@ def _components(path: str, shared: str) -> tuple[tuple[str, ...], bool]:
         if shared.rstrip("/").endswith("/" + "/".join(above)):
             parts = parts[len(above) :]
     if not all(_COMPONENT.fullmatch(part) for part in parts) or len(parts) < 2:
-        raise RefusedError("rsync: the path must be plain names below v1/runs/, v1/averaged/ or the own inbox")
+        raise RefusedError("rsync: the path must be plain names below v1/runs/ or the own inbox")
     return parts, slashed
 
 
 def _readable(parts: tuple[str, ...], who: str, *, slashed: bool) -> tuple[tuple[str, ...], str]:
     """(wall, name within it). The wall of a single name is its parent, so a root must be asked for with a slash."""
     own = ("v1", "inbox", who, "verdicts")
-    root = next((root for root in (*_READABLE, own) if parts[: len(root)] == root), None)
+    root = next((root for root in (_READABLE, own) if parts[: len(root)] == root), None)
     if root is None:
-        raise RefusedError(f"rsync: this key reads v1/runs/, v1/averaged/ and {'/'.join(own)}/ only")
+        raise RefusedError(f"rsync: this key reads v1/runs/ and {'/'.join(own)}/ only")
     if slashed:
         return parts, ""
     if parts == root:

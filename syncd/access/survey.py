@@ -9,6 +9,7 @@ import json
 import posixpath
 import shlex
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from syncd.errors import ConfigError, RemoteError
@@ -24,6 +25,8 @@ _USUAL = (
 _PYTHON = r"""'s/.*"python": *"\(\/[^"]*\)".*/\1/p'"""
 #: Where `setup` proposes to install, if nothing is there: the place that it looks into first of all homes.
 INSTALL_PLACE = "~/anchorleg"
+#: And where the source goes for that, from the account's home.
+_SOURCE_PLACE = "anchorleg-source"
 
 
 @dataclass(frozen=True)
@@ -122,9 +125,13 @@ def _run(text: str) -> dict[str, Any]:
 
 def how_to_install(account: str) -> str:
     """The commands that bring `syncd` there."""
+    here = Path(__file__).parents[2]
+    checkout = shlex.quote(str(here)) if (here / "pyproject.toml").exists() else "CHECKOUT"
+    copy = f"rsync -a --exclude .git --exclude .venv --exclude runs {checkout}/ {account}:{_SOURCE_PLACE}/"
+    install = f"python3 -m venv {INSTALL_PLACE} && {INSTALL_PLACE}/bin/pip install ./{_SOURCE_PLACE}"
     return (
-        f"there is no syncd over there; install it, then run `syncd setup` again: ssh {account} "
-        f"'python3 -m venv {INSTALL_PLACE} && {INSTALL_PLACE}/bin/pip install anchorleg' "
+        "there is no syncd over there; copy Anchorleg's checkout and install it, then run `syncd setup` again: "
+        f"{copy} && ssh {account} '{install}' "
         "(Python 3.11 or newer; often after `module load python`), or say where it is with --remote-command"
     )
 

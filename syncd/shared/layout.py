@@ -3,7 +3,6 @@
 ::
 
     $SHARED/v1/runs/<run_id>/<slot>/manifests/<attempt>-<seq>.json  blobs/ab/<sha256>  LATEST.json  metrics/
-    $SHARED/v1/averaged/…                                            (the same shape)
     $SHARED/v1/inbox/<who>/                                          see `syncd.shared.inbox`
 
 A laptop's mirror has the same `v1/runs` tree. Everything here is a path or the making of one; nothing is judged.

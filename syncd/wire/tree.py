@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 #: What a client may see. The inboxes are not among it: a client sees its own verdicts only, and by other messages.
-READABLE = (("v1", "runs"), ("v1", "averaged"))
+READABLE = ("v1", "runs")
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: NONBLOCK: a fifo in the way must not stop the server.
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -95,7 +95,7 @@ def _component(name: str) -> str:
 def open_file(root: Path, path: str) -> int:
     """A descriptor of the file at `path` (`v1/runs/…`) below `root`. Errors: FileNotFoundError, OSError."""
     parts = tuple(path.split("/"))
-    if not any(parts[: len(allowed)] == allowed and len(parts) > len(allowed) for allowed in READABLE):
+    if parts[: len(READABLE)] != READABLE or len(parts) == len(READABLE):
         raise FileNotFoundError(errno.ENOENT, "not on offer", path)
     with Folder.root(root) as top, top.down(parts[:-1]) as folder:
         return folder.open(parts[-1])

@@ -23,6 +23,8 @@ need libplist-utils plistutil
 need systemd systemd-analyze
 # MuJoCo draws through it where there is no GPU and no screen.
 [ -n "$(find /usr/lib -name 'libOSMesa.so.8*' 2>/dev/null)" ] || packages="$packages libosmesa6"
+# A newcomer's account on a cluster makes a virtual environment with the system's Python.
+/usr/bin/python3 -c 'import ensurepip' >/dev/null 2>&1 || packages="$packages python3-venv"
 # slurmdbd's way to its database is a plugin without a command.
 [ -n "$(find /usr/lib -name accounting_storage_mysql.so 2>/dev/null)" ] || packages="$packages slurm-wlm-mysql-plugin"
 

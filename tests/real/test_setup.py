@@ -174,6 +174,41 @@ def test_from_an_empty_home_to_a_mirror_with_one_password(
     assert list((newcomer.home / "shared_weights" / "v1" / "runs").glob("*/0/LATEST.json"))
 
 
+@pytest.mark.long
+def test_where_there_is_no_syncd_the_line_that_it_advises_brings_it_there(
+    newcomer: Newcomer, account: Account, with_password: Sshd
+):
+    """`pip` brings the base's dependencies from wherever this machine's pip is told to look."""
+    make_key(newcomer.home / ".ssh" / "id_ed25519", "laptop")
+    where = account.home / ".ssh"
+    where.mkdir(mode=0o700)
+    shutil.copy(newcomer.home / ".ssh" / "id_ed25519.pub", where / "authorized_keys")
+    run = account.home / "project" / "runs" / "mt10"
+    publish_one(store.Shared(run / "shared"), 1, 1)
+    subprocess.run(["chown", "-R", account.name, account.home], check=True, timeout=TIMEOUT_S)
+    config = newcomer.home / ".ssh" / "config"
+    known = newcomer.home / ".ssh" / "known_hosts"
+    key = newcomer.home / ".ssh" / "id_ed25519"
+    config.write_text(
+        f"Host cluster\n  HostName 127.0.0.1\n  Port {with_password.port}\n  User {account.name}\n"
+        f'  IdentityFile "{key}"\n  UserKnownHostsFile "{known}"\n'
+    )
+    known.write_text(with_password.host_key_line + "\n")
+    words = ("setup", "cluster:project/runs/mt10")
+    refused = newcomer.run(*words)
+    assert refused.returncode == 6, refused.stderr
+    line = re.search(r"(rsync -a .*') \(Python", refused.stderr)
+    assert line is not None, refused.stderr
+    installed = subprocess.run(
+        ["sh", "-c", line[1]], env=newcomer.env, cwd=newcomer.home, capture_output=True, text=True, timeout=600,
+        check=False,
+    )  # fmt: skip
+    assert installed.returncode == 0, installed.stderr
+    done = newcomer.run(*words)
+    assert done.returncode == 0, done.stderr
+    assert newcomer.run("pull").returncode == 0
+
+
 def test_a_wrong_password_is_tried_once(newcomer: Newcomer, account: Account, with_password: Sshd):
     words = ("setup", f"{account.name}@127.0.0.1:/tmp", "--port", with_password.port)
     person = newcomer.type(*words, "--yes-host-key", with_password.fingerprint())

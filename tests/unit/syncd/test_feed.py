@@ -142,9 +142,7 @@ def test_links_are_not_followed(shared, feed, clock, tmp_path_factory, what):
     )
 
 
-PARTS = st.sampled_from(
-    ["v1", "runs", "averaged", "inbox", "r", "0", "file", "link", "up", "pipe", "..", ".", "", "secret"]
-)
+PARTS = st.sampled_from(["v1", "runs", "inbox", "r", "0", "file", "link", "up", "pipe", "..", ".", "", "secret"])
 
 
 @pytest.fixture(scope="module")

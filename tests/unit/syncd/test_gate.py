@@ -38,7 +38,7 @@ def test_our_server_whatever_folder_and_name_are_said(command: str):
         ("v1/runs/r-1/0", ("v1", "runs", "r-1"), "0"),
         (f"{SHARED}/v1/runs/r-1/0/LATEST.json", ("v1", "runs", "r-1", "0"), "LATEST.json"),
         ("project/runs/mt10/shared/v1/runs/", ("v1", "runs"), ""),
-        ("shared/v1/averaged/eval/", ("v1", "averaged", "eval"), ""),
+        ("shared/v1/runs/r-1/", ("v1", "runs", "r-1"), ""),
         ("v1/inbox/alice/verdicts/", ("v1", "inbox", "alice", "verdicts"), ""),
     ],
 )
@@ -65,7 +65,7 @@ def test_what_may_be_written():
     "command",
     [
         None, "", "sh", "syncd", "syncd watch", "xsyncd serve", "sftp-server", "scp -t x", "rsync", "rsync --server",
-        "rsync --daemon", f"{READ}", f"{READ} v1/runs/ v1/averaged/", f"{READ} v1/runs", f"{READ} v1/", f"{READ} .",
+        "rsync --daemon", f"{READ}", f"{READ} v1/runs/ v1/runs/r-1/", f"{READ} v1/runs", f"{READ} v1/", f"{READ} .",
         f"{READ} v1/runs/../inbox/bob/", f"{READ} /etc/passwd", f"{READ} {SHARED}x/v1/runs/", f"{READ} v1/inbox/bob/",
         f"{READ} v1/inbox/alice/new/", f"{READ} v1/runs/.git/", f"{READ} 'v1/runs/a b'", f"{READ} other/v1/runs/",
         f"{READ} hared/v1/runs/", f"{READ} -- v1/runs/", f"{WRITE} v1/inbox/bob/new/", f"{WRITE} v1/inbox/alice/",
@@ -96,7 +96,7 @@ _WORD = st.one_of(
         "v1/inbox/alice/new/",
          "v1/inbox/bob/new/", "v1/runs/../..", "--partial-dir", ".part", "--timeout=20", "--delete", "-a",
          "--files-from=-",
-         "--from0", "v1//runs/", "v1/./runs/x", "v1/averaged/", f"{SHARED}/v1/runs/", f"{SHARED}/../x",
+         "--from0", "v1//runs/", "v1/./runs/x", "v1/other/", f"{SHARED}/v1/runs/", f"{SHARED}/../x",
          "shared/v1/runs/",
          "v1/inbox/alice/new/../../bob/new/", "--log-file=/x", "syncd", "serve", "-e.i", "--bwlimit=9"]
     ),
@@ -114,7 +114,7 @@ def test_nothing_that_is_let_through_leaves_its_walls(command: str):
         return
     inside = posixpath.normpath(posixpath.join(*wanted.folder, wanted.name))
     assert inside == posixpath.join(*wanted.folder, wanted.name).rstrip("/")
-    walls = ["v1/runs", "v1/averaged", "v1/inbox/alice/verdicts"] if wanted.reads else ["v1/inbox/alice/new"]
+    walls = ["v1/runs", "v1/inbox/alice/verdicts"] if wanted.reads else ["v1/inbox/alice/new"]
     assert any(posixpath.join(*wanted.folder, "").startswith(f"{wall}/") for wall in walls)
     assert not {"--delete", "-a"} & set(wanted.options)
     assert all(option.startswith("-") and " " not in option for option in wanted.options)
