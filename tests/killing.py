@@ -8,8 +8,6 @@ import sys
 
 from relay import PROGRAMS, Relay
 
-#: A job of so short a time may not get as far as a step on a busy machine: that is no reason to wait, or to give up.
-PATIENT = {"retry_delays_seconds": [0], "failure_budget": 100}
 #: All calls of a toy run, one after the other, on a busy machine.
 LONG_S = 1800.0
 

@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from daemons import sweep, wait_for
+from daemons import PATIENCE_S, sweep, wait_for
 
 from orchestrator.decisions.actions import Submit
 from orchestrator.decisions.models import make_token
@@ -28,8 +28,11 @@ from orchestrator.run.submission import make_job_folder
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PROGRAMS = Path(__file__).resolve().parent / "integration" / "programs"
-#: A command that takes longer hangs.
-COMMAND_TIMEOUT_S = 90.0
+#: A command that takes longer hangs. Some go on to a run's end.
+COMMAND_TIMEOUT_S = 2 * PATIENCE_S
+#: Where jobs are handed over by the clock, one on a busy machine may not get as far as a step. That is no reason to wait,
+#: or to give up.
+PATIENT = {"retry_delays_seconds": [0], "failure_budget": 100}
 #: In this order an attempt may be seen, and never backwards. `waiting` and `stopped`: it is over.
 ORDER = (
     "intent", "submitted", "pending", "starting", "running", "handing over", "waiting", "stopped", "finished",
@@ -51,12 +54,14 @@ class Relay:
         *,
         total: int = 60,
         pace_s: float = 0.03,
+        held_at: int | None = None,
         env: Mapping[str, str] | None = None,
         own_code: bool = False,
         **config: Any,
     ) -> Relay:
         """A fresh folder "somewhere else" with the program, its data and a config; `config` replaces fields.
 
+        `held_at`: as after `hold_at`, from the beginning.
         `own_code`: run a copy of the packages, for tests that count what is done to the copies of them.
         """
         (folder / "data").mkdir(parents=True)
@@ -79,12 +84,14 @@ class Relay:
             "run_name": folder.name,
             "executor": "local",
             "lead_seconds": 2,
-            "slurm": {"time_limit": "0:00:23"},
-            "relay": {"retry_delays_seconds": [0]},
+            "slurm": {"time_limit": "1:00:00"},
+            "relay": PATIENT,
             "training": {},
             "command": ["python3", "./count.py", str(total)],
         }
         relay.config.write_text(json.dumps(value | config))
+        if held_at is not None:
+            relay.hold_at(held_at)
         return relay
 
     @property
@@ -162,15 +169,38 @@ class Relay:
         seen.append(self.status())
         check_story(seen)
 
-    def wait_for(self, condition: Any, what: str, timeout_s: float = 40.0) -> None:
+    def wait_for(self, condition: Any, what: str) -> None:
         """Wait for anything. Errors: TimeoutError with the newest output."""
         try:
-            wait_for(condition, what, timeout_s)
+            wait_for(condition, what)
         except TimeoutError as error:
             raise TimeoutError(f"{error}; output:\n{self.output() if self.children else ''}") from None
 
-    def wait_for_step(self, step: int, slot: int = 0, timeout_s: float = 40.0) -> None:
-        self.wait_for(lambda: self.counted(slot) >= step, f"step {step} of slot {slot}", timeout_s)
+    def wait_for_step(self, step: int, slot: int = 0) -> None:
+        self.wait_for(lambda: self.counted(slot) >= step, f"step {step} of slot {slot}")
+
+    # --- how far the program may get --------------------------------------------------------------------------------
+
+    def hold_at(self, step: int) -> None:
+        """From now on no slot counts beyond `step`; its job lives, and hands over when it is asked to."""
+        held = self.folder / "data" / "held"
+        held.with_name("held.new").write_text(f"{step}\n")
+        held.with_name("held.new").replace(held)
+
+    def release(self) -> None:
+        """All slots count to their end."""
+        (self.folder / "data" / "held").unlink()
+
+    def ended(self, child: subprocess.Popen[str]) -> int:
+        """The exit code of a background command. Errors: TimeoutError with its output."""
+        self.wait_for(lambda: child.poll() is not None, "the end of the command")
+        return child.returncode
+
+    def hand_over(self, slot: int = 0) -> None:
+        """Have the newest attempt hand over, behind the controller's back, and wait until it has."""
+        attempt = self.attempts(slot)[-1]
+        (self.run_dir / "jobs" / self.read("claim", attempt, slot)["token"] / "hand-over").touch()
+        self.wait_for((self.attempt_dir(attempt, slot) / "exit.json").exists, "the job to hand over")
 
     # --- submissions behind the controller's back ---------------------------------------------------------------
 

@@ -101,18 +101,18 @@ def expectation(*versions, run=RUN, slot=0, horizon=HORIZON):
 
 def test_they_wait_for_a_first_policy_and_say_so(tmp_path):
     with actors(tmp_path) as (screen, _):
-        wait_for(lambda: screen.last and "a first policy" in screen.last.doing, "waiting", 10)
+        wait_for(lambda: screen.last and "a first policy" in screen.last.doing, "waiting")
         publish(tmp_path, training=TRAINING)
-        wait_for(lambda: screen.is_playing("1-1") and screen.last.steps > 0, "play", 20)
+        wait_for(lambda: screen.is_playing("1-1") and screen.last.steps > 0, "play")
 
 
 def test_300_segments_of_them_are_honest_and_a_newer_policy_is_swapped_in_between_two_steps(tmp_path):
     publish(tmp_path, training=TRAINING)
     with actors(tmp_path) as (screen, _):
-        wait_for(lambda: screen.is_playing("1-1") and screen.last.steps > 200, "play", 20)
+        wait_for(lambda: screen.is_playing("1-1") and screen.last.steps > 200, "play")
         publish(tmp_path, training=TRAINING, seed=1, seq=2)
-        wait_for(lambda: screen.is_playing("1-2"), "swap", 10)
-        wait_for(lambda: screen.last.recording.recorded >= 310, "recorded", 60)
+        wait_for(lambda: screen.is_playing("1-2"), "swap")
+        wait_for(lambda: screen.last.recording.recorded >= 310, "recorded")
     expect = expectation((1, 1), (1, 2))
     found = [judge(path.read_bytes(), path.name, expect) for path in segments_in(tmp_path)]
     refused = [verdict for verdict in found if not isinstance(verdict, Accepted)]
@@ -131,7 +131,7 @@ def test_300_segments_of_them_are_honest_and_a_newer_policy_is_swapped_in_betwee
 def test_what_they_act_with_is_what_was_published(tmp_path):
     manifest = publish(tmp_path, training=TRAINING)
     with actors(tmp_path) as (screen, _):
-        wait_for(lambda: screen.last and screen.last.episodes >= 8, "episodes", 30)
+        wait_for(lambda: screen.last and screen.last.episodes >= 8, "episodes")
     weights = store.read(store.Shared(tmp_path).slot(RUN, 0), manifest)
     actions = np.concatenate([decode(path.read_bytes()).action for path in segments_in(tmp_path)])
     assert actions.std() > 0.1
@@ -169,14 +169,14 @@ def test_a_policy_that_cannot_be_played_is_named_and_the_last_good_one_goes_on(t
     (tmp_path / "state").mkdir()
     publish(tmp_path, training=TRAINING)
     with actors(tmp_path) as (screen, _):
-        wait_for(lambda: screen.is_playing("1-1"), "play", 20)
+        wait_for(lambda: screen.is_playing("1-1"), "play")
         publish(tmp_path, training=TRAINING, seed=1, seq=2, change=change)
-        wait_for(lambda: screen.notes, "a word", 10)
+        wait_for(lambda: screen.notes, "a word")
         steps = screen.last.steps
-        wait_for(lambda: screen.last.steps > steps + 20, "goes on", 10)
+        wait_for(lambda: screen.last.steps > steps + 20, "goes on")
         assert screen.last.policy == "1-1"
         publish(tmp_path, training=TRAINING, seed=2, seq=3)
-        wait_for(lambda: screen.is_playing("1-3"), "the next good one", 10)
+        wait_for(lambda: screen.is_playing("1-3"), "the next good one")
     (note,) = screen.notes
     assert words in note
     assert "policy 1-2" in note
@@ -187,7 +187,7 @@ def test_a_policy_that_cannot_be_played_is_named_and_the_last_good_one_goes_on(t
 def test_a_torn_blob_is_never_played(tmp_path):
     publish(tmp_path, training=TRAINING)
     with actors(tmp_path) as (screen, _):
-        wait_for(lambda: screen.is_playing("1-1"), "play", 20)
+        wait_for(lambda: screen.is_playing("1-1"), "play")
         good = publish(tmp_path / "elsewhere", training=TRAINING, seed=1, seq=2)
         place = store.Shared(tmp_path).slot(RUN, 0)
         blob = store.Shared(tmp_path / "elsewhere").slot(RUN, 0).blob(good.blob.sha256).read_bytes()
@@ -195,7 +195,7 @@ def test_a_torn_blob_is_never_played(tmp_path):
         place.blob(good.blob.sha256).write_bytes(blob[: len(blob) // 2])
         place.manifest(good.version).write_bytes(good.to_bytes())
         write_json(place.latest, {"attempt": 1, "seq": 2})
-        wait_for(lambda: screen.notes, "a word", 10)
+        wait_for(lambda: screen.notes, "a word")
         assert "is not used: its blob has" in screen.notes[0]
         assert screen.last.policy == "1-1"
 
@@ -204,10 +204,10 @@ def test_best_changes_the_slot_at_the_end_of_the_episodes_and_names_it_in_the_se
     training = training_of(horizon=LONG_HORIZON)
     publish(tmp_path, training=training, success=0.2)
     with actors(tmp_path, policy="best") as (screen, running):
-        wait_for(lambda: screen.is_playing("1-1") and screen.last.steps > 50, "play", 20)
+        wait_for(lambda: screen.is_playing("1-1") and screen.last.steps > 50, "play")
         publish(tmp_path, training=training, slot=1, attempt=4, success=0.9)
-        wait_for(lambda: screen.last.slot == 1, "the better slot", 20)
-        wait_for(lambda: any(path.parent.name == "1" for path in segments_in(tmp_path)), "an episode with it", 20)
+        wait_for(lambda: screen.last.slot == 1, "the better slot")
+        wait_for(lambda: any(path.parent.name == "1" for path in segments_in(tmp_path)), "an episode with it")
         assert running.tally.swaps == 2
     for slot, version in ((0, (1, 1)), (1, (4, 1))):
         found = [
@@ -231,13 +231,13 @@ def python_steps(monkeypatch):
 def test_a_killed_worker_is_replaced_and_what_it_played_before_is_kept(tmp_path):
     publish(tmp_path, training=TRAINING)
     with actors(tmp_path, workers=2) as (screen, running):
-        wait_for(lambda: screen.last and screen.last.steps > 100, "play", 30)
+        wait_for(lambda: screen.last and screen.last.steps > 100, "play")
         os.kill(running._stage.envs.worker_pids[0], signal.SIGKILL)
-        wait_for(lambda: screen.notes, "a word", 10)
+        wait_for(lambda: screen.notes, "a word")
         assert "was killed by SIGKILL" in screen.notes[0]
         assert screen.notes[0].endswith("; starting new environments")
         steps = screen.last.steps
-        wait_for(lambda: screen.last.steps > steps + 100, "goes on", 30)
+        wait_for(lambda: screen.last.steps > steps + 100, "goes on")
     found = [judge(path.read_bytes(), path.name, expectation((1, 1))) for path in segments_in(tmp_path)]
     assert all(isinstance(verdict, Accepted) for verdict in found)
 
@@ -266,10 +266,10 @@ def test_a_full_outbox_is_said_and_playing_goes_on(tmp_path, monkeypatch):
     )
     publish(tmp_path, training=TRAINING)
     with actors(tmp_path) as (screen, _):
-        wait_for(lambda: screen.last and screen.last.recording and screen.last.recording.trouble, "trouble", 30)
+        wait_for(lambda: screen.last and screen.last.recording and screen.last.recording.trouble, "trouble")
         assert "the outbox is full" in screen.last.recording.trouble
         steps = screen.last.steps
-        wait_for(lambda: screen.last.steps > steps + 100, "goes on", 10)
+        wait_for(lambda: screen.last.steps > steps + 100, "goes on")
     assert len(segments_in(tmp_path)) == 5
 
 
@@ -280,7 +280,7 @@ def test_without_a_network_it_goes_on_and_says_since_when(tmp_path):
         tmp_path / "state" / "status.json", {"state": "offline", "since": time.time() - 60, "written_at": time.time()}
     )
     with actors(tmp_path) as (screen, _):
-        wait_for(lambda: screen.last and screen.last.network and screen.last.steps > 20, "play", 20)
+        wait_for(lambda: screen.last and screen.last.network and screen.last.steps > 20, "play")
         assert screen.last.network.startswith("offline since ")
         assert "playing goes on" in screen.last.network
 
@@ -302,7 +302,7 @@ def test_ctrl_c_ends_it_within_two_seconds_and_keeps_what_was_played(tmp_path):
         command(tmp_path, "--contribute"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
     )
     try:
-        wait_for(lambda: segments_in(tmp_path), "segments", 40)
+        wait_for(lambda: segments_in(tmp_path), "segments")
         process.send_signal(signal.SIGINT)
         began = time.monotonic()
         out, err = process.communicate(timeout=60)

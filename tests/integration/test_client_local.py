@@ -88,7 +88,7 @@ def test_told_to_end_it_ends_at_once_and_leaves_nobody_behind(
     began = time.monotonic()
     assert watcher.end(number) == code
     assert time.monotonic() - began < 2.0
-    wait_for(lambda: not any(map(started_at, servers)), "the end of the server", 5)
+    wait_for(lambda: not any(map(started_at, servers)), "the end of the server")
     assert not is_kept(folder)
     assert "Traceback" not in watcher.said()
 
@@ -110,9 +110,9 @@ def test_after_kills_of_the_server_everything_comes_back_by_itself(
         os.kill(server, signal.SIGKILL)
         publish_one(shared, 1, seq)
         Outbox(folder).offer(RUN, 0, f"segment {seq}".encode())
-        wait_for(lambda seq=seq: is_here(folder, Version(1, seq)), "the policy", 20)
-        wait_for(lambda: Outbox(folder).count() == 0, "the segment to leave", 20)
-        wait_for(lambda server=server: watcher.servers() not in ([], [server]), "the next server", 20)
+        wait_for(lambda seq=seq: is_here(folder, Version(1, seq)), "the policy")
+        wait_for(lambda: Outbox(folder).count() == 0, "the segment to leave")
+        wait_for(lambda server=server: watcher.servers() not in ([], [server]), "the next server")
     assert len(inbox_of(shared, "*")) == 4
     assert watcher.child is not None
     assert watcher.child.poll() is None
@@ -132,7 +132,7 @@ def test_whoever_is_killed_nobody_sees_a_torn_policy(
             )
             try:
                 wait_for(lambda attempt=attempt: publisher_began(shared, attempt), "a publication")
-                wait_for(lambda: watcher.word() is not None and watcher.word().policies > 0, "a policy", 40)  # type: ignore[union-attr]
+                wait_for(lambda: watcher.word() is not None and watcher.word().policies > 0, "a policy")  # type: ignore[union-attr]
                 until = time.monotonic() + chance.uniform(0.0, 0.4)
                 while time.monotonic() < until:
                     manifest = seen(folder, RUN)
@@ -149,9 +149,9 @@ def test_whoever_is_killed_nobody_sees_a_torn_policy(
             assert manifest.version >= last
             watcher.start()
         newest = versions(shared.slot(RUN, 0))[-1]
-        wait_for(lambda: is_here(folder, newest), "the newest policy", 40)
+        wait_for(lambda: is_here(folder, newest), "the newest policy")
         # The last hint may be on its way yet; what the killed ones left is gone for good.
-        wait_for(lambda: not list((folder / "v1").rglob("*.tmp")), "nothing unfinished in the mirror", 20)
+        wait_for(lambda: not list((folder / "v1").rglob("*.tmp")), "nothing unfinished in the mirror")
     assert looked > 20
 
 
@@ -165,11 +165,11 @@ def test_a_stopped_client_comes_back_at_once(watcher: Watcher, shared: Shared, f
     os.kill(watcher.pid, signal.SIGSTOP)
     try:
         publish_one(shared, 1, 1)
-        wait_for(lambda: started_at(server) is None, "the server to give its silent client up", 25)
+        wait_for(lambda: started_at(server) is None, "the server to give its silent client up")
         assert seen(folder, RUN) is None
     finally:
         os.kill(watcher.pid, signal.SIGCONT)
-    wait_for(lambda: is_here(folder, Version(1, 1)), "the policy", 10)
+    wait_for(lambda: is_here(folder, Version(1, 1)), "the policy")
     wait_for(lambda: len(watcher.servers()) == 1, "one server again")
 
 
@@ -184,11 +184,11 @@ def test_a_folder_that_is_away_for_a_while_is_waited_for(
     def shown() -> str:
         return syncd("status", str(folder), env=env).stdout
 
-    wait_for(lambda: "is no folder" in shown() and shown().startswith("offline for "), "it to notice", 40)
+    wait_for(lambda: "is no folder" in shown() and shown().startswith("offline for "), "it to notice")
     assert watcher.said().count("is no folder") == 1
     away.rename(shared.path)
     publish_one(shared, 1, 1)
-    wait_for(lambda: is_here(folder, Version(1, 1)), "the policy", 40)
+    wait_for(lambda: is_here(folder, Version(1, 1)), "the policy")
 
 
 def test_a_damaged_policy_is_named_and_the_last_good_one_stays(
@@ -206,12 +206,12 @@ def test_a_damaged_policy_is_named_and_the_last_good_one_stays(
     target.write_bytes(data)
     shared.slot(RUN, 0).manifest(manifest.version).write_bytes(manifest.to_bytes())
     shared.slot(RUN, 0).latest.write_text('{"attempt": 1, "seq": 2}')
-    wait_for(lambda: "1-2 is left out" in watcher.said(), "its word on it", 20)
+    wait_for(lambda: "1-2 is left out" in watcher.said(), "its word on it")
     assert watcher.said().count("1-2 is left out") == 1
     assert is_here(folder, Version(1, 1))
     assert f" {RUN}/0 1-2 is left out" in syncd("status", str(folder), env=env).stdout
     publish_one(shared, 1, 3)
-    wait_for(lambda: is_here(folder, Version(1, 3)), "the next policy", 20)
+    wait_for(lambda: is_here(folder, Version(1, 3)), "the next policy")
     other = syncd("pull", str(shared.path), str(tmp_path / "other"), "--json", env=env)
     assert other.returncode == 0
     assert [each["version"] for each in json.loads(other.stdout)["policies"]] == ["1-3"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from killing import LONG_S, PATIENT, killed_at, killed_first_at
+from killing import LONG_S, killed_at, killed_first_at
 from relay import NewRelay, Relay
 
 #: Every so many-th call in the quick suite: the whole is some 100 calls of 3 to 6 s each.
@@ -22,7 +22,7 @@ AGAIN_AFTER = (1, 4, 9, 14)
 
 def a_run(new_relay: NewRelay) -> Relay:
     """Two slots; two or three jobs each."""
-    return new_relay(total=24, slots=2, training={"max_runtime_seconds": 0.6}, relay=PATIENT)
+    return new_relay(total=24, slots=2, training={"max_runtime_seconds": 0.6})
 
 
 def test_killed_at_calls_spread_over_a_whole_run_it_goes_on_exactly_once(new_relay: NewRelay) -> None:
@@ -39,7 +39,7 @@ def test_killed_at_every_call_of_a_whole_run_it_goes_on_exactly_once(new_relay: 
 @pytest.mark.parametrize("place", ALWAYS)
 def test_killed_at_each_kind_of_call_it_goes_on_exactly_once(new_relay: NewRelay, place: str) -> None:
     # No hand-over by the clock, so that a stop surely meets a running job.
-    relay = new_relay(total=24, slots=2, relay=PATIENT)
+    relay = new_relay(total=24, slots=2)
     killed_first_at(relay, place)
 
     # The claim makes a second job of an attempt harmless; there must be none all the same.

@@ -58,7 +58,7 @@ def test_jobs_that_end_while_the_controllers_disk_is_full_are_all_told_of_when_t
     assert relay.run("status", "--json").code == 0
     ballast.unlink()
 
-    assert controller.wait(60) == 0, relay.output()
+    assert relay.ended(controller) == 0, relay.output()
     for slot in (0, 1):
         relay.assert_exactly_once(60, slot)
         for attempt in relay.attempts(slot):
@@ -75,7 +75,7 @@ def test_a_run_folder_that_was_made_anew_is_not_touched_by_its_old_controller(ne
     assert relay.run("start", "--set", 'command=["python3", "./count.py", "5"]').code == 0
     anew = relay.snapshot()
 
-    assert old.wait(40) == 9, relay.output_file(0).read_text()
+    assert relay.ended(old) == 9, relay.output_file(0).read_text()
     said = relay.output_file(0).read_text()
     assert "removed or made anew" in said
     assert "Traceback" not in said

@@ -38,7 +38,7 @@ def request_of(run, **fields):
 
 
 def result_of(running):
-    wait_for(lambda: running.poll() is not None, "an evaluation", timeout_s=150)
+    wait_for(lambda: running.poll() is not None, "an evaluation")
     return running.poll()
 
 

@@ -27,7 +27,7 @@ def test_the_killed_jobs_steps_are_lost_and_all_other_time_has_its_kind(new_rela
     controller = relay.spawn("start")
     relay.wait_for_step(5)
     running = goodput(relay)
-    assert controller.wait(60) == 0, relay.output()
+    assert relay.ended(controller) == 0, relay.output()
 
     assert running["slots"][0]["jobs"][-1]["times"]["lost_s"] == 0, "a job that runs has lost nothing yet"
     seen = goodput(relay)
@@ -58,7 +58,7 @@ def test_a_run_that_is_stopped_is_not_waiting(new_relay: NewRelay) -> None:
     relay.wait_for_step(10)
     relay.wait_for_step(10, slot=1)
     assert relay.run("stop").code == 0
-    controller.wait(60)
+    relay.ended(controller)
     seen = goodput(relay)
     again = goodput(relay)
     assert seen["times"] == again["times"], "its time stands still"

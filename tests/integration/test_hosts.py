@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from daemons import PATIENCE_S
 from needs import need
 from relay import COMMAND_TIMEOUT_S, NewRelay, Relay
 
@@ -33,7 +34,7 @@ def pretend_silence(relay: Relay, silent_s: float) -> None:
 
 class TestStartBesideALivingController:
     def test_a_paused_slot_goes_on_without_another_controller(self, new_relay: NewRelay) -> None:
-        relay = new_relay(total=150, slots=2)
+        relay = new_relay(total=50, slots=2, held_at=10)
         controller = relay.spawn("start")
         for slot in (0, 1):
             relay.wait_for_step(3, slot)
@@ -45,28 +46,30 @@ class TestStartBesideALivingController:
 
         assert told.code == 0, told.words
         assert f"Slot 0 of toy goes on: process {controller.pid}" in told.out
-        assert controller.wait(60) == 0, relay.output()
+        relay.release()
+        assert relay.ended(controller) == 0, relay.output()
         for slot in (0, 1):
-            relay.assert_exactly_once(150, slot)
+            relay.assert_exactly_once(50, slot)
         assert relay.ledger()["epoch"] == 0
 
     def test_where_only_paused_slots_are_left_it_ends_and_says_so(self, new_relay: NewRelay) -> None:
-        relay = new_relay(total=100)
+        relay = new_relay(total=50, held_at=10)
         controller = relay.spawn("start")
         relay.wait_for_step(3)
 
         kill_job(relay)
 
-        assert controller.wait(30) == 12
+        assert relay.ended(controller) == 12
         assert "slot 0" in relay.output()
         assert "`orchestrator start toy` goes on" in relay.output()
+        relay.release()
         assert relay.run("start").code == 0
-        relay.assert_exactly_once(100)
+        relay.assert_exactly_once(50)
 
 
 class TestTakeOver:
     def test_a_machine_that_was_renamed_knows_its_dead_owner_and_its_jobs(self, new_relay: NewRelay) -> None:
-        relay = new_relay(total=120, training={"max_runtime_seconds": 2})
+        relay = new_relay(total=50, held_at=10)
         controller = relay.spawn("start")
         relay.wait_for_step(3)
         assert "alive" not in self.renamed(relay, "status", "--json").stderr
@@ -74,17 +77,19 @@ class TestTakeOver:
         assert refused.returncode == 4, refused.stderr
         controller.kill()
         controller.wait()
+        relay.release()
 
         done = self.renamed(relay, "start")
 
         assert done.returncode == 0, done.stderr + done.stdout
-        relay.assert_exactly_once(120)
+        relay.assert_exactly_once(50)
+        assert relay.attempts() == [0]
 
     @staticmethod
     def renamed(relay: Relay, *words: str) -> subprocess.CompletedProcess[str]:
         """`orchestrator WORDS` where the machine calls itself otherwise."""
         unshare = shutil.which("unshare")
-        may = unshare and subprocess.run([unshare, "--uts", "true"], check=False, timeout=10).returncode == 0
+        may = unshare and subprocess.run([unshare, "--uts", "true"], check=False, timeout=PATIENCE_S).returncode == 0
         need("a name of its own for a process", [] if may else ["root, unshare"])
         assert unshare is not None
         line = f'hostname elsewhere && exec "$0" -m orchestrator {" ".join(words)}'
@@ -94,31 +99,34 @@ class TestTakeOver:
         )  # fmt: skip
 
     def test_an_owner_that_hangs_is_taken_over_after_its_lease_and_not_before(self, new_relay: NewRelay) -> None:
-        relay = new_relay(total=100)
+        relay = new_relay(total=50, held_at=10)
         hung = relay.spawn("start")
         relay.wait_for_step(3)
         os.kill(hung.pid, signal.SIGSTOP)
-        pretend_silence(relay, TTL_S - 30)
+        pretend_silence(relay, TTL_S / 3)
         relay.run("start").assert_refused(4, f"process {hung.pid}")
         assert relay.run("tick").code == 4
 
         pretend_silence(relay, TTL_S + 1)
+        relay.release()
         done = relay.run("start")
 
         assert done.code == 0, done.words
-        relay.assert_exactly_once(100)
+        relay.assert_exactly_once(50)
         os.kill(hung.pid, signal.SIGCONT)
-        assert hung.wait(20) == 9
+        assert relay.ended(hung) == 9
 
     def test_of_many_that_take_a_dead_run_at_once_one_has_it(self, new_relay: NewRelay) -> None:
-        relay = new_relay(total=100)
+        relay = new_relay(total=50, held_at=10)
         relay.killed("between-ticks", "start")
         takers = [relay.spawn("start") for _ in range(4)]
+        relay.wait_for(lambda: [taker.poll() for taker in takers].count(4) == 3, "the refusal of all but one")
+        relay.release()
 
-        codes = sorted(taker.wait(60) for taker in takers)
+        codes = sorted(relay.ended(taker) for taker in takers)
 
         assert codes == [0, 4, 4, 4]
-        relay.assert_exactly_once(100)
+        relay.assert_exactly_once(50)
 
 
 class TestStop:
@@ -127,13 +135,14 @@ class TestStop:
         hung = relay.spawn("start")
         relay.wait_for_step(3)
         os.kill(hung.pid, signal.SIGSTOP)
-        pretend_silence(relay, TTL_S - 2)
+        pretend_silence(relay, TTL_S / 3)
 
-        stopped = relay.run("stop")
+        stop = relay.spawn("stop")
 
-        assert stopped.code == 0, stopped.words
-        assert f"process {hung.pid}" in stopped.out
-        assert "is silent" in stopped.out
+        relay.wait_for(lambda: f"process {hung.pid}" in relay.output() and "is silent" in relay.output(), "the reason")
+        assert stop.poll() is None, relay.output()
+        pretend_silence(relay, TTL_S + 1)
+        assert relay.ended(stop) == 0, relay.output()
         assert relay.status()["state"] == "stopped"
         relay.assert_exactly_once(relay.counted())
 
@@ -153,7 +162,7 @@ class TestStop:
 
         stop = relay.spawn("stop", "--grace", "0", driver=(str(driver),))
 
-        assert stop.wait(30) == 13, relay.output()
+        assert relay.ended(stop) == 13, relay.output()
         assert f"jobs {job['supervisor']['pid']} of toy are still there" in relay.output()
         assert "orchestrator stop toy` again" in relay.output()
         assert relay.status()["wish"] == "stop"
@@ -195,7 +204,7 @@ class TestRehearsals:
         assert relay.run("stop", "--now").code == 0
 
     def test_beside_a_living_controller_a_start_says_that_it_would_be_refused(self, new_relay: NewRelay) -> None:
-        relay = new_relay(total=100)
+        relay = new_relay(total=50, held_at=10)
         first = relay.spawn("start")
         relay.wait_for_step(3)
 

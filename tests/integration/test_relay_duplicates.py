@@ -19,7 +19,7 @@ def job_record(relay: Relay, token: str) -> dict[str, object]:
 def test_the_second_job_of_an_attempt_ends_at_once_and_the_controller_stays_with_the_first(
     new_relay: NewRelay,
 ) -> None:
-    relay = new_relay(total=60)
+    relay = new_relay(total=60, held_at=10)
     with relay.watched():
         controller = relay.spawn("start")
         relay.wait_for_step(3)
@@ -27,7 +27,8 @@ def test_the_second_job_of_an_attempt_ends_at_once_and_the_controller_stays_with
         token = relay.submit_by_hand(0, "deadbeef")
 
         relay.wait_for(lambda: relay.duplicates(0), "the duplicate's word")
-        assert controller.wait(40) == 0, relay.output()
+        relay.release()
+        assert relay.ended(controller) == 0, relay.output()
     relay.assert_exactly_once(60)
     winner = relay.read("claim", 0)["token"]
     assert [(d["token"], d["winner"]["token"]) for d in relay.duplicates(0)] == [(token, winner)]
@@ -38,7 +39,7 @@ def test_the_second_job_of_an_attempt_ends_at_once_and_the_controller_stays_with
 
 
 def test_the_controller_adopts_the_job_that_runs_when_its_own_is_the_duplicate(new_relay: NewRelay) -> None:
-    relay = new_relay(total=60)
+    relay = new_relay(total=60, held_at=10)
     relay.killed("after-intent", "start")
     mine = relay.ledger()["slots"][0]["attempts"][0]["submissions"][0]["token"]
     token = relay.submit_by_hand(0, "deadbeef")
@@ -47,9 +48,11 @@ def test_the_controller_adopts_the_job_that_runs_when_its_own_is_the_duplicate(n
     relay.wait_for(lambda: relay.duplicates(0), "the duplicate's word")
 
     with relay.watched() as seen:
-        done = relay.run("start")
+        controller = relay.spawn("start")
+        relay.wait_for(lambda: any(slot["state"] == "running" for view in seen for slot in view["slots"]), "the look")
+        relay.release()
+        assert relay.ended(controller) == 0, relay.output()
 
-    assert done.code == 0, done.words
     relay.assert_exactly_once(60)
     assert relay.read("claim", 0)["token"] == token
     assert relay.read("exit.json", 0)["token"] == token
@@ -62,23 +65,25 @@ def test_the_controller_adopts_the_job_that_runs_when_its_own_is_the_duplicate(n
 
 
 def test_a_controller_that_forgot_everything_finds_its_jobs_again(new_relay: NewRelay) -> None:
-    relay = new_relay(total=80, slots=2)
+    relay = new_relay(total=80, slots=2, held_at=10)
     relay.killed("between-ticks", "start")
     relay.wait_for_step(3, slot=0)
     relay.wait_for_step(3, slot=1)
     for path in relay.run_dir.glob("ledger-*.json"):
         path.unlink()
 
-    done = relay.run("start")
+    controller = relay.spawn("start")
+    relay.wait_for(lambda: len(relay.events("adopted")) == 2, "both jobs to be taken in")
+    relay.release()
 
-    assert done.code == 0, done.words
+    assert relay.ended(controller) == 0, relay.output()
     for slot in (0, 1):
         relay.assert_exactly_once(80, slot)
         assert relay.attempts(slot) == [0]
 
 
 def test_a_job_that_the_scheduler_runs_twice_runs_once_and_its_attempt_has_ended(new_relay: NewRelay) -> None:
-    relay = new_relay(total=60)
+    relay = new_relay(total=60, held_at=10)
     controller = relay.spawn("start")
     relay.wait_for_step(5)
     os.kill(controller.pid, signal.SIGSTOP)
@@ -90,9 +95,10 @@ def test_a_job_that_the_scheduler_runs_twice_runs_once_and_its_attempt_has_ended
 
     relay.submit_again(token)
     relay.wait_for(lambda: relay.duplicates(0), "the second run's word")
+    relay.release()
     os.kill(controller.pid, signal.SIGCONT)
 
-    assert controller.wait(40) == 0, relay.output()
+    assert relay.ended(controller) == 0, relay.output()
     assert [d["token"] for d in relay.duplicates(0)] == [token]
     assert not (relay.attempt_dir(0) / "exit.json").exists()
     assert [n for attempt, n in relay.journal(0) if attempt == 0] == list(range(1, at + 1))

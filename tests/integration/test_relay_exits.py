@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from relay import NewRelay
 
+#: The usual budget of failures, and no delay between them.
+AT_ONCE = {"retry_delays_seconds": [0]}
+
 
 def test_zero_without_any_report_means_finished(new_relay: NewRelay) -> None:
     relay = new_relay(command=["true"])
@@ -32,7 +35,7 @@ def test_seventy_five_means_another_job(new_relay: NewRelay) -> None:
 
 
 def test_seventy_five_without_anything_saved_is_not_repeated_for_ever(new_relay: NewRelay) -> None:
-    relay = new_relay(command=["bash", "-c", "exit 75"])
+    relay = new_relay(command=["bash", "-c", "exit 75"], relay=AT_ONCE)
     relay.run("start").assert_refused(10, "it wants another job and left no new checkpoint")
     assert len(relay.attempts()) == 6
 
@@ -58,7 +61,7 @@ def test_ninety_three_means_no_other_job_until_it_is_asked_for(new_relay: NewRel
     ],
 )  # fmt: skip
 def test_a_program_that_always_crashes_is_given_up_with_its_cause(new_relay: NewRelay, line: str, cause: str) -> None:
-    relay = new_relay(command=["bash", "-c", line])
+    relay = new_relay(command=["bash", "-c", line], relay=AT_ONCE)
 
     done = relay.run("start")
 
@@ -67,13 +70,14 @@ def test_a_program_that_always_crashes_is_given_up_with_its_cause(new_relay: New
 
 
 def test_a_program_that_is_not_there_is_named(new_relay: NewRelay) -> None:
-    relay = new_relay(command=["./counts.py"])
+    relay = new_relay(command=["./counts.py"], relay=AT_ONCE)
 
     relay.run("start").assert_refused(10, "./counts.py could not be started on", "No such file or directory")
 
 
 def test_one_slot_that_fails_does_not_stop_the_other(new_relay: NewRelay) -> None:
-    relay = new_relay(slots=2, command=["bash", "-c", "exec python3 ./count.py $((40 / ANCHORLEG_SLOT))"])
+    program = ["bash", "-c", "exec python3 ./count.py $((40 / ANCHORLEG_SLOT))"]
+    relay = new_relay(slots=2, command=program, relay=AT_ONCE)
 
     relay.run("start").assert_refused(10, "slot 0 stopped")
 
@@ -85,7 +89,7 @@ def test_the_program_sees_the_contract_and_nothing_of_the_scratch_stays(new_rela
     names = "RUN_DIR SLOT ATTEMPT ATTEMPT_DIR PARENT CONFIG DEADLINE HANDOVER_FILE SCRATCH"
     names += " RUN_ID RUN_NAME SHARED_DIR CONTRIBUTIONS"
     words = "; ".join(f'echo "{name}=$ANCHORLEG_{name}"' for name in names.split())
-    relay = new_relay(command=["bash", "-c", f'{words}; touch "$ANCHORLEG_SCRATCH/x"; pwd'])
+    relay = new_relay(command=["bash", "-c", f'{words}; touch "$ANCHORLEG_SCRATCH/x"; pwd'], lead_seconds=1200)
 
     assert relay.run("start").code == 0
 
@@ -101,6 +105,6 @@ def test_the_program_sees_the_contract_and_nothing_of_the_scratch_stays(new_rela
     assert told["RUN_ID"] == json.loads((relay.run_dir / "run.json").read_text())["run_id"]
     assert told["RUN_ID"].startswith(told["RUN_NAME"] + "-")
     assert (told["SHARED_DIR"], told["CONTRIBUTIONS"]) == (str(relay.run_dir / "shared"), "")
-    assert float(told["DEADLINE"]) == pytest.approx(record["started_at"] + 21, abs=2)
+    assert float(told["DEADLINE"]) == pytest.approx(record["started_at"] + 3600 - 1200, abs=600)
     assert Path(told["SCRATCH"]).parent == Path(relay.env["TMPDIR"])
     assert os.listdir(relay.env["TMPDIR"]) == []

@@ -25,7 +25,7 @@ def take_for_dead(relay: Relay) -> None:
 
 
 def test_a_second_start_names_the_owner_and_changes_nothing(new_relay: NewRelay) -> None:
-    relay = new_relay(total=250)
+    relay = new_relay(total=50, held_at=10)
     first = relay.spawn("start")
     relay.wait_for_step(3)
     run_file = (relay.run_dir / "run.json").read_bytes()
@@ -35,8 +35,9 @@ def test_a_second_start_names_the_owner_and_changes_nothing(new_relay: NewRelay)
 
         second.assert_refused(4, host_name(), f"process {first.pid}", time.strftime("since %Y-%m-%d"))
     assert (relay.run_dir / "run.json").read_bytes() == run_file
-    assert first.wait(40) == 0
-    relay.assert_exactly_once(250)
+    relay.release()
+    assert relay.ended(first) == 0
+    relay.assert_exactly_once(50)
 
 
 def test_a_stale_owner_that_wakes_up_changes_nothing(new_relay: NewRelay) -> None:
@@ -55,13 +56,13 @@ def test_a_stale_owner_that_wakes_up_changes_nothing(new_relay: NewRelay) -> Non
     its_ledger = (relay.run_dir / "ledger-0.json").read_bytes()
     os.kill(stale.pid, signal.SIGCONT)
 
-    assert stale.wait(30) == 9
+    assert relay.ended(stale) == 9
     said = relay.output_file(0).read_text()
     assert f"process {newer.pid}" in said
     assert "changes nothing" in said
     assert "Traceback" not in said
     assert (relay.run_dir / "ledger-0.json").read_bytes() == its_ledger
-    assert newer.wait(40) == 0
+    assert relay.ended(newer) == 0
     for slot in (0, 1):
         relay.assert_exactly_once(150, slot)
     mine = [json.loads(line) for line in (relay.run_dir / "events-0.jsonl").read_text().splitlines()]

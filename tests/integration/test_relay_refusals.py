@@ -164,7 +164,7 @@ def test_a_disk_that_fills_up_loses_nothing(new_relay: NewRelay, small_disk: Pat
     assert json.loads((run_dir / "ledger-0.json").read_text())["epoch"] == 0
     ballast.unlink()
 
-    assert controller.wait(60) == 0, relay.output()
+    assert relay.ended(controller) == 0, relay.output()
     assert relay.counted() == 60
     assert json.loads(relay.run("status", "--json").out)["state"] == "finished"
 

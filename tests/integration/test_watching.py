@@ -36,7 +36,7 @@ def test_watch_and_logs_tell_what_changes_until_ctrl_c(new_relay: NewRelay) -> N
     relay.wait_for(lambda: "slot 0, stopped" in relay.output_file(1).read_text(), "the change")
     relay.wait_for(lambda: '"state":"stopped"' in relay.output_file(2).read_text(), "the change")
 
-    assert relay.children[3].wait(20) == 0  # nothing more can come
+    assert relay.ended(relay.children[3]) == 0  # nothing more can come
     printed = relay.output_file(3).read_text()
     assert "slot is stopped" in printed or "anchorleg: handing over" in printed  # this program prints nothing itself
     told = interrupted(relay, 1)
@@ -84,6 +84,6 @@ def test_a_reader_that_has_enough_is_no_error(new_relay: NewRelay, tmp_path: Pat
         )  # fmt: skip
         assert child.stdout is not None
         child.stdout.close()
-        wait_for(lambda: child.poll() is not None, "the end", 20)
+        wait_for(lambda: child.poll() is not None, "the end")
     assert told.read_text() == ""
     assert child.returncode in {1, 128 + signal.SIGPIPE}

@@ -60,10 +60,8 @@ def set_pace(relay: Relay, pace_s: float) -> None:
 
 def hand_over(relay: Relay, slot: int = 0, *, next_pace_s: float = 0.001) -> None:
     """Have the newest attempt hand over, behind the controller's back. The jobs after it count at `next_pace_s`."""
-    attempt = relay.attempts(slot)[-1]
     set_pace(relay, next_pace_s)
-    (relay.run_dir / "jobs" / relay.read("claim", attempt, slot)["token"] / "hand-over").touch()
-    relay.wait_for((relay.attempt_dir(attempt, slot) / "exit.json").exists, "the job to hand over")
+    relay.hand_over(slot)
 
 
 def wait_until_saved(cluster: SlurmCluster, relay: Relay) -> None:

@@ -76,7 +76,7 @@ def test_a_crash_is_followed_by_a_new_submission_and_not_by_the_successor(
 
     os.kill(program, signal.SIGKILL)
 
-    assert relay.children[-1].wait(60) == 0, relay.output()
+    assert relay.ended(relay.children[-1]) == 0, relay.output()
     assert_kept_once(relay, 400)
     assert "not needed" in {event["verdict"] for event in relay.events("ended")}
     claims = [path.read_text() for path in relay.run_dir.glob("slots/0/attempts/*/claim")]
@@ -92,7 +92,7 @@ def test_a_cancel_of_the_running_job_pauses_although_another_one_is_queued(
 
     slurm.ask("scancel", relay.read("claim", 0)["job_id"])
 
-    assert relay.children[-1].wait(60) == 12, relay.output()
+    assert relay.ended(relay.children[-1]) == 12, relay.output()
     assert relay.status()["slots"][0]["state"] == "paused"
     assert rows_of(slurm, relay) == []
     assert not (relay.attempt_dir(1) / "claim").exists()
@@ -107,7 +107,7 @@ def test_at_a_job_limit_of_the_number_of_slots_it_is_as_without(
     runtime = {"max_runtime_seconds": 2.0}
     relay = on_slurm(new_relay, slurm, slots=2, total=200, pace_s=0.02, training=runtime, relay={"queue_ahead": True})
 
-    assert relay.spawn("start", driver=HURRIED).wait(60) == 0, relay.output()
+    assert relay.ended(relay.spawn("start", driver=HURRIED)) == 0, relay.output()
 
     for slot in (0, 1):
         relay.assert_exactly_once(200, slot)

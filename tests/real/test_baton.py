@@ -44,7 +44,7 @@ def test_jobs_go_on_by_themselves_to_the_end(private_slurm: PrivateSlurm, new_re
     slurm = private_slurm(nodes=2)
     relay = left_alone(new_relay, slurm, slots=2, total=150)
 
-    relay.wait_for(lambda: relay.status()["state"] == "finished", "the end without a controller", 60)
+    relay.wait_for(lambda: relay.status()["state"] == "finished", "the end without a controller")
 
     for slot in (0, 1):
         relay.assert_exactly_once(150, slot)
@@ -90,9 +90,9 @@ def test_at_a_limit_of_as_many_jobs_as_slots_it_settles_at_one_less(
         began[:] = [len(relay.attempts(slot)) for slot in range(slots)]
         return sum(began) >= slots + 4 * (slots - 1)
 
-    relay.wait_for(generations, "four generations of jobs without a controller", 150)
+    relay.wait_for(generations, "four generations of jobs without a controller")
 
-    relay.wait_for(lambda: len(rows_of(slurm, relay)) >= slots - 1, "all but one slot to have a job", 30)
+    relay.wait_for(lambda: len(rows_of(slurm, relay)) >= slots - 1, "all but one slot to have a job")
     assert {slot["failures"] for slot in relay.status()["slots"]} == {0}
     stopped = relay.run("stop", "--now")  # against jobs that go on submitting until they hear of it
     assert stopped.code == 0, stopped.words

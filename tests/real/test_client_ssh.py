@@ -74,7 +74,7 @@ def test_one_login_carries_policies_and_experience(
             publish_one(shared, 1, seq)
             wait_for(lambda seq=seq: is_here(folder, Version(1, seq)), "the policy", MIRRORED_WITHIN_S)
             Outbox(folder).offer(RUN, 0, f"segment {seq}".encode())
-            wait_for(lambda seq=seq: read_contributions(folder).sent == seq, "the segment to leave", 5)
+            wait_for(lambda seq=seq: read_contributions(folder).sent == seq, "the segment to leave")
         until = time.monotonic() + IDLE_S
         wait_for(lambda: time.monotonic() > until, "time to pass")
         publish_one(shared, 1, 6)
@@ -85,7 +85,7 @@ def test_one_login_carries_policies_and_experience(
         assert watcher.end(signal.SIGTERM) == 0
     assert sshd.logins() == 1
     assert len(list(shared.inbox("anna").path.glob(f"new/{RUN}/0/*"))) == 5
-    wait_for(lambda: not sshd.processes("syncd", "serve"), "the end of the server", 20)
+    wait_for(lambda: not sshd.processes("syncd", "serve"), "the end of the server")
 
 
 @pytest.mark.parametrize("carrier", CARRIERS)
@@ -97,16 +97,16 @@ def test_a_server_that_was_away_is_found_again(
     with watch(folder, settled(laptop, sshd, shared), carrier) as watcher:
         watcher.live()
         sshd.stop()
-        wait_for(lambda: is_offline(watcher), "it to notice", 20)
+        wait_for(lambda: is_offline(watcher), "it to notice")
         publish_one(shared, 1, 2)
         Outbox(folder).offer(RUN, 0, b"made while it was away")
         sshd.start()
-        wait_for(lambda: is_here(folder, Version(1, 2)), "the policy that it missed", 30)
-        wait_for(lambda: Outbox(folder).count() == 0, "the segment to leave", 10)
+        wait_for(lambda: is_here(folder, Version(1, 2)), "the policy that it missed")
+        wait_for(lambda: Outbox(folder).count() == 0, "the segment to leave")
         [served] = [pid for pid in sshd.processes("syncd", "serve") if is_python(pid)]
         os.kill(served, signal.SIGKILL)
         publish_one(shared, 1, 3)
-        wait_for(lambda: is_here(folder, Version(1, 3)), "the next policy", 20)
+        wait_for(lambda: is_here(folder, Version(1, 3)), "the next policy")
         assert watcher.said().count("offline") <= 3  # two outages, and a login that the first one may have cut
         watcher.live()
 
@@ -122,14 +122,14 @@ def test_a_server_that_was_away_for_a_minute_is_found_again(
         gone_at = time.monotonic()
         publish_one(shared, 1, 1)
         Outbox(folder).offer(RUN, 0, b"made while it was away")
-        wait_for(lambda: time.monotonic() - gone_at > 60, "a minute to pass", 70)
+        wait_for(lambda: time.monotonic() - gone_at > 60, "a minute to pass")
         assert watcher.child is not None
         assert watcher.child.poll() is None, watcher.said()
         sshd.start()
         wait_for(
-            lambda: is_here(folder, Version(1, 1)), "the policy that it missed", 70
+            lambda: is_here(folder, Version(1, 1)), "the policy that it missed"
         )  # tries are a minute apart now
-        wait_for(lambda: Outbox(folder).count() == 0, "the segment to leave", 10)
+        wait_for(lambda: Outbox(folder).count() == 0, "the segment to leave")
 
 
 def is_offline(watcher: Watcher) -> bool:
@@ -152,10 +152,10 @@ def test_a_server_that_hangs_is_given_up_and_found_again(
     with watch(folder, settled(laptop, sshd, shared), "paramiko") as watcher:
         watcher.live()
         sshd.pause()
-        wait_for(lambda: is_offline(watcher), "it to give the silent server up", 25)
+        wait_for(lambda: is_offline(watcher), "it to give the silent server up")
         publish_one(shared, 1, 1)
         sshd.resume()
-        wait_for(lambda: is_here(folder, Version(1, 1)), "the policy", 60)
+        wait_for(lambda: is_here(folder, Version(1, 1)), "the policy")
 
 
 @pytest.mark.long
@@ -166,10 +166,10 @@ def test_sleep_ends_with_a_new_connection(sshd: Sshd, laptop: Laptop, shared: Sh
         os.kill(watcher.pid, signal.SIGSTOP)
         try:
             publish_one(shared, 1, 1)
-            wait_for(lambda: not sshd.processes("syncd", "serve"), "the server to give its silent client up", 30)
+            wait_for(lambda: not sshd.processes("syncd", "serve"), "the server to give its silent client up")
         finally:
             os.kill(watcher.pid, signal.SIGCONT)
-        wait_for(lambda: is_here(folder, Version(1, 1)), "the policy", 10)
+        wait_for(lambda: is_here(folder, Version(1, 1)), "the policy")
         assert sshd.logins() == 2
 
 
@@ -221,7 +221,7 @@ def test_nothing_of_a_restart_is_left_behind(new_sshd: Callable[..., Sshd], shar
         served = server.processes("syncd", "serve")
         assert served
         watcher.end(signal.SIGKILL)
-        wait_for(lambda: not any(map(started_at, served)), "the end of the server", 20)
+        wait_for(lambda: not any(map(started_at, served)), "the end of the server")
 
 
 @NEEDS_RSYNC
@@ -233,8 +233,8 @@ def test_rsync_brings_and_takes_the_same(sshd: Sshd, laptop: Laptop, shared: Sha
         assert is_here(folder, Version(1, 1))
         publish_one(shared, 1, 2)
         Outbox(folder).offer(RUN, 0, b"segment")
-        wait_for(lambda: is_here(folder, Version(1, 2)), "the policy", 20)
-        wait_for(lambda: Outbox(folder).count() == 0, "the segment to leave", 20)
+        wait_for(lambda: is_here(folder, Version(1, 2)), "the policy")
+        wait_for(lambda: Outbox(folder).count() == 0, "the segment to leave")
 
 
 @NEEDS_RSYNC

@@ -117,7 +117,7 @@ class TestTheTable:
         tick_silently(relay, line)
 
         assert relay.ledger()["epoch"] == 1
-        assert controller.wait(40) == 0, relay.output()
+        assert relay.ended(controller) == 0, relay.output()
         assert table() == OTHERS
 
     def test_a_trouble_is_said_once(self, new_relay: NewRelay) -> None:

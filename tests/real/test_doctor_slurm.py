@@ -43,7 +43,7 @@ def running_probe(relay: Relay) -> Path:
         found[:] = relay.folder.glob(".probe-*/jobs/probe/report.json")
         return bool(found)
 
-    wait_for(there, "the probe to run", 30)
+    wait_for(there, "the probe to run")
     return found[0]
 
 
@@ -53,7 +53,7 @@ def read(path: Path) -> dict[str, Any]:
 
 def wait_until_looked(report: Path) -> None:
     """Wait until the probe has nothing left to do but to wait for the signal."""
-    wait_for(lambda: "drawing" in read(report) and read(report)["looking"] == "", "the probe's looks", 60)
+    wait_for(lambda: "drawing" in read(report) and read(report)["looking"] == "", "the probe's looks")
 
 
 @pytest.mark.slurm
@@ -145,7 +145,7 @@ def test_the_probe_tells_what_a_node_has(slurm: SlurmCluster, new_relay: NewRela
     job = slurm.squeue()[0]
     slurm.ask("scancel", "--signal=USR2", "--batch", str(job.job_id))
 
-    assert doctor.wait(30) == 0, relay.output()
+    assert relay.ended(doctor) == 0, relay.output()
     value = json.loads(relay.output())
     found = by_check(value)
     assert found["probe"]["found"].startswith(f"job {job.job_id} ran on {job.node} after")
@@ -170,7 +170,7 @@ def test_a_probe_that_is_interrupted_takes_its_job_with_it(slurm: SlurmCluster, 
 
     doctor.send_signal(signal.SIGTERM)
 
-    assert doctor.wait(30) == 130
+    assert relay.ended(doctor) == 130
     assert "interrupted; the probe's job was cancelled." in relay.output()
     slurm.wait_until_empty(5)
     assert max(slurm.jobs(), key=lambda row: row.job_id).state == "CANCELLED"
@@ -215,7 +215,7 @@ def test_the_probe_looks_into_the_image(slurm: SlurmCluster, container: Containe
     wait_until_looked(running_probe(relay))
     slurm.ask("scancel", "--signal=USR2", "--batch", str(slurm.squeue()[0].job_id))
 
-    assert doctor.wait(30) == 0, relay.output()
+    assert relay.ended(doctor) == 0, relay.output()
     found = by_check(json.loads(relay.output()))
     assert found["container"]["found"].startswith("entered in")
     assert found["program"]["found"].startswith("Python 3.")

@@ -110,7 +110,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     yield place
     executor = place.executor()
     executor.cancel([row.job_id for row in executor.poll().rows if row.state is not JobState.ENDED])
-    wait_for(lambda: all(row.state is JobState.ENDED for row in executor.poll().rows), "the end of all jobs", 60)
+    wait_for(lambda: all(row.state is JobState.ENDED for row in executor.poll().rows), "the end of all jobs")
 
 
 def test_a_job_is_seen_running_and_then_ended(place: Place) -> None:

@@ -28,7 +28,7 @@ def lose_its_end(slurm: SlurmCluster, relay: Relay, controller: subprocess.Popen
     relay.wait_for_step(120)
     os.kill(controller.pid, signal.SIGSTOP)  # the poll that comes too late
     os.kill(relay.read("claim", 0)["pid"], signal.SIGKILL)
-    slurm.wait_for(lambda: ever(slurm, relay) == [], "the purge", 60)
+    slurm.wait_for(lambda: ever(slurm, relay) == [], "the purge")
     assert not (relay.attempt_dir(0) / "exit.json").exists()
     set_pace(relay, 0.002)
     os.kill(controller.pid, signal.SIGCONT)
@@ -36,7 +36,7 @@ def lose_its_end(slurm: SlurmCluster, relay: Relay, controller: subprocess.Popen
 
 def assert_went_on(relay: Relay, controller: subprocess.Popen[str]) -> None:
     """One more attempt, from the last checkpoint; one end for each."""
-    assert controller.wait(60) == 0, relay.output()
+    assert relay.ended(controller) == 0, relay.output()
     assert assert_kept_once(relay, 1000) == [0, 1]
     assert relay.read("parent.json", 1)["step"] >= 100
     ended = [(event["attempt"], event["verdict"]) for event in relay.events("ended")]
@@ -82,11 +82,11 @@ def test_purged_while_slurmdbd_is_dead_its_own_record_says_how_it_ended(
     os.kill(controller.pid, signal.SIGSTOP)
     slurm.daemons.end("slurmdbd")
     hand_over(relay)
-    slurm.wait_for(lambda: ever(slurm, relay) == [], "the purge", 60)
+    slurm.wait_for(lambda: ever(slurm, relay) == [], "the purge")
 
     os.kill(controller.pid, signal.SIGCONT)
 
-    assert controller.wait(40) == 0, relay.output()
+    assert relay.ended(controller) == 0, relay.output()
     relay.assert_exactly_once(400)
     assert relay.attempts() == [0, 1]
 

@@ -53,7 +53,7 @@ def test_a_job_that_slurm_holds_after_a_failed_launch_is_released(
     job_id = rows_of(slurm, relay)[0].job_id
     slurm.ask("scontrol", "update", f"JobId={job_id}", "StartTime=now")  # not after 121 s
 
-    assert controller.wait(40) == 0, relay.output()
+    assert relay.ended(controller) == 0, relay.output()
     relay.assert_exactly_once(60)
     assert [row.job_id for row in ever(slurm, relay)] == [job_id]
 
@@ -99,7 +99,7 @@ def test_a_preempted_job_goes_on_and_counts_as_no_failure(
     slurm.wait_for(lambda: ever(slurm, relay)[0].state in {"PREEMPTED", "CANCELLED", "COMPLETED"}, "the preemption")
     set_pace(relay, 0.002)
 
-    assert controller.wait(60) == 0, relay.output()
+    assert relay.ended(controller) == 0, relay.output()
     assert ever(slurm, relay)[0].state == "PREEMPTED"
     if deaf:
         assert assert_kept_once(relay, 400) == [0, 1]

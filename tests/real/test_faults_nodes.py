@@ -40,7 +40,7 @@ def test_a_node_fails_and_its_job_lives_on(private_slurm: PrivateSlurm, new_rela
     relay.wait_for((relay.attempt_dir(1) / "exit.json").exists, "the ghost to see that it is one")
     ended = relay.read("exit.json", 1)
     assert (ended["asked"], ended["superseded_by"]) == ("superseded", 2)
-    assert controller.wait(90) == 0, relay.output()
+    assert relay.ended(controller) == 0, relay.output()
     assert assert_kept_once(relay, 2000) == [0, 2]
     saved = [int(path.name) for path in (relay.attempt_dir(1) / "checkpoints").iterdir()]
     assert max(saved) > parent["step"]  # what it saved in the end is nobody's
@@ -116,7 +116,7 @@ def test_what_is_closed_lets_the_job_run_on_and_the_next_one_wait(
     reopen(slurm)
 
     assert waiting["state"] == "pending"
-    assert controller.wait(40) == 0, relay.output()
+    assert relay.ended(controller) == 0, relay.output()
     assert_nothing_was_submitted_twice(slurm, relay)
 
 
@@ -135,7 +135,7 @@ def test_an_inactive_partition_refuses_and_the_slot_waits_until_it_is_back(
     partition_up(slurm)
 
     assert slot["state"] == "waiting"
-    assert controller.wait(40) == 0, relay.output()
+    assert relay.ended(controller) == 0, relay.output()
     assert_nothing_was_submitted_twice(slurm, relay)
 
 

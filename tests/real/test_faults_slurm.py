@@ -71,7 +71,7 @@ def outage(slurm: SlurmCluster, relay: Relay, away_s: float, refused: float | No
     assert relay.attempts(0) == relay.attempts(1) == [0]
     slurm.start_controller()
 
-    assert controller.wait(120) == 0, relay.output()
+    assert relay.ended(controller) == 0, relay.output()
     for words in submission_words(relay):
         sure = "connect failure" in words and words.startswith("not submitted")
         assert sure or (left_unsure(words) and words.startswith("uncertain")), words
@@ -121,7 +121,7 @@ def test_slurmctld_hangs_so_that_sbatch_fails_and_yet_submits(
 
     slurm.resume_controller()
 
-    assert controller.wait(60) == 0, relay.output()
+    assert relay.ended(controller) == 0, relay.output()
     assert_one_job_an_attempt(slurm, relay, 500)
     for attempt in relay.attempts():
         assert len(tokens_of(relay, attempt)) == 1
@@ -146,7 +146,7 @@ def test_slurmctld_runs_one_job_id_twice(private_slurm: PrivateSlurm, new_relay:
     job_id = relay.read("claim", 0)["job_id"]
     assert [found["job_id"] for found in relay.duplicates(0)] == [job_id]
     assert not (relay.attempt_dir(0) / "exit.json").exists()
-    assert controller.wait(90) == 0, relay.output()
+    assert relay.ended(controller) == 0, relay.output()
     assert assert_kept_once(relay, 1500) == [0, 1]
     assert relay.read("parent.json", 1)["step"] >= 100
     ended = [(event["attempt"], event["verdict"]) for event in relay.events("ended")]

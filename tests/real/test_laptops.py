@@ -154,7 +154,7 @@ def delays_s(shared: Path, mirrors: list[Path], versions: int) -> dict[Path, lis
                     arrived[mirror].setdefault(one, now)
         return len(seen) == versions and all(len(there) == versions for there in arrived.values())
 
-    wait_for(all_there, f"{versions} publications on every mirror", 90)
+    wait_for(all_there, f"{versions} publications on every mirror")
     return {mirror: [there[one] - seen[one] for one in seen] for mirror, there in arrived.items()}
 
 
@@ -183,12 +183,12 @@ def test_weights_flow_out_and_experience_flows_in(
     relay = a_training(new_relay, slurm)
     relay.spawn("start")
     shared = relay.run_dir / "shared"
-    relay.wait_for(lambda: newest_of(shared) is not None, "a first policy", 90)
+    relay.wait_for(lambda: newest_of(shared) is not None, "a first policy")
 
     machines = [new_machine(name, shared) for name in ("anna", "ben")]
     daemons = [machine.start("watch", "syncd", "watch") for machine in machines]
     mirrors = [machine.folder for machine in machines]
-    wait_for(lambda: all(newest_of(mirror) is not None for mirror in mirrors), "both mirrors", 60)
+    wait_for(lambda: all(newest_of(mirror) is not None for mirror in mirrors), "both mirrors")
     for mirror, delays in delays_s(shared, mirrors, VERSIONS).items():
         assert max(delays) <= MIRRORED_WITHIN_S, f"{mirror}: {delays}"
 
@@ -196,8 +196,8 @@ def test_weights_flow_out_and_experience_flows_in(
         machine.start(
             "actors", "trainer", "actors", "--shared-dir", str(machine.folder), "--num-envs", "2", "--contribute"
         )
-    wait_for(lambda: set(contributed(relay)) == {"anna", "ben"}, "rows of both in the replay", 180)
-    wait_for(lambda: any(row.get("contributed") for row in rows_of(relay)), "rows of metrics that count them", 60)
+    wait_for(lambda: set(contributed(relay)) == {"anna", "ben"}, "rows of both in the replay")
+    wait_for(lambda: any(row.get("contributed") for row in rows_of(relay)), "rows of metrics that count them")
     taken = contributed(relay)
     assert min(taken.values()) >= 100
 
@@ -215,8 +215,8 @@ def test_weights_flow_out_and_experience_flows_in(
 
     before = newest_of(shared)
     relay.spawn("start")
-    relay.wait_for(lambda: (newest_of(shared) or before) > before, "the next job's policy", 90)
-    wait_for(lambda: all(newest_of(mirror) == newest_of(shared) for mirror in mirrors), "it on both mirrors", 30)
+    relay.wait_for(lambda: (newest_of(shared) or before) > before, "the next job's policy")
+    wait_for(lambda: all(newest_of(mirror) == newest_of(shared) for mirror in mirrors), "it on both mirrors")
     assert relay.run("stop").code == 0
 
 

@@ -83,15 +83,15 @@ def test_mt10_goes_on_over_jobs_a_stop_and_a_start(new_relay: NewRelay, slurm: S
                 for slot in slots_of(view)
             )
 
-        relay.wait_for(lambda: (relay.run_dir / "run.json").exists() and third_jobs_train(), "three jobs a slot", 200)
+        relay.wait_for(lambda: (relay.run_dir / "run.json").exists() and third_jobs_train(), "three jobs a slot")
         before = {slot["slot"]: slot["step"] for slot in slots_of(relay.status())}
         stopped = relay.run("stop")
 
         assert stopped.code == 0, stopped.words
-        assert controller.wait(30) == 0, relay.output()
+        assert relay.ended(controller) == 0, relay.output()
     view = relay.status()
     assert view["state"] == "stopped"
-    slurm.wait_for(lambda: not slurm.squeue(), "an empty queue", 10)
+    slurm.wait_for(lambda: not slurm.squeue(), "an empty queue")
     saved = {slot["slot"]: slot["checkpoint_step"] for slot in slots_of(view)}
     attempts = {slot["slot"]: slot["attempt"] + 1 for slot in slots_of(view)}
     for slot in SLOTS:
@@ -99,7 +99,7 @@ def test_mt10_goes_on_over_jobs_a_stop_and_a_start(new_relay: NewRelay, slurm: S
         assert_each_job_began_where_the_last_one_stopped(relay, slot, attempts[slot])
 
     relay.spawn("start")
-    relay.wait_for(lambda: all((s["start_step"] or 0) > 0 for s in slots_of(relay.status())), "the next jobs", 60)
+    relay.wait_for(lambda: all((s["start_step"] or 0) > 0 for s in slots_of(relay.status())), "the next jobs")
     for slot in slots_of(relay.status()):
         assert slot["start_step"] == saved[slot["slot"]]
         assert slot["attempt"] == attempts[slot["slot"]]

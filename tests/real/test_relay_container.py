@@ -36,7 +36,7 @@ def test_a_stop_reaches_into_the_container(container: Container, new_relay: NewR
 
     assert relay.run("stop").code == 0
 
-    assert controller.wait(20) == 0
+    assert relay.ended(controller) == 0
     relay.assert_exactly_once(relay.status()["slots"][0]["checkpoint_step"])
     assert relay.events("ended")[0]["verdict"] == "handed over"
 

@@ -56,8 +56,8 @@ def test_a_stop_leaves_no_job_in_the_queue_and_a_start_goes_on_from_there(
         stopped = relay.run("stop", "toy", cwd=Path("/"))
 
         assert stopped.code == 0, stopped.words
-        slurm.wait_for(lambda: not rows_of(slurm, relay), "an empty queue", 3)
-        assert controller.wait(20) == 0, relay.output()
+        slurm.wait_for(lambda: not rows_of(slurm, relay), "an empty queue")
+        assert relay.ended(controller) == 0, relay.output()
         view = relay.status()
         assert view["state"] == "stopped"
         for slot in view["slots"]:
@@ -77,7 +77,7 @@ def test_a_scancel_of_the_running_job_saves_and_waits_for_start(new_slurm_relay:
 
     slurm.ask("scancel", relay.read("claim", 0)["job_id"])
 
-    assert controller.wait(60) == 12, relay.output()
+    assert relay.ended(controller) == 12, relay.output()
     assert "`orchestrator start toy` goes on" in relay.output()
     assert relay.attempts() == [0]
     assert relay.run("start").code == 0
@@ -93,7 +93,7 @@ def test_a_wake_up_at_the_very_start_of_a_job_harms_nothing(new_slurm_relay: New
 
     slurm.ask("scancel", "--batch", "--signal=USR2", str(slurm.squeue()[0].job_id))
 
-    assert controller.wait(60) == 0, relay.output()
+    assert relay.ended(controller) == 0, relay.output()
     relay.assert_exactly_once(60)
     assert "crashed" not in {event["verdict"] for event in relay.events("ended")}
 
@@ -111,7 +111,7 @@ def test_a_stop_takes_waiting_jobs_out_of_the_queue(new_slurm_relay: NewRelay, s
 
     assert stopped.code == 0, stopped.words
     assert rows_of(slurm, relay) == []
-    assert controller.wait(20) == 0
+    assert relay.ended(controller) == 0
     assert [event["why"] for event in relay.events("cancelled")] == ["stopped before it began"] * 2
     assert relay.attempts(0) == relay.attempts(1) == []
     assert relay.run("start", "--set", "slurm.extra=[]").code == 0
@@ -130,7 +130,7 @@ def test_stop_now_ends_jobs_without_a_controller(new_slurm_relay: NewRelay, slur
     stopped = relay.run("stop", "--now")
 
     assert stopped.code == 0, stopped.words
-    slurm.wait_for(lambda: not rows_of(slurm, relay), "an empty queue", 3)
+    slurm.wait_for(lambda: not rows_of(slurm, relay), "an empty queue")
     assert relay.status()["state"] == "stopped"
 
 
@@ -141,7 +141,7 @@ def test_ctrl_c_leaves_the_jobs_in_the_queue(new_slurm_relay: NewRelay, slurm: S
 
     os.kill(controller.pid, signal.SIGINT)
 
-    assert controller.wait(20) == 130
+    assert relay.ended(controller) == 130
     assert "its jobs go on" in relay.output()
     assert len(rows_of(slurm, relay)) == 1
     assert relay.run("start").code == 0
@@ -232,6 +232,6 @@ def test_a_slurmctld_that_is_away_for_a_while_costs_nothing(
 
     assert "timed out" in view["blind_error"]
     assert view["slots"][0]["job_id"] == relay.read("claim", 0)["job_id"]
-    assert controller.wait(60) == 0, relay.output()
+    assert relay.ended(controller) == 0, relay.output()
     relay.assert_exactly_once(250)
     assert relay.attempts() == [0]

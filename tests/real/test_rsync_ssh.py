@@ -73,7 +73,7 @@ def test_a_connection_whose_owner_was_killed_ends_by_itself(
     forgotten = master.Master(remote)
     try:
         assert forgotten.is_alive()
-        wait_for(lambda: not sshd.processes(), "the end of the session", 15)
+        wait_for(lambda: not sshd.processes(), "the end of the session")
         wait_for(lambda: not forgotten.is_alive(), "the end of ssh")
         monkeypatch.setattr(master, "ABANDONED_S", -1)
         successor = master.Master(remote)

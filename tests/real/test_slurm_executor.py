@@ -211,7 +211,7 @@ def test_the_sites_memory_for_ended_jobs_is_asked_and_true(private_slurm: Privat
 
     assert executor.forget_after_s() == 2
 
-    wait_for(lambda: executor.poll().rows == (), "the purge", 40)
+    wait_for(lambda: executor.poll().rows == (), "the purge")
     assert executor.poll().error is None
 
 

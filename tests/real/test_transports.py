@@ -335,7 +335,7 @@ def test_nothing_is_left_of_a_client_that_was_killed(far):
     finally:
         client.kill()
         client.communicate(timeout=10)
-    wait_for(lambda: not any(map(started_at, pids)), "the end of the server and of ssh", 10)
+    wait_for(lambda: not any(map(started_at, pids)), "the end of the server and of ssh")
 
 
 @pytest.mark.long

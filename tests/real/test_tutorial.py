@@ -147,9 +147,9 @@ def test_every_line_of_the_tutorial_does_what_it_says(world: World) -> None:
         if line.startswith(WATCHED):  # what was sent has arrived before the cluster is asked about it
             who = "ben" if machine == "friend" else None
             heard = said[f"{machine}$ {line}"]
-            wait_for(lambda who=who: accepted(shared, who), f"what {machine} sent after\n{heard}", 60)
+            wait_for(lambda who=who: accepted(shared, who), f"what {machine} sent after\n{heard}")
         if line.startswith("orchestrator start"):
-            wait_for(lambda: has_begun(shared), "a first policy and the first curves", 60)
+            wait_for(lambda: has_begun(shared), "a first policy and the first curves")
     laptop = world.people["laptop"].home
     assert (laptop / "reach.mp4").stat().st_size > 10_000
     assert (laptop / "curves.png").read_bytes().startswith(b"\x89PNG")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from killing import PATIENT, killed_at, killed_first_at
+from killing import killed_at, killed_first_at
 from relay import NewRelay
 from slurm_cluster import SlurmCluster
 from slurm_relay import ever, on_slurm
@@ -24,7 +24,7 @@ LONG_S = 1800.0
 def test_killed_at_calls_spread_over_a_whole_run_it_goes_on_exactly_once(
     new_relay: NewRelay, slurm: SlurmCluster, share: int, again: int
 ) -> None:
-    relay = on_slurm(new_relay, slurm, total=24, slots=2, training={"max_runtime_seconds": 0.6}, relay=PATIENT)
+    relay = on_slurm(new_relay, slurm, total=24, slots=2, training={"max_runtime_seconds": 0.6})
 
     places = killed_at(relay, share, EVERY, again)
 
@@ -33,7 +33,7 @@ def test_killed_at_calls_spread_over_a_whole_run_it_goes_on_exactly_once(
 
 @pytest.mark.parametrize("place", ["submit", "submit, after it"])
 def test_killed_around_an_sbatch_each_attempt_is_one_job(new_relay: NewRelay, slurm: SlurmCluster, place: str) -> None:
-    relay = on_slurm(new_relay, slurm, total=24, slots=2, relay=PATIENT)
+    relay = on_slurm(new_relay, slurm, total=24, slots=2)
 
     killed_first_at(relay, place)
 

@@ -63,11 +63,11 @@ def test_only_a_silent_owner_is_taken_over_and_its_return_changes_nothing(
     relay.wait_for((relay.attempt_dir(1) / "claim").exists, "a job of the newer owner")
     os.kill(first.pid, signal.SIGCONT)
 
-    assert first.wait(30) == 9
+    assert relay.ended(first) == 9
     said = relay.output_file(0).read_text()
     assert f"process {newer.pid} on login2" in said
     assert "changes nothing" in said
-    assert newer.wait(60) == 0, relay.output()
+    assert relay.ended(newer) == 0, relay.output()
     assert (relay.run_dir / "ledger-0.json").read_bytes() == its_ledger
     assert submissions_of(relay, 0) == its_submissions
     for slot in (0, 1):

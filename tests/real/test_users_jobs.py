@@ -43,7 +43,7 @@ def test_a_job_that_takes_more_memory_than_it_asked_for(private_slurm: PrivateSl
     controller = relay.spawn("start")
     relay.wait_for((relay.attempt_dir(1) / "claim").exists, "the second job")
     assert relay.status()["slots"][0]["failures"] == 1
-    assert controller.wait(40) == 0, relay.output()
+    assert relay.ended(controller) == 0, relay.output()
 
     assert_ran_out_of_memory(relay)
 
@@ -95,7 +95,7 @@ def test_a_hold_is_shown_and_nothing_takes_the_held_jobs_place(
     slurm.ask("scontrol", "release", job)
 
     assert (held["state"], held["job_id"], held["failures"]) == ("pending", job, 0)
-    assert controller.wait(60) == 0, relay.output()
+    assert relay.ended(controller) == 0, relay.output()
     relay.assert_exactly_once(30)
     assert [str(row.job_id) for row in ever(slurm, relay)] == [job]
 
@@ -125,7 +125,7 @@ def test_a_job_that_its_user_cancels_while_it_runs_waits_for_start(
     assert told.code == 0, told.words
     assert "Slot 0 of toy goes on" in told.out
 
-    assert controller.wait(60) == 0, relay.output()
+    assert relay.ended(controller) == 0, relay.output()
     for slot in (0, 1):
         relay.assert_exactly_once(300, slot)
     assert relay.attempts(0) == [0, 1]
@@ -141,7 +141,7 @@ def test_a_waiting_job_that_its_user_cancels_waits_for_start(private_slurm: Priv
 
     slurm.ask("scancel", str(rows_of(slurm, relay)[0].job_id))
 
-    assert controller.wait(60) == 12, relay.output()  # nothing is left to do
+    assert relay.ended(controller) == 12, relay.output()  # nothing is left to do
     view = relay.status()
     assert [slot["state"] for slot in view["slots"]] == ["paused"]
     assert "cancelled (scancel)" in view["slots"][0]["why"]

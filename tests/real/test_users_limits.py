@@ -44,7 +44,7 @@ def test_a_users_limit_of_4_jobs_is_filled_up_as_room_comes(private_slurm: Priva
         relay.wait_for(lambda: seen and states(seen[-1])[2:] == ["waiting"] * 2, "two slots that wait")
         slurm.ask("scancel", str(others[0]))
         relay.wait_for(lambda: max(relay.counted(2), relay.counted(3)) > 0, "one of them to find room")
-        assert controller.wait(60) == 0, relay.output()  # the last slot got its room from one that finished
+        assert relay.ended(controller) == 0, relay.output()  # the last slot got its room from one that finished
 
     for slot in range(4):
         relay.assert_exactly_once(250, slot)
@@ -61,7 +61,7 @@ def test_a_limit_of_the_qos_is_no_failure_either(private_slurm: PrivateSlurm, ne
     relay = on_slurm(new_relay, slurm, slots=2, total=100, slurm={"extra": ["--qos=small"]})
 
     with relay.watched(every_s=0.5) as seen:
-        assert relay.spawn("start", driver=HURRIED).wait(60) == 0, relay.output()
+        assert relay.ended(relay.spawn("start", driver=HURRIED)) == 0, relay.output()
 
     for slot in (0, 1):
         relay.assert_exactly_once(100, slot)
@@ -76,7 +76,7 @@ def test_a_limit_of_running_jobs_is_only_shown(private_slurm: PrivateSlurm, new_
 
     with relay.watched(every_s=0.5) as seen:
         # Hurried, so that the wait is longer than what would end a job that can never run.
-        assert relay.spawn("start", driver=HURRIED).wait(60) == 0, relay.output()
+        assert relay.ended(relay.spawn("start", driver=HURRIED)) == 0, relay.output()
 
     for slot in (0, 1):
         relay.assert_exactly_once(200, slot)
@@ -100,7 +100,7 @@ def test_the_users_other_jobs_are_left_alone_but_counted(private_slurm: PrivateS
         assert relay.counted(1) == 0
         slurm.ask("scancel", f"{array}_2")
         relay.wait_for_step(1, slot=1)
-        assert controller.wait(60) == 0, relay.output()
+        assert relay.ended(controller) == 0, relay.output()
 
     for slot in (0, 1):
         relay.assert_exactly_once(150, slot)

@@ -23,7 +23,7 @@ def test_the_signal_before_the_walltime_is_a_hand_over(slurm: SlurmCluster, new_
     at = relay.counted()
     relay.wait_for_step(at + 5)
     assert relay.run("stop").code == 0
-    assert controller.wait(20) == 0
+    assert relay.ended(controller) == 0
 
     assert relay.asked()[0] == "SIGUSR2"
     ended = relay.read("exit.json", 0)

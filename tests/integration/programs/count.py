@@ -1,4 +1,7 @@
-"""Count to argv[1]. Somebody else's program: it knows files, environment variables and exit codes, nothing more."""
+"""Count to argv[1]. Somebody else's program: it knows files, environment variables and exit codes, nothing more.
+
+Where there is a file `data/held`, no slot counts beyond the number in it until the test changes or removes it.
+"""
 
 import json
 import os
@@ -28,8 +31,17 @@ def save():
     return n
 
 
+def is_held():
+    try:
+        return n >= int(Path("data/held").read_text())
+    except FileNotFoundError:
+        return False
+
+
 while n < total and (deaf or not hand_over.exists()):
     time.sleep(pace_s)
+    if is_held():
+        continue
     n += 1
     with open("journal.txt", "a") as journal:
         journal.write(f"{slot} {attempt} {n}\n")

@@ -17,10 +17,10 @@ def test_it_rings_for_a_segment_in_a_folder_that_is_new(tmp_path: Path) -> None:
         assert bell.rang()  # what lay there before it was put up
         assert not bell.rang()
         Outbox(tmp_path).offer("demo-0123abcd", 0, b"one")
-        wait_for(bell.rang, "the bell", 5)
-        wait_for(lambda: not bell.rang(), "silence", 5)
+        wait_for(bell.rang, "the bell")
+        wait_for(lambda: not bell.rang(), "silence")
         Outbox(tmp_path).offer("demo-0123abcd", 0, b"two")
-        wait_for(bell.rang, "the bell", 5)
+        wait_for(bell.rang, "the bell")
     finally:
         bell.close()
 
