@@ -30,8 +30,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PROGRAMS = Path(__file__).resolve().parent / "integration" / "programs"
 #: A command that takes longer hangs. Some go on to a run's end.
 COMMAND_TIMEOUT_S = 2 * PATIENCE_S
-#: Where jobs are handed over by the clock, one on a busy machine may not get as far as a step. That is no reason to wait,
-#: or to give up.
+#: Where jobs are handed over by the clock, one on a busy machine may not get as far as a step: that is no reason to
+#: wait, or to give up.
 PATIENT = {"retry_delays_seconds": [0], "failure_budget": 100}
 #: In this order an attempt may be seen, and never backwards. `waiting` and `stopped`: it is over.
 ORDER = (
@@ -202,6 +202,19 @@ class Relay:
         (self.run_dir / "jobs" / self.read("claim", attempt, slot)["token"] / "hand-over").touch()
         self.wait_for((self.attempt_dir(attempt, slot) / "exit.json").exists, "the job to hand over")
 
+    def kill_program(self) -> None:
+        """SIGKILL the program of the one job that lives on this machine, as the kernel does that has no memory left."""
+        programs = [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and self._is_program(int(pid))]
+        assert len(programs) == 1, programs
+        os.kill(programs[0], signal.SIGKILL)
+
+    def _is_program(self, pid: int) -> bool:
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            return b"./count.py" in words and Path(f"/proc/{pid}/cwd").resolve() == self.folder.resolve()
+        except OSError:
+            return False
+
     # --- submissions behind the controller's back ---------------------------------------------------------------
 
     def submit_by_hand(self, attempt: int, token_hex: str) -> str:
@@ -304,7 +317,12 @@ class Relay:
 
     def _squeue(self) -> list[str]:
         done = subprocess.run(
-            ["squeue", "-h", "-o", "%A|%Z"], env=self.env, capture_output=True, text=True, timeout=30, check=False
+            ["squeue", "-h", "-o", "%A|%Z"],
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
         )
         return done.stdout.splitlines()
 

@@ -12,16 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from daemons import processes_with, sweep, wait_for
+from daemons import PATIENCE_S, processes_with, sweep, wait_for
 
 from syncd.laptop.lock import holder
 from syncd.laptop.status import ClientStatus, read_status
 from syncd.store import Manifest, Shared, newest, read
 
 MARK = "ANCHORLEG_TEST_WATCH"
-#: Between two interpreters' starts and a handshake, on a machine that does other things too.
-CONNECTED_WITHIN_S = 40.0
-COMMAND_TIMEOUT_S = 60.0
 
 
 @dataclass
@@ -63,7 +60,7 @@ class Watcher:
 
     def live(self) -> None:
         """Wait until it is live."""
-        wait_for(self.is_live, "the client to be live", CONNECTED_WITHIN_S)
+        wait_for(self.is_live, "the client to be live")
 
     def said(self) -> str:
         """Its output."""
@@ -81,7 +78,7 @@ class Watcher:
                 found.append(pid)
         return found
 
-    def end(self, number: signal.Signals = signal.SIGTERM, timeout_s: float = 10.0) -> int:
+    def end(self, number: signal.Signals = signal.SIGTERM, timeout_s: float = PATIENCE_S) -> int:
         """Send a signal and wait for the end; returns the exit code."""
         assert self.child is not None
         self.child.send_signal(number)
@@ -106,7 +103,7 @@ def watching(folder: Path, *words: str, env: Mapping[str, str]) -> Iterator[Watc
     finally:
         if watcher.child is not None and watcher.child.poll() is None:
             watcher.child.kill()
-            watcher.child.wait(10)
+            watcher.child.wait(PATIENCE_S)
         sweep(MARK, token)
 
 
@@ -114,7 +111,7 @@ def syncd(*words: str, env: Mapping[str, str], **more: object) -> subprocess.Com
     """One `syncd` command, to its end."""
     return subprocess.run(
         [sys.executable, "-P", "-m", "syncd", *words], env=dict(env), stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False, **more,  # type: ignore[call-overload]
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False, **more,  # type: ignore[call-overload]
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from daemons import PATIENCE_S
 
 pytest.importorskip("torch")
 pytest.importorskip("metaworld")
@@ -39,8 +40,8 @@ def spec():
 
 @pytest.fixture
 def soon(monkeypatch):
-    """What would take a minute takes a second. A false alarm on a loaded machine changes no bit either."""
-    monkeypatch.setattr(crew, "HUNG_S", 1.0)
+    """What would take a minute takes seconds. A false alarm on a loaded machine changes no bit either."""
+    monkeypatch.setattr(crew, "HUNG_S", 3.0)
     monkeypatch.setattr(crew, "MAX_REPLACED", 20)
 
 
@@ -85,7 +86,8 @@ def test_workers_that_are_stopped_or_killed_are_replaced_and_no_bit_changes(spec
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
     name = "environment worker 1 (environments 2-3: push-v3, reach-v3)"
-    assert caplog.messages[0].startswith(f"{name} has been silent for 1 s while stepping environment 2 (reach-v3)")
+    silent = f"{name} has been silent for 3 s while stepping environment 2 (reach-v3)"
+    assert any(line.startswith(silent) for line in caplog.messages), caplog.messages
     assert any("worker 0" in line and "was killed by SIGKILL while stepping" in line for line in caplog.messages)
     for worker in (0, 1):
         assert any(f"worker {worker}" in line and "SIGKILL while giving its state" in line for line in caplog.messages)
@@ -124,8 +126,8 @@ def mark(tmp_path, monkeypatch):
 def test_a_task_that_loops_once_is_named_with_its_line_and_no_bit_changes(spec, undisturbed, mark, caplog, capfd):
     with VectorEnv(spec, 1, "python") as envs:
         assert played(envs, lambda step: mark.write_text("once") if step == 17 else None) == undisturbed
-    assert "worker 0 (environments 0-3: push-v3, reach-v3)" in caplog.messages[0]
-    assert "while stepping environment 1 (push-v3)" in caplog.messages[0]
+    told = [line for line in caplog.messages if "worker 0 (environments 0-3: push-v3, reach-v3)" in line]
+    assert any("while stepping environment 1 (push-v3)" in line for line in told), caplog.messages
     assert "in loop_for_ever" in capfd.readouterr().err
 
 
@@ -136,8 +138,8 @@ def test_a_task_that_loops_again_in_the_next_worker_ends_it_with_one_sentence(sp
         VectorEnv(spec, 1, "python") as envs,
         pytest.raises(
             EnvError,
-            match=r"silent for 1 s while stepping environment 1 \(push-v3\); the one in its place has been silent for "
-            r"1 s while stepping environment 1 \(push-v3\): go on from the last checkpoint",
+            match=r"silent for 3 s while stepping environment 1 \(push-v3\); the one in its place has been silent for "
+            r"3 s while stepping environment 1 \(push-v3\): go on from the last checkpoint",
         ),
     ):
         played(envs)
@@ -184,12 +186,12 @@ def test_a_training_goes_on_after_a_minute_without_a_worker_and_comes_to_the_sam
             command, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, stderr=subprocess.PIPE, text=True
         )
         if name == "disturbed":
-            journal, deadline = tmp_path / name / "slots/0/attempts/0" / METRICS, time.monotonic() + 120
+            journal, deadline = tmp_path / name / "slots/0/attempts/0" / METRICS, time.monotonic() + PATIENCE_S
             while training.poll() is None and (not journal.exists() or not list(lines(journal))):
                 assert time.monotonic() < deadline
                 time.sleep(0.002)
             os.kill(workers_of(training.pid)[1], signal.SIGSTOP)
-        _, told[name] = training.communicate(timeout=200)
+        _, told[name] = training.communicate(timeout=PATIENCE_S)
         assert training.returncode == 0, told[name]
     assert "worker 1 (environments 2-3: stick-push-v3, sweep-v3) has been silent for 60 s" in told["disturbed"]
     assert slot_digest(tmp_path / "disturbed/slots/0") == slot_digest(tmp_path / "undisturbed/slots/0")

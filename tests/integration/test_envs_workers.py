@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from daemons import PATIENCE_S
 
 pytest.importorskip("metaworld")
 
@@ -24,8 +25,6 @@ from trainer.tasks import goal_tables
 pytestmark = pytest.mark.trainer
 TASKS = ("reach-v3", "push-v3")
 SIGNALS = (signal.SIGUSR2, signal.SIGTERM, signal.SIGINT)
-#: Generous: a loaded machine starts a worker in a few seconds.
-DEADLINE_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +61,7 @@ def test_a_worker_that_is_still_starting_outlives_them_too(spec):
     learner.send(channel.SETUP, {"spec": settings, "indices": [0]}, goals)
     assert learner.receive().op == channel.DONE
     learner.close()
-    assert process.wait(DEADLINE_S) == 0
+    assert process.wait(PATIENCE_S) == 0
     board.close()
 
 
@@ -82,7 +81,7 @@ def test_the_learners_own_signals_are_as_they_were_and_none_is_lost(already_bloc
         signal.signal(signal.SIGUSR2, handler)
     assert arrived == [signal.SIGUSR2]
     learner.close()
-    process.wait(DEADLINE_S)
+    process.wait(PATIENCE_S)
     board.close()
 
 
@@ -125,8 +124,8 @@ def test_workers_end_when_their_learner_is_killed(mode):
     assert len(learner.stdout.readline().split()) == 2
     assert not select.select([read_end], [], [], 0)[0]
     learner.kill()
-    learner.wait(DEADLINE_S)
-    assert select.select([read_end], [], [], DEADLINE_S)[0], "workers are still there"
+    learner.wait(PATIENCE_S)
+    assert select.select([read_end], [], [], PATIENCE_S)[0], "workers are still there"
     assert os.read(read_end, 4096) == b""
     os.close(read_end)
     learner.stdin.close()

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("metaworld")
 
-from daemons import started_at, wait_for
+from daemons import PATIENCE_S, started_at, wait_for
 from point_run import PointRun
 
 from trainer.agents import mtsac
@@ -64,7 +64,7 @@ def test_a_killed_one_says_of_what_it_died(run):
     running = EvaluatorProcess(request_of(run))
     assert running.poll() is None
     os.kill(running.pid, signal.SIGKILL)
-    running.wait(10)
+    running.wait(PATIENCE_S)
     with pytest.raises(EvaluatorError, match=r"^its process was killed by SIGKILL$"):
         running.poll()
 
@@ -90,7 +90,7 @@ def test_it_ends_with_its_learner(endless):
     program = (
         "import time\nfrom pathlib import Path\nfrom trainer.evaluating.process import EvaluatorProcess, Request\n"
         f"running = EvaluatorProcess(Request(Path({str(endless.checkpoint)!r}), 1, Path('/'), 0))\n"
-        "print(running.pid, flush=True)\ntime.sleep(60)\n"
+        "print(running.pid, flush=True)\ntime.sleep(600)\n"
     )
     learner = subprocess.Popen([sys.executable, "-c", program], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
     with learner.stdout as out:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import numpy as np
 import pytest
@@ -113,13 +112,10 @@ def test_three_thousand_honest_segments_are_taken(tmp_path, hasty):
         send(job.shared_dir, f"friend-{number % 5}", job.run_id, encode(segment))
     made, state = intake.Intake(job, training, None), object.__new__(RunState)
     made.door, state.step, state.contributed = door, 500, None
-    began = time.monotonic()
     while door.one_round(10_000):
         while door.has_something:
             made.take(state)
-    seconds = time.monotonic() - began
     assert sum(door.refused.values()) <= REFUSED_AT_MOST, door.refused
     assert isinstance(state.contributed, Contributed)
     assert state.contributed.ring_rows == SHORT * door.accepted
     assert len(state.contributed.sources) == 5
-    print(f"{door.accepted} accepted, {sum(door.refused.values())} refused, {HONEST / seconds:,.0f} segments/s")

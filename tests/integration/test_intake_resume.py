@@ -23,7 +23,7 @@ from trainer.contributions.intakelog import CONTRIBUTIONS, Removed, Taken, entri
 pytestmark = pytest.mark.trainer
 TESTS = Path(__file__).parents[1]
 KILLED = -9
-LIMIT_S = 120
+LIMIT_S = 800
 
 
 def attempts(run_dir, *plans, program="train_contributed.py", journal=None, **fields):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import paramiko
 import pytest
+from daemons import PATIENCE_S
 
 from syncd.access import keys
 from syncd.access.keys import Endpoint, HostKey
@@ -63,7 +64,7 @@ class Site(paramiko.ServerInterface):
         while data := channel.recv(4096):
             said += data
         done = subprocess.run(
-            ["sh", "-c", command], input=said, capture_output=True, timeout=20, check=False,
+            ["sh", "-c", command], input=said, capture_output=True, timeout=PATIENCE_S, check=False,
             env={**os.environ, "HOME": str(self.home)},
         )  # fmt: skip
         channel.sendall_stderr(done.stderr)

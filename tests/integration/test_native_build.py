@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from daemons import PATIENCE_S
 
 pytest.importorskip("metaworld")
 
@@ -121,7 +122,7 @@ def test_processes_that_build_at_once_disturb_nobody(tmp_path):
     for process in processes:
         process.stdin.close()
     digests = {process.stdout.read().strip() for process in processes}
-    assert [process.wait(60) for process in processes] == [0] * 4
+    assert [process.wait(PATIENCE_S) for process in processes] == [0] * 4
     for process in processes:
         process.stdout.close()
     assert {path.name for path in folder.iterdir()} == {f"stepper-{digest}.so" for digest in digests}

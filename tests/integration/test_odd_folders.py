@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from daemons import PATIENCE_S
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -21,7 +22,7 @@ def test_a_users_own_package_called_trainer_is_never_taken_for_ours(tmp_path: Pa
     done = subprocess.run(
         [sys.executable, "-P", "-m", "trainer", "train", "--preset", "tiny", "--run-dir", "out", *words],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out/slots/0/attempts/0/progress.json").exists()
@@ -33,7 +34,7 @@ def test_a_full_disk_does_not_stop_a_hand_over(tmp_path: Path) -> None:
         "import signal, sys, time\n"
         "signal.signal(signal.SIGUSR2, lambda *_: sys.exit(75))\n"
         "open('listening', 'w').close()\n"
-        "time.sleep(60)\n"
+        "time.sleep(600)\n"
     )
     (tmp_path / "program.py").write_text(program)
     driver = (
@@ -53,7 +54,7 @@ def test_a_full_disk_does_not_stop_a_hand_over(tmp_path: Path) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", driver], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True, text=True, timeout=40, check=False,
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 70, done.stderr  # the shim could not record the end; the program had handed over
     assert "Traceback" not in done.stderr

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from relay import NewRelay, Relay
+from relay import NewRelay
 
 
 def test_two_slots_are_handed_over_by_the_clock_until_they_are_done(new_relay: NewRelay) -> None:
@@ -222,8 +222,7 @@ def test_a_program_that_is_killed_is_run_again_from_its_last_checkpoint(new_rela
     relay.wait_for(lambda: 1 in relay.attempts() and relay.counted() == 50, "the second job")
     saved = relay.read("parent.json", 1)["step"]
     relay.wait_for(lambda: relay.read("progress.json", 1)["step"] == 50, "its report")
-    (program,) = programs_of(relay)
-    os.kill(program, signal.SIGKILL)
+    relay.kill_program()
     relay.release()
 
     assert relay.ended(controller) == 0, relay.output()
@@ -237,8 +236,7 @@ def test_an_end_that_a_dying_controller_told_twice_counts_once(new_relay: NewRel
     relay = new_relay(command=["python3", "./count.py", "150", "deaf"], pace_s=0.01, held_at=120)
     controller = relay.spawn("start")
     relay.wait_for(lambda: relay.counted() == 120 and relay.read("progress.json", 0)["step"] == 120, "its report")
-    (program,) = programs_of(relay)
-    os.kill(program, signal.SIGKILL)
+    relay.kill_program()
     relay.release()
     assert relay.ended(controller) == 0, relay.output()
     told = (relay.run_dir / "events-0.jsonl").read_text().splitlines()
@@ -247,20 +245,7 @@ def test_an_end_that_a_dying_controller_told_twice_counts_once(new_relay: NewRel
 
     again = relay.run("start")
 
-    assert f"slot 0: 2 jobs, 0 hand-overs, 150 steps trained, 20 steps lost" in again.out
-
-
-def programs_of(relay: Relay) -> list[int]:
-    """The living processes of the run's program."""
-    return [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and is_program(relay.folder, int(pid))]
-
-
-def is_program(folder: Path, pid: int) -> bool:
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        return b"./count.py" in words and Path(f"/proc/{pid}/cwd").resolve() == folder.resolve()
-    except OSError:
-        return False
+    assert "slot 0: 2 jobs, 0 hand-overs, 150 steps trained, 20 steps lost" in again.out
 
 
 def test_the_logs_of_a_slot_are_printed_from_any_folder(new_relay: NewRelay) -> None:

@@ -11,6 +11,7 @@ from io import FileIO
 from pathlib import Path
 
 import pytest
+from daemons import PATIENCE_S
 from relay import NewRelay, Relay
 
 
@@ -173,7 +174,7 @@ def test_a_file_that_may_not_grow_is_a_sentence_too(new_relay: NewRelay) -> None
     relay = new_relay(total=10)
     done = subprocess.run(
         [sys.executable, "-m", "orchestrator", "start"],
-        cwd=relay.folder, env=relay.env, capture_output=True, text=True, check=False, timeout=60,
+        cwd=relay.folder, env=relay.env, capture_output=True, text=True, check=False, timeout=PATIENCE_S,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY)),
     )  # fmt: skip
 

@@ -22,7 +22,7 @@ REPOSITORY = Path(__file__).parents[2]
 KILLED = -9
 #: Vector steps of an uninterrupted run: 1200 steps of 4 environments.
 VECTOR_STEPS = 300
-LIMIT_S = 60
+LIMIT_S = 600
 
 
 def attempts(run_dir, *signals, **fields):

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("metaworld")
 
-from daemons import started_at, wait_for
+from daemons import PATIENCE_S, started_at, wait_for
 from published import RUN, publish
 from service_managers import FakeLaunchd, install_program
 
@@ -52,7 +52,9 @@ class Mac:
 
     def syncd(self, *words, code=0):
         command = [sys.executable, "-c", AS_A_MAC, *map(str, words)]
-        done = subprocess.run(command, env=self.env, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            command, env=self.env, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
         assert done.returncode == code, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
         return done.stdout + done.stderr
@@ -129,9 +131,9 @@ def test_an_agent_that_crashes_again_and_again_stays_off_and_says_so(mac):
         child = mac.start()
         wait_for(lambda n=crashes: len(read_record(mac.record_file).started) == n, f"start {crashes}")
         child.kill()
-        child.wait(10)
+        child.wait(PATIENCE_S)
     last = mac.start()
-    assert last.wait(30) == 0  # to launchd, done
+    assert last.wait(PATIENCE_S) == 0  # to launchd, done
     assert "it crashed 5 times within 10 minutes" in mac.log.read_text()
     assert "it crashed 5 times" in read_record(mac.record_file).stopped
     again = mac.start()  # a person's, or the next login's
@@ -139,7 +141,7 @@ def test_an_agent_that_crashes_again_and_again_stays_off_and_says_so(mac):
     publish(mac.shared, seq=2)
     wait_for(lambda: mac.newest() == (1, 2), "the policy")
     again.terminate()
-    assert again.wait(30) == 0
+    assert again.wait(PATIENCE_S) == 0
     assert read_record(mac.record_file).started == ()
 
 
@@ -150,7 +152,7 @@ def test_what_a_person_must_mend_ends_it_for_good_and_install_says_it(mac):
     assert "it is installed, and has stopped:" in said
     assert str(mac.shared) in said
     wait_for(lambda: gone(mac.pid()), "the agent's end")
-    assert mac.start().wait(30) == 0  # not to be started again
+    assert mac.start().wait(PATIENCE_S) == 0  # not to be started again
     mac.fake.save({**mac.fake.load(), "pid": None, "loaded": None})
     said = mac.syncd("agent-status")
     assert "syncd has stopped (0 min ago):" in said

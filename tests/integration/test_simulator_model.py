@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from daemons import PATIENCE_S
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from job_model import Run
@@ -98,7 +99,7 @@ def left_by_the_shim(case: dict[str, Any], folder: Path) -> dict[str, Any]:
     (job_dir / "job.json").write_text(json.dumps(spec))
     env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "TMPDIR": str(folder)}
     subprocess.run(
-        [sys.executable, "-P", "-m", "orchestrator.shim"], cwd=job_dir, env=env, check=False, timeout=60,
+        [sys.executable, "-P", "-m", "orchestrator.shim"], cwd=job_dir, env=env, check=False, timeout=PATIENCE_S,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     folder = attempts / "1"

@@ -20,7 +20,7 @@ from trainer.wandblog import write
 pytest.importorskip("wandb")
 
 #: Each is an interpreter's start and wandb's own service: seconds, on a busy machine many of them.
-TIMEOUT_S = 120
+TIMEOUT_S = 600
 
 
 def a_row(first, last, at):

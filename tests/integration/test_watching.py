@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from daemons import wait_for
+from daemons import PATIENCE_S, wait_for
 from relay import NewRelay, Relay
 
 
@@ -18,7 +18,7 @@ def interrupted(relay: Relay, number: int) -> str:
     """End a background command as Ctrl-C does; it must not be an error. Returns what it said."""
     child = relay.children[number]
     child.send_signal(signal.SIGINT)
-    assert child.wait(20) == 0, relay.output_file(number).read_text()
+    assert child.wait(PATIENCE_S) == 0, relay.output_file(number).read_text()
     return relay.output_file(number).read_text()
 
 
@@ -66,7 +66,7 @@ def test_watch_redraws_on_a_terminal_and_leaves_the_last_picture(new_relay: NewR
                 shown += data
         except OSError:
             pass  # Linux says so when the other side has closed
-        assert child.wait(20) == 0
+        assert child.wait(PATIENCE_S) == 0
     os.close(ours)
     screen, _, after = shown.partition(b"\x1b[?1049l")  # the other screen is left again
     assert b"\x1b[?1049h" in screen

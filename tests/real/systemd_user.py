@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from daemons import wait_for
+from daemons import PATIENCE_S, wait_for
 
 SYSTEMD = Path("/usr/lib/systemd/systemd")
 #: It refuses to run where /run/systemd/system is absent (sd_booted(3)); the namespace hides ours behind an empty one.
@@ -40,7 +40,7 @@ class SystemdUser:
 
     def systemctl(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = ["systemctl", "--user", *words]
-        return subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import started_at, wait_for
+from daemons import PATIENCE_S, started_at, wait_for
 from needs import need
 from systemd_user import SystemdUser, missing_systemd_parts, user_manager
 
@@ -45,7 +45,7 @@ def test_plistutil_reads_what_was_meant(tmp_path: Path) -> None:
     (tmp_path / "agent.plist").write_text(plist_text(agent))
     for source, target, kind in (("agent", "binary", "bin"), ("binary", "back", "xml")):
         command = ["plistutil", "-i", f"{source}.plist", "-f", kind, "-o", f"{target}.plist"]
-        subprocess.run(command, cwd=tmp_path, check=True, timeout=30)
+        subprocess.run(command, cwd=tmp_path, check=True, timeout=PATIENCE_S)
     for name in ("binary", "back"):
         value = plistlib.loads((tmp_path / f"{name}.plist").read_bytes())
         assert value["ProgramArguments"] == agent.program
@@ -60,7 +60,7 @@ def test_systemd_analyze_has_nothing_to_say(systemd: SystemdUser, tmp_path: Path
     for name, agent in (("plain", an_agent(tmp_path)), ("odd", an_agent(tmp_path, str(python)))):
         (tmp_path / f"anchorleg-{name}.service").write_text(unit_text(agent))
         command = ["systemd-analyze", "verify", "--user", str(tmp_path / f"anchorleg-{name}.service")]
-        done = subprocess.run(command, env=systemd.env, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, env=systemd.env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         ours = [line for line in (done.stdout + done.stderr).splitlines() if "anchorleg" in line]
         assert (done.returncode, ours) == (0, [])
 
@@ -87,7 +87,7 @@ def test_systemd_starts_exactly_the_words_that_were_meant(systemd: SystemdUser, 
 def syncd(systemd: SystemdUser, *words: object) -> str:
     env = {**systemd.env, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "syncd", *map(str, words)]
-    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from daemons import started_at, wait_for
+from daemons import PATIENCE_S, started_at, wait_for
 from policies import RUN, a_draft, publish_one, tensors
 from sshd import Laptop, Sshd, make_key
 from watching import Watcher, client_env, seen, syncd, watching
@@ -126,9 +126,7 @@ def test_a_server_that_was_away_for_a_minute_is_found_again(
         assert watcher.child is not None
         assert watcher.child.poll() is None, watcher.said()
         sshd.start()
-        wait_for(
-            lambda: is_here(folder, Version(1, 1)), "the policy that it missed"
-        )  # tries are a minute apart now
+        wait_for(lambda: is_here(folder, Version(1, 1)), "the policy that it missed")  # tries are a minute apart now
         wait_for(lambda: Outbox(folder).count() == 0, "the segment to leave")
 
 
@@ -182,7 +180,7 @@ def test_a_wrong_host_key_ends_it_before_anything_is_sent(
     laptop.known_hosts.write_text(f"[127.0.0.1]:{sshd.port} {kind} {key}\n")
     with watch(tmp_path / "mirror", env, carrier) as watcher:
         assert watcher.child is not None
-        assert watcher.child.wait(30) == 4
+        assert watcher.child.wait(PATIENCE_S) == 4
         assert "host key" in watcher.said()
         assert watcher.said().count("\n") == 1
     assert sshd.logins() + sshd.refusals() == 0
@@ -194,7 +192,7 @@ def test_a_refused_key_is_tried_once(sshd: Sshd, shared: Shared, tmp_path: Path,
     env = settled(stranger, sshd, shared)
     with watch(tmp_path / "mirror", env, carrier) as watcher:
         assert watcher.child is not None
-        assert watcher.child.wait(30) == 5
+        assert watcher.child.wait(PATIENCE_S) == 5
         assert watcher.said().count("\n") == 1
     shown = syncd("status", str(tmp_path / "mirror"), env=env)
     assert shown.returncode == 0

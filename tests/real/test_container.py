@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from container import Container, host_env
+from daemons import PATIENCE_S
 
 
 @pytest.fixture
@@ -82,4 +83,4 @@ def test_signals_reach_the_program_and_ignored_ones_stay_ignored(container: Cont
         os.kill(child.pid, signal.SIGUSR2)
         os.kill(child.pid, signal.SIGTERM)
 
-        assert child.wait(20) == 75
+        assert child.wait(PATIENCE_S) == 75

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import wait_for
+from daemons import PATIENCE_S, wait_for
 from needs import need
 from relay import NewRelay, Relay
 
@@ -25,12 +25,12 @@ TWO_MINUTES_S = 175.0
 
 
 def table() -> bytes:
-    return subprocess.run(["crontab", "-l"], capture_output=True, check=False, timeout=20).stdout
+    return subprocess.run(["crontab", "-l"], capture_output=True, check=False, timeout=PATIENCE_S).stdout
 
 
 def install(content: bytes) -> None:
     command = ["crontab", "-"] if content else ["crontab", "-r"]
-    subprocess.run(command, input=content, capture_output=True, check=bool(content), timeout=20)
+    subprocess.run(command, input=content, capture_output=True, check=bool(content), timeout=PATIENCE_S)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def as_cron_does(relay: Relay, line: str) -> subprocess.CompletedProcess[str]:
     command = line.split(" ", 5)[5].replace("\\%", "%")
     env = {"HOME": relay.env["HOME"], "LOGNAME": "somebody", "SHELL": "/bin/sh", "PATH": CRONS_PATH}
     return subprocess.run(
-        ["/bin/sh", "-c", command], cwd="/", env=env, capture_output=True, text=True, check=False, timeout=60
+        ["/bin/sh", "-c", command], cwd="/", env=env, capture_output=True, text=True, check=False, timeout=PATIENCE_S
     )
 
 
@@ -168,7 +168,7 @@ class TestTheTable:
         children = [
             subprocess.Popen([sys.executable, "-c", code, f"run-{number}", line]) for number, line in enumerate(lines)
         ]
-        assert [child.wait(30) for child in children] == [0] * len(lines)
+        assert [child.wait(PATIENCE_S) for child in children] == [0] * len(lines)
         assert sorted(table().removeprefix(OTHERS).decode().splitlines(keepends=True)) == lines
 
     def test_one_who_may_not_have_a_table_is_told_before_anything_is_begun(
@@ -199,7 +199,7 @@ def test_the_real_daemon_takes_a_run_to_its_end(new_relay: NewRelay) -> None:
         wait_for(lambda: not lines_of(relay), "cron to tick the run to its end", TWO_MINUTES_S)
     finally:
         daemon.terminate()
-        daemon.wait(10)
+        daemon.wait(PATIENCE_S)
 
     assert table() == OTHERS
     relay.assert_exactly_once(40)

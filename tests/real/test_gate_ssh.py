@@ -24,7 +24,7 @@ from syncd.store import Manifest, Shared
 from syncd.transports.factory import open_transport
 
 SYNCD = str(Path(sys.executable).parent / "syncd")
-TIMEOUT_S = 60
+TIMEOUT_S = 240
 SECRET = "the owner's own line"
 
 

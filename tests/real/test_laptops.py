@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import wait_for
+from daemons import PATIENCE_S, wait_for
 from relay import NewRelay, Relay
 from slurm_cluster import SlurmCluster
 from sshd import Laptop, Sshd
@@ -69,10 +69,10 @@ def end(child: subprocess.Popen[bytes]) -> None:
     if child.poll() is None:
         child.send_signal(signal.SIGINT)
         try:
-            child.wait(20)
+            child.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             child.kill()
-            child.wait(10)
+            child.wait(PATIENCE_S)
 
 
 @pytest.fixture

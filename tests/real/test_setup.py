@@ -28,7 +28,7 @@ from syncd import store
 from syncd.access.settings import Settings
 
 SYNCD = Path(sys.executable).parent / "syncd"
-TIMEOUT_S = 60
+TIMEOUT_S = 240
 ROOT = Path(__file__).parents[2]
 PASSWORD = "correct horse battery staple"
 

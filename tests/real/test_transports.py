@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from daemons import _pids, started_at, wait_for
+from daemons import PATIENCE_S, _pids, started_at, wait_for
 from far_side import HEARD_WITHIN_S, FarSide, of_kind, until
 from needs import need
 from policies import RUN
@@ -281,7 +281,7 @@ def test_a_server_killed_in_the_middle_leaves_a_part_that_is_gone_on_with(far, c
 
     def append_and_wait(download: Download, offset: int, payload: bytes) -> None:
         append(download, offset, payload)
-        killed.wait(20)
+        killed.wait(PATIENCE_S)
 
     monkeypatch.setattr(Download, "append", append_and_wait)
 
@@ -297,7 +297,7 @@ def test_a_server_killed_in_the_middle_leaves_a_part_that_is_gone_on_with(far, c
     for pid in far.server_pids():
         os.kill(pid, signal.SIGKILL)
     killed.set()
-    fetching.join(20)
+    fetching.join(PATIENCE_S)
     assert not fetching.is_alive()
     assert failures
     arrived = far.part().stat().st_size
@@ -334,7 +334,7 @@ def test_nothing_is_left_of_a_client_that_was_killed(far):
         assert len(set(pids)) >= 2
     finally:
         client.kill()
-        client.communicate(timeout=10)
+        client.communicate(timeout=PATIENCE_S)
     wait_for(lambda: not any(map(started_at, pids)), "the end of the server and of ssh")
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import wait_for
+from daemons import PATIENCE_S, wait_for
 from sshd import Laptop, Sshd
 
 from syncd import store
@@ -95,7 +95,7 @@ class World:
             except subprocess.TimeoutExpired:
                 assert line.startswith(WATCHED), f"{machine}$ {line} takes too long"
                 child.send_signal(signal.SIGINT)
-                child.wait(20)
+                child.wait(PATIENCE_S)
             out.seek(0)
             said = out.read()
         assert child.returncode in ({0, 130} if line.startswith(WATCHED) else {0}), f"{machine}$ {line}\n{said}"
@@ -106,9 +106,13 @@ class World:
             if child.poll() is None:
                 child.send_signal(signal.SIGINT)
         for child in self.typed:
-            child.wait(20)
+            child.wait(PATIENCE_S)
         subprocess.run(
-            ["orchestrator", "stop", "--now"], cwd=self.project, env=self.env("cluster"), timeout=60, check=False
+            ["orchestrator", "stop", "--now"],
+            cwd=self.project,
+            env=self.env("cluster"),
+            timeout=PATIENCE_S,
+            check=False,
         )
 
 

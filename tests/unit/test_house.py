@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from daemons import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("orchestrator", "trainer", "syncd")
@@ -97,7 +98,7 @@ def test_packages_meet_at_their_doors_only(path: Path) -> None:
 def loaded_after(imports: list[str]) -> set[str]:
     code = f"import json, sys\nfor name in {imports!r}:\n    __import__(name)\nprint(json.dumps(sorted(sys.modules)))"
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=PATIENCE_S
     )
     return set(json.loads(done.stdout.splitlines()[-1]))
 

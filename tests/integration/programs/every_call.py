@@ -52,7 +52,7 @@ ASKS = ("submit", "poll", "accounting", "wake", "cancel", "release")
 #: No toy run makes so many calls; one that never survives its trap must not run for ever.
 MOST_CALLS = 1000
 #: A controller of a toy run that has not ended by then waits for something that will not come.
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 
 relay = Relay(Path.cwd(), dict(os.environ))
 run_dir = RunDir(relay.run_dir)
@@ -167,13 +167,17 @@ def came_to(step: int) -> bool:
 def until(step: int, wish: Any) -> None:
     """Keep a controller going until slot 0 has come to `step` (0: the end); then wish, and wait until that is done."""
     wished = step == 0
+    if wished:
+        relay.release()
+    else:
+        relay.hold_at(step)  # so that the wish surely meets a running job
     while True:
         pid = in_the_background()
         if not wished:
             wait_for(lambda child=pid: came_to(step) or started_at(child) is None, f"step {step}", PATIENCE_S)
             if came_to(step):
                 wished = True
-                write_control(run_dir, wish, now=time.time(), by="stop", grace_s=20.0)
+                write_control(run_dir, wish, now=time.time(), by="stop", grace_s=PATIENCE_S)
         if ended(pid) and wished:
             return
 

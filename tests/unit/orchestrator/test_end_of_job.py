@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from builders import NOW
+from daemons import PATIENCE_S
 
 from orchestrator.shim import LATEST_START_S, end_of_job
 
@@ -66,6 +67,6 @@ def test_a_program_is_asked_to_hand_over_by_what_squeue_said_after_its_start(tmp
     (job_dir / "job.json").write_text(json.dumps(spec))
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path), "SLURM_JOB_ID": "7"}
     words = [sys.executable, "-P", "-S", "-m", "orchestrator.shim"]
-    done = subprocess.run(words, cwd=job_dir, env=env, capture_output=True, timeout=20, check=False)
+    done = subprocess.run(words, cwd=job_dir, env=env, capture_output=True, timeout=PATIENCE_S, check=False)
     ended = json.loads((tmp_path / "run/slots/0/attempts/0/exit.json").read_bytes())
     assert (done.returncode, ended["code"], ended["asked"]) == (0, 75, "deadline")

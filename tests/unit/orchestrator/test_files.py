@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from daemons import PATIENCE_S
 
 from orchestrator import files
 from orchestrator.files import (
@@ -81,7 +82,7 @@ def killed_at(when: int, moment: str, folder: Path, code: str) -> int | None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=PATIENCE_S,
     )
     if done.returncode == -signal.SIGKILL:
         return None
@@ -202,7 +203,7 @@ class TestExclusiveCreation:
             assert racer.stdin is not None
             racer.stdin.close()
         answers = [racer.stdout.read().strip() for racer in racers if racer.stdout is not None]
-        assert [racer.wait(30) for racer in racers] == [0] * 5
+        assert [racer.wait(PATIENCE_S) for racer in racers] == [0] * 5
         assert sorted(answers) == [b"False"] * 4 + [b"True"]
         assert (tmp_path / "claim").read_bytes() == str(answers.index(b"True")).encode()
         assert [path.name for path in tmp_path.iterdir()] == ["claim"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from daemons import PATIENCE_S
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -281,4 +282,4 @@ def test_a_wake_up_that_comes_while_the_interpreter_leaves_kills_nobody(number: 
     assert child.stdout is not None
     assert child.stdout.readline() == b"leaving\n"
     child.send_signal(number)
-    assert child.wait(20) == HANDED_OVER
+    assert child.wait(PATIENCE_S) == HANDED_OVER

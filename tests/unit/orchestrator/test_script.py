@@ -4,6 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from daemons import PATIENCE_S
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,7 +47,7 @@ def a_script(config: RunConfig | None = None, **more: str) -> str:
 
 
 def echoed_by_bash(script: str) -> str:
-    return subprocess.run(["bash", "-c", script], capture_output=True, check=True, timeout=10).stdout.decode()
+    return subprocess.run(["bash", "-c", script], capture_output=True, check=True, timeout=PATIENCE_S).stdout.decode()
 
 
 def test_what_bash_and_slurm_need_survives_the_template() -> None:
@@ -91,7 +92,7 @@ def test_text_that_is_meant_as_shell_goes_in_as_it_is() -> None:
 
 def test_the_shipped_template_gives_a_script_that_bash_accepts() -> None:
     config = RunConfig.model_validate({"slurm": {"setup": ["module load cuda", "source ~/venv/bin/activate"]}})
-    subprocess.run(["bash", "-n"], input=a_script(config), text=True, check=True, timeout=10)
+    subprocess.run(["bash", "-n"], input=a_script(config), text=True, check=True, timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize("value", ["/opt/my python/bin/python", "/x$(touch owned)/python", "/it's/python"])
@@ -99,7 +100,9 @@ def test_a_hostile_interpreter_stays_one_word_everywhere_in_the_script(value: st
     job_dir, code = tmp_path / "a 'job' $(touch owned)", tmp_path / "code;touch owned"
     job_dir.mkdir()
     script = a_script(python=value, job_dir=str(job_dir), code_dir=str(code))
-    done = subprocess.run(["bash"], input=script, capture_output=True, text=True, cwd=tmp_path, check=False, timeout=10)
+    done = subprocess.run(
+        ["bash"], input=script, capture_output=True, text=True, cwd=tmp_path, check=False, timeout=PATIENCE_S
+    )
     assert done.returncode == 127
     assert f"there is no {value} on" in done.stderr
     assert not list(tmp_path.rglob("owned"))

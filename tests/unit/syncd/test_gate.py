@@ -8,6 +8,7 @@ import shutil
 import subprocess
 
 import pytest
+from daemons import PATIENCE_S
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -152,7 +153,9 @@ def _unquoted_by_sshd(text: str) -> tuple[str, str]:
 def test_ssh_takes_the_line_for_a_key_with_options(tmp_path):
     file = tmp_path / "authorized_keys"
     file.write_text(authorized_keys_line("ben", KEY, ['/a "quoted" \\ path/syncd'], "/with spaces/it's") + "\n")
-    done = subprocess.run(["ssh-keygen", "-l", "-f", file], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(
+        ["ssh-keygen", "-l", "-f", file], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[2:] == ["ben", "(ED25519)"]
 

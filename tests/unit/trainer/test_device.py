@@ -4,6 +4,7 @@ import os
 import stat
 
 import pytest
+from daemons import PATIENCE_S
 
 pytest.importorskip("torch")
 
@@ -50,7 +51,7 @@ def test_gpu_use_is_asked_of_the_jobs_own_gpu(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-abc,GPU-def")
     meter = machine.GpuMeter(torch.device("cuda", 1))
-    meter.first.wait(30)
+    meter.first.wait(PATIENCE_S)
     meter.close()
     assert meter.percent == 37
     assert (tmp_path / "asked").read_text().strip() == "--id=GPU-def"

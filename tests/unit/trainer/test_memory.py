@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from daemons import PATIENCE_S
 
 pytest.importorskip("torch")
 
@@ -143,7 +144,7 @@ def test_a_process_that_gets_no_memory_ends_with_one_sentence_and_code_7(tmp_pat
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", code],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False,
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 7, done.stderr
     assert "trainer: out of memory (Unable to allocate 5.81 GiB for an array" in done.stderr

@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from daemons import PATIENCE_S
 
 pytest.importorskip("torch")
 
@@ -136,13 +137,13 @@ def test_the_newest_wins_where_one_is_still_being_written(learning, monkeypatch)
 
     def slow(*args, **more):
         begun.set()
-        assert go_on.wait(10)
+        assert go_on.wait(PATIENCE_S)
         return real(*args, **more)
 
     monkeypatch.setattr(store, "publish", slow)
     publisher = learning.publisher()
     publisher.offer(learning.at(1))
-    assert begun.wait(10)
+    assert begun.wait(PATIENCE_S)
     for step in (2, 3, 4):
         publisher.offer(learning.at(step))
     go_on.set()
@@ -152,7 +153,7 @@ def test_the_newest_wins_where_one_is_still_being_written(learning, monkeypatch)
 
 def test_a_folder_that_hangs_does_not_hold_the_end_of_the_job(learning, monkeypatch):
     never = threading.Event()
-    monkeypatch.setattr(store, "publish", lambda *args, **more: never.wait(30))
+    monkeypatch.setattr(store, "publish", lambda *args, **more: never.wait(PATIENCE_S))
     publisher = learning.publisher()
     publisher.offer(learning.at(1))
     publisher.close(wait_s=0.05)
@@ -165,7 +166,7 @@ def test_curves_that_take_long_are_written_seldom_and_at_the_end(learning, monke
     monkeypatch.setattr(store, "write_metrics", lambda _place, name, _rows: written.append(name))
     monkeypatch.setattr("trainer.publisher.CURVES_REST", 1e9)
     publisher = learning.publisher()
-    until = time.monotonic() + 20
+    until = time.monotonic() + PATIENCE_S
     for step in range(3):
         publisher.release(step)
         publisher.offer(learning.at(step))

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from daemons import PATIENCE_S
 from typer.testing import CliRunner
 
 from trainer.cli import _alone, app, main
@@ -23,7 +24,7 @@ def trainer(*arguments, cwd, **environment):
         text=True,
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), **environment},
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
 
