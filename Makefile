@@ -37,9 +37,11 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Figures and their page go to bench/out/, which git ignores. `make bench REPLACE=1` replaces the committed ones.
 bench: $(READY)
-	for script in $(filter-out bench/report.py,$(wildcard bench/*.py)); do $(BIN)/python "$$script" || exit 1; done
-	$(BIN)/python bench/report.py
+	for script in $(filter-out bench/figures.py bench/report.py,$(wildcard bench/*.py)) bench/report.py; do \
+		$(BIN)/python "$$script" $(if $(REPLACE),--replace) || exit 1; \
+	done
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist build

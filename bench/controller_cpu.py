@@ -3,12 +3,11 @@
 `python bench/controller_cpu.py [SECONDS]` starts a private cluster and, side by side, two runs of four jobs each that
 report progress: one controller in the background (`start --via daemon`), one with its live table on a terminal. CPU
 time is user + system of the controller and of all its ended children (squeue), from /proc/<pid>/stat. Writes
-bench/results/controller_cpu.csv. Two and a half minutes by default.
+controller_cpu.csv. Two and a half minutes by default.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import pty
@@ -21,6 +20,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import figures
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "real"))
@@ -108,10 +109,7 @@ def main() -> None:
         print(f"{what}: {seconds:.2f} s of CPU in {took:.0f} s: {100 * seconds / took:.2f} % of a core")
     if len(sys.argv) > 1:
         return
-    with open(ROOT / "bench/results/controller_cpu.csv", "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["controller", "slots", "seconds", "cpu_s", "percent_of_a_core"])
-        writer.writerows(rows)
+    figures.save("controller_cpu", ["controller", "slots", "seconds", "cpu_s", "percent_of_a_core"], rows)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,18 @@
 """What a diagnosis costs beside the updates between two of them, for the presets' own nets and batches.
 
 `python bench/diagnosing.py [ROUNDS]`: updates and diagnoses by turns, one torch thread, CPU time. The share is of
-updates alone; stepping makes it smaller. Writes bench/results/diagnosing.csv.
+updates alone; stepping makes it smaller. Writes diagnosing.csv.
 """
 
 from __future__ import annotations
 
-import csv
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import figures
 import numpy as np
 import torch
 
@@ -63,12 +63,12 @@ def main() -> None:
     """Measure, print, write."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 7
     machine.settle(1)
-    lines = [["preset", "update_ms", "diagnosis_ms", "in_updates", "percent_of_updates"]]
+    lines = []
     for preset in ("debug", "tiny", "guide", "mclean", "best"):
         lines.append(measure(preset, rounds))
         print(", ".join(lines[-1]), flush=True)
-    with open(ROOT / "bench/results/diagnosing.csv", "w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows(lines)
+    head = ["preset", "update_ms", "diagnosis_ms", "in_updates", "percent_of_updates"]
+    figures.save("diagnosing", head, lines)
 
 
 if __name__ == "__main__":

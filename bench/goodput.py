@@ -3,12 +3,11 @@
 `python bench/goodput.py [HAND_OVERS]` starts a private cluster on which the presets `tiny` and `debug` train side by
 side in jobs of half a minute, and asks `orchestrator goodput --json` what start-up, saving and the gaps took. Those
 seconds do not grow with a job's length (start-up grows with the replay buffer), so the rest is arithmetic. Writes
-bench/results/goodput.csv. About three minutes.
+goodput.csv. About three minutes.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import statistics
@@ -18,6 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+import figures
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "real"))
@@ -123,10 +124,7 @@ def main() -> None:
         print(" | ".join(row))
     if len(sys.argv) > 1:
         return
-    with open(ROOT / "bench/results/goodput.csv", "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["a job of four hours", *lines])
-        writer.writerows(rows)
+    figures.save("goodput", ["a job of four hours", *lines], rows)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,11 @@
 
 `python bench/handover.py [HAND_OVERS]` keeps a program that counts going over many short jobs and prints, for the time
 from one job's last act (`exit.json`) to the next one's first (`claim`), median, 90th percentile and worst; then the
-same for a bare loop that starts a Python interpreter again and again, the floor. Writes bench/results/handover.csv.
+same for a bare loop that starts a Python interpreter again and again, the floor. Writes handover.csv.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import statistics
@@ -16,6 +15,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+import figures
 
 from orchestrator.job import attempt_numbers
 
@@ -69,12 +70,7 @@ def main() -> None:
         middle, late = statistics.median(ordered), ordered[int(0.9 * (len(ordered) - 1))]
         rows.append([name, len(gaps), f"{middle:.3f}", f"{late:.3f}", f"{ordered[-1]:.3f}"])
         print(f"{name}: median {middle:.3f} s, 90 % {late:.3f} s, worst {ordered[-1]:.3f} s of {len(gaps)}")
-    target = ROOT / "bench/results/handover.csv"
-    target.parent.mkdir(exist_ok=True)
-    with open(target, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["what", "count", "median_s", "p90_s", "worst_s"])
-        writer.writerows(rows)
+    figures.save("handover", ["what", "count", "median_s", "p90_s", "worst_s"], rows)
 
 
 if __name__ == "__main__":

@@ -11,25 +11,24 @@ The claim, written down before the runs: **ours is not worse by more than 0.05 o
 seeds. It is *shown* where the lower end of the 95 % interval of the difference of the means (Welch's t over seeds) is
 above -0.05, *refuted* where its upper end is below -0.05, and *undecided* else.
 
-One row a seed, side and evaluation goes to bench/results/learning.csv when a run is complete; runs that are in it are
-not made again. bench/results/learning_summary.csv is made from it: means over seeds with 95 % intervals.
+One row a seed, side and evaluation goes to learning.csv when a run is complete; runs that are in it (at first: in the
+committed one) are not made again. learning_summary.csv is made from it: means over seeds with 95 % intervals.
 """
 
 from __future__ import annotations
 
-import csv
 import math
 import multiprocessing
-import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 import torch
 from scipy import stats
@@ -59,8 +58,6 @@ RATE, GAMMA, TEMPERATURE, ENTROPY = 1e-3, 0.97, 0.1, -2.0
 GOAL_SEED = 0
 MARGIN, CONFIDENCE = 0.05, 0.95
 OURS, THEIRS = "ours", "stable-baselines3"
-RESULTS = ROOT / "bench/results/learning.csv"
-SUMMARY = ROOT / "bench/results/learning_summary.csv"
 HEAD = ["side", "seed", "step", *TASKS, "mean", "cpu_s"]
 
 
@@ -183,23 +180,13 @@ def words(found: tuple[float, float, float]) -> str:
 
 def read() -> list[list[str]]:
     """The rows of the complete runs."""
-    if not RESULTS.exists():
+    found = figures.newest("learning")
+    if not found.exists():
         return []
-    with open(RESULTS, newline="", encoding="utf-8") as file:
-        head, *lines = csv.reader(file)
+    head, *lines = figures.read(found)
     if head != HEAD:
-        sys.exit(f"{RESULTS} is of other tasks ({', '.join(head[3:-2])}); move it away")
+        sys.exit(f"{found} is of other tasks ({', '.join(head[3:-2])}); move it away")
     return lines
-
-
-def write(path: Path, head: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
-    """Replace the file at once: a run that is stopped leaves whole runs."""
-    part = path.with_suffix(".part")
-    with open(part, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(head)
-        writer.writerows(lines)
-    os.replace(part, path)
 
 
 def one(side: str, seed: int, packages: str) -> list[list[str]]:
@@ -221,11 +208,10 @@ def main() -> None:
     ):
         sac.install(Path(folder))
         for run in as_completed([pool.submit(one, side, seed, folder) for side, seed in missing]):
-            write(
-                RESULTS, HEAD, sorted([*read(), *run.result()], key=lambda line: (line[0], int(line[1]), int(line[2])))
-            )
+            lines = sorted([*read(), *run.result()], key=lambda line: (line[0], int(line[1]), int(line[2])))
+            figures.save("learning", HEAD, lines)
     rows, verdict = summary(read())
-    write(SUMMARY, ["steps", "ours", "stable-baselines3", "difference"], rows)
+    figures.save("learning_summary", ["steps", "ours", "stable-baselines3", "difference"], rows)
     for row in rows:
         print(", ".join(row))
     print(verdict)

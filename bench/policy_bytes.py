@@ -2,12 +2,11 @@
 
 `python bench/policy_bytes.py` trains two actors for a few thousand steps (`tiny`: 128 x 128, one task; `MT10`: the
 guide's 256 x 256 over ten tasks), reads each one's last checkpoint, and encodes its actor in every way in one run.
-Writes bench/results/policy_bytes.csv. A few minutes on two cores.
+Writes policy_bytes.csv. A few minutes on two cores.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import subprocess
@@ -18,6 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 import safetensors.numpy
 import zstandard
@@ -82,12 +82,7 @@ def main() -> None:
             began = time.perf_counter()
             decode(data, {name: array.shape for name, array in tensors.items()})
             print(f"{what}: decoded in {1000 * (time.perf_counter() - began):.1f} ms")
-    target = ROOT / "bench/results/policy_bytes.csv"
-    target.parent.mkdir(exist_ok=True)
-    with open(target, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["actor", "encoding", "float32_bytes", "bytes", "ratio", "encode_ms"])
-        writer.writerows(rows)
+    figures.save("policy_bytes", ["actor", "encoding", "float32_bytes", "bytes", "ratio", "encode_ms"], rows)
 
 
 if __name__ == "__main__":

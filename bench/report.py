@@ -1,20 +1,30 @@
 """docs/benchmarks.md, made from bench/results/*.csv: no figure is typed by hand.
 
-`python bench/report.py` writes the page; `make bench` ends with it.
+`python bench/report.py` writes bench/out/benchmarks.md, with this machine's own figures where there are some (see
+bench/figures.py); `python bench/report.py --replace` writes docs/benchmarks.md. `make bench` ends with it.
 """
 
 from __future__ import annotations
 
-import csv
+import re
+import sys
+from collections.abc import Callable
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import figures
 
 ROOT = Path(__file__).resolve().parents[1]
 
 PAGE = """# Benchmarks
 
-Every figure comes from a script in `bench/`. `make bench` runs them all, writes `bench/results/*.csv`, and makes this
-page of them. Rivals run in the same run, because machines are noisy: the ratios are what to trust. All figures:
-two cores of a virtual machine, loopback, no GPU.
+Every figure comes from a script in `bench/`. `make bench` runs them all, on a machine that should do nothing else, and
+leaves what it measured in `bench/out/`, which git ignores: CSV files, and this page with their figures
+(`bench/out/benchmarks.md`). `make bench REPLACE=1` writes over the committed figures in `bench/results/` and over this
+page instead; one benchmark alone does with `python bench/tick.py --replace` and `python bench/report.py --replace`.
+Rivals run in the same run, because machines are noisy: the ratios are what to trust. All figures: two cores of a
+virtual machine, loopback, no GPU.
 
 ## Stepping
 
@@ -157,30 +167,27 @@ late files, crashes at any call and two controllers at once; ten invariants are 
 @{handover}
 """
 
-#: The results that the page shows, by the name of their file.
-NAMES = (
-    "stepping", "update", "training", "saving", "diagnosing",
-    "weight_latency", "weight_idle", "policy_bytes", "sharing", "slurm_handover", "slurm_handover_parts", "goodput",
-    "controller_cpu", "status_cpu", "tick", "simulator", "handover",
-)  # fmt: skip
+#: Where the page shows the figures of that name.
+PLACE = re.compile(r"@\{([^}]*)\}")
 
 
-def table(name: str) -> str:
-    """`bench/results/<name>.csv` as a table of Markdown."""
-    with open(ROOT / "bench" / "results" / f"{name}.csv", newline="", encoding="utf-8") as file:
-        head, *rows = csv.reader(file)
+def table(name: str, path: Path) -> str:
+    """Figures as a table of Markdown. Errors: SystemExit where nobody measured any."""
+    try:
+        head, *rows = figures.read(path)
+    except FileNotFoundError:
+        sys.exit(f"the page asks for @{{{name}}}, and there is no {path}")
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("_", " ") for cell in line) + " |" for line in lines)
 
 
-def page() -> str:
-    """The whole page."""
-    text = PAGE
-    for name in NAMES:
-        text = text.replace(f"@{{{name}}}", table(name))
-    return text
+def page(text: str = PAGE, where: Callable[[str], Path] = figures.committed) -> str:
+    """The page with the figures that `where` finds by their name. Errors: SystemExit."""
+    return PLACE.sub(lambda place: table(place[1], where(place[1])), text)
 
 
 if __name__ == "__main__":
-    (ROOT / "docs" / "benchmarks.md").write_text(page(), encoding="utf-8")
-    print("docs/benchmarks.md is written")
+    target = ROOT / "docs" / "benchmarks.md" if figures.REPLACES else figures.OWN / "benchmarks.md"
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(page(where=figures.newest), encoding="utf-8")
+    print(f"written: {target.relative_to(ROOT)}")

@@ -9,12 +9,11 @@ and saved in parts of 100,000 as a training would. Then TIMES times each (five):
 - `trainer train` from that checkpoint: seconds from its start to the row of metrics behind its first updates, less
   what a Python needs to import the same modules; and from SIGUSR2 to its exit, with its last checkpoint published.
 
-Writes bench/results/saving.csv.
+Writes saving.csv.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import signal
 import statistics
@@ -24,6 +23,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import figures
 import numpy as np
 import torch
 
@@ -38,7 +38,6 @@ from trainer.segments import saved_until
 from trainer.state import RunState, capture, fresh
 from trainer.tasks import goal_tables
 
-RESULTS = Path(__file__).parent / "results" / "saving.csv"
 CADENCE_S = 600.0
 ROWS_A_SAVE, PART, CHUNK = 300_000, 100_000, 10_000
 DEADLINE_S = 300.0
@@ -163,8 +162,7 @@ def main(times: int) -> None:
     note("imports", [imports for imports, _, _ in jobs], "s")
     note("start to first updates, without the imports", [start - imports for imports, start, _ in jobs], "s")
     note("signal to exit", [leave for _, _, leave in jobs], "s")
-    with RESULTS.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([["what", "unit", "median", "worst", "times"], *rows])
+    figures.save("saving", ["what", "unit", "median", "worst", "times"], rows)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,11 @@
 `python bench/sharing.py [ROUNDS]` trains preset `tiny` (small nets: the case in which a publication weighs most) in
 this process, in blocks of 200 updates that take turns: alone; publishing once a block, five times as often as a run
 does; publishing and taking in four episodes of experience a second, more than the learner makes itself. Prints medians
-of steps a second and of CPU seconds a step (all threads), each as a ratio to alone. Writes bench/results/sharing.csv.
+of steps a second and of CPU seconds a step (all threads), each as a ratio to alone. Writes sharing.csv.
 """
 
 from __future__ import annotations
 
-import csv
 import statistics
 import sys
 import tempfile
@@ -16,6 +15,7 @@ import threading
 import time
 from pathlib import Path
 
+import figures
 import torch
 
 from orchestrator.job import Job
@@ -122,11 +122,7 @@ def report(found: dict[str, list[tuple[float, float]]], rows_in: int) -> None:
         lines.append([way, len(measured), f"{rate:.1f}", f"{rates:.3f}", f"{cpus:.3f}"])
         print(f"{way}: {rate:.1f} steps/s, {rates:.3f} of alone; CPU a step {cpus:.3f} of alone")
     print(f"{rows_in:,} rows were taken in")
-    target = ROOT / "bench/results/sharing.csv"
-    with open(target, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["what", "blocks", "steps_per_s", "of_alone", "cpu_a_step_of_alone"])
-        writer.writerows(lines)
+    figures.save("sharing", ["what", "blocks", "steps_per_s", "of_alone", "cpu_a_step_of_alone"], lines)
 
 
 if __name__ == "__main__":

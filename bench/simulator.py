@@ -1,19 +1,20 @@
 """The real controller over simulated months of a bad cluster: how many invariants break (none may), and what it costs.
 
 `python bench/simulator.py [SEEDS]` runs 1,000 seeds by default (30 days, 4 slots each) over two processes and writes
-bench/results/simulator.csv. `--seed N` runs one alone, with `--story` everything that happened in it; `--days D` makes
+simulator.csv. `--seed N` runs one alone, with `--story` everything that happened in it; `--days D` makes
 it shorter. What is simulated and what must hold: tests/simulator/.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import statistics
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+
+import figures
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "simulator")]
@@ -81,10 +82,7 @@ def many(seeds: int) -> int:
     }
     print(", ".join(f"{name} {value}" for name, value in row.items()))
     if seeds >= LEAST_SEEDS:  # fewer are for looking, not for the page
-        with open(ROOT / "bench/results/simulator.csv", "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, row)
-            writer.writeheader()
-            writer.writerow(row)
+        figures.save("simulator", list(row), [list(row.values())])
     return 1 if broken else 0
 
 

@@ -4,13 +4,12 @@
 settings, on which all ways run at once, three chains each: ours (without and with `relay.queue_ahead`), a
 `--dependency=singleton` chain, and submitit, which the script installs from PyPI into an environment of its own and
 signals again and again. Idle: from the last step of one job to the first step of the next, by the same counting program
-with jobs of random length. Writes bench/results/slurm_handover.csv and, on where ours goes, slurm_handover_parts.csv.
+with jobs of random length. Writes slurm_handover.csv and, on where ours goes, slurm_handover_parts.csv.
 About nine minutes.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import shutil
@@ -24,6 +23,8 @@ import venv
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+
+import figures
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "real"))
@@ -246,15 +247,9 @@ def main() -> None:
         print(f"{parted[0]}:", ", ".join(f"{part} {ms} ms" for part, ms in zip(names, parted[1:], strict=True)))
     if len(sys.argv) > 1:
         return  # an excerpt is for looking, not for the page
-    results = ROOT / "bench" / "results"
-    for name, head, lines in (
-        ("slurm_handover", ["what", "count", "mean_s", "median_s", "p90_s", "worst_s", "times_singleton"], rows),
-        ("slurm_handover_parts", ["median milliseconds", *names], split),
-    ):
-        with open(results / f"{name}.csv", "w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(head)
-            writer.writerows(lines)
+    head = ["what", "count", "mean_s", "median_s", "p90_s", "worst_s", "times_singleton"]
+    figures.save("slurm_handover", head, rows)
+    figures.save("slurm_handover_parts", ["median milliseconds", *names], split)
 
 
 if __name__ == "__main__":

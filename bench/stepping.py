@@ -5,13 +5,12 @@ turns, each turn one episode of 500 steps and one reset of every environment; me
 actions are the same random ones. "physics alone" is 5 x mj_step + mj_forward in C, every thread for itself, without
 resets: what no stepper can beat. Ours remembers resets; "first episodes" has none to remember, the other rows have
 them all, as a run has after its first 500 episodes. `--envpool` names a Python that has EnvPool's Meta-World.
-Writes bench/results/stepping.csv.
+Writes stepping.csv.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import os
 import statistics
 import subprocess
@@ -21,6 +20,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import figures
 import numpy as np
 
 from trainer.envs.spec import VectorSpec
@@ -191,12 +191,8 @@ def main() -> None:
     parser.add_argument("--envpool", metavar="PYTHON")
     chosen = parser.parse_args()
     rows = [row for count in chosen.envs for row in measure(count, chosen.rounds, chosen.envpool)]
-    with open(ROOT / "bench/results/stepping.csv", "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(
-            ["envs", "stepper", "threads", "steps_s", "lowest", "highest", "times_async", "of_physics", "rounds"]
-        )
-        writer.writerows(rows)
+    head = ["envs", "stepper", "threads", "steps_s", "lowest", "highest", "times_async", "of_physics", "rounds"]
+    figures.save("stepping", head, rows)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,11 @@
 `python bench/tick.py [SLOTS …]` makes runs of 125 to 2,000 slots on the real disk, each slot with two ended attempts
 and one running job, and an executor that answers from memory. It times quiet ticks (everything runs) and busy ones (one
 job has handed over and gets a successor, one has vanished without a word), and counts questions and ledger writes.
-Writes bench/results/tick.csv.
+Writes tick.csv.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import statistics
@@ -16,6 +15,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+import figures
 
 from orchestrator.config import parse_config
 from orchestrator.controller import Controller
@@ -192,12 +193,8 @@ def main() -> None:
         )
     if len(sys.argv) > 1:
         return  # an excerpt is for looking, not for the page
-    with open(ROOT / "bench/results/tick.csv", "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(
-            ["slots", "quiet_s", "busy_s", "quiet_cpu_s", "cpu_ms_a_slot", "squeue", "sacct", "ledger_writes"]
-        )
-        writer.writerows(rows)
+    head = ["slots", "quiet_s", "busy_s", "quiet_cpu_s", "cpu_ms_a_slot", "squeue", "sacct", "ledger_writes"]
+    figures.save("tick", head, rows)
 
 
 if __name__ == "__main__":

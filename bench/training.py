@@ -6,12 +6,11 @@ what `trainer train` does: environments step on threads beside the learner, prod
 `trainer.matmul` chooses (`plain products`: by torch's default, which the rivals have). The rivals step gymnasium's
 `Meta-World/MT10` (sync); stable-baselines3 also on our environments, which tells the learner's part from the
 simulator's. Wall time is what a user waits for; CPU time, of all threads, is what a busy machine changes least.
-Writes bench/results/training.csv.
+Writes training.csv.
 """
 
 from __future__ import annotations
 
-import csv
 import statistics
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 import torch
 
@@ -171,12 +171,8 @@ def main() -> None:
             if wanted in name:
                 lines += measure(name, shape, rounds)
     if not wanted:
-        with open(ROOT / "bench/results/training.csv", "w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(
-                ["nets", "loop", "steps_per_s", "quarter", "three_quarters", "of_ours", "cpu_ms_a_step", "cpu_of_ours"]
-            )
-            writer.writerows(lines)
+        head = ["nets", "loop", "steps_per_s", "quarter", "three_quarters", "of_ours", "cpu_ms_a_step", "cpu_of_ours"]
+        figures.save("training", head, lines)
 
 
 if __name__ == "__main__":

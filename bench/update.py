@@ -6,12 +6,11 @@ CPU time an update (one thread: the same as wall time on an idle machine), the m
 three-quarter points. The floor is the products of one update alone, each at the best rate that documented settings of
 torch reach in the same run: that many operations nobody can save. Ours computes its products by the library that
 `trainer.matmul` chooses here, as `trainer train` does; `plain products`: by torch's default, which the rivals have
-(they would gain by the same setting). Writes bench/results/update.csv.
+(they would gain by the same setting). Writes update.csv.
 """
 
 from __future__ import annotations
 
-import csv
 import statistics
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+import figures
 import gymnasium as gym
 import numpy as np
 import torch
@@ -166,10 +166,8 @@ def main() -> None:
             if wanted in name:
                 lines += measure(name, shape, replay, values, rounds)
     if not wanted:
-        with open(ROOT / "bench/results/update.csv", "w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(["nets", "update", "ms", "quarter_ms", "three_quarters_ms", "of_the_products", "of_ours"])
-            writer.writerows(lines)
+        head = ["nets", "update", "ms", "quarter_ms", "three_quarters_ms", "of_the_products", "of_ours"]
+        figures.save("update", head, lines)
 
 
 def measure(name: str, shape: tuple, replay: Replay, values: dict, rounds: int) -> list[list[str]]:

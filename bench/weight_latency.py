@@ -3,12 +3,11 @@
 `python bench/weight_latency.py [PUBLICATIONS] [IDLE_S]` publishes MT10-sized actors into a shared folder behind a real
 sshd on loopback. Three laptops watch it at once: ours over `ssh`, ours over paramiko, and the usual way, `rsync -a`
 over a fresh ssh every 5 s. Then each of ours is left alone for IDLE_S seconds. Writes weight_latency.csv and
-weight_idle.csv to bench/results.
+weight_idle.csv.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import os
 import random
@@ -21,6 +20,7 @@ import threading
 import time
 from pathlib import Path
 
+import figures
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -203,15 +203,6 @@ def children() -> list[int]:
     return [pid for pid in pids if (fields := _stat(pid)) is not None and int(fields[1]) == os.getpid()]
 
 
-def write(name: str, header: list[str], rows: list[list[object]]) -> None:
-    target = ROOT / "bench/results" / name
-    target.parent.mkdir(exist_ok=True)
-    with open(target, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        writer.writerows(rows)
-
-
 def main() -> None:
     """Measure all in one run and print it."""
     publications = int(sys.argv[1]) if len(sys.argv) > 1 else 12
@@ -223,11 +214,11 @@ def main() -> None:
         shared = scratch / "shared"
         shared.mkdir()
         rows = latencies(publications, shared, server, scratch)
-        write("weight_latency.csv", ["what", "count", "median_s", "p90_s", "worst_s", "rsync_over_it", "logins"], rows)
+        head = ["what", "count", "median_s", "p90_s", "worst_s", "rsync_over_it", "logins"]
+        figures.save("weight_latency", head, rows)
         costs = [idle(carrier, idle_s, shared, server, scratch) for carrier in OURS]
-        write(
-            "weight_idle.csv", ["what", "seconds", "far_cpu_ms_per_s", "near_cpu_ms_per_s", "frame_bytes_per_s"], costs
-        )
+        head = ["what", "seconds", "far_cpu_ms_per_s", "near_cpu_ms_per_s", "frame_bytes_per_s"]
+        figures.save("weight_idle", head, costs)
 
 
 if __name__ == "__main__":

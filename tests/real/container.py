@@ -20,8 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Entering takes some ten milliseconds.
-PROBE_TIMEOUT_S = 20.0
+from daemons import PATIENCE_S
 
 _FOLDERS = ("dev", "etc", "home", "mnt", "opt", "proc", "root", "run", "srv", "sys", "tmp", "usr", "var/tmp")
 _LINKS = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}
@@ -82,7 +81,7 @@ class Container:
         binds: Sequence[str] = (),
         cwd: str = "/",
         env: Mapping[str, str] | None = None,
-        timeout_s: float = PROBE_TIMEOUT_S,
+        timeout_s: float = PATIENCE_S,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command inside and wait for it."""
         return subprocess.run(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from daemons import _pids
+from daemons import PATIENCE_S, _pids
 from policies import RUN, publish_one
 from sshd import Laptop, Sshd, _command
 
@@ -19,8 +19,6 @@ from syncd.transports.base import News, Offer, Transport
 from syncd.transports.factory import open_transport
 
 CLIENT = "anna"
-#: The promise: a policy is heard of this long after its publication.
-HEARD_WITHIN_S = 2.0
 
 
 @dataclass
@@ -79,7 +77,7 @@ def of_kind(news: News, kind: str) -> list[Offer]:
     return [offer for offer in news.offers if offer.kind == kind]
 
 
-def until(transport: Transport, wanted: Callable[[News], bool], timeout_s: float = 10.0) -> News:
+def until(transport: Transport, wanted: Callable[[News], bool], timeout_s: float = PATIENCE_S) -> News:
     """The first news that are wanted; others are passed over."""
     import time
 

@@ -8,11 +8,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from daemons import Daemons, wait_for
+from daemons import PATIENCE_S, Daemons, wait_for
 
 NEEDED = ("slurmdbd", "mariadbd", "mariadb-install-db", "sacctmgr")
-#: MariaDB needs two seconds on two idle cores.
-START_TIMEOUT_S = 60.0
 #: The cluster's user belongs to it, so that jobs are accepted where limits are enforced.
 ACCOUNT = "dev"
 
@@ -68,7 +66,7 @@ class AccountingDaemons:
                 self._where("mariadb-install-db"), "--no-defaults", f"--datadir={self._data}", f"--user={user}",
                 "--auth-root-authentication-method=normal", "--skip-test-db",
             ],
-            capture_output=True, text=True, check=False, timeout=START_TIMEOUT_S,
+            capture_output=True, text=True, check=False, timeout=PATIENCE_S,
         )  # fmt: skip
         if made.returncode != 0:
             raise RuntimeError(f"mariadb-install-db failed:\n{made.stdout}{made.stderr}")
@@ -79,7 +77,7 @@ class AccountingDaemons:
             "--skip-name-resolve", "--performance-schema=OFF",
         ]  # fmt: skip
         self.daemons.start("mariadbd", [self._where("mariadbd"), *options])
-        wait_for(self._socket.exists, "MariaDB's socket", START_TIMEOUT_S)
+        wait_for(self._socket.exists, "MariaDB's socket", PATIENCE_S)
 
     def _where(self, name: str) -> str:
         found = shutil.which(name, path=self._path)

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import slurm_accounting
-from daemons import Daemons, sweep, wait_for
+from daemons import PATIENCE_S, Daemons, sweep, wait_for
 from ports import free_ports, listens
 from slurm_accounting import ACCOUNT, AccountingDaemons
 from slurm_conf import CGROUP_CONF, Layout, Site, gres_conf, slurm_conf
@@ -39,9 +39,6 @@ SYSTEM_PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NEEDED = ("slurmctld", "slurmd", "munged", "sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct")
 #: unix(7): a socket's path has 108 bytes; the longest of ours ends in `/munge/socket` or `/spool/n1/n1_4294967295.0`.
 LONGEST_FOLDER = 75
-#: A busy two-core machine needs about one second; a daemon that is slower has failed.
-START_TIMEOUT_S = 40.0
-COMMAND_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -105,7 +102,7 @@ class SlurmCluster:
             self.start_controller()  # first: a slurmd that meets no slurmctld backs off for 1, 2, 4 … 60 s
             for node in layout.node_names():
                 self.start_node(node)
-            wait_for(lambda: self._idle_nodes() == layout.nodes, "all nodes to be idle", START_TIMEOUT_S)
+            wait_for(lambda: self._idle_nodes() == layout.nodes, "all nodes to be idle")
         except BaseException:
             self.stop()
             raise
@@ -130,7 +127,7 @@ class SlurmCluster:
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "SBATCH_"))}
         return {**kept, "SLURM_CONF": str(self.conf), "PATH": _path()}
 
-    def run(self, *command: str, timeout_s: float = COMMAND_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str, timeout_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
         """Run a command in this cluster's environment; the result says how it ended."""
         return subprocess.run(
             command, env=self.env(), text=True, capture_output=True, timeout=timeout_s, check=False, cwd=self.folder
@@ -177,7 +174,7 @@ class SlurmCluster:
             return []
         return [dict(word.partition("=")[::2] for word in line.split()) for line in lines]
 
-    def wait_for(self, condition: Callable[[], object], what: str, timeout_s: float = 30.0) -> None:
+    def wait_for(self, condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
         """Wait for anything. Errors: TimeoutError that names it and shows the queue."""
         try:
             wait_for(condition, what, timeout_s)
@@ -185,7 +182,7 @@ class SlurmCluster:
             queue = self.run("squeue", "-t", "all")
             raise TimeoutError(f"{error}; the queue:\n{queue.stdout}{queue.stderr}") from None
 
-    def wait_for_state(self, job_id: int, *states: str, timeout_s: float = 30.0) -> JobRow:
+    def wait_for_state(self, job_id: int, *states: str, timeout_s: float = PATIENCE_S) -> JobRow:
         """Wait until a job is in one of `states`."""
         rows: list[JobRow] = []
 
@@ -196,7 +193,7 @@ class SlurmCluster:
         self.wait_for(there, f"job {job_id} to be {' or '.join(states)}", timeout_s)
         return rows[0]
 
-    def wait_until_empty(self, timeout_s: float = 30.0) -> None:
+    def wait_until_empty(self, timeout_s: float = PATIENCE_S) -> None:
         """Wait until no job waits, runs or is ending."""
         self.wait_for(lambda: not self.squeue(), "an empty queue", timeout_s)
 
@@ -221,7 +218,7 @@ class SlurmCluster:
             # A command that meets a closed port blocks for seconds; a connect does not.
             return listens(port) and self.run("scontrol", "ping").returncode == 0
 
-        wait_for(answers, "slurmctld to answer", START_TIMEOUT_S)
+        wait_for(answers, "slurmctld to answer")
 
     def stop_controller(self) -> None:
         """End slurmctld cleanly: it saves its state."""
@@ -278,7 +275,7 @@ class SlurmCluster:
 
     def _start_accounting(self, site: Site) -> None:
         self.accounting.start(port=site.ports[1], host=site.host, munge_socket=site.munge_socket)
-        wait_for(lambda: listens(site.ports[1]), "slurmdbd to listen", START_TIMEOUT_S)
+        wait_for(lambda: listens(site.ports[1]), "slurmdbd to listen")
         self.ask("sacctmgr", "-i", "add", "cluster", "test")
         self.ask("sacctmgr", "-i", "add", "account", ACCOUNT, "Cluster=test")
         self.ask("sacctmgr", "-i", "add", "user", site.user, f"Account={ACCOUNT}", "Cluster=test")
@@ -300,7 +297,7 @@ class SlurmCluster:
         }
         words = [f"--{name}={value}" for name, value in options.items()]
         self.daemons.start("munged", [_where("munged"), "--foreground", "--force", *words])
-        wait_for((folder / "socket").exists, "munged's socket", START_TIMEOUT_S)
+        wait_for((folder / "socket").exists, "munged's socket")
 
     def _start_guard(self) -> None:
         self._guard = subprocess.Popen(

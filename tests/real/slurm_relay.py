@@ -20,7 +20,7 @@ IMPATIENT = str(PROGRAMS / "impatient.py")
 
 def on_slurm(new_relay: NewRelay, cluster: SlurmCluster, name: str = "toy", **settings: Any) -> Relay:
     """A run on a test cluster, with short polls; `settings` as `Relay.make` takes them, `slurm` is merged into ours."""
-    section = {"time_limit": "3", "mem": "100M", "cpus_per_task": 1, "gpus": 0, **settings.pop("slurm", {})}
+    section = {"time_limit": "30", "mem": "100M", "cpus_per_task": 1, "gpus": 0, **settings.pop("slurm", {})}
     settings = {"poll_seconds": 0.5, **settings}
     return new_relay(name, env=cluster.env(), executor="slurm", slurm=section, **settings)
 

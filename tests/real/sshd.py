@@ -21,12 +21,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from daemons import Daemons, _pids, _stat, processes_with, started_at, sweep, wait_for
+from daemons import PATIENCE_S, Daemons, _pids, _stat, processes_with, started_at, sweep, wait_for
 from ports import free_ports, listens
 
 MARK = "ANCHORLEG_TEST_SSHD"
-KEYGEN_TIMEOUT_S = 20.0
-START_TIMEOUT_S = 20.0
 
 
 def sshd_program() -> str | None:
@@ -43,7 +41,7 @@ def missing_sshd_parts() -> list[str]:
 def make_key(path: Path, comment: str) -> str:
     """An ed25519 key without a passphrase at `path`; returns the line of `path`.pub."""
     command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path)]
-    subprocess.run(command, check=True, timeout=KEYGEN_TIMEOUT_S, stdin=subprocess.DEVNULL)
+    subprocess.run(command, check=True, timeout=PATIENCE_S, stdin=subprocess.DEVNULL)
     return path.with_name(path.name + ".pub").read_text().strip()
 
 
@@ -154,7 +152,7 @@ class Sshd:
             os.makedirs("/run/sshd", mode=0o755, exist_ok=True)  # sshd started by root refuses to run without
         self._daemons.start("sshd", [program, "-D", "-e", "-f", str(self._config)])
         try:
-            wait_for(lambda: listens(self.port) or self.pid is None, "sshd to listen", START_TIMEOUT_S)
+            wait_for(lambda: listens(self.port) or self.pid is None, "sshd to listen", PATIENCE_S)
         except TimeoutError:
             self.stop()
             raise

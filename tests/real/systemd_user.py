@@ -17,8 +17,8 @@ from daemons import PATIENCE_S, wait_for
 SYSTEMD = Path("/usr/lib/systemd/systemd")
 #: It refuses to run where /run/systemd/system is absent (sd_booted(3)); the namespace hides ours behind an empty one.
 START = 'mount -t tmpfs tmpfs /run/systemd && mkdir /run/systemd/system && exec "$0" --user'
-START_TIMEOUT_S = 20.0
-END_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 60.0
+END_TIMEOUT_S = 60.0
 
 
 def missing_systemd_parts() -> list[str]:

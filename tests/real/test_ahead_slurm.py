@@ -7,9 +7,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from relay import PROGRAMS, NewRelay, Relay
+from relay import PATIENT, PROGRAMS, NewRelay, Relay
 from slurm_cluster import PrivateSlurm, SlurmCluster
-from slurm_relay import assert_kept_once, on_slurm, rows_of, set_pace
+from slurm_relay import assert_kept_once, on_slurm, rows_of
 
 pytestmark = pytest.mark.slurm
 
@@ -27,25 +27,30 @@ def children_of(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def behind(new_relay: NewRelay, cluster: SlurmCluster, total: int = 2000) -> Relay:
-    """A run with one running job and its successor in the queue."""
-    relay = on_slurm(new_relay, cluster, total=total, pace_s=0.02, relay={"queue_ahead": True})
+def behind(new_relay: NewRelay, cluster: SlurmCluster) -> Relay:
+    """A run of 60 steps with one job, held at step 20, and its successor in the queue."""
+    relay = on_slurm(new_relay, cluster, total=60, held_at=20, relay={**PATIENT, "queue_ahead": True})
     relay.spawn("start")
+    relay.wait_for_step(20)
     cluster.wait_for(lambda: len(queued(cluster, relay)) == 1, "the successor")
     return relay
 
 
 def test_each_job_is_queued_behind_the_one_before_it(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
     slurm = private_slurm(nodes=1)
-    runtime = {"max_runtime_seconds": 2.0}
-    relay = on_slurm(new_relay, slurm, total=300, pace_s=0.02, training=runtime, relay={"queue_ahead": True})
+    relay = behind(new_relay, slurm)
+    for attempt, step in ((1, 30), (2, 40)):
+        relay.hold_at(step)
+        relay.hand_over()
+        relay.wait_for(lambda n=attempt: relay.attempts() == [*range(n + 1)], "the next job")
+        relay.wait_for_step(step)
+        slurm.wait_for(lambda: len(queued(slurm, relay)) == 1, "its successor")
+    relay.release()
 
-    done = relay.run("start")
-
-    assert done.code == 0, done.words
-    relay.assert_exactly_once(300)
+    assert relay.ended(relay.children[-1]) == 0, relay.output()
+    relay.assert_exactly_once(60)
     attempts = relay.attempts(0)
-    assert len(attempts) >= 3
+    assert attempts == [0, 1, 2]
     afters = [event.get("after") for event in relay.events("submission")]
     jobs = [relay.read("claim", attempt)["job_id"] for attempt in attempts]
     assert afters[0] is None
@@ -69,15 +74,15 @@ def test_a_crash_is_followed_by_a_new_submission_and_not_by_the_successor(
     private_slurm: PrivateSlurm, new_relay: NewRelay
 ) -> None:
     slurm = private_slurm(nodes=1)
-    relay = behind(new_relay, slurm, total=400)
-    set_pace(relay, 0.001)
+    relay = behind(new_relay, slurm)
     successor = str(queued(slurm, relay)[0])
     (program,) = children_of(relay.read("claim", 0)["pid"])
 
     os.kill(program, signal.SIGKILL)
+    relay.release()
 
     assert relay.ended(relay.children[-1]) == 0, relay.output()
-    assert_kept_once(relay, 400)
+    assert_kept_once(relay, 60)
     assert "not needed" in {event["verdict"] for event in relay.events("ended")}
     claims = [path.read_text() for path in relay.run_dir.glob("slots/0/attempts/*/claim")]
     assert len(claims) >= 2
@@ -105,7 +110,8 @@ def test_at_a_job_limit_of_the_number_of_slots_it_is_as_without(
     slurm = private_slurm(nodes=1, accounting=True)
     slurm.ask("sacctmgr", "-i", "modify", "user", slurm.ask("id", "-un").strip(), "set", "MaxSubmitJobs=2")
     runtime = {"max_runtime_seconds": 2.0}
-    relay = on_slurm(new_relay, slurm, slots=2, total=200, pace_s=0.02, training=runtime, relay={"queue_ahead": True})
+    ahead = {**PATIENT, "queue_ahead": True}
+    relay = on_slurm(new_relay, slurm, slots=2, total=200, pace_s=0.02, training=runtime, relay=ahead)
 
     assert relay.ended(relay.spawn("start", driver=HURRIED)) == 0, relay.output()
 

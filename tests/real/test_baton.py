@@ -61,8 +61,8 @@ def test_with_a_living_controller_and_where_it_is_not_wanted_no_job_ticks(
     private_slurm: PrivateSlurm, new_relay: NewRelay
 ) -> None:
     slurm = private_slurm(nodes=2)
-    living = on_slurm(new_relay, slurm, "living", total=150, own_code=True, training={"max_runtime_seconds": 4})
-    hurry(living, 2.5)  # its controller polls twice a second, and writes each time
+    living = on_slurm(new_relay, slurm, "living", total=300, own_code=True, training={"max_runtime_seconds": 7})
+    hurry(living, 5.0)  # its controller polls twice a second, and writes each time
     done = living.run("start")
     assert done.code == 0, done.words
     assert "looks what is due" not in said(living)

@@ -26,7 +26,6 @@ NEEDS_RSYNC = pytest.mark.skipif(
     shutil.which("rsync") is None and os.environ.get("CI") != "true", reason="rsync is not there"
 )
 SYNCD = str(Path(sys.executable).parent / "syncd")
-MIRRORED_WITHIN_S = 2.0
 #: How long the connection is left alone, to see that waiting costs no login.
 IDLE_S = 6.0
 CARRIERS = ["openssh", "paramiko"]
@@ -72,13 +71,13 @@ def test_one_login_carries_policies_and_experience(
         watcher.live()
         for seq in range(1, 6):
             publish_one(shared, 1, seq)
-            wait_for(lambda seq=seq: is_here(folder, Version(1, seq)), "the policy", MIRRORED_WITHIN_S)
+            wait_for(lambda seq=seq: is_here(folder, Version(1, seq)), "the policy")
             Outbox(folder).offer(RUN, 0, f"segment {seq}".encode())
             wait_for(lambda seq=seq: read_contributions(folder).sent == seq, "the segment to leave")
         until = time.monotonic() + IDLE_S
         wait_for(lambda: time.monotonic() > until, "time to pass")
         publish_one(shared, 1, 6)
-        wait_for(lambda: is_here(folder, Version(1, 6)), "the policy", MIRRORED_WITHIN_S)
+        wait_for(lambda: is_here(folder, Version(1, 6)), "the policy")
         word = watcher.word()
         assert word is not None
         assert (word.logins, word.contributor, word.transport) == (1, "anna", carrier)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from relay import NewRelay
+from relay import PATIENT, NewRelay
 from slurm_cluster import PrivateSlurm, SlurmCluster
-from slurm_relay import assert_kept_once, ever, on_slurm, rows_of, set_pace
+from slurm_relay import assert_kept_once, ever, on_slurm, rows_of
 
 pytestmark = pytest.mark.slurm
 
@@ -64,7 +64,8 @@ def test_a_job_that_runs_and_never_begins_is_replaced(
     """What hangs before the shim, as a dead mount does: the first job on n1 comes no further than slurm.setup."""
     slurm = private_slurm(nodes=2)
     hangs = f"mkdir {tmp_path}/hung 2>/dev/null && sleep 600"
-    relay = on_slurm(new_relay, slurm, total=60, slurm={"setup": [hangs, "true"]}, relay={"stall_seconds": 1})
+    limits = {**PATIENT, "stall_seconds": 4}
+    relay = on_slurm(new_relay, slurm, total=60, slurm={"setup": [hangs, "true"]}, relay=limits)
 
     done = relay.run("start")
 
@@ -90,22 +91,22 @@ def test_a_preempted_job_goes_on_and_counts_as_no_failure(
     overrides = {"PreemptType": "preempt/qos", "PreemptMode": mode}
     slurm = private_slurm(nodes=1, accounting=True, overrides=overrides)
     make_room(slurm, mode)
-    words = ["python3", "./count.py", "400", *(["deaf"] if deaf else [])]
-    relay = on_slurm(new_relay, slurm, pace_s=0.02, command=words)
+    words = ["python3", "./count.py", "200", *(["deaf"] if deaf else [])]
+    relay = on_slurm(new_relay, slurm, pace_s=0.01, held_at=120, command=words)
     controller = relay.spawn("start")
     relay.wait_for_step(120)
 
     slurm.submit("sleep 2", "--qos=hi", "--exclusive")
     slurm.wait_for(lambda: ever(slurm, relay)[0].state in {"PREEMPTED", "CANCELLED", "COMPLETED"}, "the preemption")
-    set_pace(relay, 0.002)
+    relay.release()
 
     assert relay.ended(controller) == 0, relay.output()
     assert ever(slurm, relay)[0].state == "PREEMPTED"
     if deaf:
-        assert assert_kept_once(relay, 400) == [0, 1]
+        assert assert_kept_once(relay, 200) == [0, 1]
         assert relay.read("parent.json", 1)["step"] >= 100
     else:
-        relay.assert_exactly_once(400)
+        relay.assert_exactly_once(200)
         assert relay.asked() == ["SIGTERM", None]
     verdicts = [event["verdict"] for event in relay.events("ended")]
     assert verdicts == ["preempted" if deaf else "handed over", "finished"]

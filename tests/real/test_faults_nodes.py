@@ -14,6 +14,7 @@ pytestmark = pytest.mark.slurm
 
 #: Slurm takes a silent node for dead within some 10 s.
 IMPATIENT_SLURM = {"SlurmdTimeout": "5"}
+TOTAL = 60
 Change = Callable[[SlurmCluster], None]
 
 
@@ -30,7 +31,7 @@ def test_a_node_fails_and_its_job_lives_on(private_slurm: PrivateSlurm, new_rela
 
     slurm.kill_node(ghost.node)
     set_pace(relay, 0.01)
-    slurm.wait_for_state(ghost.job_id, "NODE_FAIL", timeout_s=60)
+    slurm.wait_for_state(ghost.job_id, "NODE_FAIL")
     relay.wait_for(lambda: steps_of(relay, 2), "the next attempt")
 
     assert relay.read("claim", 2)["host"] != ghost.node
@@ -102,18 +103,19 @@ def test_what_is_closed_lets_the_job_run_on_and_the_next_one_wait(
     private_slurm: PrivateSlurm, new_relay: NewRelay, close: Change, words: str, reopen: Change
 ) -> None:
     slurm = private_slurm(nodes=2)
-    relay = on_slurm(new_relay, slurm, total=500)
+    relay = on_slurm(new_relay, slurm, total=TOTAL, held_at=10)
     controller = relay.spawn("start")
-    relay.wait_for_step(5)
+    relay.wait_for_step(10)
 
     close(slurm)
-    at = relay.counted()
-    relay.wait_for_step(at + 20)
+    relay.hold_at(30)
+    relay.wait_for_step(30)
     assert relay.attempts() == [0]
     hand_over(relay)
     relay.wait_for(lambda: words in json.dumps(relay.status()["slots"][0]), "Slurm's reason")
     waiting = relay.status()["slots"][0]
     reopen(slurm)
+    relay.release()
 
     assert waiting["state"] == "pending"
     assert relay.ended(controller) == 0, relay.output()
@@ -124,7 +126,7 @@ def test_an_inactive_partition_refuses_and_the_slot_waits_until_it_is_back(
     private_slurm: PrivateSlurm, new_relay: NewRelay
 ) -> None:
     slurm = private_slurm(nodes=2)
-    relay = on_slurm(new_relay, slurm, total=500)
+    relay = on_slurm(new_relay, slurm, total=TOTAL, held_at=10)
     controller = start_impatient(relay, refused=1)
     relay.wait_for_step(5)
 
@@ -133,6 +135,7 @@ def test_an_inactive_partition_refuses_and_the_slot_waits_until_it_is_back(
     relay.wait_for(lambda: "inactive" in relay.status()["slots"][0]["why"], "Slurm's word")
     slot = relay.status()["slots"][0]
     partition_up(slurm)
+    relay.release()
 
     assert slot["state"] == "waiting"
     assert relay.ended(controller) == 0, relay.output()
@@ -141,7 +144,7 @@ def test_an_inactive_partition_refuses_and_the_slot_waits_until_it_is_back(
 
 def assert_nothing_was_submitted_twice(slurm: SlurmCluster, relay: Relay) -> None:
     """Two attempts, two jobs, every step once."""
-    relay.assert_exactly_once(500)
+    relay.assert_exactly_once(TOTAL)
     assert relay.attempts() == [0, 1]
     assert [row.state for row in ever(slurm, relay)] == ["COMPLETED", "COMPLETED"]
     assert [len(tokens_of(relay, attempt)) for attempt in (0, 1)] == [1, 1]

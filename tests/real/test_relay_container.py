@@ -45,7 +45,7 @@ def test_a_stop_reaches_into_the_container(container: Container, new_relay: NewR
 def test_a_container_on_slurm_is_handed_over_too(
     slurm: SlurmCluster, container: Container, new_relay: NewRelay
 ) -> None:
-    section = {"time_limit": "3", "mem": "100M", "cpus_per_task": 1, "gpus": 0}
+    section = {"time_limit": "30", "mem": "100M", "cpus_per_task": 1, "gpus": 0}
     relay = contained(
         new_relay, container, total=120, env=slurm.env(), executor="slurm", slurm=section, poll_seconds=0.5,
         training={"max_runtime_seconds": 2},

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from daemons import processes_with, wait_for
+from daemons import PATIENCE_S, processes_with, wait_for
 from slurm_cluster import PrivateSlurm, SlurmCluster
 from slurm_relay import left_unsure
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slurm
 
 
 def an_executor(cluster: SlurmCluster, jobs_dir: Path, **more: str) -> SlurmExecutor:
-    return SlurmExecutor(jobs_dir, {**cluster.env(), **more}, command_timeout_s=20)
+    return SlurmExecutor(jobs_dir, {**cluster.env(), **more}, command_timeout_s=PATIENCE_S)
 
 
 def a_request(jobs_dir: Path, token: str, body: str = "sleep 600", *options: str) -> JobRequest:
@@ -259,11 +259,11 @@ def test_a_command_that_never_ends_is_killed_with_its_children(tmp_path: Path) -
     fake.write_text("#!/bin/sh\ntrap '' TERM\necho 'squeue: error: busy, retrying' >&2\nsleep 600 & sleep 601\n")
     fake.chmod(0o755)
     env = {"PATH": f"{fake.parent}:{os.environ['PATH']}", "MARK": str(tmp_path)}
-    executor = SlurmExecutor(tmp_path / "jobs", env, command_timeout_s=0.5)
+    executor = SlurmExecutor(tmp_path / "jobs", env, command_timeout_s=3.0)
 
     poll = executor.poll()
 
-    assert poll.error == "squeue did not answer within 0.5 s: busy, retrying"
+    assert poll.error == "squeue did not answer within 3 s: busy, retrying"
     wait_for(lambda: not processes_with("MARK", str(tmp_path)), "the death of the command and its children")
 
 
@@ -272,11 +272,11 @@ def test_a_controller_that_does_not_answer_is_not_asked_again_for_each_two_hundr
     fake.parent.mkdir()
     fake.write_text(f"#!/bin/sh\necho asked >> {tmp_path}/asked\nsleep 600\n")
     fake.chmod(0o755)
-    executor = SlurmExecutor(tmp_path, {"PATH": f"{fake.parent}:{os.environ['PATH']}"}, command_timeout_s=0.5)
+    executor = SlurmExecutor(tmp_path, {"PATH": f"{fake.parent}:{os.environ['PATH']}"}, command_timeout_s=3.0)
 
     complaint = executor.cancel([str(number) for number in range(1000)])
 
-    assert complaint == "scancel did not answer within 0.5 s"
+    assert complaint == "scancel did not answer within 3 s"
     assert (tmp_path / "asked").read_text().split() == ["asked"]
 
 

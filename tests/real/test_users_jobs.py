@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from relay import NewRelay, Relay
 from slurm_cluster import PrivateSlurm, SlurmCluster
-from slurm_relay import ever, on_slurm, rows_of, set_pace
+from slurm_relay import ever, on_slurm, rows_of
 
 pytestmark = pytest.mark.slurm
 
@@ -21,6 +21,8 @@ WATCHED_MEMORY = {
     "JobAcctGatherParams": "OverMemoryKill",
     "JobAcctGatherFrequency": "task=1",
 }
+#: At step 40 of its first attempt it takes too much.
+HUNGRY = ["python3", "./count.py", "80", "hungry"]
 
 
 def assert_ran_out_of_memory(relay: Relay) -> None:
@@ -35,14 +37,12 @@ def assert_ran_out_of_memory(relay: Relay) -> None:
 
 def test_a_job_that_takes_more_memory_than_it_asked_for(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
     slurm = private_slurm(nodes=1, overrides=WATCHED_MEMORY)
-    relay = on_slurm(
-        new_relay, slurm, pace_s=0.005, command=["python3", "./count.py", "80", "hungry"],
-        relay={"retry_delays_seconds": [0]},
-    )  # fmt: skip
+    relay = on_slurm(new_relay, slurm, pace_s=0.005, held_at=60, command=HUNGRY)
 
     controller = relay.spawn("start")
     relay.wait_for((relay.attempt_dir(1) / "claim").exists, "the second job")
-    assert relay.status()["slots"][0]["failures"] == 1
+    relay.wait_for(lambda: relay.status()["slots"][0]["failures"] == 1, "the failure to be counted")
+    relay.release()
     assert relay.ended(controller) == 0, relay.output()
 
     assert_ran_out_of_memory(relay)
@@ -66,10 +66,7 @@ def cgroup_slurm(private_slurm: PrivateSlurm) -> Iterator[SlurmCluster]:
 
 
 def test_a_job_that_the_kernel_kills_for_its_memory(cgroup_slurm: SlurmCluster, new_relay: NewRelay) -> None:
-    relay = on_slurm(
-        new_relay, cgroup_slurm, pace_s=0.005, command=["python3", "./count.py", "80", "hungry"],
-        relay={"retry_delays_seconds": [0]},
-    )  # fmt: skip
+    relay = on_slurm(new_relay, cgroup_slurm, pace_s=0.005, command=HUNGRY)
 
     assert relay.run("start").code == 0
 
@@ -104,7 +101,7 @@ def test_a_job_that_its_user_cancels_while_it_runs_waits_for_start(
     private_slurm: PrivateSlurm, new_relay: NewRelay
 ) -> None:
     slurm = private_slurm(nodes=1, accounting=True)  # only a history says by whom
-    relay = on_slurm(new_relay, slurm, total=300, slots=2)
+    relay = on_slurm(new_relay, slurm, total=60, slots=2, held_at=20)
     controller = relay.spawn("start")
     relay.wait_for_step(10, slot=0)
     relay.wait_for_step(10, slot=1)
@@ -116,18 +113,18 @@ def test_a_job_that_its_user_cancels_while_it_runs_waits_for_start(
 
     relay.wait_for(lambda: relay.status()["slots"][0]["state"] == "paused", "the pause")
     assert f"cancelled by user {os.geteuid()} (scancel)" in relay.status()["slots"][0]["why"]
-    at = relay.counted(1)
-    relay.wait_for_step(at + 10, slot=1)  # the other slot goes on
+    relay.hold_at(30)
+    relay.wait_for_step(30, slot=1)  # the other slot goes on
     assert relay.attempts(0) == [0]
-    set_pace(relay, 0.005)
 
     told = relay.run("start", "toy")  # while the controller lives
     assert told.code == 0, told.words
     assert "Slot 0 of toy goes on" in told.out
+    relay.release()
 
     assert relay.ended(controller) == 0, relay.output()
     for slot in (0, 1):
-        relay.assert_exactly_once(300, slot)
+        relay.assert_exactly_once(60, slot)
     assert relay.attempts(0) == [0, 1]
     assert relay.attempts(1) == [0]
 

@@ -36,7 +36,7 @@ def test_a_users_limit_of_4_jobs_is_filled_up_as_room_comes(private_slurm: Priva
     slurm = private_slurm(nodes=1, accounting=True)
     limit(slurm, "MaxSubmitJobs=4")
     others = [slurm.submit("sleep 600", "--mem=10M") for _ in range(2)]
-    relay = on_slurm(new_relay, slurm, slots=4, command=["python3", "./count.py", "250"], pace_s=0.02)
+    relay = on_slurm(new_relay, slurm, slots=4, total=50, pace_s=0.02, held_at=10)
 
     with relay.watched(every_s=0.5) as seen:
         controller = relay.spawn("start", driver=HURRIED)
@@ -44,10 +44,11 @@ def test_a_users_limit_of_4_jobs_is_filled_up_as_room_comes(private_slurm: Priva
         relay.wait_for(lambda: seen and states(seen[-1])[2:] == ["waiting"] * 2, "two slots that wait")
         slurm.ask("scancel", str(others[0]))
         relay.wait_for(lambda: max(relay.counted(2), relay.counted(3)) > 0, "one of them to find room")
+        relay.release()
         assert relay.ended(controller) == 0, relay.output()  # the last slot got its room from one that finished
 
     for slot in range(4):
-        relay.assert_exactly_once(250, slot)
+        relay.assert_exactly_once(50, slot)
         assert relay.attempts(slot) == [0]
     assert_waited_for_room(seen, "AssocMaxSubmitJobLimit")
     assert len([row for row in ever(slurm, relay) if row.state == "COMPLETED"]) == 4
@@ -58,40 +59,50 @@ def test_a_limit_of_the_qos_is_no_failure_either(private_slurm: PrivateSlurm, ne
     slurm = private_slurm(nodes=1, accounting=True)
     slurm.ask("sacctmgr", "-i", "add", "qos", "small", "set", "MaxSubmitJobsPerUser=1")
     limit(slurm, "qos+=small")
-    relay = on_slurm(new_relay, slurm, slots=2, total=100, slurm={"extra": ["--qos=small"]})
+    relay = on_slurm(new_relay, slurm, slots=2, total=50, held_at=10, slurm={"extra": ["--qos=small"]})
 
     with relay.watched(every_s=0.5) as seen:
-        assert relay.ended(relay.spawn("start", driver=HURRIED)) == 0, relay.output()
+        controller = relay.spawn("start", driver=HURRIED)
+        relay.wait_for(lambda: seen and "waiting" in states(seen[-1]), "a slot that waits")
+        relay.release()
+        assert relay.ended(controller) == 0, relay.output()
 
     for slot in (0, 1):
-        relay.assert_exactly_once(100, slot)
+        relay.assert_exactly_once(50, slot)
     assert_waited_for_room(seen, "QOSMaxSubmitJobPerUserLimit")
+
+
+def limited(seen: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Every look at a slot whose job may not run beside another one."""
+    return [slot for view in seen for slot in view["slots"] if slot["reason"] == "AssocMaxJobsLimit"]
 
 
 @pytest.mark.long
 def test_a_limit_of_running_jobs_is_only_shown(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
     slurm = private_slurm(nodes=1, accounting=True)
     limit(slurm, "MaxJobs=1")
-    relay = on_slurm(new_relay, slurm, slots=2, total=200)
+    relay = on_slurm(new_relay, slurm, slots=2, total=50, held_at=10)
 
     with relay.watched(every_s=0.5) as seen:
-        # Hurried, so that the wait is longer than what would end a job that can never run.
-        assert relay.ended(relay.spawn("start", driver=HURRIED)) == 0, relay.output()
+        # Hurried, and held for so many looks, so that the wait is longer than what would end a job that can never run.
+        controller = relay.spawn("start", driver=HURRIED)
+        relay.wait_for(lambda: len(limited(seen)) > 8, "the limit to be shown again and again")
+        relay.release()
+        assert relay.ended(controller) == 0, relay.output()
 
     for slot in (0, 1):
-        relay.assert_exactly_once(200, slot)
+        relay.assert_exactly_once(50, slot)
         assert relay.attempts(slot) == [0]
-    limited = [slot for view in seen for slot in view["slots"] if slot["reason"] == "AssocMaxJobsLimit"]
-    assert limited
-    assert {slot["state"] for slot in limited} == {"pending"}
-    assert all("no more running jobs at once (your account's limit)" in slot["why"] for slot in limited), limited
+    assert {slot["state"] for slot in limited(seen)} == {"pending"}
+    words = "no more running jobs at once (your account's limit)"
+    assert all(words in slot["why"] for slot in limited(seen)), limited(seen)
     assert len(ever(slurm, relay)) == 2  # it waited in the queue: nothing was submitted in its place
 
 
 def test_the_users_other_jobs_are_left_alone_but_counted(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
     slurm = private_slurm(nodes=1)
     array = slurm.submit("sleep 600", "--array=0-2%1", "--mem=10M")  # one runs, two wait: three jobs
-    relay = on_slurm(new_relay, slurm, slots=2, total=150, slurm={"max_jobs": 4})
+    relay = on_slurm(new_relay, slurm, slots=2, total=50, held_at=10, slurm={"max_jobs": 4})
 
     with relay.watched(every_s=0.5) as seen:
         controller = relay.spawn("start")
@@ -100,10 +111,11 @@ def test_the_users_other_jobs_are_left_alone_but_counted(private_slurm: PrivateS
         assert relay.counted(1) == 0
         slurm.ask("scancel", f"{array}_2")
         relay.wait_for_step(1, slot=1)
+        relay.release()
         assert relay.ended(controller) == 0, relay.output()
 
     for slot in (0, 1):
-        relay.assert_exactly_once(150, slot)
+        relay.assert_exactly_once(50, slot)
     assert_waited_for_room(seen, "slurm.max_jobs is 4", "3 other jobs")
     left = sorted(row.state for row in slurm.squeue())
     assert left == ["PENDING", "RUNNING"]  # the rest of the array

@@ -8,26 +8,24 @@ from slurm_cluster import SlurmCluster
 
 #: Slurm looks at limits every 30 s and signals up to 60 s early: with 2 minutes and a lead of 40 s the signal comes
 #: 20 to 50 s after the start, long before the job's own deadline at 80 s.
-LIMIT_MINUTES, LEAD_S, DEADLINE_S = 2, 40, 80
+LIMIT_MINUTES, LEAD_S = 2, 40
 
 
 @pytest.mark.slurm
 def test_the_signal_before_the_walltime_is_a_hand_over(slurm: SlurmCluster, new_relay: NewRelay) -> None:
     section = {"time_limit": str(LIMIT_MINUTES), "mem": "100M", "cpus_per_task": 1, "gpus": 0}
     relay = new_relay(
-        total=1000, pace_s=0.1, env=slurm.env(), executor="slurm", slurm=section, lead_seconds=LEAD_S, poll_seconds=1
+        total=100_000, pace_s=0.1, env=slurm.env(), executor="slurm", slurm=section, lead_seconds=LEAD_S, poll_seconds=1
     )
     controller = relay.spawn("start")
 
-    relay.wait_for((relay.attempt_dir(1) / "claim").exists, "the second job", DEADLINE_S + 20)
+    relay.wait_for((relay.attempt_dir(1) / "claim").exists, "the second job")
     at = relay.counted()
     relay.wait_for_step(at + 5)
     assert relay.run("stop").code == 0
     assert relay.ended(controller) == 0
 
     assert relay.asked()[0] == "SIGUSR2"
-    ended = relay.read("exit.json", 0)
-    assert ended["at"] - ended["started_at"] < DEADLINE_S
     assert relay.events("ended")[0]["verdict"] == "handed over"
     relay.assert_exactly_once(relay.status()["slots"][0]["checkpoint_step"])
 
@@ -43,7 +41,7 @@ def test_a_program_that_does_not_listen_goes_on_from_the_checkpoint_that_it_had(
         command=["python3", "./count.py", "1500", "deaf"],
     )  # fmt: skip
 
-    done = relay.run("start", timeout_s=280)
+    done = relay.run("start")
 
     assert done.code == 0, done.words
     assert [event["verdict"] for event in relay.events("ended")] == ["timed out", "finished"]

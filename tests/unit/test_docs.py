@@ -7,6 +7,8 @@ import re
 import runpy
 from pathlib import Path
 
+import pytest
+
 from orchestrator import errors
 from orchestrator.reference import config_reference
 from syncd import errors as syncd_errors
@@ -14,6 +16,7 @@ from trainer import errors as trainer_errors
 from trainer.contributions.episode import Reason
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def test_the_config_reference_is_what_the_command_prints() -> None:
@@ -54,8 +57,20 @@ def test_the_benchmarks_are_the_measured_ones() -> None:
     assert (ROOT / "docs/benchmarks.md").read_text() == report["page"](), "run bench/report.py"
 
 
+def test_a_page_whose_figures_nobody_measured_is_refused() -> None:
+    report = runpy.run_path(str(ROOT / "bench/report.py"))
+    with pytest.raises(SystemExit, match=r"asks for @\{steping\}, and there is no .*/bench/results/steping.csv"):
+        report["page"]("## Stepping\n\n@{steping}\n")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_page_shows_what_should_have_been_filled_in(page: Path) -> None:
+    prose = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(), flags=re.DOTALL)  # code may speak of templates
+    assert re.findall(r"@\{[^}]*\}|\{\{.*?\}\}", prose) == []
+
+
 def test_every_link_between_the_pages_leads_somewhere() -> None:
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for page in PAGES:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             if not target.startswith("http"):
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -1,0 +1,58 @@
+"""Where a benchmark's figures go: into `bench/out/`, which git ignores; with `--replace` over the committed ones.
+
+`python bench/tick.py` writes bench/out/tick.csv, `python bench/tick.py --replace` bench/results/tick.csv. The word may
+stand anywhere on a benchmark's command line and is taken out of it here, so that no script has to know it.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+#: What docs/benchmarks.md is made from.
+COMMITTED = FOLDER / "results"
+#: What was measured on this machine, by whoever wanted to know.
+OWN = FOLDER / "out"
+
+
+def _told(arguments: list[str]) -> bool:
+    """Whether the committed figures are to be replaced; takes the word out."""
+    told = "--replace" in arguments
+    arguments[:] = [word for word in arguments if word != "--replace"]
+    return told
+
+
+#: Whether this process replaces the committed figures.
+REPLACES = _told(sys.argv)
+
+
+def committed(name: str) -> Path:
+    """The committed figures `name`."""
+    return COMMITTED / f"{name}.csv"
+
+
+def newest(name: str) -> Path:
+    """The figures `name`: this machine's own where there are some and nobody replaces, else the committed ones."""
+    own = OWN / f"{name}.csv"
+    return own if own.exists() and not REPLACES else committed(name)
+
+
+def read(path: Path) -> list[list[str]]:
+    """The head and the rows. Errors: FileNotFoundError."""
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.reader(file))
+
+
+def save(name: str, head: Sequence[object], rows: Iterable[Sequence[object]]) -> None:
+    """Write them whole, and say where: whoever is interrupted leaves the old ones."""
+    target = (COMMITTED if REPLACES else OWN) / f"{name}.csv"
+    target.parent.mkdir(exist_ok=True)
+    part = target.with_suffix(".part")
+    with open(part, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([head, *rows])
+    os.replace(part, target)
+    print(f"written: {target.relative_to(FOLDER.parent)}", flush=True)
