@@ -20,8 +20,9 @@ from pathlib import Path
 PATIENCE_S = 240.0
 #: A waiting test looks this often: short beside what is waited for (a job starts in 0.15 s at best).
 LOOK_EVERY_S = 0.02
-#: Each round of a sweep may miss what was forked during it.
+#: Each round of a sweep may miss what was forked during it. It waits so long for those that it has killed.
 SWEEP_ROUNDS = 20
+ROUND_S = 12.0
 
 
 def wait_for(condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
@@ -179,7 +180,7 @@ def sweep(variable: str, value: str) -> int:
 
 
 def _wait_for_death(pids: set[int]) -> None:
-    wait_for(lambda: not any(map(started_at, pids)), "the death of the swept", 1.0)
+    wait_for(lambda: not any(map(started_at, pids)), "the death of the swept", ROUND_S)
 
 
 def _pids() -> list[int]:

@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import pytest
+from daemons import PATIENCE_S
 
 from trainer.envs import channel
 from trainer.envs.channel import Channel
@@ -34,8 +35,8 @@ def in_the_background(act, *arguments):
 def test_a_message_comes_out_as_it_went_in(ends):
     here, there = ends
     sender = in_the_background(here.send, channel.RESTORE, {"0": [1, None]}, LARGE)
-    op, meta, arrays = there.receive(5)
-    sender.join(5)
+    op, meta, arrays = there.receive(PATIENCE_S)
+    sender.join(PATIENCE_S)
     assert (op, meta) == (channel.RESTORE, {"0": [1, None]})
     assert np.array_equal(arrays["a"], LARGE["a"])
 
