@@ -10,6 +10,8 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
+from daemons import PATIENCE_S
+
 #: A terminal's driver puts colours between words.
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -26,7 +28,7 @@ class Typist:
         os.close(inner)
         self.seen = ""
 
-    def wait_for(self, words: str, timeout_s: float = 40.0) -> None:
+    def wait_for(self, words: str, timeout_s: float = PATIENCE_S) -> None:
         """Until `words` were shown. Errors: TimeoutError, with what was."""
         deadline = time.monotonic() + timeout_s
         while words not in self.seen:
@@ -37,7 +39,7 @@ class Typist:
         """A line, and return."""
         os.write(self._fd, line.encode() + b"\n")
 
-    def end(self, timeout_s: float = 40.0) -> int:
+    def end(self, timeout_s: float = PATIENCE_S) -> int:
         """Its exit code. Errors: TimeoutError."""
         deadline = time.monotonic() + timeout_s
         while self._read(0.1) and time.monotonic() < deadline:
