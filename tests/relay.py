@@ -33,6 +33,8 @@ COMMAND_TIMEOUT_S = 2 * PATIENCE_S
 #: Where jobs are handed over by the clock, one on a busy machine may not get as far as a step: that is no reason to
 #: wait, or to give up.
 PATIENT = {"retry_delays_seconds": [0], "failure_budget": 100}
+#: The usual budget of failures, and no delay between them.
+AT_ONCE = {"retry_delays_seconds": [0]}
 #: In this order an attempt may be seen, and never backwards. `waiting` and `stopped`: it is over.
 ORDER = (
     "intent", "submitted", "pending", "starting", "running", "handing over", "waiting", "stopped", "finished",

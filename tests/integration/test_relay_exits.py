@@ -7,10 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from relay import NewRelay
-
-#: The usual budget of failures, and no delay between them.
-AT_ONCE = {"retry_delays_seconds": [0]}
+from relay import AT_ONCE, NewRelay
 
 
 def test_zero_without_any_report_means_finished(new_relay: NewRelay) -> None:

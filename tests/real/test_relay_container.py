@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from container import Container
-from relay import NewRelay, Relay
+from relay import AT_ONCE, NewRelay, Relay
 from slurm_cluster import SlurmCluster
 
 
@@ -59,7 +59,8 @@ def test_a_container_on_slurm_is_handed_over_too(
 
 
 def test_an_image_that_is_not_there_is_named(container: Container, new_relay: NewRelay, tmp_path: Path) -> None:
-    relay = contained(new_relay, Container(tmp_path / "nothing", container.binds, container.python), total=5)
+    nothing = Container(tmp_path / "nothing", container.binds, container.python)
+    relay = contained(new_relay, nothing, total=5, relay=AT_ONCE)
 
     done = relay.run("start")
 
