@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import csv
 import os
+import platform
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -17,6 +19,8 @@ FOLDER = Path(__file__).resolve().parent
 COMMITTED = FOLDER / "results"
 #: What was measured on this machine, by whoever wanted to know.
 OWN = FOLDER / "out"
+#: Beside the figures: which machine each of them is of.
+MACHINES = "machines.csv"
 
 
 def _told(arguments: list[str]) -> bool:
@@ -48,11 +52,39 @@ def read(path: Path) -> list[list[str]]:
 
 
 def save(name: str, head: Sequence[object], rows: Iterable[Sequence[object]]) -> None:
-    """Write them whole, and say where: whoever is interrupted leaves the old ones."""
-    target = (COMMITTED if REPLACES else OWN) / f"{name}.csv"
-    target.parent.mkdir(exist_ok=True)
+    """Write them whole with the machine that they are of, and say where: whoever is interrupted leaves the old ones."""
+    folder = COMMITTED if REPLACES else OWN
+    folder.mkdir(exist_ok=True)
+    target = folder / f"{name}.csv"
+    _write(target, [head, *rows])
+    machines = {**measured_on(folder), name: _this_machine()}
+    _write(folder / MACHINES, [("figures", "machine"), *sorted(machines.items())])
+    print(f"written: {target.relative_to(FOLDER.parent)}", flush=True)
+
+
+def measured_on(folder: Path) -> dict[str, str]:
+    """Figures → the machine that they were measured on, as far as that was written down."""
+    try:
+        _, *rows = read(folder / MACHINES)
+    except FileNotFoundError:
+        return {}
+    return dict(rows)
+
+
+def _this_machine() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        model = platform.processor() or platform.machine()
+    else:
+        found = {field.strip(): value.strip() for field, _, value in (line.partition(":") for line in lines)}
+        numbers = f"family {found.get('cpu family', '?')}, model {found.get('model', '?')}"
+        model = f"{found.get('model name', platform.machine())} ({numbers})"
+    return f"{model}, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d')}"
+
+
+def _write(target: Path, lines: Iterable[Sequence[object]]) -> None:
     part = target.with_suffix(".part")
     with open(part, "w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows([head, *rows])
+        csv.writer(file, lineterminator="\n").writerows(lines)
     os.replace(part, target)
-    print(f"written: {target.relative_to(FOLDER.parent)}", flush=True)

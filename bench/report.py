@@ -24,7 +24,7 @@ leaves what it measured in `bench/out/`, which git ignores: CSV files, and this 
 (`bench/out/benchmarks.md`). `make bench REPLACE=1` writes over the committed figures in `bench/results/` and over this
 page instead; one benchmark alone does with `python bench/tick.py --replace` and `python bench/report.py --replace`.
 Rivals run in the same run, because machines are noisy: the ratios are what to trust. All figures: two cores of a
-virtual machine, loopback, no GPU.
+virtual machine, loopback, no GPU; under each table stands its processor.
 
 ## Stepping
 
@@ -178,7 +178,9 @@ def table(name: str, path: Path) -> str:
     except FileNotFoundError:
         sys.exit(f"the page asks for @{{{name}}}, and there is no {path}")
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("_", " ") for cell in line) + " |" for line in lines)
+    drawn = "\n".join("| " + " | ".join(cell.replace("_", " ") for cell in line) + " |" for line in lines)
+    machine = figures.measured_on(path.parent).get(name, "not written down at the time")
+    return f"{drawn}\n\nMeasured on: {machine}."
 
 
 def page(text: str = PAGE, where: Callable[[str], Path] = figures.committed) -> str:

@@ -78,3 +78,16 @@ def test_every_link_between_the_pages_leads_somewhere() -> None:
 
 def test_the_program_in_the_cluster_page_is_the_one_in_the_examples() -> None:
     assert (ROOT / "examples/foreign/count.py").read_text().rstrip() in (ROOT / "docs/cluster.md").read_text()
+
+
+def test_figures_are_kept_with_the_machine_that_they_are_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = runpy.run_path(str(ROOT / "bench/figures.py"))
+    monkeypatch.setitem(figures["save"].__globals__, "OWN", tmp_path / "bench" / "out")
+    monkeypatch.setitem(figures["save"].__globals__, "FOLDER", tmp_path / "bench")
+    (tmp_path / "bench").mkdir()
+    for name in ("tick", "update"):
+        figures["save"](name, ("slots", "s"), [(1, 0.5)])
+    machines = figures["measured_on"](tmp_path / "bench" / "out")
+    assert sorted(machines) == ["tick", "update"]
+    assert " cores, 20" in machines["tick"]
+    assert figures["measured_on"](tmp_path) == {}
