@@ -99,7 +99,7 @@ class Stage:
                 seed=secrets.randbits(31),  # every actor sees goals of its own
                 horizon=manifest.spec.horizon,
             ),
-            workers_for(len(self.tasks), Room(plan.num_envs, plan.workers), look().free_bytes),
+            workers_for(len(self.tasks), Room(plan.num_envs, plan.workers), look()),
         )
         self.is_boundary = True
         try:
@@ -252,7 +252,7 @@ class Actors:
             if self.tally.workers < min(self.plan.workers, self.plan.num_envs):
                 self.show.say(
                     f"{self.tally.workers or 'no'} workers instead of {self.plan.workers}: with "
-                    f"{len(self._stage.tasks)} tasks more would take the memory that is to stay yours"
+                    f"{len(self._stage.tasks)} tasks each takes more memory, and there is no more for them"
                 )
             return self._missing(follower)  # the policy may be another one by now
         is_other_slot = self._current is None or newest.key != self._current.key

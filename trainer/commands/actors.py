@@ -26,7 +26,9 @@ _NICE = 10
 SharedDirOption = Annotated[
     Path | None, typer.Option(help="What syncd mirrors, or the folder that a run shares itself.")
 ]
-EnvsOption = Annotated[str, typer.Option(help="How many environments; auto: one core and 4 GB stay yours.")]
+EnvsOption = Annotated[
+    str, typer.Option(help="How many environments; auto: 1 to 16, by this machine. A core and 4 GB stay yours.")
+]
 AutotuneOption = Annotated[bool, typer.Option("--autotune", help="Measure this machine first (at most a minute).")]
 ContributeOption = Annotated[bool, typer.Option("--contribute", help="Write the experience to the outbox.")]
 DeviceOption = Annotated[str, typer.Option(help="auto (what autotune measured, else the CPU), cpu, cuda or mps.")]
@@ -59,8 +61,9 @@ def actors(
     from trainer.tuning.host import look  # noqa: PLC0415
 
     choice, where = Choice.parse(policy), _shared(folder)
-    advice = _advice(wanted, autotune=autotune)
-    check_room(advice, look())
+    host = look()
+    advice = _advice(wanted, host, autotune=autotune)
+    check_room(advice, host)
     chosen = _device(advice.device if device == "auto" else device)
     with contextlib.suppress(OSError, AttributeError):
         os.nice(_NICE)
@@ -77,6 +80,8 @@ def actors(
         goals_cache=_cache(),
     )
     with Stop() as stop, ActorDisplay(as_json=as_json) as show:
+        for note in advice.notes:
+            show.say(note)
         if contribute and not (where.path / "state" / "status.json").exists():
             show.say(
                 f"no syncd has run here yet: what is recorded waits in {where.path / 'outbox'} until "
@@ -127,27 +132,29 @@ def _device(wanted: str) -> torch.device:
     return machine.choose(wanted)
 
 
-def _advice(wanted: int | None, *, autotune: bool) -> Recommendation:
+def _advice(wanted: int | None, host: Host, *, autotune: bool) -> Recommendation:
     """As `trainer autotune` measured; without it by a rule, and on the CPU: a dozen observations are soon through."""
     from trainer.tuning.autotune import advise  # noqa: PLC0415 - with the rest
 
     if autotune:
         from trainer.commands.autotune import AUTOTUNE_S, measured  # noqa: PLC0415
-        from trainer.tuning.host import look  # noqa: PLC0415
 
-        measured(look(), None, budget_s=AUTOTUNE_S, again=False)
-    return advise(wanted)
+        measured(host, None, budget_s=AUTOTUNE_S, again=False)
+    return advise(wanted, host=host)
 
 
 def check_room(advice: Recommendation, host: Host) -> None:
-    """Errors: ConfigError where so many environments need more memory than is free: the machine would swap."""
+    """Errors: ConfigError where so many environments need more memory than the whole machine has.
+
+    A number that is merely larger than what is free is the user's own decision; a note warns of it.
+    """
     from trainer.acting.room import need_bytes  # noqa: PLC0415 - with the rest
 
-    free, need = host.free_bytes, need_bytes(advice.num_envs, advice.workers)
-    if free is not None and advice.num_envs > 1 and need > free:
+    there, need = host.memory_bytes, need_bytes(advice.num_envs, advice.workers)
+    if there is not None and advice.num_envs > 1 and need > there:
         raise ConfigError(
-            f"--num-envs {advice.num_envs}: they need about {need / 2**30:.0f} GB of memory, and {free / 2**30:.1f} GB "
-            "are free; give fewer, or auto"
+            f"--num-envs {advice.num_envs}: they need about {need / 2**30:.0f} GB of memory, and this machine has "
+            f"{there / 2**30:.1f} GB; give fewer, or auto"
         )
 
 

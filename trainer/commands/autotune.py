@@ -102,7 +102,21 @@ def measured(host: Host, user_id: str | None, *, budget_s: float, again: bool) -
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    _tell(line, is_error=True)
+
+
+def _tell(line: str, *, is_error: bool = False) -> None:
+    """A line that a terminal breaks between words, a further one indented as far; a pipe gets it as it is."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.padding import Padding  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    out = Console(stderr=is_error, emoji=False, highlight=False)
+    if out.is_terminal:
+        indent = len(line) - len(line.lstrip())
+        out.print(Padding(Text(line.strip()), (0, 0, 0, indent), expand=False))
+    else:
+        print(line, file=sys.stderr if is_error else sys.stdout, flush=True)
 
 
 def _announce(budget_s: float) -> None:
@@ -173,34 +187,34 @@ def _show_training(training: Training, tried: Tried, best: Advice) -> None:
         rows.append([*numbers, *of_gpu, f"{trial.steps_per_s:,.1f}", mark])
     names = ["num_envs", "num_workers", "threads", *(["cuda_graph"] if tried.device == "cuda" else []), "steps/s", ""]
     _table(names, rows, best=[row[-1] == "recommended" for row in rows])
-    print(_computer(tried.host) + (f", {tried.device}" if tried.device != "cpu" else ""))
+    _tell(_computer(tried.host) + (f", {tried.device}" if tried.device != "cpu" else ""))
     learned = 1 / (tried.update_s * training.updates_per_step)
     by = {"native": "in C, num_workers are threads", "python": "in Python, num_workers are processes"}
-    print(
+    _tell(
         f"  learning alone: {1e3 * tried.update_s:.1f} ms an update, {learned:,.0f} steps/s"
         + (f" (products by {tried.products})" if tried.products else "")
     )
-    print(
+    _tell(
         f"  stepping alone: {tried.collected_per_s:,.0f} steps/s "
         f"({by.get(tried.stepping, 'some tasks in C; num_workers are processes')})"
     )
     memory = tried.memory
     there = "" if memory.limit is None else f" of {memory.limit / _GB:.1f} GB"
-    print(
+    _tell(
         f"  memory: {memory.need / _GB:.1f} GB{there} in the end ({memory.replay / _GB:.1f} GB of it the replay's "
         f"{memory.replay // memory.row:,} rows)"
     )
     if tried.gpu_bytes is not None:
         used, there_is = tried.gpu_bytes
-        print(f"  GPU memory: {used / _GB:.1f} GB of {there_is / _GB:.1f} GB with batches of {training.batch_size:,}")
+        _tell(f"  GPU memory: {used / _GB:.1f} GB of {there_is / _GB:.1f} GB with batches of {training.batch_size:,}")
     whole = duration(training.total_steps / best.steps_per_s)
     much = f"{best.gain:.2f} times as fast as now" if best.setting != tried.own else "as it is: nothing to change"
-    print(
+    _tell(
         f"recommended: num_envs {best.setting.num_envs}, num_workers {best.setting.workers} ({much}): "
         f"about {best.steps_per_s:,.0f} steps/s, {training.total_steps:,} steps in {whole} without evaluations"
     )
     for note in best.notes:
-        print(f"  {note}")
+        _tell(f"  {note}")
 
 
 def _table(names: list[str], rows: list[list[str]], *, best: list[bool]) -> None:
@@ -226,15 +240,15 @@ def _show(facts: Facts, best: Recommendation, now: float, *, known: bool) -> Non
     chosen = [(one.num_envs, one.workers) == (best.num_envs, best.workers) for one in facts.stepping]
     is_native = all(one.stepper == "native" for one in facts.stepping)
     _table(["environments", "threads" if is_native else "workers", "stepped by", "steps/s"], rows, best=chosen)
-    print(f"{_computer(facts.host)}, {facts.accelerator_name or 'no GPU that torch can use'}")
-    print(f"recommended: {_choice(best, 'thread' if is_native else 'worker')}")
+    _tell(f"{_computer(facts.host)}, {facts.accelerator_name or 'no GPU that torch can use'}")
+    _tell(f"recommended: {_choice(best, 'thread' if is_native else 'worker')}")
     if best.steps_per_s is not None:
-        print(f"  about {best.steps_per_s:,.0f} steps/s, policy included; a core and 4 GB stay yours")
+        _tell(f"  about {best.steps_per_s:,.0f} steps/s, policy included; a core and 4 GB stay yours")
     for note in best.notes:
-        print(f"  {note}")
+        _tell(f"  {note}")
     if known:
-        print(f"measured {_age(now - facts.measured_at)} ago; --again measures anew")
-    print("next: trainer actors --shared-dir ~/shared_weights --num-envs auto --contribute")
+        _tell(f"measured {_age(now - facts.measured_at)} ago; --again measures anew")
+    _tell("next: trainer actors --shared-dir ~/shared_weights --num-envs auto --contribute")
 
 
 def _choice(best: Recommendation, kind: str) -> str:

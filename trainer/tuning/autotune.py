@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.job import read_json_or_none, write_json
-from trainer.acting.room import OWNERS_BYTES, OWNERS_CORES, Room, need_bytes, room
+from trainer.acting.room import MOST_ENVS, Room, by_size, fitted, room, usable_cores
 from trainer.errors import ConfigError, SaveError
 from trainer.tuning.host import Host, look
 
 #: Raised when what is measured changes its meaning; older caches are then measured again.
-FORMAT = 2
+FORMAT = 3
 #: A choice this near to the fastest one is as good, and smaller is kinder: less memory, episodes end sooner.
 NEAR = 0.95
 #: Another device or a second thread must be faster by this much, for all else that they cost.
@@ -25,7 +25,6 @@ WORTH_IT = 1.2
 #: With more of its cores taken by others a machine looks slower than it is.
 BUSY_SHARE = 0.5
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
-_GB = 2**30
 
 
 @dataclass(frozen=True)
@@ -77,36 +76,48 @@ class Recommendation:
 
 
 def recommend(facts: Facts) -> Recommendation:
-    """The smallest measured choice that is nearly the fastest one, leaving a core and 4 GB to the owner. Pure."""
-    host = facts.host
-    best = _inference(facts.inference)
-    usable = max(1, host.cores - OWNERS_CORES)
-    allowed = None if host.free_bytes is None else host.free_bytes - OWNERS_BYTES
-    fitting = {
-        choice: _together(choice, best)
-        for choice in facts.stepping
-        if choice.workers <= usable and (allowed is None or need_bytes(choice.num_envs, choice.workers) <= allowed)
-    }
-    threads, device = (best.threads, best.device) if best else (1, "cpu")
-    if not fitting:
-        why = (
-            "nothing was measured"
-            if allowed is None or not facts.stepping
-            else (
-                f"only {(host.free_bytes or 0) / _GB:.1f} GB are free, and {OWNERS_BYTES // _GB} GB are to stay yours; "
-                "close something, or play on for little"
-            )
-        )
-        return Recommendation(1, 0, 1, "cpu", None, (f"one environment: {why}",))
-    fastest = max(fitting.values())
-    chosen = min(
-        (choice for choice, rate in fitting.items() if rate >= NEAR * fastest),
-        key=lambda choice: (choice.num_envs, choice.workers),
-    )
+    """The number for a machine of this size (`room.by_size`), or more where more was measured to be faster. Pure.
+
+    Never less: rates can raise the number, up to the smallest that makes nearly the most steps, and to `MOST_ENVS` at
+    most. More than that is only told of. Cores and memory cap what was measured as they cap the rule.
+    """
+    host, inference = facts.host, _inference(facts.inference)
+    rates = {choice: _together(choice, inference) for choice in facts.stepping}
+    few = {choice: rate for choice, rate in rates.items() if choice.num_envs <= MOST_ENVS}
+    size = by_size(host)
+    if not few:
+        return _by_rule(replace(room(host), notes=("nothing was measured", *room(host).notes)))
+    near = _smallest_near(few)
     notes = []
-    if len(fitting) < len(facts.stepping):
-        notes.append("larger choices would not leave a core and 4 GB free")
-    return Recommendation(chosen.num_envs, chosen.workers, threads, device, fitting[chosen], tuple(notes))
+    if near.num_envs > size:
+        at_size = max((rate for choice, rate in few.items() if choice.num_envs == size), default=None)
+        much = "the most steps/s" if at_size is None else f"{few[near] / at_size:.1f} times as many steps/s"
+        notes.append(f"by its size it would be {_envs(size)}; {near.num_envs} make {much}")
+        wanted = Room(near.num_envs, near.workers)
+    else:
+        of_size = {choice: rate for choice, rate in few.items() if choice.num_envs == size}
+        wanted = Room(size, _smallest_near(of_size).workers if of_size else usable_cores(host))
+    found = fitted(host, wanted)
+    many = max(rates, key=lambda choice: rates[choice])
+    if rates[many] >= WORTH_IT * max(few.values()):
+        notes.append(
+            f"{many.num_envs} environments make {rates[many] / max(few.values()):.1f} times as many steps/s; "
+            f"more than {MOST_ENVS} only if you ask for them: --num-envs {many.num_envs}"
+        )
+    rate = next((rates[one] for one in few if (one.num_envs, one.workers) == (found.num_envs, found.workers)), None)
+    threads, device = (inference.threads, inference.device) if inference else (1, "cpu")
+    return Recommendation(found.num_envs, found.workers, threads, device, rate, (*notes, *found.notes))
+
+
+def _smallest_near(rates: Mapping[Stepping, float]) -> Stepping:
+    """The smallest choice that is nearly the fastest of all."""
+    fastest = max(rates.values())
+    near = (choice for choice, rate in rates.items() if rate >= NEAR * fastest)
+    return min(near, key=lambda choice: (choice.num_envs, choice.workers))
+
+
+def _envs(count: int) -> str:
+    return f"{count} environment{'s' * (count != 1)}"
 
 
 def _inference(measured: tuple[Inference, ...]) -> Inference | None:
@@ -124,24 +135,25 @@ def _together(choice: Stepping, inference: Inference | None) -> float:
     return choice.num_envs / (step_s + (1 / inference.batches_per_s if inference else 0.0))
 
 
-def advise(num_envs: int | None = None, user_id: str | None = None) -> Recommendation:
-    """What to run now: from what `trainer autotune` measured on this machine, else by a rule of thumb.
+def advise(num_envs: int | None = None, user_id: str | None = None, host: Host | None = None) -> Recommendation:
+    """What to run now: from what `trainer autotune` measured on this machine, else by its size.
 
-    `num_envs`: the user's own number, for which only workers and device are advised.
+    `num_envs`: the user's own number, for which only workers and device are advised. `host`: None is this machine.
     """
-    host = look()
+    host = host or look()
     facts = read_facts(cache_file(user_id or host.name))
-    thumb = room(host.cores, host.free_bytes, num_envs)
     if facts is None or not is_of(facts, host):
+        thumb = room(host, num_envs)
+        if num_envs is None:
+            word = f"{_envs(by_size(host))} by this machine's size; `trainer autotune` measures whether more pay"
+            thumb = replace(thumb, notes=(word, *thumb.notes))
         return _by_rule(thumb)
     found = recommend(replace(facts, host=host))
-    if num_envs is None:
-        return found
-    return replace(found, num_envs=num_envs, workers=thumb.workers, steps_per_s=None, notes=())
+    return found if num_envs is None else _by_rule(room(host, num_envs), found.threads, found.device)
 
 
-def _by_rule(thumb: Room) -> Recommendation:
-    return Recommendation(thumb.num_envs, thumb.workers, 1, "cpu", None)
+def _by_rule(thumb: Room, threads: int = 1, device: str = "cpu") -> Recommendation:
+    return Recommendation(thumb.num_envs, thumb.workers, threads, device, None, thumb.notes)
 
 
 def is_of(facts: Facts, host: Host) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from syncd import store
-from trainer.acting.room import OWNERS_BYTES, OWNERS_CORES, need_bytes
+from trainer.acting.room import MOST_ENVS, Room, by_size, fitted, usable_cores
 from trainer.envs.native.plan import native_tasks
 from trainer.envs.spec import ACT_DIM, F32, OBS_DIM, EnvError, VectorSpec
 from trainer.envs.vector import VectorEnv
@@ -23,8 +23,8 @@ from trainer.tuning.host import Host, look
 
 #: One light, one middling and one heavy task: what a multi-task run mixes, without building ten.
 TASKS = ("reach-v3", "drawer-open-v3", "peg-insert-side-v3")
-#: Environments a worker that are tried: fewer leave it waiting for messages, more only make a step longer.
-ENVS_A_WORKER = (2, 4, 8)
+#: Environments that are tried on every machine; the last one shows whether more than `MOST_ENVS` would be worth it.
+ENVS = (1, 2, 4, 8, MOST_ENVS, 2 * MOST_ENVS)
 #: Rates settle within a second; the first steps of an environment are slower.
 WARM_UP_S, MEASURE_S = 0.3, 1.2
 INFERENCE_S = 0.4
@@ -84,15 +84,16 @@ def measure(budget_s: float, say: Say) -> Facts:
 def choices(host: Host) -> Iterator[tuple[int, int]]:
     """(environments, workers) worth a try on `host`: small ones first, so that a short time has measured something.
 
-    All leave a core to the owner; those that would not leave the memory are left out, but for the smallest.
+    Among them is what its size gives it, and one beyond `MOST_ENVS`. All leave a core to the owner; those that would
+    not leave the owner's memory, or for which too little is free, are left out, but for the smallest.
     """
-    usable = max(1, host.cores - OWNERS_CORES)
-    counts = sorted({1, -(-usable // 2), usable})
-    tried = [(1, 0), (4, 0), *((each * workers, workers) for workers in counts for each in ENVS_A_WORKER)]
-    allowed = None if host.free_bytes is None else host.free_bytes - OWNERS_BYTES
-    for num_envs, workers in tried:
-        if (num_envs, workers) == (1, 0) or allowed is None or need_bytes(num_envs, workers) <= allowed:
-            yield num_envs, workers
+    usable = usable_cores(host)
+    for num_envs in sorted({*ENVS, by_size(host)}):
+        counts = {0, *(min(count, num_envs // 2) for count in (-(-usable // 2), usable))} - {1}
+        for workers in sorted(counts):
+            found = fitted(host, Room(num_envs, workers))
+            if num_envs == 1 or (found.num_envs, found.workers) == (num_envs, workers):
+                yield num_envs, workers
 
 
 def _words(num_envs: int, workers: int, stepper: str) -> str:

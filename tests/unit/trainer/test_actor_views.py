@@ -6,14 +6,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 
 pytest.importorskip("metaworld")
 
 from trainer.acting.actorviews import ActorDisplay, Playing, Recording, Score, screen
-from trainer.acting.room import OWNERS_BYTES, need_bytes, room
 from trainer.acting.tally import Tally, network_words
 from trainer.tasknames import MT50
 
@@ -117,13 +114,3 @@ def test_the_network_is_what_syncd_said_last(tmp_path, text, words):
         (tmp_path / "state" / "status.json").write_text(text)
     found = network_words(tmp_path, now=100.0)
     assert found is None if words is None else words in found
-
-
-@given(st.integers(1, 256), st.none() | st.integers(0, 2**41), st.none() | st.integers(1, 4096))
-def test_the_owner_keeps_a_core_and_four_gigabytes(cores, free_bytes, num_envs):
-    found = room(cores, free_bytes, num_envs)
-    assert found.num_envs >= 1
-    assert num_envs in {None, found.num_envs}
-    assert found.workers <= max(1, cores - 1)
-    if num_envs is None and free_bytes is not None and free_bytes >= OWNERS_BYTES + 2 * need_bytes(8, 1):
-        assert need_bytes(found.num_envs, found.workers) - need_bytes(0, 0) <= free_bytes - OWNERS_BYTES

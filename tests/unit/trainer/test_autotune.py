@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.acting.room import OWNERS_BYTES, need_bytes
+from trainer.acting.room import MOST_ENVS, OWNERS_BYTES, by_size, need_bytes, room
 from trainer.commands.actors import check_room
 from trainer.errors import ConfigError
 from trainer.showing.drawing import choose
@@ -39,34 +39,64 @@ def facts(*stepping: Stepping, host: Host = LAPTOP, inference: tuple[Inference, 
 
 RATES = st.floats(10, 1e5)
 CHOICES = st.lists(st.builds(Stepping, st.integers(1, 200), st.integers(0, 64), RATES), max_size=12).map(tuple)
-HOSTS = st.builds(Host, st.just("h"), st.integers(1, 128), st.just(64 * GB), st.none() | st.integers(0, 64 * GB))
+BYTES = st.none() | st.integers(0, 64 * GB)
+HOSTS = st.builds(Host, st.just("h"), st.integers(1, 128), BYTES, BYTES)
 
 
 @given(CHOICES, HOSTS, RATES)
-def test_what_is_recommended_leaves_the_owners_share_and_is_nearly_the_fastest(stepping, machine, batches):
-    asked = (Inference("cpu", 1, batches),)
-    best = recommend(facts(*stepping, host=machine, inference=asked))
+def test_rates_raise_the_number_but_never_lower_it_and_never_beyond_sixteen(stepping, machine, batches):
+    best = recommend(facts(*stepping, host=machine, inference=(Inference("cpu", 1, batches),)))
+    assert room(machine).num_envs <= best.num_envs <= MOST_ENVS
+    assert best.workers <= max(1, machine.cores - 1)
+    few = [one for one in stepping if one.num_envs <= MOST_ENVS]
+    rates = {one: one.num_envs / (one.num_envs / one.steps_per_s + 1 / batches) for one in few}
+    near = [one.num_envs for one, rate in rates.items() if rate >= NEAR * max(rates.values())]
+    wanted = max(by_size(machine), min(near, default=1))
+    assert best.num_envs <= wanted  # no more than what is nearly the fastest
+    if best.num_envs < wanted:
+        limits = [room_for(machine.free_bytes), room_for(machine.memory_bytes, OWNERS_BYTES)]
+        assert best.num_envs == max(1, min(limits))
+    if best.num_envs > 1:
+        need = need_bytes(best.num_envs, best.workers)
+        assert machine.free_bytes is None or need <= machine.free_bytes
+        assert machine.memory_bytes is None or need <= machine.memory_bytes - OWNERS_BYTES
 
-    def fits(one):
-        allowed = (
-            machine.free_bytes is None or need_bytes(one.num_envs, one.workers) <= machine.free_bytes - OWNERS_BYTES
-        )
-        return one.workers <= max(1, machine.cores - 1) and allowed
 
-    fitting = [one for one in stepping if fits(one)]
-    rates = {one: one.num_envs / (one.num_envs / one.steps_per_s + 1 / batches) for one in fitting}
-    if not fitting:
-        assert (best.num_envs, best.workers, best.steps_per_s) == (1, 0, None)
-        assert len(best.notes) == 1
-        return
-    assert any((one.num_envs, one.workers) == (best.num_envs, best.workers) for one in fitting)
-    assert best.steps_per_s >= NEAR * max(rates.values())
-    assert not any(one.num_envs < best.num_envs and rate >= NEAR * max(rates.values()) for one, rate in rates.items())
+def room_for(there: int | None, kept: int = 0) -> float:
+    """Environments, stepped in the program, that fit into so many bytes."""
+    if there is None:
+        return float("inf")
+    return max((n for n in range(1, MOST_ENVS + 1) if need_bytes(n, 0) <= there - kept), default=1)
+
+
+@given(CHOICES, HOSTS, st.integers(0, 8), st.integers(0, 8), st.integers(0, 8))
+def test_measured_too_more_of_anything_never_lowers_the_number(stepping, machine, cores, memory_gb, free_gb):
+    more = replace(
+        machine,
+        cores=machine.cores + cores,
+        memory_bytes=None if machine.memory_bytes is None else machine.memory_bytes + memory_gb * GB,
+        free_bytes=None if machine.free_bytes is None else machine.free_bytes + free_gb * GB,
+    )
+    assert recommend(facts(*stepping, host=more)).num_envs >= recommend(facts(*stepping, host=machine)).num_envs
 
 
 def test_of_two_that_are_as_fast_the_smaller_is_recommended():
-    best = recommend(facts(Stepping(32, 4, 9100.0), Stepping(16, 4, 9000.0), Stepping(8, 2, 5000.0), inference=(FAST,)))
-    assert (best.num_envs, best.workers) == (16, 4)
+    best = recommend(facts(Stepping(16, 4, 9100.0), Stepping(10, 4, 9000.0), Stepping(4, 2, 5000.0), inference=(FAST,)))
+    assert (best.num_envs, best.workers, best.steps_per_s) == (10, 4, pytest.approx(9000, rel=0.1))
+    assert best.notes == ("by its size it would be 4 environments; 10 make 1.8 times as many steps/s",)
+
+
+def test_of_the_number_that_its_size_gives_it_the_fastest_workers_are_recommended():
+    best = recommend(facts(Stepping(4, 0, 9000.0), Stepping(4, 2, 5000.0), Stepping(16, 0, 9100.0), inference=(FAST,)))
+    assert (best.num_envs, best.workers, best.notes) == (4, 0, ())
+
+
+def test_beyond_sixteen_is_told_of_and_not_chosen():
+    best = recommend(facts(Stepping(16, 4, 9000.0), Stepping(32, 4, 18000.0), inference=(FAST,)))
+    assert best.num_envs == 16
+    assert best.notes[-1] == (
+        "32 environments make 2.0 times as many steps/s; more than 16 only if you ask for them: --num-envs 32"
+    )
 
 
 @given(st.lists(RATES, min_size=3, max_size=3))
@@ -80,11 +110,13 @@ def test_another_device_or_thread_must_be_worth_it(rates):
     assert (best.device, best.threads) == (wanted.device, wanted.threads)
 
 
-def test_a_full_machine_gets_one_environment_and_is_told_why():
-    full = replace(LAPTOP, free_bytes=int(4.2 * GB))
+def test_a_full_machine_gets_what_fits_and_is_told_why():
+    full = replace(LAPTOP, free_bytes=int(0.56 * GB))
     best = recommend(facts(Stepping(8, 2, 5000.0), host=full))
-    assert best.num_envs == 1
-    assert "only 4.2 GB are free" in best.notes[0]
+    assert best.num_envs == 3
+    assert best.notes[-1] == (
+        "only 0.6 GB of memory are free now: 3 environments instead of 8; close something for more"
+    )
 
 
 def test_a_busy_machine_is_known():
@@ -104,16 +136,17 @@ def test_facts_survive_the_disk_and_are_of_this_machine_and_software_only(tmp_pa
     assert read_facts(tmp_path / "absent") is None
 
 
-def test_advice_is_what_was_measured_else_the_rule_of_thumb(tmp_path, monkeypatch):
+def test_advice_is_what_was_measured_else_by_size(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(autotune, "look", lambda: LAPTOP)
-    by_rule = autotune.advise()
-    assert by_rule.workers <= 7
-    write(cache_file(LAPTOP.name), facts(Stepping(20, 5, 9000.0)))
-    assert (autotune.advise().num_envs, autotune.advise().workers) == (20, 5)
-    assert autotune.advise(3).num_envs == 3
-    monkeypatch.setattr(autotune, "look", lambda: replace(LAPTOP, cores=4))
-    assert autotune.advise().num_envs != 20  # another machine by now
+    by_rule = autotune.advise(host=LAPTOP)
+    assert (by_rule.num_envs, by_rule.workers) == (4, 2)
+    assert "`trainer autotune` measures whether more pay" in by_rule.notes[0]
+    write(cache_file(LAPTOP.name), facts(Stepping(12, 5, 9000.0)))
+    assert (autotune.advise(host=LAPTOP).num_envs, autotune.advise(host=LAPTOP).workers) == (12, 5)
+    own = autotune.advise(3, host=LAPTOP)
+    assert (own.num_envs, own.notes) == (3, ())
+    assert autotune.advise(50, host=replace(LAPTOP, free_bytes=GB)).num_envs == 50
+    assert autotune.advise(host=replace(LAPTOP, cores=4)).num_envs == 4  # another machine by now
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../x", "a b"])
@@ -211,9 +244,22 @@ def test_where_nothing_draws_one_sentence_says_what_to_do(environ, platform, wor
         choose(environ, platform, lambda _: False)
 
 
-def test_more_environments_than_memory_is_free_for_are_refused_before_anything_is_built():
-    """A student's own number is taken, unless it would make the laptop swap."""
-    with pytest.raises(ConfigError, match=r"--num-envs 4096: .* about 8\d GB .* 11\.0 GB are free"):
+def test_more_environments_than_the_machine_has_memory_for_are_refused_before_anything_is_built():
+    """A student's own number is taken, unless there is no such memory at all."""
+    with pytest.raises(ConfigError, match=r"--num-envs 4096: .* about 8\d GB .* has 16\.0 GB"):
         check_room(Recommendation(4096, 7, 1, "cpu", None), LAPTOP)
-    check_room(Recommendation(300, 7, 1, "cpu", None), LAPTOP)
-    check_room(Recommendation(4096, 7, 1, "cpu", None), replace(LAPTOP, free_bytes=None))
+    check_room(Recommendation(600, 7, 1, "cpu", None), LAPTOP)
+    check_room(Recommendation(4096, 7, 1, "cpu", None), replace(LAPTOP, memory_bytes=None))
+
+
+@pytest.mark.trainer
+def test_what_is_tried_has_the_number_of_its_size_and_leaves_the_owner_theirs():
+    pytest.importorskip("metaworld")
+    from trainer.tuning.benchmark import choices
+
+    tried = list(choices(Host("h", 6, 64 * GB, 60 * GB)))
+    assert [envs for envs, workers in tried if not workers] == [1, 2, 4, 8, 10, 16, 32]
+    assert {workers for _, workers in tried} == {0, 2, 3, 4, 5}
+    assert all(workers <= envs // 2 for envs, workers in tried)
+    assert tried == sorted(tried)
+    assert list(choices(Host("h", 6, 8 * GB, 0))) == [(1, 0)]
