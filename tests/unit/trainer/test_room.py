@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trainer.acting.room import (
@@ -32,9 +32,11 @@ GUIDE = {
 }
 #: Linux reports less than what is sold: the kernel and an integrated GPU keep some of it.
 REPORTED = (1.0, 0.97, 0.94)
-BYTES = st.integers(0, 256 * GB)
-CORES = st.integers(1, 256)
-HOSTS = st.builds(Host, st.just("h"), CORES, st.none() | BYTES, st.none() | BYTES)
+#: Most of all where something changes: small machines, and what is free when they are full.
+BYTES = st.integers(0, 256 * GB) | st.integers(0, 80 * GB)
+FREE = st.none() | st.integers(GB // 2, 3 * GB) | BYTES
+CORES = st.integers(1, 24) | st.integers(1, 256)
+HOSTS = st.builds(Host, st.just("h"), CORES, st.none() | BYTES, FREE)
 
 
 def a_host(cores: int, memory_gb: float | None, free_gb: float | None = None) -> Host:
@@ -68,7 +70,9 @@ def test_the_page_says_what_the_rule_gives_these_machines():
         assert by_size(a_host(int(most_cores or cores), int(most_memory or memory))) == int(most_envs or envs)
 
 
-@given(HOSTS, st.integers(0, 64), BYTES, BYTES)
+@settings(max_examples=300)
+@given(HOSTS, st.integers(0, 64), BYTES, st.just(0) | BYTES)
+@example(a_host(8, 32, 1.9), 0, 32 * GB, 0)  # more environments must not leave less for workers
 def test_more_of_anything_never_lowers_what_is_recommended(host, cores, memory, free):
     more = Host(
         host.name,
@@ -133,7 +137,7 @@ def test_a_number_of_the_users_own_always_wins(host, num_envs):
     free, memory = host.free_bytes, host.memory_bytes
     is_short = free is not None and need_bytes(num_envs, found.workers) > free
     takes = memory is not None and need_bytes(num_envs, found.workers) > memory - OWNERS_BYTES
-    assert bool(found.notes) == (is_short or takes)
+    assert any("needed for" in note for note in found.notes) == (is_short or takes)
 
 
 def test_whoever_asks_for_more_than_there_is_room_for_is_warned_in_a_sentence():
