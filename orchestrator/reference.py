@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from orchestrator.config import RunConfig
+from trainer.config import presets
 
 HEAD = """# Config reference
 
@@ -14,6 +15,11 @@ This page is printed by `orchestrator schema --markdown`; a test keeps the two e
 The file is JSON. Every field may be left out. Unknown fields are refused with the nearest known name.
 On the command line, `--set path.to.field=value` is stronger than the file.
 """
+
+PRESETS_HEAD = """A preset is a name for values, and nothing else depends on it. [presets.md](presets.md) says where
+they come from. The values are for the preset's own tasks; those of `mclean`, `best` and `brc` grow with their number.
+"""
+_COLUMNS = ("total_steps", "num_envs", "batch_size", "buffer_size", "learning_rate", "actor_hidden", "critic_hidden")
 
 
 def config_reference() -> str:
@@ -29,6 +35,8 @@ def config_reference() -> str:
                 definitions[target].get("description", "") + "\n",
                 _table(definitions[target], definitions),
             ]
+            if name == "training":
+                parts += ["\n### Presets\n", PRESETS_HEAD, _presets()]
     return "\n".join(parts) + "\n"
 
 
@@ -47,6 +55,21 @@ def _table(section: dict[str, Any], definitions: dict[str, Any]) -> str:
         words = " ".join(meaning.split()).replace("|", "\\|")
         lines.append(f"| `{name}` | {_type(field)} | {default} | {words} |")
     return "\n".join(lines)
+
+
+def _presets() -> str:
+    names = ("preset", *_COLUMNS, "meaning")
+    lines = [f"| {' | '.join(names)} |", "| --- " * len(names) + "|"]
+    for name, (about, training) in presets().items():
+        values = [_number(getattr(training, column)) for column in _COLUMNS]
+        lines.append(f"| `{name}` | {' | '.join(values)} | {about} |")
+    return "\n".join(lines)
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
 def _type(field: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from trainer.presets import DEFAULT_PRESET, PRESETS, by_task
+from trainer.presets import ABOUT, DEFAULT_PRESET, PRESETS, by_task
 from trainer.tasknames import BENCHMARKS, GOALS_PER_TASK, MAX_HORIZON, MT50
 
 #: Raised whenever the same section would train different numbers: part of every identity.
@@ -283,6 +283,11 @@ def resolve(section: TrainingSection) -> Training:
     if merged["critic_loss"] == "categorical" and merged["critic_net"] != "residual":
         raise ValueError("critic_loss categorical needs critic_net residual; set both, or use critic_loss squared")
     return Training(**merged)
+
+
+def presets() -> dict[str, tuple[str, Training]]:
+    """Name → what the preset is for, in a sentence, and what it resolves to."""
+    return {name: (ABOUT[name], resolve(TrainingSection(preset=name))) for name in PRESETS}
 
 
 def identity(training: Training) -> str:

@@ -71,7 +71,8 @@ _PERMANENT = re.compile(
     r"\binvalid\b(?! message| rpc)|not permitted|permission denied|can ?not be satisfied|is not available"
     r"|not available now|more processors requested|count specification|unable to open file"
     r"|does not look like a batch script|unrecognized option|contains dos line breaks|batch script is empty"
-    r"|exceeds|disallowed|must specify|is required|not in the (?:valid|allowed)|does not exist|no such file",
+    r"|exceeds|disallowed|must specify|is required|not in the (?:valid|allowed)|does not exist|no such file"
+    r"|no partition specified",
     re.IGNORECASE,
 )
 

@@ -261,6 +261,14 @@ def test_a_request_that_is_wrong_is_refused_for_good_in_slurms_words(case: str, 
     assert words in outcome.words
 
 
+def test_a_site_without_a_default_partition_refuses_for_good() -> None:
+    # Slurm 22.05.8, and its sentence in slurm_errno.c since.
+    said = "sbatch: error: Batch job submission failed: No partition specified or system default partition\n"
+    assert read_submission(1, "", said) == Refused(
+        kind="permanent", words="Batch job submission failed: No partition specified or system default partition"
+    )
+
+
 @pytest.mark.parametrize("case", ["user's submit limit", "qos's submit limit"])
 def test_a_limit_on_the_number_of_jobs_is_a_quota(case: str) -> None:
     outcome = submission(case)

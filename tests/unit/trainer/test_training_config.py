@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from trainer.config import IDENTITY_FIELDS, NOT_BUILT_YET, Training, TrainingSection, identity, resolve
-from trainer.presets import PRESETS
+from trainer.presets import ABOUT, PRESETS
 from trainer.tasknames import MT10, MT50
 
 #: For each field another valid value than the guide's.
@@ -137,16 +137,47 @@ def test_mclean_has_the_numbers_of_the_authors_code(benchmark, total, batch, buf
     assert (training.grad_clip, training.adam_eps, training.critic_net) == (1.0, 1e-5, "heads")
 
 
-def test_best_updates_twice_a_vector_step_and_aggressive_eight_times():
-    best, aggressive = (resolve(TrainingSection(preset=name)) for name in ("best", "aggressive"))
-    assert (best.updates_per_step, aggressive.updates_per_step) == (0.2, 0.8)
+#: Preset → what the guides say of it.
+GUIDES = {
+    "guide": {"batch_size": 512, "buffer_size": 2_000_000, "learning_rate": 3e-4, "total_steps": 2_000_000},
+    "guide-2m": {"batch_size": 512, "buffer_size": 2_000_000, "learning_rate": 3e-4, "total_steps": 2_000_000,
+                 "num_envs": 32, "checkpoint_interval": 50_000},
+    "guide-20m": {"batch_size": 512, "buffer_size": 2_000_000, "learning_rate": 3e-4, "total_steps": 20_000_000,
+                  "num_envs": 48, "checkpoint_interval": 50_000},
+    "aggressive": {"batch_size": 2048, "buffer_size": 10_000_000, "learning_rate": 5e-4},
+    "debug": {"batch_size": 128, "buffer_size": 100_000, "learning_rate": 1e-3, "total_steps": 10_000},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("preset", GUIDES)
+def test_the_guides_presets_have_the_guides_values(preset):
+    training = resolve(TrainingSection(preset=preset))
+    assert {name: getattr(training, name) for name in GUIDES[preset]} == GUIDES[preset]
+    assert training.tasks == MT10
+    if preset != "debug":
+        assert (training.actor_hidden, training.critic_hidden) == ((256, 256), (1024, 1024, 1024))
+        assert (training.evaluation_interval, training.evaluation_goals) == (200_000, 50)
+        guide = resolve(TrainingSection())
+        others = set(Training.model_fields) - set(GUIDES[preset]) - {"preset"}
+        assert [name for name in others if getattr(training, name) != getattr(guide, name)] == []
+
+
+def test_best_updates_twice_a_vector_step_and_brc_eight_times():
+    best, brc = (resolve(TrainingSection(preset=name)) for name in ("best", "brc"))
+    assert (best.updates_per_step, brc.updates_per_step) == (0.2, 0.8)
     assert resolve(TrainingSection(preset="best", benchmark="MT50")).updates_per_step == 0.04
-    assert (best.critic_net, best.critic_loss, best.value_bins, best.value_limit) == (
-        "residual",
-        "categorical",
-        101,
-        10.0,
-    )
+    for one in (best, brc):
+        assert (one.critic_net, one.critic_loss, one.value_bins, one.value_limit) == (
+            "residual",
+            "categorical",
+            101,
+            10.0,
+        )
+    assert (brc.total_steps, brc.batch_size, brc.buffer_size, brc.random_steps) == (3_000_000, 1024, 2_000_000, 25_000)
+
+
+def test_every_preset_has_its_sentence():
+    assert list(ABOUT) == list(PRESETS)
 
 
 def test_what_grows_with_the_tasks_gives_way_to_the_user():

@@ -1,0 +1,78 @@
+"""The ready configs of `examples/`: each is read and rendered, and the page beside them says what is in them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from orchestrator.config import RunConfig, check_walltime, load_config, warnings_of
+from orchestrator.run.begin import rendered
+from trainer.config import Training, resolve
+
+FOLDER = Path(__file__).parents[3] / "examples"
+#: Made for `make demo`, on one machine.
+DEMO = "demo.json"
+NAMES = sorted(path.name for path in FOLDER.glob("*.json") if path.name != DEMO)
+ROW = re.compile(r"^\| \[(.+)\]\((.+)\) \| .+ \| ([\d,]+) \| (\d+) \| (\d+) \| ([\d:]+) \|$", re.MULTILINE)
+
+
+def an_example(name: str) -> tuple[RunConfig, Training]:
+    config = load_config(FOLDER / name)
+    return config, resolve(config.training_of(0))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_ready_config_gives_a_script_that_asks_for_what_it_says_and_names_no_site(name: str) -> None:
+    config, _ = an_example(name)
+    check_walltime(config, config.executor)
+    lines = rendered(config, FOLDER / name, 0, {"PATH": "/usr/bin:/bin"}).splitlines()
+    assert {f"#SBATCH --job-name={Path(name).stem}-0", "#SBATCH --cpus-per-task=8", "#SBATCH --gres=gpu:1"} <= set(
+        lines
+    )
+    assert f"#SBATCH --time={config.slurm.time_limit}" in lines
+    assert f"#SBATCH --mem={config.slurm.mem}" in lines
+    assert not [line for line in lines if re.match("#SBATCH --(partition|account|qos|constraint)", line)]
+    assert warnings_of(config) == []
+    assert (config.executor, config.run_name, config.run_dir) == ("slurm", Path(name).stem, None)
+
+
+@pytest.mark.trainer
+@pytest.mark.parametrize("name", NAMES)
+def test_a_ready_configs_training_fits_into_the_memory_that_it_asks_for(name: str) -> None:
+    pytest.importorskip("torch")
+    from trainer.acting.room import need_bytes
+    from trainer.memory import check
+
+    config, training = an_example(name)
+    assert config.slurm.mem is not None
+    workers = config.slurm.cpus_per_task
+    of_workers = need_bytes(training.num_envs, workers, len(training.tasks)) - need_bytes(training.num_envs, 0)
+    check(training, "cpu", int(config.slurm.mem.removesuffix("G")) * 2**30 - of_workers)
+
+
+def test_the_table_of_the_page_is_the_folder() -> None:
+    rows = {row[1]: row for row in ROW.findall((FOLDER / "README.md").read_text(encoding="utf-8"))}
+    assert sorted(rows) == NAMES
+    for name, (shown, _, steps, envs, slots, walltime) in rows.items():
+        config, training = an_example(name)
+        assert shown == name
+        assert (steps, envs) == (f"{training.total_steps:,}", str(training.num_envs))
+        assert (slots, walltime) == (str(config.slots), config.slurm.time_limit)
+
+
+def test_three_seeds_differ_in_nothing_else() -> None:
+    config, first = an_example("three-seeds.json")
+    trainings = [resolve(config.training_of(slot)) for slot in range(config.slots)]
+    assert [one.seed for one in trainings] == [42, 43, 44]
+    assert {one.model_copy(update={"seed": 42}) for one in trainings} == {first}
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "tasks"),
+    [("mt10-100k", 100_000, 10), ("mt10-2m", 2_000_000, 10), ("mt10-20m", 20_000_000, 10), ("mt50", 100_000_000, 50)],
+)
+def test_a_file_is_named_after_what_is_in_it(name: str, steps: int, tasks: int) -> None:
+    _, training = an_example(f"{name}.json")
+    assert (training.total_steps, len(training.tasks)) == (steps, tasks)
