@@ -16,7 +16,7 @@ from trainer import errors as trainer_errors
 from trainer.contributions.episode import Reason
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), ROOT / "examples/README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def test_the_config_reference_is_what_the_command_prints() -> None:
