@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +51,17 @@ def _write_temporary(beside: Path, data: bytes, mode: int | None = None) -> Path
     return temporary
 
 
-def write_bytes(path: Path, data: bytes, *, mode: int | None = None) -> None:
+def write_bytes(
+    path: Path, data: bytes, *, mode: int | None = None, check: Callable[[Path], None] = lambda _temporary: None
+) -> None:
     """Replace `path` by `data`: temporary file, fsync, rename, fsync of the folder. `mode` None: as the umask says.
 
-    Errors: OSError (disk full, no permission); the old file is then untouched.
+    `check` is shown the temporary file before the rename. Errors: OSError (disk full, no permission), whatever `check`
+    raises; the old file is then untouched.
     """
     temporary = _write_temporary(path, data, mode)
     try:
+        check(temporary)
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)

@@ -17,6 +17,7 @@ import typer
 from orchestrator.job import Job
 from trainer.commands.actors import actors
 from trainer.commands.autotune import autotune
+from trainer.commands.export import export
 from trainer.commands.play import play
 from trainer.commands.plot import plot
 from trainer.commands.wandb import wandb
@@ -25,10 +26,23 @@ from trainer.errors import ConfigError, SaveError, TrainerError
 from trainer.presets import PRESETS
 from trainer.section import Asked, read_section
 
-#: What the light installation of a login node does not have.
-_TRAINER_EXTRA = frozenset(
-    {"torch", "metaworld", "mujoco", "gymnasium", "tensorboard", "scipy", "packaging", "imageio_ffmpeg", "matplotlib"}
-)
+#: What the light installation of a login node does not have, and the extra that brings it.
+_EXTRAS = {
+    "trainer": frozenset(
+        {
+            "torch",
+            "metaworld",
+            "mujoco",
+            "gymnasium",
+            "tensorboard",
+            "scipy",
+            "packaging",
+            "imageio_ffmpeg",
+            "matplotlib",
+        }
+    ),
+    "export": frozenset({"onnx", "onnxscript"}),
+}
 
 app = typer.Typer(
     help="Train and evaluate multi-task policies on Meta-World.",
@@ -126,6 +140,7 @@ def evaluate(
         show_evaluation(value, f"{found.path}\nstep {found.step:,}: {found.evaluation.summary()}")
 
 
+app.command()(export)
 app.command()(play)
 app.command()(plot)
 app.command()(wandb)
@@ -189,9 +204,11 @@ def main() -> None:
     except TrainerError as error:
         words, code = str(error), error.exit_code
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _TRAINER_EXTRA:
+        top = (error.name or "").partition(".")[0]
+        extra = next((extra for extra, modules in _EXTRAS.items() if top in modules), None)
+        if extra is None:
             raise
-        words = f"{error.name} is not installed here: in Anchorleg's checkout, run pip install '.[trainer]'"
+        words = f"{error.name} is not installed here: in Anchorleg's checkout, run pip install '.[{extra}]'"
         code = ConfigError.exit_code
     except KeyboardInterrupt:
         words, code = "interrupted", 130

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -30,6 +30,7 @@ from trainer.errors import NotFiniteError, SaveError, SupersededError
 from trainer.evaluating.past import read_past
 from trainer.evaluating.process import Begin, EvaluatorProcess
 from trainer.evaluating.queue import MAX_PENDING, Evaluations
+from trainer.exporting.final import leave_final
 from trainer.metrics import METRICS, Events, Journal, evaluation_scalars, scalars
 from trainer.processor import processor
 from trainer.publisher import Publisher, Snapshot, snapshot
@@ -39,7 +40,7 @@ from trainer.segments import saved_until
 from trainer.state import Envs, RunState, advance, capture, crossed, fresh, resumed, row
 from trainer.tasks import goal_tables
 from trainer.tuning.host import look
-from trainer.views import Pulse
+from trainer.views import Pulse, Show
 
 #: `progress.json` (two fsyncs) and the display are renewed this often: the orchestrator looks every 1-30 s.
 REPORT_S = 3.0
@@ -49,16 +50,6 @@ RATE_WINDOW_S = 30.0
 LOOK_S = 0.1
 
 MakeEnvs = Callable[[VectorSpec, int], Envs]
-
-
-class Show(Protocol):
-    """What the loop needs of `trainer.views.Display`."""
-
-    def say(self, sentence: str) -> None:
-        """One line for the log."""
-
-    def pulse(self, pulse: Pulse) -> None:
-        """Where the training stands."""
 
 
 def run(
@@ -77,6 +68,7 @@ def run(
         show.say(note)
     if start is not None and is_complete(job, training, start):
         step = start.ref.step
+        leave_final(job, show.say)  # where the job before this one did not come to it
         job.report(step=step, total=training.total_steps, checkpoint_step=step)
         show.say(f"nothing left to do: {step:,} of {training.total_steps:,} steps are trained and evaluated")
         return 0
@@ -311,6 +303,7 @@ class Attempt:
         if self.evaluations.last is not None and self.evaluations.last["step"] == self.state.step:
             self.publisher.offer(replace(self.policy(), checkpoint_step=self._own_checkpoint()))  # now with its score
         self.intake.counted(self.state.step)  # once more: nobody goes on from a checkpoint before this one
+        leave_final(self.job, self.show.say)
         self.report(now=True, is_over=True)
         self.show.say(
             f"complete: {self.state.step:,} steps, {self.state.updates:,} updates; files in {self.job.slot_dir}"

@@ -26,8 +26,8 @@ F32 = npt.NDArray[np.float32]
 
 KIND = "gaussian-mlp"
 REWARD = "v2"
-#: Nets wider or deeper than this are no policy of ours; a manifest could make us allocate anything.
-_MAX_WIDTH, _MAX_LAYERS = 16_384, 16
+#: Nets wider or deeper than this are no policy of ours: a config allows no more.
+_MAX_WIDTH, _MAX_LAYERS = 65_536, 16
 
 
 class UnusablePolicyError(Exception):
@@ -92,21 +92,21 @@ class Policy:
         self.architecture = architecture
         self.device = device or torch.device("cpu")
         inputs = architecture.obs_dim + len(architecture.tasks)
-        self._actor = GaussianActor(inputs, architecture.hidden, architecture.act_dim, torch.Generator())
-        self._actor.load_state_dict({name: torch.from_numpy(np.array(tensor)) for name, tensor in tensors.items()})
-        self._actor.to(self.device).requires_grad_(requires_grad=False)
+        self.actor = GaussianActor(inputs, architecture.hidden, architecture.act_dim, torch.Generator())
+        self.actor.load_state_dict({name: torch.from_numpy(np.array(tensor)) for name, tensor in tensors.items()})
+        self.actor.to(self.device).requires_grad_(requires_grad=False)
 
     @torch.no_grad()
     def act_greedily(self, obs: F32, task: npt.NDArray[np.integer]) -> F32:
         """The deterministic actions tanh(mean), [N, A], for `obs` [N, O] of task indices [N]."""
-        mean, _ = self._actor(self._inputs(obs, task))
+        mean, _ = self.actor(self._inputs(obs, task))
         actions: F32 = torch.tanh(mean).cpu().numpy()
         return actions
 
     @torch.no_grad()
     def act(self, obs: F32, task: npt.NDArray[np.integer], generator: torch.Generator) -> F32:
         """Sampled actions [N, A]; takes N·A normal numbers from `generator` (on the CPU)."""
-        mean, log_std = self._actor(self._inputs(obs, task))
+        mean, log_std = self.actor(self._inputs(obs, task))
         noise = torch.randn(mean.shape, generator=generator).to(self.device)
         actions: F32 = sample(mean, log_std, noise)[0].cpu().numpy()
         return actions

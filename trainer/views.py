@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
@@ -60,6 +60,16 @@ class Pulse:
         if self.doing != "training":
             parts.append(self.doing)
         return " · ".join(parts)
+
+
+class Show(Protocol):
+    """What the training loop needs of a `Display`."""
+
+    def say(self, sentence: str) -> None:
+        """One line for the log."""
+
+    def pulse(self, pulse: Pulse) -> None:
+        """Where the training stands."""
 
 
 class Display:

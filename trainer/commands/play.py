@@ -26,6 +26,9 @@ SharedDirOption = Annotated[
 ]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 BestOption = Annotated[bool, typer.Option("--best", help="The folder's best evaluated checkpoint, not its newest.")]
+SlotOption = Annotated[
+    int | None, typer.Option(min=0, help="This slot of a run or mirror; left out: the furthest, or newest.")
+]
 
 
 def play(
@@ -39,12 +42,13 @@ def play(
     shared_dir: SharedDirOption = None,
     device: DeviceOption = "auto",
     best: BestOption = False,
+    slot: SlotOption = None,
 ) -> None:
     """Play single episodes with the deterministic policy, and make a video of them."""
     from trainer.showing import drawing  # noqa: PLC0415
     from trainer.showing.playable import find  # noqa: PLC0415 - torch
 
-    found = find(policy, shared_dir, device, best=best)
+    found = find(policy, shared_dir, device, best=best, slot=slot)
     found.task_index(task)
     for note in found.notes:
         print(note, file=sys.stderr)

@@ -18,6 +18,7 @@ from trainer.errors import EnvironmentFailedError
 OBS_DIM = 39
 #: The hand's displacement in x, y, z and the gripper, each in [-1, 1].
 ACT_DIM = 4
+ACT_LOW, ACT_HIGH = -1.0, 1.0
 #: The task number of an environment that has run out of episodes (evaluation only).
 NO_TASK = -1
 

@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+from orchestrator.job import CheckpointRef
 from syncd import store
 from trainer import device as machine
 from trainer.acting.selection import Choice, pick
-from trainer.agents import mtsac
+from trainer.checkpoint import Manifest
 from trainer.config import nearest
 from trainer.errors import ConfigError, DamagedCheckpointError, NoGoodCheckpointError
 from trainer.evaluate import Act
 from trainer.histories import told_where
-from trainer.policy import UnusablePolicyError, differences, load
+from trainer.policy import Policy, UnusablePolicyError, architecture_of, differences, load
 from trainer.resume import find_policy, policy_candidates, training_of
 
 #: Where `syncd` mirrors to unless it was told otherwise.
 DEFAULT_SHARED_DIR = Path("~/shared_weights")
 _DEVICES = ("auto", "cpu", "cuda", "mps")
+#: How a checkpoint's nets name the actor's tensors.
+_ACTOR = "actor."
 
 
 @dataclass(frozen=True)
@@ -45,32 +49,51 @@ class Playable:
         return self.tasks.index(task)
 
 
-def find(text: str, shared_dir: Path | None, device: str, *, best: bool = False) -> Playable:
+class Checkpoint(NamedTuple):
+    """Where a policy was read, and what is written of it there."""
+
+    ref: CheckpointRef
+    manifest: Manifest
+
+
+@dataclass(frozen=True)
+class Found(Playable):
+    """A `Playable` with its weights and with what is known of their origin: a checkpoint, or a publication."""
+
+    policy: Policy
+    record: Checkpoint | store.Manifest
+
+
+def find(text: str, shared_dir: Path | None, device: str, *, best: bool = False, slot: int | None = None) -> Found:
     """The policy that a user means by `text`: a folder with checkpoints; a mirror, `$SHARED` or manifest file; or
     `latest`, `best`, `RUN`, `RUN/SLOT` in `shared_dir`.
 
-    `best`: not the newest checkpoint of the folder but the one that was evaluated best. Errors: ConfigError,
-    NoGoodCheckpointError.
+    `best`: not the newest checkpoint of the folder but the one that was evaluated best. `slot`: of several that of this
+    number. Errors: ConfigError, NoGoodCheckpointError.
     """
     if device not in _DEVICES:
         raise ConfigError(f"there is no device {device!r}; use {', '.join(_DEVICES)}")
     path = Path(text).expanduser()
-    with told_where(path):
-        has_checkpoints = path.is_dir() and any(True for _ in policy_candidates(path))
+    has_slots = slot is not None and (path / "slots").is_dir()
+    place = path / "slots" / str(slot) if has_slots else path
+    with told_where(place):
+        has_checkpoints = place.is_dir() and any(True for _ in policy_candidates(place))
+    if slot is not None and not has_slots and (has_checkpoints or path.is_file()):
+        raise ConfigError(f"--slot chooses among the slots of a run folder or mirror; {text} is none")
     if has_checkpoints:
-        return of_checkpoint(path, device, best=best)
+        return of_checkpoint(place, device, best=best)
     if best:
         raise ConfigError(f"--best chooses among the checkpoints of a run or slot folder; {text} is none")
     if path.is_file() and path.suffix == ".json":
         return _of_manifest_file(path, device)
     if path.is_dir() and (found := _shared(path)):
-        return _of_slots(found.slots(), Choice("latest"), path, device)
+        return _of_slots(_numbered(found.slots(), slot), Choice("latest"), path, device)
     if path.is_dir() and (path / "manifests").is_dir():
-        return _of_slots([_slot(path)], Choice("latest"), path, device)
+        return _of_slots(_numbered([_slot(path)], slot), Choice("latest"), path, device)
     folder = (shared_dir or DEFAULT_SHARED_DIR).expanduser()
     here = _shared(folder)
-    run, slash, slot = text.rpartition("/")
-    is_path = bool(slash) and ("/" in run or not slot.isdigit())  # not RUN/SLOT
+    run, slash, number = text.rpartition("/")
+    is_path = bool(slash) and ("/" in run or not number.isdigit())  # not RUN/SLOT
     if is_path or (here is None and (path.exists() or slash or shared_dir is None)):
         raise ConfigError(
             f"there is no policy at {text}; give a checkpoint, attempt, slot or run folder, a mirror (`syncd pull`), "
@@ -78,10 +101,10 @@ def find(text: str, shared_dir: Path | None, device: str, *, best: bool = False)
         )
     if here is None:
         raise ConfigError(f"{folder} is no shared folder or mirror: it has no v1/runs; `syncd pull` makes one")
-    return _of_slots(here.slots(), Choice.parse(text), folder, device)
+    return _of_slots(_numbered(here.slots(), slot), Choice.parse(text), folder, device)
 
 
-def of_checkpoint(path: Path, device: str, *, best: bool = False, threads: int | None = None) -> Playable:
+def of_checkpoint(path: Path, device: str, *, best: bool = False, threads: int | None = None) -> Found:
     """The newest good checkpoint at or below `path`, or the one that was evaluated `best`.
 
     `threads`: torch's; None: the training's. Errors: ConfigError, NoGoodCheckpointError.
@@ -89,28 +112,30 @@ def of_checkpoint(path: Path, device: str, *, best: bool = False, threads: int |
     ref, manifest, nets, notes = find_policy(path, best=best)
     try:
         training = training_of(manifest)
-    except DamagedCheckpointError as error:
+        machine.settle(threads or training.threads)
+        tensors = {name.removeprefix(_ACTOR): nets[name].numpy() for name in nets if name.startswith(_ACTOR)}
+        policy = Policy(architecture_of(training), tensors, machine.choose(device))
+    except (DamagedCheckpointError, UnusablePolicyError) as error:
         raise NoGoodCheckpointError(f"{ref.path} cannot be played: {error}") from None
-    machine.settle(threads or training.threads)
-    learner = mtsac.create(training, machine.choose(device))
-    mtsac.load_nets(learner, nets)
-    return Playable(
+    return Found(
         name=str(ref.path),
         step=ref.step,
         tasks=training.tasks,
         horizon=training.horizon,
         goal_seed=training.seed,
-        act=lambda obs, task: mtsac.act_greedily(learner, obs, task),
+        act=policy.act_greedily,
         notes=notes,
+        policy=policy,
+        record=Checkpoint(ref, manifest),
     )
 
 
-def of_publication(place: store.SlotPlace, manifest: store.Manifest, device: str) -> Playable:
+def of_publication(place: store.SlotPlace, manifest: store.Manifest, device: str) -> Found:
     """A published policy, verified to its golden actions. Errors: UnusablePolicyError, DamagedPolicyError, OSError."""
     machine.settle(1)
     policy = load(place, manifest, machine.choose(device))
     note = differences(manifest.spec)
-    return Playable(
+    return Found(
         name=f"{manifest.run_id}/{manifest.slot} version {manifest.version}",
         step=manifest.step,
         tasks=manifest.architecture.tasks,
@@ -118,6 +143,8 @@ def of_publication(place: store.SlotPlace, manifest: store.Manifest, device: str
         goal_seed=manifest.spec.goal_seed,
         act=policy.act_greedily,
         notes=(note,) if note else (),
+        policy=policy,
+        record=manifest,
     )
 
 
@@ -138,7 +165,15 @@ def _slot(folder: Path) -> store.SlotPlace:
         raise ConfigError(f"{folder} lies in no shared folder: expected …/v1/runs/RUN/SLOT") from None
 
 
-def _of_manifest_file(path: Path, device: str) -> Playable:
+def _numbered(slots: Sequence[store.SlotPlace], slot: int | None) -> Sequence[store.SlotPlace]:
+    """Those of number `slot`; None: all. Errors: ConfigError where there are others only."""
+    chosen = [place for place in slots if slot in {None, place.slot}]
+    if slots and not chosen:
+        raise ConfigError(f"there is no slot {slot}; there is {', '.join(f'{p.run_id}/{p.slot}' for p in slots)}")
+    return chosen
+
+
+def _of_manifest_file(path: Path, device: str) -> Found:
     version = store.Version.of_file(path.name)
     if version is None or path.resolve().parent.name != "manifests":
         raise ConfigError(f"{path} is no manifest of a policy; those are …/manifests/<attempt>-<seq>.json")
@@ -146,7 +181,7 @@ def _of_manifest_file(path: Path, device: str) -> Playable:
     return _tried(lambda: of_publication(place, store.read_manifest(place, version), device), str(path))
 
 
-def _of_slots(slots: Sequence[store.SlotPlace], choice: Choice, folder: Path, device: str) -> Playable:
+def _of_slots(slots: Sequence[store.SlotPlace], choice: Choice, folder: Path, device: str) -> Found:
     asked = [place for place in slots if choice.takes(place)]
     newest = [(manifest, place) for place in asked if (manifest := store.newest(place))]
     chosen = pick([manifest for manifest, _ in newest], choice, None)
@@ -157,7 +192,7 @@ def _of_slots(slots: Sequence[store.SlotPlace], choice: Choice, folder: Path, de
     return _tried(lambda: of_publication(place, chosen, device), f"{chosen.run_id}/{chosen.slot}")
 
 
-def _tried(read: Callable[[], Playable], name: str) -> Playable:
+def _tried(read: Callable[[], Found], name: str) -> Found:
     try:
         return read()
     except (UnusablePolicyError, store.DamagedPolicyError) as error:

@@ -1,0 +1,335 @@
+"""A policy in one file: each kind does what the policy does, in a process that has nothing of ours, or is not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("metaworld")
+pytest.importorskip("onnxruntime")
+
+from point_run import PointRun
+from published import RUN, publish, training_of
+
+from orchestrator import files as durable
+from syncd import store
+from trainer.checkpoint import MANIFEST, NETS, read_manifest
+from trainer.cli import main
+from trainer.config import TrainingSection, resolve
+from trainer.errors import ConfigError, NoGoodCheckpointError, SaveError
+from trainer.exporting import export as exporting
+from trainer.exporting import files
+from trainer.exporting.card import TOLERANCE, Card
+from trainer.exporting.export import export
+from trainer.presets import PRESETS
+from trainer.showing.playable import find, of_checkpoint
+
+pytestmark = pytest.mark.trainer
+ROOT = Path(__file__).resolve().parents[2]
+SUFFIXES = [kind.suffix for kind in files.KINDS]
+PAGE = (ROOT / "docs/export.md").read_text()
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run folder with one checkpoint, of step 100."""
+    run = PointRun(tmp_path / "run")
+    run.checkpoints(1)
+    return run
+
+
+@pytest.fixture
+def typed(tmp_path, monkeypatch, capsys):
+    """`trainer WORDS`, typed in `tmp_path`: (exit code, output, errors)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def run_it(*words):
+        monkeypatch.setattr(sys, "argv", ["trainer", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code or 0, *capsys.readouterr()
+
+    return run_it
+
+
+def snippet(title):
+    """The Python under a title of docs/export.md."""
+    section = re.split(r"^##+ ", PAGE, flags=re.MULTILINE)
+    (found,) = [part for part in section if part.startswith(f"{title}\n")]
+    return re.findall(r"```python\n(.*?)```", found, re.DOTALL)[0]
+
+
+#: What follows the page's lines: nothing of ours was loaded, and what they say of actions is printed.
+AFTERWARDS = """
+import sys
+ours = {"trainer", "syncd", "orchestrator"} & set(sys.modules)
+assert not ours, ours
+golden = card["golden"]
+actions = {}
+for rows in (1, len(golden["task"])):
+    observation = np.array(golden["observation"][:rows], np.float32)
+    actions[rows] = act(observation, np.array(golden["task"][:rows])).tolist()
+print(json.dumps({"golden": golden, "actions": actions, "tasks": tasks}))
+"""
+
+
+def as_the_page_says(title, folder):
+    """Run the page's lines for one kind of file, and its loop in Meta-World: (what the loop prints, the actions)."""
+    code = snippet(title) + snippet("In Meta-World") + AFTERWARDS
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[0], json.loads(done.stdout.splitlines()[-1])
+
+
+def actions_of(path, observation, task):
+    """What the runtime that the file is made for computes, in this process."""
+    if path.suffix == ".onnx":
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        return session.run(["action"], {"observation": observation, "task": task})[0]
+    space = {}
+    os.chdir(path.parent)
+    exec(snippet({".pt2": "torch", ".safetensors": "numpy"}[path.suffix]), space)
+    return space["act"](observation, task)
+
+
+def observations(tasks, count=40):
+    rng = np.random.default_rng(3)
+    return rng.uniform(-1, 1, (count, 39)).astype(np.float32), np.arange(count, dtype=np.int64) % tasks
+
+
+@pytest.mark.parametrize(("title", "name"), [("ONNX", "onnx"), ("torch", "pt2"), ("numpy", "safetensors")])
+def test_the_pages_lines_run_each_file_without_anything_of_ours(tmp_path, run, typed, title, name):
+    code, output, errors = typed("export", run.job.run_dir, "--out", f"policy.{name}")
+    assert (code, errors) == (0, "")
+    assert output.splitlines()[-1] == f"the policy: policy.{name}"
+    ending, value = as_the_page_says(title, tmp_path)
+    assert re.fullmatch(r"reach-v3: (not solved|solved at step \d+)", ending)
+    policy = find(str(run.job.run_dir), None, "cpu")
+    golden = value["golden"]
+    wanted = policy.act(np.array(golden["observation"], np.float32), np.array(golden["task"], np.int32))
+    assert np.abs(np.array(golden["action"]) - wanted).max() == 0
+    for rows, actions in value["actions"].items():
+        assert np.abs(np.array(actions) - wanted[: int(rows)]).max() <= TOLERANCE
+    assert value["tasks"] == list(policy.tasks)
+    assert {0, 1, 2} == set(golden["task"])
+
+
+def actors():
+    """Each preset with an actor unlike those of the presets before it."""
+    seen = {}
+    for preset in PRESETS:
+        training = resolve(TrainingSection(preset=preset))
+        seen.setdefault((training.actor_hidden, training.tasks), preset)
+    return sorted(seen.values())
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("preset", actors())
+def test_the_actor_of_every_preset_comes_through(tmp_path, monkeypatch, preset, suffix):
+    monkeypatch.chdir(tmp_path)
+    training = resolve(TrainingSection(preset=preset))
+    publish(tmp_path / "mirror", training=training)
+    policy = find(str(tmp_path / "mirror"), None, "cpu")
+    done = export(policy, tmp_path / f"policy{suffix}")
+    assert done.deviation <= TOLERANCE
+    obs, task = observations(len(training.tasks))
+    assert np.abs(actions_of(done.path, obs, task) - policy.act(obs, task)).max() <= TOLERANCE
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_what_a_file_says_of_itself(tmp_path, run, suffix):
+    (run.job.attempt_dir / "evaluations.jsonl").write_text('{"step": 100, "mean_success": 0.5, "goals_per_task": 2}\n')
+    out = tmp_path / f"policy{suffix}"
+    card = export(find(str(run.job.run_dir), None, "cpu"), out).card
+    module = exporting.of_policy(find(str(run.job.run_dir), None, "cpu").policy)
+    text, _ = files.kind_of(out).play(out, module, *observations(3))
+    assert Card.model_validate_json(text) == card
+    source = card.source
+    assert (source.run_id, source.slot, source.attempt, source.step) == (run.job.run_id, 0, 0, 100)
+    assert (source.version, source.score) == (None, store.Score(step=100, mean_success=0.5, goals_per_task=2))
+    assert source.trained_with["torch"]
+    assert (card.observation.shape, card.action.shape, card.action.low) == ((39,), (4,), (-1.0,) * 4)
+    assert card.tasks == run.training.tasks
+    data = out.read_bytes()
+    for secret in (str(ROOT), str(tmp_path), "site-packages", ".py"):
+        assert secret.encode() not in data, secret
+
+
+def test_a_published_policy_brings_its_golden_actions_along(tmp_path):
+    manifest = publish(tmp_path / "mirror", training=training_of(), success=0.5)
+    card = export(find(str(tmp_path / "mirror"), None, "cpu"), tmp_path / "policy.safetensors").card
+    count = len(manifest.golden.task)
+    assert card.golden.observation[-count:] == manifest.golden.obs
+    assert np.abs(np.subtract(card.golden.action[-count:], manifest.golden.action)).max() <= TOLERANCE
+    assert (card.source.run_id, card.source.version, card.source.score) == (RUN, "1-1", manifest.score)
+
+
+def test_a_checkpoint_that_was_copied_away_is_exported_without_a_runs_name(tmp_path, run):
+    [folder] = run.job.attempt_dir.glob("checkpoints/*")
+    folder.rename(tmp_path / folder.name)
+    source = export(find(str(tmp_path / folder.name), None, "cpu"), tmp_path / "policy.safetensors").card.source
+    assert (source.run_id, source.slot, source.step) == (None, None, 100)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_task_that_there_is_not_is_an_error_and_no_action(tmp_path, run, monkeypatch, suffix):
+    monkeypatch.chdir(tmp_path)
+    done = export(find(str(run.job.run_dir), None, "cpu"), tmp_path / f"policy{suffix}")
+    obs, _ = observations(3, 1)
+    assert actions_of(done.path, obs, np.array([2])).shape == (1, 4)
+    with pytest.raises(Exception, match=r"index|out of"):
+        actions_of(done.path, obs, np.array([3]))
+
+
+def test_actions_lie_within_their_bounds_also_where_the_net_leaves_them():
+    import torch
+    from torch import nn
+
+    from trainer.exporting.module import Deterministic
+
+    layer = nn.Linear(4, 2)
+    nn.init.constant_(layer.weight, 100.0)
+    nn.init.zeros_(layer.bias)
+    low, high = torch.tensor([-0.1, 0.3]), torch.tensor([0.7, 0.4])
+    module = Deterministic([layer], 1, low, high)
+    up, down = module(torch.tensor([[1.0] * 3, [-1.0] * 3]), torch.zeros(2, dtype=torch.int64))
+    for action, bound in ((up, high), (down, low)):
+        assert torch.allclose(action, bound)
+        assert ((low <= action) & (action <= high)).all()
+    assert torch.allclose(module(torch.tensor([[-0.5, -0.25, -0.25]]), torch.tensor([0])), (low + high) / 2)
+
+
+def test_slots_are_chosen_by_number_in_run_folders_and_mirrors(tmp_path):
+    from orchestrator.job import Job
+
+    for slot, steps in ((0, 1), (1, 2)):
+        run = PointRun(tmp_path / f"of-slot-{slot}")
+        run.checkpoints(steps)
+        run.job.slot_dir.rename(tmp_path / "slot")
+        (tmp_path / "run/slots").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "slot").rename(tmp_path / "run/slots" / str(slot))
+        publish(tmp_path / "mirror", slot=slot, step=100 * (slot + 1))
+    assert Job(tmp_path / "run", 1, 0).attempt_dir.exists()
+    for where in (tmp_path / "run", tmp_path / "mirror"):
+        assert [find(str(where), None, "cpu", slot=slot).step for slot in (0, 1)] == [100, 200]
+        with pytest.raises(ConfigError, match=r"there is no slot 7|there is no policy"):
+            find(str(where), None, "cpu", slot=7)
+    assert find(RUN, tmp_path / "mirror", "cpu", slot=0).step == 100
+    with pytest.raises(ConfigError, match="--slot chooses among the slots"):
+        find(str(tmp_path / "run/slots/0"), None, "cpu", slot=0)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (["run", "--out", "policy.h5"], 2, "ends in .onnx, .pt2 or .safetensors"),
+        (["run", "--out", "folder.onnx"], 2, "folder.onnx is a folder"),
+        (["nothing/here"], 2, "there is no policy at nothing/here"),
+        (["empty"], 2, "there is no policy at empty"),
+        (["run/slots/0", "--slot", "0"], 2, "--slot chooses among the slots"),
+        (["run", "--best"], 2, "nothing was evaluated yet"),
+        (["damaged"], 3, "can be loaded: step 100 of attempt 0 (nets.safetensors has"),
+        (["tomorrow"], 3, "another version of this program wrote it"),
+        (["run", "--out", "file/policy.pt2"], 5, "cannot be written: "),
+    ],
+)
+def test_what_cannot_be_exported_is_one_sentence_and_nothing_is_written(tmp_path, run, typed, words, code, sentence):
+    (tmp_path / "folder.onnx").mkdir()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    for name in ("damaged", "tomorrow"):
+        PointRun(tmp_path / name).checkpoints(1)
+    nets = next((tmp_path / "damaged").glob(f"slots/0/attempts/0/checkpoints/*/{NETS}"))
+    nets.write_bytes(nets.read_bytes()[:-1])
+    folder = next((tmp_path / "tomorrow").glob("slots/0/attempts/0/checkpoints/*"))
+    manifest = read_manifest(folder)
+    changed = manifest.model_copy(update={"training": {**manifest.training, "of_tomorrow": 1}}).sealed()
+    (folder / MANIFEST).write_text(changed.model_dump_json())
+    before = sorted(tmp_path.rglob("*"))
+    exit_code, _, errors = typed("export", *words)
+    assert exit_code == code, errors
+    assert sentence in errors
+    assert len(errors.splitlines()) == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("missing", ["onnx", "onnxscript"])
+def test_without_onnx_one_sentence_says_what_to_install(tmp_path, run, typed, monkeypatch, missing):
+    monkeypatch.setitem(sys.modules, missing, None)
+    code, _, errors = typed("export", "run", "--out", "new/policy.onnx")
+    assert code == 2
+    assert errors == f"trainer: {missing} is not installed here: pip install 'anchorleg[export]'\n"
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("suffix", [".pt2", ".safetensors"])
+def test_the_other_two_need_nothing_more_and_missing_folders_are_made(tmp_path, run, typed, monkeypatch, suffix):
+    for missing in ("onnx", "onnxscript", "onnxruntime"):
+        monkeypatch.setitem(sys.modules, missing, None)
+    code, output, errors = typed("export", "run", "--out", f"new/deep/policy{suffix}", "--json")
+    assert (code, errors) == (0, "")
+    assert json.loads(output)["source"]["step"] == 100
+    assert [path.name for path in (tmp_path / "new/deep").iterdir()] == [f"policy{suffix}"]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_file_that_acts_otherwise_is_not_put_there(tmp_path, run, monkeypatch, suffix):
+    """One weight is other than it should be: what was there before stays, and nothing lies beside it."""
+    out = tmp_path / f"policy{suffix}"
+    out.write_text("the one before")
+    kind = files.kind_of(out)
+
+    def spoiled(module, card):
+        import copy
+
+        import torch
+
+        module = copy.deepcopy(module)
+        with torch.no_grad():
+            module.layers[-1].bias[0] += 0.01
+        return kind.make(module, card)
+
+    monkeypatch.setattr(exporting, "kind_of", lambda _: files.Kind(suffix, spoiled, kind.play))
+    with pytest.raises(SaveError, match=r"acts up to 0\.0\d+ otherwise than the policy"):
+        export(of_checkpoint(run.job.run_dir, "cpu"), out)
+    assert out.read_text() == "the one before"
+    assert list(tmp_path.glob(".*")) == []
+
+
+def test_a_policy_that_is_not_finite_is_not_exported(tmp_path, run):
+    policy = of_checkpoint(run.job.run_dir, "cpu")
+    policy.policy.actor.body.layers[0].bias[0] = float("nan")
+    with pytest.raises(NoGoodCheckpointError, match="not finite"):
+        export(policy, tmp_path / "policy.safetensors")
+    assert not (tmp_path / "policy.safetensors").exists()
+
+
+def test_a_full_disk_leaves_the_file_that_was_there(tmp_path, run, monkeypatch):
+    import errno
+
+    out = tmp_path / "policy.safetensors"
+    out.write_text("the one before")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(durable.os, "replace", full)
+    with pytest.raises(SaveError, match=r"policy\.safetensors cannot be written: No space left"):
+        export(of_checkpoint(run.job.run_dir, "cpu"), out)
+    assert out.read_text() == "the one before"
+    assert list(tmp_path.glob(".*")) == []
+    monkeypatch.undo()
+    assert export(of_checkpoint(run.job.run_dir, "cpu"), out).deviation == 0

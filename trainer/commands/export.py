@@ -1,0 +1,66 @@
+"""`trainer export`: a policy as one file for other programs."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trainer.commands.play import BestOption, PolicyArgument, SharedDirOption, SlotOption
+
+if TYPE_CHECKING:
+    from trainer.exporting.export import Exported
+
+#: Task names that fit on a line.
+_SHOWN_TASKS = 3
+
+OutOption = Annotated[Path, typer.Option(help="The file: NAME.onnx, NAME.pt2 or NAME.safetensors.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="What the file says of itself, for machines.")]
+
+
+def export(
+    policy: PolicyArgument,
+    out: OutOption = Path("policy.safetensors"),
+    slot: SlotOption = None,
+    best: BestOption = False,
+    shared_dir: SharedDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a policy as one file that runs without Anchorleg, and check that it does what the policy does.
+
+    It takes observations as the environment gives them and the number of the task, and gives actions within their
+    bounds. docs/export.md shows how to use it.
+    """
+    from trainer.exporting import files  # noqa: PLC0415 - torch
+    from trainer.exporting.export import export as write  # noqa: PLC0415
+    from trainer.showing.playable import find  # noqa: PLC0415
+
+    files.kind_of(out)  # before anything is read
+    found = find(policy, shared_dir, "cpu", best=best, slot=slot)
+    for note in found.notes:
+        print(note, file=sys.stderr)
+    done = write(found, out)
+    if as_json:
+        print(done.card.model_dump_json(indent=2))
+    else:
+        print(f"{found.name} · step {found.step:,}")
+        for line in _lines(done):
+            print(line)
+        print(f"the policy: {done.path}")
+
+
+def _lines(done: Exported) -> list[str]:
+    card = done.card
+    names = [f"{number} {name}" for number, name in enumerate(card.tasks[:_SHOWN_TASKS])]
+    if len(card.tasks) > _SHOWN_TASKS:
+        names.append(f"… {len(card.tasks) - 1} {card.tasks[-1]}")
+    low, high = min(card.action.low or (-math.inf,)), max(card.action.high or (math.inf,))
+    off = f"at most {done.deviation:.0e} off" if done.deviation else "equal"
+    return [
+        f"input   observation [N, {card.observation.shape[0]}] float32, task [N] int64 ({', '.join(names)})",
+        f"output  action [N, {card.action.shape[0]}] float32 from {low:g} to {high:g}",
+        f"checked {len(card.golden.task)} golden actions, read back from the file: {off}",
+    ]

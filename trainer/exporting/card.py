@@ -1,0 +1,183 @@
+"""What an exported file says of itself: the same JSON in each format, sealed into the file."""
+
+from __future__ import annotations
+
+import math
+from importlib.metadata import version
+from typing import Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict
+
+from orchestrator.job import read_json_or_none, run_id_of
+from syncd import store
+from trainer.envs.spec import ACT_HIGH, ACT_LOW
+from trainer.histories import told_where
+from trainer.metrics import read_evaluations
+from trainer.policy import REWARD
+from trainer.showing.playable import Checkpoint, Found
+
+FORMAT = 1
+#: The card's name in a file: in ONNX's `metadata_props` and in the header of safetensors; with .json in a .pt2.
+NAME = "anchorleg"
+#: Golden rows: each task once, and at least so many.
+_GOLDEN_ROWS = 8
+#: Largest difference of a golden action. Other libraries sum in another order: 5e-6 was the most for the actors of all
+#: presets, with fourfold weights, too [measured]. A file that is read wrongly (tasks in another order) is tenths off.
+TOLERANCE = 1e-4
+
+F32 = npt.NDArray[np.float32]
+I64 = npt.NDArray[np.int64]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Numbers(_Model):
+    """One input or output, without its first axis N."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    low: tuple[float, ...] | None = None
+    high: tuple[float, ...] | None = None
+
+
+class Golden(_Model):
+    """Observations, their tasks, and the actions that the file must give for them, up to `tolerance`."""
+
+    observation: tuple[tuple[float, ...], ...]
+    task: tuple[int, ...]
+    action: tuple[tuple[float, ...], ...]
+    tolerance: float = TOLERANCE
+
+
+class Source(_Model):
+    """Where the weights come from; None where it is not known, as of a checkpoint that was copied out of its run.
+
+    `version`: of a publication, whose weights are rounded to bfloat16; None: a checkpoint, in full precision.
+    """
+
+    run_id: str | None
+    slot: int | None
+    attempt: int
+    step: int
+    version: str | None
+    identity: str
+    score: store.Score | None
+    trained_with: dict[str, str]
+
+
+class Card(_Model):
+    """All that is said of a policy in its file. `tasks[k]` is the name of task k."""
+
+    format: int = FORMAT
+    source: Source
+    tasks: tuple[str, ...]
+    observation: Numbers
+    task: Numbers = Numbers(shape=(), dtype="int64")
+    action: Numbers
+    hidden: tuple[int, ...]
+    activation: Literal["relu"] = "relu"
+    horizon: int
+    goal_seed: int
+    reward: str
+    exported_with: dict[str, str]
+    golden: Golden
+
+    @classmethod
+    def of(cls, found: Found) -> Self:
+        """The card of `found`, with the actions that it gives here. Errors: ConfigError, see `source_of`."""
+        architecture = found.policy.architecture
+        golden = found.record.golden if isinstance(found.record, store.Manifest) else None
+        obs, task = probes(architecture.obs_dim, len(architecture.tasks))
+        if golden is not None:  # the observations that it was published with are real ones
+            obs = np.concatenate([obs, np.array(golden.obs, np.float32)])
+            task = np.concatenate([task, np.array(golden.task, np.int64)])
+        return cls(
+            source=source_of(found),
+            tasks=architecture.tasks,
+            observation=Numbers(shape=(architecture.obs_dim,), dtype="float32"),
+            action=Numbers(
+                shape=(architecture.act_dim,),
+                dtype="float32",
+                low=(ACT_LOW,) * architecture.act_dim,
+                high=(ACT_HIGH,) * architecture.act_dim,
+            ),
+            hidden=architecture.hidden,
+            horizon=found.horizon,
+            goal_seed=found.goal_seed,
+            reward=REWARD,
+            exported_with={"anchorleg": version("anchorleg"), "torch": version("torch")},
+            golden=Golden(
+                observation=_rows(obs), task=tuple(task.tolist()), action=_rows(found.policy.act_greedily(obs, task))
+            ),
+        )
+
+    def deviation(self, actions: npt.NDArray[np.floating]) -> float:
+        """The largest difference of `actions` from the golden ones; infinite where they are no such actions at all."""
+        wanted = np.array(self.golden.action)
+        if actions.shape != wanted.shape:
+            return math.inf
+        largest = float(np.abs(actions - wanted).max())
+        return math.inf if math.isnan(largest) else largest
+
+
+def probes(obs_dim: int, tasks: int) -> tuple[F32, I64]:
+    """Observations [G, obs_dim] and tasks [G] to compare actions for. The same on every machine.
+
+    In [-1, 1], where Meta-World's metres lie, and in steps of 1/64, which are short in JSON.
+    """
+    rows = max(tasks, _GOLDEN_ROWS)
+    numbers = np.random.default_rng(0).integers(-64, 65, (rows, obs_dim))
+    return (numbers / 64).astype(np.float32), np.arange(rows, dtype=np.int64) % tasks
+
+
+def source_of(found: Found) -> Source:
+    """What is known of where `found` comes from. Errors: ConfigError where its run's files cannot be read."""
+    return _published(found.record) if isinstance(found.record, store.Manifest) else _saved(found.record)
+
+
+def _published(manifest: store.Manifest) -> Source:
+    spec = manifest.spec
+    return Source(
+        run_id=manifest.run_id,
+        slot=manifest.slot,
+        attempt=manifest.attempt,
+        step=manifest.step,
+        version=str(manifest.version),
+        identity=manifest.lineage.identity,
+        score=manifest.score,
+        trained_with={"metaworld": spec.metaworld, "mujoco": spec.mujoco},
+    )
+
+
+def _saved(checkpoint: Checkpoint) -> Source:
+    ref, manifest = checkpoint
+    run_id, slot, score = None, None, None
+    folders = ref.path.parents  # checkpoints, <attempt>, attempts, <slot>, slots, the run's
+    if len(folders) > 5 and [folders[n].name for n in (0, 2, 4)] == ["checkpoints", "attempts", "slots"]:
+        slot_dir, run_dir = folders[3], folders[5]
+        with told_where(run_dir):
+            run: dict[str, str] = read_json_or_none(run_dir / "run.json") or {"run_id": run_id_of(run_dir)}
+            run_id, slot = run["run_id"], int(slot_dir.name)
+            score = next((_score(row) for row in read_evaluations(slot_dir) if row["step"] == ref.step), None)
+    return Source(
+        run_id=run_id,
+        slot=slot,
+        attempt=ref.attempt,
+        step=ref.step,
+        version=None,
+        identity=manifest.identity,
+        score=score,
+        trained_with=manifest.versions,
+    )
+
+
+def _score(row: dict[str, object]) -> store.Score:
+    return store.Score.model_validate({name: row[name] for name in store.Score.model_fields})
+
+
+def _rows(array: npt.NDArray[np.floating]) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(map(float, row)) for row in np.asarray(array, np.float64))

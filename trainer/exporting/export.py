@@ -1,0 +1,60 @@
+"""One policy into one file: made, written beside its place, read back, compared, and only then put there."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from orchestrator.job import make_folder, write_bytes
+from trainer.errors import ConfigError, NoGoodCheckpointError, SaveError
+from trainer.exporting.card import Card
+from trainer.exporting.files import kind_of
+from trainer.exporting.module import of_policy
+from trainer.showing.playable import Found
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A file that is there. `deviation`: how far its golden actions came out from the policy's, at most."""
+
+    path: Path
+    card: Card
+    deviation: float
+
+
+def export(found: Found, out: Path) -> Exported:
+    """Write the deterministic policy `found` to `out`, whose name says the kind. Whole or not at all; replaces.
+
+    Errors: ConfigError (an unknown kind, a folder); NoGoodCheckpointError (its weights are not finite); SaveError (the
+    file cannot be written, or does not do what the policy does); ModuleNotFoundError.
+    """
+    kind = kind_of(out)
+    if out.is_dir():
+        raise ConfigError(f"--out {out} is a folder: give the name of a file")
+    module = of_policy(found.policy)
+    if not all(tensor.isfinite().all() for tensor in module.state_dict().values()):
+        raise NoGoodCheckpointError(f"the policy {found.name} has weights that are not finite: nothing was written")
+    card = Card.of(found)
+    data = kind.make(module, card)
+    observation, task = np.array(card.golden.observation, np.float32), np.array(card.golden.task, np.int64)
+    deviation = math.inf
+
+    def check(temporary: Path) -> None:
+        nonlocal deviation
+        text, actions = kind.play(temporary, module, observation, task)
+        deviation = Card.model_validate_json(text).deviation(actions)
+        if not deviation <= card.golden.tolerance:
+            raise SaveError(
+                f"{out} was not written: read back it acts up to {deviation:.3g} otherwise than the policy (at most "
+                f"{card.golden.tolerance:g}); try another kind of file, and please report it"
+            )
+
+    try:
+        make_folder(out.absolute().parent)
+        write_bytes(out, data, check=check)
+    except OSError as error:
+        raise SaveError(f"{out} cannot be written: {error.strerror or error}; choose another --out") from None
+    return Exported(out, card, deviation)

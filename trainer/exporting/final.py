@@ -1,0 +1,63 @@
+"""The policy of a complete training as one file, `final.safetensors`, in the folder of the attempt that completed it.
+
+It is made of the last checkpoint, so it can be made again at any time, and a job that was killed before it came to it
+leaves that to the next one. Of a slot there is one: the one before goes when a longer training has left its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import safetensors
+from pydantic import ValidationError
+
+from orchestrator.job import Job, attempt_numbers, candidates_before
+from trainer.errors import TrainerError
+from trainer.exporting.card import NAME, Card
+from trainer.exporting.export import export
+from trainer.showing.playable import of_checkpoint
+
+FINAL = "final.safetensors"
+
+
+def leave_final(job: Job, say: Callable[[str], None]) -> None:
+    """Write the final policy where it is not there yet, and say where it is. For a complete training only.
+
+    What goes wrong is said: the training is complete all the same.
+    """
+    if job.superseded_by() is not None:
+        return  # it does so itself
+    try:
+        last = next(candidates_before(job.slot_dir, job.attempt + 1))
+        there = [path for path in finals(job) if _made_of(path) == (last.attempt, last.step)]
+        path = there[-1] if there else job.attempt_dir / FINAL
+        if not there:
+            export(of_checkpoint(last.path, "cpu"), path)
+        for older in finals(job):
+            if older != path:
+                older.unlink(missing_ok=True)
+    except Exception as error:  # noqa: BLE001 - whatever an export dies of, the training is complete
+        why = str(error) if isinstance(error, TrainerError) else f"{type(error).__name__}: {error}"
+        say(
+            f"the final policy is missing ({why}); the training is complete, and `trainer export` can write it any time"
+        )
+    else:
+        say(f"the final policy: {path}")
+
+
+def finals(job: Job) -> list[Path]:
+    """The final policies of the job's slot, of its own attempt and older ones."""
+    numbers = [number for number in attempt_numbers(job.slot_dir) if number <= job.attempt]
+    paths = [job.slot_dir / "attempts" / str(number) / FINAL for number in numbers]
+    return [path for path in paths if path.exists()]
+
+
+def _made_of(path: Path) -> tuple[int, int] | None:
+    """The attempt and the step of the checkpoint that it was made of; None where it is no such file."""
+    with contextlib.suppress(OSError, safetensors.SafetensorError, KeyError, TypeError, ValidationError):
+        with safetensors.safe_open(path, "np") as file:
+            source = Card.model_validate_json(file.metadata()[NAME]).source
+        return source.attempt, source.step
+    return None
