@@ -11,6 +11,9 @@ from orchestrator.run.history import read_events
 from orchestrator.run.ledger import load_ledger
 from orchestrator.run.rundir import Run, RunDir
 
+#: What our trainer leaves of a complete training (`trainer.exporting.final`).
+FINAL = "final.safetensors"
+
 
 class SlotSummary(Frozen):
     """`steps_lost`: done by a job and not in what its successor began with. `idle_s`: between one job's last act and
@@ -62,6 +65,11 @@ def summarise(run: Run, run_dir: RunDir) -> RunSummary:
         )
     lines = [f"Everything is in {run_dir.path}", "  checkpoints and metrics: slots/<slot>/attempts/<attempt>/"]
     lines.append("  job output: jobs/<job>/, or `orchestrator logs <slot>`")
+    lines.extend(
+        f"  slot {done.slot}'s policy, one file: {path.relative_to(run_dir.path)}"
+        for done in slots
+        for path in run_dir.slot(done.slot).glob(f"attempts/*/{FINAL}")
+    )
     return RunSummary(slots=tuple(slots), lines=tuple(lines))
 
 

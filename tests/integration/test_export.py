@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("metaworld")
-pytest.importorskip("onnxruntime")
 
 from point_run import PointRun
 from published import RUN, publish, training_of

@@ -324,6 +324,14 @@ class TestSummary:
         slot = summarise(run, run_dir).slots[0]
         assert (slot.idle_s, slot.gaps) == (3.5, 2)
 
+    def test_the_policies_of_complete_trainings_are_named(self, run_dir: RunDir) -> None:
+        run = with_ledger(run_dir, a_run(a_slot(), a_slot(1)))
+        assert not [line for line in summarise(run, run_dir).lines if "policy" in line]
+        policy = run_dir.attempt(1, 3) / "final.safetensors"
+        policy.parent.mkdir(parents=True)
+        policy.touch()
+        assert summarise(run, run_dir).lines[-1] == "  slot 1's policy, one file: slots/1/attempts/3/final.safetensors"
+
 
 class TestRegistry:
     @pytest.fixture

@@ -1,0 +1,157 @@
+"""`final.safetensors`: every complete training has one, whatever happened on the way, and no other has."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from point_mass import PointMasses
+from slot_digest import slot_digest
+from train_point_mass import in_a_process_of_its_own, judge, section
+
+from orchestrator.job import HANDED_OVER, Job
+from trainer.exporting import export as exporting
+from trainer.exporting import final
+from trainer.exporting.card import NAME, Card
+from trainer.loop import run
+from trainer.showing.playable import find
+
+pytestmark = pytest.mark.trainer
+
+
+class Listener:
+    def __init__(self):
+        self.said = []
+
+    def say(self, sentence):
+        self.said.append(sentence)
+
+    def pulse(self, pulse):
+        pass
+
+
+def train(run_dir, *, deadline=None, **fields):
+    """One attempt: (exit code, what it said)."""
+    job, listener = Job.standalone(run_dir), Listener()
+    job.deadline = deadline
+    training = section(**{"total_steps": 300, **fields})
+    code = run(job, training, listener, make_envs=lambda spec, _: PointMasses(spec), evaluator=judge)
+    return code, listener.said
+
+
+def finals(run_dir):
+    """Attempt → step of each final policy."""
+    from safetensors import safe_open
+
+    found = {}
+    for path in sorted(run_dir.glob("slots/0/attempts/*/*.safetensors")):
+        with safe_open(path, "np") as file:
+            found[int(path.parent.name)] = Card.model_validate_json(file.metadata()[NAME]).source.step
+    return found
+
+
+def test_a_complete_training_leaves_the_policy_of_its_last_checkpoint(tmp_path):
+    code, said = train(tmp_path)
+    assert (code, finals(tmp_path)) == (0, {0: 300})
+    path = tmp_path / "slots/0/attempts/0/final.safetensors"
+    assert f"the final policy: {path}" in said
+    from safetensors import safe_open
+
+    with safe_open(path, "np") as file:
+        card = Card.model_validate_json(file.metadata()[NAME])
+    assert card.source.score is not None  # it waited for the last evaluation
+    policy = find(str(tmp_path), None, "cpu")
+    observation, task = np.array(card.golden.observation, np.float32), np.array(card.golden.task, np.int32)
+    assert np.array_equal(policy.act(observation, task), np.array(card.golden.action, np.float32))
+
+
+def test_a_training_that_hands_over_leaves_none(tmp_path):
+    assert train(tmp_path, deadline=0)[0] == HANDED_OVER
+    assert finals(tmp_path) == {}
+
+
+def test_a_prolonged_training_keeps_its_final_policy_until_it_has_another(tmp_path):
+    train(tmp_path)
+    assert train(tmp_path, total_steps=600, deadline=0)[0] == HANDED_OVER
+    assert finals(tmp_path) == {0: 300}
+    assert train(tmp_path, total_steps=600)[0] == 0
+    assert finals(tmp_path) == {2: 600}
+
+
+def test_a_complete_training_that_is_started_again_leaves_its_final_policy_alone(tmp_path):
+    train(tmp_path)
+    path = tmp_path / "slots/0/attempts/0/final.safetensors"
+    before = os.stat(path)
+    code, said = train(tmp_path)
+    assert (code, finals(tmp_path)) == (0, {0: 300})
+    assert os.stat(path).st_ino == before.st_ino
+    assert f"the final policy: {path}" in said
+
+
+@pytest.mark.parametrize("damage", ["torn", "gone", "foreign"])
+def test_a_final_policy_that_is_damaged_or_gone_is_made_again(tmp_path, damage):
+    train(tmp_path)
+    path = tmp_path / "slots/0/attempts/0/final.safetensors"
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:100] if damage == "torn" else b"x" * 5000)
+    assert train(tmp_path)[0] == 0
+    assert finals(tmp_path) == {1: 300}
+
+
+@pytest.mark.parametrize("moment", ["before", "beside", "after"])
+def test_kill_9_around_the_export_loses_neither_it_nor_a_bit(tmp_path, monkeypatch, moment):
+    assert in_a_process_of_its_own(lambda: train(tmp_path / "undisturbed")[0]) == 0
+    write = exporting.write_bytes
+
+    def killed(path, data, *, check):
+        if moment == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        write(path, data, check=check if moment == "after" else lambda _: os.kill(os.getpid(), signal.SIGKILL))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(exporting, "write_bytes", killed)
+        code = in_a_process_of_its_own(lambda: train(tmp_path / "killed")[0])
+    assert code == -signal.SIGKILL
+    progress = json.loads((tmp_path / "killed/slots/0/attempts/0/progress.json").read_text())
+    assert progress["checkpoint_step"] < 300  # so that the orchestrator gives it another job
+    assert finals(tmp_path / "killed") == ({0: 300} if moment == "after" else {})
+    assert train(tmp_path / "killed")[0] == 0
+    assert finals(tmp_path / "killed") == ({0: 300} if moment == "after" else {1: 300})
+    assert slot_digest(tmp_path / "killed/slots/0") == slot_digest(tmp_path / "undisturbed/slots/0")
+
+
+def test_a_disk_that_has_no_room_for_it_is_told_and_the_training_is_complete(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(exporting, "write_bytes", full)
+        code, said = train(tmp_path)
+    assert code == 0
+    (sentence,) = [line for line in said if "final policy" in line]
+    assert "is missing" in sentence
+    assert "No space left on device" in sentence
+    assert "`trainer export` can write it any time" in sentence
+    assert json.loads((tmp_path / "slots/0/attempts/0/progress.json").read_text())["checkpoint_step"] == 300
+    assert finals(tmp_path) == {}
+
+
+def test_an_attempt_that_was_taken_over_from_writes_and_removes_nothing(tmp_path):
+    train(tmp_path)
+    ghost = Job(tmp_path, 0, 0)
+    newer = Job.standalone(tmp_path)
+    (newer.attempt_dir / final.FINAL).write_bytes(b"newer")
+    (ghost.attempt_dir / final.FINAL).unlink()
+    final.leave_final(ghost, pytest.fail)
+    assert not (ghost.attempt_dir / final.FINAL).exists()
+    assert (newer.attempt_dir / final.FINAL).read_bytes() == b"newer"
