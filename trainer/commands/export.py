@@ -34,6 +34,8 @@ def export(
     It takes observations as the environment gives them and the number of the task, and gives actions within their
     bounds. docs/export.md shows how to use it.
     """
+    from rich.console import Console  # noqa: PLC0415
+
     from trainer.exporting import files  # noqa: PLC0415 - torch
     from trainer.exporting.export import export as write  # noqa: PLC0415
     from trainer.showing.playable import find  # noqa: PLC0415
@@ -42,7 +44,8 @@ def export(
     found = find(policy, shared_dir, "cpu", best=best, slot=slot)
     for note in found.notes:
         print(note, file=sys.stderr)
-    done = write(found, out)
+    with Console(stderr=True).status(f"writing {out}"):  # on a terminal only
+        done = write(found, out)
     if as_json:
         print(done.card.model_dump_json(indent=2))
     else:
