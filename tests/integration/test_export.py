@@ -270,7 +270,7 @@ def test_without_onnx_one_sentence_says_what_to_install(tmp_path, run, typed, mo
     monkeypatch.setitem(sys.modules, missing, None)
     code, _, errors = typed("export", "run", "--out", "new/policy.onnx")
     assert code == 2
-    assert errors == f"trainer: {missing} is not installed here: pip install 'anchorleg[export]'\n"
+    assert errors == f"trainer: {missing} is not installed here: in Anchorleg's checkout, run pip install '.[export]'\n"
     assert not (tmp_path / "new").exists()
 
 

@@ -84,5 +84,5 @@ def test_the_trainer_says_what_it_lacks_where_torch_is_not_installed(bin_folder:
         command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert done.returncode not in {0, 1}
-    assert "anchorleg[trainer]" in done.stderr
+    assert "pip install '.[trainer]'" in done.stderr
     assert "Traceback" not in done.stderr
