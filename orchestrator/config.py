@@ -50,7 +50,7 @@ class SlurmSection(Section):
     qos: Word | None = Field(None, description="Quality of service.")
     time_limit: str = Field("4:00:00", description='Walltime of one job: "4:00:00", "1-12" or minutes.')
     cpus_per_task: int = Field(8, ge=1, description="CPU cores of a job.")
-    gpus: int = Field(1, ge=0, description="GPUs of a job.")
+    gpus: int = Field(1, ge=0, description="GPUs of a job, on this machine too; the trainer uses one.")
     gpu_type: Word | None = Field(None, description='GPU type as in sinfo, for example "a100".')
     mem: str | None = Field(None, pattern=r"^\d+[KMGT]?$", description='Memory of a job, for example "32G".')
     constraint: Word | None = Field(None, description="Node features.")
@@ -341,13 +341,26 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return None
 
 
+def idle_gpus(config: RunConfig) -> str:
+    """What to know where each job asks for more GPUs than our trainer uses; empty where it does not."""
+    if config.command is not None or config.slurm.gpus <= 1:
+        return ""
+    others = "the other one stays idle" if config.slurm.gpus == 2 else "the others stay idle"
+    return (
+        f"slurm.gpus: {config.slurm.gpus}: the trainer uses one GPU of a job, and {others}. Set it to 1, and slots to "
+        "the number of GPUs that you want to use."
+    )
+
+
 def warnings_of(config: RunConfig) -> list[str]:
-    """What the config asks for and this version cannot do yet, one sentence each."""
+    """What the config asks for and does not get, one sentence each."""
     warnings = [
         f"training.{name}: {words}"
         for name, words in NOT_BUILT_YET.items()
         if getattr(config.training, name, None) not in {None, False}
     ]
+    if words := idle_gpus(config):
+        warnings.append(words)
     if config.wandb.mode != "disabled":
         warnings.append(
             f"wandb.mode: {config.wandb.mode}: the jobs themselves write nothing of W&B; `trainer wandb RUN` and then "

@@ -105,6 +105,14 @@ def container_command(container: dict[str, Any], command: list[str], binds: list
     return [container["runtime"], "exec", *gpu, "--pwd", folder, *options, container["image"], *command]
 
 
+def gpus_of(environ: dict[str, str]) -> str:
+    """The GPUs of this job by their numbers (or names) on the node, as "0,1"; empty where none were given to it.
+
+    Slurm's own word first: where it shuts a job off from other GPUs, CUDA counts from 0 in each.
+    """
+    return environ.get("SLURM_JOB_GPUS") or environ.get("CUDA_VISIBLE_DEVICES") or ""
+
+
 class Shim:
     """One job. `spec` is its `job.json` (written by `orchestrator.run.submission`)."""
 
@@ -140,7 +148,7 @@ class Shim:
     def claim(self) -> bool:
         """Take the attempt. False: another job has it; we said so and must not run."""
         make_folder(self.job.attempt_dir)
-        if create_exclusive(self.job.attempt_dir / "claim", to_json(self.record())):
+        if create_exclusive(self.job.attempt_dir / "claim", to_json(self.record(gpus=gpus_of(self.environ)))):
             return True
         winner = read_json_or_none(self.job.attempt_dir / "claim") or {}
         name = f"duplicate-{self.host}-{os.getpid()}.json"

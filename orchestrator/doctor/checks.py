@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orchestrator.config import check_walltime
+from orchestrator.config import check_walltime, idle_gpus
 from orchestrator.doctor.facts import Facts, Finding, FolderFacts, HostFacts, Level, Quota
 from orchestrator.doctor.slurmchecks import slurm_findings
 from orchestrator.errors import ConfigError
+from orchestrator.executors.gpus import gpus_of_slot, sharing
 
 #: What the shim is written for.
 MIN_PYTHON = (3, 11)
@@ -25,6 +26,9 @@ SKEW_SEEN_S = 2.0
 SLOW_STEP_S = 1.0
 #: A controller holds some dozen files; a hook or rsync below it some more.
 FEW_FILES = 256
+
+#: Of a thousand slots as many are written out.
+SLOTS_NAMED = 8
 
 #: Which tries a run cannot do without, and what breaks.
 _NEEDED = {
@@ -70,6 +74,7 @@ def _all(facts: Facts) -> Iterator[Finding]:
     else:
         found = "jobs run on this machine (executor: local); Slurm is not asked"
         yield Finding(check="executor", level=Level.OK, found=found)
+    yield from _gpus(facts)
     yield from folder_findings(facts.folder)
     yield from (quota_finding(quota) for quota in facts.quotas)
     yield from _python(facts)
@@ -91,6 +96,29 @@ def _walltime(facts: Facts) -> Iterator[Finding]:
         level=Level.OK,
         found=f"{config.slurm.time_limit} a job, handed over {config.lead_seconds} s before its end",
     )
+
+
+def _gpus(facts: Facts) -> Iterator[Finding]:
+    """GPUs that the trainer would leave idle, and how the slots of this machine get theirs."""
+    config, there = facts.config, facts.gpus
+    if words := idle_gpus(config):
+        found, _, advice = words.partition(". ")
+        yield Finding(check="GPUs asked for", level=Level.WARNING, found=found, advice=advice.rstrip("."))
+    if facts.executor != "local":
+        return
+    wanted = config.slurm.gpus
+    if words := sharing(there, config.slots, wanted):
+        advice = "lower slots or slurm.gpus, unless you want it so"
+        yield Finding(check="GPUs here", level=Level.WARNING, found=words.rstrip("."), advice=advice)
+    elif there and wanted:
+        count = min(config.slots, SLOTS_NAMED)
+        slots = [f"slot {slot}: {','.join(gpus_of_slot(there, slot, wanted))}" for slot in range(count)]
+        more = f", and {config.slots - count} more" if config.slots > count else ""
+        found = f"{len(there)} here, each slot has its own ({'; '.join(slots)}{more})"
+        yield Finding(check="GPUs here", level=Level.OK, found=found)
+    else:
+        found = f"{len(there)} here, and slurm.gpus asks for none" if there else "none here: jobs compute on the CPU"
+        yield Finding(check="GPUs here", level=Level.OK, found=found)
 
 
 def folder_findings(folder: FolderFacts) -> Iterator[Finding]:

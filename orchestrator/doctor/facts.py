@@ -115,7 +115,7 @@ class RunFacts(Frozen):
 
 
 class Facts(Frozen):
-    """Everything gathered on the login node. `slurm` None: the executor is local."""
+    """Everything gathered on the login node. `slurm` None: the executor is local, and `gpus` are this machine's."""
 
     config: RunConfig
     config_known: bool
@@ -125,6 +125,7 @@ class Facts(Frozen):
     slurm: SlurmFacts | None = None
     python: PythonFacts
     missing: tuple[Missing, ...] = ()
+    gpus: tuple[str, ...] = ()
     host: HostFacts = HostFacts()
     run: RunFacts = RunFacts()
 

@@ -26,10 +26,11 @@ from orchestrator.doctor.facts import (
 from orchestrator.doctor.folder import nearest_existing, parse_quota, try_folder
 from orchestrator.errors import AnchorlegError, ConfigError
 from orchestrator.executors.base import JobState
+from orchestrator.executors.gpus import visible_gpus
 from orchestrator.executors.site import Site, Trial
 from orchestrator.executors.slurm import NoAnswer, SlurmExecutor, run_command
 from orchestrator.hosts.cron import host_of, read_table
-from orchestrator.run.begin import KEPT_VARIABLES, compute_python, pick_executor, rendered, run_dir_of
+from orchestrator.run.begin import compute_python, kept_environment, pick_executor, rendered, run_dir_of
 from orchestrator.run.lease import living_owner
 from orchestrator.run.ledger import read_control
 from orchestrator.run.rundir import RunDir, load_run
@@ -69,7 +70,7 @@ def subject_of(config: RunConfig, config_path: Path, environ: Mapping[str, str],
         config=config,
         config_path=config_path,
         run_dir=run_dir_of(config, config_path),
-        env={name: environ[name] for name in KEPT_VARIABLES if name in environ},
+        env=kept_environment(environ, executor),
         executor=executor,
         python=compute_python(config, config_path),
         known=known,
@@ -107,6 +108,7 @@ def gather(subject: Subject, *, say: Callable[[str], None] = lambda _: None) -> 
         slurm=slurm,
         python=python_facts(subject),
         missing=tuple(_missing(subject)),
+        gpus=visible_gpus(subject.env) if subject.executor == "local" else (),
         host=host_facts(subject.env),
         run=run_facts(subject.run_dir),
     )

@@ -285,7 +285,7 @@ def _make_folder(subject: Subject, folder: Path, limit_s: int, lead_s: int) -> J
     write_json(job_dir / "job.json", {"limit_s": limit_s, "lead_s": lead_s})  # for the local supervisor
     script = probe_script(config, executor=subject.executor, job_dir=job_dir, code_dir=code_dir, python=subject.python)
     write_bytes(job_dir / "job.sh", script.encode())
-    return JobRequest(job_dir=str(job_dir), script=str(job_dir / "job.sh"))
+    return JobRequest(job_dir=str(job_dir), script=str(job_dir / "job.sh"), gpus=config.slurm.gpus)
 
 
 @contextlib.contextmanager

@@ -96,12 +96,16 @@ class JobRequest(Frozen):
     """One job to submit. `job_dir` is absolute and is the working folder that identifies the submission.
 
     `after`: start only once this job is over, however it ended. `exclude`: nodes to avoid, beside the config's own.
+    `slot`, `gpus`: whose job it is and how many GPUs it gets, for an executor that hands them out itself (None: the job
+    sees them all). Slurm reads that in the script.
     """
 
     job_dir: str
     script: str
     after: str | None = None
     exclude: tuple[str, ...] = ()
+    slot: int = 0
+    gpus: int | None = None
 
 
 class Submitted(Frozen):

@@ -1,7 +1,8 @@
 """Jobs on this machine: the embedded executor, for laptops, demos and machines without Slurm.
 
 Each job has one supervisor process in a session of its own (`orchestrator.executors.supervisor`), so jobs outlive
-the controller and a restarted one finds them again by `jobs/<token>/local.json`: pid, start time and boot id.
+the controller and a restarted one finds them again by `jobs/<token>/local.json`: pid, start time and boot id. There is
+no queue and no room to wait for; only this machine's GPUs are handed out, a slot's own to each of its jobs (`gpus`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.executors.base import Accounting, JobRequest, JobRow, JobState, Poll, Refused, Submitted, Uncertain
+from orchestrator.executors.gpus import gpu_environment, visible_gpus
 from orchestrator.files import read_json_or_none
 from orchestrator.processes import ProcessId, is_alive, send_signal
 
@@ -57,6 +59,7 @@ class LocalExecutor:
         self._clock = clock
         self._sleep = sleep
         self._children: list[subprocess.Popen[bytes]] = []
+        self._gpus: tuple[str, ...] | None = None
 
     def submit(self, request: JobRequest) -> Submitted | Uncertain | Refused:
         """Start a supervisor and wait for its first record."""
@@ -67,7 +70,7 @@ class LocalExecutor:
                 child = subprocess.Popen(
                     [self._python, "-P", "-S", "-m", "orchestrator.executors.supervisor"],
                     cwd=job_dir,
-                    env={**self._env, "PYTHONPATH": str(code_dir)},
+                    env={**self._env, **self._gpus_for(request), "PYTHONPATH": str(code_dir)},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -116,6 +119,13 @@ class LocalExecutor:
     def forget_after_s(self) -> float:
         """See `Executor`."""
         return FORGET_AFTER_S
+
+    def _gpus_for(self, request: JobRequest) -> dict[str, str]:
+        if request.gpus is None:
+            return {}
+        if self._gpus is None:  # once: a machine does not grow, and the driver may take a second to answer
+            self._gpus = visible_gpus(self._env)
+        return gpu_environment(self._gpus, request.slot, request.gpus, self._env)
 
     def _signal(self, job_ids: list[str], number: signal.Signals) -> None:
         for path in self.jobs_dir.glob("*/local.json"):

@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config import RunConfig, check_walltime, warnings_of
+from orchestrator.config import RunConfig, check_walltime
 from orchestrator.controller import Controller, Onlooker
 from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Release, Submit
 from orchestrator.disk import LOCAL_DISK, Disk
 from orchestrator.executors.base import Executor, Poll
 from orchestrator.executors.pick import make_executor
-from orchestrator.hosts.host import WAITING_FOR_START, poll_seconds, wish_to_run
+from orchestrator.hosts.host import WAITING_FOR_START, notes_of, poll_seconds, wish_to_run
 from orchestrator.hosts.stopping import grace_of
 from orchestrator.run.begin import check_identity, has_begun, pick_executor, rendered, training_identity
 from orchestrator.run.lease import living_owner
@@ -123,8 +123,7 @@ def dry_start(asked: Asked) -> Rehearsal:
     config, run_dir, name = asked.config, asked.run_dir, asked.config.run_name
     executor = pick_executor(config, os.environ)
     check_walltime(config, executor)
-    known = (*warnings_of(config), *asked.notes)
-    notes = [*(f"note: {note}" for note in known), *_summary(config, run_dir, executor)]
+    notes = [*(f"note: {note}" for note in notes_of(asked)), *_summary(config, run_dir, executor)]
     if not run_dir.run_file.exists():
         notes += ["", rendered(config, asked.path, 0, os.environ).rstrip("\n"), ""]
         shown = min(config.slots, config.slurm.max_jobs or config.slots)

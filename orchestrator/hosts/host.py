@@ -17,11 +17,12 @@ from orchestrator.config import LOCAL_POLL_S, SLURM_POLL_S, warnings_of
 from orchestrator.controller import Controller
 from orchestrator.decisions.models import Ledger, SlotStatus
 from orchestrator.errors import ConfigError, Interrupted, LeaseHeld, RunFailed, RunPaused, SchedulerRefused
+from orchestrator.executors.gpus import sharing, visible_gpus
 from orchestrator.executors.pick import make_executor
 from orchestrator.hosts import cron
 from orchestrator.hosts.display import Display, interruptions
 from orchestrator.hosts.hook import Hook
-from orchestrator.run.begin import begin, prepare_folder
+from orchestrator.run.begin import begin, pick_executor, prepare_folder
 from orchestrator.run.lease import Lease, living_owner
 from orchestrator.run.ledger import TIME_OVER, load_ledger, read_control, write_control
 from orchestrator.run.registry import register
@@ -64,8 +65,20 @@ def start(asked: Asked, out: Console) -> None:
 
 def tell_notes(asked: Asked) -> None:
     """What the person who typed `start` should know, on standard error."""
-    for note in (*warnings_of(asked.config), *asked.notes):
+    for note in notes_of(asked):
         print(f"note: {note}", file=sys.stderr)
+
+
+def notes_of(asked: Asked) -> list[str]:
+    """What the person who types `start` should know, a sentence each."""
+    config = asked.config
+    try:
+        executor = pick_executor(config, os.environ)
+    except ConfigError:
+        executor = ""  # whoever begins the run says so
+    here = visible_gpus(os.environ) if executor == "local" else ()
+    shared = sharing(here, config.slots, config.slurm.gpus)
+    return [*warnings_of(config), *([shared] if shared else []), *asked.notes]
 
 
 def take_for_start(asked: Asked) -> Lease:

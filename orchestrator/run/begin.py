@@ -37,6 +37,14 @@ KEPT_VARIABLES = (
     "LD_LIBRARY_PATH",
     "MUJOCO_GL",
 )
+#: Beside them, for jobs on this machine: which of its GPUs are ours. On Slurm each job has its own.
+KEPT_HERE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+
+
+def kept_environment(environ: Mapping[str, str], executor: str) -> dict[str, str]:
+    """What submissions and jobs see of the environment in which a command was typed."""
+    names = (*KEPT_VARIABLES, *(KEPT_HERE if executor == "local" else ()))
+    return {name: environ[name] for name in names if name in environ}
 
 
 def pick_executor(config: RunConfig, environ: Mapping[str, str]) -> str:
@@ -89,7 +97,7 @@ def begin(
         "python": compute_python(config, config_path),
         "identity": training_identity(config),
         "controller_python": sys.executable,
-        "env": {name: environ[name] for name in KEPT_VARIABLES if name in environ},
+        "env": kept_environment(environ, executor),
     }
     try:
         wanted["code"] = fix_code(run_dir.code)

@@ -26,13 +26,14 @@ class Lenient(Frozen):
 
 
 class Claim(Lenient):
-    """The winner of an attempt."""
+    """The winner of an attempt. `gpus`: those that its job was given, as the node names them."""
 
     token: str | None
     job_id: str
     host: str
     pid: int
     at: float
+    gpus: str = ""
 
 
 class Exit(Lenient):

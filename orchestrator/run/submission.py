@@ -91,7 +91,14 @@ def make_job_folder(run: Run, run_dir: RunDir, action: Submit) -> JobRequest:
     # The command line wins over the script's own line, so it must name the config's nodes, too.
     configured = (run.config.slurm.exclude,) if run.config.slurm.exclude and action.exclude else ()
     exclude = (*configured, *action.exclude)
-    return JobRequest(job_dir=str(folder), script=str(folder / "job.sh"), after=action.after, exclude=exclude)
+    return JobRequest(
+        job_dir=str(folder),
+        script=str(folder / "job.sh"),
+        after=action.after,
+        exclude=exclude,
+        slot=action.slot,
+        gpus=run.config.slurm.gpus,
+    )
 
 
 def drop_old_job_folders(run_dir: RunDir, ledger: Ledger, slots: Collection[int]) -> None:

@@ -76,7 +76,8 @@ def now_sentence(slot: SlotView, now: float) -> str:
     why = "; ".join(notes(slot, now, with_next=False))
     if slot.state == "pending":
         return f"slot {slot.slot} is pending: job {slot.job_id or '(new)'} {why}" + _reason(slot)
-    job = f", job {slot.job_id}" + (f" on {slot.node}" if slot.node else "") if slot.job_id else ""
+    where = (f" on {slot.node}" if slot.node else "") + (f" (GPU {slot.gpus})" if slot.gpus else "")
+    job = f", job {slot.job_id}{where}" if slot.job_id else ""
     return f"slot {slot.slot} is {slot.state}{job}" + (f": {why}" if why else "") + _reason(slot)
 
 

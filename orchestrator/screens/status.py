@@ -14,7 +14,7 @@ from orchestrator.decisions.reasons import Kind, reason_of
 from orchestrator.executors.base import Frozen
 from orchestrator.files import read_json_or_none
 from orchestrator.hosts.cron import host_of
-from orchestrator.run.evidence import Exit, Progress, read_record
+from orchestrator.run.evidence import Claim, Exit, Progress, read_record
 from orchestrator.run.lease import highest_epoch, living_owner
 from orchestrator.run.ledger import load_ledger, read_control
 from orchestrator.run.rundir import Run, RunDir, load_run
@@ -47,7 +47,8 @@ class SlotView(Frozen):
 
     `why`: what it waits for, in words; `reason`: the scheduler's own word for that, `kind`: whether waiting helps.
     `next`: what happens next. `expected_start_at`: the scheduler's guess. `retry_at`: no job is submitted before.
-    `rate`: steps per second. `silent_s`: for how long the controller has seen no new report of the program.
+    `gpus`: those of its running job, as the node numbers them ("0,1"). `rate`: steps per second. `silent_s`: for how
+    long the controller has seen no new report of the program.
     """
 
     slot: int
@@ -59,6 +60,7 @@ class SlotView(Frozen):
     attempt: int | None = None
     job_id: str | None = None
     node: str = ""
+    gpus: str = ""
     started_at: float | None = None
     ends_at: float | None = None
     expected_start_at: float | None = None
@@ -221,6 +223,7 @@ def slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotView
         update={
             "job_id": live.job_id,
             "node": seen.node if seen else "",
+            "gpus": _gpus(run_dir, slot.index, attempt, live.token),
             "started_at": begun,
             "ends_at": seen.ends_at if seen and now_is.state != "pending" else None,
             "expected_start_at": expected if expected and expected > around.now else None,
@@ -240,6 +243,14 @@ def _saved(slot: Slot) -> int | None:
         if attempt.started_at and attempt.start_step:
             return attempt.start_step
     return None
+
+
+def _gpus(run_dir: RunDir, slot: int, attempt: Attempt, token: str) -> str:
+    """Of the job that has the attempt; empty while none has it."""
+    if attempt.claimed_by != token:
+        return ""
+    claim = read_record(Claim, run_dir.attempt(slot, attempt.number) / "claim")
+    return claim.gpus if claim is not None else ""
 
 
 def _has_ended(run_dir: RunDir, slot: int, attempt: int, token: str) -> bool:

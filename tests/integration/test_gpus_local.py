@@ -1,0 +1,98 @@
+"""A machine of several GPUs runs as many slots, each on its own. The driver's program is a fake; the rest is real."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from relay import NewRelay, Relay
+
+#: Says first which GPUs it sees.
+COUNT = 'echo "$ANCHORLEG_SLOT ${CUDA_VISIBLE_DEVICES-unset}" >> seen.txt; exec python3 ./count.py %s'
+
+
+def on_gpus(new_relay: NewRelay, count: int, *, total: int = 3, **settings: Any) -> Relay:
+    """A run on a machine whose `nvidia-smi` lists so many."""
+    relay = new_relay(total=total, command=["sh", "-c", COUNT % total], **settings)
+    fake = relay.folder / "nvidia-smi"
+    lines = "".join(f"GPU {index}: NVIDIA A100 (UUID: GPU-{index}a)\\n" for index in range(count))
+    fake.write_text(f"#!/bin/sh\nprintf '{lines}'\n" if count else "#!/bin/sh\necho No devices were found\nexit 6\n")
+    fake.chmod(0o755)
+    relay.env |= {"PATH": f"{relay.folder}:{relay.env['PATH']}"}
+    relay.env.pop("CUDA_VISIBLE_DEVICES", None)
+    return relay
+
+
+def seen(relay: Relay) -> dict[int, set[str]]:
+    """Slot → what its jobs saw."""
+    found: dict[int, set[str]] = {}
+    for line in (relay.folder / "seen.txt").read_text().splitlines():
+        slot, _, gpus = line.partition(" ")
+        found.setdefault(int(slot), set()).add(gpus)
+    return found
+
+
+def test_four_slots_have_a_gpu_each_and_keep_it_over_all_their_jobs(new_relay: NewRelay) -> None:
+    relay = on_gpus(new_relay, 4, slots=4, total=100_000, training={"max_runtime_seconds": 1})
+    controller = relay.spawn("start")
+    relay.wait_for(lambda: all(len(relay.attempts(slot)) >= 2 for slot in range(4)), "a second job of each slot", 90)
+    # A look may fall between two jobs of the slot.
+    relay.wait_for(lambda: relay.status()["slots"][3]["gpus"] == "3", "status to tell the GPU of slot 3", 90)
+    relay.wait_for(lambda: "(GPU 3)" in relay.run("explain", "3").out, "explain to tell it", 90)
+
+    assert relay.run("stop").code == 0
+    assert controller.wait(90) == 0, relay.output()
+
+    assert seen(relay) == {0: {"0"}, 1: {"1"}, 2: {"2"}, 3: {"3"}}
+    for slot in range(4):
+        assert {relay.read("claim", attempt, slot)["gpus"] for attempt in relay.attempts(slot)} == {str(slot)}
+    assert "share" not in relay.output()
+
+
+@pytest.mark.parametrize(
+    ("count", "slots", "gpus", "theirs", "note"),
+    [
+        (4, 2, 2, {0: {"0,1"}, 1: {"2,3"}}, ""),
+        (2, 3, 1, {0: {"0"}, 1: {"1"}, 2: {"0"}}, "note: 3 slots share 2 GPUs of this machine"),
+        (2, 1, 0, {0: {""}}, ""),
+        (0, 2, 1, {0: {"unset"}, 1: {"unset"}}, ""),
+    ],
+)
+def test_slots_get_what_they_ask_for_and_share_what_is_missing(
+    new_relay: NewRelay, count: int, slots: int, gpus: int, theirs: dict[int, set[str]], note: str
+) -> None:
+    relay = on_gpus(new_relay, count, slots=slots, slurm={"time_limit": "0:00:23", "gpus": gpus})
+
+    rehearsed, done = relay.run("start", "--dry-run"), relay.run("start")
+
+    assert done.code == 0, done.words
+    assert seen(relay) == theirs
+    assert done.words.count("note: ") == (1 if note else 0)
+    assert note in done.words
+    assert note in rehearsed.out
+
+
+def test_only_the_gpus_that_the_user_states_are_used(new_relay: NewRelay) -> None:
+    relay = on_gpus(new_relay, 4, slots=2)
+    relay.env["CUDA_VISIBLE_DEVICES"] = "2,3"
+
+    assert relay.run("start").code == 0
+
+    assert seen(relay) == {0: {"2"}, 1: {"3"}}
+
+
+def test_a_second_run_begins_with_the_same_gpus(new_relay: NewRelay) -> None:
+    for name in ("one", "two"):
+        relay = on_gpus(new_relay, 2, name=name)
+        assert relay.run("start").code == 0
+        assert seen(relay) == {0: {"0"}}
+
+
+def test_the_doctor_says_which_gpus_the_slots_get(new_relay: NewRelay, tmp_path: Path) -> None:
+    relay = on_gpus(new_relay, 4, slots=2)
+    assert "ok: GPUs here: 4 here, each slot has its own (slot 0: 0; slot 1: 1)" in relay.run("doctor").out
+    more = relay.run("doctor", "--set", "slots=5").out
+    assert "warning: GPUs here: 5 slots share 4 GPUs of this machine" in more
+    idle = relay.run("doctor", "--set", "slurm.gpus=2", "--set", "command=null").out
+    assert "warning: GPUs asked for: slurm.gpus: 2: the trainer uses one GPU of a job" in idle

@@ -1,0 +1,132 @@
+"""Which GPUs a machine has, and which of them a slot's local jobs get."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.config import parse_config, warnings_of
+from orchestrator.executors.gpus import gpu_environment, gpus_of_slot, listed_gpus, sharing, stated_gpus, visible_gpus
+from orchestrator.shim import gpus_of
+
+#: As `nvidia-smi -L` prints it (format of driver 535's manual page).
+FOUR = "".join(f"GPU {index}: NVIDIA A100-SXM4-40GB (UUID: GPU-{index}5fd0a7c-aaaa)\n" for index in range(4))
+DIVIDED = """\
+GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-05fd0a7c-aaaa)
+  MIG 3g.20gb     Device  0: (UUID: MIG-1a)
+  MIG 3g.20gb     Device  1: (UUID: MIG-1b)
+GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-15fd0a7c-aaaa)
+"""
+
+
+def a_machine(folder: Path, program: str) -> dict[str, str]:
+    """An environment in which `nvidia-smi` is this shell program."""
+    fake = folder / "nvidia-smi"
+    fake.write_text(f"#!/bin/sh\n{program}\n")
+    fake.chmod(0o755)
+    return {"PATH": f"{folder}:/usr/bin:/bin"}
+
+
+def test_the_driver_lists_the_gpus(tmp_path: Path) -> None:
+    (tmp_path / "list").write_text(FOUR)
+    env = a_machine(tmp_path, f'[ "$1" = -L ] && cat {tmp_path}/list')
+    assert visible_gpus(env) == ("0", "1", "2", "3")
+
+
+def test_where_the_drivers_program_fails_its_folders_are_counted(tmp_path: Path) -> None:
+    env = a_machine(tmp_path, "echo Failed to initialize NVML; exit 18")
+    for place in ("0000:01:00.0", "0000:41:00.0"):
+        (tmp_path / "gpus" / place).mkdir(parents=True)
+    assert visible_gpus(env, tmp_path / "gpus") == ("0", "1")
+
+
+def test_a_machine_without_gpus_has_none(tmp_path: Path) -> None:
+    assert visible_gpus({"PATH": str(tmp_path)}, tmp_path / "nothing") == ()
+    assert visible_gpus(a_machine(tmp_path, "echo No devices found.; exit 6"), tmp_path / "nothing") == ()
+    assert gpu_environment((), 0, 1, {}) == {}
+
+
+def test_what_is_stated_counts_and_nobody_is_asked(tmp_path: Path) -> None:
+    env = a_machine(tmp_path, "touch asked") | {"CUDA_VISIBLE_DEVICES": "2, GPU-15fd"}
+    assert visible_gpus(env) == ("2", "GPU-15fd")
+    assert not (tmp_path / "asked").exists()
+
+
+@pytest.mark.parametrize(
+    ("stated", "meant"),
+    [("", ()), ("-1", ()), ("0,1", ("0", "1")), ("1,-1,0", ("1",)), ("3,3", ("3",)), ("MIG-1a", ("MIG-1a",))],
+)
+def test_stated_gpus_mean_what_they_mean_to_cuda(stated: str, meant: tuple[str, ...]) -> None:
+    assert stated_gpus(stated) == meant
+
+
+def test_the_parts_of_a_divided_gpu_stand_for_it() -> None:
+    assert listed_gpus(DIVIDED) == ("MIG-1a", "MIG-1b", "1")
+
+
+def test_our_numbers_are_the_drivers_and_stated_ones_the_users() -> None:
+    assert gpu_environment(("0", "1"), 1, 1, {}) == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "1"}
+    stated = {"CUDA_VISIBLE_DEVICES": "1,0"}
+    assert gpu_environment(("1", "0"), 1, 1, stated) == {"CUDA_VISIBLE_DEVICES": "0"}
+
+
+def test_jobs_that_ask_for_no_gpu_see_none() -> None:
+    assert gpu_environment(("0", "1"), 1, 0, {})["CUDA_VISIBLE_DEVICES"] == ""
+
+
+@pytest.mark.parametrize(
+    ("slots", "wanted", "theirs"),
+    [
+        (4, 1, ["0", "1", "2", "3"]),
+        (2, 2, ["0,1", "2,3"]),
+        (3, 2, ["0,1", "2,3", "0,1"]),
+        (6, 1, ["0", "1", "2", "3", "0", "1"]),
+        (2, 8, ["0,1,2,3", "0,1,2,3"]),
+    ],
+)
+def test_each_slot_has_its_own_as_long_as_there_are_enough(slots: int, wanted: int, theirs: list[str]) -> None:
+    there = listed_gpus(FOUR)
+    assert [",".join(gpus_of_slot(there, slot, wanted)) for slot in range(slots)] == theirs
+
+
+@given(st.integers(1, 16), st.integers(1, 40), st.integers(1, 16))
+def test_no_gpu_carries_two_slots_more_than_another(count: int, slots: int, wanted: int) -> None:
+    there = tuple(map(str, range(count)))
+    given_out = [gpus_of_slot(there, slot, wanted) for slot in range(slots)]
+    assert all(len(set(own)) == min(wanted, count) for own in given_out)
+    carried = [sum(name in own for own in given_out) for name in there]
+    assert max(carried) - min(carried) <= 1
+    assert bool(sharing(there, slots, wanted)) == (max(carried) > 1 or wanted > count)
+
+
+def test_sharing_is_said_in_one_sentence() -> None:
+    assert sharing(("0",), 2, 1) == (
+        "2 slots share 1 GPU of this machine: each trains more slowly, and a GPU's memory must hold all that share it "
+        "(1 slot would have it alone)."
+    )
+    assert "(2 would have GPUs of their own)" in sharing(("0", "1", "2", "3"), 3, 2)
+    assert sharing(("0",), 2, 2) == (
+        "slurm.gpus asks for 2, and this machine has 1 GPU: each job gets 1 GPU, which all 2 slots share."
+    )
+    assert sharing((), 4, 1) == sharing(("0",), 4, 0) == ""
+
+
+def test_a_trainer_that_uses_one_gpu_does_not_need_two() -> None:
+    assert warnings_of(parse_config({"slurm": {"gpus": 2}}, "c")) == [
+        (
+            "slurm.gpus: 2: the trainer uses one GPU of a job, and the other one stays idle. Set it to 1, and slots to "
+            "the number of GPUs that you want to use."
+        )
+    ]
+    assert "the others stay idle" in warnings_of(parse_config({"slurm": {"gpus": 4}}, "c"))[0]
+    assert warnings_of(parse_config({"slurm": {"gpus": 2}, "command": ["python3", "two.py"]}, "c")) == []
+    assert warnings_of(parse_config({"slurm": {"gpus": 1}}, "c")) == []
+
+
+def test_the_nodes_own_numbers_are_told_where_there_are_any() -> None:
+    assert gpus_of({"SLURM_JOB_GPUS": "3", "CUDA_VISIBLE_DEVICES": "0"}) == "3"
+    assert gpus_of({"CUDA_VISIBLE_DEVICES": "0,1"}) == "0,1"
+    assert gpus_of({}) == ""
