@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from orchestrator.config import EARLY_SIGNAL_S, SLURM_POLL_S, smallest_time_limit_s
-from orchestrator.doctor.facts import Facts, ProbeResult, SlurmFacts
-from orchestrator.doctor.probechecks import SIGNAL_SLACK_S, earliness_s, sbatch_works, section
+from orchestrator.doctor.facts import Facts, ProbeResult, SlurmFacts, section
+from orchestrator.doctor.probechecks import SIGNAL_SLACK_S, earliness_s, sbatch_works
 from orchestrator.doctor.slurmchecks import POLLS_REMEMBERED, SKEW_FELT_S, chosen
 from orchestrator.executors.site_text import SiteSettings
 from orchestrator.walltime import format_duration

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -12,6 +13,15 @@ from orchestrator.executors.base import Frozen
 from orchestrator.executors.site import Answered, Command, Trial
 from orchestrator.executors.site_text import Limits, SiteSettings
 from orchestrator.executors.slurm_text import Partition
+
+#: What a probe wrote on its node.
+Report = Mapping[str, Any]
+
+
+def section(report: Report, name: str) -> Report:
+    """One look's result; empty where there is none."""
+    found = report.get(name)
+    return found if isinstance(found, dict) else {}
 
 
 class Level(StrEnum):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -43,6 +44,8 @@ SHOWN = (
 #: Reported by name where they are set: they change which code a job loads, or what Slurm's commands do.
 LEAKING = ("PYTHONPATH", "PYTHONHOME", "LD_PRELOAD", "CONDA_PREFIX", "VIRTUAL_ENV")
 LEAKING_PREFIXES = ("SBATCH_", "SQUEUE_", "SACCT_")
+#: Of the squares of ones that torch multiplies on the GPU; their product's sum is this to the third power.
+SIDE = 64
 #: What the trainer loads.
 PACKAGES = ("torch", "numpy", "metaworld", "mujoco", "gymnasium", "safetensors", "tensorboard", "zstandard", "pydantic")
 
@@ -56,12 +59,13 @@ for name in {PACKAGES!r}:
         found[name] = ""
 print(json.dumps({{"python": sys.version.split()[0], "packages": found}}))
 """
-_CUDA = """
+_CUDA = f"""
 import json, torch
-found = {"built_for": torch.version.cuda, "available": torch.cuda.is_available(), "devices": []}
+found = {{"built_for": torch.version.cuda, "available": torch.cuda.is_available(), "devices": []}}
 if found["available"]:
-    found["devices"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    found["sum"] = float((torch.ones(64, 64, device="cuda") @ torch.ones(64, 64, device="cuda")).sum())
+    every = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+    found["devices"] = [{{"name": one.name, "memory_bytes": one.total_memory}} for one in every]
+    found["sum"] = float((torch.ones({SIDE}, {SIDE}, device="cuda") @ torch.ones({SIDE}, {SIDE}, device="cuda")).sum())
 print(json.dumps(found))
 """
 
@@ -105,6 +109,7 @@ class Probe:
             ("program", self.versions),
             ("cuda", self.cuda),
             ("drawing", self.drawing),
+            ("tasks", self.tasks),
         ]
         for name, look in looks:
             if self.ends_at - time.time() < RESERVE_S or "SIGTERM" in self.heard:
@@ -188,12 +193,16 @@ class Probe:
         return {"paths": found, "answers": answers}
 
     def gpu(self) -> dict[str, Any]:
-        """The driver's own word."""
+        """The driver's own word: each GPU, and the newest CUDA that this driver can run."""
         if shutil.which("nvidia-smi", path=self.environ.get("PATH")) is None:
-            return {"names": [], "words": "there is no nvidia-smi"}
-        answer = self.asked(["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"])
-        lines = [line.strip() for line in answer["out"].splitlines() if line.strip()]
-        return {"names": lines if answer["code"] == 0 else [], "words": answer["err"]}
+            return {"devices": [], "cuda": "", "words": "there is no nvidia-smi"}
+        asked = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits"]
+        answer = self.asked(asked)
+        if answer["code"] != 0:
+            words = answer["err"] or next(iter(answer["out"].splitlines()), "") or f"it ended with {answer['code']}"
+            return {"devices": [], "cuda": "", "words": f"nvidia-smi: {words}"}
+        cuda = re.search(r"CUDA[^:|]*Version\s*:\s*([\d.]+)", self.asked(["nvidia-smi"])["out"])
+        return {"devices": driver_rows(answer["out"]), "cuda": cuda[1] if cuda else "", "words": ""}
 
     def container(self) -> dict[str, Any] | None:
         """Whether the image can be entered. None: no container is configured."""
@@ -228,6 +237,19 @@ class Probe:
             if answer["code"] == 0:
                 break
         return tried
+
+    def tasks(self) -> dict[str, Any] | None:
+        """Whether the tasks load and make a step, and one can be drawn. None: there is no Meta-World."""
+        packages = self.report.get("program", {}).get("packages", {})
+        if not packages.get("metaworld") or not packages.get("mujoco"):
+            return None
+        drawn = self.report.get("drawing") or {}
+        way = next((name for name in ("egl", "osmesa") if drawn.get(name, {}).get("works")), "disable")
+        began = time.monotonic()
+        answer = self.program(["-m", "trainer.showing.taskprobe", *self.spec["tasks"]], MUJOCO_GL=way)
+        words = {"wanted": len(self.spec["tasks"]), "way": way, "words": answer["err"]}
+        found = last_json(answer) if answer["code"] == 0 else {}
+        return {**words, **found, "seconds": time.monotonic() - began}
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
@@ -274,6 +296,12 @@ class Probe:
                 texts.append(file.read().decode(errors="replace"))
         complaint = next((line for line in reversed(texts[1].splitlines()) if line.strip()), "")
         return {"code": child.returncode, "out": texts[0], "err": complaint.strip()[:300]}
+
+
+def driver_rows(text: str) -> list[dict[str, str]]:
+    """What nvidia-smi lists as `name, MiB, driver version`, a line a GPU."""
+    rows = [[part.strip() for part in line.rsplit(",", 2)] for line in text.splitlines()]
+    return [dict(zip(("name", "memory_mib", "driver"), row, strict=True)) for row in rows if len(row) == 3]
 
 
 def last_json(answer: dict[str, Any]) -> dict[str, Any]:

@@ -1,13 +1,16 @@
-"""Judges a probe's report. Pure. A report is another machine's word: every field may be missing."""
+"""Judges a probe's report. Pure. A report is another machine's word: every field may be missing.
+
+What the program finds on the node is `programchecks`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from orchestrator.config import EARLY_SIGNAL_S, RunConfig
 from orchestrator.doctor.checks import size, skew_finding
-from orchestrator.doctor.facts import Finding, Level, ProbeResult
+from orchestrator.doctor.facts import Finding, Level, ProbeResult, Report, section
+from orchestrator.doctor.programchecks import program_findings
 from orchestrator.executors.base import Refused
 from orchestrator.executors.slurm_text import read_submission
 from orchestrator.walltime import format_duration
@@ -18,11 +21,7 @@ SIGNAL_SLACK_S = 5.0
 SLOW_FILE_S = 10.0
 #: Scratch holds what an image unpacks; nothing of the trainer.
 SMALL_SCRATCH_BYTES = 2**30
-#: Without these the trainer does not start.
-TRAINER_NEEDS = ("torch", "numpy", "metaworld", "mujoco", "gymnasium", "safetensors")
 MEMORY_KINDS = frozenset({"tmpfs", "ramfs"})
-
-Report = Mapping[str, Any]
 
 
 def probe_findings(config: RunConfig, executor: str, result: ProbeResult) -> tuple[Finding, ...]:
@@ -35,12 +34,6 @@ def earliness_s(result: ProbeResult) -> float | None:
     heard = section(result.report, "heard").get("SIGUSR2")
     end = section(result.report, "end").get("at")
     return float(end) - float(heard) if isinstance(heard, int | float) and isinstance(end, int | float) else None
-
-
-def section(report: Report, name: str) -> Report:
-    """One look's result; empty where there is none."""
-    found = report.get(name)
-    return found if isinstance(found, dict) else {}
 
 
 def sbatch_works(report: Report) -> bool | None:
@@ -73,9 +66,7 @@ def _all(config: RunConfig, executor: str, result: ProbeResult) -> Iterator[Find
     yield from _files(result)
     yield from _node(report)
     yield from _slurm(config, report)
-    yield from _program(config, report)
-    yield from _gpu(config, report)
-    yield from _drawing(report)
+    yield from program_findings(config, executor, report)
 
 
 def signal_findings(result: ProbeResult, executor: str) -> Iterator[Finding]:
@@ -166,69 +157,3 @@ def _slurm(config: RunConfig, report: Report) -> Iterator[Finding]:
     advice = "set relay.baton to false and keep a controller alive (`start --via cron`)" if config.relay.baton else ""
     which = "squeue" if works else "sbatch"
     yield Finding(check="baton", level=level, found=f"{which} does not work on the node ({words})", advice=advice)
-
-
-def _program(config: RunConfig, report: Report) -> Iterator[Finding]:
-    container = section(report, "container")
-    if container:
-        if container.get("works"):
-            found = f"entered in {container.get('seconds', 0):.1f} s"
-            yield Finding(check="container", level=Level.OK, found=found)
-        else:
-            found = f"it cannot be entered: {container.get('words')}"
-            advice = "check container.image and container.runtime on the node"
-            yield Finding(check="container", level=Level.PROBLEM, found=found, advice=advice)
-    program = section(report, "program")
-    if not program:
-        return
-    packages = section(program, "packages")
-    missing = [name for name in TRAINER_NEEDS if not packages.get(name)]
-    there = ", ".join(f"{name} {version}" for name, version in packages.items() if version)
-    found = f"Python {program.get('python')}" + (f" with {there}" if there else "")
-    if missing and config.command is None:
-        advice = f"install the trainer there: {', '.join(missing)} missing (pip install 'anchorleg[trainer]')"
-        yield Finding(check="program", level=Level.PROBLEM, found=found, advice=advice)
-    else:
-        yield Finding(check="program", level=Level.OK, found=found)
-
-
-def _gpu(config: RunConfig, report: Report) -> Iterator[Finding]:
-    gpu, cuda = section(report, "gpu"), section(report, "cuda")
-    names = [str(name) for name in gpu.get("names") or []]
-    wanted = config.slurm.gpus
-    if cuda.get("available"):
-        devices = ", ".join(map(str, cuda.get("devices") or []))
-        found = (
-            f"torch (CUDA {cuda.get('built_for')}) multiplies on {devices}, loaded in {cuda.get('seconds', 0):.0f} s"
-        )
-        yield Finding(check="GPU", level=Level.OK, found=found)
-    elif wanted and cuda:
-        why = f"it is built without CUDA; the driver shows {', '.join(names) or 'none'}"
-        if cuda.get("built_for"):
-            why = (
-                f"the driver shows {', '.join(names)}" if names else f"no driver: {gpu.get('words') or 'no GPU shown'}"
-            )
-        found = f"{wanted} asked for, and torch sees none: {why}"
-        advice = "check slurm.gpus, the partition, and that torch's CUDA is not newer than the driver's"
-        yield Finding(check="GPU", level=Level.PROBLEM, found=found, advice=advice)
-    elif wanted and gpu and not names:
-        found = f"{wanted} asked for, and the driver shows none: {gpu.get('words')}"
-        yield Finding(check="GPU", level=Level.WARNING, found=found, advice="check slurm.gpus and the partition")
-    elif names:
-        yield Finding(check="GPU", level=Level.OK, found=", ".join(names))
-
-
-def _drawing(report: Report) -> Iterator[Finding]:
-    tried = section(report, "drawing")
-    if not tried:
-        return
-    egl, osmesa = section(tried, "egl"), section(tried, "osmesa")
-    if egl.get("works"):
-        yield Finding(check="drawing", level=Level.OK, found="MuJoCo draws with EGL")
-    elif osmesa.get("works"):
-        found = f"MuJoCo draws with OSMesa, on the CPU; EGL does not work ({egl.get('words') or 'no word'})"
-        yield Finding(check="drawing", level=Level.OK, found=found)
-    else:
-        found = f"MuJoCo draws with neither EGL ({egl.get('words')}) nor OSMesa ({osmesa.get('words')})"
-        advice = "training does not need it; videos do"
-        yield Finding(check="drawing", level=Level.WARNING, found=found, advice=advice)

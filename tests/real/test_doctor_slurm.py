@@ -135,11 +135,20 @@ def test_limits_of_the_user_are_told_with_what_they_mean(private_slurm: PrivateS
 
 
 @pytest.mark.slurm
-def test_the_probe_tells_what_a_node_has(slurm: SlurmCluster, new_relay: NewRelay) -> None:
-    """The signal is sent by hand here, so that nobody waits for the clock; see the long test for that."""
-    relay = on_slurm(
-        new_relay, slurm, python=BARE_PYTHON, slurm={"time_limit": "4:00:00", "setup": ["export CONDA_PREFIX=x"]}
+def test_the_probe_tells_what_a_node_has(slurm: SlurmCluster, new_relay: NewRelay, tmp_path: Path) -> None:
+    """The signal is sent by hand here, so that nobody waits for the clock; see the long test for that.
+
+    The node's driver is a program that answers as nvidia-smi does.
+    """
+    drivers = tmp_path / "drivers"
+    drivers.mkdir()
+    banner = "echo '| NVIDIA-SMI 535.183.01   Driver Version: 535.183.01   CUDA Version: 12.2     |'"
+    (drivers / "nvidia-smi").write_text(
+        f"#!/bin/sh\ncase $1 in --query*) echo 'NVIDIA A40, 46068, 535.183.01' ;; *) {banner} ;; esac\n"
     )
+    (drivers / "nvidia-smi").chmod(0o755)
+    setup = ["export CONDA_PREFIX=x", f"export PATH={drivers}:$PATH"]
+    relay = on_slurm(new_relay, slurm, python=BARE_PYTHON, slurm={"time_limit": "4:00:00", "setup": setup})
     doctor = relay.spawn("doctor", "--probe", "--json")
     report = running_probe(relay)
     wait_until_looked(report)
@@ -153,6 +162,7 @@ def test_the_probe_tells_what_a_node_has(slurm: SlurmCluster, new_relay: NewRela
     assert re.match(r"USR2, asked for 120 s before the end, came \d+ s before it", found["signal"]["found"])
     assert found["baton"]["found"].startswith("sbatch and squeue work")
     assert found["environment"]["found"] == "set in the job: CONDA_PREFIX"
+    assert found["driver"]["found"] == "NVIDIA A40 (46068 MiB); driver 535.183.01, which runs CUDA 12.2 and older"
     assert found["shared files"]["level"] == "ok"
     assert found["node's clock"]["level"] == "ok"
     assert len(value["probe"]["visible_s"]) == 5
@@ -234,8 +244,12 @@ def test_the_signal_comes_by_the_clock_and_the_config_follows(slurm: SlurmCluste
     assert "asked for 120 s before the end, came" in found["signal"]["found"]
     assert any(reason.startswith("lead_seconds: ") for reason in value["reasons"])
     assert found["program"]["level"] == "ok"
+    assert found["tasks"]["found"].startswith("Meta-World 3.1.1, MT10 tasks: 10, loaded and stepped in ")
+    assert found["GPU"]["found"] == "torch computes on the CPU"
     drawn = value["probe"]["report"]["drawing"]
     way = next((name for name in ("egl", "osmesa") if drawn.get(name, {}).get("works")), None)
+    assert ("rendered task" in found) == (way is not None)
+    assert found.get("rendered task", {}).get("level", "ok") == "ok"
     assert value["recommended"] == ({"slurm": {"setup": [f"export MUJOCO_GL={way}"]}} if way else {})
     assert slurm.squeue() == []
     assert left_behind(relay) == []

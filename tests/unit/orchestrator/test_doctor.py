@@ -33,7 +33,7 @@ from orchestrator.doctor.facts import (
 )
 from orchestrator.doctor.folder import filesystem_of, parse_quota, try_folder
 from orchestrator.doctor.gather import gather, kills_user_processes, slurm_facts, subject_of
-from orchestrator.doctor.probe import memory_limit
+from orchestrator.doctor.probe import Probe, memory_limit
 from orchestrator.doctor.probechecks import probe_findings
 from orchestrator.doctor.probing import probe_config, probe_script, times_of
 from orchestrator.doctor.views import findings_lines, findings_table, total
@@ -62,6 +62,11 @@ QUIET = {
     "PreemptMode": "OFF",
     "SLURM_VERSION": "24.11",
 }
+
+
+A100 = {"name": "NVIDIA A100-SXM4-40GB", "memory_mib": "40960", "driver": "550.54.15"}
+UNSEEN = {"available": False, "built_for": "12.8"}
+LAPTOP = {"slurm": None, "gpu": {"devices": [], "words": "there is no nvidia-smi"}}
 
 
 def config(**more: Any) -> RunConfig:
@@ -104,11 +109,18 @@ def report(**more: Any) -> dict[str, Any]:
         "limits": {"cpus": 2, "memory_bytes": 2**32},
         "scratch": {"path": "/tmp", "free_bytes": 2**36, "kind": "xfs"},
         "slurm": {"answers": {"squeue": {"code": 0, "err": ""}, "sbatch": {"code": 0, "err": ""}}},
-        "gpu": {"names": ["A100"], "words": ""},
+        "gpu": {"devices": [A100], "cuda": "12.4", "words": ""},
         "program": {"python": "3.11.7", "packages": dict.fromkeys(
             ("torch", "numpy", "metaworld", "mujoco", "gymnasium", "safetensors"), "1.0")},
-        "cuda": {"available": True, "built_for": "12.4", "devices": ["A100"], "seconds": 4.0},
+        "cuda": {
+            "available": True, "built_for": "12.4", "devices": [{"name": "A100", "memory_bytes": 40 << 30}],
+            "sum": 262144.0, "seconds": 4.0,
+        },
         "drawing": {"egl": {"works": True}},
+        "tasks": {
+            "wanted": 10, "way": "egl", "metaworld": "3.1.1", "benchmark": "MT10", "loaded": 10, "drawn": "reach-v3",
+            "pixels": 128, "colours": 1925, "seconds": 5.2,
+        },
     } | more  # fmt: skip
 
 
@@ -284,7 +296,22 @@ def test_a_server_whose_clock_is_ahead_is_measured(tmp_path: Path) -> None:
         ),
         ({"container": {"works": False, "words": "no image"}}, "container", Level.PROBLEM, "no image"),
         ({"program": {"python": "3.11", "packages": {}}}, "program", Level.PROBLEM, "Python 3.11"),
-        ({"cuda": {"available": False, "built_for": "12.4"}, "gpu": {}}, "GPU", Level.PROBLEM, "torch sees none"),
+        ({}, "driver", Level.OK, "NVIDIA A100-SXM4-40GB (40960 MiB); driver 550.54.15, which runs CUDA 12.4 and older"),
+        ({}, "GPU", Level.OK, "torch (CUDA 12.4) sees A100 (40 GiB), and multiplies on it; loaded in 4 s"),
+        ({}, "tasks", Level.OK, "Meta-World 3.1.1, MT10 tasks: 10, loaded and stepped in 5 s"),
+        ({}, "rendered task", Level.OK, "reach-v3 drawn by egl, 128x128 pixels, 1925 colours"),
+        ({"gpu": {"devices": [], "words": "nvidia-smi: no device"}}, "driver", Level.WARNING, "shows none: nvidia-smi"),
+        ({"cuda": UNSEEN, "gpu": {}}, "GPU", Level.PROBLEM, "built for CUDA 12.8; the driver shows none"),
+        ({"cuda": UNSEEN}, "GPU", Level.PROBLEM, "torch sees none: it is built for CUDA 12.8; the driver shows a GPU"),
+        ({"cuda": {"available": False, "built_for": None}}, "GPU", Level.PROBLEM, "it is built without CUDA"),
+        ({"cuda": {"available": True, "devices": [], "sum": 7.0}}, "GPU", Level.PROBLEM, "computes wrongly"),
+        ({"tasks": {"wanted": 10, "words": "KeyError: 'reach-v3'"}}, "tasks", Level.PROBLEM, "KeyError: 'reach-v3'"),
+        (
+            {"tasks": {"loaded": 3, "metaworld": "3.1.1", "benchmark": "", "seconds": 1.0}},
+            "tasks", Level.OK, "Meta-World 3.1.1, tasks: 3,",
+        ),
+        ({"tasks": {"loaded": 1, "drawn": "reach-v3", "colours": 1}}, "rendered task", Level.WARNING, "1 colours"),
+        ({"drawing": {"egl": {"words": "a"}, "osmesa": {"words": "b"}}}, "drawing", Level.WARNING, "neither EGL (a)"),
         (
             {"drawing": {"egl": {"works": False, "words": "no display"}, "osmesa": {"works": True}}},
             "drawing", Level.OK, "OSMesa",
@@ -296,6 +323,60 @@ def test_what_the_node_says_is_judged(changed: dict[str, Any], check: str, level
     finding = of(probe_findings(config(), "slurm", result(report=report(**changed))), check)
     assert finding.level is level
     assert words in finding.found
+
+
+@pytest.mark.parametrize(
+    ("section", "cuda", "built", "advice"),
+    [
+        (None, "12.4", "12.8", "CUDA_VISIBLE_DEVICES"),
+        (None, "11.8", "12.8", "this driver runs CUDA 11.8 at most"),
+        ({"image": "a.sif"}, "12.4", "12.8", "`apptainer exec --nv IMAGE nvidia-smi`"),
+        ({"image": "a.sif", "runtime": "singularity"}, "12.4", "12.8", "`singularity exec --nv"),
+        ({"image": "a", "runtime": "ch-run"}, "12.4", "12.8", "ch-fromhost --nvidia IMAGE"),
+        ({"image": "a.sif"}, "12.4", None, "build the image with CUDA"),
+    ],
+)
+def test_a_gpu_that_torch_does_not_see_has_its_remedy(
+    section: dict[str, Any] | None, cuda: str, built: str | None, advice: str
+) -> None:
+    told = report(
+        gpu={"devices": [A100], "cuda": cuda}, cuda={"available": False, "built_for": built},
+        container={"works": True, "seconds": 0.1} if section else None,
+    )  # fmt: skip
+    finding = of(probe_findings(config(container=section), "slurm", result(report=told)), "GPU")
+    assert finding.level is Level.PROBLEM
+    assert ("in the container" in finding.found) == bool(section)
+    assert advice in finding.advice
+
+
+def test_a_laptop_without_a_gpu_is_a_good_place_too() -> None:
+    told = report(**LAPTOP, cuda={"available": False, "built_for": None})
+    findings = probe_findings(config(executor="local"), "local", result(report=told))
+    assert worst(findings) is Level.OK
+    assert of(findings, "GPU").found == "torch computes on the CPU"
+    assert of(findings, "driver").found == "no GPU: there is no nvidia-smi"
+
+
+def test_another_meta_world_is_a_problem_of_our_trainer_only() -> None:
+    told = report(tasks={"wanted": 10, "words": "AttributeError"})
+    own = config(command=["python3", "mine.py"])
+    assert of(probe_findings(own, "slurm", result(report=told)), "tasks").level is Level.WARNING
+
+
+def test_the_driver_is_asked_for_each_gpu_and_its_cuda(tmp_path: Path) -> None:
+    fake = tmp_path / "nvidia-smi"
+    rows = "NVIDIA A40, 46068, 535.183.01\\nNVIDIA A40, 46068, 535.183.01\\n"
+    banner = "| NVIDIA-SMI 535.183.01   Driver Version: 535.183.01   CUDA Version: 12.2     |"
+    fake.write_text(f"#!/bin/sh\ncase $1 in --query*) printf '{rows}' ;; *) echo '{banner}' ;; esac\n")
+    fake.chmod(0o755)
+    probe = Probe(tmp_path, {"limit_s": 60, "lead_s": 30}, {"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    row = {"name": "NVIDIA A40", "memory_mib": "46068", "driver": "535.183.01"}
+    assert probe.gpu() == {"devices": [row, row], "cuda": "12.2", "words": ""}
+
+    fake.write_text("#!/bin/sh\necho 'No devices were found'\nexit 6\n")
+    assert probe.gpu() == {"devices": [], "cuda": "", "words": "nvidia-smi: No devices were found"}
+    fake.unlink()
+    assert probe.gpu()["words"] == "there is no nvidia-smi"
 
 
 def test_a_probe_that_did_not_come_back_is_a_problem_with_its_last_words() -> None:
