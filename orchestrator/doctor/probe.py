@@ -34,6 +34,10 @@ LINGER_S = 2.0
 SLURM_TIMEOUT_S = 15.0
 #: Loading torch from a cold network folder takes up to a minute; a GPU that hangs takes for ever.
 LOAD_TIMEOUT_S = 60.0
+#: Fifty tasks load within half a minute, on a busy node within minutes.
+TASKS_TIMEOUT_S = 120.0
+#: The code of a command that was ended for taking too long, as timeout(1) has it.
+TIMED_OUT = 124
 #: With less left than this no new look is begun: the report must be complete before the walltime.
 RESERVE_S = 12.0
 #: Looked for in the environment and reported with their values: they hold numbers and names of this place only.
@@ -246,14 +250,16 @@ class Probe:
         drawn = self.report.get("drawing") or {}
         way = next((name for name in ("egl", "osmesa") if drawn.get(name, {}).get("works")), "disable")
         began = time.monotonic()
-        answer = self.program(["-m", "trainer.showing.taskprobe", *self.spec["tasks"]], MUJOCO_GL=way)
-        words = {"wanted": len(self.spec["tasks"]), "way": way, "words": answer["err"]}
-        found = last_json(answer) if answer["code"] == 0 else {}
-        return {**words, **found, "seconds": time.monotonic() - began}
+        words = ["-m", "trainer.showing.taskprobe", *self.spec["tasks"]]
+        answer = self.program(words, TASKS_TIMEOUT_S, MUJOCO_GL=way)
+        if answer["code"] == TIMED_OUT:
+            raise ValueError(answer["err"])  # a slow node is no broken one
+        found = last_json(answer) if answer["code"] == 0 else {"words": answer["err"]}
+        return {"way": way, **found, "seconds": time.monotonic() - began}
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    def program(self, words: list[str], **more: str) -> dict[str, Any]:
+    def program(self, words: list[str], timeout_s: float = LOAD_TIMEOUT_S, **more: str) -> dict[str, Any]:
         """Run the program's Python, in its image where there is one."""
         command = [self.spec["program_python"], "-P", *words]
         env = {name: value for name, value in self.environ.items() if name != "PYOPENGL_PLATFORM"} | more
@@ -263,7 +269,7 @@ class Probe:
             if container["runtime"] == "ch-run":
                 env.pop("TMPDIR", None)  # as the shim does
                 env.setdefault("USER", str(os.getuid()))
-        return self.asked(command, LOAD_TIMEOUT_S, env)
+        return self.asked(command, timeout_s, env)
 
     def asked(
         self, command: list[str], timeout_s: float = SLURM_TIMEOUT_S, env: dict[str, str] | None = None
@@ -289,7 +295,7 @@ class Probe:
             if child.poll() is None:
                 os.killpg(child.pid, signal.SIGKILL)
                 child.wait()
-                return {"code": 124, "out": "", "err": f"no end within {timeout_s:g} s"}
+                return {"code": TIMED_OUT, "out": "", "err": f"no end within {timeout_s:g} s"}
             texts = []
             for file in (out, err):
                 file.seek(0)

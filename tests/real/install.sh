@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what the real tests need (Debian, Ubuntu): Slurm with slurmdbd, munge, charliecloud; sshd, rsync, cron,
-# plistutil, systemd-analyze; OSMesa to draw without a screen. No daemon is started for good.
+# Installs what the real tests need (Debian, Ubuntu): Slurm with slurmdbd, munge, charliecloud, mmdebstrap; sshd, rsync,
+# cron, plistutil, systemd-analyze; OSMesa to draw without a screen. No daemon is started for good.
 # Already there: nothing is done. Without root or apt: says so and ends with 0, except where CI=true.
 set -u
 
@@ -13,6 +13,7 @@ need slurmd slurmd
 need slurm-client sbatch
 need munge munged
 need charliecloud ch-run
+need mmdebstrap mmdebstrap
 need slurmdbd slurmdbd
 need mariadb-server mariadbd
 need openssh-server sshd
@@ -25,6 +26,8 @@ need systemd systemd-analyze
 [ -n "$(find /usr/lib -name 'libOSMesa.so.8*' 2>/dev/null)" ] || packages="$packages libosmesa6"
 # A newcomer's account on a cluster makes a virtual environment with the system's Python.
 /usr/bin/python3 -c 'import ensurepip' >/dev/null 2>&1 || packages="$packages python3-venv"
+# ch-image, which builds an image, is a program for Debian's own Python.
+/usr/bin/python3 -c 'import lark, requests' 2>/dev/null || packages="$packages python3-lark python3-requests"
 # slurmdbd's way to its database is a plugin without a command.
 [ -n "$(find /usr/lib -name accounting_storage_mysql.so 2>/dev/null)" ] || packages="$packages slurm-wlm-mysql-plugin"
 

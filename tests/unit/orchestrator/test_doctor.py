@@ -118,7 +118,7 @@ def report(**more: Any) -> dict[str, Any]:
         },
         "drawing": {"egl": {"works": True}},
         "tasks": {
-            "wanted": 10, "way": "egl", "metaworld": "3.1.1", "benchmark": "MT10", "loaded": 10, "drawn": "reach-v3",
+            "way": "egl", "metaworld": "3.1.1", "benchmark": "MT10", "loaded": 10, "drawn": "reach-v3",
             "pixels": 128, "colours": 1925, "seconds": 5.2,
         },
     } | more  # fmt: skip
@@ -305,7 +305,7 @@ def test_a_server_whose_clock_is_ahead_is_measured(tmp_path: Path) -> None:
         ({"cuda": UNSEEN}, "GPU", Level.PROBLEM, "torch sees none: it is built for CUDA 12.8; the driver shows a GPU"),
         ({"cuda": {"available": False, "built_for": None}}, "GPU", Level.PROBLEM, "it is built without CUDA"),
         ({"cuda": {"available": True, "devices": [], "sum": 7.0}}, "GPU", Level.PROBLEM, "computes wrongly"),
-        ({"tasks": {"wanted": 10, "words": "KeyError: 'reach-v3'"}}, "tasks", Level.PROBLEM, "KeyError: 'reach-v3'"),
+        ({"tasks": {"words": "KeyError: 'reach-v3'"}}, "tasks", Level.PROBLEM, "KeyError: 'reach-v3'"),
         (
             {"tasks": {"loaded": 3, "metaworld": "3.1.1", "benchmark": "", "seconds": 1.0}},
             "tasks", Level.OK, "Meta-World 3.1.1, tasks: 3,",
@@ -358,7 +358,7 @@ def test_a_laptop_without_a_gpu_is_a_good_place_too() -> None:
 
 
 def test_another_meta_world_is_a_problem_of_our_trainer_only() -> None:
-    told = report(tasks={"wanted": 10, "words": "AttributeError"})
+    told = report(tasks={"words": "AttributeError"})
     own = config(command=["python3", "mine.py"])
     assert of(probe_findings(own, "slurm", result(report=told)), "tasks").level is Level.WARNING
 
