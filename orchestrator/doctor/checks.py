@@ -108,8 +108,8 @@ def _gpus(facts: Facts) -> Iterator[Finding]:
         return
     wanted = config.slurm.gpus
     if words := sharing(there, config.slots, wanted):
-        advice = "lower slots or slurm.gpus, unless you want it so"
-        yield Finding(check="GPUs here", level=Level.WARNING, found=words.rstrip("."), advice=advice)
+        found, _, advice = words.rstrip(".").partition("; ")
+        yield Finding(check="GPUs here", level=Level.WARNING, found=found, advice=advice)
     elif there and wanted:
         count = min(config.slots, SLOTS_NAMED)
         slots = [f"slot {slot}: {','.join(gpus_of_slot(there, slot, wanted))}" for slot in range(count)]

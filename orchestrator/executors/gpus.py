@@ -91,18 +91,24 @@ def gpu_environment(there: Sequence[str], slot: int, wanted: int, env: Mapping[s
 
 
 def sharing(there: Sequence[str], slots: int, wanted: int) -> str:
-    """What a person should know of slots that share GPUs, in one sentence; empty where none do."""
+    """What a person should know of slots that share GPUs, in one sentence, what to do behind the semicolon; empty where
+    none do.
+    """
     if not there or not wanted:
         return ""
-    one = "1 GPU" if len(there) == 1 else f"{len(there)} GPUs"
-    if wanted > len(there):
-        shared = f", which all {slots} slots share" if slots > 1 else ""
-        return f"slurm.gpus asks for {wanted}, and this machine has {one}: each job gets {one}{shared}."
-    if slots * wanted <= len(there):
+    count = len(there)
+    here = "1 GPU" if count == 1 else f"{count} GPUs"
+    if wanted > count:
+        every = f" of the {slots} slots" if slots > 1 else ""
+        return (
+            f"slurm.gpus asks for {wanted}, and this machine has {here}: each{every} gets no more; set it to {count}."
+        )
+    if slots * wanted <= count:
         return ""
-    alone = len(there) // wanted
-    fitting = "1 slot would have it alone" if len(there) == 1 else f"{alone} would have GPUs of their own"
+    who = f"{slots} slots" if wanted == 1 else f"{slots} slots of {wanted} GPUs each"
+    alone = count // wanted
+    fitting = "1 slot would not have to" if alone == 1 else f"with {alone} slots each has its own"
     return (
-        f"{slots} slots share {one} of this machine: each trains more slowly, and a GPU's memory must hold all that "
-        f"share it ({fitting})."
+        f"{who} share {here} of this machine: each trains more slowly, and a GPU's memory must hold all slots on it; "
+        f"{fitting}."
     )

@@ -103,13 +103,13 @@ def test_no_gpu_carries_two_slots_more_than_another(count: int, slots: int, want
 
 
 def test_sharing_is_said_in_one_sentence() -> None:
-    assert sharing(("0",), 2, 1) == (
-        "2 slots share 1 GPU of this machine: each trains more slowly, and a GPU's memory must hold all that share it "
-        "(1 slot would have it alone)."
+    slower = "each trains more slowly, and a GPU's memory must hold all slots on it"
+    assert sharing(("0",), 2, 1) == f"2 slots share 1 GPU of this machine: {slower}; 1 slot would not have to."
+    assert sharing(("0", "1", "2", "3"), 3, 2) == (
+        f"3 slots of 2 GPUs each share 4 GPUs of this machine: {slower}; with 2 slots each has its own."
     )
-    assert "(2 would have GPUs of their own)" in sharing(("0", "1", "2", "3"), 3, 2)
     assert sharing(("0",), 2, 2) == (
-        "slurm.gpus asks for 2, and this machine has 1 GPU: each job gets 1 GPU, which all 2 slots share."
+        "slurm.gpus asks for 2, and this machine has 1 GPU: each of the 2 slots gets no more; set it to 1."
     )
     assert sharing((), 4, 1) == sharing(("0",), 4, 0) == ""
 
