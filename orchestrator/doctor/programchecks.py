@@ -42,7 +42,7 @@ def _program(config: RunConfig, report: Report) -> Iterator[Finding]:
     there = ", ".join(f"{name} {version}" for name, version in packages.items() if version)
     found = f"Python {program.get('python')}" + (f" with {there}" if there else "")
     if missing and config.command is None:
-        advice = f"install the trainer there: {', '.join(missing)} missing (pip install 'anchorleg[trainer]')"
+        advice = f"{', '.join(missing)} missing there: in Anchorleg's checkout, run pip install '.[trainer]'"
         yield Finding(check="program", level=Level.PROBLEM, found=found, advice=advice)
     else:
         yield Finding(check="program", level=Level.OK, found=found)
