@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from daemons import PATIENCE_S
+from daemons import WORK_S
 
 pytest.importorskip("torch")
 
@@ -22,7 +22,7 @@ def records_of(folder):
     """One record a moment of death; the last one lived."""
     environment = {"PYTHONPATH": f"{REPOSITORY}:{PROGRAM.parent}", "PATH": "/usr/bin:/bin"}
     command = [sys.executable, str(PROGRAM), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, env=environment, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WORK_S, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 

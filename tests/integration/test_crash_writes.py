@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from daemons import PATIENCE_S
+from daemons import WORK_S
 from relay import PROGRAMS, NewRelay, Relay
 
 #: Each must have been died at; the names are the run folder's, numbers and temporary parts left out.
@@ -19,7 +19,7 @@ def died_at(relay: Relay, scenario: str) -> list[str]:
     env = {**relay.env, "PYTHONPATH": f"{relay.env['PYTHONPATH']}:{tools}:{tools / 'real'}"}
     done = subprocess.run(
         [sys.executable, str(PROGRAMS / "every_write.py"), scenario],
-        cwd=relay.folder, env=env, capture_output=True, text=True, check=False, timeout=PATIENCE_S,
+        cwd=relay.folder, env=env, capture_output=True, text=True, check=False, timeout=WORK_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return list(json.loads(done.stdout))

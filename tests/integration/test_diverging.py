@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from daemons import PATIENCE_S
+from daemons import WORK_S
 
 pytest.importorskip("torch")
 pytest.importorskip("metaworld")
@@ -42,7 +42,7 @@ def test_it_ends_with_93_and_a_file_to_look_into_and_nothing_of_it_is_published(
     command += [word for setting in settings for word in ("--set", setting)]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=WORK_S, check=False
     )
     assert done.returncode == 93, done.stderr
     assert "Traceback" not in done.stderr

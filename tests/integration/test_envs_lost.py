@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from daemons import PATIENCE_S
+from daemons import PATIENCE_S, WORK_S
 
 pytest.importorskip("torch")
 pytest.importorskip("metaworld")
@@ -191,7 +191,7 @@ def test_a_training_goes_on_after_a_minute_without_a_worker_and_comes_to_the_sam
                 assert time.monotonic() < deadline
                 time.sleep(0.002)
             os.kill(workers_of(training.pid)[1], signal.SIGSTOP)
-        _, told[name] = training.communicate(timeout=PATIENCE_S)
+        _, told[name] = training.communicate(timeout=WORK_S)
         assert training.returncode == 0, told[name]
     assert "worker 1 (environments 2-3: stick-push-v3, sweep-v3) has been silent for 60 s" in told["disturbed"]
     assert slot_digest(tmp_path / "disturbed/slots/0") == slot_digest(tmp_path / "undisturbed/slots/0")

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("metaworld")
 
-from daemons import PATIENCE_S, started_at, wait_for
+from daemons import PATIENCE_S, WORK_S, started_at, wait_for
 from point_run import PointRun
 
 from trainer.agents import mtsac
@@ -38,7 +38,7 @@ def request_of(run, **fields):
 
 
 def result_of(running):
-    wait_for(lambda: running.poll() is not None, "an evaluation")
+    wait_for(lambda: running.poll() is not None, "an evaluation", WORK_S)
     return running.poll()
 
 

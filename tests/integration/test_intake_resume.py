@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from daemons import WORK_S
 
 pytest.importorskip("torch")
 
@@ -23,7 +24,6 @@ from trainer.contributions.intakelog import CONTRIBUTIONS, Removed, Taken, entri
 pytestmark = pytest.mark.trainer
 TESTS = Path(__file__).parents[1]
 KILLED = -9
-LIMIT_S = 800
 
 
 def attempts(run_dir, *plans, program="train_contributed.py", journal=None, **fields):
@@ -31,7 +31,7 @@ def attempts(run_dir, *plans, program="train_contributed.py", journal=None, **fi
     command = [sys.executable, str(TESTS / program), str(run_dir), json.dumps(plans), json.dumps(fields)]
     command += [str(journal)] if journal else []
     environment = {"PYTHONPATH": f"{TESTS.parent}:{TESTS}", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=environment, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WORK_S, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     *printed, codes = done.stdout.splitlines()
     return json.loads(codes), "\n".join(printed)

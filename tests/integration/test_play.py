@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from daemons import PATIENCE_S
+from daemons import WORK_S
 
 pytest.importorskip("metaworld")
 pytest.importorskip("imageio_ffmpeg")
@@ -50,7 +50,7 @@ def mirror(tmp_path):
 def trainer(*words, cwd, **environment):
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment}
     command = [sys.executable, "-m", "trainer", *map(str, words)]
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=WORK_S, check=False)
 
 
 def frames_of(path):
@@ -136,9 +136,7 @@ def test_up_is_up_in_every_camera(tmp_path, eyes):
 
     env = {**os.environ, "PYTHONPATH": str(ROOT), "MUJOCO_GL": eyes}
     command = [sys.executable, "-c", PICTURES]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=WORK_S, check=False)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert [name for name, (turned, _, _) in answer.items() if turned] == ["corner", "corner2", "corner3", "corner4"]
@@ -181,9 +179,7 @@ def test_a_frame_is_the_one_that_a_person_has_looked_at(tmp_path):
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("MuJoCo cannot draw with OSMesa here")
     env = {**os.environ, "PYTHONPATH": str(ROOT), "MUJOCO_GL": "osmesa"}
     command = [sys.executable, "-c", FRAMES, str(tmp_path)]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=WORK_S, check=False)
     assert done.returncode == 0, done.stderr
 
     def difference(name):
@@ -218,9 +214,7 @@ except SaveError as error:
 def test_a_film_that_the_disk_has_no_room_for_leaves_nothing(tmp_path, limit):
     command = [sys.executable, "-c", SHORT, str(tmp_path / "film.mp4"), str(limit)]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(
-        command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=WORK_S, check=False)
     if limit == 10_000_000:
         assert (done.returncode, done.stderr) == (0, "")
         assert len(frames_of(tmp_path / "film.mp4")[1]) == 20

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from daemons import PATIENCE_S
+from daemons import PATIENCE_S, WORK_S
 
 pytest.importorskip("torch")
 
@@ -20,8 +20,6 @@ from trainer import policy
 
 pytestmark = pytest.mark.trainer
 TESTS = Path(__file__).parents[1]
-#: Five attempts, one after the other.
-LIMIT_S = 3 * PATIENCE_S
 
 
 class Reader(threading.Thread):
@@ -54,7 +52,7 @@ def test_kills_in_the_middle_of_publications_tear_nothing_and_turn_nothing_back(
     command += [json.dumps([*plans, {}]), json.dumps(fields)]
     environment = {"PYTHONPATH": f"{TESTS.parent}:{TESTS}", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=environment, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=WORK_S, env=environment, check=False)
     finally:
         reader.stop.set()
         reader.join(PATIENCE_S)

@@ -41,20 +41,22 @@ def test_a_second_start_names_the_owner_and_changes_nothing(new_relay: NewRelay)
 
 
 def test_a_stale_owner_that_wakes_up_changes_nothing(new_relay: NewRelay) -> None:
-    relay = new_relay(total=150, slots=2, training={"max_runtime_seconds": 2})
+    relay = new_relay(total=50, slots=2, held_at=10)
     stale = relay.spawn("start")
-    relay.wait_for_step(5)
+    relay.wait_for_step(10, slot=0)
+    relay.wait_for_step(10, slot=1)
     os.kill(stale.pid, signal.SIGSTOP)
     take_for_dead(relay)
     # By now the stale one has work to do: its jobs end, and it would submit.
-    relay.wait_for((relay.attempt_dir(0, 0) / "exit.json").exists, "the first hand-over")
-    relay.wait_for((relay.attempt_dir(0, 1) / "exit.json").exists, "the first hand-over")
+    relay.hand_over(slot=0)
+    relay.hand_over(slot=1)
 
     newer = relay.spawn("start")
     relay.wait_for(lambda: relay.ledger()["epoch"] == 1, "the newer ledger")
     relay.wait_for((relay.attempt_dir(1) / "claim").exists, "the second job")
     its_ledger = (relay.run_dir / "ledger-0.json").read_bytes()
     os.kill(stale.pid, signal.SIGCONT)
+    relay.release()
 
     assert relay.ended(stale) == 9
     said = relay.output_file(0).read_text()
@@ -64,7 +66,7 @@ def test_a_stale_owner_that_wakes_up_changes_nothing(new_relay: NewRelay) -> Non
     assert (relay.run_dir / "ledger-0.json").read_bytes() == its_ledger
     assert relay.ended(newer) == 0
     for slot in (0, 1):
-        relay.assert_exactly_once(150, slot)
+        relay.assert_exactly_once(50, slot)
     mine = [json.loads(line) for line in (relay.run_dir / "events-0.jsonl").read_text().splitlines()]
     assert [event["attempt"] for event in mine if event["kind"] == "submission"] == [0, 0]
     assert not [event for event in mine if event["kind"] == "cancelled"]

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from daemons import WORK_S
 
 pytest.importorskip("torch")
 
@@ -22,14 +23,13 @@ REPOSITORY = Path(__file__).parents[2]
 KILLED = -9
 #: Vector steps of an uninterrupted run: 1200 steps of 4 environments.
 VECTOR_STEPS = 300
-LIMIT_S = 600
 
 
 def attempts(run_dir, *signals, **fields):
     """The exit codes of one attempt for each of `signals`, and all that they printed."""
     command = [sys.executable, str(PROGRAM), str(run_dir), json.dumps(signals), json.dumps(fields)]
     environment = {"PYTHONPATH": f"{REPOSITORY}:{PROGRAM.parent}", "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=environment, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WORK_S, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     *printed, codes = done.stdout.splitlines()
     return json.loads(codes), "\n".join(printed)

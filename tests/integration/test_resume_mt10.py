@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from daemons import WORK_S
 
 pytest.importorskip("torch")
 pytest.importorskip("metaworld")
@@ -36,8 +37,6 @@ SETTINGS = {
     "horizon": 37,
     "evaluation_goals": 0,
 }
-#: A loaded machine needs seconds to import torch; a test that hangs must end all the same.
-LIMIT_S = 600
 
 
 def start(run_dir, **fields):
@@ -49,7 +48,7 @@ def start(run_dir, **fields):
 
 
 def finish(process):
-    _, told = process.communicate(timeout=LIMIT_S)
+    _, told = process.communicate(timeout=WORK_S)
     assert process.returncode in {0, HANDED_OVER, -signal.SIGKILL}, told
     return process.returncode
 
@@ -63,7 +62,7 @@ def steps_of_newest(run_dir):
 def interrupt(run_dir, number, attempt, step, **fields):
     """Start an attempt and send `number` once it has written a row at or past `step`."""
     process = start(run_dir, **fields)
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + WORK_S
     while time.monotonic() < deadline and process.poll() is None:
         if steps_of_newest(run_dir) >= (attempt + 1, step):
             process.send_signal(number)

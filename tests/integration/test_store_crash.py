@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from daemons import PATIENCE_S
+from daemons import WORK_S
 
 PROGRAM = Path(__file__).parents[1] / "kill_store.py"
 REPOSITORY = Path(__file__).parents[2]
@@ -17,7 +17,7 @@ ORDERLY = 7
 def deaths(folder):
     environment = {"PYTHONPATH": f"{REPOSITORY}:{PROGRAM.parent}", "PATH": "/usr/bin:/bin"}
     command = [sys.executable, str(PROGRAM), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, env=environment, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WORK_S, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

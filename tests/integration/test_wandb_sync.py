@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from daemons import WORK_S
 from wandb_server import serving
 
 from orchestrator.job import write_json
@@ -18,9 +19,6 @@ from trainer.wandbfile import HEADER, has_ended
 from trainer.wandblog import write
 
 pytest.importorskip("wandb")
-
-#: Each is an interpreter's start and wandb's own service: seconds, on a busy machine many of them.
-TIMEOUT_S = 600
 
 
 def a_row(first, last, at):
@@ -78,7 +76,7 @@ def run_command(cwd, env, *words):
         capture_output=True,
         text=True,
         check=False,
-        timeout=TIMEOUT_S,
+        timeout=WORK_S,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import PATIENCE_S
+from daemons import WORK_S
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,7 +23,7 @@ attempt = pathlib.Path(os.environ["ANCHORLEG_ATTEMPT_DIR"])
 
 
 def run(*command: str | Path, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=WORK_S, check=False)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done
 
@@ -80,9 +80,7 @@ def test_the_templates_and_all_commands_are_in_it(bin_folder: Path, tmp_path: Pa
 def test_the_trainer_says_what_it_lacks_where_torch_is_not_installed(bin_folder: Path, tmp_path: Path) -> None:
     command = [bin_folder / "trainer", "train", "--preset", "tiny"]
     env = clean_env(bin_folder, tmp_path)
-    done = subprocess.run(
-        command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=WORK_S, check=False)
     assert done.returncode not in {0, 1}
     assert "pip install '.[trainer]'" in done.stderr
     assert "Traceback" not in done.stderr

@@ -18,6 +18,8 @@ from pathlib import Path
 #: is slow, or busy elsewhere. Below the tests' own limit (`timeout` in pyproject.toml), so that it is this one that
 #: says what was waited for.
 PATIENCE_S = 240.0
+#: The same for a program that does the work of a whole test, a training for instance.
+WORK_S = 3 * PATIENCE_S
 #: A waiting test looks this often: short beside what is waited for (a job starts in 0.15 s at best).
 LOOK_EVERY_S = 0.02
 #: Each round of a sweep may miss what was forked during it. It waits so long for those that it has killed.
