@@ -22,7 +22,7 @@ START_TIMEOUT_S = 120.0
 LOOK_S = 0.05
 #: A scheduler that is asked for the first jobs answers by then, or the person need not wait for it: a refusal for good
 #: is better told here than in a log.
-FIRST_TICK_S = 10.0
+FIRST_TICK_S = 20.0
 
 
 def start_in_background(asked: Asked, words: list[str], out: Console) -> None:

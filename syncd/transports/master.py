@@ -18,8 +18,9 @@ from syncd.transports.openssh import EXIT_SSH, explain, ssh_words
 
 #: From the start to a login: ssh's own ConnectTimeout, and a slow login node.
 CONNECT_TIMEOUT_S = 30.0
-#: A master answers over a local socket, or hangs: then it is not asked for anything else.
-CHECK_TIMEOUT_S = 3.0
+#: A master answers over a local socket, or hangs: then it is not asked for anything else. Far more than a busy laptop
+#: needs to start an ssh that asks it.
+CHECK_TIMEOUT_S = 10.0
 #: A master whose owner was killed ends by itself after so long without an rsync: no login is left behind.
 IDLE_S = 120
 #: A folder is touched at each use.

@@ -40,23 +40,26 @@ def history(relay: Relay) -> list[tuple[str, int, int]]:
 def test_jobs_that_end_while_the_controllers_disk_is_full_are_all_told_of_when_there_is_room(
     new_relay: NewRelay, small_disk: Path
 ) -> None:
-    relay = new_relay(total=60, slots=2, training={"max_runtime_seconds": 1})
+    relay = new_relay(total=60, slots=2, held_at=10)
     small_disk.joinpath("run").mkdir()
     relay.run_dir.parent.mkdir()
     relay.run_dir.symlink_to(small_disk / "run")
     (relay.folder / "slots").mkdir()
     (small_disk / "run" / "slots").symlink_to(relay.folder / "slots")  # what the jobs write has room
     controller = relay.spawn("start")
-    relay.wait_for_step(3, slot=0)
-    relay.wait_for_step(3, slot=1)
+    relay.wait_for_step(10, slot=0)
+    relay.wait_for_step(10, slot=1)
+    for slot in (0, 1):
+        relay.wait_for(lambda slot=slot: history(relay).count(("started", slot, 0)) == 1, "the start to be told of")
 
     fill_last_page(relay.run_dir / "events-0.jsonl")
     ballast = fill(small_disk)
-    relay.wait_for(lambda: "No space left on device" in relay.output(), "the controller to say so")
     for slot in (0, 1):
-        relay.wait_for((relay.attempt_dir(0, slot) / "exit.json").exists, "the hand-over of the first job")
+        relay.hand_over(slot)
+    relay.wait_for(lambda: "No space left on device" in relay.output(), "the controller to say so")
     assert relay.run("status", "--json").code == 0
     ballast.unlink()
+    relay.release()
 
     assert relay.ended(controller) == 0, relay.output()
     for slot in (0, 1):

@@ -69,8 +69,9 @@ def test_two_policies_of_one_second_are_told_apart(remote: Remote):
 def test_a_connection_whose_owner_was_killed_ends_by_itself(
     remote: Remote, sshd: Sshd, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(master, "IDLE_S", 1)
-    forgotten = master.Master(remote)
+    with monkeypatch.context() as hasty:
+        hasty.setattr(master, "IDLE_S", 5)
+        forgotten = master.Master(remote)
     try:
         assert forgotten.is_alive()
         wait_for(lambda: not sshd.processes(), "the end of the session")
