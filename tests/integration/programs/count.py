@@ -48,7 +48,7 @@ while n < total and (deaf or not hand_over.exists() or (n < first + 5 and not is
         journal.write(f"{slot} {attempt} {n}\n")
     if hungry and n >= 40:
         hog = bytearray(b"x") * (400 << 20)
-        time.sleep(60)
+        time.sleep(600)
     if deaf and n % 100 == 0:
         saved = save()
     report()

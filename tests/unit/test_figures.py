@@ -1,0 +1,73 @@
+"""Benchmarks dirty no checkout: their figures go where git does not look, unless somebody says otherwise."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from daemons import PATIENCE_S
+
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+
+
+def figures_of(folder: Path, *words: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """bench/figures.py as a script in `folder` sees it that was called with `words`."""
+    folder.mkdir(exist_ok=True)
+    (folder / "figures.py").write_text((BENCH / "figures.py").read_text())
+    monkeypatch.setattr(sys, "argv", ["tick.py", *words])
+    spec = importlib.util.spec_from_file_location("figures_under_test", folder / "figures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_figures_go_into_the_ignored_folder_unless_they_replace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = tmp_path / "bench"
+    committed, own = bench / "results" / "tick.csv", bench / "out" / "tick.csv"
+    figures_of(bench, "--replace", monkeypatch=monkeypatch).save("tick", ["slots"], [[4]])
+    assert (committed.read_text(), own.exists()) == ("slots\n4\n", False)
+
+    figures = figures_of(bench, "125", monkeypatch=monkeypatch)
+    assert figures.newest("tick") == committed
+    figures.save("tick", ["slots"], [[5]])
+    assert (committed.read_text(), own.read_text()) == ("slots\n4\n", "slots\n5\n")
+    assert figures.read(figures.newest("tick")) == [["slots"], ["5"]]
+    assert figures.read(figures.committed("tick")) == [["slots"], ["4"]]
+
+    replacing = figures_of(bench, "--replace", "125", monkeypatch=monkeypatch)
+    assert sys.argv == ["tick.py", "125"]  # the script's own words
+    assert replacing.newest("tick") == committed
+
+
+@pytest.mark.parametrize("script", sorted(set(BENCH.glob("*.py")) - {BENCH / "figures.py"}), ids=lambda path: path.name)
+def test_no_benchmark_writes_figures_by_itself(script: Path) -> None:
+    code = script.read_text()
+    assert "csv.writer" not in code
+    assert '"results"' not in code
+    assert '"bench/results' not in code
+    assert "figures." in code
+
+
+def test_git_ignores_the_folder() -> None:
+    command = ["git", "check-ignore", "-q", "bench/out/tick.csv"]
+    done = subprocess.run(command, cwd=BENCH.parent, timeout=PATIENCE_S, check=False)
+    if done.returncode == 128:
+        pytest.skip("this is no checkout")
+    assert done.returncode == 0
+
+
+def test_the_committed_figures_are_whole() -> None:
+    for path in (BENCH / "results").glob("*.csv"):
+        with open(path, newline="") as file:
+            head, *rows = csv.reader(file)
+        assert rows, path
+        assert {len(row) for row in rows} == {len(head)}, path
