@@ -23,20 +23,23 @@ MARK = "ANCHORLEG_TEST_WATCH"
 
 @dataclass
 class Watcher:
-    """One `syncd watch` of the mirror `folder`. `words`: what comes after `watch`."""
+    """One `syncd watch` of the mirror `folder`. `words` come after the verb. `seconds`: it is `pull`, for ever."""
 
     folder: Path
     words: Sequence[str]
     env: Mapping[str, str]
     token: str
     log: Path
+    seconds: str = ""
     child: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it; it is connecting then."""
+        words = [*self.words, str(self.folder)]
+        words = ["pull", *words, self.seconds] if self.seconds else ["watch", *words]
         with open(self.log, "ab") as out:
             self.child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "syncd", "watch", *self.words, str(self.folder)],
+                [sys.executable, "-P", "-m", "syncd", *words],
                 env=dict(self.env), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
             )  # fmt: skip
 
@@ -87,16 +90,18 @@ class Watcher:
 
 def client_env(home: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of a laptop that has no settings yet."""
-    names = ("XDG_CONFIG_HOME", "SYNC_CLUSTER_USER", "SYNC_CLUSTER_HOST", "SSH_AUTH_SOCK")
+    names = ("XDG_CONFIG_HOME", "SYNC_CLUSTER_USER", "SYNC_CLUSTER_HOST", "SYNC_CLUSTER_PATH", "SSH_AUTH_SOCK")
     kept = {name: value for name, value in os.environ.items() if name not in names}
     return kept | {"HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config"), **(more or {})}
 
 
 @contextmanager
-def watching(folder: Path, *words: str, env: Mapping[str, str]) -> Iterator[Watcher]:
+def watching(folder: Path, *words: str, env: Mapping[str, str], seconds: str = "") -> Iterator[Watcher]:
     """A started watcher; it, and all that it started, end with the block."""
     token = secrets.token_hex(8)
-    watcher = Watcher(folder, words, {**env, MARK: token}, token, folder.with_name(f"{folder.name}.log"))
+    watcher = Watcher(
+        folder, words, {**env, MARK: token}, token, folder.with_name(f"{folder.name}-{token}.log"), seconds
+    )
     try:
         watcher.start()
         yield watcher

@@ -20,9 +20,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from orchestrator.files import write_bytes
 from syncd.errors import ConfigError, StorageError
 
-#: Environment variables that take the place of the user and the host of any remote.
+#: Environment variables that take the place of the user and the host of any remote, and of the stored one's folder.
 USER_VARIABLE = "SYNC_CLUSTER_USER"
 HOST_VARIABLE = "SYNC_CLUSTER_HOST"
+PATH_VARIABLE = "SYNC_CLUSTER_PATH"
 #: A name that ssh can never take for an option, a shell for more than a word, or a path for a folder.
 #: Backslash and @ inside: accounts of a domain (`AD\me`, `me@site`).
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@\\-]{0,80}")
@@ -199,17 +200,16 @@ def parse_remote(
 ) -> Remote:
     """The remote that a user means by `[user@]host:path`, a local path, or "" (what `setup` stored).
 
-    `SYNC_CLUSTER_USER` and `SYNC_CLUSTER_HOST` take the place of user and host, never of a local path. What `setup`
-    stored for the same host (port, key, command) is used where `text` names that host too. `settings` None: read
-    from the file; `folder`: what relative local paths are relative to. Errors: ConfigError.
+    `SYNC_CLUSTER_USER` and `SYNC_CLUSTER_HOST` take the place of user and host, never of a local path. For "" also
+    `SYNC_CLUSTER_PATH` counts, and host and path together need no stored remote. What `setup` stored for the same host
+    (port, key, command) is used where `text` names that host too. `settings` None: read from the file; `folder`: what
+    relative local paths are relative to. Errors: ConfigError.
     """
     stored = settings if settings is not None else load_settings(environ)
     if not text.isprintable():
         raise ConfigError(f"{text!a}: write it as [user@]host:/path, without control characters")
     if not text:
-        if stored.remote is None:
-            raise ConfigError("no remote: give one as user@host:/path, or store one with `syncd setup user@host:/path`")
-        return _override(stored.remote, environ)
+        return _override(stored.remote or _of_variables(environ), environ, with_path=True)
     user, host, path = _split(text)
     if host is None:
         mounted = os.path.abspath(os.path.join(folder or Path.cwd(), os.path.expanduser(path)))
@@ -250,11 +250,32 @@ def _remote(text: str, values: Mapping[str, object]) -> Remote:
         raise ConfigError(f"{text}: {_first_sentence(error)}; write it as [user@]host:/path") from error
 
 
-def _override(remote: Remote, environ: Mapping[str, str]) -> Remote:
+def _of_variables(environ: Mapping[str, str]) -> Remote:
+    """The remote that the variables alone name. Errors: ConfigError that says which one is missing."""
+    host, path = environ.get(HOST_VARIABLE, ""), environ.get(PATH_VARIABLE, "")
+    missing = [name for name, value in ((HOST_VARIABLE, host), (PATH_VARIABLE, path)) if not value]
+    if len(missing) == 2 and not environ.get(USER_VARIABLE):
+        raise ConfigError("no remote: give one as user@host:/path, or store one with `syncd setup user@host:/path`")
+    if missing:
+        raise ConfigError(
+            f"no remote is stored here, and {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set: "
+            f"export {HOST_VARIABLE}=host {PATH_VARIABLE}=/path/of/the/run, or give the remote as user@host:/path"
+        )
+    return _remote(PATH_VARIABLE, {"host": host, "path": _far_path(path), "known_hosts": known_hosts_file(environ)})
+
+
+def _far_path(path: str) -> str:
+    """A path over there as `user@host:path` would have it. Errors: ConfigError."""
+    return _split(f"{PATH_VARIABLE}:{path}")[2]
+
+
+def _override(remote: Remote, environ: Mapping[str, str], *, with_path: bool = False) -> Remote:
     if remote.is_local:
         return remote
     values = remote.model_dump()
     for variable, field in ((USER_VARIABLE, "user"), (HOST_VARIABLE, "host")):
         if environ.get(variable):
             values[field] = environ[variable]
-    return _remote(f"{USER_VARIABLE}/{HOST_VARIABLE}", values)
+    if with_path and environ.get(PATH_VARIABLE):
+        values["path"] = _far_path(environ[PATH_VARIABLE])
+    return _remote(f"{USER_VARIABLE}/{HOST_VARIABLE}/{PATH_VARIABLE}", values)

@@ -24,7 +24,7 @@ THROTTLE_S = 30
 #: The owner's own work comes first.
 NICE = 10
 #: Of the installing shell's environment: what finds ssh and its helpers, and what finds and overrides our settings.
-KEPT_ENVIRONMENT = ("PATH", "XDG_CONFIG_HOME", "SYNC_CLUSTER_USER", "SYNC_CLUSTER_HOST")
+KEPT_ENVIRONMENT = ("PATH", "XDG_CONFIG_HOME", "SYNC_CLUSTER_USER", "SYNC_CLUSTER_HOST", "SYNC_CLUSTER_PATH")
 
 _BY_SHELL = ("/bin/sh", "-c", 'exec "$0" "$@"')
 _PLACEHOLDER = re.compile(r"@\{([^{}]*)\}")

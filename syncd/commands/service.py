@@ -190,7 +190,7 @@ def _watch(remote: str, folder: Path) -> int:
     from syncd.commands.sync import watch  # noqa: PLC0415
 
     try:
-        watch(remote, folder)
+        watch(remote, str(folder))
     except typer.Exit as done:
         return done.exit_code
     return 0

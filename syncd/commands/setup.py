@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -49,7 +50,8 @@ def setup(
 ) -> None:
     """Connect this machine to a run: key, host key, login, the other side's syncd. Once; may be repeated.
 
-    With --friend and without REMOTE: only print the line, for the remote that is stored.
+    Without REMOTE it asks where the run is, or checks again what is stored. With --friend and without REMOTE: only
+    print the line, for the remote that is stored.
     """
     from syncd.access.settings import load_settings  # noqa: PLC0415 - `--help` stays quick
 
@@ -57,9 +59,36 @@ def setup(
     if friend_key is not None and friend is None:
         raise ConfigError("--friend-key needs --friend NAME: how the friend's contributions are called")
     if remote or friend is None:
+        remote = remote or _asked_remote(settings)
         settings = _connect(settings, remote, port, key, folder, remote_command, yes_host_key, name)
     if friend is not None:
         _print_friend(settings, friend, friend_key)
+
+
+def _asked_remote(settings: Settings) -> str:
+    """`user@host:path` as a person at the terminal says it; "" where it is stored, or in the environment.
+
+    Errors: ConfigError where nobody can be asked, or no answer comes.
+    """
+    from syncd.access.settings import HOST_VARIABLE, PATH_VARIABLE  # noqa: PLC0415 - see below
+
+    host, path = os.environ.get(HOST_VARIABLE, ""), os.environ.get(PATH_VARIABLE, "")
+    if settings.remote is not None or (host and path):
+        return ""
+    if not _is_terminal():
+        raise ConfigError("which cluster? Here is no terminal to ask at: type `syncd setup user@host:/path/of/the/run`")
+    print("  Where does the run live?")
+    try:
+        host = host or _ask("Login on the cluster (user@host, as you type it after ssh):", True).strip()
+        if ":" in host and not host.startswith("["):  # all of it at once
+            return host
+        path = path or _ask("Folder of the run over there (such as project/runs/mt10):", True).strip()
+    except EOFError:
+        print()
+        host = ""
+    if not host or not path:
+        raise ConfigError("both are needed; nothing was changed: `syncd setup user@host:/path/of/the/run` names them")
+    return f"{host}:{path}"
 
 
 def _connect(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import math
 import os
 import re
 import signal
@@ -30,18 +31,18 @@ if TYPE_CHECKING:
     from syncd.transports.base import Transport
 
 RemoteArgument = Annotated[
-    str, typer.Argument(metavar="REMOTE", help="[user@]host:path or a folder; left out: what `setup` stored.")
+    str, typer.Argument(metavar="REMOTE", help='[user@]host:path or a folder; left out or "": what `setup` stored.')
 ]
 FolderArgument = Annotated[
-    Path | None, typer.Argument(metavar="DIR", help="The mirror on this machine; left out: as `setup` stored.")
+    str, typer.Argument(metavar="DIR", help='The mirror on this machine; left out or "": as `setup` stored.')
 ]
 TransportOption = Annotated[
     TransportName | None, typer.Option("--transport", help="auto: openssh where `ssh` is installed, else paramiko.")
 ]
-EveryOption = Annotated[
+SecondsArgument = Annotated[
     float,
-    typer.Option(
-        "--every", metavar="N", min=0.0, max=86_400.0, help="Go on for ever, in rounds N seconds apart; 0: once."
+    typer.Argument(
+        metavar="SECONDS", min=0.0, max=86_400.0, help="Go on for ever, with so many seconds between looks; 0: once."
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable report at the end.")]
@@ -56,42 +57,42 @@ _REDRAW_S = 1.0
 
 def pull(
     remote: RemoteArgument = "",
-    folder: FolderArgument = None,
-    every: EveryOption = 0.0,
+    folder: FolderArgument = "",
+    seconds: SecondsArgument = 0.0,
     transport: TransportOption = None,
     checkpoints: CheckpointsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Fetch the newest policies and curves into DIR."""
-    _run("pull", remote, folder, every, transport, as_json=as_json, checkpoints=checkpoints)
+    _run("pull", remote, folder, seconds, transport, as_json=as_json, checkpoints=checkpoints)
 
 
 def push(
     remote: RemoteArgument = "",
-    folder: FolderArgument = None,
-    every: EveryOption = 0.0,
+    folder: FolderArgument = "",
+    seconds: SecondsArgument = 0.0,
     transport: TransportOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Send the experience that waits in DIR's outbox."""
-    _run("push", remote, folder, every, transport, as_json=as_json)
+    _run("push", remote, folder, seconds, transport, as_json=as_json)
 
 
 def bidirectional(
     remote: RemoteArgument = "",
-    folder: FolderArgument = None,
-    every: EveryOption = 0.0,
+    folder: FolderArgument = "",
+    seconds: SecondsArgument = 0.0,
     transport: TransportOption = None,
     checkpoints: CheckpointsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Fetch policies and curves, and send experience."""
-    _run("bidirectional", remote, folder, every, transport, as_json=as_json, checkpoints=checkpoints)
+    _run("bidirectional", remote, folder, seconds, transport, as_json=as_json, checkpoints=checkpoints)
 
 
 def watch(
     remote: RemoteArgument = "",
-    folder: FolderArgument = None,
+    folder: FolderArgument = "",
     transport: TransportOption = None,
     pull_only: Annotated[bool, typer.Option("--pull-only", help="Fetch, and send nothing.")] = False,
     push_only: Annotated[bool, typer.Option("--push-only", help="Send, and fetch nothing.")] = False,
@@ -102,13 +103,13 @@ def watch(
     from syncd.laptop.client import Wishes  # noqa: PLC0415 - `--help` stays quick
 
     settings, place, mirror = _places(remote, folder)
-    _stay(settings, place, mirror, Wishes(pull=not push_only, push=not pull_only), transport)
+    _stay("watch", settings, place, mirror, Wishes(pull=not push_only, push=not pull_only), transport)
 
 
 def _run(
     verb: str,
     remote: str,
-    folder: Path | None,
+    folder: str,
     every_s: float,
     transport: TransportName | None,
     *,
@@ -118,14 +119,16 @@ def _run(
     from syncd.laptop.checkpoints import run_folder_of  # noqa: PLC0415 - `--help` stays quick
     from syncd.laptop.client import Wishes  # noqa: PLC0415
 
+    if math.isnan(every_s):
+        raise ConfigError("SECONDS: nan is no number of seconds")
     wishes = Wishes(pull=verb != "push", push=verb != "pull", every_s=every_s)
     settings, place, mirror = _places(remote, folder)
     if checkpoints:
         run_folder_of(place)  # before anything is fetched: where it is not known, that is a sentence
     if every_s:
         if as_json or checkpoints:
-            raise ConfigError("--every goes on for ever: leave away --json and --checkpoints, or leave away --every")
-        _stay(settings, place, mirror, wishes, transport)
+            raise ConfigError("with SECONDS it goes on for ever: leave out --json and --checkpoints, or SECONDS")
+        _stay(verb, settings, place, mirror, wishes, transport)
         return
     _once(verb, settings, place, mirror, wishes, transport, as_json=as_json, checkpoints=checkpoints)
 
@@ -151,7 +154,7 @@ def _once(
         if arrival.manifest is not None and not as_json:
             print(views.policy_line(arrival.manifest, arrival.bytes))
 
-    with MirrorLock(mirror, verb), _signals():
+    with _signals(), MirrorLock(mirror, verb):
         with _spinner(f"connecting to {place} …", quiet=as_json):
             connection = _connect(settings, place, which)
         try:
@@ -203,29 +206,36 @@ def _report(
     }
 
 
-def _stay(settings: Settings, place: Remote, mirror: Path, wishes: Wishes, which: TransportName | None) -> None:
+def _stay(
+    verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wishes, which: TransportName | None
+) -> None:
+    """Until a signal, or an error that a person must mend. Where another one keeps the mirror, `watch` ends with a
+    sentence; `pull`, `push` and `bidirectional` wait for its end: whoever starts them again and again hears it once.
+    """
     from syncd.laptop import views  # noqa: PLC0415 - numpy now: the first policy need not wait for it
     from syncd.laptop.client import Client  # noqa: PLC0415
     from syncd.laptop.lock import MirrorLock  # noqa: PLC0415
     from syncd.laptop.status import Board  # noqa: PLC0415
     from syncd.shared import codec  # noqa: F401, PLC0415 - numpy now: the first policy need not wait for it
 
-    with MirrorLock(mirror, "watch"), _signals() as was_told:
-        board = Board(mirror, str(place), pull=wishes.pull, push=wishes.push)
-        on_terminal = sys.stdout.isatty()
-        say = _quiet if on_terminal else _log_line
-        lines = views.ArrivalLines(say)
+    on_terminal = sys.stdout.isatty()
+    say = _quiet if on_terminal else _log_line
+    lock = MirrorLock(mirror, verb, wait=None if verb == "watch" else print if on_terminal else _log_line)
+    with _signals() as was_told:
         try:
-            with _picture(mirror, board) if on_terminal else _no_picture() as redraw:
-                Client(
-                    mirror,
-                    lambda: _connect(settings, place, which),
-                    board,
-                    wishes,
-                    say=say,
-                    arrived=lines.arrived,
-                    tick=redraw,
-                ).watch()
+            with lock:
+                board = Board(mirror, str(place), pull=wishes.pull, push=wishes.push)
+                lines = views.ArrivalLines(say)
+                with _picture(mirror, board) if on_terminal else _no_picture() as redraw:
+                    Client(
+                        mirror,
+                        lambda: _connect(settings, place, which),
+                        board,
+                        wishes,
+                        say=say,
+                        arrived=lines.arrived,
+                        tick=redraw,
+                    ).watch()
         except KeyboardInterrupt:
             if on_terminal:
                 print(f"ended; what has arrived stays in {mirror}, what waits is sent by the next one")
@@ -251,11 +261,11 @@ def default_name() -> str:
     return plain[:80] or "laptop"
 
 
-def _places(remote: str, folder: Path | None) -> tuple[Settings, Remote, Path]:
+def _places(remote: str, folder: str) -> tuple[Settings, Remote, Path]:
     """The settings, the other side and the mirror. Errors: ConfigError."""
     settings = load_settings()
     place = parse_remote(remote, settings=settings)
-    mirror = Path(os.path.abspath(folder.expanduser())) if folder is not None else settings.mirror
+    mirror = Path(os.path.abspath(Path(folder).expanduser())) if folder else settings.mirror
     if mirror.exists() and not mirror.is_dir():
         raise ConfigError(f"{mirror} is a file: name a folder for the mirror")
     theirs = {os.path.realpath(place.path), os.path.realpath(os.path.join(place.path, "shared"))}

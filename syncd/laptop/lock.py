@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -32,11 +33,15 @@ class Holder:
 
 
 class MirrorLock:
-    """Held from `__enter__` to `__exit__`. Errors: ConfigError that names the other one; StorageError."""
+    """Held from `__enter__` to `__exit__`. Errors: ConfigError that names the other one; StorageError.
 
-    def __init__(self, folder: Path, verb: str) -> None:
+    With `wait` it comes for as long as the other one stays: `wait` is told so, once, and there is no error.
+    """
+
+    def __init__(self, folder: Path, verb: str, *, wait: Callable[[str], None] | None = None) -> None:
         self.folder = folder
         self.verb = verb
+        self._tell_wait = wait
         self._fd = -1
 
     def __enter__(self) -> Self:
@@ -67,10 +72,19 @@ class MirrorLock:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise ConfigError(_taken(self.folder)) from None
+                    break
                 time.sleep(_LOOK_S)
             else:
                 return
+        if self._tell_wait is None:
+            only_fetches = self.verb == "push" and (who := _read(self.folder)) is not None and who.verb == "pull"
+            raise ConfigError(
+                f"{_taken(self.folder)}, which only fetches: end it, and let `syncd bidirectional` or `watch` go on"
+                if only_fetches
+                else f"{_taken(self.folder)}: see it with `syncd status {self.folder}`, or end that one first"
+            )
+        self._tell_wait(f"{_taken(self.folder)}: waiting until that one ends")
+        fcntl.flock(self._fd, fcntl.LOCK_EX)  # asleep in the kernel; a signal's exception ends it
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -81,7 +95,7 @@ class MirrorLock:
 def _taken(folder: Path) -> str:
     who = _read(folder)
     named = f"`syncd {who.verb}` (pid {who.pid})" if who else "another syncd"
-    return f"{folder} is kept by {named} already: see it with `syncd status {folder}`, or end that one first"
+    return f"{folder} is kept by {named} already"
 
 
 def holder(folder: Path) -> Holder | None:

@@ -69,9 +69,9 @@ def headline(view: MirrorView) -> str:
         last = f" (the last one ended {duration(now - word.written_at)} ago)" if word is not None else ""
         why = f". It had ended with: {word.error}" if word is not None and word.error else ""
         return f"no syncd runs for {view.folder}{last}; start one with `syncd watch`{why}"
-    if view.verb != "watch":
-        return f"`syncd {view.verb}` (pid {view.pid}) is at work on {view.folder}"
     if word is None or word.pid != view.pid:
+        if view.verb != "watch":
+            return f"`syncd {view.verb}` (pid {view.pid}) is at work on {view.folder}"
         return f"syncd (pid {view.pid}) runs for {view.folder}, and has not said anything yet"
     if now - word.written_at > SILENT_AFTER_S:
         return (

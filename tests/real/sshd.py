@@ -62,7 +62,8 @@ class Laptop:
     def env(self) -> dict[str, str]:
         """The environment of this laptop's programs: own home, own state, nobody's agent."""
         kept = {name: value for name, value in os.environ.items() if name not in {"SSH_AUTH_SOCK", "SSH_ASKPASS"}}
-        dropped = {"XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "SYNC_CLUSTER_USER", "SYNC_CLUSTER_HOST"}
+        dropped = {"XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"}
+        dropped |= {"SYNC_CLUSTER_USER", "SYNC_CLUSTER_HOST", "SYNC_CLUSTER_PATH"}
         return {name: value for name, value in kept.items() if name not in dropped} | {"HOME": str(self.home)}
 
 

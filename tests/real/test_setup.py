@@ -67,8 +67,8 @@ def newcomer(tmp_path: Path) -> Newcomer:
     ssh = home / "bin" / "ssh"
     ssh.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F "$HOME/.ssh/config" "$@"\n')
     ssh.chmod(0o755)
-    dropped = {"SSH_AUTH_SOCK", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "SYNC_CLUSTER_USER", "SYNC_CLUSTER_HOST"}
-    env = {name: value for name, value in os.environ.items() if name not in dropped}
+    dropped = {"SSH_AUTH_SOCK", "XDG_CONFIG_HOME", "XDG_STATE_HOME"}
+    env = {name: value for name, value in os.environ.items() if name not in dropped and "SYNC_CLUSTER_" not in name}
     return Newcomer(home, {**env, "HOME": str(home), "PATH": f"{home / 'bin'}:{env['PATH']}"})
 
 
@@ -207,6 +207,29 @@ def test_where_there_is_no_syncd_the_line_that_it_advises_brings_it_there(
     done = newcomer.run(*words)
     assert done.returncode == 0, done.stderr
     assert newcomer.run("pull").returncode == 0
+
+
+def test_with_no_word_it_asks_where_the_run_is(newcomer: Newcomer, sshd: Sshd, tmp_path: Path):
+    publish_one(store.Shared(tmp_path / "run" / "shared"), 1, 1)
+    asked = newcomer.run("setup")  # in a pipe nobody can answer
+    assert (asked.returncode, asked.stdout, asked.stderr.count("\n")) == (2, "", 1)
+    assert "`syncd setup user@host:/path/of/the/run`" in asked.stderr
+    owner: Laptop = sshd.new_client("owner")
+    words = ("--port", sshd.port, "--yes-host-key", sshd.fingerprint(), "--remote-command", SYNCD, "--key", owner.key)
+    person = newcomer.type("setup", *words)
+    try:
+        person.wait_for("Login on the cluster")
+        person.type(f"{sshd.user}@127.0.0.1")
+        person.wait_for("Folder of the run")
+        person.type(str(tmp_path / "run"))
+        assert person.end() == 0, person.seen
+    finally:
+        person.close()
+    stored = newcomer.settings().remote
+    assert stored is not None
+    assert str(stored) == f"{sshd.user}@127.0.0.1:{tmp_path / 'run' / 'shared'}"
+    again = newcomer.run("setup", "--remote-command", SYNCD)  # what is stored is checked again, and nobody is asked
+    assert again.returncode == 0, again.stderr
 
 
 def test_a_wrong_password_is_tried_once(newcomer: Newcomer, account: Account, with_password: Sshd):

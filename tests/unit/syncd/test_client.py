@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 import re
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from daemons import wait_for
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from policies import RUN, publish_one
@@ -457,6 +460,32 @@ def test_two_clients_never_keep_one_mirror(tmp_path: Path, monkeypatch: pytest.M
     assert holder(tmp_path) is None
     with MirrorLock(tmp_path, "pull"):
         pass
+
+
+def test_one_that_waits_for_a_mirror_says_so_once_and_takes_it_when_it_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syncd.laptop.lock.PATIENCE_S", 0.05)
+    said: list[str] = []
+    taken, enough = threading.Event(), threading.Event()
+
+    def second() -> None:
+        with MirrorLock(tmp_path, "pull", wait=said.append):
+            taken.set()
+            enough.wait(30)
+
+    with MirrorLock(tmp_path, "watch"):
+        thread = threading.Thread(target=second)
+        thread.start()
+        wait_for(lambda: said, "its word")
+        assert not taken.is_set()
+    assert taken.wait(30)
+    keeper = holder(tmp_path)
+    enough.set()
+    thread.join()
+    assert keeper is not None
+    assert keeper.verb == "pull"
+    assert said == [f"{tmp_path} is kept by `syncd watch` (pid {os.getpid()}) already: waiting until that one ends"]
 
 
 def test_the_word_is_written_at_most_once_a_second(tmp_path: Path, world: World) -> None:

@@ -83,6 +83,30 @@ def test_nothing_means_what_is_stored_and_the_environment_wins():
         parsed("", STORED, SYNC_CLUSTER_HOST="-oX")
 
 
+def test_the_environment_alone_names_a_remote_where_nothing_is_stored():
+    alone = parsed("", SYNC_CLUSTER_USER="you", SYNC_CLUSTER_HOST="login2", SYNC_CLUSTER_PATH="~/runs/x")
+    assert (str(alone), alone.key, alone.port) == ("you@login2:runs/x", None, None)
+    assert alone.known_hosts == Path("/home/me/.config/anchorleg/known_hosts")
+    assert STORED.remote is not None
+    assert parsed("", STORED, SYNC_CLUSTER_PATH="/other") == STORED.remote.model_copy(update={"path": "/other"})
+    assert parsed("me@gpu:/x", STORED, SYNC_CLUSTER_PATH="/other").path == "/x"  # what is typed is meant
+
+
+@pytest.mark.parametrize(
+    ("environ", "words"),
+    [
+        ({"SYNC_CLUSTER_HOST": "login2"}, "SYNC_CLUSTER_PATH is not set"),
+        ({"SYNC_CLUSTER_PATH": "/x"}, "SYNC_CLUSTER_HOST is not set"),
+        ({"SYNC_CLUSTER_USER": "you"}, "SYNC_CLUSTER_HOST and SYNC_CLUSTER_PATH are not set"),
+        ({"SYNC_CLUSTER_HOST": "login2", "SYNC_CLUSTER_PATH": "~ben/x"}, "SYNC_CLUSTER_PATH:~ben/x"),
+    ],
+)
+def test_an_environment_that_names_half_a_remote_is_told_the_other_half(environ: dict[str, str], words: str):
+    with pytest.raises(ConfigError, match=words) as error:
+        parsed("", **environ)
+    assert "\n" not in str(error.value)
+
+
 def test_what_is_known_of_a_host_is_used_for_its_other_folders_only():
     other = parsed("me@gpu:/another", STORED)
     assert (other.port, other.command, other.path) == (2222, "/opt/syncd", "/another")

@@ -73,7 +73,8 @@ def test_a_full_picture_fits_and_cuts_no_number(width: int) -> None:
         ),
         (a_view(client=a_word(state="connecting", since=NOW - 3)), "connecting to anna@hpc.example.edu:"),
         (a_view(client=a_word(state="syncing", unfetched=3)), "by openssh, 3 files to fetch"),
-        (a_view(verb="pull"), "`syncd pull` (pid 77) is at work on /home/anna/shared_weights"),
+        (a_view(verb="pull", client=a_word(pid=5)), "`syncd pull` (pid 77) is at work on /home/anna/shared_weights"),
+        (a_view(verb="pull"), "live: anna@hpc.example.edu:"),  # one that goes on for ever has its say
     ],
 )
 def test_the_first_line_says_how_it_stands(view: MirrorView, words: str) -> None:
