@@ -55,6 +55,9 @@ class Disk(Protocol):
     def touch(self, path: Path) -> None:
         """Create an empty file."""
 
+    def link_target(self, path: Path) -> str | None:
+        """Where a symbolic link leads, as it is written; None where there is none."""
+
 
 class LocalDisk:
     """The operating system's files."""
@@ -112,6 +115,13 @@ class LocalDisk:
     def touch(self, path: Path) -> None:
         """See `Disk`."""
         path.touch()
+
+    def link_target(self, path: Path) -> str | None:
+        """See `Disk`."""
+        try:
+            return os.readlink(path)
+        except OSError:
+            return None
 
 
 LOCAL_DISK = LocalDisk()

@@ -17,9 +17,11 @@ from orchestrator.commands.options import (
     SetOption,
     SlotsOption,
     TimeOption,
+    WorldSizeOption,
     config_path_of,
     console,
     locate,
+    number_of_slots,
     parse_overrides,
     seconds_of,
 )
@@ -40,6 +42,7 @@ def start(
     name: NameArgument = None,
     config: ConfigOption = None,
     slots: SlotsOption = None,
+    world_size: WorldSizeOption = None,
     partition: PartitionOption = None,
     time_limit: TimeOption = None,
     executor: ExecutorOption = None,
@@ -54,14 +57,17 @@ def start(
 
     Keeps every slot at one job until the training is done. Ctrl-C ends this controller, not the jobs.
     """
-    from orchestrator.run.starting import asked_for, command_line  # noqa: PLC0415
+    from orchestrator.run.starting import asked_for, command_line, with_world_size  # noqa: PLC0415
 
     if name is not None and config is not None:
         raise ConfigError("give either a run's name or --config, not both.")
     path = config_path_of(config)
+    slots = number_of_slots(slots, world_size, sets)
     overrides = parse_overrides(sets, slots, partition, time_limit, executor)
     for_s = seconds_of(run_for)
     asked = asked_for(name, path, overrides, fork, for_s)
+    if world_size is not None:
+        asked = with_world_size(asked)
     if dry_run:
         from orchestrator.hosts.dry import dry_start  # noqa: PLC0415
 

@@ -27,7 +27,13 @@ NameArgument = Annotated[
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", help="Any config field: --set training.seed=3. May be repeated.")
 ]
-SlotsOption = Annotated[int | None, typer.Option("--slots", "--ddp-world-size", help="Jobs to keep going at once.")]
+SlotsOption = Annotated[int | None, typer.Option("--slots", help="Jobs to keep going at once.")]
+WorldSizeOption = Annotated[
+    int | None,
+    typer.Option(
+        "--ddp-world-size", min=1, help="The same as --slots: each slot trains on its own, slot k with seed + k."
+    ),
+]
 PartitionOption = Annotated[str | None, typer.Option(help="Slurm partition.")]
 TimeOption = Annotated[str | None, typer.Option("--time-limit", help='Walltime of one job, e.g. "4:00:00".')]
 ForOption = Annotated[
@@ -68,6 +74,19 @@ def seconds_of(time: str | None) -> float | None:
     if not seconds:
         raise ConfigError(f'--for {time}: write a time above zero: "6:00:00" (h:m:s), "1-12" (days-hours) or minutes.')
     return float(seconds)
+
+
+def number_of_slots(slots: int | None, world_size: int | None, sets: list[str] | None) -> int | None:
+    """What --slots or --ddp-world-size asks for. Errors: ConfigError where the line asks for two numbers."""
+    if world_size is None:
+        return slots
+    others = [f"--slots {slots}"] if slots is not None and slots != world_size else []
+    others += [f"--set {item}" for item in sets or [] if item.startswith("slots=") and item != f"slots={world_size}"]
+    if others:
+        raise ConfigError(
+            f"--ddp-world-size {world_size} and {others[0]} ask for different numbers of slots: give one of them."
+        )
+    return world_size
 
 
 def config_path_of(config: Path | None) -> Path:

@@ -17,8 +17,10 @@ from orchestrator.commands.options import (
     SetOption,
     SlotsOption,
     TimeOption,
+    WorldSizeOption,
     config_path_of,
     console,
+    number_of_slots,
     parse_overrides,
 )
 
@@ -27,6 +29,7 @@ def render(
     config: ConfigOption = None,
     slot: Annotated[int, typer.Option(min=0, help="Slot to render for.")] = 0,
     slots: SlotsOption = None,
+    world_size: WorldSizeOption = None,
     partition: PartitionOption = None,
     time_limit: TimeOption = None,
     executor: ExecutorOption = None,
@@ -37,6 +40,7 @@ def render(
     from orchestrator.run.begin import rendered  # noqa: PLC0415
 
     path = config_path_of(config)
+    slots = number_of_slots(slots, world_size, sets)
     loaded = load_config(path, parse_overrides(sets, slots, partition, time_limit, executor))
     print(rendered(loaded, path, slot, os.environ), end="")
 

@@ -76,6 +76,10 @@ class DryDisk:
     def remove_tree(self, path: Path) -> None:
         """Nothing."""
 
+    def link_target(self, path: Path) -> str | None:
+        """See `Disk`."""
+        return self._disk.link_target(path)
+
     def touch(self, path: Path) -> None:
         """Nothing."""
 

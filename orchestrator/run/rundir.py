@@ -5,6 +5,7 @@
     <run_dir>/run.json  lease/  ledger-<epoch>.json  events-<epoch>.jsonl  control/  code/  controller.log
     <run_dir>/shared/                what other machines may see, unless collaboration.shared_dir names another place
     <run_dir>/jobs/<token>/          job.sh  job.json  job-<id>.out  .err  (local.json, hand-over)
+    <run_dir>/logs/                  slurm-<id>.out  .err: links to those, which each job makes as its first act
     <run_dir>/slots/<k>/             training.json
     <run_dir>/slots/<k>/attempts/<a>/  claim  parent.json  heartbeat.json  progress.json  exit.json  …
 """
@@ -23,6 +24,7 @@ from orchestrator.errors import RunFolderError, UnknownRun
 from orchestrator.executors.base import Frozen
 from orchestrator.files import to_json
 from orchestrator.job import SHARED
+from orchestrator.run.script import LOGS
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,11 @@ class RunDir:
     def jobs(self) -> Path:
         """One folder per submission."""
         return self.path / "jobs"
+
+    @property
+    def logs(self) -> Path:
+        """Links to the jobs' output files."""
+        return self.path / LOGS
 
     @property
     def lease(self) -> Path:

@@ -16,6 +16,8 @@ from pathlib import Path
 from orchestrator.config import RunConfig, SlurmSection
 from orchestrator.walltime import format_duration
 
+#: The folder of links to the jobs' output files, in the run folder.
+LOGS = "logs"
 _PLACEHOLDER = re.compile(r"@\{([^{}]*)\}")
 
 
@@ -92,6 +94,8 @@ def job_script(
             "setup_lines": Raw("\n".join(config.slurm.setup) if executor == "slurm" else ""),
             "code_dir": str(code_dir),
             "job_dir": str(job_dir),
+            "logs_dir": str(job_dir.parent.parent / LOGS),
+            "token": job_dir.name,
             "python": python,
         },
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,15 @@ def asked_for(
         config = load_config(path, overrides)
         asked = Asked(config, path, run_dir_of(config, path), for_s=for_s)
     return asked if fork is None else _forked(asked, fork)
+
+
+def with_world_size(asked: Asked) -> Asked:
+    """`asked` with a word on what --ddp-world-size, which older guides have, means here."""
+    count = asked.config.slots
+    seeds = "" if asked.config.command is not None else " (slot k with seed + k)"
+    many = f"{count} slots, that is {count} jobs at once; each trains on its own" if count > 1 else "1 slot"
+    note = f"--ddp-world-size {count}: {many}{seeds}, until slots can learn together."
+    return replace(asked, notes=(*asked.notes, note))
 
 
 def _left_in_the_file(recorded: RunConfig, path: Path, run_dir: RunDir) -> tuple[str, ...]:

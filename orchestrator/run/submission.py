@@ -119,7 +119,16 @@ def drop_old_job_folders(run_dir: RunDir, ledger: Ledger, slots: Collection[int]
             if failures < FAILURES_KEPT and (place >= JUDGED or not _ended_well(run_dir, slot, number)):
                 failures += 1
             else:
-                run_dir.disk.remove_tree(run_dir.job(token))
+                _drop(run_dir, token)
+
+
+def _drop(run_dir: RunDir, token: str) -> None:
+    """A job folder, and before it the links to its files: a link never leads nowhere, whenever we die."""
+    for name in run_dir.disk.names(run_dir.job(token)):
+        link = run_dir.logs / f"slurm-{name.removeprefix('job-')}"
+        if name.startswith("job-") and run_dir.disk.link_target(link) == f"../jobs/{token}/{name}":
+            run_dir.disk.remove(link)
+    run_dir.disk.remove_tree(run_dir.job(token))
 
 
 def _ended_well(run_dir: RunDir, slot: int, number: int) -> bool:

@@ -103,6 +103,19 @@ def test_a_wake_up_at_the_very_start_of_a_job_harms_nothing(
     assert "crashed" not in {event["verdict"] for event in relay.events("ended")}
 
 
+def test_a_jobs_output_is_linked_before_the_job_says_anything(new_slurm_relay: NewRelay) -> None:
+    relay = new_slurm_relay(total=20, slurm={"setup": ["test -L ../../logs/slurm-$SLURM_JOB_ID.out && echo linked"]})
+
+    done = relay.run("start")
+
+    assert done.code == 0, done.words
+    outputs = list((relay.run_dir / "jobs").glob("*/job-*.out"))
+    links = list((relay.run_dir / "logs").glob("slurm-*.out"))
+    assert sorted(path.resolve() for path in links) == sorted(outputs)
+    assert all(path.read_text().startswith("linked\n") for path in links)
+    assert len(list((relay.run_dir / "logs").glob("slurm-*.err"))) == len(links)
+
+
 def test_a_stop_takes_waiting_jobs_out_of_the_queue(new_slurm_relay: NewRelay, slurm: SlurmCluster) -> None:
     relay = new_slurm_relay(total=10, slots=2, slurm={"extra": ["--hold"]})
     controller = relay.spawn("start")

@@ -275,6 +275,10 @@ class MemoryDisk:
         self.server.remove_tree(self.client, str(path))
         self._pass("remove_tree", path, before=False)
 
+    def link_target(self, path: Path) -> str | None:
+        """See `Disk`. The links are made by the job script, which is not simulated."""
+        self._pass("link_target", path, before=True)
+
     def touch(self, path: Path) -> None:
         """See `Disk`."""
         self._pass("touch", path, before=True)

@@ -84,6 +84,8 @@ def test_an_interruption_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
         (["start", "--config", "good.json", "--for", "0"], 2, "--for 0: write a time above zero"),
         (["start", "--config", "good.json", "--for", "infinite"], 2, "--for infinite: write a time above zero"),
         (["status", "--config", "good.json"], 8, "has no run yet"),
+        (["start", "--config", "good.json", "--slots", "3", "--ddp-world-size", "4"], 2, "give one of them"),
+        (["start", "--config", "good.json", "--set", "slots=3", "--ddp-world-size", "4"], 2, "--set slots=3 ask for"),
     ],
 )
 def test_what_users_get_wrong_is_one_sentence(

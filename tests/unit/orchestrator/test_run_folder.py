@@ -429,6 +429,28 @@ class TestJobFolders:
         left = sorted(int(path.name.split("-")[1][1:]) for path in run_dir.jobs.iterdir())
         assert left == [1, 2, *range(4, JOBS_KEPT + 4)]
 
+    def test_links_to_output_files_go_with_the_folders_and_nothing_else_does(self, run_dir: RunDir) -> None:
+        run_dir.logs.mkdir()
+        for number in range(JOBS_KEPT + 1):
+            run_dir.job(token(0, number)).mkdir()
+            put(run_dir, "claim", a_claim(token(0, number)).model_dump(), attempt=number)
+            put(run_dir, "exit.json", {"token": token(0, number), "code": 75, "asked": "x", "at": NOW}, attempt=number)
+            for name in (f"job-{number}.out", f"job-{number}.err"):
+                (run_dir.job(token(0, number)) / name).write_text("said")
+                link = run_dir.logs / name.replace("job-", "slurm-")
+                link.symlink_to(f"../jobs/{token(0, number)}/{name}")
+        (run_dir.logs / "notes.txt").write_text("mine")
+        (run_dir.logs / "slurm-0.err").unlink()
+        (run_dir.logs / "slurm-0.err").write_text("somebody else's")
+        (run_dir.job(token(0, 0)) / "job-7.out").write_text("of an id that came again")
+        (run_dir.logs / "elsewhere.out").symlink_to("/nowhere")
+        drop_old_job_folders(run_dir, a_run(a_slot()), {0})
+        assert not run_dir.job(token(0, 0)).exists()
+        left = {path.name for path in run_dir.logs.iterdir()}
+        kept = {f"slurm-{number}.{end}" for number in range(1, JOBS_KEPT + 1) for end in ("out", "err")}
+        assert left == kept | {"notes.txt", "elsewhere.out", "slurm-0.err"}
+        assert all(path.read_text() == "said" for path in run_dir.logs.glob("slurm-*.out"))
+
     def test_a_season_of_jobs_that_are_cut_short_leaves_no_more_folders_than_a_person_reads(
         self, run_dir: RunDir
     ) -> None:

@@ -180,3 +180,48 @@ def test_no_option_can_start_a_line_of_its_own() -> None:
 def test_a_template_that_is_not_shipped_is_named() -> None:
     with pytest.raises(FileNotFoundError, match=r"nothing\.sbatch"):
         template_text("nothing.sbatch")
+
+
+class TestLinksToTheOutput:
+    """The first act of every job: `<run folder>/logs/slurm-<id>.out` and `.err`."""
+
+    @pytest.fixture
+    def job(self, tmp_path: Path) -> Path:
+        """A job folder with its output files, in a run folder with a difficult name."""
+        job = tmp_path / "a run $(id) 'x'" / "jobs" / "s0-a0-00000000"
+        job.mkdir(parents=True)
+        for end in ("out", "err"):
+            (job / f"job-7.{end}").write_text(end)
+        return job
+
+    def run(self, job: Path, cwd: Path | None = None) -> Path:
+        script = a_script(job_dir=str(job), python="/bin/true")
+        subprocess.run(["bash", "-c", script], cwd=cwd or job, check=True, timeout=10)
+        return job.parents[1] / "logs"
+
+    def test_they_are_relative_and_hold_where_the_run_is_moved(self, job: Path, tmp_path: Path) -> None:
+        logs = self.run(job, cwd=tmp_path)
+        moved = logs.parent.rename(tmp_path / "elsewhere") / "logs"
+        assert {path.name: path.read_text() for path in moved.iterdir()} == {"slurm-7.out": "out", "slurm-7.err": "err"}
+
+    def test_what_others_put_there_is_left_alone(self, job: Path) -> None:
+        logs = job.parents[1] / "logs"
+        logs.mkdir()
+        (logs / "slurm-7.out").write_text("mine")
+        (logs / "slurm-7.err").symlink_to("/nowhere")
+        self.run(job)
+        assert (logs / "slurm-7.out").read_text() == "mine"
+        assert str((logs / "slurm-7.err").readlink()) == "/nowhere"
+
+    def test_an_id_that_comes_again_leads_to_its_newest_job(self, job: Path) -> None:
+        logs = self.run(job)
+        again = job.with_name("s0-a1-11111111")
+        again.mkdir()
+        (again / "job-7.out").write_text("again")
+        self.run(again)
+        assert (logs / "slurm-7.out").read_text() == "again"
+        assert (logs / "slurm-7.err").read_text() == "err"
+
+    def test_a_file_called_logs_is_no_reason_to_fail(self, job: Path) -> None:
+        (job.parents[1] / "logs").write_text("mine")
+        assert self.run(job).read_text() == "mine"

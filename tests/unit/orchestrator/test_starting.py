@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from builders import NOW
 
+from orchestrator.commands.options import number_of_slots
 from orchestrator.config import load_config
 from orchestrator.run.begin import begin, prepare_folder, run_dir_of
 from orchestrator.run.registry import register
-from orchestrator.run.starting import asked_for, command_line
+from orchestrator.run.starting import asked_for, command_line, with_world_size
 
 CONFIG = {"run_name": "toy", "executor": "local", "command": ["true"], "slurm": {"partition": "gpuu"}}
 
@@ -43,6 +44,16 @@ def test_a_file_that_was_mended_is_told_of(file: Path) -> None:
     assert ": slots, slurm.partition." in note
     assert f"`orchestrator start --config {file}`" in note
     assert asked_for(None, file, {}, None).notes == ()
+
+
+def test_the_world_size_of_older_guides_is_the_number_of_slots_and_says_so(file: Path) -> None:
+    file.write_text(json.dumps({"run_name": "mt10", "executor": "local"}))
+    slots = number_of_slots(4, 4, ["slots=4", "training.seed=3"])
+    asked = with_world_size(asked_for(None, file, {"slots": slots}, None))
+    assert asked.config.slots == 4
+    (note,) = asked.notes
+    assert note.startswith("--ddp-world-size 4: 4 slots, that is 4 jobs at once; each trains on its own")
+    assert note.endswith("(slot k with seed + k), until slots can learn together.")
 
 
 def test_an_option_that_says_what_the_file_says_leaves_nothing_to_tell(file: Path) -> None:
