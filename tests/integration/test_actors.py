@@ -333,6 +333,7 @@ def test_it_ends_by_itself_and_speaks_json(tmp_path):
     ("folder", "more", "words"),
     [
         ("nowhere", (), "is no folder; give --shared-dir"),
+        (".", ("--user-id", "../x"), "--user-id '../x': use letters"),
         (".", ("--policy", "a/b"), "--policy 'a/b' is neither"),
         (".", ("--num-envs", "many"), "--num-envs 'many' is neither"),
         (".", ("--device", "tpu"), "there is no device 'tpu'"),
@@ -345,6 +346,22 @@ def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path, folder, more, words
     assert done.returncode == 2
     assert words in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_without_a_folder_they_play_with_what_syncd_mirrors(tmp_path):
+    env = {**ENVIRONMENT, "HOME": str(tmp_path)}
+    words = [sys.executable, "-m", "trainer", "actors", "--num-envs", "2", "--steps", "20", "--json"]
+
+    def actors():
+        return subprocess.run(words, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+    first = actors()
+    assert (first.returncode, first.stderr.count("\n")) == (2, 1)
+    assert f"{tmp_path}/shared_weights is no folder; `syncd pull` makes it" in first.stderr
+    publish(tmp_path / "shared_weights", training=TRAINING)
+    done = actors()
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["policy"] == "1-1"
 
 
 def test_ctrl_c_while_the_environments_are_being_built_ends_it_too(tmp_path):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Self
 
 from syncd import store
 from trainer.errors import ConfigError
 
+#: Where `syncd` mirrors to unless it was told otherwise.
+DEFAULT_SHARED_DIR = Path("~/shared_weights")
 #: A slot that published nothing for so long after another one did has ended, or waits in a queue. Slots of one run
 #: publish every few seconds, so without this `latest` would jump between them all the time.
 STALE_S = 600.0

@@ -24,12 +24,16 @@ if TYPE_CHECKING:
 _NICE = 10
 
 SharedDirOption = Annotated[
-    Path | None, typer.Option(help="What syncd mirrors, or the folder that a run shares itself.")
+    Path | None,
+    typer.Option(help="What syncd mirrors, or the folder that a run shares itself; default: ~/shared_weights."),
 ]
 EnvsOption = Annotated[
     str, typer.Option(help="How many environments; auto: 1 to 16, by this machine. A core and 4 GB stay yours.")
 ]
 AutotuneOption = Annotated[bool, typer.Option("--autotune", help="Measure this machine first (at most a minute).")]
+UserIdOption = Annotated[
+    str | None, typer.Option(help="Profile that `trainer autotune --user-id` made; default: this machine's.")
+]
 ContributeOption = Annotated[bool, typer.Option("--contribute", help="Write the experience to the outbox.")]
 DeviceOption = Annotated[str, typer.Option(help="auto (what autotune measured, else the CPU), cpu, cuda or mps.")]
 PolicyOption = Annotated[str, typer.Option(help="latest, best, or a run: RUN or RUN/SLOT.")]
@@ -42,6 +46,7 @@ def actors(
     shared_dir: SharedDirOption = None,
     num_envs: EnvsOption = "auto",
     autotune: AutotuneOption = False,
+    user_id: UserIdOption = None,
     contribute: ContributeOption = False,
     device: DeviceOption = "auto",
     policy: PolicyOption = "latest",
@@ -62,7 +67,7 @@ def actors(
 
     choice, where = Choice.parse(policy), _shared(folder)
     host = look()
-    advice = _advice(wanted, host, autotune=autotune)
+    advice = _advice(wanted, user_id, host, autotune=autotune)
     check_room(advice, host)
     chosen = _device(advice.device if device == "auto" else device)
     with contextlib.suppress(OSError, AttributeError):
@@ -105,12 +110,15 @@ def _count(text: str) -> int | None:
 
 
 def _folder(shared_dir: Path | None) -> Path:
-    what = "what `syncd pull` or `syncd watch` mirrors into, or the shared folder of a run"
-    if shared_dir is None:
-        raise ConfigError(f"which policies? Give --shared-dir DIR: {what}")
-    folder = shared_dir.expanduser()
+    from trainer.acting.selection import DEFAULT_SHARED_DIR  # noqa: PLC0415 - with the rest
+
+    folder = (shared_dir or DEFAULT_SHARED_DIR).expanduser()
     if not folder.is_dir():
-        raise ConfigError(f"{folder} is no folder; give --shared-dir {what}")
+        first = "`syncd pull` makes it, or " if shared_dir is None else ""
+        raise ConfigError(
+            f"{folder} is no folder; {first}give --shared-dir what `syncd pull` or `syncd watch` mirrors into, or the "
+            "shared folder of a run"
+        )
     return folder
 
 
@@ -132,15 +140,19 @@ def _device(wanted: str) -> torch.device:
     return machine.choose(wanted)
 
 
-def _advice(wanted: int | None, host: Host, *, autotune: bool) -> Recommendation:
+def _advice(wanted: int | None, user_id: str | None, host: Host, *, autotune: bool) -> Recommendation:
     """As `trainer autotune` measured; without it by a rule, and on the CPU: a dozen observations are soon through."""
-    from trainer.tuning.autotune import advise  # noqa: PLC0415 - with the rest
+    from trainer.tuning import profiles  # noqa: PLC0415 - with the rest
+    from trainer.tuning.autotune import advise  # noqa: PLC0415
 
     if autotune:
         from trainer.commands.autotune import AUTOTUNE_S, measured  # noqa: PLC0415
 
-        measured(host, None, budget_s=AUTOTUNE_S, again=False)
-    return advise(wanted, host=host)
+        measured(host, user_id, budget_s=AUTOTUNE_S, again=False)
+    profile = profiles.find(user_id, host)
+    if profile.note:
+        print(profile.note, file=sys.stderr, flush=True)
+    return advise(wanted, profile.name, host=host)
 
 
 def check_room(advice: Recommendation, host: Host) -> None:

@@ -86,6 +86,7 @@ def measured(host: Host, user_id: str | None, *, budget_s: float, again: bool) -
     For `trainer actors --autotune` too. Errors: ConfigError, SaveError.
     """
     from trainer.tuning.autotune import cache_file, is_of, read_facts, write_facts  # noqa: PLC0415
+    from trainer.tuning.profiles import why_not  # noqa: PLC0415
 
     path = cache_file(user_id or host.name)
     facts = read_facts(path)
@@ -93,8 +94,8 @@ def measured(host: Host, user_id: str | None, *, budget_s: float, again: bool) -
         return facts, True
     from trainer.tuning import benchmark  # noqa: PLC0415 - torch and the simulator
 
-    if facts is not None and not again:
-        _say("the machine or its software has changed since the last time")
+    if (why := why_not(path, facts, host)) and not again:
+        _say(why)
     _announce(budget_s)
     facts = benchmark.measure(budget_s, _say)
     write_facts(path, facts)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from orchestrator.job import CheckpointRef
 from syncd import store
 from trainer import device as machine
-from trainer.acting.selection import Choice, pick
+from trainer.acting.selection import DEFAULT_SHARED_DIR, Choice, pick
 from trainer.checkpoint import Manifest
 from trainer.config import nearest
 from trainer.errors import ConfigError, DamagedCheckpointError, NoGoodCheckpointError
@@ -19,8 +19,6 @@ from trainer.histories import told_where
 from trainer.policy import Policy, UnusablePolicyError, architecture_of, differences, load
 from trainer.resume import find_policy, policy_candidates, training_of
 
-#: Where `syncd` mirrors to unless it was told otherwise.
-DEFAULT_SHARED_DIR = Path("~/shared_weights")
 _DEVICES = ("auto", "cpu", "cuda", "mps")
 #: How a checkpoint's nets name the actor's tensors.
 _ACTOR = "actor."
