@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from daemons import wait_for
+from keepalive import Agent, install_launchctl
 from policies import RUN, publish_one
 from watching import client_env, seen, syncd, watching
 
+from syncd.laptop.lock import holder
 from syncd.store import Shared, Version
 
 
@@ -89,3 +96,87 @@ def waits_not(watcher) -> bool:
     """Whether it keeps the mirror; looked at once one of them has said that it waits."""
     wait_for(lambda: watcher.word() is not None or "waiting" in watcher.said(), "it to keep the mirror or to wait")
     return "waiting" not in watcher.said()
+
+
+#: As a user writes it, for a checkout at ~/anchorleg.
+PLIST = """<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
+<plist version="1.0">
+<dict>
+    <key>Label</key>
+    <string>com.example.sync</string>
+    <key>ProgramArguments</key>
+    <array>
+        <string>/bin/bash</string>
+        <string>-c</string>
+        <string>cd ~/anchorleg &amp;&amp; .venv/bin/syncd pull "" ~/shared_weights 5</string>
+    </array>
+    <key>RunAtLoad</key>
+    <true/>
+    <key>KeepAlive</key>
+    <true/>
+</dict>
+</plist>
+"""
+
+
+class Launchd:
+    """A home with the user's agent in it, and a launchctl."""
+
+    def __init__(self, tmp_path: Path, env: dict[str, str]) -> None:
+        self.home = Path(env["HOME"])
+        self.plist = self.home / "Library" / "LaunchAgents" / "com.example.sync.plist"
+        self.plist.parent.mkdir(parents=True)
+        self.plist.write_text(PLIST)
+        (self.home / "anchorleg").mkdir()
+        (self.home / "anchorleg" / ".venv").symlink_to(sys.prefix)
+        install_launchctl(tmp_path / "bin", tmp_path / "launchd")
+        self.env = {**env, "PATH": f"{tmp_path / 'bin'}:{env['PATH']}"}
+        self.agent = Agent(tmp_path / "launchd", self.plist)
+
+    def ctl(self, verb: str) -> None:
+        subprocess.run(["launchctl", verb, str(self.plist)], env=self.env, check=True, timeout=90)
+
+    def said(self) -> str:
+        return self.agent.log.read_text() if self.agent.log.exists() else ""
+
+
+@pytest.fixture
+def launchd(tmp_path: Path, shared: Shared, env: dict[str, str]) -> Iterator[Launchd]:
+    config = Path(env["HOME"]) / ".config" / "anchorleg"
+    config.mkdir(parents=True)
+    (config / "syncd.json").write_text(json.dumps({"remote": {"path": str(shared.path)}}))
+    launchd = Launchd(tmp_path, env)
+    yield launchd
+    if launchd.agent.state.exists():
+        launchd.ctl("unload")
+
+
+def test_an_agent_that_a_user_wrote_runs_for_ever_and_ends_with_its_unload(launchd: Launchd, shared: Shared) -> None:
+    mirror = launchd.home / "shared_weights"
+    launchd.ctl("load")
+    wait_for(lambda: is_here(mirror, 1), "the first policy")
+    keeper = holder(mirror)
+    assert keeper is not None
+    os.kill(keeper.pid, signal.SIGKILL)  # launchd starts it again
+    publish_one(shared, 1, 2)
+    wait_for(lambda: is_here(mirror, 2), "the next policy")
+    assert len(launchd.agent.codes()) == 1
+    launchd.ctl("unload")
+    assert launchd.agent.codes()[-1] in {0, -signal.SIGTERM}  # syncd's own, or bash's where bash stays in between
+    assert holder(mirror) is None, "nothing is left behind"
+
+
+def test_an_agent_beside_another_client_waits_and_is_not_started_again_and_again(
+    launchd: Launchd, shared: Shared, env: dict[str, str]
+) -> None:
+    mirror = launchd.home / "shared_weights"
+    with watching(mirror, str(shared.path), env=env) as first:
+        first.live()
+        launchd.ctl("load")
+        wait_for(lambda: "waiting until that one ends" in launchd.said(), "its word")
+        assert f"is kept by `syncd watch` (pid {first.pid})" in launchd.said()
+        first.end()
+        wait_for(lambda: (found := holder(mirror)) is not None and found.verb == "pull", "it to take over")
+    assert launchd.said().count("waiting") == 1
+    assert launchd.agent.codes() == [], "it was started once"
