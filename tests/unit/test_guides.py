@@ -1,0 +1,185 @@
+"""docs/guides.md: what it says that we have, we have."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import typer
+from pydantic import ValidationError
+
+from orchestrator.cli import app as orchestrator
+from orchestrator.config import RunConfig
+from syncd.access import settings
+from syncd.cli import app as syncd
+from trainer.cli import app as trainer
+from trainer.config import TrainingSection, resolve
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "guides.md").read_text(encoding="utf-8")
+PROGRAMS = {"orchestrator": orchestrator, "trainer": trainer, "syncd": syncd}
+#: Programs of others, which stand on our side as they stand in the guides.
+OTHERS = {"cat", "nvidia-smi", "pip", "squeue", "ssh", "ssh-copy-id", "ssh-keygen", "tail", "tensorboard", "wandb"}
+NOT_BUILT = "not built yet"
+#: Named on the page and under way elsewhere. A name that has come must go from here: the test says so.
+COMING = {
+    "trainer export", '"preset": "guide-2m"', '"preset": "guide-20m"', "containers/", "examples/mt10-100k.json",
+    "examples/mt10-2m.json", "examples/mt10-20m.json", "examples/mt50.json", "examples/three-seeds.json",
+    "WANDB_MODE",
+}  # fmt: skip
+
+
+class Row(NamedTuple):
+    """One row of a table: cells by the name of their column."""
+
+    guide: str
+    cells: dict[str, str]
+
+
+def rows() -> Iterator[Row]:
+    for section in PAGE.split("\n## ")[1:]:
+        names: list[str] = []
+        for line in section.splitlines():
+            if not line.startswith("|"):
+                names = []
+                continue
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            if not names:
+                names = cells
+            elif set(line) - set("|- "):
+                assert len(cells) == len(names), line
+                yield Row(section.splitlines()[0], dict(zip(names, cells, strict=True)))
+
+
+def spans(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def ours() -> list[str]:
+    """All that stands as code in the columns "here", and commands of ours in any other."""
+    found = [span for row in rows() for span in spans(row.cells["here"])]
+    found += [span for span in spans(PAGE) if span.split()[0] in PROGRAMS and len(span.split()) > 1]
+    return list(dict.fromkeys(found))
+
+
+def command_of(program: str, words: list[str]) -> tuple[Any, list[str]]:
+    """The verb, and the words after it. Errors: KeyError."""
+    group: Any = typer.main.get_command(PROGRAMS[program])
+    return group.commands[words[0]], words[1:]
+
+
+def check_command(span: str) -> None:
+    program, *words = shlex.split(span)
+    command, rest = command_of(program, words)
+    options = {name: option for option in command.params if option.param_type_name == "option" for name in option.opts}
+    arguments = [word for word in command.params if word.param_type_name == "argument"]
+    typed = 0
+    while rest:
+        word = rest.pop(0)
+        if word.startswith("-"):
+            assert word in options, f"{span}: {program} {words[0]} has no {word}"
+            if not getattr(options[word], "is_flag", False):
+                rest.pop(0) if rest else pytest.fail(f"{span}: {word} needs a value")
+        else:
+            typed += 1
+    assert typed <= sum(100 if argument.nargs == -1 else 1 for argument in arguments), f"{span}: too many words"
+    for at, word in enumerate(shlex.split(span)):
+        if word == "--set":
+            name, _, value = shlex.split(span)[at + 1].partition("=")
+            TrainingSection.model_validate({name: json.loads(value) if value[0].isdigit() else value})
+        if word == "--config" and "/" in shlex.split(span)[at + 1]:
+            check(shlex.split(span)[at + 1])
+
+
+def check_field(span: str) -> None:
+    model: Any = RunConfig
+    for name in span.split("."):
+        fields = model.model_fields
+        assert name in fields, f"{span}: there is no such field"
+        model = next((kind for kind in kinds_of(fields[name].annotation) if hasattr(kind, "model_fields")), None)
+
+
+def kinds_of(annotation: Any) -> tuple[Any, ...]:
+    return getattr(annotation, "__args__", ()) or (annotation,)
+
+
+def check(span: str) -> None:
+    """Errors: AssertionError, KeyError or ValidationError where `span` is not what the page says."""
+    first = span.split(maxsplit=1)[0]
+    if first in PROGRAMS:
+        check_command(span)
+    elif first in OTHERS:
+        if "<run_dir>" in span:
+            assert re.search(r"<run_dir>/logs/ +slurm-<id>\.out", (ROOT / "docs/architecture.md").read_text())
+    elif span.startswith('"'):
+        value = json.loads("{" + span + "}")
+        try:
+            RunConfig.model_validate(value)
+        except ValidationError:
+            resolve(TrainingSection.model_validate(value))
+    elif re.fullmatch(r"[A-Z_]+", span):
+        known = {settings.USER_VARIABLE, settings.HOST_VARIABLE, settings.PATH_VARIABLE}
+        source = [path.read_text() for path in (ROOT / "trainer").rglob("*.py")]
+        assert span in known or any(f'"{span}"' in text for text in source), f"{span}: nothing reads this variable"
+    elif "/" in span:
+        assert (ROOT / span).exists(), f"{span}: there is no such file"
+    else:
+        check_field(span)
+
+
+def is_coming(span: str) -> bool:
+    return any(name in span for name in COMING)
+
+
+@pytest.mark.parametrize("span", [span for span in ours() if not is_coming(span)])
+def test_what_the_page_names_on_our_side_exists(span: str) -> None:
+    check(span)
+
+
+@pytest.mark.parametrize("name", sorted(COMING))
+def test_what_was_under_way_has_not_come_yet(name: str) -> None:
+    """Where this fails, the name has come: delete it from COMING, and the test above looks after it."""
+    with pytest.raises((AssertionError, KeyError, ValidationError, ValueError)):
+        check(name)
+
+
+@pytest.mark.parametrize("row", [row for row in rows() if spans(row.cells.get("default here", ""))], ids=str)
+def test_the_defaults_are_ours(row: Row) -> None:
+    (field,) = spans(row.cells["here"])
+    (value,) = spans(row.cells["default here"])
+    config = RunConfig().model_dump(mode="json")
+    config["training"] = resolve(TrainingSection()).model_dump(mode="json")
+    at: Any = config
+    for name in field.split("."):
+        at = at[name]
+    stated = TrainingSection().model_dump(
+        mode="json"
+    )  # what is left out is resolved to the benchmark's number of tasks
+    if field == "training.num_envs":
+        at = stated["num_envs"]
+    assert json.loads(value) == at
+
+
+def test_a_default_that_differs_has_its_reason() -> None:
+    tables = [row for row in rows() if "default here" in row.cells]
+    for row in tables:
+        there = row.cells["value there"].replace(",", "").removeprefix("every ").removesuffix(" steps")
+        here = row.cells["default here"].strip("`").strip('"').strip("[]").replace(",", "")
+        same = not here or there in {"", here} or (there == "3e-4" and here == "0.0003")
+        assert same or row.cells["why it differs"], f"{row.cells['field of the guide']}: {there} there, {here} here"
+
+
+def test_every_guide_has_its_tables_and_what_is_missing_stands_in_one_list() -> None:
+    assert len({row.guide for row in rows()}) == 5
+    last = PAGE.split("## Not built yet")[1].lower()
+    missing = [row.cells for row in rows() if row.cells["here"].startswith(NOT_BUILT)]
+    assert len(missing) >= 7
+    for cells in missing:
+        words = set(re.findall(r"[a-z0-9]{3,}", next(iter(cells.values())).lower())) - {"the", "and", "its", "their"}
+        assert any(word.rstrip("s") in last for word in words), next(iter(cells.values()))
+    assert not any(spans(cells["here"]) for cells in missing)
