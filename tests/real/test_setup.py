@@ -232,6 +232,38 @@ def test_with_no_word_it_asks_where_the_run_is(newcomer: Newcomer, sshd: Sshd, t
     assert again.returncode == 0, again.stderr
 
 
+def test_a_key_that_was_made_and_copied_by_hand_is_taken(newcomer: Newcomer, account: Account, with_password: Sshd):
+    """As older guides have it, before `syncd` comes into play: ssh-keygen, ssh-copy-id, and a line to see it work."""
+    run = run_folder_of(account)
+    with open(newcomer.home / ".ssh" / "config", "a", encoding="utf-8") as config:
+        config.write(f"Host cluster\n  HostName 127.0.0.1\n  Port {with_password.port}\n  User {account.name}\n")
+        config.write(f'  IdentityFile "{newcomer.home / ".ssh" / "id_ed25519"}"\n')
+
+    def typed(line: str) -> str:
+        command = ["bash", "-c", line]
+        done = subprocess.run(
+            command, env=newcomer.env, cwd=newcomer.home, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=TIMEOUT_S, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    typed('ssh-keygen -t ed25519 -f ~/.ssh/id_ed25519 -N ""')
+    person = Typist(["bash", "-c", "ssh-copy-id cluster"], newcomer.env, str(newcomer.home))
+    try:
+        person.wait_for("Are you sure you want to continue connecting")
+        person.type("yes")
+        person.wait_for("password:")
+        person.type(PASSWORD)
+        assert person.end() == 0, person.seen
+    finally:
+        person.close()
+    assert typed("ssh cluster \"echo 'SSH key works!'\"") == "SSH key works!\n"
+    done = newcomer.run("setup", f"cluster:{run}")
+    assert done.returncode == 0, done.stderr
+    assert "(was there)" in done.stdout
+
+
 def test_a_wrong_password_is_tried_once(newcomer: Newcomer, account: Account, with_password: Sshd):
     words = ("setup", f"{account.name}@127.0.0.1:/tmp", "--port", with_password.port)
     person = newcomer.type(*words, "--yes-host-key", with_password.fingerprint())
