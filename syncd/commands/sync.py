@@ -12,14 +12,14 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from syncd.access.settings import Remote, Settings, TransportName, load_settings, parse_remote
-from syncd.errors import ConfigError, RemoteError, StorageError
+from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError, SyncError
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -51,6 +51,8 @@ CheckpointsOption = Annotated[
     typer.Option("--checkpoints", help="Also the newest whole checkpoints, by rsync: large, goes on where it broke."),
 ]
 
+#: Six tries an hour of what a person must mend: below what sites ban for.
+HOLD_BACK_S = 600.0
 #: A terminal's picture is drawn this often.
 _REDRAW_S = 1.0
 
@@ -128,9 +130,24 @@ def _run(
     if every_s:
         if as_json or checkpoints:
             raise ConfigError("with SECONDS it goes on for ever: leave out --json and --checkpoints, or SECONDS")
-        _stay(verb, settings, place, mirror, wishes, transport)
+        try:
+            _stay(verb, settings, place, mirror, wishes, transport)
+        except (ConfigError, HostKeyError, LoginRefusedError, RemoteError) as error:
+            _hold_back(error)
+            raise
         return
     _once(verb, settings, place, mirror, wishes, transport, as_json=as_json, checkpoints=checkpoints)
+
+
+def _hold_back(error: SyncError) -> None:
+    """Say what a person must mend, and wait before we end with it, where nobody is at a terminal: a service manager
+    that keeps us alive would try a refused key every ten seconds, and sites ban for less. SIGTERM ends the wait.
+    """
+    if sys.stdout.isatty():
+        return
+    _log_line(f"{error} (ending in {HOLD_BACK_S / 60:.0f} minutes, in case that something starts this again at once)")
+    with suppress(KeyboardInterrupt), _signals():
+        time.sleep(HOLD_BACK_S)
 
 
 def _once(

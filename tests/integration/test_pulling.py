@@ -92,6 +92,18 @@ def test_a_second_one_waits_and_goes_on_where_the_first_one_ends(
         assert "syncd bidirectional" in busy.stderr  # one that also sends
 
 
+def test_what_a_person_must_mend_is_not_tried_again_and_again(tmp_path: Path, env: dict[str, str]) -> None:
+    """launchd and loops of the shell start it anew at once; a refused key must not be shown every ten seconds."""
+    with watching(tmp_path / "mirror", str(tmp_path / "nowhere"), env=env, seconds="5") as pulling:
+        wait_for(lambda: "ending in 10 minutes" in pulling.said(), "its word")
+        assert pulling.child is not None
+        assert pulling.child.poll() is None
+        assert pulling.end(signal.SIGTERM) == 6
+        assert pulling.said().count("is no folder") == 2  # at once, and as the error that it ends with
+    at_once = syncd("pull", str(tmp_path / "nowhere"), str(tmp_path / "mirror"), env=env)
+    assert at_once.returncode == 6
+
+
 def waits_not(watcher) -> bool:
     """Whether it keeps the mirror; looked at once one of them has said that it waits."""
     wait_for(lambda: watcher.word() is not None or "waiting" in watcher.said(), "it to keep the mirror or to wait")

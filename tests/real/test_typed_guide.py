@@ -192,7 +192,8 @@ class World:
         """Ctrl-C; what was said."""
         child, out = left
         child.send_signal(signal.SIGINT)
-        assert child.wait(60) in {0, 130, -signal.SIGINT}, out.read_text()
+        wait_for(lambda: child.poll() is not None, f"the end of what said\n{out.read_text()}", LINE_TIMEOUT_S)
+        assert child.returncode in {0, 130, -signal.SIGINT}, out.read_text()
         return out.read_text()
 
     def keeper(self) -> Holder:
@@ -289,8 +290,8 @@ class Guide:
         assert stored["remote"]["path"] == str(self.world.shared.path), "the run's config names its shared folder"
 
     def pulls_as_somebody_else(self, machine: str, line: str) -> None:
-        self.world.type(machine, f"syncd setup nobody@cluster:{self.world.shared.path}", 5)
-        self.world.type(machine, f"syncd setup cluster:{self.world.shared.path}")
+        self.world.type(machine, "syncd setup cluster:$PROJECT/runs/slim_run")
+        assert "refused the key" in self.world.type(machine, line, 5, CLUSTER_USER="nobody")
         self.world.type(machine, line)
         assert slots(self.world.people[machine].home / "shared_weights") == [0, 1, 2, 3]
 
