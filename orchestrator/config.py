@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from orchestrator.errors import ConfigError
 from orchestrator.walltime import parse_duration_s
-from trainer.config import NOT_BUILT_YET, TrainingSection, resolve
+from trainer.config import NOT_BUILT_YET, TrainingSection, WandbSection, resolve
 
 #: Slurm's `--signal` may come up to 60 s early (sbatch(1)), so that much of the walltime is not to be counted on.
 EARLY_SIGNAL_S = 60
@@ -141,14 +141,6 @@ class RelaySection(Section):
         ge=1,
         allow_inf_nan=False,
         description="A program that reported progress and is silent so long, and 5 times its usual, is restarted.",
-    )
-
-
-class WandbSection(Section):
-    """Weights & Biases. Nothing of it runs in a job: `trainer wandb` writes the curves, `wandb sync` sends them."""
-
-    mode: Literal["disabled", "offline", "online"] = Field(
-        "disabled", description="offline and online: `start` reminds you of these two commands."
     )
 
 
@@ -361,9 +353,4 @@ def warnings_of(config: RunConfig) -> list[str]:
     ]
     if words := idle_gpus(config):
         warnings.append(words)
-    if config.wandb.mode != "disabled":
-        warnings.append(
-            f"wandb.mode: {config.wandb.mode}: the jobs themselves write nothing of W&B; `trainer wandb RUN` and then "
-            "`wandb sync` show their curves there, as often as you like."
-        )
     return warnings

@@ -223,7 +223,7 @@ class Shim:
             "ANCHORLEG_CONTRIBUTIONS": "1" if self.spec.get("accepts_contributions") else "",
         }
         # So that a stalled program can be made to print where it stands (SIGABRT).
-        env = {"PYTHONFAULTHANDLER": "1", **self.environ, **described}
+        env = {"PYTHONFAULTHANDLER": "1", **self.environ, **self.spec.get("environment", {}), **described}
         command, folder = list(self.spec["command"]), self.spec["folder"]
         if container := self.spec.get("container"):
             binds = [str(self.job.run_dir), folder, str(scratch)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
 from pathlib import Path
@@ -21,7 +22,7 @@ from trainer.commands.export import export
 from trainer.commands.play import play
 from trainer.commands.plot import plot
 from trainer.commands.wandb import wandb
-from trainer.config import SEEDS
+from trainer.config import SEEDS, wandb_environment
 from trainer.errors import ConfigError, SaveError, TrainerError
 from trainer.presets import PRESETS
 from trainer.section import Asked, read_section
@@ -163,12 +164,15 @@ def _alone(asked: Asked, run_dir: Path | None, shared_dir: Path | None, *, accep
 
 def _train(job: Job, asked: Asked) -> int:
     from trainer import device as machine  # noqa: PLC0415 - torch
+    from trainer.live.process import beside  # noqa: PLC0415
     from trainer.loop import run  # noqa: PLC0415 - torch and the simulator
     from trainer.memory import shortage  # noqa: PLC0415 - numpy
     from trainer.views import Display  # noqa: PLC0415
 
     try:
-        with Display() as display:
+        environ = {**os.environ, **wandb_environment(asked.wandb, os.environ)}
+        training = asked.training.model_dump(mode="json")
+        with Display() as display, beside(job, training, environ, display.say):
             return run(job, asked.training, display)
     except (MemoryError, RuntimeError, OSError) as error:
         short = shortage(error, asked.training, machine.choose(asked.training.device).type)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -56,6 +56,8 @@ IDENTITY_FIELDS = (
     "horizon",
 )
 
+#: In a job's environment, which ends at a null byte.
+WandbName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^/\\#?%:\x00-\x1f]+$")]
 PositiveInt = Annotated[int, Field(ge=1)]
 CountInt = Annotated[int, Field(ge=0)]
 Device = Literal["auto", "cpu", "cuda", "mps"]
@@ -233,6 +235,38 @@ class Training(BaseModel):
     stream: bool
     stream_port: Port
     stream_top_k: PositiveInt
+
+
+class WandbSection(BaseModel):
+    """Weights & Biases: whether jobs send their curves there, and where. Variables of the environment are stronger."""
+
+    # A user called 123 is a name all the same.
+    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
+
+    mode: Literal["online", "offline", "disabled"] | None = Field(
+        None,
+        description="online: curves are sent while it trains; offline: `trainer wandb` and `wandb sync` send them "
+        "afterwards; default: WANDB_MODE, else disabled.",
+    )
+    project: WandbName | None = Field(None, description='Project; default: WANDB_PROJECT, else "anchorleg".')
+    entity: WandbName | None = Field(None, description="User or team; default: WANDB_ENTITY, else whose key it is.")
+    group: WandbName | None = Field(None, description="Group of the slots' runs; default: the run's id.")
+    tags: tuple[Annotated[str, Field(pattern=r"^[^,\x00-\x1f]{1,64}$")], ...] = Field(
+        (), description="Tags of each run."
+    )
+
+
+def wandb_environment(section: WandbSection, environ: Mapping[str, str]) -> dict[str, str]:
+    """W&B's own variables for a job: what `environ` says, else what the section says. Never the key. Pure."""
+    wanted = {
+        "WANDB_MODE": section.mode,
+        "WANDB_PROJECT": section.project,
+        "WANDB_ENTITY": section.entity,
+        "WANDB_RUN_GROUP": section.group,
+        "WANDB_TAGS": ",".join(section.tags),
+    }
+    found = {name: environ.get(name) or value for name, value in wanted.items()}
+    return {name: value for name, value in found.items() if value}
 
 
 def nearest(wrong: str, known: Iterable[str]) -> str:

@@ -8,19 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from trainer.config import NOT_BUILT_YET, Training, TrainingSection, resolve
+from trainer.config import NOT_BUILT_YET, Training, TrainingSection, WandbSection, resolve
 from trainer.errors import ConfigError
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What the user asked for. `run_name` where the file has one."""
+    """What the user asked for. `run_name` and `wandb` where the file is a cluster config that has them."""
 
     training: Training
     run_name: str | None
     warnings: tuple[str, ...]
+    wandb: WandbSection
 
 
 def read_section(config: Path | None, preset: str | None, settings: list[str]) -> Asked:
@@ -28,7 +29,7 @@ def read_section(config: Path | None, preset: str | None, settings: list[str]) -
 
     Errors: ConfigError, one line a mistake.
     """
-    value, run_name = _read(config) if config else ({}, None)
+    value, file = _read(config) if config else ({}, {})
     if preset is not None:
         value["preset"] = preset
     for setting in settings:
@@ -45,12 +46,18 @@ def read_section(config: Path | None, preset: str | None, settings: list[str]) -
     try:
         section = TrainingSection.model_validate(value)
     except ValidationError as error:
-        raise ConfigError("\n".join(f"{where}: {line}" for line in _sentences(error))) from None
+        raise ConfigError("\n".join(f"{where}: {line}" for line in _sentences(error, TrainingSection))) from None
+    try:
+        wandb = WandbSection.model_validate(file.get("wandb") or {})
+    except ValidationError as error:
+        raise ConfigError("\n".join(f"{where}: wandb.{line}" for line in _sentences(error, WandbSection))) from None
+    run_name = file.get("run_name")
     warnings = tuple(dict.fromkeys(f"{name}: {why}" for name, why in NOT_BUILT_YET.items() if value.get(name)))
-    return Asked(resolve(section), run_name, warnings)
+    return Asked(resolve(section), str(run_name) if run_name else None, warnings, wandb)
 
 
-def _read(path: Path) -> tuple[dict[str, Any], str | None]:
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The training section, and the cluster config that it is part of; empty where it stands alone."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -64,11 +71,11 @@ def _read(path: Path) -> tuple[dict[str, Any], str | None]:
     if not isinstance(value, dict):
         raise ConfigError(f'{path} holds no JSON object; a training section is one, such as {{"preset": "tiny"}}')
     if "training" in value or "run_name" in value:
-        section, name = value.get("training") or {}, value.get("run_name")
+        section = value.get("training") or {}
         if not isinstance(section, dict):
             raise ConfigError(f"{path}: training must be a JSON object")
-        return dict(section), str(name) if name else None
-    return value, None
+        return dict(section), value
+    return value, {}
 
 
 def _value(text: str) -> Any:
@@ -78,12 +85,12 @@ def _value(text: str) -> Any:
         return text.split(",") if "," in text else text
 
 
-def _sentences(error: ValidationError) -> list[str]:
+def _sentences(error: ValidationError, model: type[BaseModel]) -> list[str]:
     lines = []
     for problem in error.errors(include_url=False):
         path = ".".join(str(part) for part in problem["loc"])
         if problem["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(path, TrainingSection.model_fields, n=1)
+            near = difflib.get_close_matches(path, model.model_fields, n=1)
             lines.append(f"{path}: there is no such field" + (f"; did you mean {near[0]}?" if near else ""))
         elif problem["type"] == "value_error":
             words = str(problem["ctx"]["error"])

@@ -1,10 +1,11 @@
 """A slot's history as one offline run of Weights & Biases, which `wandb sync` sends.
 
-Nothing of W&B runs in a job. The journals are the truth, and this writes them down anew, whole, each time: `wandb sync`
-puts line i of a run's history where line i was, so sending a longer run again appends what is new and changes nothing
-else. A folder a job, which W&B's own offline mode would leave, does not come together that way (tried with wandb 0.31):
-without `resume` each folder is written over the one before it, and with it the rows that a job repeats come twice, the
-second time at steps that never were.
+The journals are the truth, and this writes them down anew, whole, each time: `wandb sync` puts line i of a run's
+history where line i was, so sending a longer run again appends what is new and changes nothing else. A history that was
+sent while it trained (`trainer.live`) has as many lines, so what it lacks is filled in. A folder a job, which W&B's own
+offline mode would leave, does not come together that way (tried with wandb 0.31): without `resume` each folder is
+written over the one before it, and with it the rows that a job repeats come twice, the second time at steps that never
+were.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,14 +26,13 @@ from typing import Any
 from orchestrator.job import publish_folder, read_json_or_none, write_json
 from trainer.errors import ConfigError, SaveError
 from trainer.histories import History, Rows
-from trainer.metrics import evaluation_scalars, scalars
+from trainer.live.destination import Destination
+from trainer.live.points import Point, define_axes, numbered, points
 from trainer.wandbfile import has_ended
 
 #: Beside the run's own files: what it was made from, so that a history without news is not written and sent again.
 MADE_FROM = "anchorleg.json"
 _NOT_INSTALLED = "wandb is not installed here: pip install 'anchorleg[wandb]'"
-#: What is logged at a step; W&B's own name for the time (unix seconds) is `_timestamp`.
-Values = Mapping[str, float]
 #: What a shell may be set up with for other trainings: a resumed run's history is appended to, not replaced; a sweep
 #: gives its runs ids of its own.
 _UNWANTED = ("WANDB_RESUME", "WANDB_RESUME_FROM", "WANDB_FORK_FROM", "WANDB_SWEEP_ID")
@@ -40,7 +40,7 @@ _UNWANTED = ("WANDB_RESUME", "WANDB_RESUME_FROM", "WANDB_FORK_FROM", "WANDB_SWEE
 
 @dataclass(frozen=True)
 class Written:
-    """One offline run on the disk. `is_new`: it was written now; False: its history has no news."""
+    """One offline run on the disk, of `steps` lines. `is_new`: it was written now; False: its history has no news."""
 
     run: str
     folder: Path
@@ -69,40 +69,27 @@ def name_of(history: History) -> str:
     return f"{history.run_id}-{history.slot}"
 
 
-def steps_of(history: History) -> dict[int, dict[str, float]]:
-    """Environment step → what W&B shows there, ascending: a row's values at its end, an evaluation at its step. Pure.
-
-    Errors: KeyError, TypeError, AttributeError for rows that are no training's.
-    """
-    found: dict[int, dict[str, float]] = {}
-    for row in history.rows:
-        found[row["to"]] = scalars(row) | {"_timestamp": row["at"]}
-    for row in history.evaluations:
-        found[row["step"]] = {"_timestamp": row["at"]} | found.get(row["step"], {}) | evaluation_scalars(row)
-    return {step: found[step] for step in sorted(found)}
-
-
 def gaps(rows: Rows) -> list[tuple[int, int]]:
     """The stretches of steps that no row tells of: a line was damaged. Pure."""
     return [(before["to"], after["from"]) for before, after in pairwise(rows) if after["from"] != before["to"]]
 
 
-def write(history: History, out: Path, project: str, entity: str | None) -> Written:
+def write(history: History, out: Path, there: Destination) -> Written:
     """Make the folder `out/offline-run-<time>-<id>` hold this history; one that holds it already is left as it is.
 
     Whatever was there of this run is replaced when the new one is complete. Errors: SaveError; ConfigError without
-    `wandb`; those of `steps_of`.
+    `wandb`; those of `points`.
     """
-    name, steps = name_of(history), steps_of(history)
-    made_from = {"sha256": _digest(project, entity, history.training, steps)}
-    last_step = max(steps)
+    name, lines = name_of(history), points(history.rows, history.evaluations)
+    made_from = {"sha256": _digest(there, history.training, lines)}
+    last_step = max(line.step for line in lines)
     for folder in _folders(out, name):
         if read_json_or_none(folder / MADE_FROM) == made_from:
-            return Written(name, folder, len(steps), last_step, is_new=False)
+            return Written(name, folder, len(lines), last_step, is_new=False)
     try:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out, prefix=".new-", ignore_cleanup_errors=True) as scratch:
-            made = _record(history, steps, Path(scratch), project, entity)
+            made = _record(history, lines, Path(scratch), there)
             _fsync_all(made)
             write_json(made / MADE_FROM, made_from)
             final, older = out / made.name, _folders(out, name)
@@ -115,10 +102,10 @@ def write(history: History, out: Path, project: str, entity: str | None) -> Writ
         raise SaveError(
             f"{out.absolute()} cannot be written: {error.strerror or error}; choose another --out"
         ) from None
-    return Written(name, final, len(steps), last_step, is_new=True)
+    return Written(name, final, len(lines), last_step, is_new=True)
 
 
-def _record(history: History, steps: Mapping[int, Values], scratch: Path, project: str, entity: str | None) -> Path:
+def _record(history: History, lines: Sequence[Point], scratch: Path, there: Destination) -> Path:
     """Let `wandb` write the run below `scratch`; returns its folder. Errors: SaveError, ConfigError, OSError."""
     wandb = library()
     for variable in _UNWANTED:
@@ -140,14 +127,16 @@ def _record(history: History, steps: Mapping[int, Values], scratch: Path, projec
             dir=scratch,
             id=name_of(history),
             name=name_of(history),
-            group=history.run_id,
-            project=project,
-            entity=entity,
+            group=there.group or history.run_id,
+            project=there.project,
+            entity=there.entity,
+            tags=there.tags or None,
             config=dict(history.training),
             settings=settings,
         )
-        for step, values in steps.items():
-            run.log(dict(values), step=step)
+        define_axes(run)
+        for number, values in numbered(lines):
+            run.log(values, step=number)
         run.finish(exit_code=0)
         wandb.teardown()  # its process closes the log after `finish`, and ends here
     except (wandb.errors.UsageError, ValueError) as error:
@@ -161,8 +150,8 @@ def _record(history: History, steps: Mapping[int, Values], scratch: Path, projec
     return made
 
 
-def _digest(project: str, entity: str | None, training: Mapping[str, Any], steps: Mapping[int, Values]) -> str:
-    value = [project, entity, dict(training), list(steps.items())]
+def _digest(there: Destination, training: Mapping[str, Any], lines: Sequence[Point]) -> str:
+    value = [asdict(there), dict(training), lines]
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 

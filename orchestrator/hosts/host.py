@@ -22,6 +22,7 @@ from orchestrator.executors.pick import make_executor
 from orchestrator.hosts import cron
 from orchestrator.hosts.display import Display, interruptions
 from orchestrator.hosts.hook import Hook
+from orchestrator.run import curves
 from orchestrator.run.begin import begin, pick_executor, prepare_folder
 from orchestrator.run.lease import Lease, living_owner
 from orchestrator.run.ledger import TIME_OVER, load_ledger, read_control, write_control
@@ -78,7 +79,8 @@ def notes_of(asked: Asked) -> list[str]:
         executor = ""  # whoever begins the run says so
     here = visible_gpus(os.environ) if executor == "local" else ()
     shared = sharing(here, config.slots, config.slurm.gpus)
-    return [*warnings_of(config), *([shared] if shared else []), *asked.notes]
+    wandb = curves.notes(config.wandb, os.environ)
+    return [*warnings_of(config), *([shared] if shared else []), *wandb, *asked.notes]
 
 
 def take_for_start(asked: Asked) -> Lease:

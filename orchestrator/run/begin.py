@@ -36,6 +36,12 @@ KEPT_VARIABLES = (
     "LMOD_CMD",
     "LD_LIBRARY_PATH",
     "MUJOCO_GL",
+    "WANDB_MODE",
+    "WANDB_PROJECT",
+    "WANDB_ENTITY",
+    "WANDB_RUN_GROUP",
+    "WANDB_TAGS",
+    "WANDB_BASE_URL",
 )
 #: Beside them, for jobs on this machine: which of its GPUs are ours. On Slurm each job has its own.
 KEPT_HERE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")

@@ -14,6 +14,7 @@ from orchestrator.files import to_json
 from orchestrator.run.evidence import read_evidence
 from orchestrator.run.rundir import Run, RunDir, shared_dir
 from orchestrator.run.script import job_script
+from trainer.config import wandb_environment
 
 #: Job folders of a slot that stay for `logs`, however they ended.
 JOBS_KEPT = 20
@@ -59,6 +60,7 @@ def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:
         "run_name": config.run_name,
         "shared_dir": str(shared_dir(config, run.folder, run_dir)),
         "accepts_contributions": config.collaboration.enabled,
+        "environment": wandb_environment(config.wandb, run.env),
         "baton": run.controller_python if run.executor == "slurm" and config.relay.baton else None,
     }
 

@@ -15,6 +15,7 @@ from wandb_server import serving
 from orchestrator.job import write_json
 from trainer.errors import ConfigError
 from trainer.histories import find
+from trainer.live.destination import Destination
 from trainer.wandbfile import HEADER, has_ended
 from trainer.wandblog import write
 
@@ -106,7 +107,7 @@ def test_a_run_of_many_jobs_is_one_run_of_wandb_whose_history_is_the_journal(tmp
 
         # Nothing new: nothing is written, and wandb's own mark that it was sent stays.
         [history] = find(run.folder)
-        assert not write(history, tmp_path / "wandb", "anchorleg", None).is_new
+        assert not write(history, tmp_path / "wandb", Destination()).is_new
         assert [path.name for path in folder.glob("*.synced")] == ["run-mt10-0123abcd-0.wandb.synced"]
         # wandb keeps a full disk to itself: what breaks off is told from what is whole.
         log = tmp_path / "cut.wandb"
@@ -135,4 +136,4 @@ def test_what_wandb_refuses_is_one_sentence_of_one_line(tmp_path, monkeypatch):
     [history] = find(tmp_path / "run")
     monkeypatch.setenv("WANDB_BASE_URL", "nonsense")
     with pytest.raises(ConfigError, match=r"\Awandb refuses to write mt10-0123abcd-0: [^\n]*valid URL[^\n]*\Z"):
-        write(history, tmp_path / "out", "anchorleg", None)
+        write(history, tmp_path / "out", Destination())

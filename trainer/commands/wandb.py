@@ -5,35 +5,42 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-#: The project's name on W&B where nobody gives one.
-PROJECT = "anchorleg"
-
 RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run folders, slot folders, or mirrors.")]
 OutOption = Annotated[Path, typer.Option(help="Folder of the offline runs.")]
-ProjectOption = Annotated[str, typer.Option(envvar="WANDB_PROJECT", help="Project on W&B.")]
+ProjectOption = Annotated[
+    str | None,
+    typer.Option(envvar="WANDB_PROJECT", help="Project on W&B; left out: what the run's jobs were told, or anchorleg."),
+]
 EntityOption = Annotated[
-    str | None, typer.Option(envvar="WANDB_ENTITY", help="User or team on W&B; left out: who `wandb sync` logs in as.")
+    str | None, typer.Option(envvar="WANDB_ENTITY", help="User or team on W&B; left out: as above, or whose key it is.")
 ]
 
 
 def wandb(
-    runs: RunsArgument, out: OutOption = Path("wandb"), project: ProjectOption = PROJECT, entity: EntityOption = None
+    runs: RunsArgument, out: OutOption = Path("wandb"), project: ProjectOption = None, entity: EntityOption = None
 ) -> None:
-    """Write each slot's curves as one offline run of Weights & Biases, for `wandb sync`. Again: with what is new."""
+    """Write each slot's curves as one offline run of Weights & Biases, for `wandb sync`. Again: with what is new.
+
+    With WANDB_MODE=online a job sends them itself while it trains; then this fills in whatever did not arrive.
+    """
     from trainer import wandblog  # noqa: PLC0415 - numpy
     from trainer.histories import find, told_where  # noqa: PLC0415
+    from trainer.live.destination import Destination, recorded  # noqa: PLC0415
 
     unset = "env -u WANDB_RESUME " if os.environ.get("WANDB_RESUME") else ""  # it would send every row twice
     wandblog.library()  # before anything is read: one sentence where it is missing
     found = {wandblog.name_of(history): (path, history) for path in runs for history in find(path)}
     for path, history in found.values():
         with told_where(path):
-            written = wandblog.write(history, out, project or PROJECT, entity or None)
+            there = recorded(history.folder / "slots" / str(history.slot)) or Destination()
+            there = replace(there, project=project or there.project, entity=entity or there.entity)
+            written = wandblog.write(history, out, there)
             holes = wandblog.gaps(history.rows)
         for after, before in holes:
             print(

@@ -14,8 +14,9 @@ from syncd import store
 from trainer.cli import app
 from trainer.errors import ConfigError
 from trainer.histories import History, find
+from trainer.live.points import points
 from trainer.wandbfile import BLOCK_BYTES, HEADER, last_record
-from trainer.wandblog import gaps, library, name_of, steps_of
+from trainer.wandblog import gaps, library, name_of
 
 
 def a_row(number, **more):
@@ -42,19 +43,6 @@ def a_run(folder, rows, evaluations=()):
     return folder
 
 
-def test_each_step_has_one_point_and_an_evaluation_joins_the_row_of_its_step():
-    steps = steps_of(a_history([a_row(0), a_row(1, contributed={"rows": 5})], [an_evaluation(150), an_evaluation(200)]))
-    assert list(steps) == [100, 150, 200]
-    assert steps[100]["train/q"] == 1.5
-    assert steps[100]["success/reach-v3"] == 1.0
-    assert "evaluation/success" not in steps[100]
-    assert steps[150]["evaluation/success/reach-v3"] == 0.25
-    assert steps[150]["_timestamp"] == 8.0
-    assert (steps[200]["train/q"], steps[200]["evaluation/success"]) == (1.5, 0.25)
-    assert steps[200]["contributed/rows"] == 5
-    assert steps[200]["_timestamp"] == 7.0
-
-
 def test_the_id_is_one_for_all_jobs_and_all_machines(tmp_path):
     rows, evaluations = [a_row(0)], [an_evaluation(100)]
     run = a_run(tmp_path / "mt10", rows, evaluations)
@@ -66,7 +54,7 @@ def test_the_id_is_one_for_all_jobs_and_all_machines(tmp_path):
     paths = (run, run / "slots/0", tmp_path / "mirror", place.path)
     found = [history for path in paths for history in find(path)]
     assert [name_of(history) for history in found] == ["mt10-0123abcd-0"] * 4
-    assert all(steps_of(history) == steps_of(found[0]) for history in found)
+    assert len({str(points(history.rows, history.evaluations)) for history in found}) == 1
 
 
 def test_a_damaged_line_leaves_a_gap_that_can_be_named():

@@ -1,0 +1,62 @@
+"""Where a slot's curves go on Weights & Biases, and whether they go there while it trains. No wandb is needed for it.
+
+What was asked for comes to a job in W&B's own variables (`trainer.config.wandb_environment`), so that a program of the
+user's that uses wandb itself is told the same. Its attempt writes it down, for whoever sends the curves afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.job import attempt_numbers, read_json_or_none, write_json
+
+#: The project's name on W&B where nobody gives one.
+PROJECT = "anchorleg"
+#: In the folder of each attempt of which W&B was asked for something.
+FILE = "wandb.json"
+#: W&B's own words for two of the modes, from before they had these names.
+_OLD_NAMES = {"run": "online", "dryrun": "offline"}
+MODES = ("online", "offline", "disabled")
+
+
+@dataclass(frozen=True)
+class Destination:
+    """A place on W&B. `entity` None: whose the key is. `group` None: the run's id."""
+
+    project: str = PROJECT
+    entity: str | None = None
+    group: str | None = None
+    tags: tuple[str, ...] = ()
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> Destination:
+        """As `WANDB_PROJECT`, `WANDB_ENTITY`, `WANDB_RUN_GROUP` and `WANDB_TAGS` say; an empty one says nothing."""
+        return cls(
+            project=environ.get("WANDB_PROJECT") or PROJECT,
+            entity=environ.get("WANDB_ENTITY") or None,
+            group=environ.get("WANDB_RUN_GROUP") or None,
+            tags=tuple(tag.strip() for tag in environ.get("WANDB_TAGS", "").split(",") if tag.strip()),
+        )
+
+
+def mode_of(environ: Mapping[str, str]) -> str:
+    """`WANDB_MODE` in today's words; `disabled` where it says nothing. What is none of `MODES` comes back as it is."""
+    mode = environ.get("WANDB_MODE", "").strip().lower() or "disabled"
+    return _OLD_NAMES.get(mode, mode)
+
+
+def write_down(destination: Destination, attempt_dir: Path) -> None:
+    """For `recorded`. Errors: OSError."""
+    write_json(attempt_dir / FILE, asdict(destination))
+
+
+def recorded(slot_dir: Path) -> Destination | None:
+    """What the slot's newest attempt of which W&B was asked for something was told; None: nobody asked."""
+    for number in reversed(attempt_numbers(slot_dir)):
+        value: dict[str, Any] | None = read_json_or_none(slot_dir / "attempts" / str(number) / FILE)
+        if value is not None:
+            return Destination(value["project"], value["entity"], value["group"], tuple(value["tags"]))
+    return None

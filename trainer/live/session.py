@@ -1,0 +1,122 @@
+"""One connection to W&B for one run, with wandb's own library. Nothing else of this package loads it.
+
+The server is the only memory of what was sent: a connection begins with what the run there has, so a job that died, a
+row that was lost on the way and a second connection need no records of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from trainer.errors import ConfigError
+from trainer.live.points import Cursor, Point, define_axes, numbered
+from trainer.live.request import Request
+from trainer.wandblog import library
+
+
+class LostError(Exception):
+    """The server did not answer, or refused; the sentence goes into another one."""
+
+
+class HopelessError(Exception):
+    """Nothing will ever be sent from here, and why; the sentence goes into another one."""
+
+
+class Session:
+    """The run on W&B, open. `cursor`: what it has, and what was sent to it since.
+
+    Errors: LostError; HopelessError where wandb or its key is missing.
+    """
+
+    def __init__(self, request: Request) -> None:
+        try:
+            wandb = library()
+        except ConfigError as error:
+            raise HopelessError(str(error)) from None
+        patience = request.patience
+        settings = wandb.Settings(
+            silent=True,
+            console="off",
+            disable_git=True,
+            save_code=False,
+            # What this process and its machine are like is not what the learner is like.
+            x_disable_meta=True,
+            x_disable_stats=True,
+            x_disable_machine_info=True,
+            x_save_requirements=False,
+            init_timeout=2 * patience.request_s,
+            finish_timeout=patience.flush_s,
+            finish_timeout_raises=True,
+            x_file_stream_transmit_interval=patience.transmit_s,
+            x_file_stream_timeout_seconds=patience.request_s,
+            x_file_stream_retry_wait_max_seconds=max(1, int(patience.stuck_s / 3)),
+            x_graphql_timeout_seconds=patience.request_s,
+        )
+        there = request.destination
+        try:
+            self._run: Any = wandb.init(
+                mode="online",
+                resume="allow",
+                dir=str(request.folder),
+                id=request.name,
+                name=request.name,
+                group=there.group or request.run_id,
+                project=there.project,
+                entity=there.entity,
+                tags=there.tags or None,
+                config=dict(request.training),
+                settings=settings,
+            )
+            define_axes(self._run)
+            self.cursor = Cursor.of(dict(self._run.summary))
+        except (wandb.errors.UsageError, ValueError, TypeError) as error:
+            raise HopelessError(_words(error)) from None
+        except Exception as error:  # what it raises where its service dies is not its own Error
+            raise LostError(_words(error)) from error
+        self._wandb = wandb
+        self._timeout_s = patience.request_s
+        self._path = f"{self._run.entity}/{self._run.project}/{self._run.id}"
+        self._next = self._run.starting_step
+
+    @property
+    def url(self) -> str:
+        """The run's page."""
+        return str(self._run.url or self._path)
+
+    def send(self, lines: Sequence[Point]) -> None:
+        """Hand them to wandb, which sends them when it can. Errors: LostError where it is gone."""
+        try:
+            for number, values in numbered(lines, self._next):
+                self._run.log(values, step=number, commit=True)
+                self._next = number + 1
+        except Exception as error:
+            raise LostError(_words(error)) from error
+        for point in lines:
+            self.cursor = self.cursor.after(point)
+
+    def arrived(self) -> Cursor:
+        """What the server has. Errors: LostError."""
+        try:
+            # A new one each time: it checks the key first, and remembers no answer.
+            found = self._wandb.Api(timeout=self._timeout_s).run(self._path)
+            return Cursor.of(dict(found.summary))
+        except Exception as error:
+            raise LostError(_words(error)) from error
+
+    def close(self) -> None:
+        """Send what is under way, for `flush_s` at most, and let the run be finished until the next job.
+
+        Errors: LostError where that was not enough.
+        """
+        try:
+            self._run.finish(exit_code=0)
+        except Exception as error:
+            raise LostError(_words(error)) from error
+        self._wandb.teardown()
+
+
+def _words(error: BaseException) -> str:
+    """The first line of what it says, at no more length than a log's line has."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:200].rstrip(".")
