@@ -1,8 +1,9 @@
 """`python train_point_mass.py RUN_DIR '[{"61": "SIGTERM"}, {}]' '{"total_steps": 900}'`: attempts on point masses.
 
-One attempt for each object of the list, which maps a vector step to the signal that the attempt gets there; the last
-object is laid over a small training section. Each attempt is a process of its own, forked after the slow imports and
-before torch has computed anything. Prints a JSON list of exit codes (negative: the signal that killed it).
+One attempt for each object of the list, which maps a vector step to the signal that the attempt gets there, or the
+process that sends its curves to W&B (`"live SIGSTOP"`); the last object is laid over a small training section. Each
+attempt is a process of its own, forked after the slow imports and before torch has computed anything. Prints a JSON
+list of exit codes (negative: the signal that killed it).
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from trainer.envs.spec import Step, VectorSpec
 from trainer.errors import TrainerError
 from trainer.evaluate import Evaluation, summarise
 from trainer.evaluating.process import Request
+from trainer.live.process import beside
+from trainer.live.request import Patience
 from trainer.loop import run
 from trainer.views import Display
 
@@ -68,8 +71,16 @@ class Interrupted(PointMasses):
     def step(self, actions: Any) -> Step:
         self.steps += 1
         if str(self.steps) in self.signals:
-            os.kill(os.getpid(), signal.Signals[self.signals[str(self.steps)]])
+            *whom, name = self.signals[str(self.steps)].split()
+            os.kill(live_process() if whom else os.getpid(), signal.Signals[name])
         return super().step(actions)
+
+
+def live_process() -> int:
+    """The process beside this one that sends its curves to W&B."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    [found] = [int(pid) for pid in children if b"trainer.live" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return found
 
 
 class Judged:
@@ -112,10 +123,15 @@ def attempt(run_dir: Path, signals: dict[str, str], fields: dict[str, Any]) -> i
     job = Job.standalone(run_dir)
     job.listen()
     try:
-        with Display(live=False) as display:
+        training = section(**fields)
+        hasty = Patience(
+            look_s=0.1, transmit_s=1, request_s=3.0, check_s=0.5, flush_s=float(os.environ.get("FLUSH_S", "1"))
+        )
+        beside_it = partial(beside, job, training.model_dump(mode="json"), os.environ)
+        with Display(live=False) as display, beside_it(display.say, patience=hasty):
             return run(
                 job,
-                section(**fields),
+                training,
                 display,
                 make_envs=lambda spec, _workers: Interrupted(spec, signals),
                 evaluator=judge,

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-from daemons import WORK_S
+from wandb_runs import Run, a_row, an_evaluation, run_command
 from wandb_server import serving
 
-from orchestrator.job import write_json
 from trainer.errors import ConfigError
 from trainer.histories import find
 from trainer.live.destination import Destination
@@ -20,67 +13,6 @@ from trainer.wandbfile import HEADER, has_ended
 from trainer.wandblog import write
 
 pytest.importorskip("wandb")
-
-
-def a_row(first, last, at):
-    return {
-        "from": first,
-        "to": last,
-        "updates": 10,
-        "q": last / 7,
-        "tasks": {"reach-v3": {"episodes": 2, "temperature": 0.1, "success": 0.5, "return": 3.25}},
-        "at": at,
-    }
-
-
-def an_evaluation(step, at):
-    return {
-        "step": step,
-        "success": {"reach-v3": 0.75},
-        "returns": {"reach-v3": 12.5},
-        "steps_to_success": {"reach-v3": 40.0},
-        "mean_success": 0.75,
-        "iqm_success": 0.75,
-        "goals_per_task": 4,
-        "at": at,
-    }
-
-
-class Run:
-    """A run folder as its jobs leave it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.slot = folder / "slots" / "0"
-        folder.mkdir(parents=True)
-        write_json(folder / "run.json", {"run_id": "mt10-0123abcd"})
-
-    def attempt(self, number, parent, rows, evaluations=()):
-        """`parent`: (attempt, step), None from scratch."""
-        folder = self.slot / "attempts" / str(number)
-        folder.mkdir(parents=True)
-        attempt, step = parent or (None, 0)
-        write_json(
-            folder / "parent.json",
-            {"attempt": attempt, "step": step, "checkpoint": str(step) if parent else None},
-        )
-        for name, values in (("metrics", rows), ("evaluations", evaluations)):
-            (folder / f"{name}.jsonl").write_text("".join(json.dumps(value) + "\n" for value in values))
-        write_json(self.slot / "training.json", {"preset": "tiny", "tasks": ["reach-v3"], "batch_size": 64})
-
-
-def run_command(cwd, env, *words):
-    done = subprocess.run(
-        [sys.executable, "-m", *words],
-        cwd=cwd,
-        env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=WORK_S,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_a_run_of_many_jobs_is_one_run_of_wandb_whose_history_is_the_journal(tmp_path):

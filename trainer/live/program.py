@@ -31,7 +31,7 @@ _PR_SET_PDEATHSIG = 1
 #: Where the job's memory is short the kernel ends this process, which loses nothing, and not the larger learner.
 _EXPENDABLE = "1000"
 #: It gives way to the training wherever both want a core.
-_NICE = 10
+_NICE = 5
 #: Beyond `flush_s`, for wandb's own end.
 _END_S = 2.0
 

@@ -1,0 +1,133 @@
+"""A training whose curves are sent while it trains comes to the same bits, whatever becomes of the sending."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("wandb")
+
+from daemons import wait_for
+from relay import NewRelay
+from slot_digest import slot_digest
+from wandb_runs import Run, a_row, processes_of
+from wandb_server import API_KEY, Server, serving
+
+from orchestrator.job import HANDED_OVER
+from trainer.metrics import read, read_evaluations
+
+pytestmark = pytest.mark.trainer
+TESTS = Path(__file__).parents[1]
+REPOSITORY = TESTS.parent
+LIMIT_S = 300
+
+
+def train(run_dir: Path, *signals: dict[int, str], server: Server | None = None, flush_s: float = 1.0) -> Path:
+    """Attempts on point masses, as in test_resume_exact; the slot's folder."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
+    environ |= {"PYTHONPATH": f"{REPOSITORY}:{TESTS}", "FLUSH_S": str(flush_s)}
+    environ |= {"WANDB_MODE": "online", **server.env()} if server else {}
+    command = [sys.executable, str(TESTS / "train_point_mass.py"), str(run_dir), json.dumps(signals), "{}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=environ, check=False)
+    assert done.returncode == 0, done.stderr
+    *printed, codes = done.stdout.splitlines()
+    assert json.loads(codes) == [*[HANDED_OVER] * (len(signals) - 1), 0], printed
+    return run_dir / "slots" / "0"
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """What the training comes to without W&B."""
+    return slot_digest(train(tmp_path_factory.mktemp("alone"), {61: "SIGUSR2"}, {77: "SIGTERM"}, {}))
+
+
+def test_three_jobs_send_their_rows_to_one_run_and_train_the_same(tmp_path, alone):
+    with serving() as server:
+        slot = train(tmp_path, {61: "SIGUSR2"}, {77: "SIGTERM"}, {}, server=server, flush_s=LIMIT_S)
+        [run] = server.files
+        history = server.history(run)
+        wait_for(lambda: processes_of(server) == [], "the end of what was beside the training")
+    assert slot_digest(slot) == alone
+    assert sorted(line["train/step"] for line in history if "train/step" in line) == [row["to"] for row in read(slot)]
+    made = [line["evaluation/step"] for line in history if "evaluation/step" in line]
+    assert made == [row["step"] for row in read_evaluations(slot)]
+    by_step = {line["train/step"]: line for line in history if "train/step" in line}
+    for row in read(slot):
+        assert by_step[row["to"]]["train/updates"] == row["updates"]
+
+
+@pytest.mark.parametrize("fault", ["it hangs", "it refuses"])
+def test_neither_a_bad_server_nor_a_stopped_or_killed_process_changes_a_bit(tmp_path, alone, fault):
+    with serving() as server:
+        if fault == "it hangs":
+            server.hang()
+        else:
+            server.status = 403
+        beside = ({20: "live SIGSTOP", 61: "SIGUSR2"}, {20: "live SIGKILL", 77: "SIGTERM"}, {})
+        slot = train(tmp_path, *beside, server=server)
+        wait_for(lambda: processes_of(server) == [], "the end of what was beside the training")
+        assert server.files == {}
+    assert slot_digest(slot) == alone
+
+
+LEARNER = """
+import os, time
+from pathlib import Path
+from orchestrator.job import Job
+from trainer.live.process import beside
+from trainer.live.request import Patience
+
+job = Job(Path({run_dir!r}), 0, 0, run_id="mt10-0123abcd")
+with beside(job, {{}}, os.environ, lambda sentence: print(sentence, flush=True), patience=Patience(transmit_s=1)):
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["running", "stopped"])
+def test_nothing_outlives_a_learner_that_is_killed(tmp_path, is_stopped):
+    run = Run(tmp_path / "mt10")
+    run.attempt(0, None, [a_row(0, 100, 1.0)])
+    with serving() as server:
+        environ = {**os.environ, **server.env(), "WANDB_MODE": "online", "PYTHONPATH": str(REPOSITORY)}
+        program = LEARNER.format(run_dir=str(run.folder))
+        learner = subprocess.Popen([sys.executable, "-c", program], env=environ, stdout=subprocess.PIPE)
+        wait_for(lambda: server.history("mt10-0123abcd-0"), "the first row", LIMIT_S)
+        beside = set(processes_of(server)) - {learner.pid}
+        assert len(beside) == 2
+        for pid in beside if is_stopped else ():
+            # wandb's service sees its parent's end only if it runs; who is beside the training is ended by the kernel.
+            if b"trainer.live" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGSTOP)
+        learner.kill()
+        learner.communicate()
+        wait_for(lambda: processes_of(server) == [], "their end", LIMIT_S)
+
+
+def test_what_start_was_told_reaches_the_jobs_and_the_key_no_file(new_relay: NewRelay, tmp_path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    typed = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
+    typed |= {"WANDB_MODE": "online", "WANDB_ENTITY": "us", "WANDB_API_KEY": API_KEY, "HOME": str(home)}
+    relay = new_relay(
+        total=3,
+        env=typed,
+        command=["bash", "-c", "env > told.txt; exec python3 ./count.py 3"],
+        wandb={"mode": "offline", "project": "mine", "tags": ["a", "b"]},
+    )
+    done = relay.run("start")
+    assert done.code == 0, done.words
+    told = dict(line.partition("=")[::2] for line in (relay.folder / "told.txt").read_text().splitlines())
+    named = {name: value for name, value in told.items() if name.startswith("WANDB_")}
+    assert named == {"WANDB_MODE": "online", "WANDB_ENTITY": "us", "WANDB_PROJECT": "mine", "WANDB_TAGS": "a,b"}
+    assert "WANDB_API_KEY is not passed on to jobs: run `wandb login` once" in done.words
+    assert "WANDB_MODE=online in your environment is stronger" in done.words
+    files = [path for path in relay.folder.rglob("*") if path.is_file()]
+    assert files
+    assert [path for path in files if API_KEY.encode() in path.read_bytes()] == []
