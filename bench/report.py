@@ -107,6 +107,16 @@ a real link add its round trip. Waiting costs almost nothing (`logins` above: on
 
 @{sharing}
 
+## What W&B live costs the learner
+
+`python bench/wandb_live.py`: preset `tiny` on MT10, one short job at a time, ways in turns: without W&B, sending to a
+server that works, and to one that takes requests and never answers. Medians. `learner cpu s`, `beside cpu s`: CPU time
+of the learner for the whole job, and of all that runs beside it for W&B. The machine had other work meanwhile, so that
+they say more than steps a second. `exit s`: from the last row of metrics to the exit of the program, with the last
+checkpoint and what is sent then.
+
+@{wandb_live}
+
 ## Hand-over on Slurm
 
 `python bench/slurm_handover.py`: seconds in which nothing is trained, from the last step of one job to the first step

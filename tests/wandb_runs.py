@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from daemons import started_at
+from wandb_server import Server, serving
 
 from orchestrator.job import write_json
 
@@ -78,6 +81,18 @@ def processes_of(server):
             if mark in path.read_bytes().split(b"\0"):
                 found.append(int(path.parent.name))
     return [pid for pid in found if started_at(pid) is not None]
+
+
+@contextlib.contextmanager
+def serving_alone() -> Iterator[Server]:
+    """A server; whoever was told its address ends with it, also where a test failed."""
+    with serving() as server:
+        try:
+            yield server
+        finally:
+            for pid in processes_of(server):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def run_command(cwd, env, *words):

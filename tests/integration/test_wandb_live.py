@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 from daemons import wait_for
-from wandb_runs import Run, a_row, an_evaluation, processes_of, run_command
-from wandb_server import API_KEY, serving
+from wandb_runs import Run, a_row, an_evaluation, processes_of, run_command, serving_alone
+from wandb_server import API_KEY
 
 from orchestrator.job import Job
 from trainer.live import process as live
@@ -84,7 +84,7 @@ class Watched:
 def watched(tmp_path, monkeypatch) -> Iterator[Watched]:
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
-    with serving() as server:
+    with serving_alone() as server:
         yield Watched(server, Run(tmp_path / "mt10"), monkeypatch)
 
 
@@ -231,6 +231,17 @@ def test_the_key_is_in_no_file(watched):
         assert any(path.name.startswith("debug") for path in files)
         assert [path for path in files if path.is_file() and API_KEY.encode() in path.read_bytes()] == []
     assert API_KEY not in str(watched.said)
+
+
+def test_a_key_that_wandb_login_has_left_in_netrc_is_enough(watched, tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    told = {**watched.server.env(), "HOME": str(home), "WANDB_API_KEY": ""}
+    run_command(tmp_path, told, "wandb", "login", API_KEY, "--host", watched.server.url)
+    assert API_KEY in (home / ".netrc").read_text()
+    watched.run.attempt(0, None, rows(100))
+    with watched.beside(0, HOME=str(home), WANDB_API_KEY=""):
+        watched.wait_for_steps(100)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ pytest.importorskip("wandb")
 from daemons import wait_for
 from relay import NewRelay
 from slot_digest import slot_digest
-from wandb_runs import Run, a_row, processes_of
-from wandb_server import API_KEY, Server, serving
+from wandb_runs import Run, a_row, processes_of, serving_alone
+from wandb_server import API_KEY, Server
 
 from orchestrator.job import HANDED_OVER
 from trainer.metrics import read, read_evaluations
@@ -49,7 +49,7 @@ def alone(tmp_path_factory):
 
 
 def test_three_jobs_send_their_rows_to_one_run_and_train_the_same(tmp_path, alone):
-    with serving() as server:
+    with serving_alone() as server:
         slot = train(tmp_path, {61: "SIGUSR2"}, {77: "SIGTERM"}, {}, server=server, flush_s=LIMIT_S)
         [run] = server.files
         history = server.history(run)
@@ -65,7 +65,7 @@ def test_three_jobs_send_their_rows_to_one_run_and_train_the_same(tmp_path, alon
 
 @pytest.mark.parametrize("fault", ["it hangs", "it refuses"])
 def test_neither_a_bad_server_nor_a_stopped_or_killed_process_changes_a_bit(tmp_path, alone, fault):
-    with serving() as server:
+    with serving_alone() as server:
         if fault == "it hangs":
             server.hang()
         else:
@@ -94,7 +94,7 @@ with beside(job, {{}}, os.environ, lambda sentence: print(sentence, flush=True),
 def test_nothing_outlives_a_learner_that_is_killed(tmp_path, is_stopped):
     run = Run(tmp_path / "mt10")
     run.attempt(0, None, [a_row(0, 100, 1.0)])
-    with serving() as server:
+    with serving_alone() as server:
         environ = {**os.environ, **server.env(), "WANDB_MODE": "online", "PYTHONPATH": str(REPOSITORY)}
         program = LEARNER.format(run_dir=str(run.folder))
         learner = subprocess.Popen([sys.executable, "-c", program], env=environ, stdout=subprocess.PIPE)
