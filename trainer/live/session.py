@@ -15,6 +15,10 @@ from trainer.live.request import Request
 from trainer.wandblog import library
 
 
+#: How wandb 0.31 says that a server takes requests and does not answer them: of its service, of a key, of a deadline.
+_SILENCE = ("did not respond in time", "deadline exceeded", "timed out")
+
+
 class LostError(Exception):
     """The server did not answer, or refused; the sentence goes into another one."""
 
@@ -117,6 +121,8 @@ class Session:
 
 
 def _words(error: BaseException) -> str:
-    """The first line of what it says, at no more length than a log's line has."""
+    """The first line of what it says, at no more length than a log's line has; of a silent server in our own words."""
+    if any(words in str(error) for words in _SILENCE):
+        return "the server does not answer"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:200].rstrip(".")
