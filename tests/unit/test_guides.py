@@ -26,12 +26,6 @@ PROGRAMS = {"orchestrator": orchestrator, "trainer": trainer, "syncd": syncd}
 #: Programs of others, which stand on our side as they stand in the guides.
 OTHERS = {"cat", "nvidia-smi", "pip", "squeue", "ssh", "ssh-copy-id", "ssh-keygen", "tail", "tensorboard", "wandb"}
 NOT_BUILT = "not built yet"
-#: Named on the page and under way elsewhere. A name that has come must go from here: the test says so.
-COMING = {
-    "trainer export", '"preset": "guide-2m"', '"preset": "guide-20m"', "containers/", "examples/mt10-100k.json",
-    "examples/mt10-2m.json", "examples/mt10-20m.json", "examples/mt50.json", "examples/three-seeds.json",
-    "WANDB_MODE",
-}  # fmt: skip
 
 
 class Row(NamedTuple):
@@ -132,20 +126,9 @@ def check(span: str) -> None:
         check_field(span)
 
 
-def is_coming(span: str) -> bool:
-    return any(name in span for name in COMING)
-
-
-@pytest.mark.parametrize("span", [span for span in ours() if not is_coming(span)])
+@pytest.mark.parametrize("span", ours())
 def test_what_the_page_names_on_our_side_exists(span: str) -> None:
     check(span)
-
-
-@pytest.mark.parametrize("name", sorted(COMING))
-def test_what_was_under_way_has_not_come_yet(name: str) -> None:
-    """Where this fails, the name has come: delete it from COMING, and the test above looks after it."""
-    with pytest.raises((AssertionError, KeyError, ValidationError, ValueError)):
-        check(name)
 
 
 @pytest.mark.parametrize("row", [row for row in rows() if spans(row.cells.get("default here", ""))], ids=str)

@@ -14,7 +14,6 @@ from trainer.live.points import Cursor, Point, define_axes, numbered
 from trainer.live.request import Request
 from trainer.wandblog import library
 
-
 #: How wandb 0.31 says that a server takes requests and does not answer them: of its service, of a key, of a deadline.
 _SILENCE = ("did not respond in time", "deadline exceeded", "timed out")
 
