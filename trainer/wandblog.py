@@ -32,7 +32,7 @@ from trainer.wandbfile import has_ended
 
 #: Beside the run's own files: what it was made from, so that a history without news is not written and sent again.
 MADE_FROM = "anchorleg.json"
-_NOT_INSTALLED = "wandb is not installed here: pip install 'anchorleg[wandb]'"
+_NOT_INSTALLED = "wandb is not installed here: in Anchorleg's checkout, run pip install '.[wandb]'"
 #: What a shell may be set up with for other trainings: a resumed run's history is appended to, not replaced; a sweep
 #: gives its runs ids of its own.
 _UNWANTED = ("WANDB_RESUME", "WANDB_RESUME_FROM", "WANDB_FORK_FROM", "WANDB_SWEEP_ID")

@@ -266,7 +266,7 @@ def test_without_wandb_it_says_what_to_install(watched, tmp_path, monkeypatch):
     monkeypatch.setattr(live.sys, "path", [str(tmp_path / "hidden"), *live.sys.path])
     watched.run.attempt(0, None, rows(100))
     with watched.beside(0):
-        watched.wait_for_word("wandb is not installed here: pip install 'anchorleg[wandb]'")
+        watched.wait_for_word("wandb is not installed here: in Anchorleg's checkout, run pip install '.[wandb]'")
 
 
 @pytest.mark.parametrize("mode", ["", "offline", "disabled"])
