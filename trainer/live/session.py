@@ -14,7 +14,7 @@ from trainer.live.points import Cursor, Point, define_axes, numbered
 from trainer.live.request import Request
 from trainer.wandblog import library
 
-#: How wandb 0.31 says that a server takes requests and does not answer them: of its service, of a key, of a deadline.
+#: How wandb 0.31 says that a server takes requests and does not answer them, or only with errors that may pass (500).
 _SILENCE = ("did not respond in time", "deadline exceeded", "timed out")
 
 
@@ -120,8 +120,8 @@ class Session:
 
 
 def _words(error: BaseException) -> str:
-    """The first line of what it says, at no more length than a log's line has; of a silent server in our own words."""
+    """The first line of what it says, cut to the length of a log's line; of a silent or failing server in ours."""
     if any(words in str(error) for words in _SILENCE):
-        return "the server does not answer"
+        return "no proper answer from the server in time"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:200].rstrip(".")
