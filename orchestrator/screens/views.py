@@ -235,19 +235,20 @@ def summary_table(summary: RunSummary) -> RenderableType:
     """What a run came to, at its end."""
     table = Table(box=None, pad_edge=False, header_style="bold", title="Summary", title_justify="left")
     table.add_column("slot")
-    names = ("jobs", "hand-overs", "steps trained", "steps lost", "idle between jobs", "evaluation")
-    for name in names:
+    evaluated = any(slot.evaluation for slot in summary.slots)
+    names = ("jobs", "hand-overs", "steps trained", "steps lost", "idle between jobs")
+    for name in (*names, "evaluation") if evaluated else names:
         table.add_column(name, justify="right")
     for slot in summary.slots:
-        table.add_row(
+        cells = (
             str(slot.slot),
             str(slot.jobs),
             str(slot.hand_overs),
             number(slot.steps),
             number(slot.steps_lost),
-            f"{slot.idle_s:.1f} s in {slot.gaps} gaps" if slot.gaps else "none",
-            slot.evaluation,
+            f"{slot.idle_s:.1f} s in {slot.gaps} gap{'s' * (slot.gaps > 1)}" if slot.gaps else "none",
         )
+        table.add_row(*cells, *([slot.evaluation] if evaluated else []))
     return Group(table, *(Text(line) for line in summary.lines))
 
 
