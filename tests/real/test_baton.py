@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,11 @@ from slurm_relay import ever, on_slurm, rows_of
 pytestmark = pytest.mark.slurm
 
 
-def hurry(relay: Relay, silent_s: float = 0.5) -> None:
+#: For so long the jobs must not have heard of a controller; in earnest five minutes.
+SILENT_S = 0.5
+
+
+def hurry(relay: Relay, silent_s: float) -> None:
     """The jobs' own copy of the code takes a controller for gone after so long, not five minutes."""
     for name, constant, seconds in (("baton", "SILENT_S", silent_s), ("shim", "HEARTBEAT_S", 0.2)):
         path = relay.folder / "code" / "orchestrator" / f"{name}.py"
@@ -24,14 +29,16 @@ def hurry(relay: Relay, silent_s: float = 0.5) -> None:
 
 
 def left_alone(new_relay: NewRelay, slurm: SlurmCluster, **settings: Any) -> Relay:
-    """A run of jobs of 2 s whose controller was killed as soon as all of them ran."""
-    relay = on_slurm(new_relay, slurm, own_code=True, training={"max_runtime_seconds": 2}, **settings)
-    hurry(relay)
-    slots = settings.get("slots", 1)
+    """A run whose jobs are all held at step 10, and whose controller was killed long enough ago."""
+    relay = on_slurm(new_relay, slurm, own_code=True, held_at=10, **settings)
+    hurry(relay, SILENT_S)
     controller = relay.spawn("start")
-    relay.wait_for(lambda: all(relay.counted(slot) for slot in range(slots)), "all slots to begin")
+    for slot in range(settings.get("slots", 1)):
+        relay.wait_for_step(10, slot)
     controller.kill()
     controller.wait()
+    killed_at = time.monotonic()
+    relay.wait_for(lambda: time.monotonic() > killed_at + 3 * SILENT_S, "the silence to be noticed")
     return relay
 
 
@@ -42,13 +49,20 @@ def said(relay: Relay) -> str:
 
 def test_jobs_go_on_by_themselves_to_the_end(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
     slurm = private_slurm(nodes=2)
-    relay = left_alone(new_relay, slurm, slots=2, total=150)
+    relay = left_alone(new_relay, slurm, slots=2, total=60)
 
+    for step in (20, 30):
+        relay.hold_at(step)
+        for slot in (0, 1):
+            relay.hand_over(slot)
+        for slot in (0, 1):
+            relay.wait_for_step(step, slot)  # its next job
+    relay.release()
     relay.wait_for(lambda: relay.status()["state"] == "finished", "the end without a controller")
 
     for slot in (0, 1):
-        relay.assert_exactly_once(150, slot)
-        assert len(relay.attempts(slot)) >= 3
+        relay.assert_exactly_once(60, slot)
+        assert relay.attempts(slot) == [0, 1, 2]
     assert "this job looks what is due" in said(relay)
     assert "submission  slot=0  attempt=1" in (relay.run_dir / "controller.log").read_text()
     slurm.wait_until_empty()
@@ -67,8 +81,8 @@ def test_with_a_living_controller_and_where_it_is_not_wanted_no_job_ticks(
     assert done.code == 0, done.words
     assert "looks what is due" not in said(living)
 
-    relay = left_alone(new_relay, slurm, total=1000, relay={"baton": False})
-    relay.wait_for((relay.attempt_dir(0) / "exit.json").exists, "the end of the job")
+    relay = left_alone(new_relay, slurm, total=60, relay={"baton": False})
+    relay.hand_over()
     slurm.wait_until_empty()
 
     assert relay.attempts() == [0]
@@ -84,11 +98,14 @@ def test_at_a_limit_of_as_many_jobs_as_slots_it_settles_at_one_less(
     user = slurm.ask("id", "-un").strip()
     slurm.ask("sacctmgr", "-i", "modify", "user", user, "set", f"MaxSubmitJobs={slots}")
     relay = left_alone(new_relay, slurm, slots=slots, total=100_000)
-    began: list[int] = []
+    relay.release()
 
     def generations() -> bool:
-        began[:] = [len(relay.attempts(slot)) for slot in range(slots)]
-        return sum(began) >= slots + 4 * (slots - 1)
+        for slot in range(slots):  # every job hands over as soon as it has made a step
+            attempt = relay.attempts(slot)[-1]
+            if attempt == relay.journal(slot)[-1][0]:
+                (relay.run_dir / "jobs" / relay.read("claim", attempt, slot)["token"] / "hand-over").touch()
+        return sum(len(relay.attempts(slot)) for slot in range(slots)) >= slots + 4 * (slots - 1)
 
     relay.wait_for(generations, "four generations of jobs without a controller")
 
