@@ -37,8 +37,8 @@ def test_four_slots_have_a_gpu_each_and_keep_it_in_their_next_jobs(new_relay: Ne
     relay = on_gpus(new_relay, 4, slots=4, total=100_000)
     for attempts in ([0], [0, 1]):
         controller = relay.spawn("start")
-        relay.wait_for(lambda: all(relay.attempts(slot) == attempts for slot in range(4)), f"attempts {attempts}", 90)  # noqa: B023
-        relay.wait_for(lambda: relay.status()["slots"][3]["gpus"] == "3", "status to tell the GPU of slot 3", 90)
+        relay.wait_for(lambda: all(relay.attempts(slot) == attempts for slot in range(4)), f"attempts {attempts}")  # noqa: B023
+        relay.wait_for(lambda: relay.status()["slots"][3]["gpus"] == "3", "status to tell the GPU of slot 3")
         assert "(GPU 3)" in relay.run("explain", "3").out
         assert relay.run("stop").code == 0
         assert controller.wait(90) == 0, relay.output()
