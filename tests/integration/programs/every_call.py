@@ -177,7 +177,7 @@ def until(step: int, wish: Any) -> None:
             wait_for(lambda child=pid: came_to(step) or started_at(child) is None, f"step {step}", PATIENCE_S)
             if came_to(step):
                 wished = True
-                write_control(run_dir, wish, now=time.time(), by="stop", grace_s=PATIENCE_S)
+                write_control(run_dir, wish, now=time.time(), by="stop", grace_s=20.0)
         if ended(pid) and wished:
             return
 
