@@ -191,7 +191,7 @@ class Relay:
 
     def release(self) -> None:
         """All slots count to their end."""
-        (self.folder / "data" / "held").unlink()
+        (self.folder / "data" / "held").unlink(missing_ok=True)
 
     def ended(self, child: subprocess.Popen[str]) -> int:
         """The exit code of a background command. Errors: TimeoutError with its output."""

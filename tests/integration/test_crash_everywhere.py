@@ -6,8 +6,8 @@ import pytest
 from killing import LONG_S, killed_at, killed_first_at
 from relay import NewRelay, Relay
 
-#: Every so many-th call in the quick suite: the whole is some 100 calls of 3 to 6 s each.
-QUICK = 22
+#: Every so many-th call in the quick suite: the whole is some 150 calls of 3 to 6 s each.
+QUICK = 30
 #: Each must have been died at in the whole: writes by the name of their file, calls with what is after them.
 ALWAYS = (
     "create lease/", "write run.json", "make_folder jobs/", "write jobs/", "write ledger-", "append events-",

@@ -106,7 +106,7 @@ def test_installed_restarted_after_a_crash_and_uninstalled_twice_over(systemd: S
     assert words == [sys.executable, "-P", "-m", "syncd", "run-agent", str(shared), str(mirror)], shlex.join(words)
     os.kill(first, signal.SIGKILL)
     wait_for(lambda: pid() not in {None, first}, "the restart, five seconds after the crash")
-    assert "it crashed 1 time of late" in syncd(systemd, "agent-status")
+    wait_for(lambda: "it crashed 1 time of late" in syncd(systemd, "agent-status"), "its word on the crash")
 
     crashed = pid()
     assert crashed is not None

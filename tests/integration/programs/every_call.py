@@ -167,11 +167,10 @@ def came_to(step: int) -> bool:
 def until(step: int, wish: Any) -> None:
     """Keep a controller going until slot 0 has come to `step` (0: the end); then wish, and wait until that is done."""
     wished = step == 0
-    if wished:
-        relay.release()
-    else:
-        relay.hold_at(step)  # so that the wish surely meets a running job
+    relay.hold_at(step)  # so that the wish surely meets a running job
     while True:
+        if wished:  # whoever comes after a killed stop goes on to the end
+            relay.release()
         pid = in_the_background()
         if not wished:
             wait_for(lambda child=pid: came_to(step) or started_at(child) is None, f"step {step}", PATIENCE_S)
