@@ -43,6 +43,9 @@ ForOption = Annotated[
 ExecutorOption = Annotated[str | None, typer.Option(help="auto, slurm or local.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
+#: `--for` bounds a run. A longer time is a slip of the hand, and far longer ones have no date that could be shown.
+LONGEST_FOR_S = 10 * 365 * 24 * 3600
+
 
 def parse_overrides(
     sets: list[str] | None, slots: int | None, partition: str | None, time_limit: str | None, executor: str | None
@@ -73,6 +76,8 @@ def seconds_of(time: str | None) -> float | None:
         seconds = 0
     if not seconds:
         raise ConfigError(f'--for {time}: write a time above zero: "6:00:00" (h:m:s), "1-12" (days-hours) or minutes.')
+    if seconds > LONGEST_FOR_S:
+        raise ConfigError(f"--for {time}: that is more than ten years; leave it out to train to the end.")
     return float(seconds)
 
 

@@ -83,6 +83,11 @@ def test_an_interruption_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
         (["start", "--config", "good.json", "--for", "soon"], 2, "--for soon: write a time above zero"),
         (["start", "--config", "good.json", "--for", "0"], 2, "--for 0: write a time above zero"),
         (["start", "--config", "good.json", "--for", "infinite"], 2, "--for infinite: write a time above zero"),
+        (
+            ["start", "--config", "good.json", "--dry-run", "--for", "9999999-0"],
+            2,
+            "--for 9999999-0: that is more than ten years",
+        ),
         (["status", "--config", "good.json"], 8, "has no run yet"),
         (["start", "--config", "good.json", "--slots", "3", "--ddp-world-size", "4"], 2, "give one of them"),
         (["start", "--config", "good.json", "--set", "slots=3", "--ddp-world-size", "4"], 2, "--set slots=3 ask for"),
