@@ -256,6 +256,20 @@ class WandbSection(BaseModel):
     )
 
 
+#: What `WANDB_MODE` may say.
+WANDB_MODES = ("online", "offline", "disabled")
+#: W&B's own words for two of them, from before they had these names.
+_OLD_WANDB_MODES = {"run": "online", "dryrun": "offline"}
+
+
+def wandb_mode(environ: Mapping[str, str]) -> str:
+    """`WANDB_MODE` in today's words; `disabled` where it says nothing. What is none of `WANDB_MODES` comes back as it
+    is. Pure.
+    """
+    mode = environ.get("WANDB_MODE", "").strip().lower() or "disabled"
+    return _OLD_WANDB_MODES.get(mode, mode)
+
+
 def wandb_environment(section: WandbSection, environ: Mapping[str, str]) -> dict[str, str]:
     """W&B's own variables for a job: what `environ` says, else what the section says. Never the key. Pure."""
     wanted = {

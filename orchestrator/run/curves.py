@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import netrc
+import os.path
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from trainer.config import WandbSection, wandb_environment
+from trainer.config import WANDB_MODES, WandbSection, wandb_environment, wandb_mode
 
 #: Where W&B is, unless WANDB_BASE_URL names a server of one's own.
 SERVER = "https://api.wandb.ai"
@@ -19,30 +20,46 @@ def notes(section: WandbSection, environ: Mapping[str, str], home: Path | None =
     `home`: where the user's .netrc lies; default: their home folder.
     """
     told = wandb_environment(section, environ)
-    mode, found = told.get("WANDB_MODE", "disabled"), []
+    mode, found = wandb_mode(told), []
     if section.mode is not None and mode != section.mode:
         found.append(f"wandb.mode: {section.mode}: WANDB_MODE={mode} in your environment is stronger.")
+    if mode not in WANDB_MODES:
+        found.append(f"W&B: WANDB_MODE is {mode!r}, and none of {', '.join(WANDB_MODES)}: the jobs send no curves.")
     if mode == "offline":
         found.append(
             "W&B: offline: the jobs send nothing; `trainer wandb RUN` and then `wandb sync` show their curves, as "
             "often as you like."
         )
-    if mode == "online" and not _has_key(environ, home or Path(environ.get("HOME", "~")).expanduser()):
-        unsafe = ", and WANDB_API_KEY is not passed on to jobs" if environ.get("WANDB_API_KEY") else ""
-        found.append(
-            f"W&B: online: there is no key in ~/.netrc{unsafe}: run `wandb login` once, on this machine; without one "
-            "the jobs send nothing, and train."
-        )
+    if mode == "online":
+        server = _server(environ)
+        if not server:
+            found.append(
+                "W&B: online: WANDB_BASE_URL is no address of a server, such as https://wandb.example.org; with it the "
+                "jobs send nothing, and train."
+            )
+        elif not _has_key(server, environ, home or Path(os.path.expanduser(environ.get("HOME", "~")))):
+            unsafe = ", and WANDB_API_KEY is not passed on to jobs" if environ.get("WANDB_API_KEY") else ""
+            found.append(
+                f"W&B: online: there is no key in ~/.netrc{unsafe}: run `wandb login` once, on this machine; without "
+                "one the jobs send nothing, and train."
+            )
     return tuple(found)
 
 
-def _has_key(environ: Mapping[str, str], home: Path) -> bool:
-    """Whether `wandb login` was typed for the server in question. What cannot be read is taken for no key."""
-    place = urlsplit(environ.get("WANDB_BASE_URL") or SERVER).netloc  # wandb keeps the port in the name
-    named = [Path(environ["NETRC"]).expanduser()] if environ.get("NETRC") else []
+def _server(environ: Mapping[str, str]) -> str:
+    """Its name as .netrc has it, with the port, as wandb keeps it; "" where `WANDB_BASE_URL` names none."""
+    try:
+        return urlsplit(environ.get("WANDB_BASE_URL") or SERVER).netloc
+    except ValueError:
+        return ""
+
+
+def _has_key(server: str, environ: Mapping[str, str], home: Path) -> bool:
+    """Whether `wandb login` was typed for that server. What cannot be read is taken for no key."""
+    named = [Path(os.path.expanduser(environ["NETRC"]))] if environ.get("NETRC") else []
     for path in named or [home / ".netrc", home / "_netrc"]:
         try:
-            if netrc.netrc(str(path)).authenticators(place) is not None:
+            if netrc.netrc(str(path)).authenticators(server) is not None:
                 return True
         except (OSError, netrc.NetrcParseError, UnicodeDecodeError):
             continue

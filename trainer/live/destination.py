@@ -17,9 +17,6 @@ from orchestrator.job import attempt_numbers, read_json_or_none, write_json
 PROJECT = "anchorleg"
 #: In the folder of each attempt of which W&B was asked for something.
 FILE = "wandb.json"
-#: W&B's own words for two of the modes, from before they had these names.
-_OLD_NAMES = {"run": "online", "dryrun": "offline"}
-MODES = ("online", "offline", "disabled")
 
 
 @dataclass(frozen=True)
@@ -40,12 +37,6 @@ class Destination:
             group=environ.get("WANDB_RUN_GROUP") or None,
             tags=tuple(tag.strip() for tag in environ.get("WANDB_TAGS", "").split(",") if tag.strip()),
         )
-
-
-def mode_of(environ: Mapping[str, str]) -> str:
-    """`WANDB_MODE` in today's words; `disabled` where it says nothing. What is none of `MODES` comes back as it is."""
-    mode = environ.get("WANDB_MODE", "").strip().lower() or "disabled"
-    return _OLD_NAMES.get(mode, mode)
 
 
 def write_down(destination: Destination, attempt_dir: Path) -> None:

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from orchestrator.job import HAND_OVER_SIGNALS, Job
+from trainer.config import WANDB_MODES, wandb_mode
 from trainer.live import destination
-from trainer.live.destination import MODES, Destination, mode_of
+from trainer.live.destination import Destination
 from trainer.live.request import Patience, Request
 
 #: What the process and wandb have to say, in the attempt's folder.
@@ -66,9 +67,9 @@ def beside(
 def _begin(
     job: Job, training: Mapping[str, Any], environ: Mapping[str, str], say: Callable[[str], None], patience: Patience
 ) -> LiveProcess | None:
-    mode = mode_of(environ)
-    if mode not in MODES:
-        say(f"W&B: WANDB_MODE is {mode!r}, and none of {', '.join(MODES)}; no curves are sent")
+    mode = wandb_mode(environ)
+    if mode not in WANDB_MODES:
+        say(f"W&B: WANDB_MODE is {mode!r}, and none of {', '.join(WANDB_MODES)}; no curves are sent")
     if mode not in {"online", "offline"}:
         return None
     there = Destination.from_environment(environ)

@@ -75,6 +75,25 @@ def test_a_key_counts_for_its_own_server_alone(tmp_path: Path) -> None:
     assert notes(WandbSection(mode="online"), elsewhere, with_key(tmp_path))
 
 
+def test_a_mode_that_wandb_does_not_have_is_told_before_the_jobs_start(tmp_path: Path) -> None:
+    [sentence] = notes(WandbSection(), {"WANDB_MODE": "onlin"}, tmp_path)
+    assert "'onlin'" in sentence
+    assert "none of online, offline, disabled" in sentence
+
+
+def test_an_older_word_for_a_mode_is_that_mode(tmp_path: Path) -> None:
+    assert notes(WandbSection(), {"WANDB_MODE": "dryrun"}, tmp_path) == notes(
+        WandbSection(mode="offline"), {}, tmp_path
+    )
+
+
+@pytest.mark.parametrize("address", ["http://[", "wandb.corp", "https:///a"])
+def test_a_server_that_is_no_address_is_told_and_its_variable_is_not_repeated(tmp_path: Path, address: str) -> None:
+    [sentence] = notes(WandbSection(mode="online"), {"WANDB_BASE_URL": address}, with_key(tmp_path))
+    assert "WANDB_BASE_URL is no address" in sentence
+    assert address not in sentence
+
+
 def test_the_section_does_not_change_what_is_trained() -> None:
     plain, live = (parse_config(value, "c") for value in ({}, {"wandb": {"mode": "online", "project": "p"}}))
     assert plain.training_of(0) == live.training_of(0)

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from orchestrator.job import Job, write_json
-from trainer.live.destination import Destination, mode_of, recorded, write_down
+from trainer.config import wandb_mode
+from trainer.live.destination import Destination, recorded, write_down
 from trainer.live.journals import Journals, Tail
 from trainer.live.points import START, Cursor, numbered, points
 
@@ -72,8 +73,8 @@ def test_what_a_run_has_is_told_by_its_summary():
     [("", "disabled"), ("online", "online"), ("ONLINE", "online"), ("dryrun", "offline"), ("sometimes", "sometimes")],
 )
 def test_the_mode_is_wandbs_own_word(words, mode):
-    assert mode_of({"WANDB_MODE": words}) == mode
-    assert mode_of({}) == "disabled"
+    assert wandb_mode({"WANDB_MODE": words}) == mode
+    assert wandb_mode({}) == "disabled"
 
 
 def test_where_the_curves_go_is_read_from_wandbs_variables_and_written_down(tmp_path):
