@@ -129,7 +129,8 @@ class LiveProcess:
             self._tell("not all curves were sent; the next job sends the rest, and so does `trainer wandb`")
 
     def _kill(self) -> None:
-        end_children(self._process.pid)
+        if self._process.poll() is None:  # else its number may be somebody else's by now, with children of their own
+            end_children(self._process.pid)
         self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_S)

@@ -38,7 +38,7 @@ _END_S = 2.0
 
 def main(words: list[str]) -> int:
     """`words`: the request's file; for a further connection also how many failed before it, and whether the user was
-    told. Returns the exit code.
+    told. Returns the exit code: 0 where everything was sent, or is another attempt's to send.
     """
     for number in HAND_OVER_SIGNALS:  # scancel signals every process; the learner ends this one
         signal.signal(number, signal.SIG_IGN)
@@ -53,13 +53,15 @@ def main(words: list[str]) -> int:
     closing = threading.Event()
     threading.Thread(target=_hear, args=(closing, request.patience.flush_s + _END_S), daemon=True).start()
     if failures and closing.wait(pause_s(request.patience, failures)):
-        return 0
+        note("not everything was sent: there was no connection at the end")
+        return 1
     return _Program(request, words[0], failures, lost=lost).run(closing)
 
 
 def pause_s(patience: Patience, failures: int) -> float:
     """How long to wait after so many connections that failed. Pure."""
-    return min(patience.retry_s * 2.0 ** (failures - 1), patience.longest_retry_s)
+    doublings = min(failures - 1, 100)  # a float holds a thousand, and an outage may last for days
+    return min(patience.retry_s * 2.0**doublings, patience.longest_retry_s)
 
 
 class _Program:

@@ -1,0 +1,71 @@
+"""The end of the process beside the training, with programs that only stand in for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from orchestrator.job import Job
+from trainer.live import process as live
+from trainer.live import program
+from trainer.live.destination import Destination
+from trainer.live.process import LiveProcess
+from trainer.live.request import Patience, Request
+
+
+@pytest.fixture
+def request_of_a_job(tmp_path):
+    (tmp_path / "scratch").mkdir()
+    job = Job(tmp_path, 0, 0, run_id="mt10-0123abcd")
+    return Request.of(job, tmp_path / "scratch", Destination(), {}, Patience(retry_s=600.0, longest_retry_s=600.0))
+
+
+@pytest.fixture
+def ended_parents(monkeypatch):
+    """Whose children were killed."""
+    found = []
+    monkeypatch.setattr(live, "end_children", found.append)
+    return found
+
+
+def beginning(monkeypatch, code):
+    def begin(*_):
+        command = [sys.executable, "-c", code]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    monkeypatch.setattr(live, "_start", begin)
+
+
+def test_a_process_that_has_ended_has_no_children_whatever_has_its_number_now(
+    monkeypatch, request_of_a_job, ended_parents
+):
+    beginning(monkeypatch, "")
+    process = LiveProcess(request_of_a_job, {}, lambda _: None)
+    process._process.wait(60)
+    process.end(None)
+    assert ended_parents == []
+
+
+def test_a_process_that_has_not_ended_goes_with_its_children(monkeypatch, request_of_a_job, ended_parents):
+    beginning(monkeypatch, "import time; time.sleep(600)")
+    process = LiveProcess(request_of_a_job, {}, lambda _: None)
+    process.end(0.0)  # no time is left
+    assert ended_parents == [process.pid]
+    assert process._process.poll() is not None
+
+
+def test_an_end_between_two_connections_is_no_complete_one(monkeypatch, request_of_a_job, tmp_path):
+    """Of a connection that was left to begin another one the learner was told nothing: its exit code must."""
+    path = request_of_a_job.write()
+    code = (
+        "import os, sys; from trainer.live import program; program._end_with = lambda learner: None; "
+        f"sys.exit(program.main([{str(path)!r}, '1', 'live']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=b"", capture_output=True, timeout=120, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 1, done.stderr
+    assert b"not everything was sent" in done.stderr
+    assert program.pause_s(request_of_a_job.patience, 1) == 600.0
