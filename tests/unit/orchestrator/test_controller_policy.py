@@ -249,6 +249,14 @@ class TestHelpingJobs:
         world.tick()
         assert world.cluster.requests[0].exclude == ("old[1-3]", "n1")
 
+    def test_a_new_start_forgets_them(self, tmp_path: Path) -> None:
+        world = World(tmp_path)
+        bad = (BadNode(node="n1", excluded_until=NOW + 3600),)
+        world.controller.ledger = world.controller.ledger.model_copy(update={"nodes": bad})
+        write_control(world.run_dir, "run", now=world.time, by="start")
+        world.tick()
+        assert world.cluster.requests[0].exclude == ()
+
     def test_a_request_that_our_exclusions_made_impossible_is_repeated_without_them(self, world: World) -> None:
         bad = (BadNode(node="n1", excluded_until=NOW + 3600),)
         world.controller.ledger = world.controller.ledger.model_copy(update={"nodes": bad})
