@@ -8,8 +8,10 @@ import runpy
 from pathlib import Path
 
 import pytest
+import typer
 
 from orchestrator import errors
+from orchestrator.cli import app
 from orchestrator.reference import config_reference
 from syncd import errors as syncd_errors
 from trainer import errors as trainer_errors
@@ -76,8 +78,30 @@ def test_every_link_between_the_pages_leads_somewhere() -> None:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def test_every_link_to_a_section_leads_to_its_heading() -> None:
+    for page in PAGES:
+        for target, section in re.findall(r"\]\(([^)#]*)#([^)]+)\)", page.read_text()):
+            if not target.startswith("http"):
+                there = page.parent / target if target else page
+                assert section in sections_of(there), f"{page.name} links to {target}#{section}"
+
+
+def sections_of(page: Path) -> set[str]:
+    """The headings as links name them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_the_program_in_the_cluster_page_is_the_one_in_the_examples() -> None:
     assert (ROOT / "examples/foreign/count.py").read_text().rstrip() in (ROOT / "docs/cluster.md").read_text()
+
+
+def test_of_the_readmes_commands_for_a_cluster_all_but_init_take_a_runs_name() -> None:
+    block = (ROOT / "README.md").read_text().split("## On your cluster")[1].split("```")[1]
+    verbs = set(re.findall(r"^orchestrator (\w+)", block, re.MULTILINE))
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    with_a_name = {verb for verb in verbs if "name" in {parameter.name for parameter in commands[verb].params}}
+    assert verbs - with_a_name == {"init"}
 
 
 def test_figures_are_kept_with_the_machine_that_they_are_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
