@@ -40,6 +40,5 @@ def test_a_job_enters_the_image_with_its_folders_and_unpacks_in_its_scratch_fold
     said = {line[0]: line[1] for line in told if len(line) == 2}
     assert said["tmpdirs"] == f"{said['scratch']} {said['scratch']}"
     bound = [str(relay.run_dir), str(relay.folder), said["scratch"], "/scratch"]
-    assert [line[1] for line in told if line[0] == "word"] == [
-        "exec", *["--nv"] * gpus, "--pwd", str(relay.folder), *(word for folder in bound for word in ("--bind", folder)),
-    ]  # fmt: skip
+    words = ["exec", *["--nv"] * gpus, "--pwd", str(relay.folder)]
+    assert [line[1] for line in told if line[0] == "word"] == words + [w for one in bound for w in ("--bind", one)]
