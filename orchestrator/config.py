@@ -127,7 +127,7 @@ class RelaySection(Section):
     """How a slot goes from one job to the next, and what happens after failures."""
 
     queue_ahead: bool = Field(
-        False, description="Queue each next job behind the running one: no wait between them, two jobs a slot."
+        False, description="Queue each next job behind the running one. It takes two jobs a slot."
     )
     baton: bool = Field(True, description="A Slurm job that ends while no controller is alive runs one tick itself.")
     failure_budget: int = Field(6, ge=1, description="So many failures in a row without a new checkpoint stop a slot.")

@@ -120,8 +120,8 @@ ABOUT = {
     "mclean": "McLean et al. 2025 as the authors' code has it.",
     "best": "BRC (Nauman et al. 2025) as far as it is built; not trained to the end here.",
     "brc": "`best` with fewer steps and four times the updates of each, for a GPU that waits for the simulator.",
-    "tiny": "Learns reach-v3 on a laptop's CPU in minutes.",
-    "debug": "The guides' debugging values with small nets: walks every road of the program in about a minute.",
+    "tiny": "Small nets that learn reach-v3 on a CPU.",
+    "debug": "The guides' debugging values with small nets: a short run through all parts of the program.",
 }
 
 #: Preset → complete values, but for those in `by_task`. `tasks`/`benchmark` of the user replace both of the preset's.
@@ -150,7 +150,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "best": _BRC,
     # For a GPU that waits for the simulator: the most learning from the fewest steps. Not trained to the end here.
     "brc": _BRC,
-    # Learns reach-v3 on a laptop's CPU in minutes. It learns, it does not solve: success settles near 0.7.
+    # Learns reach-v3 on a CPU. It learns, it does not solve: success settles near 0.7.
     "tiny": {
         **_COMMON,
         "tasks": ("reach-v3",),
@@ -171,7 +171,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "evaluation_interval": 0,
         "evaluation_unseen_goals": 0,
     },
-    # Walks every road of the program on MT10 in about a minute; it is not meant to learn much.
+    # A short run through all parts of the program on MT10; it is not meant to learn much.
     "debug": {
         **_COMMON,
         **_MT10,
