@@ -24,7 +24,7 @@ leaves what it measured in `bench/out/`, which git ignores: CSV files, and this 
 (`bench/out/benchmarks.md`). `make bench REPLACE=1` writes over the committed figures in `bench/results/` and over this
 page instead; one benchmark alone does with `python bench/tick.py --replace` and `python bench/report.py --replace`.
 Rivals run in the same run, because machines are noisy: the ratios are what to trust. All figures: two cores of a
-virtual machine, loopback, no GPU; under each table stands its processor.
+virtual machine, loopback, no GPU. Under each table stands its processor, where it was written down.
 
 ## Stepping
 
@@ -39,7 +39,7 @@ threads.
 `python bench/update.py`: CPU time of one update of actor, twin critics, temperatures and targets, batch drawn anew,
 one thread, by turns in one process. `of the products`: of the matrix products of one update alone, each by the faster
 of the two libraries that torch has. Which of them that is depends on the processor: here, on an AMD Zen 5, oneDNN has
-twice MKL's rate; on a Zen 4 both have the same, and every training has what `plain products` has here.
+twice MKL's rate. On another processor the two may be as fast; then a training has what `plain products` has here.
 
 @{update}
 
@@ -129,7 +129,7 @@ Slurm waits two minutes.
 @{slurm_handover}
 
 Where ours goes, in milliseconds. Most of it is the scheduler's rounds (`batch_sched_delay`, 3 s by default), which all
-share (the mean of 300 is uncertain by 3 %); the imports of the job's first process are about 20.
+share.
 
 @{slurm_handover_parts}
 
