@@ -1,0 +1,98 @@
+"""What the pages promise: nowhere more than was tried, and the numbers in their sentences are the code's."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from orchestrator import baton
+from orchestrator.decisions import news, nodes, sightings, stalls
+from orchestrator.run import lease
+from orchestrator.screens import watch
+from syncd.wire import feed, protocol
+from trainer.contributions import doorkeeper, intake
+from trainer.evaluating import process as evaluating
+from trainer.live.request import Patience
+from trainer.tuning import training as tuning
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Made by other tests: config.md is printed from the config's own words.
+NOT_PROSE = {"CHANGELOG.md", "config.md"}
+PAGES = [
+    page
+    for page in (*sorted(ROOT.glob("*.md")), ROOT / "examples/README.md", *sorted((ROOT / "docs").glob("*.md")))
+    if page.name not in NOT_PROSE
+]
+#: What nothing of this was ever run on → the words that mean it. A page that has one must say "not tried" beside one.
+NEVER_RUN = {
+    "macOS": r"macOS|\blaunchd\b|launchctl|LaunchAgent|MacBook",
+    "Apptainer": r"Apptainer|\bapptainer (build|exec)|Singularity",
+    "GPUs": r"\bGPUs?\b",
+    "network folders": r"\bNFS\b|\bLustre\b|[Nn]etwork folder",
+    "wandb.ai": r"wandb\.ai",
+}
+NOT_TRIED = re.compile(r"not (?:\w+ ){0,2}tried|[Nn]ot tried|not against wandb\.ai|Not measured: none was at hand")
+#: Numbers in words, as the pages have them.
+WORDS = {1: "once", 2: "two", 3: "three", 5: "five", 10: "ten"}
+WAITS = Patience()
+OUT, AT_ONCE = WORDS[nodes.EXCLUDED_S // 3600], WORDS[nodes.NODES_AT_ONCE]
+PING_S, DEAD_S = protocol.PING_EVERY_S, protocol.DEAD_AFTER_S
+LEASE_MIN = WORDS[lease.TTL_S // 60]
+
+
+def paragraphs(page: Path) -> list[str]:
+    """Text and rows of tables, with line breaks as spaces."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return [" ".join(part.split()) for part in re.split(r"\n\s*\n", text)]
+
+
+def unsaid(page: Path, what: str) -> bool:
+    """Whether `page` speaks of it and nowhere says that it was not tried."""
+    speaking = [part for part in paragraphs(page) if re.search(NEVER_RUN[what], part)]
+    return bool(speaking) and not any(NOT_TRIED.search(part) for part in speaking)
+
+
+@pytest.mark.parametrize("what", NEVER_RUN)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_says_what_was_not_tried(page: Path, what: str) -> None:
+    assert not unsaid(page, what), f"{page.name} speaks of {what}, and does not say that they were not tried"
+
+
+def test_a_page_that_does_not_say_it_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("A LaunchAgent starts it.\n\nDocker was not tried.\n")
+    assert unsaid(page, "macOS")
+    page.write_text("A LaunchAgent starts it (macOS was\nnot tried).\n")
+    assert not unsaid(page, "macOS")
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("cluster.md", f"from another one, or after a reboot, once it was silent for {LEASE_MIN} minutes"),
+        ("cluster.md", f"has seen nothing of a controller for {WORDS[baton.SILENT_S // 60]} minutes"),
+        ("cluster.md", f"no sign of life for {WORDS[sightings.HEARTBEAT_SILENT_S // 60]} minutes"),
+        ("cluster.md", f"after {WORDS[stalls.BEGIN_STALLS]} times `relay.stall_seconds`"),
+        ("cluster.md", f"(and {WORDS[int(stalls.TIMES_USUAL)]} times its usual)"),
+        ("cluster.md", f"out of sight for {WORDS[news.BLIND_LONG_S // 60]} minutes"),
+        ("cluster.md", f"looked for every {WAITS.look_s:.0f} s and sent every {WAITS.transmit_s} s"),
+        ("cluster.md", f"tries go on, up to {WORDS[WAITS.longest_retry_s // 60]} minutes apart"),
+        ("architecture.md", f"stood still for {lease.TTL_S:.0f} s on the *observer's* monotonic clock"),
+        ("architecture.md", f"out for {OUT} hours, {AT_ONCE} nodes at most"),
+        ("architecture.md", f"asked every {WAITS.check_s:.0f} s what has arrived"),
+        ("architecture.md", f"says nothing for {WORDS[evaluating.SILENCE_S // 60]} minutes, is made once more"),
+        ("architecture.md", f"ping every {PING_S:.0f} s and give the other up after {DEAD_S:.0f} s"),
+        ("contributions.md", f"looks {WORDS[int(doorkeeper.ROUND_S)]} a second, reads, and judges it"),
+        ("contributions.md", f"The learner looks for it {WORDS[int(doorkeeper.ROUND_S)]} a second"),
+        ("contributions.md", f"judges {doorkeeper.JUDGED_A_ROUND} segments a second at most"),
+        ("contributions.md", f"holds {doorkeeper.MAX_READY_ROWS:,} good rows at most"),
+        ("contributions.md", f"At the end of a vector step, {WORDS[int(intake.TAKE_EVERY_S)]} a second at most"),
+        ("status.md", f"`--watch` looks again every {WORDS[int(watch.WATCH_S)]} seconds"),
+        ("benchmarks.md", f"the server's look at the hint, every {feed.HINT_EVERY_S} s"),
+        ("looking.md", {1.1: "unless others are a tenth faster"}[tuning.WORTH_CHANGING]),
+    ],
+)  # fmt: skip
+def test_a_number_in_a_sentence_is_the_codes(name: str, sentence: str) -> None:
+    assert sentence in " ".join((ROOT / "docs" / name).read_text(encoding="utf-8").split())
