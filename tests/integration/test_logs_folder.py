@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from daemons import PATIENCE_S
 from relay import NewRelay, Relay
 
 #: Typed where the config is.
@@ -27,6 +28,6 @@ def test_every_jobs_output_is_found_in_one_folder(new_relay: NewRelay) -> None:
     assert {path.name.replace("job-", "slurm-"): path.resolve() for path in files} == linked(relay)
     assert len(files) >= 4
     typed = subprocess.run(
-        ["bash", "-c", TAIL], cwd=relay.folder, capture_output=True, text=True, check=True, timeout=20
+        ["bash", "-c", TAIL], cwd=relay.folder, capture_output=True, text=True, check=True, timeout=PATIENCE_S
     )
     assert typed.stdout.count("==> runs/") == len(files) / 2

@@ -7,6 +7,8 @@ import subprocess
 import tomllib
 from pathlib import Path
 
+from daemons import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "containers"
 DOCKERFILE = (FOLDER / "Dockerfile").read_text()
@@ -98,7 +100,7 @@ def test_the_script_refuses_what_it_does_not_know() -> None:
         (["everything", "cpu"], "'everything' is none of system, python and packages"),
     ):
         done = subprocess.run(
-            ["sh", str(INSTALL), *words], capture_output=True, text=True, check=False, timeout=10, cwd="/"
+            ["sh", str(INSTALL), *words], capture_output=True, text=True, check=False, timeout=PATIENCE_S, cwd="/"
         )
         assert done.returncode == 2
         assert said in done.stderr

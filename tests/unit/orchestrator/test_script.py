@@ -196,7 +196,7 @@ class TestLinksToTheOutput:
 
     def run(self, job: Path, cwd: Path | None = None) -> Path:
         script = a_script(job_dir=str(job), python="/bin/true")
-        subprocess.run(["bash", "-c", script], cwd=cwd or job, check=True, timeout=10)
+        subprocess.run(["bash", "-c", script], cwd=cwd or job, check=True, timeout=PATIENCE_S)
         return job.parents[1] / "logs"
 
     def test_they_are_relative_and_hold_where_the_run_is_moved(self, job: Path, tmp_path: Path) -> None:
