@@ -1,13 +1,15 @@
-"""The ready configs of `examples/`, as they stand, before a real Slurm: it would take each of their jobs."""
+"""The ready configs of `examples/`, and what `init` writes, before a real Slurm: it would take each of their jobs."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from daemons import PATIENCE_S
 from slurm_cluster import PrivateSlurm, SlurmCluster
 
 pytestmark = pytest.mark.slurm
@@ -53,3 +55,38 @@ def test_where_there_is_no_default_partition_start_ends_with_slurms_words(
     assert refused.returncode == 6, refused.stderr
     assert "No partition specified" in refused.stderr
     assert len(refused.stderr.strip().splitlines()) == 1
+
+
+def test_init_writes_a_config_of_what_sinfo_says_and_slurm_would_take_its_jobs(
+    slurm: SlurmCluster, tmp_path: Path
+) -> None:
+    written = orchestrator(slurm, tmp_path, "init")
+
+    assert written.returncode == 0, written.stderr
+    assert [line.split()[0] for line in written.stdout.splitlines()[1:3]] == ["gpu", "short"]
+    config = json.loads((tmp_path / "cluster_config.json").read_text())
+    assert (config["slurm"]["partition"], config["slurm"]["time_limit"]) == ("gpu", "4:00:00")
+    assert (config["slurm"]["gpus"], config["slots"], config["slurm"]["max_jobs"]) == (1, 4, 4)
+    (tmp_path / "job.sh").write_text(orchestrator(slurm, tmp_path, "render").stdout)
+    assert slurm.run("sbatch", "--test-only", f"--chdir={tmp_path}", str(tmp_path / "job.sh")).returncode == 0
+    before = (tmp_path / "cluster_config.json").read_bytes()
+    for words, sentence in (
+        ([], "is already there"),
+        (["other.json", "--partition", "gpus"], "sinfo shows gpu, short"),
+        (["other.json", "--partition", "short"], "too short to train in"),
+    ):
+        refused = orchestrator(slurm, tmp_path, "init", *words)
+        assert (refused.returncode, sentence in refused.stderr) == (2, True), refused.stderr
+    assert (tmp_path / "cluster_config.json").read_bytes() == before
+    assert not (tmp_path / "other.json").exists()
+
+
+def test_init_on_a_machine_without_slurm_writes_a_config_that_needs_none(tmp_path: Path) -> None:
+    env = {"PATH": str(tmp_path / "nothing"), "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
+    done = subprocess.run(
+        [sys.executable, "-m", "orchestrator", "init"],
+        cwd=tmp_path, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "cluster_config.json").read_text())["executor"] == "local"
