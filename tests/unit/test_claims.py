@@ -71,7 +71,7 @@ def test_a_page_that_does_not_say_it_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("cluster.md", f"from another one, or after a reboot, once it was silent for {LEASE_MIN} minutes"),
+        ("cluster.md", f"from another one once it was silent for {LEASE_MIN} minutes"),
         ("cluster.md", f"has seen nothing of a controller for {WORDS[baton.SILENT_S // 60]} minutes"),
         ("cluster.md", f"no sign of life for {WORDS[sightings.HEARTBEAT_SILENT_S // 60]} minutes"),
         ("cluster.md", f"after {WORDS[stalls.BEGIN_STALLS]} times `relay.stall_seconds`"),
