@@ -90,9 +90,8 @@ through one connection, against `rsync -a` over a fresh ssh every 5 s, at once.
 @{weight_latency}
 
 Most of ours is the server's look at the hint, every 0.25 s: network folders (not tried) report no changes, so they are
-polled. Over
-a real link add its round trip. Waiting costs almost nothing (`logins` above: one for the connection's life, where
-`rsync` every 5 s logs in 17,280 times a day):
+polled. A real link adds its round trip. Waiting costs almost nothing (`logins` above: one for the connection's life,
+where `rsync` every 5 s logs in 17,280 times a day):
 
 @{weight_idle}
 
