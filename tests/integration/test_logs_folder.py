@@ -19,10 +19,13 @@ def linked(relay: Relay) -> dict[str, Path]:
 
 def test_every_jobs_output_is_found_in_one_folder(new_relay: NewRelay) -> None:
     relay = new_relay(total=60, slots=2)
+    relay.hold_at(20)
     relay.spawn("start")
-    relay.wait_for_step(1)
+    for slot in (0, 1):
+        relay.wait_for_step(1, slot)  # the links are its job's first act
     started = {path.name for path in (relay.run_dir / "jobs").glob("*/job-*.out")}
     assert {name.replace("job-", "slurm-") for name in started} <= set(linked(relay)), "while it runs"
+    relay.release()
     relay.wait_for(lambda: relay.children[0].poll() is not None, "the end of the run")
     files = list((relay.run_dir / "jobs").glob("*/job-*.*"))
     assert {path.name.replace("job-", "slurm-"): path.resolve() for path in files} == linked(relay)
