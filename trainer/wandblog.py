@@ -26,7 +26,7 @@ from typing import Any
 from orchestrator.job import publish_folder, read_json_or_none, write_json
 from trainer.errors import ConfigError, SaveError
 from trainer.histories import History, Rows
-from trainer.live.destination import Destination
+from trainer.live.destination import Destination, name_of_slot
 from trainer.live.points import Point, define_axes, numbered, points
 from trainer.wandbfile import has_ended
 
@@ -64,9 +64,24 @@ def library() -> Any:
     return wandb
 
 
+def quiet(wandb: Any, **more: Any) -> Any:
+    """Settings of a run that tells nothing of this process and its machine, which are not the learner's; `more`."""
+    return wandb.Settings(
+        silent=True,
+        console="off",
+        disable_git=True,
+        save_code=False,
+        x_disable_meta=True,
+        x_disable_stats=True,
+        x_disable_machine_info=True,
+        x_save_requirements=False,
+        **more,
+    )
+
+
 def name_of(history: History) -> str:
-    """The id of the W&B run: the same on every machine, for all jobs of the slot."""
-    return f"{history.run_id}-{history.slot}"
+    """The id of its run on W&B."""
+    return name_of_slot(history.run_id, history.slot)
 
 
 def gaps(rows: Rows) -> list[tuple[int, int]]:
@@ -110,29 +125,13 @@ def _record(history: History, lines: Sequence[Point], scratch: Path, there: Dest
     wandb = library()
     for variable in _UNWANTED:
         os.environ.pop(variable, None)
-    settings = wandb.Settings(
-        silent=True,
-        console="off",
-        disable_git=True,
-        save_code=False,
-        # The machine that writes this down is not the one that trained.
-        x_disable_meta=True,
-        x_disable_stats=True,
-        x_disable_machine_info=True,
-        x_save_requirements=False,
-    )
     try:
         run = wandb.init(
             mode="offline",
             dir=scratch,
-            id=name_of(history),
-            name=name_of(history),
-            group=there.group or history.run_id,
-            project=there.project,
-            entity=there.entity,
-            tags=there.tags or None,
             config=dict(history.training),
-            settings=settings,
+            settings=quiet(wandb),
+            **there.of_slot(history.run_id, history.slot),
         )
         define_axes(run)
         for number, values in numbered(lines):

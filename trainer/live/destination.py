@@ -28,6 +28,18 @@ class Destination:
     group: str | None = None
     tags: tuple[str, ...] = ()
 
+    def of_slot(self, run_id: str, slot: int) -> dict[str, Any]:
+        """What `wandb.init` is told of a slot's run here, however its curves come there."""
+        name = name_of_slot(run_id, slot)
+        return {
+            "id": name,
+            "name": name,
+            "group": self.group or run_id,
+            "project": self.project,
+            "entity": self.entity,
+            "tags": self.tags or None,
+        }
+
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Destination:
         """As `WANDB_PROJECT`, `WANDB_ENTITY`, `WANDB_RUN_GROUP` and `WANDB_TAGS` say; an empty one says nothing."""
@@ -37,6 +49,11 @@ class Destination:
             group=environ.get("WANDB_RUN_GROUP") or None,
             tags=tuple(tag.strip() for tag in environ.get("WANDB_TAGS", "").split(",") if tag.strip()),
         )
+
+
+def name_of_slot(run_id: str, slot: int) -> str:
+    """The id of a slot's run on W&B: the same on every machine, for all its jobs, sent live or afterwards."""
+    return f"{run_id}-{slot}"
 
 
 def write_down(destination: Destination, attempt_dir: Path) -> None:

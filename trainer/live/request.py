@@ -64,11 +64,6 @@ class Request:
         return cls(os.getpid(), job.run_dir, job.slot, job.attempt, job.run_id, folder, destination, training, patience)
 
     @property
-    def name(self) -> str:
-        """The id of the run on W&B: the same for all jobs of the slot, and for `trainer wandb`."""
-        return f"{self.run_id}-{self.slot}"
-
-    @property
     def job(self) -> Job:
         """The attempt, to be looked at."""
         return Job(self.run_dir, self.slot, self.attempt, run_id=self.run_id)

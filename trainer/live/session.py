@@ -12,7 +12,7 @@ from typing import Any
 from trainer.errors import ConfigError
 from trainer.live.points import Cursor, Point, define_axes, numbered
 from trainer.live.request import Request
-from trainer.wandblog import library
+from trainer.wandblog import library, quiet
 
 #: How wandb 0.31 says that a server takes requests and does not answer them, or only with errors that may pass (500).
 _SILENCE = ("did not respond in time", "deadline exceeded", "timed out")
@@ -38,16 +38,8 @@ class Session:
         except ConfigError as error:
             raise HopelessError(str(error)) from None
         patience = request.patience
-        settings = wandb.Settings(
-            silent=True,
-            console="off",
-            disable_git=True,
-            save_code=False,
-            # What this process and its machine are like is not what the learner is like.
-            x_disable_meta=True,
-            x_disable_stats=True,
-            x_disable_machine_info=True,
-            x_save_requirements=False,
+        settings = quiet(
+            wandb,
             init_timeout=2 * patience.request_s,
             finish_timeout=patience.flush_s,
             finish_timeout_raises=True,
@@ -56,20 +48,14 @@ class Session:
             x_file_stream_retry_wait_max_seconds=max(1, int(patience.stuck_s / 3)),
             x_graphql_timeout_seconds=patience.request_s,
         )
-        there = request.destination
         try:
             self._run: Any = wandb.init(
                 mode="online",
                 resume="allow",
                 dir=str(request.folder),
-                id=request.name,
-                name=request.name,
-                group=there.group or request.run_id,
-                project=there.project,
-                entity=there.entity,
-                tags=there.tags or None,
                 config=dict(request.training),
                 settings=settings,
+                **request.destination.of_slot(request.run_id, request.slot),
             )
             define_axes(self._run)
             self.cursor = Cursor.of(dict(self._run.summary))
