@@ -23,6 +23,28 @@ THROTTLE_S, EXIT_TIMEOUT_S = 1.0, 20.0
 BARE_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
 TIMEOUT_S = 60.0
 
+LABEL = "com.example.sync"
+#: As a user writes it, for a checkout at ~/anchorleg.
+PLIST = f"""<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
+<plist version="1.0">
+<dict>
+    <key>Label</key>
+    <string>{LABEL}</string>
+    <key>ProgramArguments</key>
+    <array>
+        <string>/bin/bash</string>
+        <string>-c</string>
+        <string>cd ~/anchorleg &amp;&amp; .venv/bin/syncd pull "" ~/shared_weights 5</string>
+    </array>
+    <key>RunAtLoad</key>
+    <true/>
+    <key>KeepAlive</key>
+    <true/>
+</dict>
+</plist>
+"""
+
 
 class Agent:
     """What is known of one loaded plist: `<folder>/<label>.json` (the keeper and its job) and `<label>.ends`."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from daemons import wait_for
-from keepalive import Agent, install_launchctl
+from keepalive import LABEL, PLIST, Agent, install_launchctl
 from policies import RUN, publish_one
 from watching import client_env, seen, syncd, watching
 
@@ -110,34 +110,12 @@ def waits_not(watcher) -> bool:
     return "waiting" not in watcher.said()
 
 
-#: As a user writes it, for a checkout at ~/anchorleg.
-PLIST = """<?xml version="1.0" encoding="UTF-8"?>
-<!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
-<plist version="1.0">
-<dict>
-    <key>Label</key>
-    <string>com.example.sync</string>
-    <key>ProgramArguments</key>
-    <array>
-        <string>/bin/bash</string>
-        <string>-c</string>
-        <string>cd ~/anchorleg &amp;&amp; .venv/bin/syncd pull "" ~/shared_weights 5</string>
-    </array>
-    <key>RunAtLoad</key>
-    <true/>
-    <key>KeepAlive</key>
-    <true/>
-</dict>
-</plist>
-"""
-
-
 class Launchd:
     """A home with the user's agent in it, and a launchctl."""
 
     def __init__(self, tmp_path: Path, env: dict[str, str]) -> None:
         self.home = Path(env["HOME"])
-        self.plist = self.home / "Library" / "LaunchAgents" / "com.example.sync.plist"
+        self.plist = self.home / "Library" / "LaunchAgents" / f"{LABEL}.plist"
         self.plist.parent.mkdir(parents=True)
         self.plist.write_text(PLIST)
         (self.home / "anchorleg").mkdir()

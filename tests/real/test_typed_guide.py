@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from daemons import started_at, wait_for
-from keepalive import Agent, install_launchctl
+from keepalive import LABEL, PLIST, Agent, install_launchctl
 from slurm_cluster import SlurmCluster
 from sshd import Sshd
 from typist import Typist
@@ -32,28 +32,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.trainer, pytest.mark.long]
 
 START = "orchestrator start --config cluster_config.json --partition gpu --ddp-world-size 4"
 PULL_LOOP = 'syncd pull "" ~/shared_weights 5'
-LABEL = "com.example.sync"
-PLIST = f"""cat > ~/Library/LaunchAgents/{LABEL}.plist << 'EOF'
-<?xml version="1.0" encoding="UTF-8"?>
-<!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
-<plist version="1.0">
-<dict>
-    <key>Label</key>
-    <string>{LABEL}</string>
-    <key>ProgramArguments</key>
-    <array>
-        <string>/bin/bash</string>
-        <string>-c</string>
-        <string>cd ~/anchorleg &amp;&amp; .venv/bin/syncd pull "" ~/shared_weights 5</string>
-    </array>
-    <key>RunAtLoad</key>
-    <true/>
-    <key>KeepAlive</key>
-    <true/>
-</dict>
-</plist>
-EOF
-"""
+MAKES_PLIST = f"cat > ~/Library/LaunchAgents/{LABEL}.plist << 'EOF'\n{PLIST}EOF\n"
 #: (who types it, the line, what it does: a method of `Guide`).
 LINES: tuple[tuple[str, str, str], ...] = (
     # Quick start
@@ -81,7 +60,7 @@ LINES: tuple[tuple[str, str, str], ...] = (
     ("laptop", "syncd push", "sends_what_waits"),
     ("laptop", "syncd bidirectional", "pulls_once"),
     ("laptop", f"{PULL_LOOP} &", "pulls_in_the_background"),
-    ("laptop", PLIST, "is_not_ours"),
+    ("laptop", MAKES_PLIST, "is_not_ours"),
     ("laptop", f"launchctl load ~/Library/LaunchAgents/{LABEL}.plist", "runs_for_ever"),
     ("laptop", f"launchctl unload ~/Library/LaunchAgents/{LABEL}.plist", "ends_for_good"),
     # Troubleshooting
