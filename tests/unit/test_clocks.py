@@ -21,7 +21,6 @@ CLOCKS |= {"ru_utime", "ru_stime"}
 WAITS: dict[str, int | None] = {
     "wait_for": 2, "communicate": 1, "join": 0, "run": None, "check_output": None, "check_call": None,
 }  # fmt: skip
-BOUNDS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 #: No deadline of a test is shorter (seconds).
 LEAST_S = 60.0
 
