@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,10 @@ from orchestrator.disk import LOCAL_DISK, Disk
 from orchestrator.executors.base import Executor, Poll
 from orchestrator.executors.pick import make_executor
 from orchestrator.hosts.host import WAITING_FOR_START, notes_of, poll_seconds, wish_to_run
-from orchestrator.hosts.stopping import grace_of
+from orchestrator.hosts.stopping import grace_of, wish_to_stop
 from orchestrator.run.begin import check_identity, has_begun, pick_executor, rendered, training_identity
 from orchestrator.run.lease import living_owner
-from orchestrator.run.ledger import load_ledger, write_control
+from orchestrator.run.ledger import load_ledger
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.run.starting import Asked
 
@@ -160,9 +159,7 @@ def dry_stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None) -> Rehear
     run = load_run(run_dir)
     dry = RunDir(run_dir.path, DryDisk(run_dir.disk))
     grace = grace_of(run, grace_s)
-    write_control(
-        dry, "stop-now" if at_once else "stop", now=time.time(), by="stop --now" if at_once else "stop", grace_s=grace
-    )
+    wish_to_stop(dry, at_once=at_once, grace_s=grace)
     owner = living_owner(dry)
     notes = [f"{owner} would do it"] if owner is not None and not owner.passes else []
     if not at_once:

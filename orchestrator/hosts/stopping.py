@@ -18,7 +18,7 @@ from orchestrator.hosts.display import Display, interruptions
 from orchestrator.hosts.hook import Hook
 from orchestrator.hosts.host import make_controller, poll_seconds
 from orchestrator.run.lease import TTL_S, Lease, Owner, living_owner, silent_for
-from orchestrator.run.ledger import load_ledger, write_control
+from orchestrator.run.ledger import Control, load_ledger, write_control
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.screens.status import run_view
 
@@ -37,6 +37,12 @@ QUEUE_TIMEOUT_S = 15.0
 QUEUE_LOOK_S = 0.5
 
 
+def wish_to_stop(run_dir: RunDir, *, at_once: bool, grace_s: float) -> Control:
+    """Wish what `stop` or `stop --now` asks for. Errors: OSError."""
+    by = "stop --now" if at_once else "stop"
+    return write_control(run_dir, "stop-now" if at_once else "stop", now=time.time(), by=by, grace_s=grace_s)
+
+
 def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console) -> None:
     """Ask for the end and wait for it: by the living owner, else by ticking here.
 
@@ -45,13 +51,7 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
     run = load_run(run_dir)
     load_ledger(run_dir, run.run_id)
     grace = grace_of(run, grace_s)
-    wish = write_control(
-        run_dir,
-        "stop-now" if at_once else "stop",
-        now=time.time(),
-        by="stop --now" if at_once else "stop",
-        grace_s=grace,
-    )
+    wish = wish_to_stop(run_dir, at_once=at_once, grace_s=grace)
     patience_s = (0.0 if at_once else grace) + STOP_MARGIN_S + 2 * poll_seconds(run)
     asked_at = time.monotonic()
     give_up_at = asked_at + patience_s
