@@ -30,6 +30,7 @@ from orchestrator.run.registry import register
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.run.starting import Asked
 from orchestrator.screens.summary import summarise
+from orchestrator.screens.timeline import clock
 from orchestrator.screens.views import summary_lines, summary_table
 
 #: What waits for a person, and goes on when `start` is typed.
@@ -107,27 +108,34 @@ def wish_to_run(asked: Asked, run_dir: RunDir) -> None:
 
 
 def hand_to_living_owner(asked: Asked) -> bool:
-    """Where slots of a run wait for `start` and a living controller has it: wish that it goes on with them. True: done.
+    """Where a living controller has the run, and slots of it wait for `start` or its end is set or taken away: wish
+    that. True: done.
 
     Errors: LeaseHeld where the config was changed too, which only the run's next controller can take up.
     """
     run_dir, name = asked.run_dir, asked.config.run_name
-    owner = living_owner(run_dir)
-    if owner is None or owner.passes or not run_dir.run_file.exists() or read_control(run_dir).wish != "run":
+    owner, before = living_owner(run_dir), read_control(run_dir)
+    if owner is None or owner.passes or not run_dir.run_file.exists() or before.wish != "run":
         return False
     run = load_run(run_dir)
     ledger = load_ledger(run_dir, run.run_id)
     waiting = [str(slot.index) for slot in (ledger.slots if ledger else ()) if slot.status in WAITING_FOR_START]
-    if not waiting:
+    if not waiting and asked.for_s is None and before.until is None:
         return False
     if asked.config != run.config:
+        going = f"It goes on with slot {', '.join(waiting)}" if waiting else "It hears of another end"
         raise LeaseHeld(
-            f"this run has a controller: {owner}. It goes on with slot {', '.join(waiting)} after `orchestrator start "
-            f"{name}` with the run's own config; a changed config needs `orchestrator stop {name}` first."
+            f"this run has a controller: {owner}. {going} after `orchestrator start {name}` with the run's own config; "
+            f"a changed config needs `orchestrator stop {name}` first."
         )
     now = time.time()
     write_control(run_dir, "run", now=now, by="start", until=asked.until(now))
-    print(f"Slot {', '.join(waiting)} of {name} goes on: {owner} has been told. See `orchestrator status {name}`.")
+    does = [f"Slot {', '.join(waiting)} of {name} goes on"] if waiting else []
+    if (until := asked.until(now)) is not None:
+        does.append(f"{name} stops at {clock(until, now)}, with every job saved")
+    elif before.until is not None:
+        does.append(f"{name} no longer stops at {clock(before.until, now)}")
+    print(f"{'; '.join(does)}: {owner} has been told. See `orchestrator status {name}`.")
     return True
 
 

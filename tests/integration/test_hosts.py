@@ -304,3 +304,21 @@ class TestForATime:
         relay = new_relay(total=1_000_000)
         assert relay.run("start", "--via", "daemon", "--for", "0:00:05").code == 0
         relay.wait_for(lambda: relay.status()["state"] == "stopped", "the end of the time")
+
+    def test_a_living_controller_hears_of_another_end_and_of_none(self, new_relay: NewRelay) -> None:
+        relay = new_relay(total=20, held_at=5)
+        controller = relay.spawn("start", "--for", "1:00:00")
+        relay.wait_for_step(3)
+        relay.run("start", "--for", "2:00:00", "--set", "slots=3").assert_refused(4, f"process {controller.pid}")
+        told = relay.run("start", "--for", "2-0")
+        assert told.code == 0, told.words
+        assert f", with every job saved: process {controller.pid}" in told.out
+        assert relay.status()["until"] - time.time() > 24 * 3600
+        told = relay.run("start")
+        assert told.code == 0, told.words
+        assert "toy no longer stops at" in told.out
+        assert relay.status()["until"] is None
+        relay.run("start").assert_refused(4, f"process {controller.pid}")
+        relay.release()
+        assert relay.ended(controller) == 0, relay.output()
+        relay.assert_exactly_once(20)

@@ -125,7 +125,7 @@ class LiveProcess:
         self._kill()
         self._ear.join(_END_S)
         shutil.rmtree(self._request.folder, ignore_errors=True)
-        if not ended or self._process.returncode != 0:
+        if self._state != "over" and (not ended or self._process.returncode != 0):
             self._tell("not all curves were sent; the next job sends the rest, and so does `trainer wandb`")
 
     def _kill(self) -> None:
