@@ -267,6 +267,7 @@ def test_without_wandb_it_says_what_to_install(watched, tmp_path, monkeypatch):
     watched.run.attempt(0, None, rows(100))
     with watched.beside(0):
         watched.wait_for_word("wandb is not installed here: in Anchorleg's checkout, run pip install '.[wandb]'")
+    assert [sentence for sentence in watched.said if "the next job sends" in sentence] == []
 
 
 @pytest.mark.parametrize("mode", ["", "offline", "disabled"])

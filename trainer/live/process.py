@@ -122,10 +122,11 @@ class LiveProcess:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(flush_s)
                 ended = True
+        gave_up = self._state == "over" and (self._process.poll() or 0) >= 0  # it has said so, and why
         self._kill()
         self._ear.join(_END_S)
         shutil.rmtree(self._request.folder, ignore_errors=True)
-        if self._state != "over" and (not ended or self._process.returncode != 0):
+        if not gave_up and (not ended or self._process.returncode != 0):
             self._tell("not all curves were sent; the next job sends the rest, and so does `trainer wandb`")
 
     def _kill(self) -> None:
