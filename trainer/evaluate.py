@@ -72,7 +72,7 @@ class Evaluation:
 
     def summary(self) -> str:
         """One line, which says so where the evaluation is a small one."""
-        size = f"{self.goals_per_task} goals a task"
+        size = f"{self.goals_per_task} goal{'' if self.goals_per_task == 1 else 's'} a task"
         if self.is_small:
             size += f": a small evaluation, the protocol has {GOALS_PER_TASK}"
         unseen = "" if self.unseen is None else f"; unseen goals {100 * self.unseen.mean_success:.1f} %"

@@ -26,8 +26,6 @@ from orchestrator.run.rundir import Run, RunDir
 COMMAND_TIMEOUT_S = 20.0
 #: The most of a command that Debian's cron takes (MAX_COMMAND in its cron.h); cronie takes more.
 LONGEST_COMMAND = 998
-#: cron starts what is due at each full minute.
-EVERY_S = 60.0
 
 
 class CronHost(Frozen):

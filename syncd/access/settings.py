@@ -261,7 +261,7 @@ def _of_variables(environ: Mapping[str, str]) -> Remote:
             f"no remote is stored here, and {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set: "
             f"export {HOST_VARIABLE}=host {PATH_VARIABLE}=/path/of/the/run, or give the remote as user@host:/path"
         )
-    return _remote(PATH_VARIABLE, {"host": host, "path": _far_path(path), "known_hosts": known_hosts_file(environ)})
+    return _of_values({"host": host, "path": _far_path(path), "known_hosts": known_hosts_file(environ)})
 
 
 def _far_path(path: str) -> str:
@@ -278,4 +278,15 @@ def _override(remote: Remote, environ: Mapping[str, str], *, with_path: bool = F
             values[field] = environ[variable]
     if with_path and environ.get(PATH_VARIABLE):
         values["path"] = _far_path(environ[PATH_VARIABLE])
-    return _remote(f"{USER_VARIABLE}/{HOST_VARIABLE}/{PATH_VARIABLE}", values)
+    return _of_values(values)
+
+
+def _of_values(values: Mapping[str, object]) -> Remote:
+    """The remote that the variables name. Errors: ConfigError that names the variable."""
+    try:
+        return Remote.model_validate(values)
+    except ValidationError as error:
+        field, _, what = _first_sentence(error).partition(": ")
+        variable = {"user": USER_VARIABLE, "host": HOST_VARIABLE, "path": PATH_VARIABLE}.get(field, field)
+        hint = f"; the account goes into {USER_VARIABLE}" if field == "host" and "@" in str(values["host"]) else ""
+        raise ConfigError(f"{variable}: {what}{hint}") from error

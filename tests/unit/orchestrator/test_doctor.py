@@ -644,3 +644,13 @@ def test_a_pipe_gets_one_line_a_check_that_begins_with_the_level() -> None:
     assert len(lines) == len(findings)
     assert any(line.startswith('problem: partition: "gpu" is not there. Set slurm.partition') for line in lines)
     assert total(findings).endswith("1 problem")
+
+
+def test_fewer_gpus_than_asked_for_is_a_warning() -> None:
+    wants_two = config(slurm={"gpus": 2})
+    told = report(gpu={"devices": [A100], "driver": "550.54.15", "cuda": "12.4"})
+    finding = of(probe_findings(wants_two, "slurm", result(report=told)), "driver")
+    assert finding.level is Level.WARNING
+    assert finding.found.startswith("slurm.gpus asks for 2, and the driver shows 1: ")
+    both = of(probe_findings(wants_two, "slurm", result(report=report(gpu={"devices": [A100] * 2}))), "driver")
+    assert both.level is Level.OK

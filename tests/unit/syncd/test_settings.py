@@ -99,9 +99,17 @@ def test_the_environment_alone_names_a_remote_where_nothing_is_stored():
         ({"SYNC_CLUSTER_PATH": "/x"}, "SYNC_CLUSTER_HOST is not set"),
         ({"SYNC_CLUSTER_USER": "you"}, "SYNC_CLUSTER_HOST and SYNC_CLUSTER_PATH are not set"),
         ({"SYNC_CLUSTER_HOST": "login2", "SYNC_CLUSTER_PATH": "~ben/x"}, "SYNC_CLUSTER_PATH:~ben/x"),
+        (
+            {"SYNC_CLUSTER_HOST": "me@login2", "SYNC_CLUSTER_PATH": "/x"},
+            "^SYNC_CLUSTER_HOST: 'me@login2' is no host name; the account goes into SYNC_CLUSTER_USER$",
+        ),
+        (
+            {"SYNC_CLUSTER_HOST": "a", "SYNC_CLUSTER_PATH": "/x", "SYNC_CLUSTER_USER": "-l"},
+            "^SYNC_CLUSTER_USER: '-l' is",
+        ),
     ],
 )
-def test_an_environment_that_names_half_a_remote_is_told_the_other_half(environ: dict[str, str], words: str):
+def test_an_environment_that_names_no_remote_is_told_what_is_wrong(environ: dict[str, str], words: str):
     with pytest.raises(ConfigError, match=words) as error:
         parsed("", **environ)
     assert "\n" not in str(error.value)

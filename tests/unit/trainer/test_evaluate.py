@@ -56,6 +56,11 @@ def test_a_full_evaluation_does_not_call_itself_small():
     assert (result.iqm_low, result.iqm_high) == (1.0, 1.0)
 
 
+def test_one_goal_is_one_goal():
+    result = summarise(TEN, np.ones((10, 1), np.bool_), *np.ones((2, 10, 1)), horizon=500, seed=0, steps=1, wall_s=1.0)
+    assert "; 1 goal a task: a small evaluation" in result.summary()
+
+
 def test_steps_to_success_are_those_of_the_goals_that_were_solved():
     solved, lengths = np.array([[True, True, False], [False] * 3]), np.array([[10.0, 30.0, 500.0], [500.0] * 3])
     result = summarise(TEN[:2], solved, np.ones((2, 3)), lengths, horizon=500, seed=0, steps=1, wall_s=1.0)

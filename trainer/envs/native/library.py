@@ -50,7 +50,6 @@ FAULTS = {
     5: "the simulator failed",
 }
 SIMULATOR_FAULT = 5
-_F64 = npt.NDArray[np.float64]
 
 
 class Stepper:
