@@ -63,6 +63,7 @@ def main() -> int:
         return 1
     for note in played.notes:
         print(note, file=sys.stderr)
+    voice.tell_episodes()
     voice.say({"result": played.evaluation.as_json()})
     return 0
 
@@ -89,8 +90,12 @@ class Voice:
         now = time.monotonic()
         if now - self._said_at >= _BEAT_S:
             self._said_at = now
-            self.say({"episodes": self._episodes})
+            self.tell_episodes()
         return False
+
+    def tell_episodes(self) -> None:
+        """Say how far it is."""
+        self.say({"episodes": self._episodes})
 
 
 def _end_with_the_learner() -> None:
