@@ -21,7 +21,8 @@ from pathlib import Path
 THROTTLE_S, EXIT_TIMEOUT_S = 1.0, 20.0
 #: What launchd gives to an agent that names no other. `FAKE_LAUNCHD_PATH` comes before it: the test's own `ssh`.
 BARE_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
-TIMEOUT_S = 60.0
+#: A test's deadline for an end (`daemons.PATIENCE_S`, which a program of its own cannot import).
+PATIENCE_S = 480.0
 
 LABEL = "com.example.sync"
 #: As a user writes it, for a checkout at ~/anchorleg.
@@ -111,7 +112,7 @@ class Agent:
         """End the keeper, and with it the job; waits for both."""
         keeper, _ = self.pids()
         os.kill(keeper, signal.SIGTERM)
-        deadline = time.monotonic() + TIMEOUT_S
+        deadline = time.monotonic() + PATIENCE_S
         while _lives(keeper):
             assert time.monotonic() < deadline, "it does not end"
             time.sleep(0.02)

@@ -11,13 +11,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from daemons import started_at
+from daemons import PATIENCE_S, started_at
 from wandb_server import Server, serving
 
 from orchestrator.job import write_json
-
-#: Each is an interpreter's start and wandb's own service: seconds, on a busy machine many of them.
-TIMEOUT_S = 120
 
 
 def a_row(first, last, at):
@@ -103,7 +100,7 @@ def run_command(cwd, env, *words):
         capture_output=True,
         text=True,
         check=False,
-        timeout=TIMEOUT_S,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

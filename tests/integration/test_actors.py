@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from daemons import PATIENCE_S, wait_for
+from daemons import PATIENCE_S, WORK_S, wait_for
 
 pytest.importorskip("metaworld")
 
@@ -353,7 +353,7 @@ def test_without_a_folder_they_play_with_what_syncd_mirrors(tmp_path):
     words = [sys.executable, "-m", "trainer", "actors", "--num-envs", "2", "--steps", "20", "--json"]
 
     def actors():
-        return subprocess.run(words, env=env, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(words, env=env, capture_output=True, text=True, timeout=WORK_S, check=False)
 
     first = actors()
     assert (first.returncode, first.stderr.count("\n")) == (2, 1)

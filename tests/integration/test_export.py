@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from daemons import WORK_S
 
 pytest.importorskip("metaworld")
 
@@ -86,7 +87,7 @@ def as_the_page_says(title, folder):
     code = snippet(title) + snippet("In Meta-World") + AFTERWARDS
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [sys.executable, "-W", "ignore", "-c", code]
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=WORK_S, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()[0], json.loads(done.stdout.splitlines()[-1])
 

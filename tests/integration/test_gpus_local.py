@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from daemons import WORK_S
 from relay import NewRelay, Relay
 
 #: Says first which GPUs it sees.
@@ -41,7 +42,7 @@ def test_four_slots_have_a_gpu_each_and_keep_it_in_their_next_jobs(new_relay: Ne
         relay.wait_for(lambda: relay.status()["slots"][3]["gpus"] == "3", "status to tell the GPU of slot 3")
         assert "(GPU 3)" in relay.run("explain", "3").out
         assert relay.run("stop").code == 0
-        assert controller.wait(90) == 0, relay.output()
+        assert controller.wait(WORK_S) == 0, relay.output()
         assert "share" not in relay.output()
 
     assert seen(relay) == {0: {"0"}, 1: {"1"}, 2: {"2"}, 3: {"3"}}

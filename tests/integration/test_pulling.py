@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import wait_for
+from daemons import PATIENCE_S, wait_for
 from keepalive import LABEL, PLIST, Agent, install_launchctl
 from policies import RUN, publish_one
 from watching import client_env, seen, syncd, watching
@@ -125,7 +125,7 @@ class Launchd:
         self.agent = Agent(tmp_path / "launchd", self.plist)
 
     def ctl(self, verb: str) -> None:
-        subprocess.run(["launchctl", verb, str(self.plist)], env=self.env, check=True, timeout=90)
+        subprocess.run(["launchctl", verb, str(self.plist)], env=self.env, check=True, timeout=PATIENCE_S)
 
     def said(self) -> str:
         return self.agent.log.read_text() if self.agent.log.exists() else ""

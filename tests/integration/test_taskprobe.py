@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from daemons import WORK_S
 
 from trainer.errors import ConfigError
 from trainer.showing.drawing import choose
@@ -20,7 +21,7 @@ def probed(*tasks: str, way: str) -> subprocess.CompletedProcess[str]:
     """The program with MUJOCO_GL=`way`."""
     return subprocess.run(
         [sys.executable, "-m", "trainer.showing.taskprobe", *tasks],
-        env={**os.environ, "MUJOCO_GL": way}, capture_output=True, text=True, check=False, timeout=120,
+        env={**os.environ, "MUJOCO_GL": way}, capture_output=True, text=True, check=False, timeout=WORK_S,
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 #: The deadline of everything that a test waits for: it is there for what hangs, and must never be met by a machine that
 #: is slow, or busy elsewhere. Below the tests' own limit (`timeout` in pyproject.toml), so that it is this one that
 #: says what was waited for.
-PATIENCE_S = 240.0
+PATIENCE_S = 480.0
 #: The same for a program that does the work of a whole test, a training for instance.
 WORK_S = 3 * PATIENCE_S
 #: A waiting test looks this often: short beside what is waited for (a job starts in 0.15 s at best).

@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from daemons import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "containers" / "Dockerfile"
 TAG = "anchorleg:cpu"
@@ -39,7 +41,7 @@ def missing_build_parts() -> list[str]:
 def pip_settings() -> dict[str, str]:
     """What pip goes by on this machine, files and environment together: name → value."""
     done = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True, timeout=PATIENCE_S
     )
     found = {}
     for line in done.stdout.splitlines():

@@ -17,8 +17,6 @@ from daemons import PATIENCE_S, wait_for
 SYSTEMD = Path("/usr/lib/systemd/systemd")
 #: It refuses to run where /run/systemd/system is absent (sd_booted(3)); the namespace hides ours behind an empty one.
 START = 'mount -t tmpfs tmpfs /run/systemd && mkdir /run/systemd/system && exec "$0" --user'
-START_TIMEOUT_S = 60.0
-END_TIMEOUT_S = 60.0
 
 
 def missing_systemd_parts() -> list[str]:
@@ -61,7 +59,7 @@ def user_manager() -> Iterator[SystemdUser]:
         wait_for(
             lambda: child.poll() is not None or user.systemctl("show", "-p", "Version").returncode == 0,
             "systemd --user",
-            START_TIMEOUT_S,
+            PATIENCE_S,
         )
         if child.poll() is not None:
             raise TimeoutError(f"systemd --user ended: {(base / 'log').read_text(errors='replace')[-500:]}")
@@ -70,8 +68,8 @@ def user_manager() -> Iterator[SystemdUser]:
         with suppress(subprocess.TimeoutExpired):
             user.systemctl("exit")
         try:
-            child.wait(END_TIMEOUT_S)
+            child.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
-            child.wait(END_TIMEOUT_S)
+            child.wait(PATIENCE_S)
         shutil.rmtree(base, ignore_errors=True)

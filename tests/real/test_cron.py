@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,12 +35,17 @@ def install(content: bytes) -> None:
 
 @pytest.fixture
 def crontab() -> Iterator[None]:
-    """The user's table holds `OTHERS`; what was there before comes back."""
+    """The user's table holds `OTHERS`; what was there before comes back.
+
+    A user has one table. Whoever else runs these tests, in another checkout, waits.
+    """
     need("cron", [name for name in ("crontab",) if shutil.which(name) is None])
-    before = table()
-    install(OTHERS)
-    yield
-    install(before)
+    with open(Path(tempfile.gettempdir()) / f"anchorleg-tests-crontab-{os.getuid()}.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        before = table()
+        install(OTHERS)
+        yield
+        install(before)
 
 
 def lines_of(relay: Relay) -> list[str]:

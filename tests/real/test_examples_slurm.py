@@ -21,7 +21,7 @@ def orchestrator(slurm: SlurmCluster, folder: Path, *words: str) -> subprocess.C
     return subprocess.run(
         [sys.executable, "-m", "orchestrator", *words],
         cwd=folder, env={**slurm.env(), "XDG_STATE_HOME": str(folder / "state")}, capture_output=True, text=True,
-        timeout=120, check=False,
+        timeout=PATIENCE_S, check=False,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from daemons import wait_for
+from daemons import PATIENCE_S, wait_for
 from needs import need
 from policies import RUN, publish_one
 from ports import free_ports, listens
@@ -24,7 +24,6 @@ from syncd.store import Manifest, Shared
 from syncd.transports.factory import open_transport
 
 SYNCD = str(Path(sys.executable).parent / "syncd")
-TIMEOUT_S = 240
 SECRET = "the owner's own line"
 
 
@@ -47,7 +46,7 @@ class Friend:
             [str(word) for word in words],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=TIMEOUT_S,
+            timeout=PATIENCE_S,
             check=False,
             env={**self.laptop.env(), "RSYNC_PROTECT_ARGS": "0", **(env or {})},
             cwd=self.here,

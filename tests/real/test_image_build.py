@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from container import host_env
+from daemons import WORK_S
 from image_build import Builder, folder_of_cpu_wheels, missing_build_parts, throw_away_folder
 from needs import need
 from relay import NewRelay
@@ -46,7 +47,7 @@ def inside(image: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["ch-run", "--write", f"--set-env={image}/ch/environment", str(image), "--", *command],
         env={name: value for name, value in host_env().items() if name != "TMPDIR"},
-        capture_output=True, text=True, check=False, timeout=300,
+        capture_output=True, text=True, check=False, timeout=WORK_S,
     )  # fmt: skip
 
 
@@ -91,8 +92,8 @@ def test_a_run_trains_in_the_image_and_the_doctor_looks_into_it(image: Path, new
         container={"image": str(image), "runtime": "ch-run", "python": INSIDE},
     )  # fmt: skip
 
-    seen = relay.run("doctor", "--probe", "--json", timeout_s=400)
-    done = relay.run("start", timeout_s=400)
+    seen = relay.run("doctor", "--probe", "--json", timeout_s=WORK_S)
+    done = relay.run("start", timeout_s=WORK_S)
 
     found = {finding["check"]: finding["found"] for finding in json.loads(seen.out)["findings"]}
     assert found["container"].startswith("entered in ")

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pydantic
 import pytest
+from daemons import PATIENCE_S, WORK_S
 from needs import need
 from policies import publish_one
 from sshd import Laptop, Sshd, make_key
@@ -28,7 +29,6 @@ from syncd import store
 from syncd.access.settings import Settings
 
 SYNCD = Path(sys.executable).parent / "syncd"
-TIMEOUT_S = 240
 ROOT = Path(__file__).parents[2]
 PASSWORD = "correct horse battery staple"
 
@@ -47,7 +47,7 @@ class Newcomer:
         return subprocess.run(
             [str(SYNCD), *map(str, words)],
             stdin=subprocess.DEVNULL, capture_output=True, text=True, env=self.env, cwd=self.home,
-            timeout=TIMEOUT_S, check=False,
+            timeout=PATIENCE_S, check=False,
         )  # fmt: skip
 
     def settings(self) -> Settings:
@@ -86,13 +86,13 @@ def account() -> Iterator[Account]:
     name = f"al{secrets.token_hex(4)}"
     home = Path("/tmp") / name
     subprocess.run(
-        ["useradd", "--create-home", "--home-dir", home, "--shell", "/bin/sh", name], check=True, timeout=TIMEOUT_S
+        ["useradd", "--create-home", "--home-dir", home, "--shell", "/bin/sh", name], check=True, timeout=PATIENCE_S
     )
     try:
-        subprocess.run(["chpasswd"], input=f"{name}:{PASSWORD}".encode(), check=True, timeout=TIMEOUT_S)
+        subprocess.run(["chpasswd"], input=f"{name}:{PASSWORD}".encode(), check=True, timeout=PATIENCE_S)
         yield Account(name, home)
     finally:
-        subprocess.run(["userdel", "--force", "--remove", name], timeout=TIMEOUT_S, capture_output=True, check=False)
+        subprocess.run(["userdel", "--force", "--remove", name], timeout=PATIENCE_S, capture_output=True, check=False)
         shutil.rmtree(home, ignore_errors=True)
 
 
@@ -108,7 +108,7 @@ def python_of(account: Account) -> str:
     system = f"/usr/bin/python3.{sys.version_info.minor}"
     for program in (sys.executable, system):
         command = ["su", "-s", "/bin/sh", account.name, "-c", f"{program} -c ''"]
-        if subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=False).returncode == 0:
+        if subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False).returncode == 0:
             return program
     need("an interpreter for other accounts", [system])
     raise AssertionError
@@ -123,7 +123,7 @@ def run_folder_of(account: Account) -> Path:
     site = Path(pydantic.__file__).parents[1]
     (programs / "syncd").write_text(f'#!/bin/sh\nPYTHONPATH={ROOT}:{site} exec {python_of(account)} -m syncd "$@"\n')
     (programs / "syncd").chmod(0o755)
-    subprocess.run(["chown", "-R", account.name, account.home], check=True, timeout=TIMEOUT_S)
+    subprocess.run(["chown", "-R", account.name, account.home], check=True, timeout=PATIENCE_S)
     return run
 
 
@@ -134,7 +134,7 @@ def test_from_an_empty_home_to_a_mirror_with_one_password(
     authorized = account.home / ".ssh" / "authorized_keys"
     authorized.parent.mkdir(mode=0o755)
     authorized.write_text("ssh-ed25519 AAAAsomebody-else else")  # without a newline at its end
-    subprocess.run(["chown", "-R", account.name, authorized.parent], check=True, timeout=TIMEOUT_S)
+    subprocess.run(["chown", "-R", account.name, authorized.parent], check=True, timeout=PATIENCE_S)
     words = ("setup", f"{account.name}@127.0.0.1:project/runs/mt10", "--port", with_password.port)
     person = newcomer.type(*words)
     try:
@@ -185,7 +185,7 @@ def test_where_there_is_no_syncd_the_line_that_it_advises_brings_it_there(
     shutil.copy(newcomer.home / ".ssh" / "id_ed25519.pub", where / "authorized_keys")
     run = account.home / "project" / "runs" / "mt10"
     publish_one(store.Shared(run / "shared"), 1, 1)
-    subprocess.run(["chown", "-R", account.name, account.home], check=True, timeout=TIMEOUT_S)
+    subprocess.run(["chown", "-R", account.name, account.home], check=True, timeout=PATIENCE_S)
     config = newcomer.home / ".ssh" / "config"
     known = newcomer.home / ".ssh" / "known_hosts"
     key = newcomer.home / ".ssh" / "id_ed25519"
@@ -200,7 +200,7 @@ def test_where_there_is_no_syncd_the_line_that_it_advises_brings_it_there(
     line = re.search(r"(rsync -a .*') \(Python", refused.stderr)
     assert line is not None, refused.stderr
     installed = subprocess.run(
-        ["sh", "-c", line[1]], env=newcomer.env, cwd=newcomer.home, capture_output=True, text=True, timeout=600,
+        ["sh", "-c", line[1]], env=newcomer.env, cwd=newcomer.home, capture_output=True, text=True, timeout=WORK_S,
         check=False,
     )  # fmt: skip
     assert installed.returncode == 0, installed.stderr
@@ -243,7 +243,7 @@ def test_a_key_that_was_made_and_copied_by_hand_is_taken(newcomer: Newcomer, acc
         command = ["bash", "-c", line]
         done = subprocess.run(
             command, env=newcomer.env, cwd=newcomer.home, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=TIMEOUT_S, check=False,
+            timeout=PATIENCE_S, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -318,7 +318,7 @@ def test_another_host_key_than_the_pinned_one_stops_it(newcomer: Newcomer, sshd:
 def test_a_known_host_is_not_asked_about_even_hashed(newcomer: Newcomer, sshd: Sshd, tmp_path: Path):
     known = newcomer.home / ".ssh" / "known_hosts"
     known.write_text(sshd.host_key_line + "\n")
-    subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(known)], check=True, timeout=TIMEOUT_S, capture_output=True)
+    subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(known)], check=True, timeout=PATIENCE_S, capture_output=True)
     assert "127.0.0.1" not in known.read_text()
     done = newcomer.run("setup", f"{sshd.user}@127.0.0.1:{tmp_path}", "--port", sshd.port)
     assert "(known)" in done.stdout, done.stderr

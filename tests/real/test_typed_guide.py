@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from daemons import started_at, wait_for
+from daemons import PATIENCE_S, WORK_S, started_at, wait_for
 from keepalive import LABEL, PLIST, Agent, install_launchctl
 from slurm_cluster import SlurmCluster
 from sshd import Sshd
@@ -72,9 +72,6 @@ LINES: tuple[tuple[str, str, str], ...] = (
     ("laptop", "trainer actors --num-envs 2", "plays"),
     ("laptop", "trainer autotune --user-id $(hostname)", "keeps_a_profile"),
 )
-#: A training starts in some 10 s on an idle machine; here four of them share its cores.
-START_TIMEOUT_S = 300.0
-LINE_TIMEOUT_S = 240.0
 
 
 class World:
@@ -151,12 +148,12 @@ class World:
     def type(self, machine: str, line: str, code: int = 0, **variables: str) -> str:
         """To its end; what was said."""
         child, out = self.begin(machine, line, **variables)
-        child.wait(LINE_TIMEOUT_S)
+        child.wait(PATIENCE_S)
         assert child.returncode == code, f"{machine}$ {line}\n{out.read_text()}"
         return out.read_text()
 
     def leave(
-        self, machine: str, line: str, seen: Callable[[str], object], timeout_s: float = LINE_TIMEOUT_S
+        self, machine: str, line: str, seen: Callable[[str], object], timeout_s: float = PATIENCE_S
     ) -> tuple[subprocess.Popen[bytes], Path]:
         """Left running in a terminal of its own, once `seen(what it said)`. Ctrl-C will be for it, not for bash."""
         child, out = self.begin(machine, f"exec {line}")
@@ -171,13 +168,13 @@ class World:
         """Ctrl-C; what was said."""
         child, out = left
         child.send_signal(signal.SIGINT)
-        wait_for(lambda: child.poll() is not None, f"the end of what said\n{out.read_text()}", LINE_TIMEOUT_S)
+        wait_for(lambda: child.poll() is not None, f"the end of what said\n{out.read_text()}", PATIENCE_S)
         assert child.returncode in {0, 130, -signal.SIGINT}, out.read_text()
         return out.read_text()
 
     def keeper(self) -> Holder:
         """Who keeps the laptop's mirror, as soon as somebody does."""
-        wait_for(lambda: holder(self.mirror), "somebody who keeps the mirror", LINE_TIMEOUT_S)
+        wait_for(lambda: holder(self.mirror), "somebody who keeps the mirror", PATIENCE_S)
         found = holder(self.mirror)
         assert found is not None
         return found
@@ -188,9 +185,11 @@ class World:
         for child in self.typed:
             if child.poll() is None:
                 os.killpg(child.pid, signal.SIGKILL)
-                child.wait(20)
+                child.wait(PATIENCE_S)
         command = ["orchestrator", "stop", "--now"]
-        subprocess.run(command, cwd=self.project, env=self.env("cluster"), timeout=90, check=False, capture_output=True)
+        subprocess.run(
+            command, cwd=self.project, env=self.env("cluster"), timeout=PATIENCE_S, check=False, capture_output=True
+        )
 
 
 def slots(folder: Path) -> list[int]:
@@ -229,7 +228,7 @@ class Guide:
         def all_train(_said: str) -> bool:
             return slots(self.world.shared.path) == [0, 1, 2, 3]
 
-        _, out = self.world.leave(machine, line, all_train, START_TIMEOUT_S)
+        _, out = self.world.leave(machine, line, all_train, WORK_S)
         assert [row.state for row in self.world.slurm.squeue()] == ["RUNNING"] * 4
         assert "--ddp-world-size 4: 4 slots, that is 4 jobs at once; each trains on its own" in out.read_text()
         logs = self.world.project / "runs" / "slim_run" / "logs"

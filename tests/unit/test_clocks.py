@@ -17,12 +17,12 @@ TESTS = Path(__file__).parents[1]
 #: What reads a clock, by the last part of its name, and the fields of `resource.getrusage`.
 CLOCKS = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time", "thread_time", "getrusage"}
 CLOCKS |= {"ru_utime", "ru_stime"}
+#: `wait(2)` is a look at what has come until then; `wait(20)` is a deadline.
+LOOK_S = 5.0
 #: Calls that give something up after so many seconds: the name → which argument says so (None: only by keyword).
 WAITS: dict[str, int | None] = {
-    "wait_for": 2, "communicate": 1, "join": 0, "run": None, "check_output": None, "check_call": None,
+    "wait_for": 2, "communicate": 1, "join": 0, "wait": 0, "run": None, "check_output": None, "check_call": None,
 }  # fmt: skip
-#: No deadline of a test is shorter (seconds).
-LEAST_S = 60.0
 
 
 def last_name(node: ast.expr) -> str:
@@ -108,7 +108,8 @@ def too_short(tree: ast.Module) -> list[int]:
         given = [keyword.value for keyword in node.keywords if keyword.arg in {"timeout", "timeout_s"}]
         given += [] if place is None else node.args[place : place + 1]
         seconds = [word.value for word in given if isinstance(word, ast.Constant)]
-        if any(isinstance(value, int | float) and value < LEAST_S for value in seconds):
+        seconds = [value for value in seconds if name != "wait" or not isinstance(value, float | int) or value > LOOK_S]
+        if any(isinstance(value, int | float) and value < PATIENCE_S for value in seconds):
             lines.append(node.lineno)
     return lines
 
@@ -158,7 +159,14 @@ def test_what_is_no_measured_time_is_left_alone(code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "code", ["wait_for(there, 'it', 5)", "child.communicate(timeout=10)", "thread.join(1.0)", "run(words, timeout=20)"]
+    "code",
+    [
+        "wait_for(there, 'it', 5)",
+        "child.communicate(timeout=10)",
+        "thread.join(1.0)",
+        "run(words, timeout=20)",
+        "a.wait(9)",
+    ],
 )
 def test_a_short_deadline_is_found(code: str) -> None:
     assert too_short(ast.parse(code)) != []

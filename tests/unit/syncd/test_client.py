@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from daemons import wait_for
+from daemons import PATIENCE_S, wait_for
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from policies import RUN, publish_one
@@ -472,14 +472,14 @@ def test_one_that_waits_for_a_mirror_says_so_once_and_takes_it_when_it_is_free(
     def second() -> None:
         with MirrorLock(tmp_path, "pull", wait=said.append):
             taken.set()
-            enough.wait(30)
+            enough.wait(PATIENCE_S)
 
     with MirrorLock(tmp_path, "watch"):
         thread = threading.Thread(target=second)
         thread.start()
         wait_for(lambda: said, "its word")
         assert not taken.is_set()
-    assert taken.wait(30)
+    assert taken.wait(PATIENCE_S)
     keeper = holder(tmp_path)
     enough.set()
     thread.join()

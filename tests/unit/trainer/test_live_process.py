@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from daemons import PATIENCE_S
 
 from orchestrator.job import Job
 from trainer.live import process as live
@@ -43,7 +44,7 @@ def test_a_process_that_has_ended_has_no_children_whatever_has_its_number_now(
 ):
     beginning(monkeypatch, "")
     process = LiveProcess(request_of_a_job, {}, lambda _: None)
-    process._process.wait(60)
+    process._process.wait(PATIENCE_S)
     process.end(None)
     assert ended_parents == []
 
@@ -64,7 +65,7 @@ def test_an_end_between_two_connections_is_no_complete_one(monkeypatch, request_
         f"sys.exit(program.main([{str(path)!r}, '1', 'live']))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], input=b"", capture_output=True, timeout=120, check=False, cwd=tmp_path
+        [sys.executable, "-c", code], input=b"", capture_output=True, timeout=PATIENCE_S, check=False, cwd=tmp_path
     )
     assert done.returncode == 1, done.stderr
     assert b"not everything was sent" in done.stderr
