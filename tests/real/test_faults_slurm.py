@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import time
 from pathlib import Path
 
 import pytest
+from daemons import started_at
 from relay import NewRelay, Relay
 from slurm_cluster import PrivateSlurm, SlurmCluster
 from slurm_relay import (
@@ -16,6 +18,7 @@ from slurm_relay import (
     hand_over,
     left_unsure,
     on_slurm,
+    rows_of,
     signal_at_sbatch,
     start_impatient,
     tokens_of,
@@ -129,19 +132,37 @@ def test_slurmctld_hangs_so_that_sbatch_fails_and_yet_submits(
         assert len(tokens_of(relay, attempt)) == 1
 
 
-@pytest.mark.long
+def written_state(slurm: SlurmCluster) -> Path:
+    """A copy of what slurmctld has written down, which is all that there is at this moment."""
+    state, now = slurm.folder / "state", time.time()
+    slurm.ask("scontrol", "update", f"jobid={slurm.squeue()[0].job_id}", "comment=a change, so that it writes")
+    jobs = state / "job_state"
+    slurm.wait_for(lambda: jobs.exists() and jobs.stat().st_mtime > now, "slurmctld to save its state")
+    return Path(shutil.copytree(state, slurm.folder / "state.before"))
+
+
+def resume(slurm: SlurmCluster, node: str) -> None:
+    slurm.ask("scontrol", "update", f"nodename={node}", "state=resume")
+
+
 def test_slurmctld_runs_one_job_id_twice(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
-    # The main scheduler sleeps, so that the backfill scheduler makes every start: those it does not save at once.
-    scheduler = "batch_sched_delay=600,sched_interval=600,bf_interval=1,bf_continue"
-    slurm = private_slurm(nodes=1, overrides={**QUICK, "SchedulerParameters": scheduler})
+    """It is killed before it has written down that it started the job: a start by backfill is not written at once."""
+    slurm = private_slurm(nodes=2, overrides=QUICK)
+    slurm.ask("scontrol", "update", "nodename=n1,n2", "state=drain", "reason=test")
     relay = on_slurm(new_relay, slurm, pace_s=0.01, held_at=150, command=["python3", "./count.py", "300", "deaf"])
     controller = relay.spawn("start")
+    slurm.wait_for(lambda: rows_of(slurm, relay), "a job that waits for a node")
+    before = written_state(slurm)
+    resume(slurm, "n1")
     relay.wait_for_step(150)
 
     slurm.kill_controller()
-    # The node's word on the death of the first run must not meet the second: that would end it before its claim.
-    slurm.conf.write_text(slurm.conf.read_text().replace("bf_interval=1,", "bf_interval=5,"))
+    shutil.rmtree(slurm.folder / "state")
+    before.rename(slurm.folder / "state")
     slurm.start_controller()
+    first = relay.read("claim", 0)["pid"]
+    relay.wait_for(lambda: started_at(first) is None, "Slurm to end a job of which it knows no start")
+    resume(slurm, "n2")
     relay.wait_for(lambda: relay.duplicates(0), "the second run of the same job")
     slurm.wait_for(lambda: 1 in relay.attempts(), "the next attempt")
     relay.release()
