@@ -274,6 +274,13 @@ class Relay:
         newest = max(self.run_dir.glob("ledger-*.json"), key=lambda path: int(path.stem.removeprefix("ledger-")))
         return dict(json.loads(newest.read_text()))
 
+    def submitted_by(self, epoch: int) -> list[str]:
+        """The submissions that an owner's ledger has. What else it says may change when an owner wakes up that was
+        stopped in the middle of a look: it ends that, and nobody reads it.
+        """
+        ledger = json.loads((self.run_dir / f"ledger-{epoch}.json").read_text())
+        return [s["token"] for slot in ledger["slots"] for a in slot["attempts"] for s in a["submissions"]]
+
     def events(self, kind: str) -> list[dict[str, Any]]:
         paths = sorted(self.run_dir.glob("events-*.jsonl"), key=lambda path: int(path.stem.removeprefix("events-")))
         lines = [line for path in paths for line in path.read_text().splitlines()]

@@ -61,7 +61,9 @@ def test_a_job_survives_a_clean_restart_of_the_controller(private_slurm: Private
 def test_a_dead_controller_answers_nobody_until_it_is_started(private_slurm: PrivateSlurm) -> None:
     cluster = private_slurm(nodes=1)
     cluster.kill_controller()
-    assert "connect failure" in cluster.run("squeue").stderr
+    refused = cluster.run("squeue")
+    # In the moment of its death a connection may still be made, and break.
+    assert any(words in refused.stderr for words in ("connect failure", "not connected", "reset by peer")), refused
 
     cluster.start_controller()
 
