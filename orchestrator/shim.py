@@ -252,7 +252,9 @@ class Shim:
             self.woken = True
             self.asked_at = time.time()
             with contextlib.suppress(OSError):
-                self.hand_over_file.touch()
+                is_ours = create_exclusive(self.hand_over_file, b"")
+                if self.asked == "SIGUSR2" and not is_ours:
+                    self.asked = "asked to"  # the signal came before we had seen the file that it tells of
             program.send_signal(signal.SIGUSR2)
             say(f"handing over ({self.asked})")
         if self.first_progress_at is None and self.has_progressed():

@@ -6,9 +6,14 @@
 * a terminal row of this very submission (its work folder) in the queue or in the history;
 * a complete poll without it for longer than the scheduler remembers ended jobs, a history that knows nothing either
   (or is disabled), and a heartbeat that stopped.
+
+A slurmctld that is killed before it has saved a start makes that start again, under the same id. What the queue, the
+history and the second run itself then say is about the second run. The first one has the claim, and works on.
 """
 
 from __future__ import annotations
+
+import re
 
 from orchestrator.decisions.models import Attempt, Blind, Gone, Seen, Sighting, Submission
 from orchestrator.executors.base import Accounting, JobRow, JobState, Poll
@@ -28,6 +33,13 @@ WORD_MISSING = "it was told to end (SIGTERM); the queue has not said yet by whom
 #: A reason that no time will change must be seen for so long: administrators change limits and partitions, and for a
 #: moment Slurm shows what it knew before.
 FOR_EVER_S = 60.0
+RAN_TWICE = "Slurm started this job a second time; its first run has not said how it ended"
+#: A job claims its attempt seconds after its start. A start that comes later than the claim is another one, but for
+#: what two clocks may differ by.
+CLAIM_SLACK_S = 2.0
+#: Where no history says whose cancel it was: measured are 0 s for a launch that failed; a person needs longer.
+LAUNCH_S = 5.0
+CANCELLED_BY = re.compile(r"by (\d+)")
 #: The shim's word for a SIGTERM: scancel, preemption and the walltime look the same to a job.
 TOLD_TO_END = "SIGTERM"
 
@@ -52,7 +64,7 @@ def has_ended_by_its_word(submission: Submission, evidence: Evidence) -> bool:
     """Whether the job's own record is all that is needed to call it over, and to say how."""
     ended = evidence.exit
     if ended is None or ended.token != submission.token:
-        return submission.token in evidence.duplicates
+        return _lost_the_claim(submission, evidence)
     return not _needs_the_schedulers_word(submission, evidence)
 
 
@@ -78,7 +90,7 @@ def sight(
     """What can be said of one submission now; None: nothing yet. `history` is None when it was not asked."""
     if evidence.exit is not None and evidence.exit.token == submission.token:
         return _said(submission, evidence, evidence.exit, poll, history, job_dir=job_dir, now=now)
-    if submission.token in evidence.duplicates:
+    if _lost_the_claim(submission, evidence):
         return Gone(proof="it found the attempt taken and ended as a duplicate", at=now, by_job=True)
     if poll.error is not None:
         return _blind(submission, poll.at, poll.error)
@@ -86,6 +98,8 @@ def sight(
         return submission.sighting
     row = _last_word(poll, history, job_dir)
     if row is not None and row.state is JobState.ENDED:
+        if _is_of_a_second_run(row, submission, evidence):
+            return _of_the_first_run(submission, attempt, now)
         return _ended(row, "queue", submission, evidence, poll.at)
     if row is not None:
         return _seen(row, poll.at)
@@ -94,6 +108,8 @@ def sight(
         return _blind(submission, poll.at, error)
     past = history.of(job_dir) if history.status == "ok" else None
     if past is not None and past.state is JobState.ENDED:
+        if _is_of_a_second_run(past, submission, evidence):
+            return _of_the_first_run(submission, attempt, now)
         return _ended(past, "history", submission, evidence, history.at)
     absent_s = poll.at - (submission.absent_since if submission.absent_since is not None else poll.at)
     beat_at = attempt.heartbeat_changed_at
@@ -128,10 +144,51 @@ def _said(
     past = history.of(job_dir) if history is not None and history.status == "ok" else None
     for row in (_last_word(poll, history, job_dir), past):
         if row is not None and row.state is JobState.ENDED:
+            if _is_of_a_second_run(row, submission, evidence) and was_not_launched(row.raw_state, _ran_s(row)):
+                return gone  # its node runs it already: slurmd refuses the second start, and Slurm ends both
             return gone.model_copy(update={"raw_state": row.raw_state, "node": row.node})
     nobody_knows = history is not None and history.status == "disabled" and missing_from(poll, submission, job_dir)
     since = _waiting_since(submission, WORD_MISSING, now)
     return gone if nobody_knows or now - since >= RECORD_WAIT_S else Blind(since=since, error=WORD_MISSING)
+
+
+def _claims(submission: Submission, evidence: Evidence) -> bool:
+    return evidence.claim is not None and evidence.claim.token == submission.token
+
+
+def _lost_the_claim(submission: Submission, evidence: Evidence) -> bool:
+    """Whether its job said so. Of a job that has the claim, its second run said it, and the first one is at work."""
+    return submission.token in evidence.duplicates and not _claims(submission, evidence)
+
+
+def _is_of_a_second_run(row: JobRow, submission: Submission, evidence: Evidence) -> bool:
+    """Whether a row tells of a start of this job that came after the claim."""
+    claim = evidence.claim
+    if claim is None or claim.token != submission.token:
+        return False
+    later = row.started_at is not None and row.started_at > claim.at + CLAIM_SLACK_S
+    return later or submission.token in evidence.duplicates
+
+
+def _of_the_first_run(submission: Submission, attempt: Attempt, now: float) -> Gone | Blind:
+    """The scheduler knows of the second run only: the first one has ended when its heart is silent."""
+    since = _waiting_since(submission, RAN_TWICE, now)
+    beat_at = attempt.heartbeat_changed_at if attempt.heartbeat_changed_at is not None else since
+    if now - max(beat_at, since) > HEARTBEAT_SILENT_S:
+        return Gone(proof=RAN_TWICE, at=now)
+    return Blind(since=since, error=RAN_TWICE)
+
+
+def was_not_launched(raw_state: str, ran_s: float | None) -> bool:
+    """Whether a cancel was slurmd's own, which could or would not start the job. A person's names the person, who is
+    not root, or comes later.
+    """
+    who = CANCELLED_BY.search(raw_state)
+    return who[1] == "0" if who else ran_s is not None and ran_s <= LAUNCH_S
+
+
+def _ran_s(row: JobRow) -> float | None:
+    return row.ends_at - row.started_at if row.ends_at is not None and row.started_at is not None else None
 
 
 def is_cancelled_by_somebody(submission: Submission, poll: Poll, job_dir: str) -> bool:
@@ -157,13 +214,12 @@ def _waiting_since(submission: Submission, error: str, at: float) -> float:
 
 def _ended(row: JobRow, source: str, submission: Submission, evidence: Evidence, at: float) -> Gone | Blind:
     """A terminal row. After a clean end the job's own record must be there, and says more: wait for it a little."""
-    claimed = evidence.claim is not None and evidence.claim.token == submission.token
-    if row.raw_state == "COMPLETED" and claimed and evidence.exit is None:
+    if row.raw_state == "COMPLETED" and _claims(submission, evidence) and evidence.exit is None:
         since = _waiting_since(submission, RECORD_MISSING, at)
         if at - since < RECORD_WAIT_S:
             return Blind(since=since, error=RECORD_MISSING)
-    ran_s = row.ends_at - row.started_at if row.ends_at is not None and row.started_at is not None else None
-    return Gone(proof=f"the {source} says {row.raw_state}", at=at, raw_state=row.raw_state, node=row.node, ran_s=ran_s)
+    word = {"raw_state": row.raw_state, "node": row.node, "ran_s": _ran_s(row)}
+    return Gone(proof=f"the {source} says {row.raw_state}", at=at, **word)
 
 
 def _seen(row: JobRow, at: float) -> Seen:
@@ -196,7 +252,7 @@ def never_accepted(
     both later than the submission by a grace, and neither they nor a claim know it, nor did the queue when it was first
     seen without it, a while ago.
     """
-    if evidence.claim is not None and evidence.claim.token == submission.token:
+    if _claims(submission, evidence):
         return False
     if history is None or history.status == "blind" or not missing_from(poll, submission, job_dir):
         return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from orchestrator.decisions.models import Gone, Submission, Verdict
+from orchestrator.decisions.sightings import CANCELLED_BY, RAN_TWICE, was_not_launched
 from orchestrator.job import DO_NOT_REQUEUE, HANDED_OVER
 from orchestrator.run.evidence import Evidence, is_complete
 
@@ -44,9 +45,6 @@ _SCHEDULER_WORDS = {
     "NODE_FAIL": (Verdict.NODE_FAILED, "its node failed"),
     "BOOT_FAIL": (Verdict.NODE_FAILED, "its node did not boot"),
 }
-_CANCELLED_BY = re.compile(r"by (\d+)")
-#: Where no history says whose cancel it was: measured are 0 s for a launch that failed; a person needs longer.
-LAUNCH_S = 5.0
 #: Our own reasons to cancel a job for which its node could do nothing. They say how the attempt ended, too.
 LAUNCH_FAILED = "its node failed to start it, twice"
 NEVER_BEGAN = "it ran and never began: slurm.setup, its node, or the shared folder as seen from there, hangs"
@@ -115,6 +113,8 @@ def _by_the_scheduler(
         return Verdict.CANCELLED, submission.cancelled_for or "cancelled by us"
     if word in _SCHEDULER_WORDS:
         return _SCHEDULER_WORDS[word]
+    if gone.proof == RAN_TWICE:
+        return Verdict.NODE_FAILED, "Slurm started it twice, and ended its first run"
     if evidence.claim is None:
         cause = cause_in(evidence.log_tail)
         return Verdict.CRASHED, f"it ended before it began ({cause or gone.raw_state or gone.proof})"
@@ -127,10 +127,7 @@ def _was_not_launched(gone: Gone) -> bool:
     Slurm would hold the job and say `launch failed requeued held`, but ours may not be requeued: slurmd kills it. A
     person's cancel of a waiting job names no node; one of a running job names the person, who is not root.
     """
-    if not gone.node:
-        return False
-    who = _CANCELLED_BY.search(gone.raw_state)
-    return who[1] == "0" if who else gone.ran_s is not None and gone.ran_s <= LAUNCH_S
+    return bool(gone.node) and was_not_launched(gone.raw_state, gone.ran_s)
 
 
 def _word(raw_state: str) -> str:
@@ -143,7 +140,7 @@ def _is_ours(submission: Submission | None) -> bool:
 
 def cancelled_by(raw_state: str) -> str:
     """Who cancelled, where the history tells (`CANCELLED by 33`)."""
-    who = _CANCELLED_BY.search(raw_state)
+    who = CANCELLED_BY.search(raw_state)
     return f"cancelled by user {who[1]} (scancel)" if who else "cancelled (scancel)"
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 
-from relay import NewRelay, Relay
+from relay import PROGRAMS, NewRelay, Relay
 
 from orchestrator.processes import ProcessId, is_alive
 
@@ -84,7 +84,7 @@ def test_a_controller_that_forgot_everything_finds_its_jobs_again(new_relay: New
 
 def test_a_job_that_the_scheduler_runs_twice_runs_once_and_its_attempt_has_ended(new_relay: NewRelay) -> None:
     relay = new_relay(total=60, held_at=10)
-    controller = relay.spawn("start")
+    controller = relay.spawn("start", driver=(str(PROGRAMS / "impatient.py"), "silent=2"))
     relay.wait_for_step(5)
     os.kill(controller.pid, signal.SIGSTOP)
     token = relay.read("claim", 0)["token"]
@@ -103,7 +103,23 @@ def test_a_job_that_the_scheduler_runs_twice_runs_once_and_its_attempt_has_ended
     assert not (relay.attempt_dir(0) / "exit.json").exists()
     assert [n for attempt, n in relay.journal(0) if attempt == 0] == list(range(1, at + 1))
     assert relay.attempts() == [0, 1]
-    assert [event["verdict"] for event in relay.events("ended")] == ["crashed", "finished"]
+    assert [event["verdict"] for event in relay.events("ended")] == ["node failed", "finished"]
+
+
+def test_the_second_run_of_a_job_takes_nothing_from_the_first_one(new_relay: NewRelay) -> None:
+    relay = new_relay(total=60, held_at=10)
+    controller = relay.spawn("start", driver=(str(PROGRAMS / "impatient.py"), "silent=600"))
+    relay.wait_for_step(5)
+
+    relay.submit_again(relay.read("claim", 0)["token"])
+    relay.wait_for(lambda: relay.duplicates(0), "the second run's word")
+    relay.wait_for(lambda: "a second time" in str(relay.status()["slots"][0]), "the controller's doubts")
+    assert relay.attempts() == [0]
+    relay.release()
+
+    assert relay.ended(controller) == 0, relay.output()
+    assert relay.attempts() == [0]
+    relay.assert_exactly_once(60)
 
 
 def kill_job(relay: Relay, supervisor: ProcessId) -> None:

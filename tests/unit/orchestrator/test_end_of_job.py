@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from builders import NOW
 from daemons import PATIENCE_S
 
-from orchestrator.shim import LATEST_START_S, end_of_job
+from orchestrator.shim import LATEST_START_S, Shim, end_of_job
 
 ROOT = Path(__file__).parents[3]
 HOURS_4 = 4 * 3600
@@ -70,3 +71,39 @@ def test_a_program_is_asked_to_hand_over_by_what_squeue_said_after_its_start(tmp
     done = subprocess.run(words, cwd=job_dir, env=env, capture_output=True, timeout=PATIENCE_S, check=False)
     ended = json.loads((tmp_path / "run/slots/0/attempts/0/exit.json").read_bytes())
     assert (done.returncode, ended["code"], ended["asked"]) == (0, 75, "deadline")
+
+
+class Program:
+    """Stands in for the job's program: who signals it."""
+
+    def __init__(self) -> None:
+        self.signals: list[int] = []
+
+    def send_signal(self, number: int) -> None:
+        self.signals.append(number)
+
+
+@pytest.mark.parametrize(
+    ("signal_seen", "somebody_asked", "reason"),
+    [
+        ("SIGUSR2", True, "asked to"),  # the signal was faster than the look at the file
+        ("SIGUSR2", False, "SIGUSR2"),
+        ("SIGTERM", True, "SIGTERM"),
+        (None, True, "asked to"),
+    ],
+)
+def test_a_request_has_one_reason_whoever_carries_it(
+    tmp_path: Path, signal_seen: str | None, somebody_asked: bool, reason: str
+) -> None:
+    (tmp_path / "slots/0/attempts/0").mkdir(parents=True)
+    shim = Shim(tmp_path, {"run_dir": str(tmp_path), "slot": 0, "attempt": 0, "token": "s0-a0-00000000"}, {})
+    shim.asked = signal_seen
+    if somebody_asked:
+        shim.hand_over_file.touch()
+    program = Program()
+    shim.look(program, float("inf"))  # type: ignore[arg-type]
+    assert shim.asked == reason
+    assert program.signals == [signal.SIGUSR2]
+    assert shim.hand_over_file.exists()
+    shim.look(program, float("inf"))  # type: ignore[arg-type]
+    assert (shim.asked, len(program.signals)) == (reason, 1)

@@ -158,12 +158,26 @@ class TestTwoJobsOfOneAttempt:
         assert only_slot(ledger).attempts[0].verdict is Verdict.HANDED_OVER
         assert next_attempt(only_slot(ledger), 0) is None
 
-    def test_one_id_that_ran_twice_has_ended_its_attempt(self) -> None:
+    @pytest.mark.parametrize("state", [JobState.RUNNING, JobState.ENDED])
+    def test_the_second_run_of_an_id_says_nothing_of_the_first_which_has_the_claim(self, state: JobState) -> None:
+        run = a_run(a_slot().with_attempt(a_job(), heartbeat=3, heartbeat_changed_at=NOW - 20))
+        evidence = Evidence(claim=a_claim(), duplicates=(token(),), beat=3)
+        look = a_look().seeing(a_row(state=state, raw="COMPLETED")).remembering()
+        ledger, _ = look.reading(evidence).folded_into(run)
+        assert only_slot(ledger).attempts[0].verdict is None
+        assert next_attempt(only_slot(ledger), 0) is None
+
+    def test_a_node_that_would_not_start_an_id_again_cancels_it_and_not_a_person(self) -> None:
         run = a_run(a_slot().with_attempt(a_job()))
-        evidence = Evidence(claim=a_claim(), duplicates=(token(),))
-        ledger, _ = a_look().seeing(a_row()).reading(evidence).folded_into(run)
-        assert only_slot(ledger).attempts[0].verdict is not None
-        assert next_attempt(only_slot(ledger), 0) == 1
+        saved = Evidence(claim=a_claim(at=NOW - 500), exit=an_exit(75, asked="SIGTERM"), progress=progress(100))
+        refused = a_row(state=JobState.ENDED, raw="CANCELLED", node="n1", started_at=NOW - 400, ends_at=NOW - 400)
+        for look in (a_look().seeing(refused), a_look().remembering(refused)):
+            ledger, _ = look.reading(saved).folded_into(run)
+            assert only_slot(ledger).attempts[0].verdict is Verdict.HANDED_OVER
+            assert only_slot(ledger).status is SlotStatus.ACTIVE
+        person = refused.model_copy(update={"started_at": NOW - 505, "ends_at": NOW - 5})
+        ledger, _ = a_look().seeing(person).reading(saved).folded_into(run)
+        assert only_slot(ledger).status is SlotStatus.PAUSED
 
     def test_the_scheduler_ending_the_loser_does_not_end_the_attempt(self) -> None:
         run = a_run(a_slot().with_attempt(a_job(), a_job(SECOND, job_id="102")))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from builders import (
     FORGET_AFTER_S,
@@ -23,6 +25,7 @@ from hypothesis import strategies as st
 from orchestrator.decisions.models import Attempt, Blind, Gone, Seen, Sighting, Submission
 from orchestrator.decisions.sightings import (
     HEARTBEAT_SILENT_S,
+    RAN_TWICE,
     RECORD_MISSING,
     RECORD_WAIT_S,
     SETTLE_S,
@@ -31,7 +34,7 @@ from orchestrator.decisions.sightings import (
     never_accepted,
     sight,
 )
-from orchestrator.executors.base import JobState, Poll
+from orchestrator.executors.base import JobRow, JobState, Poll
 from orchestrator.run.evidence import Evidence
 
 OTHER = token(serial=9)
@@ -171,6 +174,46 @@ class TestALateRecord:
     def test_any_other_end_is_believed_at_once(self) -> None:
         failed = a_look().seeing(a_row(state=JobState.ENDED, raw="NODE_FAIL"))
         assert isinstance(seen_by(failed, evidence=Evidence(claim=a_claim())), Gone)
+
+
+class TestAnIdThatRunsTwice:
+    """What the scheduler knows is its second run. The first has the claim; it ends by its word, or falls silent."""
+
+    LATER = a_row(state=JobState.ENDED, raw="CANCELLED", started_at=NOW - 400, ends_at=NOW - 400)
+
+    @staticmethod
+    def seen_after(row: JobRow, waited_s: float, beat_changed_at: float | None, **more: Any) -> Sighting | None:
+        job = a_job(sighting=Blind(since=NOW - waited_s, error=RAN_TWICE))
+        evidence = Evidence(claim=a_claim(at=NOW - 500), **more)
+        looks = (a_look().seeing(row), a_look().remembering(row))
+        found = [seen_by(look, job, evidence, beat_changed_at) for look in looks]
+        assert type(found[0]) is type(found[1])
+        return found[0]
+
+    @pytest.mark.parametrize("raw", ["CANCELLED", "COMPLETED", "NODE_FAIL"])
+    def test_a_start_after_the_claim_is_not_the_claimants(self, raw: str) -> None:
+        sighting = self.seen_after(self.LATER.model_copy(update={"raw_state": raw}), 3600, NOW - 20)
+        assert isinstance(sighting, Blind)
+        assert sighting.error == RAN_TWICE
+
+    def test_a_start_before_the_claim_is(self) -> None:
+        sighting = self.seen_after(self.LATER.model_copy(update={"started_at": NOW - 501}), 0, NOW - 20)
+        assert isinstance(sighting, Gone)
+
+    def test_its_second_run_says_so_itself_whatever_the_clocks(self) -> None:
+        row = self.LATER.model_copy(update={"started_at": NOW - 9000, "raw_state": "COMPLETED"})
+        assert isinstance(self.seen_after(row, 3600, NOW - 20, duplicates=(token(),)), Blind)
+
+    @pytest.mark.parametrize(("waited_s", "beat"), [(HEARTBEAT_SILENT_S + 1, SILENT), (HEARTBEAT_SILENT_S + 1, None)])
+    def test_a_silent_heart_is_its_end(self, waited_s: float, beat: float | None) -> None:
+        assert isinstance(self.seen_after(self.LATER, waited_s, beat), Gone)
+
+    @pytest.mark.parametrize("beat", [SILENT, None])
+    def test_a_heart_that_nobody_watched_must_be_watched_first(self, beat: float | None) -> None:
+        assert isinstance(self.seen_after(self.LATER, HEARTBEAT_SILENT_S - 1, beat), Blind)
+
+    def test_its_own_word_is_believed_at_once(self) -> None:
+        assert isinstance(self.seen_after(self.LATER, 0, NOW, exit=an_exit(75), duplicates=(token(),)), Gone)
 
 
 class TestNoProofs:
