@@ -16,6 +16,7 @@ from orchestrator.decisions.models import (
     Attempt,
     BadNode,
     Blind,
+    Death,
     Gone,
     Ledger,
     Seen,
@@ -167,7 +168,9 @@ def _accuse(
     if progressed or not node or attempt.verdict not in _ACCUSING or lived_s > nodes.EARLY_S:
         return memory
     elsewhere = slot.good_node not in {"", node}
-    memory, begins = nodes.with_death(memory, node, slot.index, facts.now, served_elsewhere=elsewhere)
+    cause = attempt.cause if attempt.verdict is Verdict.CRASHED and attempt.exit_code is not None else ""
+    death = Death(slot=slot.index, at=facts.now, cause=cause, served_elsewhere=elsewhere)
+    memory, begins = nodes.with_death(memory, node, death)
     if begins:
         until = facts.now + nodes.EXCLUDED_S
         events.append({"kind": "node excluded", "node": node, "until": until, "slot": slot.index})

@@ -230,10 +230,14 @@ class Slot(Frozen):
 
 
 class Death(Frozen):
-    """An early end on a node, without a new checkpoint."""
+    """An early end on a node, without a new checkpoint. `cause`: what its program said, empty where it did not.
+    `served_elsewhere`: the slot had left a new checkpoint on another node.
+    """
 
     slot: int
     at: float
+    cause: str = ""
+    served_elsewhere: bool = False
 
 
 class BadNode(Frozen):

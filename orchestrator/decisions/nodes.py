@@ -41,27 +41,32 @@ def decayed(nodes: tuple[BadNode, ...], now: float) -> tuple[BadNode, ...]:
     return nodes if len(kept) == len(nodes) and all(a is b for a, b in zip(kept, nodes, strict=True)) else tuple(kept)
 
 
-def with_death(
-    nodes: tuple[BadNode, ...], node: str, slot: int, now: float, *, served_elsewhere: bool
-) -> tuple[tuple[BadNode, ...], bool]:
+def with_death(nodes: tuple[BadNode, ...], node: str, death: Death) -> tuple[tuple[BadNode, ...], bool]:
     """One more early death. Returns the memory, and whether the node is left out from now on.
 
-    `served_elsewhere`: this slot has left a new checkpoint on another node.
+    What a program dies of on two nodes is the program's own fault, and both are used again.
     """
     before = next((bad for bad in nodes if bad.node == node), BadNode(node=node))
-    bad = before.model_copy(update={"deaths": (*before.deaths, Death(slot=slot, at=now))})
-    by_this_slot = sum(death.slot == slot for death in bad.deaths)
-    enough = len({death.slot for death in bad.deaths}) >= SLOTS or (
-        by_this_slot >= DEATHS_OF_ONE_SLOT and served_elsewhere
-    )
-    begins = enough and bad.excluded_until <= now
-    if enough:
-        bad = bad.model_copy(update={"excluded_until": now + EXCLUDED_S})
+    bad = before.model_copy(update={"deaths": (*before.deaths, death)})
     others = [one for one in nodes if one.node != node]
-    out = sorted((one for one in others if one.excluded_until > now), key=lambda one: one.excluded_until)
+    common = {d.cause for d in bad.deaths} & {d.cause for one in others for d in one.deaths} - {""}
+    enough = _is_enough(bad, common)
+    begins = enough and bad.excluded_until <= death.at
+    bad = bad.model_copy(update={"excluded_until": death.at + EXCLUDED_S if enough else 0.0})
+    others = [one if _is_enough(one, common) else one.model_copy(update={"excluded_until": 0.0}) for one in others]
+    out = sorted((one for one in others if one.excluded_until > death.at), key=lambda one: one.excluded_until)
     oldest = out[0].node if enough and len(out) >= NODES_AT_ONCE else None
     others = [one.model_copy(update={"excluded_until": 0.0}) if one.node == oldest else one for one in others]
     return (*others, bad), begins
+
+
+def _is_enough(bad: BadNode, common: set[str]) -> bool:
+    """Whether its deaths make it a bad node. `common`: causes that other nodes have seen, too."""
+    counted = [death for death in bad.deaths if death.served_elsewhere or death.cause not in common]
+    if len({death.slot for death in counted}) >= SLOTS:
+        return True
+    strangers = [death.slot for death in counted if death.served_elsewhere]
+    return any([death.slot for death in counted].count(slot) >= DEATHS_OF_ONE_SLOT for slot in strangers)
 
 
 def forgiven(nodes: tuple[BadNode, ...]) -> tuple[BadNode, ...]:

@@ -33,6 +33,7 @@ from orchestrator.hosts.cron import host_of, read_table
 from orchestrator.run.begin import compute_python, kept_environment, pick_executor, rendered, run_dir_of
 from orchestrator.run.lease import living_owner
 from orchestrator.run.ledger import read_control
+from orchestrator.run.program import missing_script
 from orchestrator.run.rundir import RunDir, load_run
 
 #: A person waits; a cold interpreter on a network folder takes some ten seconds.
@@ -127,6 +128,8 @@ def _missing(subject: Subject) -> Iterator[Missing]:
         program = str(folder / Path(words[0]).expanduser()) if "/" in words[0] else words[0]
         if shutil.which(program, path=subject.env.get("PATH")) is None:
             yield Missing(field=field, path=program)
+        elif field == "command" and (script := missing_script(config, folder)) is not None:
+            yield Missing(field="command", path=str(script))
 
 
 def slurm_facts(subject: Subject) -> SlurmFacts:

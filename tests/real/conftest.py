@@ -41,10 +41,16 @@ def private_slurm() -> Iterator[PrivateSlurm]:
     with ExitStack() as stack:
 
         def start(
-            *, nodes: int = 2, gpus: int = 1, accounting: bool = False, overrides: Mapping[str, str] | None = None
+            *,
+            nodes: int = 2,
+            cpus: int = 8,
+            gpus: int = 1,
+            accounting: bool = False,
+            overrides: Mapping[str, str] | None = None,
         ) -> SlurmCluster:
             need("a real Slurm with accounting", missing_commands(accounting=accounting))
-            return stack.enter_context(throw_away(Layout(nodes=nodes, gpus=gpus, accounting=accounting), overrides))
+            layout = Layout(nodes=nodes, cpus=cpus, gpus=gpus, accounting=accounting)
+            return stack.enter_context(throw_away(layout, overrides))
 
         yield start
 

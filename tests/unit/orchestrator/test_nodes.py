@@ -4,18 +4,19 @@ from builders import NOW, a_claim, a_job, a_look, a_run, a_slot, an_exit, token
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.decisions.models import BadNode, Ledger
+from orchestrator.decisions.models import BadNode, Death, Ledger
 from orchestrator.decisions.nodes import EXCLUDED_S, NODES_AT_ONCE, WITHIN_S, decayed, excluded, with_death
 from orchestrator.run.evidence import Evidence
 
 Nodes = tuple[BadNode, ...]
 
 
-def after_deaths(*deaths: tuple[str, int, float], elsewhere: bool = False) -> Nodes:
-    """(node, slot, at), in their order."""
+def after_deaths(*deaths: tuple[str, int, float], elsewhere: bool = False, cause: str = "") -> Nodes:
+    """(node, slot, at), in their order, all of one `cause`."""
     nodes: Nodes = ()
     for node, slot, at in deaths:
-        nodes, _ = with_death(decayed(nodes, at), node, slot, at, served_elsewhere=elsewhere)
+        death = Death(slot=slot, at=at, cause=cause, served_elsewhere=elsewhere)
+        nodes, _ = with_death(decayed(nodes, at), node, death)
     return nodes
 
 
@@ -29,6 +30,20 @@ class TestMemory:
     def test_one_slot_that_another_node_served_well_does_with_its_third_death(self) -> None:
         assert excluded(after_deaths(*[("n1", 0, NOW)] * 2, elsewhere=True), NOW) == ()
         assert excluded(after_deaths(*[("n1", 0, NOW)] * 3, elsewhere=True), NOW) == ("n1",)
+
+    def test_what_a_program_dies_of_on_two_nodes_is_its_own_fault(self) -> None:
+        on_one, on_the_other = [("n1", slot, NOW) for slot in (0, 1, 2)], [("n2", slot, NOW + 1) for slot in (0, 1, 2)]
+        cause = "python3: can't open file 'trian.py' (exit code 2)"
+        assert excluded(after_deaths(*on_one, cause=cause), NOW + 1) == ("n1",)
+        assert excluded(after_deaths(*on_one, *on_the_other, cause=cause), NOW + 1) == ()
+        # A slot that has done well on a third node accuses them, whatever it says.
+        assert excluded(after_deaths(*on_one, *on_the_other, cause=cause, elsewhere=True), NOW + 1) == ("n1", "n2")
+        # And what only one of them does to jobs is that node's.
+        mixed = after_deaths(*on_one, ("n2", 0, NOW + 1), cause=cause)
+        mixed, begins = with_death(mixed, "n2", Death(slot=1, at=NOW + 2, cause="a CUDA error"))
+        assert not begins
+        mixed, begins = with_death(mixed, "n2", Death(slot=2, at=NOW + 2, cause="a CUDA error"))
+        assert begins
 
     def test_deaths_far_apart_are_not_the_same_trouble(self) -> None:
         assert excluded(after_deaths(("n1", 0, NOW - WITHIN_S), ("n1", 1, NOW)), NOW) == ()

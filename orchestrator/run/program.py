@@ -1,0 +1,67 @@
+"""The file that a config's own `command` runs, looked for before the first job does."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from orchestrator.config import RunConfig
+from orchestrator.errors import ConfigError
+
+_PYTHON = re.compile(r"(python|pypy)[\d.]*")
+_SHELL = re.compile(r"(ba|da|k|z)?sh")
+#: Options of python(1) whose value is a word of its own.
+_WITH_VALUE = {"-W", "-X", "--check-hash-based-pycs"}
+
+
+def script_of(command: Sequence[str]) -> str | None:
+    """The file that `command` runs: the script of a Python or a shell, or a program that is named by a path.
+
+    None where there is none, or where only the program itself knows which (`python3 -m x`, `torchrun …`).
+    """
+    program, *words = command
+    name = Path(program).name
+    if not _PYTHON.fullmatch(name) and not _SHELL.fullmatch(name):
+        return program if "/" in program else None
+    rest = iter(words)
+    for word in rest:
+        if word in _WITH_VALUE and _PYTHON.fullmatch(name):
+            next(rest, None)
+        elif re.match(r"-[A-Za-z]*[mcs]", word) or word == "-":
+            return None  # a module, a text, standard input
+        elif not word.startswith("-"):
+            return word
+    return None
+
+
+def missing_script(config: RunConfig, folder: Path) -> Path | None:
+    """Where the script of `config.command` should be and is not; None: it is there, or nobody can say.
+
+    `folder`: the config's, in which jobs run. Of a container only what lies in that folder can be seen from here.
+    """
+    word = script_of(config.command) if config.command is not None else None
+    if word is None or word.startswith("~") or "$" in word or "@{" in word:
+        return None
+    if config.container is not None and Path(word).is_absolute():
+        return None
+    path = folder / word
+    return None if path.exists() else path
+
+
+def check_script(config: RunConfig, folder: Path) -> None:
+    """Every job would end at once. What is named by its whole path may be on the compute nodes only: that is no error.
+
+    Errors: ConfigError with the nearest name that is there.
+    """
+    path = missing_script(config, folder)
+    if path is None or config.command is None or Path(script_of(config.command) or "").is_absolute():
+        return
+    try:
+        there = [one.name for one in path.parent.iterdir() if one.is_file()]
+    except OSError:
+        there = []
+    near = difflib.get_close_matches(path.name, there, n=1)
+    hint = f"did you mean {near[0]}?" if near else "jobs run in the config file's folder"
+    raise ConfigError(f"command: there is no {path.name} in {path.parent}; {hint}")

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.config import parse_config
+from orchestrator.errors import ConfigError
+from orchestrator.run.program import check_script, missing_script, script_of
+
+
+@pytest.mark.parametrize(
+    ("command", "script"),
+    [
+        ("python3 train.py", "train.py"),
+        ("/opt/venv/bin/python3.11 -u -W ignore sub/train.py --lr 3", "sub/train.py"),
+        ("bash -e run.sh", "run.sh"),
+        ("./run.sh a", "./run.sh"),
+        ("python3 -m package", None),
+        ("python3 -um package", None),
+        ("bash -c true", None),
+        ("bash -lc true", None),
+        ("python3 -", None),
+        ("python3", None),
+        ("torchrun train.py", None),
+    ],
+)
+def test_which_file_a_command_runs(command: str, script: str | None) -> None:
+    assert script_of(command.split()) == script
+
+
+def test_a_misspelt_script_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    check_script(parse_config({"command": ["python3", "train.py"]}, "here"), tmp_path)
+    with pytest.raises(ConfigError, match=rf"^command: there is no trian\.py in {tmp_path}; did you mean train\.py\?$"):
+        check_script(parse_config({"command": ["python3", "trian.py"]}, "here"), tmp_path)
+    with pytest.raises(ConfigError, match=r"there is no x\.sh in .*nowhere; jobs run in the config file's folder"):
+        check_script(parse_config({"command": ["bash", "nowhere/x.sh"]}, "here"), tmp_path)
+
+
+def test_what_only_the_nodes_may_have_is_no_error_and_yet_missing(tmp_path: Path) -> None:
+    config = parse_config({"command": ["python3", "/nowhere/train.py"]}, "here")
+    check_script(config, tmp_path)
+    assert missing_script(config, tmp_path) == Path("/nowhere/train.py")
+    inside = parse_config({"command": ["python3", "/app/train.py"], "container": {"image": "a.sif"}}, "here")
+    assert missing_script(inside, tmp_path) is None
+
+
+@pytest.mark.parametrize("word", ["$HOME/train.py", "~/train.py", "@{script}"])
+def test_what_a_shell_or_a_template_fills_in_is_not_judged(tmp_path: Path, word: str) -> None:
+    assert missing_script(parse_config({"command": ["bash", word]}, "here"), tmp_path) is None
