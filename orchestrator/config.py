@@ -10,6 +10,7 @@ import json
 import re
 import types
 import typing
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -177,7 +178,7 @@ class RunConfig(Section):
             try:
                 resolve(TrainingSection.model_validate(merged))
             except ValidationError as error:
-                raise ValueError(f"slot_overrides.{key}: {_sentences(error, TrainingSection)[0]}") from None
+                raise ValueError(f"slot_overrides.{key}: {_sentences(error, TrainingSection)[0][1]}") from None
         last = (self.training.seed or 0) + self.slots - 1
         if last >= SEEDS:
             raise ValueError(
@@ -236,7 +237,7 @@ def load_config(path: Path, overrides: dict[str, Any] | None = None) -> RunConfi
         raise ConfigError(f"{path}, line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}.") from None
     if not isinstance(value, dict):
         raise ConfigError(f"{path}: a config is a JSON object in braces, this is a {type(value).__name__}.")
-    return parse_config(apply_overrides(value, overrides or {}), str(path))
+    return parse_config(apply_overrides(value, overrides or {}), str(path), overrides or {})
 
 
 class _DoubleKeyError(Exception):
@@ -264,12 +265,17 @@ def apply_overrides(value: dict[str, Any], overrides: dict[str, Any]) -> dict[st
     return value
 
 
-def parse_config(value: dict[str, Any], where: str) -> RunConfig:
-    """Check an already parsed config. Errors: ConfigError naming `where` and each field."""
+def parse_config(value: dict[str, Any], where: str, typed: Collection[str] = ()) -> RunConfig:
+    """Check an already parsed config. `typed`: dotted paths of what did not stand there but was typed.
+
+    Errors: ConfigError naming `where` (or the command line) and each field.
+    """
     try:
         return RunConfig.model_validate(value)
     except ValidationError as error:
-        raise ConfigError("\n".join(f"{where}: {line}" for line in _sentences(error, RunConfig))) from None
+        found = _sentences(error, RunConfig)
+        lines = [f"{'the command line' if dotted in typed else where}: {words}" for dotted, words in found]
+        raise ConfigError("\n".join(lines)) from None
 
 
 #: What pydantic says of these names its own classes, or leaves the notation open.
@@ -282,7 +288,8 @@ _KINDS_OF_VALUES = {
 }
 
 
-def _sentences(error: ValidationError, model: type[BaseModel]) -> list[str]:
+def _sentences(error: ValidationError, model: type[BaseModel]) -> list[tuple[str, str]]:
+    """(dotted path, sentence) of each mistake."""
     lines = []
     for problem in error.errors(include_url=False):
         path = [str(part) for part in problem["loc"]]
@@ -291,15 +298,16 @@ def _sentences(error: ValidationError, model: type[BaseModel]) -> list[str]:
             names = _known_fields(model, path[:-1])
             near = difflib.get_close_matches(path[-1], names, n=1, cutoff=0.5)
             hint = f'did you mean "{near[0]}"?' if near else f"known here: {', '.join(sorted(names))}."
-            lines.append(f"{dotted}: there is no such field; {hint}")
+            words = f"{dotted}: there is no such field; {hint}"
         elif problem["type"] == "value_error":
             words = str(problem["ctx"]["error"]) if "ctx" in problem else problem["msg"]
-            lines.append(f"{dotted}: {words}" if path else words)
+            words = f"{dotted}: {words}" if path else words
         elif problem["type"] == "string_pattern_mismatch":
-            lines.append(f"{dotted}: {problem['input']!r} cannot be used. {_description(model, path)}".rstrip())
+            words = f"{dotted}: {problem['input']!r} cannot be used. {_description(model, path)}".rstrip()
         else:
             words = _KINDS_OF_VALUES.get(problem["type"]) or problem["msg"][0].lower() + problem["msg"][1:]
-            lines.append(f"{dotted}: {words} (found {problem['input']!r})")
+            words = f"{dotted}: {words} (found {problem['input']!r})"
+        lines.append((dotted, words))
     return lines
 
 

@@ -18,6 +18,8 @@ from orchestrator.walltime import format_duration
 
 #: What most sites give a student, and what the relay is made for.
 USUAL_TIME_LIMIT_S = 4 * 3600
+#: Jobs at once that a student usually may have.
+USUAL_SLOTS = 4
 #: Meta-World wants CPUs; more than this hardly helps one trainer.
 USUAL_CPUS = 8
 
@@ -76,7 +78,20 @@ def config_for(partition: Partition | None) -> dict[str, Any]:
         "cpus_per_task": max(1, min(USUAL_CPUS, partition.cpus_per_node // max(1, most))),
         "gpus": min(1, most),
     }
-    return {"run_name": "mt10", "executor": "slurm", "slots": 4, "slurm": slurm | {"max_jobs": 4}, "training": training}
+    slots = slots_for(partition)
+    return {
+        "run_name": "mt10",
+        "executor": "slurm",
+        "slots": slots,
+        "slurm": slurm | {"max_jobs": slots},
+        "training": training,
+    }
+
+
+def slots_for(partition: Partition) -> int:
+    """As many as students may usually run at once, and no more than it has GPUs: what waits trains nothing."""
+    gpus = partition.nodes * max(partition.gpus.values(), default=0)
+    return min(USUAL_SLOTS, gpus) if gpus else USUAL_SLOTS
 
 
 def summary(partition: Partition | None) -> str:
@@ -84,7 +99,10 @@ def summary(partition: Partition | None) -> str:
     if partition is None:
         return "no Slurm here, so jobs run on this machine."
     kinds = ", ".join(f"{count}x {kind or 'GPU'}" for kind, count in partition.gpus.items()) or "no GPU"
-    return f"partition {partition.name} ({kinds} a node), 4 slots, at most 4 jobs at once."
+    slots = slots_for(partition)
+    words = "1 slot, one job at a time" if slots == 1 else f"{slots} slots, at most {slots} jobs at once"
+    few = f", because it has {'1 GPU' if slots == 1 else f'{slots} GPUs'}" if slots < USUAL_SLOTS else ""
+    return f"partition {partition.name} ({kinds} a node), {words}{few}."
 
 
 def show(rows: tuple[Partition, ...], chosen: Partition | None, out: Console) -> None:

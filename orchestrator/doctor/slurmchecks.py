@@ -170,7 +170,8 @@ def partition(config: RunConfig, offered: tuple[Partition, ...] | str) -> Iterat
         advice = "lower slurm.gpus or choose another partition"
         yield Finding(check="partition", level=Level.PROBLEM, found=found, advice=advice)
     if not bad:
-        found = f"{one.name} is up: {longest}, {one.nodes} nodes, each with {one.cpus_per_node} CPUs, GPUs: {gpus}"
+        each = f"{one.cpus_per_node} CPUs and {gpus or 'no'} GPU{'' if gpus == 1 else 's'}"
+        found = f"{one.name} is up: {longest}, {one.nodes} nodes, each with {each}"
         yield Finding(check="partition", level=Level.OK, found=found)
     useful = 1 - (config.lead_seconds + EARLY_SIGNAL_S) / max(1, wanted.time_limit_s)
     if 0 < useful < WORTH_IT:

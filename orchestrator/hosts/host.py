@@ -157,9 +157,16 @@ def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) 
     """Say why the controller ended. Errors: Interrupted, SchedulerRefused, RunFailed, RunPaused."""
     name = run.config.run_name
     if not controller.over:
+        if any(slot.occupied for slot in controller.ledger.slots):
+            raise Interrupted(
+                f"the controller of {name} has ended; its jobs go on{who_goes_on(run, run_dir)}. Take it up again with "
+                f"`orchestrator start {name}`, or end the jobs with `orchestrator stop {name}`."
+            )
+        line = cron.host_of(run_dir)
+        then = f"cron on {line.host} submits the next ones" if line is not None else "nobody submits the next ones"
         raise Interrupted(
-            f"the controller of {name} has ended; its jobs go on{who_goes_on(run, run_dir)}. Take it up again with "
-            f"`orchestrator start {name}`, or end the jobs with `orchestrator stop {name}`."
+            f"the controller of {name} has ended. No job of it is there now, and {then}. Take it up again with "
+            f"`orchestrator start {name}`."
         )
     with suppress(ConfigError, OSError):
         cron.unregister(run.run_id, run_dir)  # nothing is left to look after

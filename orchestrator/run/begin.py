@@ -15,7 +15,6 @@ from orchestrator.errors import ConfigError, IdentityMismatch, StorageError
 from orchestrator.files import read_json_or_none, write_json
 from orchestrator.run.code import fix_code
 from orchestrator.run.ledger import load_ledger
-from orchestrator.run.program import check_script
 from orchestrator.run.rundir import Run, RunDir, load_run, save_run, shared_dir
 from orchestrator.run.script import job_script
 from trainer.config import differences, identity, resolve
@@ -96,7 +95,6 @@ def begin(
     """
     executor = pick_executor(config, environ)
     check_walltime(config, executor)
-    check_script(config, config_path.parent)
     wanted = {
         "executor": executor,
         "config": config,
@@ -193,7 +191,6 @@ def rendered(config: RunConfig, config_path: Path, slot: int, environ: Mapping[s
         raise ConfigError(f"--slot {slot}: the config has slots 0 to {config.slots - 1}.")
     executor = pick_executor(config, environ) if config.executor != "slurm" else "slurm"
     check_walltime(config, executor)
-    check_script(config, config_path.parent)
     run_dir = run_dir_of(config, config_path)
     return job_script(
         config,

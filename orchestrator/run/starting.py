@@ -10,6 +10,7 @@ from typing import Any
 from orchestrator.config import RunConfig, apply_overrides, load_config, parse_config
 from orchestrator.errors import ConfigError
 from orchestrator.run.begin import run_dir_of
+from orchestrator.run.program import check_script
 from orchestrator.run.registry import find
 from orchestrator.run.rundir import RunDir, load_run
 from orchestrator.walltime import format_duration
@@ -46,12 +47,13 @@ def asked_for(
         run_dir = find(name)
         run = load_run(run_dir)
         value = run.config.model_dump(mode="json", exclude_unset=True)
-        recorded = parse_config(apply_overrides(value, overrides), f"run {name}")
+        recorded = parse_config(apply_overrides(value, overrides), f"run {name}", overrides)
         notes = () if fork is not None else _left_in_the_file(recorded, Path(run.config_path), run_dir)
         asked = Asked(recorded, Path(run.config_path), run_dir, notes=notes, for_s=for_s)
     else:
         config = load_config(path, overrides)
         asked = Asked(config, path, run_dir_of(config, path), for_s=for_s)
+    check_script(asked.config, asked.path.parent)
     return asked if fork is None else _forked(asked, fork)
 
 

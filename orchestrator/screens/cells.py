@@ -5,6 +5,8 @@ from __future__ import annotations
 from orchestrator.screens.status import SlotView
 from orchestrator.walltime import format_duration
 
+#: In place of the time that a job has left.
+OVER = "over"
 #: Of the bar, in characters.
 BAR_WIDTH = 16
 
@@ -23,6 +25,11 @@ def ranges(numbers: list[int]) -> str:
 def number(value: float | None) -> str:
     """Thousands with separators; empty for nothing."""
     return f"{value:,.0f}" if value is not None else ""
+
+
+def counted(count: int, thing: str) -> str:
+    """`1 job`, `2,000 jobs`."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 def steps(slot: SlotView) -> str:
@@ -81,14 +88,20 @@ def ends_in(slot: SlotView, now: float) -> str:
     """Time to the walltime."""
     if slot.ends_at is None:
         return ""
-    return format_duration(slot.ends_at - now) if slot.ends_at > now else "over"
+    return span(slot.ends_at - now) if slot.ends_at > now else OVER
 
 
 def done_in(slot: SlotView) -> str:
     """Time to the end of the slot's training; `>` where waits for further jobs come on top that nobody knows yet."""
     if slot.forecast is None:
         return ""
-    return ("" if slot.forecast.waits_included else ">") + format_duration(slot.forecast.finish_in_s)
+    return ("" if slot.forecast.waits_included else ">") + span(slot.forecast.finish_in_s)
+
+
+def span(seconds: float) -> str:
+    """A time to wait: `3:12:45`; from a day on `2 d 5 h`, which is as exact as a forecast can be."""
+    days, rest = divmod(max(0, int(seconds)), 86400)
+    return f"{days} d {rest // 3600} h" if days else format_duration(seconds)
 
 
 def next_job(slot: SlotView) -> str:

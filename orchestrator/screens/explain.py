@@ -11,6 +11,7 @@ from orchestrator.executors.base import Frozen
 from orchestrator.run.history import read_events
 from orchestrator.run.ledger import load_ledger
 from orchestrator.run.rundir import RunDir, load_run
+from orchestrator.screens.cells import counted
 from orchestrator.screens.status import RunView, SlotView, run_view
 from orchestrator.screens.timeline import clock, sentence
 from orchestrator.screens.views import notes
@@ -53,6 +54,9 @@ def explain(run_dir: RunDir, index: int, *, last: int = EVENTS_SHOWN, now: float
     ledger = load_ledger(run_dir, load_run(run_dir).run_id)
     view = run_view(run_dir, now)
     if ledger is None or index >= len(view.slots):
+        if view.slots and index < load_run(run_dir).config.slots:
+            soon = "its controller takes it up at its next look" if view.controller else "no controller has looked yet"
+            raise ConfigError(f"slot {index} of {view.run_name} is new: {soon}.")
         first = "it has no slot yet" if not view.slots else f"it has the slots 0 to {len(view.slots) - 1}"
         raise ConfigError(f"{view.run_name} has no slot {index}: {first}.")
     slot, shown = ledger.slots[index], view.slots[index]
@@ -127,8 +131,8 @@ def _wish(view: RunView, now: float) -> str:
 
 def slot_facts(slot: Slot, shown: SlotView, now: float) -> list[str]:
     """Of the slot and of its newest attempts."""
-    jobs = f"{slot.jobs} job{'' if slot.jobs == 1 else 's'} so far, {slot.hand_overs} handed over"
-    failures = f"{slot.failures} failure{'' if slot.failures == 1 else 's'} in a row"
+    jobs = f"{counted(slot.jobs, 'job')} so far, {slot.hand_overs} handed over"
+    failures = f"{counted(slot.failures, 'failure')} in a row"
     facts = [f"{jobs}; {failures} of {shown.failure_budget} that stop it"]
     if shown.checkpoint_step is not None:
         facts.append(f"its newest checkpoint is of step {shown.checkpoint_step:,}")
@@ -142,7 +146,7 @@ def attempt_facts(attempt: Attempt, now: float) -> list[str]:
     """Of one attempt that is not over: who has it, and what was seen of each of its submissions."""
     facts = []
     if attempt.claimed_by is not None and attempt.started_at is not None:
-        facts.append(f"attempt {attempt.number} is at work since {clock(attempt.started_at, now)}")
+        facts.append(f"attempt {attempt.number} has been at work since {clock(attempt.started_at, now)}")
     if attempt.heartbeat_changed_at is not None and attempt.heartbeat >= 0:
         ago = format_duration(now - attempt.heartbeat_changed_at)
         facts.append(f"attempt {attempt.number}: its heartbeat {attempt.heartbeat} was new {ago} ago")

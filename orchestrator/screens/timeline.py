@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from orchestrator.decisions.models import Verdict
 from orchestrator.walltime import format_duration
 
 Event = Mapping[str, Any]
@@ -64,10 +65,21 @@ def _ended(event: Event, now: float) -> str:
     return words
 
 
+#: Why a job handed over, as its own record has it, in words.
+_HAND_OVERS = {
+    "deadline": "its time was nearly over",
+    "SIGUSR2": "Slurm announced its end",
+    "SIGTERM": "Slurm told it to end",
+    "asked to": "it was asked to",
+}
+
+
 def end_words(verdict: str, cause: str) -> str:
     """`crashed (out of memory)`, without saying a word twice."""
     if cause.startswith(verdict):
         return cause
+    if verdict == Verdict.HANDED_OVER:
+        cause = _HAND_OVERS.get(cause, cause)
     return f"{verdict} ({cause})" if cause else verdict
 
 

@@ -14,7 +14,9 @@ from orchestrator.baton import SILENT_S as SILENT_BATON_S
 from orchestrator.decisions.models import Verdict
 from orchestrator.run.registry import Entry
 from orchestrator.screens.cells import (
+    OVER,
     bar,
+    counted,
     done_in,
     ends_in,
     gpu,
@@ -187,9 +189,10 @@ def plain_line(slot: SlotView, now: float) -> str:
     parts += [f"{rate(slot)} steps/s"] if rate(slot) else []
     parts += [f"success {success(slot)}"] if success(slot) else []
     parts += [f"GPU {gpu(slot)}"] if gpu(slot) else []
-    parts += [f"job ends in {ends_in(slot, now)}"] if ends_in(slot, now) else []
+    if left := ends_in(slot, now):
+        parts.append("job past its walltime" if left == OVER else f"job ends in {left}")
     parts += [f"done in {done_in(slot)}"] if done_in(slot) else []
-    parts += [f"{slot.jobs} jobs" if slot.jobs != 1 else "1 job"]
+    parts += [counted(slot.jobs, "job")]
     parts += [f"next job {next_job(slot)}"] if next_job(slot) else []
     parts += notes(slot, now)
     return ", ".join(parts)
@@ -246,7 +249,7 @@ def summary_table(summary: RunSummary) -> RenderableType:
             str(slot.hand_overs),
             number(slot.steps),
             number(slot.steps_lost),
-            f"{slot.idle_s:.1f} s in {slot.gaps} gap{'s' * (slot.gaps > 1)}" if slot.gaps else "none",
+            f"{slot.idle_s:.1f} s in {counted(slot.gaps, 'gap')}" if slot.gaps else "none",
         )
         table.add_row(*cells, *([slot.evaluation] if evaluated else []))
     return Group(table, *(Text(line) for line in summary.lines))
@@ -255,9 +258,9 @@ def summary_table(summary: RunSummary) -> RenderableType:
 def summary_lines(summary: RunSummary) -> list[str]:
     """The same for a pipe."""
     lines = [
-        f"slot {s.slot}: {s.jobs} jobs, {s.hand_overs} hand-overs, {number(s.steps)} steps trained, "
-        f"{number(s.steps_lost)} steps lost, {s.idle_s:.1f} s idle in {s.gaps} gaps"
-        + (f", evaluation {s.evaluation}" if s.evaluation else "")
+        f"slot {s.slot}: {counted(s.jobs, 'job')}, {counted(s.hand_overs, 'hand-over')}, "
+        f"{counted(s.steps, 'step')} trained, {counted(s.steps_lost, 'step')} lost, "
+        f"{s.idle_s:.1f} s idle in {counted(s.gaps, 'gap')}" + (f", evaluation {s.evaluation}" if s.evaluation else "")
         for s in summary.slots
     ]
     return lines + list(summary.lines)

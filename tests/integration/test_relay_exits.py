@@ -66,8 +66,18 @@ def test_a_program_that_always_crashes_is_given_up_with_its_cause(new_relay: New
     assert relay.attempts() == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_program_that_is_not_there_is_named(new_relay: NewRelay) -> None:
+def test_a_misspelt_program_is_refused_before_anything_is_begun(new_relay: NewRelay) -> None:
+    relay = new_relay(command=["python3", "counts.py"])
+    for words in (("start",), ("start", "--dry-run")):
+        relay.run(*words).assert_refused(2, "command: there is no counts.py in", "did you mean count.py?")
+    assert not relay.run_dir.exists()
+
+
+def test_a_program_that_cannot_be_started_is_named(new_relay: NewRelay) -> None:
     relay = new_relay(command=["./counts.py"], relay=AT_ONCE)
+    program = relay.folder / "counts.py"
+    program.write_text("#!/no/such/interpreter\n")
+    program.chmod(0o755)
 
     relay.run("start").assert_refused(10, "./counts.py could not be started on", "No such file or directory")
 

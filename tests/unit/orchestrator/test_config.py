@@ -221,6 +221,15 @@ class TestOverrides:
         with pytest.raises(ConfigError, match=r'slurm\.partitoin: there is no .*"partition"'):
             load_config(written(tmp_path, "{}"), {"slurm.partitoin": "gpu"})
 
+    @pytest.mark.parametrize(("typed", "value"), [("slots", 0), ("slurm.time_limit", "4h")])
+    def test_what_was_typed_is_not_blamed_on_the_file(self, tmp_path: Path, typed: str, value: Any) -> None:
+        path = written(tmp_path, '{"lead_seconds": "x"}')
+        with pytest.raises(ConfigError) as error:
+            load_config(path, {typed: value})
+        lines = str(error.value).splitlines()
+        assert sum(line.startswith(f"the command line: {typed}: ") for line in lines) == 1
+        assert sum(line.startswith(f"{path}: lead_seconds: ") for line in lines) == 1
+
     def test_the_command_line_gives_json_or_text(self) -> None:
         sets = ["training.seed=3", "run_name=abc", 'slurm.extra=["--x=1"]', "slurm.setup=a=b", "wandb={}"]
         assert parse_overrides(sets, 4, "gpu", "1:00:00", None) == {

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from orchestrator.decisions.models import Verdict
-from orchestrator.screens.cells import done_in, ranges, short
+from orchestrator.screens.cells import counted, done_in, ranges, short, span
 from orchestrator.screens.forecast import Forecast
 from orchestrator.screens.status import ExcludedNode, RunView, SlotView, SuccessorView
-from orchestrator.screens.timeline import clock
+from orchestrator.screens.timeline import clock, end_words
 from orchestrator.screens.views import about, note_lines, plain_lines, run_table
 from orchestrator.screens.watch import changes, marks
 
@@ -73,7 +73,7 @@ def test_80_columns_hold_what_matters_and_120_all_of_it() -> None:
         assert any(name in line for line in narrow), narrow
     for name in ("steps/s", "done in", "GPU", "success", "jobs"):
         assert any(name in line for line in wide), wide
-    assert any(">1-10:17:36" in line for line in wide)
+    assert any(">1 d 10 h" in line for line in wide)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_nobody_who_looks_is_said_with_the_way_out() -> None:
 def test_a_forecast_that_leaves_waits_out_is_a_lower_bound() -> None:
     known = running(forecast=Forecast(finish_in_s=60, more_jobs=1, waits_included=True))
     assert done_in(known) == "0:01:00"
-    assert done_in(running()) == ">1-10:17:36"
+    assert done_in(running()) == ">1 d 10 h"
 
 
 def test_a_pipe_gets_one_line_a_slot_without_colours() -> None:
@@ -195,3 +195,34 @@ class TestWatchInAPipe:
     def test_tells_the_run_when_its_controller_goes(self) -> None:
         before, after = a_view(running()), a_view(running(), controller=None, state="no controller")
         assert "no controller" in changes(after, marks(before), marks(after), NOW)[0]
+
+
+def test_what_was_counted_once_is_said_once() -> None:
+    assert (counted(1, "hand-over"), counted(0, "job"), counted(2000, "step")) == (
+        "1 hand-over",
+        "0 jobs",
+        "2,000 steps",
+    )
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(59, "0:00:59"), (86399, "23:59:59"), (103164, "1 d 4 h")])
+def test_days_are_said_as_days(seconds: float, words: str) -> None:
+    assert span(seconds) == words
+
+
+def test_a_job_that_should_be_gone_does_not_end_in_over() -> None:
+    [_, line] = [line for line in plain_lines(a_view(running(ends_at=NOW - 5)), NOW) if "toy" in line or "slot" in line]
+    assert "job past its walltime" in line
+    assert "ends in" not in line
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        ("SIGUSR2", "handed over (Slurm announced its end)"),
+        ("deadline", "handed over (its time was nearly over)"),
+        ("it ended before its total", "handed over (it ended before its total)"),
+    ],
+)
+def test_why_a_job_handed_over_is_said_in_words(cause: str, words: str) -> None:
+    assert end_words("handed over", cause) == words
