@@ -126,6 +126,7 @@ class Shim:
         self.hand_over_file = job_dir / "hand-over"
         self.watch = Watch(self.job.run_dir) if spec.get("baton") else None
         self.started_at = time.time()
+        self.deadline_at: float | None = None
         self.asked: str | None = None
         self.asked_at: float | None = None
         self.start_step = 0
@@ -297,7 +298,7 @@ class Shim:
                 words = f"{error.filename} could not be started on {self.host}: {error.strerror}"
                 print(f"anchorleg: {words}", file=sys.stderr, flush=True)
                 return self.end(127, words)
-            deadline = self.deadline()  # the program starts meanwhile; ours is what the hand-over file goes by
+            self.deadline_at = deadline = self.deadline()  # the program starts meanwhile; ours is what the file goes by
             with end_of(program) as wait_for_it:
                 while program.poll() is None:
                     self.look(program, deadline)
@@ -326,6 +327,7 @@ class Shim:
             if code == -signal.SIGKILL and oom.kills() > self.oom_kills:
                 words = words or "out of memory"
             facts: dict[str, Any] = {"code": code, "asked": self.asked, "superseded_by": superseded, "words": words}
+            facts["deadline"] = self.deadline_at
             write_json(self.job.attempt_dir / "exit.json", self.record(**self.times(), **facts))
         except OSError as error:
             say(f"the record of the end could not be written ({error}); the scheduler's word must do")

@@ -22,6 +22,8 @@ from orchestrator.run.ledger import Control
 
 #: A cancel that had no effect is repeated; scancel of an ended job is harmless.
 CANCEL_AGAIN_S = 60.0
+#: More slots than these are counted, and not named.
+NAMED = 4
 #: A released job shows its old reason until the scheduler has looked at it again (bf_interval, 30 s by default).
 RELEASE_WAIT_S = 60.0
 
@@ -277,10 +279,26 @@ def with_room_words(
         if slot.index in begun or now < slot.not_before:
             continue
         if next_attempt(slot, newest_folder.get(slot.index, -1)) is not None:
-            why = f"waits for room: slurm.max_jobs is {limits.max_jobs}, and you have {limits.others} other jobs"
+            why = room_words(ledger, limits)
             slots = slots or list(ledger.slots)
             slots[slot.index] = slot.model_copy(update={"why": why})
     return ledger.model_copy(update={"slots": tuple(slots)}) if slots else ledger
+
+
+def room_words(ledger: Ledger, limits: Limits) -> str:
+    """Who has the places that slurm.max_jobs allows."""
+    busy = [str(slot.index) for slot in ledger.slots if slot.occupied]
+    ours = sum(len(attempt.live) for slot in ledger.slots for attempt in slot.attempts)
+    if len(busy) > NAMED:
+        who = [f"{len(busy)} slots"]
+    elif len(busy) > 1:
+        who = [f"slots {', '.join(busy[:-1])} and {busy[-1]}"]
+    else:
+        who = [f"slot {index}" for index in busy]
+    if limits.others:
+        who.append("another job of yours" if limits.others == 1 else f"{limits.others} other jobs of yours")
+    taken = f"{ours + limits.others} of {limits.max_jobs} jobs (slurm.max_jobs) are taken"
+    return f"waits for room: {taken}" + (f" by {', and by '.join(who)}" if who else "")
 
 
 def is_held(slot: Slot, control: Control, limits: Limits, now: float) -> str:

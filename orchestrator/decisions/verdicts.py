@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import signal
 
 from orchestrator.decisions.models import Gone, Submission, Verdict
 from orchestrator.decisions.sightings import CANCELLED_BY, RAN_TWICE, was_not_launched
 from orchestrator.job import DO_NOT_REQUEUE, HANDED_OVER
-from orchestrator.run.evidence import Evidence, is_complete
+from orchestrator.run.evidence import Evidence, Exit, is_complete
 
 #: The shim's word for a hand-over that somebody wished by the hand-over file.
 ASKED_TO = "asked to"
@@ -36,6 +37,12 @@ CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (re.compile(r"not finite|\bNaN\b", re.IGNORECASE), "a value became NaN"),
 )
+
+#: The part of its time that a program must have used, to be believed that it did something in it.
+ENOUGH = 0.5
+#: What slurmstepd writes into the job's log where slurmctld takes the job from its node without a word before, as one
+#: does that has come back and does not remember that it started it. An OOM killer and a person leave no such line.
+_KILLED_BY_SLURM = re.compile(r"slurmstepd[^\n]*\*\*\* REASON: ([^\n]+?) \*\*\*")
 
 _SCHEDULER_WORDS = {
     "TIMEOUT": (Verdict.TIMED_OUT, "killed at its walltime before it could hand over"),
@@ -83,17 +90,32 @@ def judge(
         if ended.code == HANDED_OVER:
             # Who is asked in the middle of his start-up has nothing to save, and is not to blame.
             asked = ended.asked is not None if progress is None else ended.asked in {ASKED_TO, "SIGTERM"}
-            if made_progress(evidence) or asked:
+            if made_progress(evidence) or asked or (progress is None and _used_its_time(ended)):
                 return Verdict.HANDED_OVER, ended.asked or ""
             return Verdict.NO_PROGRESS, "it wants another job and left no new checkpoint"
         if ended.asked == STALLED or stalled_s is not None:
             return Verdict.STALLED, _stall_words(evidence, stalled_s)
-        how = f"killed by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"
-        cause = ended.words or cause_in(evidence.log_tail)
-        return Verdict.CRASHED, f"{cause} ({how})" if cause else how
+        return _crash(ended, evidence.log_tail)
     if evidence.claim is None and evidence.declined:
         return Verdict.NOT_NEEDED, "what comes next was decided otherwise"
     return _by_the_scheduler(evidence, gone, submission, stalled_s)
+
+
+def _used_its_time(ended: Exit) -> bool:
+    """Whether it left before it was asked to, and late enough to have done something: it has a clock of its own. A
+    program that leaves at once, again and again, does nothing.
+    """
+    if ended.deadline is None or ended.started_at is None or ended.deadline <= ended.started_at:
+        return False
+    return ended.at - ended.started_at >= ENOUGH * (ended.deadline - ended.started_at)
+
+
+def _crash(ended: Exit, log_tail: str) -> tuple[Verdict, str]:
+    if ended.code == -signal.SIGKILL and (by_slurm := _KILLED_BY_SLURM.search(log_tail)):
+        return Verdict.NODE_FAILED, f"Slurm killed it: {by_slurm[1]}"
+    how = f"killed by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"
+    cause = ended.words or cause_in(log_tail)
+    return Verdict.CRASHED, f"{cause} ({how})" if cause else how
 
 
 def _by_the_scheduler(
@@ -115,6 +137,8 @@ def _by_the_scheduler(
         return _SCHEDULER_WORDS[word]
     if gone.proof == RAN_TWICE:
         return Verdict.NODE_FAILED, "Slurm started it twice, and ended its first run"
+    if evidence.claim is None and not word and not evidence.log_tail.strip():
+        return Verdict.NODE_FAILED, f"it never began, and nobody knows of it any more ({gone.proof})"
     if evidence.claim is None:
         cause = cause_in(evidence.log_tail)
         return Verdict.CRASHED, f"it ended before it began ({cause or gone.raw_state or gone.proof})"

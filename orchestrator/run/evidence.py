@@ -37,7 +37,9 @@ class Claim(Lenient):
 
 
 class Exit(Lenient):
-    """How the claimant's program ended. `code` is negative for a signal."""
+    """How the claimant's program ended. `code` is negative for a signal. `deadline`: when it would have been asked to
+    hand over, unix seconds on the node's clock.
+    """
 
     token: str | None
     code: int
@@ -46,6 +48,7 @@ class Exit(Lenient):
     asked: str | None = None
     asked_at: float | None = None
     first_progress_at: float | None = None
+    deadline: float | None = None
     superseded_by: int | None = None
     words: str = ""
 

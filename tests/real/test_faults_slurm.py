@@ -150,7 +150,7 @@ def test_slurmctld_runs_one_job_id_twice(private_slurm: PrivateSlurm, new_relay:
     slurm = private_slurm(nodes=2, overrides=QUICK)
     slurm.ask("scontrol", "update", "nodename=n1,n2", "state=drain", "reason=test")
     relay = on_slurm(new_relay, slurm, pace_s=0.01, held_at=150, command=["python3", "./count.py", "300", "deaf"])
-    controller = relay.spawn("start")
+    controller = start_impatient(relay, silent=3)
     slurm.wait_for(lambda: rows_of(slurm, relay), "a job that waits for a node")
     before = written_state(slurm)
     resume(slurm, "n1")

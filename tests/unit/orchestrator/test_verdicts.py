@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from builders import a_claim, an_exit, gone, progress
+from builders import NOW, a_claim, an_exit, gone, progress
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -138,3 +138,25 @@ def test_a_word_that_contains_egl_is_not_a_failed_renderer(line: str) -> None:
 )
 def test_progress_is_a_checkpoint_beyond_the_start_and_nothing_less(evidence: Evidence, moved: bool) -> None:
     assert made_progress(evidence) is moved
+
+
+def test_a_slurmctld_that_takes_a_job_away_is_not_the_programs_fault() -> None:
+    line = "slurmstepd-n1: error: *** REASON: Nodes required for job are DOWN ***"
+    killed = left(an_exit(-9), log_tail=f"step 12\n{line}\n")
+    assert judge(killed, gone()) == (Verdict.NODE_FAILED, "Slurm killed it: Nodes required for job are DOWN")
+    assert verdict_of(left(an_exit(-11), log_tail=line)) is Verdict.CRASHED
+    assert verdict_of(left(an_exit(-9), log_tail="slurmstepd: error: Detected 1 oom-kill event(s)")) is Verdict.CRASHED
+
+
+@pytest.mark.parametrize(("lived_s", "verdict"), [(60, Verdict.HANDED_OVER), (49, Verdict.NO_PROGRESS)])
+def test_who_leaves_by_his_own_clock_has_used_at_least_half_of_his_time(lived_s: float, verdict: Verdict) -> None:
+    ended = an_exit(75, started_at=NOW - 5 - lived_s, deadline=NOW - 5 - lived_s + 100)
+    assert verdict_of(left(ended)) is verdict
+    reporting = left(ended, progress=progress(0), start_step=0)  # one that counts its steps has made none
+    assert verdict_of(reporting) is Verdict.NO_PROGRESS
+
+
+def test_a_job_that_slurm_has_forgotten_before_it_began_is_not_the_programs_fault() -> None:
+    assert judge(Evidence(), gone())[0] is Verdict.NODE_FAILED
+    assert judge(Evidence(log_tail="module: command not found"), gone())[0] is Verdict.CRASHED
+    assert judge(Evidence(), gone("FAILED"))[0] is Verdict.CRASHED
