@@ -299,6 +299,7 @@ class Run:
         superseded = self.superseded_by()
         facts = {"code": code, "asked": self.asked, "superseded_by": superseded, "words": ""}
         facts |= {"asked_at": self.asked_at, "first_progress_at": self.first_progress_at}
+        facts["deadline"] = self.began_at + self.world.profile.walltime_s - self.world.lead_s
         try:
             self._write(f"{self.attempt_dir}/exit.json", self.record(started_at=self.began_at, **facts))
         except OSError:
