@@ -148,8 +148,12 @@ def next_attempt(slot: Slot, newest_folder: int) -> int | None:
 def _room(ledger: Ledger, limits: Limits) -> float:
     if limits.max_jobs is None:
         return float("inf")
-    ours = sum(len(attempt.live) for slot in ledger.slots for attempt in slot.attempts)
-    return limits.max_jobs - limits.others - ours
+    return limits.max_jobs - limits.others - _jobs(ledger)
+
+
+def _jobs(ledger: Ledger) -> int:
+    """How many jobs the run has, or may have."""
+    return sum(len(attempt.live) for slot in ledger.slots for attempt in slot.attempts)
 
 
 def _tidy(slot: Slot, now: float) -> list[Action]:
@@ -288,7 +292,6 @@ def with_room_words(
 def room_words(ledger: Ledger, limits: Limits) -> str:
     """Who has the places that slurm.max_jobs allows."""
     busy = [str(slot.index) for slot in ledger.slots if slot.occupied]
-    ours = sum(len(attempt.live) for slot in ledger.slots for attempt in slot.attempts)
     if len(busy) > NAMED:
         who = [f"{len(busy)} slots"]
     elif len(busy) > 1:
@@ -297,7 +300,7 @@ def room_words(ledger: Ledger, limits: Limits) -> str:
         who = [f"slot {index}" for index in busy]
     if limits.others:
         who.append("another job of yours" if limits.others == 1 else f"{limits.others} other jobs of yours")
-    taken = f"{ours + limits.others} of {limits.max_jobs} jobs (slurm.max_jobs) are taken"
+    taken = f"{_jobs(ledger) + limits.others} of {limits.max_jobs} jobs (slurm.max_jobs) are taken"
     return f"waits for room: {taken}" + (f" by {', and by '.join(who)}" if who else "")
 
 

@@ -12,8 +12,9 @@ from orchestrator.errors import ConfigError
 
 _PYTHON = re.compile(r"(python|pypy)[\d.]*")
 _SHELL = re.compile(r"(ba|da|k|z)?sh")
-#: Options of python(1) whose value is a word of its own.
-_WITH_VALUE = {"-W", "-X", "--check-hash-based-pycs"}
+#: Options whose value is a word of its own: of python(1), and of a shell (`bash -euo pipefail run.sh`).
+_PYTHONS_WITH_VALUE = re.compile(r"-[A-Za-z]*[WX]|--check-hash-based-pycs")
+_SHELLS_WITH_VALUE = re.compile(r"[-+][A-Za-z]*[oO]|--rcfile|--init-file")
 
 
 def script_of(command: Sequence[str]) -> str | None:
@@ -25,13 +26,14 @@ def script_of(command: Sequence[str]) -> str | None:
     name = Path(program).name
     if not _PYTHON.fullmatch(name) and not _SHELL.fullmatch(name):
         return program if "/" in program else None
+    with_value = _PYTHONS_WITH_VALUE if _PYTHON.fullmatch(name) else _SHELLS_WITH_VALUE
     rest = iter(words)
     for word in rest:
-        if word in _WITH_VALUE and _PYTHON.fullmatch(name):
+        if with_value.fullmatch(word):
             next(rest, None)
         elif re.match(r"-[A-Za-z]*[mcs]", word) or word == "-":
             return None  # a module, a text, standard input
-        elif not word.startswith("-"):
+        elif not word.startswith(("-", "+")):
             return word
     return None
 
