@@ -214,7 +214,7 @@ class Shim:
             "ANCHORLEG_ATTEMPT": str(self.job.attempt),
             "ANCHORLEG_ATTEMPT_DIR": str(self.job.attempt_dir),
             "ANCHORLEG_PARENT": parent,
-            "ANCHORLEG_CONFIG": self.spec["training_file"] or "",
+            "ANCHORLEG_CONFIG": self.spec.get("config_file", ""),
             "ANCHORLEG_DEADLINE": f"{deadline:.3f}",
             "ANCHORLEG_HANDOVER_FILE": str(self.hand_over_file),
             "ANCHORLEG_SCRATCH": str(scratch),

@@ -59,7 +59,7 @@ class Run:
             folder / "parent.json",
             {"attempt": attempt, "step": step, "checkpoint": str(step) if parent else None},
         )
-        write_json(self.slot / "training.json", {"preset": "tiny", "tasks": ["reach-v3"], "batch_size": 64})
+        write_json(self.slot / "config.json", {"preset": "tiny", "tasks": ["reach-v3"], "batch_size": 64})
         self.add(number, "metrics", *rows)
         self.add(number, "evaluations", *evaluations)
 

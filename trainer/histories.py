@@ -81,7 +81,7 @@ def _of_slot(folder: Path) -> History:
         slot=int(folder.name) if folder.name.isdigit() else 0,
         rows=read(folder),
         evaluations=read_evaluations(folder),
-        training=read_json_or_none(folder / "training.json") or {},
+        training=read_json_or_none(folder / "config.json") or {},
     )
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from orchestrator.config import RelaySection
 from orchestrator.decisions.models import Attempt, Slot, parse_token
 from orchestrator.executors.base import Accounting, JobRow, Poll
 from orchestrator.run.evidence import Evidence
+from orchestrator.sections import RelaySection
 
 #: One line of history in the making: its kind and its facts.
 Event = dict[str, Any]

@@ -121,14 +121,20 @@ def begin(
             run_id = f"{config.run_name}-{secrets.token_hex(4)}"
             after = Run(run_id=run_id, revision=0, created_at=now, forked_from=forked or None, **wanted)
         make_shared(shared_dir(config, str(config_path.parent), run_dir))
-        for slot in range(config.slots if config.command is None else 0):
-            run_dir.slot(slot).mkdir(parents=True, exist_ok=True)
-            resolved = resolve(config.training_of(slot))
-            write_json(run_dir.slot(slot) / "training.json", resolved.model_dump(mode="json"))
+        for slot in range(config.slots):
+            write_settings(run_dir, config, slot)
         save_run(run_dir, after)
     except OSError as error:
         raise StorageError(f"the run folder {run_dir.path} cannot be written ({error.strerror or error}).") from None
     return after
+
+
+def write_settings(run_dir: RunDir, config: RunConfig, slot: int) -> None:
+    """Write what the slot's program reads from ANCHORLEG_CONFIG, where it is not there yet. Errors: OSError."""
+    path, settings = run_dir.settings(slot), config.settings_of(slot)
+    if read_json_or_none(path) != settings:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, settings)
 
 
 def make_shared(folder: Path) -> None:
@@ -158,7 +164,7 @@ def check_identity(
         return
     changed: list[str] = []
     for slot in range(config.slots if after is not None else 0):
-        saved = read_json_or_none(run_dir.slot(slot) / "training.json")
+        saved = read_json_or_none(run_dir.settings(slot))
         if saved is not None:
             changed += differences(saved, resolve(config.training_of(slot)))
     what = f" ({', '.join(dict.fromkeys(changed))})" if changed else ""

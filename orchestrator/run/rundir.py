@@ -6,7 +6,7 @@
     <run_dir>/shared/                what other machines may see, unless collaboration.shared_dir names another place
     <run_dir>/jobs/<token>/          job.sh  job.json  job-<id>.out  .err  (local.json, hand-over)
     <run_dir>/logs/                  slurm-<id>.out  .err: links to those, which each job makes as its first act
-    <run_dir>/slots/<k>/             training.json
+    <run_dir>/slots/<k>/             config.json
     <run_dir>/slots/<k>/attempts/<a>/  claim  parent.json  heartbeat.json  progress.json  exit.json  …
 """
 
@@ -76,6 +76,10 @@ class RunDir:
     def slot(self, index: int) -> Path:
         """The folder of one slot."""
         return self.path / "slots" / str(index)
+
+    def settings(self, index: int) -> Path:
+        """What the program of one slot reads from ANCHORLEG_CONFIG."""
+        return self.slot(index) / "config.json"
 
     def attempt(self, index: int, number: int) -> Path:
         """The folder of one attempt."""

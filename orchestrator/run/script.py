@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from orchestrator.config import RunConfig, SlurmSection
+from orchestrator.config import RunConfig
+from orchestrator.sections import SlurmSection
 from orchestrator.walltime import format_duration
 
 #: The folder of links to the jobs' output files, in the run folder.

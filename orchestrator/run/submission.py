@@ -37,7 +37,6 @@ def command_of(run: Run) -> list[str]:
 def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:
     """The content of `job.json`."""
     config = run.config
-    training_file = None if config.command is not None else str(run_dir.slot(action.slot) / "training.json")
     container = None
     if config.container is not None:
         image = str(Path(run.folder) / Path(config.container.image).expanduser())
@@ -51,7 +50,7 @@ def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:
         "behind": action.behind,
         "command": command_of(run),
         "folder": run.folder,
-        "training_file": training_file,
+        "config_file": str(run_dir.settings(action.slot)),
         "container": container,
         "limit_s": config.slurm.time_limit_s,
         "lead_s": config.lead_seconds,

@@ -49,7 +49,7 @@ def test_a_full_disk_does_not_stop_a_hand_over(tmp_path: Path) -> None:
         "            deadline = 0\n"
         "        super().look(program, deadline)\n"
         "spec = {'run_dir': 'run', 'slot': 0, 'attempt': 0, 'token': 's0-a0-00000000', 'limit_s': 60, 'lead_s': 1,\n"
-        "        'command': [sys.executable, 'program.py'], 'folder': '.', 'training_file': ''}\n"
+        "        'command': [sys.executable, 'program.py'], 'folder': '.'}\n"
         "sys.exit(Full(Path('.'), spec, dict(shim.os.environ)).run())\n"
     )
     done = subprocess.run(

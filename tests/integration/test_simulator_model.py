@@ -93,7 +93,7 @@ def left_by_the_shim(case: dict[str, Any], folder: Path) -> dict[str, Any]:
     (folder / "program.py").write_text(PROGRAM)
     spec = {
         "token": TOKEN, "run_dir": str(run_dir), "slot": 0, "attempt": 1, "folder": str(folder), "limit_s": 3600,
-        "command": [sys.executable, "program.py", case["how"]], "training_file": None, "lead_s": 5,
+        "command": [sys.executable, "program.py", case["how"]], "lead_s": 5,
         "max_runtime_s": None, "heartbeat_s": 0.3, "ahead": case.get("ahead", False),
     }  # fmt: skip
     (job_dir / "job.json").write_text(json.dumps(spec))

@@ -62,7 +62,7 @@ def test_a_program_is_asked_to_hand_over_by_what_squeue_said_after_its_start(tmp
     program = "import os, pathlib, sys, time\nwhile not pathlib.Path(os.environ['ANCHORLEG_HANDOVER_FILE']).exists():\n"
     spec = {
         "token": job_dir.name, "run_dir": str(tmp_path / "run"), "slot": 0, "attempt": 0, "folder": str(tmp_path),
-        "command": [sys.executable, "-c", f"{program}    time.sleep(0.01)\nsys.exit(75)"], "training_file": None,
+        "command": [sys.executable, "-c", f"{program}    time.sleep(0.01)\nsys.exit(75)"],
         "limit_s": 3600, "lead_s": 5, "max_runtime_s": None,
     }  # fmt: skip
     (job_dir / "job.json").write_text(json.dumps(spec))

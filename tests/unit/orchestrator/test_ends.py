@@ -7,11 +7,11 @@ from builders import NOW, a_claim, a_job, a_look, a_row, a_run, a_slot, an_exit,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.config import RelaySection
 from orchestrator.decisions.ends import HAND_OVERS_KEPT, delay_after, lead_warning
 from orchestrator.decisions.models import Slot, SlotStatus, Verdict
 from orchestrator.executors.base import JobState
 from orchestrator.run.evidence import Evidence
+from orchestrator.sections import RelaySection
 
 RELAY = RelaySection()
 DELAYS = RELAY.retry_delays_seconds

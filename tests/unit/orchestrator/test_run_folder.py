@@ -84,7 +84,7 @@ class TestBegin:
 
     def test_the_resolved_training_of_each_slot_lies_beside_it(self, run_dir: RunDir) -> None:
         begun(run_dir, a_config(TRAINING, slots=2))
-        seeds = [json.loads((run_dir.slot(k) / "training.json").read_text())["seed"] for k in range(2)]
+        seeds = [json.loads((run_dir.slot(k) / "config.json").read_text())["seed"] for k in range(2)]
         assert seeds[1] == seeds[0] + 1
 
     @pytest.mark.parametrize("change", [{"seed": 9}, {"batch_size": 640}, {"tasks": ["push-v3"]}, {"gamma": 0.5}])
@@ -380,7 +380,7 @@ class TestJobFolders:
         assert request.job_dir == str(run_dir.job(token(1, 4)))
         spec = json.loads((run_dir.job(token(1, 4)) / "job.json").read_text())
         assert (spec["slot"], spec["attempt"], spec["token"], spec["lead_s"]) == (1, 4, token(1, 4), 60)
-        assert spec["training_file"] == str(run_dir.slot(1) / "training.json")
+        assert spec["config_file"] == str(run_dir.slot(1) / "config.json")
         assert Path(request.script).read_text().startswith("#!/bin/bash\n")
 
     def test_the_shared_folder_is_the_runs_own_unless_the_config_names_one(self, run_dir: RunDir) -> None:
@@ -402,8 +402,14 @@ class TestJobFolders:
     def test_a_foreign_command_runs_as_it_is_written_in_the_folder_of_the_config(self, run_dir: RunDir) -> None:
         make_job_folder(begun(run_dir), run_dir, Submit(0, 0, token()))
         spec = json.loads((run_dir.job(token()) / "job.json").read_text())
-        assert (spec["command"], spec["training_file"]) == (["python3", "toy.py"], None)
+        assert (spec["command"], spec["config_file"]) == (["python3", "toy.py"], str(run_dir.settings(0)))
         assert spec["folder"] == str(run_dir.path.parent.parent)
+
+    def test_a_foreign_program_finds_its_params_with_its_slots_own(self, run_dir: RunDir) -> None:
+        more = {"slots": 2, "params": {"size": "small", "rate": 0.1}, "slot_overrides": {"1": {"rate": 0.2}}}
+        begun(run_dir, a_config(**more))
+        found = [json.loads(run_dir.settings(slot).read_text()) for slot in range(2)]
+        assert found == [{"size": "small", "rate": 0.1}, {"size": "small", "rate": 0.2}]
 
     def test_a_token_is_used_once(self, run_dir: RunDir) -> None:
         run = begun(run_dir)

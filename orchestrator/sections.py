@@ -1,0 +1,122 @@
+"""The sections of `cluster_config.json` that are not the trainer's: their fields, and what each may hold."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+
+from orchestrator.walltime import parse_duration_s
+
+#: sbatch splits its lines at white space, and a newline would begin a line of shell.
+Word = Annotated[str, StringConstraints(pattern=r"^[^\s'\"\\]+$")]
+
+
+class Section(BaseModel):
+    """Base of the config's sections: unknown fields are refused."""
+
+    # An account called 123 is a name all the same.
+    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
+
+
+class SlurmSection(Section):
+    """What to ask of Slurm for each job. Empty fields are left to the site's defaults."""
+
+    partition: Word | None = Field(None, description="Partition to submit to.")
+    account: Word | None = Field(None, description="Account to charge.")
+    qos: Word | None = Field(None, description="Quality of service.")
+    time_limit: str = Field("4:00:00", description='Walltime of one job: "4:00:00", "1-12" or minutes.')
+    cpus_per_task: int = Field(8, ge=1, description="CPU cores of a job.")
+    gpus: int = Field(1, ge=0, description="GPUs of a job, on this machine too; the trainer uses one.")
+    gpu_type: Word | None = Field(None, description='GPU type as in sinfo, for example "a100".')
+    mem: str | None = Field(None, pattern=r"^\d+[KMGT]?$", description='Memory of a job, for example "32G".')
+    constraint: Word | None = Field(None, description="Node features.")
+    exclude: Word | None = Field(None, description="Nodes not to use.")
+    max_jobs: int | None = Field(None, ge=1, description="Most jobs of the user at once, other work included.")
+    setup: list[str] = Field([], description='Shell lines before the job, for example "module load cuda".')
+    extra: list[str] = Field([], description='Further sbatch options, for example "--mail-type=FAIL".')
+
+    @field_validator("time_limit", mode="before")
+    @classmethod
+    def _time_limit(cls, value: Any) -> str:
+        text = str(value)
+        if parse_duration_s(text) is None:
+            raise ValueError("a job needs a finite time limit, for example 4:00:00")
+        return text
+
+    @field_validator("extra")
+    @classmethod
+    def _extra(cls, value: list[str]) -> list[str]:
+        ours = (
+            "--test-only",
+            "--wait",
+            "--time",
+            "--signal",
+            "--chdir",
+            "--output",
+            "--error",
+            "--job-name",
+            "--requeue",
+            "--no-requeue",
+            "--array",
+            "--clusters",  # squeue and sacct ask the cluster of the controller alone
+        )
+        for option in value:
+            if not option.startswith("-"):
+                raise ValueError(f'"{option}" is not an sbatch option: write "--name=value"')
+            name = re.split(r"[=\s]", option)[0]
+            abbreviates = len(name) > 2 and any(own.startswith(name) for own in ours)
+            if abbreviates or (
+                not name.startswith("--") and name[:2] in {"-D", "-J", "-M", "-W", "-a", "-e", "-o", "-t"}
+            ):
+                raise ValueError(f'"{option}" is set by the orchestrator, which depends on it: leave it out')
+            if "\n" in option:
+                raise ValueError("an sbatch option is one line")
+        return value
+
+    @property
+    def time_limit_s(self) -> int:
+        """The walltime in seconds."""
+        return parse_duration_s(self.time_limit) or 0
+
+
+class ContainerSection(Section):
+    """Run the command inside an image."""
+
+    image: str = Field(description="Image file (apptainer, singularity) or folder (charliecloud).")
+    runtime: Literal["apptainer", "singularity", "ch-run"] = Field("apptainer", description="Container runtime.")
+    binds: list[str] = Field([], description='Folders to bring in: "/scratch" or "/host/path:/inside".')
+    python: str = Field("python3", description="Python inside the image, for the default command.")
+
+
+class CollaborationSection(Section):
+    """Sharing with other machines. Policies are always published; experience that comes back is used if `enabled`."""
+
+    enabled: bool = Field(False, description="Let the training use experience that laptops send in.")
+    shared_dir: str | None = Field(
+        None,
+        pattern=r"^[^\x00]+$",
+        description="Folder that laptops reach, relative to this file; default: shared/ in the run folder.",
+    )
+
+
+class RelaySection(Section):
+    """How a slot goes from one job to the next, and what happens after failures."""
+
+    queue_ahead: bool = Field(
+        False, description="Queue each next job behind the running one. It takes two jobs a slot."
+    )
+    baton: bool = Field(True, description="A Slurm job that ends while no controller is alive runs one tick itself.")
+    failure_budget: int = Field(6, ge=1, description="So many failures in a row without a new checkpoint stop a slot.")
+    retry_delays_seconds: list[Annotated[float, Field(ge=0, le=86400, allow_inf_nan=False)]] = Field(
+        [0, 60, 900, 1800, 3600],
+        min_length=1,
+        description="Wait after the 1st, 2nd, ... failure in a row; the last one goes on. A new checkpoint resets it.",
+    )
+    stall_seconds: float = Field(
+        600,
+        ge=1,
+        allow_inf_nan=False,
+        description="A program that reported progress and is silent so long, and 5 times its usual, is restarted.",
+    )

@@ -1,0 +1,72 @@
+"""What pydantic found wrong with a config, as sentences: what, where, and the nearest known name. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+#: What pydantic says of these names its own classes, or leaves the notation open.
+_KINDS_OF_VALUES = {
+    "list_type": "a list is needed, in brackets: [...]",
+    "too_short": "the list must not be empty",
+    "model_type": "a section is needed, in braces: {...}",
+    "model_attributes_type": "a section is needed, in braces: {...}",
+    "dict_type": "an object is needed, in braces: {...}",
+}
+
+
+def sentences(error: ValidationError, model: type[BaseModel]) -> list[tuple[str, str]]:
+    """(dotted path, sentence) of each mistake."""
+    lines = []
+    for problem in error.errors(include_url=False):
+        path = [str(part) for part in problem["loc"]]
+        dotted = ".".join(path) or "config"
+        if problem["type"] == "extra_forbidden":
+            names = _known_fields(model, path[:-1])
+            near = difflib.get_close_matches(path[-1], names, n=1, cutoff=0.5)
+            hint = f'did you mean "{near[0]}"?' if near else f"known here: {', '.join(sorted(names))}."
+            words = f"{dotted}: there is no such field; {hint}"
+        elif problem["type"] == "value_error":
+            words = str(problem["ctx"]["error"]) if "ctx" in problem else problem["msg"]
+            words = f"{dotted}: {words}" if path else words
+        elif problem["type"] == "string_pattern_mismatch":
+            words = f"{dotted}: {problem['input']!r} cannot be used. {_description(model, path)}".rstrip()
+        else:
+            words = _KINDS_OF_VALUES.get(problem["type"]) or problem["msg"][0].lower() + problem["msg"][1:]
+            words = f"{dotted}: {words} (found {problem['input']!r})"
+        lines.append((dotted, words))
+    return lines
+
+
+def _known_fields(model: type[BaseModel], path: list[str]) -> list[str]:
+    for name in path:
+        field = model.model_fields.get(name)
+        if field is None:
+            return []
+        inner = _model_in(field.annotation)
+        if inner is None:
+            return []
+        model = inner
+    return list(model.model_fields)
+
+
+def _description(model: type[BaseModel], path: list[str]) -> str:
+    for name in path[:-1]:
+        inner = _model_in(model.model_fields[name].annotation) if name in model.model_fields else None
+        if inner is None:
+            return ""
+        model = inner
+    field = model.model_fields.get(path[-1])
+    return field.description or "" if field is not None else ""
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    options = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
+    for option in options:
+        if isinstance(option, type) and issubclass(option, BaseModel):
+            return option
+    return None
