@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.commands import control, examination, screens, setup
+from orchestrator.commands import control, examination, queueing, screens, setup
 from orchestrator.errors import AnchorlegError, StorageError
 
 app = typer.Typer(
@@ -28,6 +28,11 @@ for verb in (
     screens.status,
     control.stop,
     control.tick,
+    queueing.add,
+    queueing.drop,
+    queueing.pause,
+    queueing.resume,
+    queueing.priority,
     screens.explain,
     screens.logs,
     screens.goodput,

@@ -6,16 +6,25 @@ The training section's fields belong to `trainer.config`; this module only carri
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+import os
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, WithJsonSchema, model_validator
 
 from orchestrator.errors import ConfigError
-from orchestrator.sections import CollaborationSection, ContainerSection, RelaySection, Section, SlurmSection
+from orchestrator.experiments import expanded, merged, read_lines, settings_in
+from orchestrator.sections import (
+    CollaborationSection,
+    ContainerSection,
+    QueueSection,
+    RelaySection,
+    Section,
+    SlurmSection,
+)
 from orchestrator.sentences import sentences
-from trainer.config import NOT_BUILT_YET, TrainingSection, WandbSection, resolve
+from trainer.config import NOT_BUILT_YET, TrainingSection, WandbSection, identity, resolve
 
 #: Slurm's `--signal` may come up to 60 s early (sbatch(1)), so that much of the walltime is not to be counted on.
 EARLY_SIGNAL_S = 60
@@ -27,6 +36,15 @@ LOCAL_POLL_S = 1.0
 
 #: numpy and torch take 32 bits.
 SEEDS = 2**32
+#: What the tick's cost is measured with (bench/tick.py), and more than anybody's quota will see through.
+MOST_SLOTS = 2000
+
+#: As a list of objects, each with its name, once it is checked; a grid or a file's name is as good in the file.
+Experiments = Annotated[
+    tuple[dict[str, Any], ...],
+    WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}, {"type": "string"}]}),
+]
+
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 
@@ -38,10 +56,15 @@ class RunConfig(Section):
         None, pattern=r"^[^\x00]+$", description="Run folder, relative to this file; default: runs/<run_name>."
     )
     executor: Literal["auto", "slurm", "local"] = Field("auto", description="auto: slurm where there is sbatch.")
-    slots: int = Field(1, ge=1, le=1000, description="Jobs to keep going at once; slot k trains with seed + k.")
+    slots: int = Field(1, ge=1, le=MOST_SLOTS, description="Jobs to keep going at once; slot k trains with seed + k.")
     slot_overrides: dict[str, dict[str, Any]] = Field(
         {}, description='Training fields of one slot, or params of your own program: {"1": {…}}.'
     )
+    experiments: Experiments | None = Field(
+        None,
+        description="A slot for each: a grid of fields, a list of objects, or a file of JSON lines. See queue.",
+    )
+    queue: QueueSection = QueueSection()
     python: str | None = Field(None, description="Python of the compute side; default: the one that runs this.")
     lead_seconds: int = Field(120, ge=1, le=65535, description="How long before its end a job hands over.")
     poll_seconds: float | None = Field(None, ge=0.2, le=60, description="Seconds between looks at the queue.")
@@ -57,19 +80,33 @@ class RunConfig(Section):
         None, min_length=1, description="Command to run when a slot finishes or fails, or the queue is unseen for long."
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_a_slot_for_each_experiment(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or value.get("experiments") is None:
+            return value
+        try:
+            rows = expanded(value["experiments"])
+        except ValueError as error:
+            raise ValueError(f"experiments: {error}") from None
+        if value.get("slots", len(rows)) != len(rows):
+            raise ValueError(
+                f"slots: there are {len(rows)} experiments, and each is a slot: leave slots out. How many run at once "
+                "is said by slurm.max_jobs."
+            )
+        return {**value, "experiments": rows, "slots": len(rows)}
+
     @model_validator(mode="after")
     def _consistent(self) -> RunConfig:
+        if self.experiments is not None and self.slot_overrides:
+            raise ValueError("slot_overrides: the experiments have fields of their own; write them there")
         for key, fields in self.slot_overrides.items():
             if key not in {str(slot) for slot in range(self.slots)}:
                 raise ValueError(f'slot_overrides: there is no slot "{key}" (slots: 0 to {self.slots - 1})')
-            if self.command is not None:
-                continue
-            merged = {**self.training.model_dump(exclude_unset=True), **fields}
-            try:
-                resolve(TrainingSection.model_validate(merged))
-            except ValidationError as error:
-                raise ValueError(f"slot_overrides.{key}: {sentences(error, TrainingSection)[0][1]}") from None
-        last = (self.training.seed or 0) + self.slots - 1
+            self._check_training(f"slot_overrides.{key}", fields)
+        for row in self.experiments or ():
+            self._check_training(f"experiments: {row['name']}", settings_in(row))
+        last = (self.training.seed or 0) + (self.slots - 1 if self.experiments is None else 0)
         if last >= SEEDS:
             raise ValueError(
                 f"training.seed: slot {self.slots - 1} would get the seed {last}; the largest is {SEEDS - 1}"
@@ -80,21 +117,53 @@ class RunConfig(Section):
                 raise ValueError("params: they are for a program of your own (command); the trainer's are in training")
         return self
 
+    def _check_training(self, where: str, fields: dict[str, Any]) -> None:
+        if self.command is not None:
+            return
+        try:
+            resolve(TrainingSection.model_validate({**self.training.model_dump(exclude_unset=True), **fields}))
+        except ValidationError as error:
+            raise ValueError(f"{where}: {sentences(error, TrainingSection)[0][1]}") from None
+
+    def fields_of(self, slot: int) -> dict[str, Any]:
+        """What one slot has otherwise than the others: of its experiment, or of `slot_overrides`."""
+        if self.experiments is not None:
+            return settings_in(self.experiments[slot])
+        return self.slot_overrides.get(str(slot), {})
+
+    def name_of(self, slot: int) -> str:
+        """The name of a slot's experiment; empty where it has none."""
+        known = self.experiments is not None and slot < len(self.experiments)
+        return str(self.experiments[slot]["name"]) if self.experiments is not None and known else ""
+
+    def with_experiments(self, rows: Sequence[dict[str, Any]]) -> RunConfig:
+        """With these too; what it has keeps its slots, see `experiments.merged`. Errors: ValidationError."""
+        value = self.model_dump(mode="json", exclude_unset=True)
+        known = merged(self.experiments or (), rows)
+        return RunConfig.model_validate({**value, "experiments": known, "slots": len(known)})
+
     def training_of(self, slot: int) -> TrainingSection:
-        """The training section of one slot: seed + slot, then its overrides."""
-        merged = self.training.model_dump(exclude_unset=True)
-        merged["seed"] = (self.training.seed or 0) + slot
+        """The training section of one slot, with its fields. Without experiments it has the seed + slot."""
+        fields = self.training.model_dump(exclude_unset=True)
+        fields["seed"] = (self.training.seed or 0) + (slot if self.experiments is None else 0)
         if self.command is None:
-            merged.update(self.slot_overrides.get(str(slot), {}))
-        return TrainingSection.model_validate(merged)
+            fields.update(self.fields_of(slot))
+        return TrainingSection.model_validate(fields)
 
     def settings_of(self, slot: int) -> dict[str, Any]:
         """What the program of one slot reads from ANCHORLEG_CONFIG: its training, resolved, or your program's params
         with the slot's overrides.
         """
         if self.command is not None:
-            return {**self.params, **self.slot_overrides.get(str(slot), {})}
+            return {**self.params, **self.fields_of(slot)}
         return resolve(self.training_of(slot)).model_dump(mode="json")
+
+
+def training_identity(config: RunConfig) -> tuple[str, ...] | None:
+    """One hash per slot; None for a foreign command, whose identity is its own business."""
+    if config.command is not None:
+        return None
+    return tuple(identity(resolve(config.training_of(slot))) for slot in range(config.slots))
 
 
 def smallest_time_limit_s(lead_s: int, executor: str) -> int:
@@ -111,6 +180,15 @@ def check_walltime(config: RunConfig, executor: str) -> None:
             f"slurm.time_limit: {config.slurm.time_limit} is {config.slurm.time_limit_s} s, too short to train in: it "
             f"must hold lead_seconds ({config.lead_seconds}){early} + {START_UP_S} s of start-up = {smallest} s. "
             "Ask for a longer time_limit or lower lead_seconds."
+        )
+
+
+def check_places(config: RunConfig, executor: str) -> None:
+    """Refuse experiments that would all begin at once on this machine. Errors: ConfigError."""
+    if config.experiments is not None and executor == "local" and config.slurm.max_jobs is None:
+        raise ConfigError(
+            f"slurm.max_jobs: say how many of the {config.slots} experiments run at once on this machine "
+            f"(it has {os.cpu_count()} cores)."
         )
 
 
@@ -138,7 +216,10 @@ def load_config(path: Path, overrides: dict[str, Any] | None = None) -> RunConfi
         raise ConfigError(f"{path}, line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}.") from None
     if not isinstance(value, dict):
         raise ConfigError(f"{path}: a config is a JSON object in braces, this is a {type(value).__name__}.")
-    return parse_config(apply_overrides(value, overrides or {}), str(path), overrides or {})
+    value = apply_overrides(value, overrides or {})
+    if isinstance(named := value.get("experiments"), str):
+        value = {**value, "experiments": read_lines(path.parent / Path(named).expanduser())}
+    return parse_config(value, str(path), overrides or {})
 
 
 class _DoubleKeyError(Exception):

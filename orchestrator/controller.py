@@ -17,19 +17,20 @@ from typing import Any, Protocol
 from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Release, Submit
 from orchestrator.decisions.edits import reactivated, with_attempt, with_intents, with_slot
 from orchestrator.decisions.fold import fold
-from orchestrator.decisions.models import Blind, Ledger, Slot
+from orchestrator.decisions.models import Blind, Ledger
 from orchestrator.decisions.news import news_of
 from orchestrator.decisions.nodes import forgiven
 from orchestrator.decisions.outcomes import with_outcome, words_of
 from orchestrator.decisions.plan import Limits, is_held, is_over, plan, with_room_words
+from orchestrator.decisions.requests import Request, with_request, with_slots
 from orchestrator.decisions.sightings import WORD_MISSING
-from orchestrator.errors import LeaseLost
+from orchestrator.decisions.turns import turns_of
 from orchestrator.executors.base import Executor, JobRequest, Poll, Refused, SubmitOutcome, Submitted
-from orchestrator.looking import look
-from orchestrator.run.evidence import Exit, read_record
+from orchestrator.looking import look, newly_ended
 from orchestrator.run.history import append_event, join_old
 from orchestrator.run.ledger import control_at, drop_old_epochs, load_ledger, read_control, save_ledger
-from orchestrator.run.rundir import Run, RunDir
+from orchestrator.run.requests import newest_request, requests_after
+from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.run.submission import drop_old_job_folders, make_job_folder
 
 #: A full disk or a stale network folder does not mend within a second.
@@ -57,16 +58,6 @@ class Owner(Protocol):
 
     def check(self) -> None:
         """Errors: LeaseLost."""
-
-
-class Onlooker:
-    """No lease at all: enough for `Controller.preview`, and for nothing else."""
-
-    epoch = 0
-
-    def check(self) -> None:
-        """Errors: LeaseLost, always."""
-        raise LeaseLost("a preview must change nothing")
 
 
 class Controller:
@@ -113,13 +104,12 @@ class Controller:
         self._unclear: frozenset[str] = frozenset()
         self._noticed: set[str] = set()
         self._held: dict[int, bool] = {}
+        self._turns = turns_of(run.config)
 
     def _inherit(self) -> Ledger:
         before = load_ledger(self.run_dir, self.run.run_id)
         ledger = before or Ledger(run_id=self.run.run_id, epoch=self.lease.epoch)
-        slots = list(ledger.slots)
-        slots += [Slot(index=index) for index in range(len(slots), self.run.config.slots)]
-        return ledger.model_copy(update={"epoch": self.lease.epoch, "slots": tuple(slots)})
+        return with_slots(ledger, self.run.config.slots).model_copy(update={"epoch": self.lease.epoch})
 
     @property
     def limits(self) -> Limits:
@@ -132,6 +122,7 @@ class Controller:
             grace_s=float(config.lead_seconds) + HAND_OVER_MARGIN_S,
             stall_s=config.relay.stall_seconds,
             queue_ahead=config.relay.queue_ahead and self.executor.queues_behind,
+            turns=self._turns,
         )
 
     @property
@@ -157,6 +148,7 @@ class Controller:
         """
         before, now = self.ledger, self._now()
         self._take_control()
+        self._take_requests()
         self._poll = self.executor.poll()
         facts, folders = look(self.run, self.run_dir, self.executor, self.ledger, self._poll, now)
         ledger, _ = fold(self.ledger, facts)
@@ -172,6 +164,17 @@ class Controller:
         if self.control.number != self.ledger.control:
             self.ledger = self.ledger.model_copy(update={"control": self.control.number})
 
+    def _take_requests(self) -> list[Request]:
+        """Those that nobody has taken up, into the ledger."""
+        new = requests_after(self.run_dir.disk, self.run_dir.requests, self.ledger.requests)
+        if any(request.kind == "add" for request in new):
+            self.run = load_run(self.run_dir)
+            self._turns = turns_of(self.run.config)
+            self.ledger = with_slots(self.ledger, self.run.config.slots)
+        for request in new:
+            self.ledger = with_request(self.ledger, request, self.run.config.run_name)
+        return new
+
     def tick(self) -> None:
         """Observe, fold, plan, act. At most three writes of the ledger. Errors: LeaseLost, RunFolderError, OSError."""
         if self._is_new:
@@ -180,6 +183,12 @@ class Controller:
             self._is_new = False
         now = self._now()
         self._take_control()
+        for request in self._take_requests():
+            for slot in request.slots:
+                self._event("requested", slot=slot, what=request.kind, number=request.number, value=request.priority)
+            if request.experiments:
+                names = ", ".join(row["name"] for row in request.experiments)
+                self._event("requested", what=request.kind, number=request.number, value=names)
         before = self.ledger
         facts, folders = look(self.run, self.run_dir, self.executor, self.ledger, self._observe(), now)
         self.ledger, events = fold(self.ledger, facts)
@@ -188,12 +197,12 @@ class Controller:
         self._note_news(before)
         limits = self.limits
         actions = plan(self.ledger, self.control, limits, folders, now, self._random_hex)
-        submits = [action for action in actions if isinstance(action, Submit)]
-        self.ledger = with_room_words(self.ledger, submits, self.control, limits, folders, now)
         self._hold(limits, now)
+        submits = [action for action in actions if isinstance(action, Submit)]
         requests = {action.token: make_job_folder(self.run, self.run_dir, action) for action in submits}
         # Not `now`: the intent is younger than the poll, which may serve the next ticks too and cannot have the job.
         self.ledger = with_intents(self.ledger, actions, self._now())
+        self.ledger = with_room_words(self.ledger, self.control, limits, folders, now)
         self._save()
         before = self.ledger
         self._act(actions, requests)
@@ -227,6 +236,8 @@ class Controller:
     def _wait(self, interrupted: Callable[[], bool], shown: Callable[[], None]) -> None:
         wake_at = min(self._poll_due_at, self._monotonic() + BEAT_S)
         waiting = [slot.not_before - self._now() for slot in self.ledger.slots if slot.not_before > self._now()]
+        if self.ledger.full_until > self._now():
+            waiting.append(self.ledger.full_until - self._now())
         if self.control.until is not None:
             waiting.append(max(0.0, self.control.until - self._now()))
         if waiting:
@@ -240,17 +251,11 @@ class Controller:
     def _something_happened(self) -> bool:
         if read_control(self.run_dir).number != self.control.number:
             return True
-        disk = self.run_dir.disk
-        for slot in self.ledger.slots:
-            for attempt in slot.attempts:
-                tokens = {s.token for s in attempt.live} - self._noticed if attempt.verdict is None else ()
-                path = self.run_dir.attempt(slot.index, attempt.number) / "exit.json"
-                if tokens and disk.exists(path):
-                    ended = read_record(Exit, path, disk)
-                    if ended is not None and ended.token in tokens:
-                        self._noticed.add(ended.token)  # once: what is unclear then stays so until the next poll
-                        return True
-        return False
+        if newest_request(self.run_dir.disk, self.run_dir.requests) != self.ledger.requests:
+            return True
+        ended = newly_ended(self.run_dir, self.ledger, self._noticed)
+        self._noticed |= ended  # once: what is unclear then stays so until the next poll
+        return bool(ended)
 
     def _observe(self) -> Poll:
         # An answer of a later time than now is from before the clock was set back: nothing could be dated by it.
@@ -299,22 +304,30 @@ class Controller:
         self._cancel([action for action in actions if isinstance(action, Cancel)])
         self._release([action for action in actions if isinstance(action, Release)])
         self._hand_over([action for action in actions if isinstance(action, HandOver)])
+        full: Refused | None = None
         for action in actions:
             if isinstance(action, Abort):
                 self._abort(action)
             elif isinstance(action, Submit):
+                if full is not None:  # one limit counts for all: what comes behind would ask in vain
+                    self._record(action, full, told=False)
+                    continue
                 if self._monotonic() - self._saved_at > BEAT_S:  # many submissions that each take long: still alive
                     self._save()
                 self.lease.check()
                 outcome = self.executor.submit(requests[action.token])
                 self._record(action, outcome)
-                if not isinstance(outcome, Refused):
+                if isinstance(outcome, Refused):
+                    full = outcome if outcome.kind == "quota" else None
+                else:
                     self._poll_due_at = min(self._poll_due_at, self._monotonic() + FIRST_LOOK_S)
 
-    def _record(self, action: Submit, outcome: SubmitOutcome) -> None:
-        self.ledger = with_outcome(self.ledger, action, outcome, self._now())
+    def _record(self, action: Submit, outcome: SubmitOutcome, *, told: bool = True) -> None:
+        self.ledger = with_outcome(self.ledger, action, outcome, self._now(), self.limits.others)
         if isinstance(outcome, Refused):
             self.run_dir.disk.remove_tree(self.run_dir.job(action.token))  # nothing ran in it
+        if not told:
+            return
         where = {"slot": action.slot, "attempt": action.attempt, "token": action.token}
         more = {"after": action.after, "exclude": ",".join(action.exclude) or None}
         job_id = outcome.job_id if isinstance(outcome, Submitted) else None

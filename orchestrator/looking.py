@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from orchestrator.decisions.facts import Facts
 from orchestrator.decisions.models import Ledger
 from orchestrator.decisions.sightings import has_ended_by_its_word, is_cancelled_by_somebody, missing_from
 from orchestrator.disk import read_json_or_none
 from orchestrator.executors.base import Accounting, Executor, Poll
-from orchestrator.run.evidence import Evidence, newer_attempts, read_all, read_evidence
+from orchestrator.run.evidence import Evidence, Exit, newer_attempts, read_all, read_evidence, read_record
 from orchestrator.run.rundir import Run, RunDir
 
 #: sacct compares with the clock of another machine.
@@ -35,6 +37,7 @@ def look(
         since_last_look_s=now - ledger.written_at if ledger.written_at else 0.0,
         relay=run.config.relay,
         run_name=run.config.run_name,
+        queue=run.config.queue,
     )
     return facts, {slot: max(numbers, default=-1) for slot, numbers in folders.items()}
 
@@ -81,3 +84,17 @@ def _queued_behind(run_dir: RunDir, ledger: Ledger, poll: Poll) -> frozenset[str
             if isinstance(spec, dict) and spec.get("ahead"):
                 found.add(token)
     return frozenset(found)
+
+
+def newly_ended(run_dir: RunDir, ledger: Ledger, noticed: Collection[str]) -> set[str]:
+    """Tokens of live jobs whose record of the end is there, without those that were `noticed`: a cheap look."""
+    found: set[str] = set()
+    for slot in ledger.slots:
+        for attempt in slot.attempts:
+            tokens = {s.token for s in attempt.live}.difference(noticed) if attempt.verdict is None else ()
+            path = run_dir.attempt(slot.index, attempt.number) / "exit.json"
+            if tokens and run_dir.disk.exists(path):
+                ended = read_record(Exit, path, run_dir.disk)
+                if ended is not None and ended.token in tokens:
+                    found.add(ended.token)
+    return found

@@ -27,17 +27,23 @@ def config_reference() -> str:
     schema = RunConfig.model_json_schema()
     definitions = schema["$defs"]
     parts = [HEAD, "## The file\n", _table(schema, definitions)]
-    for name, field in schema["properties"].items():
-        target = _target(field)
-        if target is not None:
-            parts += [
-                f"\n## `{name}`\n",
-                definitions[target].get("description", "") + "\n",
-                _table(definitions[target], definitions),
-            ]
-            if name == "training":
-                parts += ["\n### Presets\n", PRESETS_HEAD, _presets()]
+    parts += _sections(schema, definitions, "")
     return "\n".join(parts) + "\n"
+
+
+def _sections(section: dict[str, Any], definitions: dict[str, Any], prefix: str) -> list[str]:
+    """Those in `section`, and those in them: a head and a table each."""
+    parts: list[str] = []
+    for name, field in section["properties"].items():
+        target = _target(field)
+        if target is None:
+            continue
+        inner = definitions[target]
+        parts += [f"\n## `{prefix}{name}`\n", inner.get("description", "") + "\n", _table(inner, definitions)]
+        if name == "training":
+            parts += ["\n### Presets\n", PRESETS_HEAD, _presets()]
+        parts += _sections(inner, definitions, f"{prefix}{name}.")
+    return parts
 
 
 def _target(field: dict[str, Any]) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from orchestrator.walltime import parse_duration_s
 
@@ -120,3 +120,29 @@ class RelaySection(Section):
         allow_inf_nan=False,
         description="A program that reported progress and is silent so long, and 5 times its usual, is restarted.",
     )
+
+
+class HalvingSection(Section):
+    """Successive halving: experiments stop at rungs, and the best of each rung go on (ASHA, arXiv 1810.05934)."""
+
+    first_steps: int = Field(ge=1, description="Steps to the first rung; each further one is `factor` times as far.")
+    factor: int = Field(3, ge=2, le=100, description="Of so many experiments at a rung, one goes on.")
+
+
+class QueueSection(Section):
+    """Which slot gets the next free job, where there are more slots than jobs. No running job is stopped for it."""
+
+    order: Literal["fair", "priority", "in turn"] = Field(
+        "fair", description="fair: who has worked least; priority: the largest, then fair; in turn: as written."
+    )
+    metric: str | None = Field(
+        None, min_length=1, description='What the programs report beside "step", for example "success": best so far.'
+    )
+    goal: Literal["max", "min"] = Field("max", description="Whether more or less of the metric is better.")
+    halving: HalvingSection | None = Field(None, description="Stop experiments early that fall behind.")
+
+    @model_validator(mode="after")
+    def _halving_has_a_metric(self) -> QueueSection:
+        if self.halving is not None and self.metric is None:
+            raise ValueError('queue: halving needs a metric, for example "success"')
+        return self

@@ -322,7 +322,8 @@ class Shim:
         superseded = None
         try:
             superseded = self.job.superseded_by()
-            if self.asked is None and code == HANDED_OVER and self.hand_over_file.exists():
+            early = not self.woken and self.asked in {None, "SIGUSR2"} and code == HANDED_OVER
+            if early and self.hand_over_file.exists():
                 self.asked = "asked to"  # the program saw the file before we did
             if code == -signal.SIGKILL and oom.kills() > self.oom_kills:
                 words = words or "out of memory"

@@ -21,8 +21,22 @@ def run_names(incomplete: str) -> list[str]:
 
 
 def slots(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Numbers of the slots of the run that is meant, as far as the line is typed: by name, --config, or the folder."""
-    name, config = ctx.params.get("name"), ctx.params.get("config")
+    """Numbers of the slots of the run that is meant."""
+    fields = _config_of(ctx, ctx.params.get("name"))
+    count = fields.get("slots", 1) if fields else 0
+    return [str(slot) for slot in range(count if isinstance(count, int) else 0) if str(slot).startswith(incomplete)]
+
+
+def slots_or_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of the experiments of the run that is meant, else the numbers of its slots."""
+    rows = _config_of(ctx, ctx.params.get("run")).get("experiments")
+    names = [str(row.get("name", "")) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    return [name for name in names if name and name.startswith(incomplete)] or slots(ctx, incomplete)
+
+
+def _config_of(ctx: typer.Context, name: Any) -> dict[str, Any]:
+    """The config of the run that is meant, as far as the line is typed: by name, --config, or the folder."""
+    config = ctx.params.get("config")
     known = [entry for entry in _entries() if name is None or name in {entry.get("run_name"), entry.get("run_id")}]
     here = Path(config or "cluster_config.json")
     fields: Any = {}
@@ -30,8 +44,7 @@ def slots(ctx: typer.Context, incomplete: str) -> list[str]:
         fields = _read(here)
     elif known:
         fields = _read(Path(str(known[0].get("run_dir"))) / "run.json").get("config")
-    count = fields.get("slots", 1) if isinstance(fields, dict) and fields else 0
-    return [str(slot) for slot in range(count if isinstance(count, int) else 0) if str(slot).startswith(incomplete)]
+    return fields if isinstance(fields, dict) else {}
 
 
 def _entries() -> list[dict[str, Any]]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Submit:
     """Submit `attempt` of `slot` under `token`. `exclude`: nodes to avoid. For a queued successor, `after`: the job
-    to queue behind, and `behind`: that job's attempt.
+    to queue behind, and `behind`: that job's attempt. `level`: how many rungs of successive halving it may pass from
+    now on, where that changes.
     """
 
     slot: int
@@ -17,6 +18,7 @@ class Submit:
     after: str | None = None
     behind: int | None = None
     exclude: tuple[str, ...] = ()
+    level: int | None = None
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,11 @@ from typing import Any
 from orchestrator.decisions.actions import Action, Cancel, Release, Submit
 from orchestrator.decisions.models import Attempt, Ledger, Slot, SlotStatus, Submission, SubmissionState
 
+#: A slot that goes on does so as if nothing had happened.
+GO_ON: dict[str, Any] = {
+    "status": SlotStatus.ACTIVE, "why": "", "on_request": False, "not_before": 0.0, "ahead_not_before": 0.0,
+    "failures": 0, "node_failures": 0, "stalls": 0,
+}  # fmt: skip
 #: Refused submissions that stay in the ledger, for each attempt.
 REFUSALS_KEPT = 2
 
@@ -59,15 +64,15 @@ def _with_intent(slot: Slot, action: Submit, now: float) -> Slot:
     # A weekend of full quota is thousands of refusals; the last ones say it all.
     before = tuple(s for s in before if s not in refused[:-REFUSALS_KEPT])
     intent = Submission(token=action.token, intent_at=now, after=action.after, exclude=action.exclude)
+    slot = slot if action.level is None else slot.model_copy(update={"level": action.level})
     return with_attempt(slot, action.attempt, submissions=(*before, intent), ahead=action.after is not None)
 
 
 def reactivated(slot: Slot, total: int | None) -> Slot:
     """`start` was typed again: a slot that was paused or given up gets another chance, one that waits need not wait,
-    and a finished one goes on where its `total` was raised.
+    and a finished one goes on where its `total` was raised. What a person paused or dropped waits for `resume`.
     """
     raised = slot.status is SlotStatus.FINISHED and None not in {total, slot.total} and (total or 0) > (slot.total or 0)
-    if slot.status is SlotStatus.FINISHED and not raised:
+    if (slot.status is SlotStatus.FINISHED and not raised) or slot.on_request or slot.status is SlotStatus.DROPPED:
         return slot
-    update = {"status": SlotStatus.ACTIVE, "why": "", "not_before": 0.0, "ahead_not_before": 0.0}
-    return slot.model_copy(update=update | {"failures": 0, "node_failures": 0, "stalls": 0})
+    return slot.model_copy(update=GO_ON)

@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator.decisions.models import Attempt, Slot, parse_token
 from orchestrator.executors.base import Accounting, JobRow, Poll
 from orchestrator.run.evidence import Evidence
-from orchestrator.sections import RelaySection
+from orchestrator.sections import QueueSection, RelaySection
 
 #: One line of history in the making: its kind and its facts.
 Event = dict[str, Any]
@@ -40,6 +40,7 @@ class Facts:
     since_last_look_s: float = 0.0
     relay: RelaySection = field(default_factory=RelaySection)
     run_name: str = "NAME"
+    queue: QueueSection = field(default_factory=QueueSection)
 
     def job_dir(self, token: str) -> str:
         """The work folder that identifies a submission."""

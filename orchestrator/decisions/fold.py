@@ -12,6 +12,7 @@ from orchestrator.decisions import ahead, ends, nodes, stalls
 from orchestrator.decisions.adoption import adopt
 from orchestrator.decisions.clocks import with_clock_set_back
 from orchestrator.decisions.facts import Event, Facts, event
+from orchestrator.decisions.halving import with_rungs
 from orchestrator.decisions.models import (
     Attempt,
     BadNode,
@@ -30,7 +31,8 @@ from orchestrator.decisions.reasons import reason_of
 from orchestrator.decisions.sightings import is_stuck, missing_from, never_accepted, sight
 from orchestrator.decisions.verdicts import judge, made_progress
 from orchestrator.executors.base import JobState
-from orchestrator.run.evidence import Evidence
+from orchestrator.run.evidence import Evidence, Progress
+from orchestrator.sections import QueueSection
 
 #: Ended attempts that stay in the ledger for `status`; all of them stay in the event log.
 ATTEMPTS_KEPT = 3
@@ -55,7 +57,7 @@ def fold(ledger: Ledger, facts: Facts) -> tuple[Ledger, list[Event]]:
     if not error and ledger.blind_since is not None:
         blind_s = round(max(0.0, facts.poll.at - ledger.blind_since), 1)
         events.append({"kind": "sighted", "since": ledger.blind_since, "blind_s": blind_s})
-    return ledger.model_copy(update=update), events
+    return with_rungs(ledger.model_copy(update=update), facts.queue), events
 
 
 def _fold_slot(
@@ -84,6 +86,8 @@ def _fold_slot(
             slot = ends.after_end(
                 slot, after, evidence, facts.relay, facts.now, progressed=progressed, name=facts.run_name
             )
+            worked_s = max(0.0, (after.ended_at or 0.0) - after.started_at) if after.started_at is not None else 0.0
+            slot = slot.model_copy(update={"worked_s": round(slot.worked_s + worked_s, 1)})
             if after.ahead:
                 slot = slot.model_copy(update={"ahead_not_before": facts.now + ahead.AHEAD_WAIT_S})
     slot = ahead.promoted(slot, facts.now)
@@ -131,7 +135,17 @@ def _with_attempt(slot: Slot, before: Attempt, after: Attempt, evidence: Evidenc
         step = evidence.newest_checkpoint
     if (step, total) != (slot.step, slot.total):
         update |= {"step": step, "total": total}
+    if facts.queue.metric is not None and evidence.progress is not None:
+        update |= _with_metric(slot, evidence.progress, facts.queue)
     return slot.model_copy(update=update) if update else slot
+
+
+def _with_metric(slot: Slot, progress: Progress, queue: QueueSection) -> dict[str, Any]:
+    value = progress.metric(queue.metric or "")
+    if value is None or value == slot.metric:
+        return {}
+    is_best = slot.best is None or (value < slot.best if queue.goal == "min" else value > slot.best)
+    return {"metric": value} | ({"best": value, "best_step": progress.step} if is_best else {})
 
 
 def _is_uncertain(attempt: Attempt) -> bool:

@@ -169,13 +169,16 @@ class Attempt(Frozen):
 
 class SlotStatus(StrEnum):
     """ACTIVE: to be kept at one live job. FINISHED: its program is done. FAILED: stopped by us, `why` says it.
-    PAUSED: a person cancelled its job; it waits for `start`.
+    PAUSED: a person cancelled its job or paused the slot. DROPPED: a person has no more use for it. BEHIND: successive
+    halving has stopped it.
     """
 
     ACTIVE = "active"
     PAUSED = "paused"
     FINISHED = "finished"
     FAILED = "failed"
+    DROPPED = "dropped"
+    BEHIND = "behind"
 
 
 class Slot(Frozen):
@@ -183,9 +186,11 @@ class Slot(Frozen):
 
     In a row without a new checkpoint: `failures` of the program, `node_failures` of nodes (they delay, and never end
     the slot), `stalls`. `not_before`: no submission earlier; `ahead_not_before`: no queued successor earlier.
-    `crowded`: its last submission found the user's quota full. `usual_s`: the longest usual silence between two
-    reports. `good_node`: where it last left a new checkpoint. `hand_over_s`: how long its last hand-overs
-    took, from the request to the end.
+    `on_request`: `orchestrator pause` paused it, and only `resume` goes on with it. `priority`: as a person changed it,
+    None: the config's. `worked_s`: of all its ended jobs. `metric`: as its program last told it (`QueueSection`);
+    `best`: the best so far, told at step `best_step`. `rungs`: the metric at each rung of successive halving that it
+    has reached; `level`: how many it may pass. `usual_s`: the longest usual silence between two reports. `good_node`:
+    where it last left a new checkpoint. `hand_over_s`: how long its last hand-overs took, from the request to the end.
     """
 
     index: int
@@ -194,7 +199,14 @@ class Slot(Frozen):
     attempts: tuple[Attempt, ...] = ()
     not_before: float = 0.0
     ahead_not_before: float = 0.0
-    crowded: bool = False
+    on_request: bool = False
+    priority: int | None = None
+    worked_s: float = 0.0
+    metric: float | None = None
+    best: float | None = None
+    best_step: int | None = None
+    rungs: tuple[float, ...] = ()
+    level: int = 0
     failures: int = 0
     node_failures: int = 0
     stalls: int = 0
@@ -213,6 +225,11 @@ class Slot(Frozen):
             if not attempt.ahead:
                 return attempt
         return None
+
+    @property
+    def put_aside(self) -> bool:
+        """Whether it is to have no job until a person, or successive halving, says otherwise."""
+        return self.status in {SlotStatus.DROPPED, SlotStatus.BEHIND} or self.on_request
 
     @property
     def occupied(self) -> bool:
@@ -249,8 +266,10 @@ class BadNode(Frozen):
 
 
 class Ledger(Frozen):
-    """The state of one run, as its owner of `epoch` last wrote it. `beat` changes with every write. `nodes`: those
-    that are remembered for early deaths. `blind_told`: the command hook has heard of this blindness.
+    """The state of one run, as its owner of `epoch` last wrote it. `beat` changes with every write. `control`,
+    `requests`: the newest of each that was taken up. `nodes`: those that are remembered for early deaths. `blind_told`:
+    the command hook has heard of this blindness. `full_at`: at so many jobs of the user the scheduler refused another,
+    in its `full_words`; until `full_until` none is tried beyond them.
     """
 
     version: int = LEDGER_VERSION
@@ -259,6 +278,10 @@ class Ledger(Frozen):
     beat: int = 0
     written_at: float = 0.0
     control: int = 0
+    requests: int = 0
+    full_at: int | None = None
+    full_until: float = 0.0
+    full_words: str = ""
     blind_since: float | None = None
     blind_error: str = ""
     blind_told: bool = False

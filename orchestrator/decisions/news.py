@@ -23,7 +23,7 @@ def news_of(before: Ledger, after: Ledger, slots: int, now: float) -> tuple[Ledg
     """
     told: list[tuple[str, dict[str, Any]]] = []
     for old, new in zip(before.slots, after.slots, strict=False):
-        if new.status is not old.status and new.status in _KINDS:
+        if new.status is not old.status and new.status in _KINDS and not new.on_request:
             told.append((_KINDS[new.status], {"slot": new.index, "words": new.why, "step": new.step}))
     finished = [slot.status is SlotStatus.FINISHED for slot in after.slots[:slots]]
     if finished and all(finished) and any(kind == "finished" for kind, _ in told):

@@ -10,7 +10,7 @@ from orchestrator.decisions.models import Ledger, SlotStatus, SubmissionState
 from orchestrator.decisions.nodes import forgiven
 from orchestrator.executors.base import Refused, SubmitOutcome, Submitted, Uncertain
 
-#: The user's job limit is reached: somebody's job must end first, which takes minutes.
+#: The user's job limit is reached: so long no more jobs are tried than there were then; afterwards, one more.
 QUOTA_WAIT_S = 60.0
 #: The scheduler could not be reached, or the like.
 TEMPORARY_WAIT_S = 15.0
@@ -18,8 +18,10 @@ TEMPORARY_WAIT_S = 15.0
 AHEAD_REFUSED_WAIT_S = 600.0
 
 
-def with_outcome(ledger: Ledger, action: Submit, outcome: SubmitOutcome, now: float) -> Ledger:
-    """`ledger` after the scheduler's answer to `action`, whose intent is in it already."""
+def with_outcome(ledger: Ledger, action: Submit, outcome: SubmitOutcome, now: float, others: int = 0) -> Ledger:
+    """`ledger` after the scheduler's answer to `action`, whose intent is in it already. `others`: the user's jobs that
+    are none of this run.
+    """
     if isinstance(outcome, Submitted):
         update: dict[str, Any] = {"state": SubmissionState.SUBMITTED, "job_id": outcome.job_id}
     elif isinstance(outcome, Uncertain):
@@ -40,20 +42,41 @@ def with_outcome(ledger: Ledger, action: Submit, outcome: SubmitOutcome, now: fl
         # One limit counts for all slots: each would ask in vain.
         wait = {"ahead_not_before": now + AHEAD_REFUSED_WAIT_S}
         ledger = ledger.model_copy(update={"slots": tuple(one.model_copy(update=wait) for one in ledger.slots)})
+    return _with_the_limit(ledger, action, outcome, now, others)
+
+
+def _with_the_limit(ledger: Ledger, action: Submit, outcome: SubmitOutcome, now: float, others: int) -> Ledger:
+    """What the answer says of a limit on the user's jobs that nobody told us."""
+    jobs = others + sum(
+        submission.state is not SubmissionState.INTENT
+        for slot in ledger.slots
+        for attempt in slot.attempts
+        for submission in attempt.live
+    )
+    if isinstance(outcome, Refused) and outcome.kind == "quota" and action.after is None:
+        return ledger.model_copy(
+            update={"full_at": jobs, "full_until": now + QUOTA_WAIT_S, "full_words": outcome.words}
+        )
+    if isinstance(outcome, Submitted) and ledger.full_at is not None and jobs > ledger.full_at:
+        return ledger.model_copy(update={"full_at": None, "full_until": 0.0, "full_words": ""})
     return ledger
 
 
 def _of_the_slot(outcome: SubmitOutcome, now: float) -> dict[str, Any]:
     if isinstance(outcome, Submitted):
-        return {"why": "", "not_before": 0.0, "crowded": False}
+        return {"why": "", "not_before": 0.0}
     if isinstance(outcome, Uncertain):
         return {"why": f"it is not clear whether the last submission was accepted: {outcome.why}"}
     if outcome.kind == "permanent":
         return {"status": SlotStatus.FAILED, "why": outcome.words}
     if outcome.kind == "quota":
-        why = f"waits until your limits have room for another job ({outcome.words})"
-        return {"why": why, "not_before": now + QUOTA_WAIT_S, "crowded": True}
-    return {"why": outcome.words, "not_before": now + TEMPORARY_WAIT_S, "crowded": False}
+        return {"why": full_words(outcome.words), "not_before": 0.0}
+    return {"why": outcome.words, "not_before": now + TEMPORARY_WAIT_S}
+
+
+def full_words(refusal: str) -> str:
+    """Why a slot waits, where the scheduler refused a job with these words."""
+    return f"waits until your limits have room for another job ({refusal})"
 
 
 def words_of(outcome: SubmitOutcome) -> str | None:

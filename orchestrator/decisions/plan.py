@@ -8,15 +8,18 @@ limit, the user's other jobs counted; every unfinished slot has a job or a reaso
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Release, Submit
 from orchestrator.decisions.ahead import wants_successor
+from orchestrator.decisions.halving import is_at_rung, may_pass
 from orchestrator.decisions.models import Attempt, Ledger, Seen, Slot, SlotStatus, Submission, make_token
 from orchestrator.decisions.nodes import excluded
+from orchestrator.decisions.outcomes import full_words
 from orchestrator.decisions.reasons import LAUNCH_FAILED_HELD
 from orchestrator.decisions.sightings import is_pending, is_stuck
 from orchestrator.decisions.stalls import ABORT_WAIT_S, is_stalled, never_begins
+from orchestrator.decisions.turns import Turns, in_turn
 from orchestrator.decisions.verdicts import LAUNCH_FAILED, NEVER_BEGAN
 from orchestrator.run.ledger import Control
 
@@ -24,6 +27,8 @@ from orchestrator.run.ledger import Control
 CANCEL_AGAIN_S = 60.0
 #: More slots than these are counted, and not named.
 NAMED = 4
+#: What one tick hands to sbatch, some 50 ms each: the queue must be looked at in between.
+SUBMITS_A_TICK = 100
 #: A released job shows its old reason until the scheduler has looked at it again (bf_interval, 30 s by default).
 RELEASE_WAIT_S = 60.0
 
@@ -31,7 +36,8 @@ RELEASE_WAIT_S = 60.0
 @dataclass(frozen=True)
 class Limits:
     """`slots`: how many to keep going. `max_jobs`: the user's limit, None: unknown. `others`: jobs of other runs.
-    `grace_s`: how long a job beyond `slots` has to hand over. `stall_s`, `queue_ahead`: see `RelaySection`.
+    `grace_s`: how long a job beyond `slots` has to hand over. `stall_s`, `queue_ahead`: see `RelaySection`. `turns`:
+    which slot gets a place first.
     """
 
     slots: int
@@ -40,6 +46,7 @@ class Limits:
     grace_s: float = 180.0
     stall_s: float = 600.0
     queue_ahead: bool = False
+    turns: Turns = field(default_factory=Turns)
 
 
 def plan(
@@ -53,9 +60,9 @@ def plan(
     """The actions of this tick. `newest_folder`: by slot, the highest attempt that left a folder (-1: none)."""
     actions: list[Action] = []
     for slot in ledger.slots:
-        wish = control.wish if slot.index < limits.slots else "stop"
         if not slot.occupied:
             continue
+        wish = control.wish if slot.index < limits.slots and not _is_to_rest(slot, limits) else "stop"
         actions += _tidy(slot, now)
         if wish == "stop":
             grace_s = control.grace_s if control.wish == "stop" else limits.grace_s
@@ -86,20 +93,19 @@ def _submits(
     ledger: Ledger, limits: Limits, newest_folder: dict[int, int], now: float, random_hex: Callable[[], str]
 ) -> list[Action]:
     avoid = excluded(ledger.nodes, now)
-    room = _room(ledger, limits)
+    room = min(_room(ledger, limits, now), SUBMITS_A_TICK)
     chosen: list[Action] = []
     idle = crowded = 0
-    for slot in ledger.slots[: limits.slots]:
+    for slot in candidates(ledger, limits, newest_folder):
         number = next_attempt(slot, newest_folder.get(slot.index, -1))
-        if number is None:
-            continue
-        if room > 0 and now >= slot.not_before:
+        if number is not None and room > 0 and now >= slot.not_before:
             token = make_token(slot.index, number, random_hex())
-            chosen.append(Submit(slot.index, number, token, exclude=avoid))
+            level = slot.level + 1 if is_at_rung(slot, limits.turns.queue) else None
+            chosen.append(Submit(slot.index, number, token, exclude=avoid, level=level))
             room -= 1
         else:
             idle += 1
-            crowded += slot.crowded or now >= slot.not_before
+            crowded += now >= slot.not_before
     if crowded:
         return chosen + _make_room(ledger, crowded, now)
     # While a slot is without a job, the place is its own: a queued successor must never take it.
@@ -108,6 +114,25 @@ def _submits(
     if room > 0:
         chosen += _successor(ledger, limits, newest_folder, now, random_hex)
     return chosen
+
+
+def candidates(ledger: Ledger, limits: Limits, newest_folder: dict[int, int]) -> list[Slot]:
+    """The slots that are to get a job as soon as there is room, the next one first: those that may pass a rung, then
+    whose turn it is. Who waits at a rung is none.
+    """
+    queue = limits.turns.queue
+    wanted = ledger.slots[: limits.slots]
+    waiting = [slot for slot in wanted if next_attempt(slot, newest_folder.get(slot.index, -1)) is not None]
+    if queue.halving is None:
+        return in_turn(waiting, limits.turns)
+    free = {slot.index for slot in waiting}
+    passing = [slot for slot in may_pass(wanted, queue) if slot.index in free]
+    return passing + in_turn([slot for slot in waiting if not is_at_rung(slot, queue)], limits.turns)
+
+
+def _is_to_rest(slot: Slot, limits: Limits) -> bool:
+    """Whether its job is to save and end although the run goes on."""
+    return slot.put_aside or is_at_rung(slot, limits.turns.queue)
 
 
 def _successor(
@@ -145,13 +170,18 @@ def next_attempt(slot: Slot, newest_folder: int) -> int | None:
     return max([newest_folder, *(attempt.number for attempt in slot.attempts)]) + 1
 
 
-def _room(ledger: Ledger, limits: Limits) -> float:
-    if limits.max_jobs is None:
-        return float("inf")
-    return limits.max_jobs - limits.others - _jobs(ledger)
+def _room(ledger: Ledger, limits: Limits, now: float) -> float:
+    """For how many further jobs: by the config, and by what the scheduler has last refused. When that was a while ago,
+    one more than then is tried.
+    """
+    jobs = jobs_of(ledger) + limits.others
+    room = float("inf") if limits.max_jobs is None else float(limits.max_jobs - jobs)
+    if ledger.full_at is not None:
+        room = min(room, max(0, ledger.full_at - jobs) + (now >= ledger.full_until))
+    return room
 
 
-def _jobs(ledger: Ledger) -> int:
+def jobs_of(ledger: Ledger) -> int:
     """How many jobs the run has, or may have."""
     return sum(len(attempt.live) for slot in ledger.slots for attempt in slot.attempts)
 
@@ -267,30 +297,25 @@ def _cancel_all(slot: Slot, now: float) -> list[Action]:
 
 
 def with_room_words(
-    ledger: Ledger,
-    submits: list[Submit],
-    control: Control,
-    limits: Limits,
-    newest_folder: dict[int, int],
-    now: float,
+    ledger: Ledger, control: Control, limits: Limits, newest_folder: dict[int, int], now: float
 ) -> Ledger:
-    """`ledger` with the reason written to each slot that could be submitted but for the limit."""
+    """`ledger`, with the intents of this tick in it, with the reason written to each slot that waits for room only."""
     if control.wish != "run" or ledger.blind_since is not None:
         return ledger
-    begun = {action.slot for action in submits}
-    slots: list[Slot] | None = None
-    for slot in ledger.slots[: limits.slots]:
-        if slot.index in begun or now < slot.not_before:
-            continue
-        if next_attempt(slot, newest_folder.get(slot.index, -1)) is not None:
-            why = room_words(ledger, limits)
-            slots = slots or list(ledger.slots)
+    slots = list(ledger.slots)
+    why = ""
+    for slot in candidates(ledger, limits, newest_folder):
+        if now >= slot.not_before:
+            why = why or room_words(ledger, limits)
             slots[slot.index] = slot.model_copy(update={"why": why})
-    return ledger.model_copy(update={"slots": tuple(slots)}) if slots else ledger
+    return ledger.model_copy(update={"slots": tuple(slots)}) if why else ledger
 
 
 def room_words(ledger: Ledger, limits: Limits) -> str:
-    """Who has the places that slurm.max_jobs allows."""
+    """Who has the places that slurm.max_jobs allows, or what the scheduler said to the last job."""
+    jobs = jobs_of(ledger) + limits.others
+    if limits.max_jobs is None or (jobs < limits.max_jobs and ledger.full_at is not None):
+        return full_words(ledger.full_words) if ledger.full_at is not None else "its turn comes at the next look"
     busy = [str(slot.index) for slot in ledger.slots if slot.occupied]
     if len(busy) > NAMED:
         who = [f"{len(busy)} slots"]
@@ -300,7 +325,7 @@ def room_words(ledger: Ledger, limits: Limits) -> str:
         who = [f"slot {index}" for index in busy]
     if limits.others:
         who.append("another job of yours" if limits.others == 1 else f"{limits.others} other jobs of yours")
-    taken = f"{_jobs(ledger) + limits.others} of {limits.max_jobs} jobs (slurm.max_jobs) are taken"
+    taken = f"{jobs} of {limits.max_jobs} jobs (slurm.max_jobs) are taken"
     return f"waits for room: {taken}" + (f" by {', and by '.join(who)}" if who else "")
 
 

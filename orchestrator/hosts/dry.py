@@ -8,16 +8,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config import RunConfig, check_walltime
-from orchestrator.controller import Controller, Onlooker
+from orchestrator.config import RunConfig, check_places, check_walltime, training_identity
+from orchestrator.controller import Controller
 from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Release, Submit
 from orchestrator.disk import LOCAL_DISK, Disk
 from orchestrator.executors.base import Executor, Poll
 from orchestrator.executors.pick import make_executor
 from orchestrator.hosts.host import WAITING_FOR_START, notes_of, poll_seconds, wish_to_run
 from orchestrator.hosts.stopping import grace_of, wish_to_stop
-from orchestrator.run.begin import check_identity, has_begun, pick_executor, rendered, training_identity
-from orchestrator.run.lease import living_owner
+from orchestrator.run.begin import check_identity, has_begun, pick_executor, rendered
+from orchestrator.run.lease import Onlooker, living_owner
 from orchestrator.run.ledger import load_ledger
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.run.starting import Asked
@@ -126,6 +126,7 @@ def dry_start(asked: Asked) -> Rehearsal:
     config, run_dir, name = asked.config, asked.run_dir, asked.config.run_name
     executor = pick_executor(config, os.environ)
     check_walltime(config, executor)
+    check_places(config, executor)
     notes = [*(f"note: {note}" for note in notes_of(asked)), *_summary(config, run_dir, executor)]
     if not run_dir.run_file.exists():
         notes += ["", rendered(config, asked.path, 0, os.environ).rstrip("\n"), ""]

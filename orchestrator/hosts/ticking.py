@@ -52,7 +52,7 @@ def without_waits_for_room(ledger: Ledger) -> Ledger:
     slots = tuple(
         slot.model_copy(update={"not_before": 0.0}) if _waits_for_room(slot) else slot for slot in ledger.slots
     )
-    return ledger.model_copy(update={"slots": slots})
+    return ledger.model_copy(update={"slots": slots, "full_until": 0.0})
 
 
 def _waits_for_room(slot: Slot) -> bool:

@@ -9,15 +9,15 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator.config import RunConfig, check_walltime
+from orchestrator.config import RunConfig, check_places, check_walltime, training_identity
 from orchestrator.decisions.models import make_token
 from orchestrator.errors import ConfigError, IdentityMismatch, StorageError
-from orchestrator.files import read_json_or_none, write_json
+from orchestrator.files import read_json_or_none
 from orchestrator.run.code import fix_code
 from orchestrator.run.ledger import load_ledger
 from orchestrator.run.rundir import Run, RunDir, load_run, save_run, shared_dir
 from orchestrator.run.script import job_script
-from trainer.config import differences, identity, resolve
+from trainer.config import differences, resolve
 
 #: What a submission may see of the environment in which `start` was typed. Everything else belongs into
 #: `slurm.setup`: run.json lies in a shared folder, and environments hold secrets.
@@ -79,13 +79,6 @@ def run_dir_of(config: RunConfig, config_path: Path) -> RunDir:
     return RunDir((config_path.parent / folder).resolve())
 
 
-def training_identity(config: RunConfig) -> tuple[str, ...] | None:
-    """One hash per slot; None for a foreign command, whose identity is its own business."""
-    if config.command is not None:
-        return None
-    return tuple(identity(resolve(config.training_of(slot))) for slot in range(config.slots))
-
-
 def begin(
     config: RunConfig, config_path: Path, run_dir: RunDir, environ: Mapping[str, str], now: float, *, forked: str = ""
 ) -> Run:
@@ -95,6 +88,7 @@ def begin(
     """
     executor = pick_executor(config, environ)
     check_walltime(config, executor)
+    check_places(config, executor)
     wanted = {
         "executor": executor,
         "config": config,
@@ -121,20 +115,10 @@ def begin(
             run_id = f"{config.run_name}-{secrets.token_hex(4)}"
             after = Run(run_id=run_id, revision=0, created_at=now, forked_from=forked or None, **wanted)
         make_shared(shared_dir(config, str(config_path.parent), run_dir))
-        for slot in range(config.slots):
-            write_settings(run_dir, config, slot)
         save_run(run_dir, after)
     except OSError as error:
         raise StorageError(f"the run folder {run_dir.path} cannot be written ({error.strerror or error}).") from None
     return after
-
-
-def write_settings(run_dir: RunDir, config: RunConfig, slot: int) -> None:
-    """Write what the slot's program reads from ANCHORLEG_CONFIG, where it is not there yet. Errors: OSError."""
-    path, settings = run_dir.settings(slot), config.settings_of(slot)
-    if read_json_or_none(path) != settings:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, settings)
 
 
 def make_shared(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -54,12 +55,21 @@ class Exit(Lenient):
 
 
 class Progress(Lenient):
-    """`progress.json`, where the program writes one."""
+    """`progress.json`, where the program writes one, with whatever else it reports."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
 
     step: int
     total: int
     checkpoint_step: int
     at: float = 0.0
+
+    def metric(self, name: str) -> float | None:
+        """What it reports under `name`; None where that is no finite number."""
+        value = (self.model_extra or {}).get(name)
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+            return None
+        return float(value)
 
 
 class Beat(Lenient):

@@ -162,3 +162,13 @@ class Lease:
             return self.run_dir.disk.read(self.run_dir.lease / str(self.epoch)) == self.record
         except FileNotFoundError:
             return False
+
+
+class Onlooker:
+    """No lease at all: enough for `Controller.preview`, and for nothing else."""
+
+    epoch = 0
+
+    def check(self) -> None:
+        """Errors: LeaseLost, always."""
+        raise LeaseLost("a preview must change nothing")

@@ -2,7 +2,7 @@
 
 ::
 
-    <run_dir>/run.json  lease/  ledger-<epoch>.json  events-<epoch>.jsonl  control/  code/  controller.log
+    <run_dir>/run.json  lease/  ledger-<epoch>.json  events-<epoch>.jsonl  control/  requests/  code/  …
     <run_dir>/shared/                what other machines may see, unless collaboration.shared_dir names another place
     <run_dir>/jobs/<token>/          job.sh  job.json  job-<id>.out  .err  (local.json, hand-over)
     <run_dir>/logs/                  slurm-<id>.out  .err: links to those, which each job makes as its first act
@@ -18,12 +18,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from orchestrator.config import RunConfig
+from orchestrator.config import RunConfig, training_identity
 from orchestrator.disk import LOCAL_DISK, Disk, read_json
 from orchestrator.errors import RunFolderError, UnknownRun
 from orchestrator.executors.base import Frozen
 from orchestrator.files import to_json
 from orchestrator.job import SHARED
+from orchestrator.run.requests import requests_after
 from orchestrator.run.script import LOGS
 
 
@@ -58,6 +59,11 @@ class RunDir:
     def control(self) -> Path:
         """Numbered wishes of `start` and `stop`."""
         return self.path / "control"
+
+    @property
+    def requests(self) -> Path:
+        """Numbered wishes for single slots, of `add`, `drop`, `pause`, `resume` and `priority`."""
+        return self.path / "requests"
 
     @property
     def code(self) -> Path:
@@ -127,7 +133,9 @@ def shared_dir(config: RunConfig, folder: str, run_dir: RunDir) -> Path:
 
 
 def load_run(run_dir: RunDir) -> Run:
-    """Errors: UnknownRun where there is none, RunFolderError where it is damaged."""
+    """The run's record, with the experiments that were added since. Errors: UnknownRun where there is none,
+    RunFolderError where it is damaged.
+    """
     try:
         value: dict[str, Any] = read_json(run_dir.disk, run_dir.run_file)
     except FileNotFoundError:
@@ -135,13 +143,22 @@ def load_run(run_dir: RunDir) -> Run:
     except (OSError, ValueError) as error:
         raise RunFolderError(f"{run_dir.run_file} cannot be read ({error}): restore it from a copy.") from None
     try:
-        return Run.model_validate(value)
+        return _with_added(Run.model_validate(value), run_dir)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise RunFolderError(
             f"{run_dir.run_file}: {where}: {first['msg']}. It was written by another version, or edited by hand."
         ) from None
+
+
+def _with_added(run: Run, run_dir: RunDir) -> Run:
+    rows = [row for request in requests_after(run_dir.disk, run_dir.requests, 0) for row in request.experiments]
+    known = {row["name"] for row in run.config.experiments or ()}
+    if all(row["name"] in known for row in rows):
+        return run
+    config = run.config.with_experiments([row for row in rows if row["name"] not in known])
+    return run.model_copy(update={"config": config, "identity": training_identity(config)})
 
 
 def save_run(run_dir: RunDir, run: Run) -> None:

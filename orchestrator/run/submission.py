@@ -9,6 +9,7 @@ from typing import Any
 from orchestrator.decisions.actions import Submit
 from orchestrator.decisions.models import Gone, Ledger, Verdict, parse_token
 from orchestrator.decisions.verdicts import judge
+from orchestrator.disk import read_json_or_none
 from orchestrator.executors.base import JobRequest
 from orchestrator.files import to_json
 from orchestrator.run.evidence import read_evidence
@@ -83,6 +84,7 @@ def make_job_folder(run: Run, run_dir: RunDir, action: Submit) -> JobRequest:
     disk = run_dir.disk
     disk.make_folder(folder)
     try:
+        _write_settings(run, run_dir, action.slot)
         disk.write(folder / "job.json", to_json(job_spec(run, run_dir, action)))
         disk.write(folder / "job.sh", script_of(run, run_dir, action.slot, action.token).encode())
         disk.sync_folder(folder.parent)
@@ -100,6 +102,14 @@ def make_job_folder(run: Run, run_dir: RunDir, action: Submit) -> JobRequest:
         slot=action.slot,
         gpus=run.config.slurm.gpus,
     )
+
+
+def _write_settings(run: Run, run_dir: RunDir, slot: int) -> None:
+    """What the slot's program reads from ANCHORLEG_CONFIG, where it is otherwise there, or not at all."""
+    path, settings = run_dir.settings(slot), run.config.settings_of(slot)
+    if read_json_or_none(run_dir.disk, path) != settings:
+        run_dir.disk.make_folder(path.parent, exist_ok=True)
+        run_dir.disk.write(path, to_json(settings))
 
 
 def drop_old_job_folders(run_dir: RunDir, ledger: Ledger, slots: Collection[int]) -> None:

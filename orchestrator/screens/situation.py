@@ -46,7 +46,7 @@ def situation(slot: Slot, around: Around) -> Situation:
     attempt = slot.current
     live = live_submission(attempt)
     found = _with_job(slot, attempt, live, around) if attempt and live else _without_job(slot, around)
-    if not around.alive and found.state not in {"finished", "failed", "paused", "stopped"}:
+    if not around.alive and found.state not in {"finished", "failed", "paused", "stopped", "dropped", "behind"}:
         nobody = f"no controller looks after this run now: `orchestrator start {around.run_name}`"
         return Situation(found.state, found.why, nobody, found.reason, found.kind)
     return found
@@ -69,7 +69,13 @@ def _without_job(slot: Slot, around: Around) -> Situation:
             return Situation("failed", slot.why or "it was given up", f"mend it, then {go_on}")
         case SlotStatus.PAUSED:
             why = slot.why or "its job was cancelled by a person"
-            return Situation("paused", why, f"{go_on} goes on with it")
+            return Situation(
+                "paused", why, "it waits for `orchestrator resume`" if slot.on_request else f"{go_on} goes on with it"
+            )
+        case SlotStatus.DROPPED:
+            return Situation("dropped", slot.why, "its files stay where they are")
+        case SlotStatus.BEHIND:
+            return Situation("behind", slot.why, "others were better")
     if around.wish != "run":
         return Situation("stopped", slot.why, f"{go_on} goes on with it")
     if not around.wanted:
@@ -132,6 +138,8 @@ def _seen(slot: Slot, attempt: Attempt, seen: Seen, after: str) -> Situation:
 
 def _after(slot: Slot, around: Around) -> str:
     """What follows the job that is there."""
+    if slot.put_aside:
+        return f"no other follows it: {slot.why}"
     if around.wish == "run" and around.wanted:
         successor = live_submission(slot.successor)
         if successor is not None:

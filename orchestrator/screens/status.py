@@ -175,11 +175,12 @@ def around_of(slot: Slot, run: Run, wish: str, now: float, *, alive: bool) -> Ar
 
 def _state(run: Run, wish: str, slots: tuple[SlotView, ...], *, alive: bool, live: bool) -> RunState:
     states = {slot.state for slot in slots[: run.config.slots]}
-    if states == {SlotStatus.FINISHED} and not (live and wish != "run"):
+    over = {SlotStatus.FINISHED, SlotStatus.DROPPED, SlotStatus.BEHIND}
+    if states and states <= over and not (live and wish != "run"):
         return "finished"
     if wish != "run":
         return "stopping" if live else "stopped"
-    if states and not live and states <= {SlotStatus.FINISHED, SlotStatus.FAILED, SlotStatus.PAUSED}:
+    if states and not live and states <= over | {SlotStatus.FAILED, SlotStatus.PAUSED}:
         return "paused" if SlotStatus.PAUSED in states else "failed"
     return "running" if alive else "no controller"
 

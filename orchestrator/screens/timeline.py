@@ -131,6 +131,13 @@ def _given_up(event: Event, _now: float) -> str:
 
 
 #: What the controller writes into its log, by kind.
+def _requested(event: Event, _now: float) -> str:
+    what, value = event.get("what"), event.get("value")
+    if what == "add":
+        return f"a person added {value}"
+    return f"a person asked to {what} it" if what != "priority" else f"a person gave it the priority {value}"
+
+
 _SENTENCES: Mapping[str, Callable[[Event, float], str]] = {
     "submission": _submission,
     "started": _started,
@@ -146,6 +153,7 @@ _SENTENCES: Mapping[str, Callable[[Event, float], str]] = {
     "node excluded": _excluded,
     "nodes forgiven": _forgiven,
     "given up": _given_up,
+    "requested": _requested,
 }
 KINDS = frozenset(_SENTENCES)
 

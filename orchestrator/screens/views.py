@@ -213,7 +213,7 @@ def notes(slot: SlotView, now: float, *, with_next: bool = True) -> list[str]:
     """Why it waits, what to mind, or how its last job ended. `with_next`: and what comes."""
     found = []
     why = slot.why
-    told = "`orchestrator start" in why
+    told = "`orchestrator " in why
     if with_next and not told and (slot.retry_at is not None or (why and slot.state in _ENDS)):
         why = f"{why}; {slot.next}" if why else slot.next
     if slot.expected_start_at is not None:

@@ -1,7 +1,4 @@
-"""The real controller over simulated months: 20 seeds of 30 days and 4 slots, and what must hold after each event.
-
-The odd seeds are in `test_simulator_odd`, so that two workers share them.
-"""
+"""The real controller over simulated weeks and months: 20 seeds with 4 slots, and what must hold after each event."""
 
 from __future__ import annotations
 
@@ -11,7 +8,14 @@ from profiles import SEEDS, Profile
 from world import simulate
 
 
-@pytest.mark.parametrize("seed", range(0, SEEDS, 2))
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_ten_days_on_a_bad_cluster(seed: int) -> None:
+    measured = simulate(Profile.drawn(seed, days=10.0))
+    assert measured["ticks"] > 1_500
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_month_on_a_bad_cluster(seed: int) -> None:
     measured = simulate(Profile.drawn(seed))
     assert measured["ticks"] > 5_000

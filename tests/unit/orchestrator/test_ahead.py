@@ -82,12 +82,12 @@ class TestQueueing:
         assert planned(a_run(runs(), a_slot(1, not_before=NOW + 60)), Limits(9, 2, 0, queue_ahead=True)) == []
 
     @pytest.mark.parametrize(
-        ("limits", "other"),
-        [(Limits(9, 2, 0, queue_ahead=True), a_slot(1)), (AHEAD, a_slot(1, crowded=True, not_before=NOW + 60))],
+        ("limits", "refused"),
+        [(Limits(9, 2, 0, queue_ahead=True), {}), (AHEAD, {"full_at": 2, "full_until": NOW + 60})],
         ids=["known limit", "refused by the quota"],
     )
-    def test_a_successor_gives_way_to_a_slot_without_a_job(self, limits: Limits, other: SlotBuilder) -> None:
-        (cancel,) = planned(a_run(queued(), other), limits)
+    def test_a_successor_gives_way_to_a_slot_without_a_job(self, limits: Limits, refused: dict[str, Any]) -> None:
+        (cancel,) = planned(a_run(queued(), a_slot(1)).model_copy(update=refused), limits)
         assert isinstance(cancel, Cancel)
         assert cancel.job_id == "102"
 

@@ -107,3 +107,19 @@ def test_a_request_has_one_reason_whoever_carries_it(
     assert shim.hand_over_file.exists()
     shim.look(program, float("inf"))  # type: ignore[arg-type]
     assert (shim.asked, len(program.signals)) == (reason, 1)
+
+
+@pytest.mark.parametrize(("signal_seen", "somebody_asked", "reason"), [
+    ("SIGUSR2", True, "asked to"), ("SIGUSR2", False, "SIGUSR2"), (None, True, "asked to"), (None, False, None),
+])  # fmt: skip
+def test_a_program_that_was_quicker_than_the_look_leaves_the_same_reason(
+    tmp_path: Path, signal_seen: str | None, somebody_asked: bool, reason: str | None
+) -> None:
+    """It saw the file, and had ended, before the next look."""
+    (tmp_path / "slots/0/attempts/0").mkdir(parents=True)
+    shim = Shim(tmp_path, {"run_dir": str(tmp_path), "slot": 0, "attempt": 0, "token": "s0-a0-00000000"}, {})
+    shim.asked = signal_seen
+    if somebody_asked:
+        shim.hand_over_file.touch()
+    shim.end(75)
+    assert json.loads((tmp_path / "slots/0/attempts/0/exit.json").read_bytes())["asked"] == reason

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from builders import NOW, a_claim, a_job, a_run, a_slot, an_intent, seen, token
 
-from orchestrator.config import RunConfig, parse_config
+from orchestrator.config import RunConfig, parse_config, training_identity
 from orchestrator.decisions.actions import Submit
 from orchestrator.decisions.models import Ledger, SlotStatus, SubmissionState, Verdict
 from orchestrator.errors import ConfigError, IdentityMismatch, RunFolderError, StorageError, UnknownRun
 from orchestrator.files import write_json
 from orchestrator.run import registry
-from orchestrator.run.begin import begin, check_identity, prepare_folder, run_dir_of, training_identity
+from orchestrator.run.begin import begin, check_identity, prepare_folder, run_dir_of
 from orchestrator.run.code import fix_code
 from orchestrator.run.evidence import read_all, read_evidence
 from orchestrator.run.history import append_event
@@ -64,6 +64,12 @@ def put(run_dir: RunDir, name: str, value: Any, *, slot: int = 0, attempt: int =
     (folder / name).write_text(value if isinstance(value, str) else json.dumps(value))
 
 
+def submitted(run: Run, run_dir: RunDir) -> None:
+    """A job of each slot, but for the scheduler."""
+    for slot in range(run.config.slots):
+        make_job_folder(run, run_dir, Submit(slot, 0, token(slot)))
+
+
 class TestBegin:
     def test_the_id_is_the_name_and_eight_hex_digits_and_stays(self, run_dir: RunDir) -> None:
         first = begun(run_dir)
@@ -83,8 +89,8 @@ class TestBegin:
         assert load_run(run_dir).env == {"PATH": ENVIRONMENT["PATH"], "HOME": "/home/me"}
 
     def test_the_resolved_training_of_each_slot_lies_beside_it(self, run_dir: RunDir) -> None:
-        begun(run_dir, a_config(TRAINING, slots=2))
-        seeds = [json.loads((run_dir.slot(k) / "config.json").read_text())["seed"] for k in range(2)]
+        submitted(begun(run_dir, a_config(TRAINING, slots=2)), run_dir)
+        seeds = [json.loads(run_dir.settings(k).read_text())["seed"] for k in range(2)]
         assert seeds[1] == seeds[0] + 1
 
     @pytest.mark.parametrize("change", [{"seed": 9}, {"batch_size": 640}, {"tasks": ["push-v3"]}, {"gamma": 0.5}])
@@ -114,7 +120,7 @@ class TestBegin:
         assert begun(run_dir, a_config(TRAINING, training={"preset": "tiny", "gamma": 0.5})).revision == 1
 
     def test_the_refusal_says_which_values_differ(self, run_dir: RunDir) -> None:
-        begun(run_dir, a_config(TRAINING))
+        submitted(begun(run_dir, a_config(TRAINING)), run_dir)
         put(run_dir, "claim", a_claim().model_dump())
         with pytest.raises(IdentityMismatch, match=r"gamma 0\.97 → 0\.5"):
             begun(run_dir, a_config(TRAINING, training={"preset": "tiny", "gamma": 0.5}))
@@ -407,7 +413,7 @@ class TestJobFolders:
 
     def test_a_foreign_program_finds_its_params_with_its_slots_own(self, run_dir: RunDir) -> None:
         more = {"slots": 2, "params": {"size": "small", "rate": 0.1}, "slot_overrides": {"1": {"rate": 0.2}}}
-        begun(run_dir, a_config(**more))
+        submitted(begun(run_dir, a_config(**more)), run_dir)
         found = [json.loads(run_dir.settings(slot).read_text()) for slot in range(2)]
         assert found == [{"size": "small", "rate": 0.1}, {"size": "small", "rate": 0.2}]
 

@@ -92,7 +92,7 @@ class TestEveryState:
     @given(slots())
     def test_without_a_controller_says_so(self, slot: Slot) -> None:
         found = situation(slot, around(alive=False))
-        over = found.state in {"finished", "failed", "paused", "stopped"}
+        over = found.state in {"finished", "failed", "paused", "stopped", "dropped", "behind"}
         assert over or "orchestrator start toy" in found.next
 
 

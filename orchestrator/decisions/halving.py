@@ -1,0 +1,91 @@
+"""Successive halving: experiments work up to a rung, and the best of each rung go on to the next one. Pure.
+
+ASHA (Li et al. 2020, arXiv 1810.05934): nobody waits for a rung to be full. Whoever is among the best 1/factor of those
+that have reached a rung so far may pass it when a place is free; else a new experiment begins. What was decided stands
+in the ledger (`Slot.rungs`, `Slot.level`), so a controller that dies decides nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orchestrator.decisions.models import Ledger, Slot, SlotStatus
+from orchestrator.sections import HalvingSection, QueueSection
+
+
+def rung_steps(level: int, halving: HalvingSection) -> int:
+    """At how many steps rung `level` is."""
+    return int(halving.first_steps * halving.factor**level)
+
+
+def is_at_rung(slot: Slot, queue: QueueSection) -> bool:
+    """Whether it has done all the steps that it may do until somebody lets it pass. No rung lies beyond its end."""
+    if queue.halving is None or slot.status is not SlotStatus.ACTIVE:
+        return False
+    steps = rung_steps(slot.level, queue.halving)
+    return slot.step >= steps and (slot.total is None or steps < slot.total)
+
+
+def measured(slot: Slot, queue: QueueSection) -> Slot:
+    """`slot` with its metric written down at each rung that it has reached."""
+    if queue.halving is None or slot.metric is None:
+        return slot
+    rungs = slot.rungs
+    while len(rungs) <= slot.level and slot.step >= rung_steps(len(rungs), queue.halving):
+        rungs = (*rungs, slot.metric)
+    return slot if rungs is slot.rungs else slot.model_copy(update={"rungs": rungs})
+
+
+def may_pass(slots: Sequence[Slot], queue: QueueSection) -> list[Slot]:
+    """Of the slots that are at a rung, those that are among its best: the highest rung first, there the best first."""
+    if queue.halving is None:
+        return []
+    found: list[Slot] = []
+    for level in range(max((len(slot.rungs) for slot in slots), default=0) - 1, -1, -1):
+        best = ranked(slots, level, queue)
+        found += [
+            slot
+            for slot in best[: len(best) // queue.halving.factor]
+            if slot.level == level and is_at_rung(slot, queue)
+        ]
+    return found
+
+
+def ranked(slots: Sequence[Slot], level: int, queue: QueueSection) -> list[Slot]:
+    """All that have reached rung `level`, the best first."""
+    sign = 1.0 if queue.goal == "min" else -1.0
+    there = [slot for slot in slots if len(slot.rungs) > level]
+    return sorted(there, key=lambda slot: (sign * slot.rungs[level], slot.index))
+
+
+def with_rungs(ledger: Ledger, queue: QueueSection) -> Ledger:
+    """`ledger` after a look: who is at work and among the best passes its rung without a stop; who waits at one is told
+    why; and when nobody can change the order any more, all that wait are behind for good.
+    """
+    if queue.halving is None:
+        return ledger
+    slots = [measured(slot, queue) for slot in ledger.slots]
+    for slot in may_pass(slots, queue):
+        if slot.occupied:
+            slots[slot.index] = slot.model_copy(update={"level": slot.level + 1})
+    pass_next = {slot.index for slot in may_pass(slots, queue)}
+    active = [slot for slot in slots if slot.status is SlotStatus.ACTIVE]
+    waiting = [s for s in active if is_at_rung(s, queue) and not s.occupied and s.index not in pass_next]
+    over = len(waiting) == len(active)
+    for slot in waiting:
+        update = {"why": _place(slot, slots, queue)} | ({"status": SlotStatus.BEHIND} if over else {})
+        slots[slot.index] = slot.model_copy(update=update)
+    changed = any(after is not before for after, before in zip(slots, ledger.slots, strict=True))
+    return ledger.model_copy(update={"slots": tuple(slots)}) if changed else ledger
+
+
+def _place(slot: Slot, slots: Sequence[Slot], queue: QueueSection) -> str:
+    assert queue.halving is not None  # noqa: S101 - for the type checker
+    where = f"at rung {slot.level + 1} ({rung_steps(slot.level, queue.halving):,} steps)"
+    if len(slot.rungs) <= slot.level:
+        return f'{where} its program has reported no "{queue.metric}"'
+    order = [one.index for one in ranked(slots, slot.level, queue)]
+    place, of = order.index(slot.index) + 1, len(order)
+    best = of // queue.halving.factor
+    goes_on = "none goes on yet" if not best else f"the best {best} go on" if best > 1 else "the best goes on"
+    return f"{where} its {queue.metric} {slot.rungs[slot.level]:.4g} is number {place} of {of}: {goes_on}"

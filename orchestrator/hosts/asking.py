@@ -1,0 +1,158 @@
+"""What a person asks of single slots, from words to a request that the run's controller takes up."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import json
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from orchestrator.config import RunConfig
+from orchestrator.decisions.models import Ledger, SlotStatus
+from orchestrator.decisions.requests import Kind, with_request, with_slots
+from orchestrator.errors import ConfigError
+from orchestrator.experiments import Row, expanded, read_lines
+from orchestrator.run.ledger import load_ledger
+from orchestrator.run.requests import ask, requests_after
+from orchestrator.run.rundir import Run, RunDir, load_run
+from orchestrator.screens.status import keeper
+from orchestrator.sentences import sentences
+
+#: Slots beyond these are counted, and not named.
+NAMED = 6
+_RANGE = re.compile(r"(\d+)-(\d+)\Z")
+_DONE = {
+    "drop": "dropped: a job that runs saves and ends, and no other follows",
+    "pause": "paused: a job that runs saves and ends, and `orchestrator resume` goes on",
+    "resume": "to go on",
+    "priority": "given another priority",
+}
+#: In these states a slot has no use for such a request.
+_WITHOUT_USE: dict[Kind, set[SlotStatus]] = {
+    "drop": {SlotStatus.FINISHED, SlotStatus.DROPPED},
+    "pause": {SlotStatus.FINISHED, SlotStatus.DROPPED},
+    "resume": {SlotStatus.FINISHED, SlotStatus.ACTIVE},
+}
+
+
+def ask_slots(run_dir: RunDir, kind: Kind, words: Sequence[str], priority: int | None = None) -> str:
+    """Ask it of the slots that `words` name; what was done, in a sentence. Errors: ConfigError, UnknownRun, OSError."""
+    run = load_run(run_dir)
+    slots = slots_named(run.config, words)
+    states = {slot.index: slot.status for slot in _as_asked_so_far(run, run_dir).slots}
+    useless = [slot for slot in slots if states[slot] in _WITHOUT_USE.get(kind, ())]
+    if len(useless) == len(slots):
+        is_so = f"it is {states[slots[0]]}" if len(slots) == 1 else "each is over, or is so already"
+        raise ConfigError(f"{_named(run.config, slots)}: nothing to {kind}, {is_so}.")
+    wanted = tuple(slot for slot in slots if slot not in useless)
+    ask(run_dir.disk, run_dir.requests, kind, now=time.time(), slots=wanted, priority=priority)
+    verb = "is" if len(wanted) == 1 else "are"
+    more = f" {len(useless)} more had no use for it." if useless else ""
+    notes = _order_note(kind, run.config)
+    return f"{_named(run.config, wanted)} {verb} {_DONE[kind]}.{more} {_who_does_it(run, run_dir)}{notes}"
+
+
+def _as_asked_so_far(run: Run, run_dir: RunDir) -> Ledger:
+    """The ledger with the requests that no tick has taken up yet."""
+    ledger = load_ledger(run_dir, run.run_id) or Ledger(run_id=run.run_id, epoch=0)
+    ledger = with_slots(ledger, run.config.slots)
+    for request in requests_after(run_dir.disk, run_dir.requests, ledger.requests):
+        ledger = with_request(ledger, request, run.config.run_name)
+    return ledger
+
+
+def _order_note(kind: Kind, config: RunConfig) -> str:
+    if kind != "priority" or config.queue.order == "priority":
+        return ""
+    return f' It counts only where queue.order is "priority"; here it is "{config.queue.order}".'
+
+
+def _who_does_it(run: Run, run_dir: RunDir) -> str:
+    if keeper(run_dir, time.time()) is None:
+        return f"No controller looks after {run.config.run_name} now: `orchestrator start {run.config.run_name}`."
+    return "Its controller has been told."
+
+
+def slots_named(config: RunConfig, words: Sequence[str]) -> tuple[int, ...]:
+    """The slots that numbers, ranges and names with * stand for, each once. Errors: ConfigError."""
+    names = [config.name_of(slot) for slot in range(config.slots)]
+    found: dict[int, None] = {}
+    for word in words:
+        span = _RANGE.match(word)
+        if word.isdecimal() or span:
+            first, last = (int(span[1]), int(span[2])) if span else (int(word), int(word))
+            if last >= config.slots or first > last:
+                raise ConfigError(f"there is no slot {word}: {config.run_name} has the slots 0 to {config.slots - 1}.")
+            found.update(dict.fromkeys(range(first, last + 1)))
+            continue
+        matching = [slot for slot, name in enumerate(names) if name and fnmatch.fnmatchcase(name, word)]
+        if not matching:
+            near = difflib.get_close_matches(word, filter(None, names), n=1, cutoff=0.5)
+            hint = f'did you mean "{near[0]}"?' if near else "`orchestrator status` shows them."
+            raise ConfigError(f'no slot of {config.run_name} is called "{word}": {hint}')
+        found.update(dict.fromkeys(matching))
+    return tuple(found)
+
+
+def _named(config: RunConfig, slots: Sequence[int]) -> str:
+    words = [config.name_of(slot) or str(slot) for slot in slots[:NAMED]]
+    more = f" and {len(slots) - NAMED} more" if len(slots) > NAMED else ""
+    return f"{'slot' if len(slots) == 1 else 'slots'} {', '.join(words)}{more}"
+
+
+def experiments_of(fields: Sequence[str], file: Path | None, name: str | None, priority: int | None) -> list[Row]:
+    """The experiments that `add` was typed with, named. Errors: ConfigError."""
+    if bool(fields) == (file is not None):
+        raise ConfigError("add: give an experiment's fields (lr=0.001 seed=3), or a file of them with --from.")
+    if file is not None and name is not None:
+        raise ConfigError('--name: it names one experiment; in a file each line may have a "name".')
+    rows = read_lines(file) if file is not None else [_typed(fields)]
+    own = {"name": name, "priority": priority}
+    rows = [{**{key: value for key, value in own.items() if value is not None}, **row} for row in rows]
+    try:
+        return expanded(rows)
+    except ValueError as error:
+        raise ConfigError(f"add: {error}.") from None
+
+
+def _typed(fields: Sequence[str]) -> Row:
+    row: dict[str, Any] = {}
+    for field in fields:
+        key, equals, text = field.partition("=")
+        if not equals or not key:
+            raise ConfigError(f'{field}: write each field as "name=value".')
+        try:
+            row[key] = json.loads(text)
+        except ValueError:
+            row[key] = text
+    return row
+
+
+def add_experiments(run_dir: RunDir, rows: list[Row]) -> str:
+    """Add them to the run; what was done, in a sentence. Errors: ConfigError, UnknownRun, RunFolderError, OSError."""
+    run = load_run(run_dir)
+    name = run.config.run_name
+    if run.config.experiments is None:
+        raise ConfigError(
+            f"{name} has slots, and no experiments that one could add to: change slots in its config, or begin a run "
+            "with experiments."
+        )
+    known = {row["name"] for row in run.config.experiments}
+    twice = [row["name"] for row in rows if row["name"] in known]
+    if twice:
+        raise ConfigError(f'add: {name} has an experiment "{twice[0]}" already: give this one another name (--name).')
+    try:
+        run.config.with_experiments(rows)
+    except ValidationError as error:
+        raise ConfigError("\n".join(f"add: {words}" for _, words in sentences(error, RunConfig))) from None
+    ask(run_dir.disk, run_dir.requests, "add", now=time.time(), experiments=tuple(rows))
+    names = ", ".join(row["name"] for row in rows[:NAMED])
+    more = f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
+    verb = "is" if len(rows) == 1 else "are"
+    return f"{names}{more} {verb} in the queue of {name}. {_who_does_it(run, run_dir)}"

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.config import RunConfig, load_config, parse_config
+from orchestrator.errors import ConfigError
+from orchestrator.experiments import NAME, expanded, merged, settings_in
+
+GRID = {"algorithm": ["ppo", "sac"], "seed": [0, 1, 2], "rate": 0.1}
+VALUES = st.one_of(
+    st.integers(-5, 5), st.text("abc /=,", max_size=4), st.booleans(), st.lists(st.integers(), max_size=2)
+)
+ROWS = st.lists(
+    st.dictionaries(st.sampled_from(["lr", "seed", "a b"]), VALUES, max_size=3), min_size=1, max_size=8
+)  # fmt: skip
+
+
+def a_config(**fields: Any) -> RunConfig:
+    return parse_config({"command": ["true"], **fields}, "c.json")
+
+
+def test_a_grid_is_every_combination_and_named_by_what_differs() -> None:
+    config = a_config(experiments=GRID)
+    assert config.slots == 6
+    assert [config.name_of(slot) for slot in (0, 1, 5)] == [
+        "algorithm=ppo,seed=0", "algorithm=ppo,seed=1", "algorithm=sac,seed=2",
+    ]  # fmt: skip
+    assert config.settings_of(5) == {"algorithm": "sac", "seed": 2, "rate": 0.1}
+
+
+def test_a_list_keeps_its_order_its_names_and_its_params() -> None:
+    config = a_config(params={"size": 3, "lr": 1}, experiments=[{"name": "big", "size": 9}, {"lr": 0.5}])
+    assert [config.name_of(slot) for slot in range(2)] == ["big", "lr=0.5"]
+    assert [config.settings_of(slot) for slot in range(2)] == [{"size": 9, "lr": 1}, {"size": 3, "lr": 0.5}]
+
+
+def test_the_trainers_experiments_are_training_fields_and_have_one_seed() -> None:
+    config = parse_config(
+        {"training": {"preset": "tiny", "seed": 7}, "experiments": {"batch_size": [64, 128]}}, "c.json"
+    )
+    assert [config.training_of(slot).seed for slot in range(2)] == [7, 7]
+    assert [config.settings_of(slot)["batch_size"] for slot in range(2)] == [64, 128]
+
+
+def test_a_file_of_lines_is_read_beside_the_config(tmp_path: Path) -> None:
+    (tmp_path / "sweep.jsonl").write_text('{"seed": 1}\n\n{"seed": 2, "priority": 5}\n')
+    (tmp_path / "c.json").write_text('{"command": ["true"], "experiments": "sweep.jsonl"}')
+    config = load_config(tmp_path / "c.json")
+    assert [config.name_of(slot) for slot in range(2)] == ["seed=1", "seed=2"]
+    assert config.settings_of(1) == {"seed": 2}
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("{", r"sweep.jsonl, line 1: not valid JSON"),
+        ('{"a": 1}\n3\n', r"sweep.jsonl, line 2: write an object in braces, not 3"),
+        ("", r"experiments: there is none"),
+        (None, r"experiments: there is no file .*sweep.jsonl"),
+    ],
+)
+def test_a_bad_file_is_named_with_its_line(tmp_path: Path, lines: str | None, words: str) -> None:
+    if lines is not None:
+        (tmp_path / "sweep.jsonl").write_text(lines)
+    (tmp_path / "c.json").write_text('{"command": ["true"], "experiments": "sweep.jsonl"}')
+    with pytest.raises(ConfigError, match=words):
+        load_config(tmp_path / "c.json")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"experiments": {"seed": []}}, '"seed" has no value'),
+        ({"experiments": [3]}, "this is not: 3"),
+        ({"experiments": "sweep.jsonl"}, "write a grid"),
+        ({"experiments": 3}, "write a grid"),
+        ({"experiments": {"name": ["a"]}}, '"name" belongs to one experiment'),
+        ({"experiments": [{"name": "12"}]}, "taken for the number of a slot"),
+        ({"experiments": [{"name": "a b"}]}, "'a b' cannot be a name"),
+        ({"experiments": [{"name": "a"}, {"name": "a", "seed": 1}]}, 'two are called "a"'),
+        ({"experiments": [{"seed": 1}, {"seed": 1}]}, 'two are called "default"'),
+        ({"experiments": [{"name": "a", "priority": "high"}]}, "a: priority is a whole number"),
+        ({"experiments": {"seed": [0, 1]}, "slots": 3}, "slots: there are 2 experiments"),
+        ({"experiments": {"seed": [0, 1]}, "slot_overrides": {"0": {}}}, "slot_overrides: the experiments have"),
+        ({"command": None, "experiments": {"sead": [0, 1]}}, "sead=0: sead: there is no such field; did you mean"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_in_a_sentence(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        a_config(**fields)
+
+
+@given(ROWS)
+def test_a_name_can_be_typed_and_is_no_number(rows: list[dict[str, Any]]) -> None:
+    try:
+        named = expanded(rows)
+    except ValueError as error:
+        assert "two are called" in str(error)  # noqa: PT017
+        return
+    assert all(NAME.match(row["name"]) and not row["name"].isdigit() for row in named)
+    assert [settings_in(row) for row in named] == rows
+    assert expanded(named) == named
+
+
+@given(st.lists(st.sampled_from("abcdef"), unique=True), st.lists(st.sampled_from("abcdef"), unique=True))
+def test_an_experiment_keeps_its_slot_for_ever(before: list[str], after: list[str]) -> None:
+    both = merged([{"name": name, "v": 1} for name in before], [{"name": name, "v": 2} for name in after])
+    assert [row["name"] for row in both][: len(before)] == before
+    assert {row["name"] for row in both} == {*before, *after}
+    assert all(row["v"] == 2 for row in both if row["name"] in after)

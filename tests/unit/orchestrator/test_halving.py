@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from builders import a_job, a_run, a_slot, a_wish, progress
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.decisions.actions import HandOver, Submit
+from orchestrator.decisions.edits import with_intents
+from orchestrator.decisions.halving import is_at_rung, may_pass, rung_steps, with_rungs
+from orchestrator.decisions.models import Ledger, Slot, SlotStatus, Verdict
+from orchestrator.decisions.plan import Limits, plan
+from orchestrator.decisions.turns import Turns
+from orchestrator.sections import QueueSection
+
+TOTAL = 900
+
+
+def a_queue(factor: int = 3, **more: Any) -> QueueSection:
+    return QueueSection.model_validate({"metric": "score", "halving": {"first_steps": 100, "factor": factor}, **more})
+
+
+QUEUE = a_queue()
+
+
+def reached(index: int, score: float | None, step: int = 100, **more: Any) -> Any:
+    return a_slot(index, step=step, total=TOTAL, metric=score, **more)
+
+
+def planned(ledger: Ledger, places: int, queue: QueueSection = QUEUE) -> list[Any]:
+    limits = Limits(len(ledger.slots), places, 0, turns=Turns(queue=queue))
+    return plan(ledger, a_wish(), limits, {}, 0.0, lambda: "0" * 8)
+
+
+def test_the_rungs_are_a_factor_apart_and_the_last_stretch_has_none() -> None:
+    assert QUEUE.halving is not None
+    assert [rung_steps(level, QUEUE.halving) for level in range(3)] == [100, 300, 900]
+    assert is_at_rung(reached(0, 1.0).built, QUEUE)
+    assert not is_at_rung(reached(0, 1.0, level=1).built, QUEUE)
+    assert not is_at_rung(reached(0, 1.0, step=900, level=2).built, QUEUE)
+
+
+def test_the_best_third_may_pass_the_highest_rung_first() -> None:
+    ledger = with_rungs(a_run(*(reached(k, k / 10) for k in range(7))), QUEUE)
+    assert [slot.index for slot in may_pass(ledger.slots, QUEUE)] == [6, 5]
+    higher = [reached(k, k / 10, step=300, level=1, rungs=(k / 10,)) for k in (7, 8, 9)]
+    ledger = with_rungs(a_run(*(reached(k, k / 10) for k in range(7)), *higher), QUEUE)
+    assert [slot.index for slot in may_pass(ledger.slots, QUEUE)] == [9]
+
+
+def test_less_is_better_where_the_goal_says_so() -> None:
+    queue = a_queue(goal="min")
+    ledger = with_rungs(a_run(*(reached(k, k / 10) for k in range(3))), queue)
+    assert [slot.index for slot in may_pass(ledger.slots, queue)] == [0]
+
+
+def test_who_passes_gets_a_job_and_its_level_is_on_the_disk_with_the_intent() -> None:
+    ledger = with_rungs(a_run(*(reached(k, k / 10) for k in range(3)), a_slot(3)), QUEUE)
+    actions = planned(ledger, places=2)
+    assert [(a.slot, a.level) for a in actions if isinstance(a, Submit)] == [(2, 1), (3, None)]
+    after = with_intents(ledger, actions, 0.0)
+    assert [slot.level for slot in after.slots] == [0, 0, 1, 0]
+    assert not is_at_rung(after.slots[2], QUEUE)
+
+
+def test_who_is_at_work_saves_at_its_rung_unless_it_is_among_the_best() -> None:
+    at_work = {"attempts": a_slot().with_attempt(a_job(), claimed_by=a_job().token).built.attempts}
+    few = with_rungs(a_run(reached(0, 0.9).but(**at_work), a_slot(1)), QUEUE)
+    assert any(isinstance(action, HandOver) for action in planned(few, places=1))
+    enough = with_rungs(a_run(reached(0, 0.9).but(**at_work), reached(1, 0.1), reached(2, 0.2), a_slot(3)), QUEUE)
+    assert enough.slots[0].level == 1
+    assert not any(isinstance(action, HandOver) for action in planned(enough, places=1))
+
+
+def test_who_waits_is_told_its_place() -> None:
+    ledger = with_rungs(a_run(*(reached(k, k / 10) for k in range(4)), a_slot(4)), QUEUE)
+    words = "at rung 1 (100 steps) its score 0.1 is number 3 of 4: the best goes on"
+    assert ledger.slots[1].why == words
+    silent = with_rungs(a_run(reached(0, None), a_slot(1)), QUEUE)
+    assert silent.slots[0].why == 'at rung 1 (100 steps) its program has reported no "score"'
+
+
+def test_when_nobody_can_change_the_order_any_more_the_others_are_behind() -> None:
+    done = reached(3, 0.9, step=900, level=2, rungs=(0.9, 0.9), status=SlotStatus.FINISHED)
+    ledger = with_rungs(a_run(*(reached(k, k / 10) for k in range(2)), done), QUEUE)
+    assert [slot.status for slot in ledger.slots] == [SlotStatus.BEHIND, SlotStatus.BEHIND, SlotStatus.FINISHED]
+    waits = with_rungs(a_run(*(reached(k, k / 10) for k in range(2)), a_slot(2)), QUEUE)
+    assert {slot.status for slot in waits.slots} == {SlotStatus.ACTIVE}
+
+
+def test_without_halving_nothing_changes() -> None:
+    ledger = a_run(reached(0, 1.0))
+    assert with_rungs(ledger, QueueSection()) is ledger
+
+
+def test_halving_needs_a_metric() -> None:
+    with pytest.raises(ValueError, match=r"queue: halving needs a metric"):
+        QueueSection.model_validate({"halving": {"first_steps": 100}})
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=40), st.integers(2, 5), st.integers(1, 4), st.randoms())
+def test_a_contest_ends_with_the_best_and_spends_less_on_the_others(
+    scores: list[float], factor: int, places: int, rng: Any
+) -> None:
+    """Each experiment has a score of its own. Jobs end in any order; a decision once made is never taken back."""
+    queue = a_queue(factor)
+    ledger = Ledger(run_id="r", epoch=0, slots=tuple(Slot(index=k, total=TOTAL) for k in range(len(scores))))
+    levels = [0] * len(scores)
+    at_work: set[int] = set()
+    for _ in range(40 * len(scores)):
+        ledger = with_rungs(ledger, queue)
+        for slot in ledger.slots:
+            assert slot.level >= levels[slot.index]
+            levels[slot.index] = slot.level
+        actions = planned(ledger, places, queue)
+        ledger = with_intents(ledger, actions, 0.0)
+        at_work |= {action.slot for action in actions if isinstance(action, Submit)}
+        if not at_work:
+            break
+        index = rng.choice(sorted(at_work))
+        at_work.discard(index)
+        slot = ledger.slots[index]
+        assert queue.halving is not None
+        step = min(TOTAL, rung_steps(slot.level, queue.halving))
+        over = {"status": SlotStatus.FINISHED} if step == TOTAL else {}
+        ended = slot.attempts[-1].model_copy(update={"verdict": Verdict.HANDED_OVER, "submissions": ()})
+        slots = list(ledger.slots)
+        slots[index] = slot.model_copy(
+            update={"step": step, "metric": scores[index], "attempts": (ended,), "worked_s": slot.worked_s + 1, **over}
+        )
+        ledger = ledger.model_copy(update={"slots": tuple(slots)})
+    ledger = with_rungs(ledger, queue)
+    assert {slot.status for slot in ledger.slots} <= {SlotStatus.FINISHED, SlotStatus.BEHIND}
+    best = max(range(len(scores)), key=lambda k: (scores[k], -k))
+    if len(scores) >= factor:
+        assert ledger.slots[best].level >= 1
+    assert all(len(slot.rungs) >= 1 for slot in ledger.slots)
+
+
+def test_progress_carries_any_metric() -> None:
+    told = progress(5).model_validate({**progress(5).model_dump(), "score": 0.5, "odd": "x", "nan": float("nan")})
+    assert (told.metric("score"), told.metric("odd"), told.metric("nan"), told.metric("none")) == (
+        0.5,
+        None,
+        None,
+        None,
+    )

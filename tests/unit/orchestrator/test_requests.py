@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from one_run import POLL_S, World
+
+from orchestrator.controller import Controller
+from orchestrator.decisions.models import SlotStatus, parse_token
+from orchestrator.errors import ConfigError, RunFolderError
+from orchestrator.executors.base import JobState, Refused, Submitted
+from orchestrator.hosts.asking import add_experiments, ask_slots, experiments_of, slots_named
+from orchestrator.run.history import read_events
+from orchestrator.run.requests import ask, newest_request
+from orchestrator.run.rundir import load_run
+
+
+@pytest.fixture(autouse=True)
+def _small_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.run.begin.fix_code", lambda _: "0123456789abcdef")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """Four experiments, two places."""
+    return World(tmp_path, experiments={"seed": [0, 1, 2, 3]}, slurm={"max_jobs": 2}, params={"rate": 1})
+
+
+def asked(world: World, kind: Any, *words: str, priority: int | None = None) -> str:
+    return ask_slots(world.run_dir, kind, words, priority)
+
+
+def slots_at_work(world: World) -> list[int]:
+    return [(parse_token(token) or (-1, 0))[0] for token in world.cluster.submitted]
+
+
+def running(world: World, which: int) -> None:
+    world.job_claims(which=which)
+    world.job_shows(JobState.RUNNING, which)
+
+
+def over(world: World, which: int, code: int = 75) -> None:
+    """The job at this place of the submissions hands over, and leaves the queue."""
+    token = world.cluster.submitted[which]
+    folder = world.run_dir.attempt(*(parse_token(token) or (0, 0)))
+    if not (folder / "claim").exists():
+        world.job_claims(which=which)
+    who = json.loads((folder / "claim").read_text())
+    (folder / "exit.json").write_text(json.dumps({**who, "at": world.time, "code": code, "asked": "deadline"}))
+    world.job_shows(JobState.ENDED, which)
+
+
+class TestPlaces:
+    def test_there_are_never_more_jobs_than_places_and_who_waits_is_told_why(self, world: World) -> None:
+        world.tick()
+        assert slots_at_work(world) == [0, 1]
+        assert "2 of 2 jobs (slurm.max_jobs) are taken by slots 0 and 1" in world.ledger.slots[3].why
+
+    def test_the_next_place_goes_to_who_has_had_none(self, world: World) -> None:
+        world.tick()
+        running(world, 0)
+        world.tick(after=4 * 3600)
+        over(world, 0)
+        world.tick(after=POLL_S)
+        assert slots_at_work(world) == [0, 1, 2]
+        assert world.ledger.slots[0].worked_s > 3 * 3600
+
+
+class TestRequests:
+    def test_a_paused_slot_saves_gives_its_place_away_and_comes_back(self, world: World) -> None:
+        world.tick()
+        running(world, 0)
+        world.tick(after=POLL_S)
+        words = asked(world, "pause", "seed=0")
+        assert words.startswith("slot seed=0 is paused: a job that runs saves and ends")
+        world.tick(after=POLL_S)
+        assert (world.slot.status, world.slot.on_request) == (SlotStatus.PAUSED, True)
+        assert world.slot.attempts[0].asked_to_hand_over_at is not None
+        over(world, 0)
+        world.tick(after=POLL_S)
+        assert slots_at_work(world) == [0, 1, 2]
+        world.controller.reactivate()  # `start` was typed again
+        assert world.controller.ledger.slots[0].status is SlotStatus.PAUSED
+        asked(world, "resume", "0")
+        asked(world, "drop", "1-3")
+        world.tick(after=POLL_S)
+        assert world.slot.status is SlotStatus.ACTIVE
+
+    def test_a_dropped_slot_that_waits_gets_no_job(self, world: World) -> None:
+        asked(world, "drop", "seed=0", "1")
+        world.tick()
+        assert slots_at_work(world) == [2, 3]
+        assert world.slot.why == "it was dropped; `orchestrator resume 0 --run toy` goes on with it"
+        assert world.told == []
+
+    def test_the_run_is_over_when_only_dropped_and_finished_slots_are_left(self, world: World) -> None:
+        world.tick()
+        asked(world, "drop", "*")
+        over(world, 0, 0)
+        over(world, 1, 0)
+        world.tick(after=POLL_S)
+        assert world.controller.over
+        assert [slot.status for slot in world.ledger.slots] == ["finished", "finished", "dropped", "dropped"]
+
+    def test_a_priority_counts_from_the_next_place_on(self, tmp_path: Path) -> None:
+        rows = [{"name": name} for name in "abcd"]
+        world = World(tmp_path, experiments=rows, slurm={"max_jobs": 1}, queue={"order": "priority"})
+        asked(world, "priority", "c", priority=3)
+        world.tick()
+        assert slots_at_work(world) == [2]
+
+    def test_each_is_taken_up_once_and_stands_in_the_history(self, world: World) -> None:
+        asked(world, "drop", "3")
+        world.tick()
+        asked(world, "resume", "3")
+        again = world.new_controller()
+        again.tick()
+        told = [(event["what"], event["slot"]) for event in read_events(world.run_dir) if event["kind"] == "requested"]
+        assert told == [("drop", 3), ("resume", 3)]
+        assert world.ledger.slots[3].status is SlotStatus.ACTIVE
+
+    def test_a_living_controller_hears_of_it_between_two_looks(self, world: World) -> None:
+        world.tick()
+        assert not world.controller._something_happened()
+        asked(world, "drop", "3")
+        assert world.controller._something_happened()
+
+    def test_two_commands_at_once_both_count(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("orchestrator.run.requests.newest_request", lambda *_: 0)
+        for slot in (0, 1):
+            ask(world.run_dir.disk, world.run_dir.requests, "drop", now=1.0, slots=(slot,))
+        monkeypatch.undo()
+        assert newest_request(world.run_dir.disk, world.run_dir.requests) == 2
+
+    def test_a_damaged_one_is_named(self, world: World) -> None:
+        asked(world, "drop", "3")
+        (world.run_dir.requests / "1.json").write_text("{")
+        with pytest.raises(RunFolderError, match=r"requests/1.json is damaged: move it away"):
+            world.tick()
+
+    @pytest.mark.parametrize(
+        ("kind", "words", "sentence"),
+        [
+            ("drop", ["7"], "there is no slot 7: toy has the slots 0 to 3"),
+            ("drop", ["3-1"], "there is no slot 3-1"),
+            ("pause", ["sead=1"], 'no slot of toy is called "sead=1": did you mean "seed=1"'),
+            ("pause", ["zzz"], "`orchestrator status` shows them"),
+            ("resume", ["2"], "slot seed=2: nothing to resume, it is active"),
+            ("resume", ["*"], "seed=2, seed=3: nothing to resume, each is over, or is so already"),
+        ],
+    )  # fmt: skip
+    def test_what_makes_no_sense_is_said(self, world: World, kind: Any, words: list[str], sentence: str) -> None:
+        with pytest.raises(ConfigError) as refused:
+            asked(world, kind, *words)
+        assert sentence in str(refused.value)
+        assert newest_request(world.run_dir.disk, world.run_dir.requests) == 0
+
+    def test_what_was_asked_and_not_taken_up_yet_counts(self, world: World) -> None:
+        asked(world, "pause", "2")
+        assert "seed=2 is to go on" in asked(world, "resume", "2")
+
+
+def test_numbers_ranges_and_names_may_be_mixed(world: World) -> None:
+    assert slots_named(world.run.config, ["3", "0-1", "seed=[01]"]) == (3, 0, 1)
+
+
+class TestAdding:
+    def test_an_added_experiment_is_a_slot_of_its_own_with_its_settings(self, world: World) -> None:
+        world.tick()
+        words = add_experiments(world.run_dir, experiments_of(["seed=9", 'kind="x"'], None, None, None))
+        assert words.startswith("seed=9,kind=x is in the queue of toy.")
+        asked(world, "drop", "seed=2", "seed=3")
+        running(world, 0)
+        world.tick(after=4 * 3600)
+        over(world, 0)
+        world.tick(after=POLL_S)
+        assert slots_at_work(world) == [0, 1, 4]
+        assert (world.run_dir.settings(4)).read_text().split() == [
+            "{",
+            '"rate":',
+            "1,",
+            '"seed":',
+            "9,",
+            '"kind":',
+            '"x"',
+            "}",
+        ]
+
+    def test_whoever_reads_the_run_knows_it_and_it_keeps_its_place(self, world: World) -> None:
+        for name in "xy":
+            add_experiments(world.run_dir, experiments_of([f"seed={ord(name)}"], None, name, 3))
+        config = load_run(world.run_dir).config
+        assert [config.name_of(slot) for slot in range(3, 6)] == ["seed=3", "x", "y"]
+        assert config.settings_of(5) == {"rate": 1, "seed": 121}
+
+    def test_a_controller_that_died_in_between_takes_it_up_once(self, world: World) -> None:
+        add_experiments(world.run_dir, experiments_of(["seed=9"], None, None, None))
+        world.controller._take_requests()  # and it is killed before its ledger is written
+        again: Controller = world.new_controller()
+        again.tick()
+        assert len(world.ledger.slots) == 5
+        again.tick()
+        assert len(world.ledger.slots) == 5
+
+    def test_a_file_of_them(self, world: World, tmp_path: Path) -> None:
+        (tmp_path / "more.jsonl").write_text('{"seed": 7}\n{"seed": 8, "name": "eight"}\n')
+        words = add_experiments(world.run_dir, experiments_of([], tmp_path / "more.jsonl", None, None))
+        assert words.startswith("seed=7, eight are in the queue of toy.")
+
+    @pytest.mark.parametrize(
+        ("typed", "words"),
+        [
+            ({"fields": []}, "give an experiment's fields"),
+            ({"fields": ["seed"]}, 'seed: write each field as "name=value"'),
+            ({"fields": ["seed=1"]}, 'toy has an experiment "seed=1" already'),
+            ({"fields": ["seed=5"], "name": "5"}, "taken for the number of a slot"),
+        ],
+    )
+    def test_what_cannot_be_added_is_said(self, world: World, typed: dict[str, Any], words: str) -> None:
+        with pytest.raises(ConfigError, match=words):
+            add_experiments(world.run_dir, experiments_of(typed["fields"], None, typed.get("name"), None))
+        assert newest_request(world.run_dir.disk, world.run_dir.requests) == 0
+
+    def test_a_run_of_plain_slots_has_none(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="toy has slots, and no experiments"):
+            add_experiments(World(tmp_path).run_dir, [{"name": "x"}])
+
+
+class TestALimitThatNobodyTold:
+    def test_one_refusal_speaks_for_all_and_a_freed_place_is_used_at_once(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+
+        monkeypatch.setattr("orchestrator.run.begin.check_places", lambda *_: None)
+        world = World(tmp_path, experiments={"seed": list(range(9))})
+        full = Refused(kind="quota", words="QOSMaxSubmitJobPerUserLimit")
+        world.cluster.answers = [Submitted(job_id="101"), Submitted(job_id="102"), full]
+        world.tick()
+        assert slots_at_work(world) == [0, 1, 2]  # the third was refused, the others were not tried
+        assert {"QOSMax" in slot.why for slot in world.ledger.slots[2:]} == {True}
+        running(world, 0)
+        world.tick(after=4 * 3600)
+        world.cluster.answers = [full]
+        over(world, 0)
+        world.tick(after=5)
+        assert slots_at_work(world)[3:] == [2, 3]  # a place is free; beyond it one is tried, once a minute
+        world.tick(after=1)
+        assert len(world.cluster.submitted) == 5
+        world.tick(after=61)
+        world.tick(after=POLL_S)
+        assert len(world.cluster.submitted) == 12  # the limit was raised: all nine have a job
+        assert all(slot.occupied for slot in world.ledger.slots)
+
+
+def test_on_this_machine_they_do_not_all_begin_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"slurm.max_jobs: say how many of the 3 experiments run at once"):
+        World(tmp_path, experiments={"seed": [0, 1, 2]})

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+from builders import a_run, a_slot, a_wish
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.decisions.actions import Submit
+from orchestrator.decisions.models import Ledger, Slot
+from orchestrator.decisions.plan import Limits, plan
+from orchestrator.decisions.turns import Turns, in_turn
+from orchestrator.sections import QueueSection
+
+JOB_S = 4 * 3600.0
+
+
+def turns(order: str = "fair", **priorities: int) -> Turns:
+    queue = QueueSection.model_validate({"order": order})
+    return Turns(queue=queue, priorities={int(slot[1:]): value for slot, value in priorities.items()}, job_s=JOB_S)
+
+
+def order_of(slots: list[Slot], by: Turns) -> list[int]:
+    return [slot.index for slot in in_turn(slots, by)]
+
+
+def test_who_has_worked_least_comes_first() -> None:
+    slots = [a_slot(k, worked_s=hours * 3600.0).built for k, hours in enumerate([8, 0, 4])]
+    assert order_of(slots, turns()) == [1, 2, 0]
+
+
+def test_of_equals_the_one_with_the_least_left_comes_first_though_its_job_was_a_little_longer() -> None:
+    short = a_slot(1, worked_s=JOB_S + 60, step=900, total=1000).built
+    long = a_slot(0, worked_s=JOB_S - 60, step=900, total=10_000).built
+    assert order_of([long, short], turns()) == [1, 0]
+
+
+def test_a_priority_is_stronger_than_work_and_a_changed_one_stronger_than_the_configs() -> None:
+    slots = [a_slot(0).built, a_slot(1, worked_s=99 * JOB_S).built, a_slot(2, priority=9).built]
+    assert order_of(slots, turns("priority", s1=5)) == [2, 1, 0]
+    assert order_of(slots, turns("fair", s1=5)) == [0, 2, 1]
+
+
+def test_in_turn_is_as_written() -> None:
+    slots = [a_slot(k, worked_s=(9 - k) * JOB_S).built for k in range(4)]
+    assert order_of(slots, turns("in turn")) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("order", ["fair", "priority", "in turn"])
+def test_the_plan_gives_free_places_in_that_order(order: str) -> None:
+    ledger = a_run(*(a_slot(k, worked_s=(9 - k) * JOB_S) for k in range(9)))
+    by = turns(order, s4=1)
+    serial = iter(range(99))
+    found = plan(ledger, a_wish(), Limits(9, 2, 0, turns=by), {}, 0.0, lambda: f"{next(serial):08x}")
+    expected = {"fair": [8, 7], "priority": [4, 8], "in turn": [0, 1]}[order]
+    assert [action.slot for action in found if isinstance(action, Submit)] == expected
+
+
+@given(st.integers(0, 2**32), st.integers(2, 30), st.integers(1, 5))
+def test_nobody_starves_and_all_have_worked_as_much_but_for_a_job(seed: int, slots: int, places: int) -> None:
+    """However long the jobs are: each is cut somewhere between nothing and its whole time."""
+    places = min(places, slots // 2)
+    rng = random.Random(seed)
+    ledger = Ledger(run_id="r", epoch=0, slots=tuple(a_slot(k).built for k in range(slots)))
+    had = [0] * slots
+    for _ in range(20 * slots):
+        chosen = in_turn(ledger.slots, turns())[:places]
+        now = list(ledger.slots)
+        for slot in chosen:
+            had[slot.index] += 1
+            worked_s = slot.worked_s + rng.choice([1.0, 0.9, 0.3]) * JOB_S
+            now[slot.index] = slot.model_copy(update={"worked_s": worked_s})
+        ledger = ledger.model_copy(update={"slots": tuple(now)})
+    worked = [slot.worked_s / JOB_S for slot in ledger.slots]
+    assert min(had) > 0
+    assert max(worked) - min(worked) <= 2.0
