@@ -20,6 +20,8 @@ def status(
     config: ConfigOption = None,
     as_json: JsonOption = False,
     again: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
+    page: Annotated[int, typer.Option("--page", min=1, help="Which of many slots: as many as the terminal holds.")] = 1,
+    everything: Annotated[bool, typer.Option("--all", help="All slots, however many.")] = False,
 ) -> None:
     """Show what each slot is doing.
 
@@ -40,7 +42,8 @@ def status(
     from orchestrator.screens.views import plain_lines, run_table  # noqa: PLC0415 - not for --json
 
     if out.is_terminal:
-        out.print(run_table(view, time.time(), out.width))
+        height = None if everything else out.height
+        out.print(run_table(view, time.time(), out.width, height=height, page=page))
     else:
         print("\n".join(plain_lines(view, time.time())))
 

@@ -37,7 +37,10 @@ def measured(slot: Slot, queue: QueueSection) -> Slot:
 
 
 def may_pass(slots: Sequence[Slot], queue: QueueSection) -> list[Slot]:
-    """Of the slots that are at a rung, those that are among its best: the highest rung first, there the best first."""
+    """Of the slots that are at a rung, those that are among its best: the highest rung first, there the best first.
+
+    When nobody is on the way any more, the best of the highest rung goes on alone: one comes to its end.
+    """
     if queue.halving is None:
         return []
     found: list[Slot] = []
@@ -48,7 +51,15 @@ def may_pass(slots: Sequence[Slot], queue: QueueSection) -> list[Slot]:
             for slot in best[: len(best) // queue.halving.factor]
             if slot.level == level and is_at_rung(slot, queue)
         ]
-    return found
+    return found or _last_one(slots, queue)
+
+
+def _last_one(slots: Sequence[Slot], queue: QueueSection) -> list[Slot]:
+    if any(slot.status is SlotStatus.ACTIVE and (slot.occupied or not is_at_rung(slot, queue)) for slot in slots):
+        return []
+    highest = max((len(slot.rungs) for slot in slots), default=0) - 1
+    best = ranked(slots, highest, queue)[:1] if highest >= 0 else []
+    return [slot for slot in best if slot.level == highest and is_at_rung(slot, queue)]
 
 
 def ranked(slots: Sequence[Slot], level: int, queue: QueueSection) -> list[Slot]:
@@ -73,19 +84,29 @@ def with_rungs(ledger: Ledger, queue: QueueSection) -> Ledger:
     waiting = [s for s in active if is_at_rung(s, queue) and not s.occupied and s.index not in pass_next]
     over = len(waiting) == len(active)
     for slot in waiting:
-        update = {"why": _place(slot, slots, queue)} | ({"status": SlotStatus.BEHIND} if over else {})
+        update = {"why": _rung_words(slot, slots, queue)} | ({"status": SlotStatus.BEHIND} if over else {})
         slots[slot.index] = slot.model_copy(update=update)
     changed = any(after is not before for after, before in zip(slots, ledger.slots, strict=True))
     return ledger.model_copy(update={"slots": tuple(slots)}) if changed else ledger
 
 
-def _place(slot: Slot, slots: Sequence[Slot], queue: QueueSection) -> str:
+def _rung_words(slot: Slot, slots: Sequence[Slot], queue: QueueSection) -> str:
+    """The same for all that wait there: `status` says it once."""
     assert queue.halving is not None  # noqa: S101 - for the type checker
-    where = f"at rung {slot.level + 1} ({rung_steps(slot.level, queue.halving):,} steps)"
+    where = f"rung {slot.level + 1} ({rung_steps(slot.level, queue.halving):,} steps)"
     if len(slot.rungs) <= slot.level:
-        return f'{where} its program has reported no "{queue.metric}"'
-    order = [one.index for one in ranked(slots, slot.level, queue)]
-    place, of = order.index(slot.index) + 1, len(order)
+        return f'at {where} its program has reported no "{queue.metric}"'
+    of = len(ranked(slots, slot.level, queue))
     best = of // queue.halving.factor
-    goes_on = "none goes on yet" if not best else f"the best {best} go on" if best > 1 else "the best goes on"
-    return f"{where} its {queue.metric} {slot.rungs[slot.level]:.4g} is number {place} of {of}: {goes_on}"
+    goes_on = "none goes on yet" if not best else f"the best {best} of {of} go on" if best > 1 else "the best goes on"
+    return f"waits at {where}: {goes_on}"
+
+
+def place_words(slot: Slot, slots: Sequence[Slot], queue: QueueSection) -> str:
+    """Where it stands among those that have reached the same rung; empty where it has reached none."""
+    level = min(slot.level, len(slot.rungs) - 1)
+    if queue.halving is None or level < 0:
+        return ""
+    order = [one.index for one in ranked(slots, level, queue)]
+    place = f"number {order.index(slot.index) + 1} of {len(order)}"
+    return f"at rung {level + 1} its {queue.metric} was {slot.rungs[level]:.4g}, {place}"

@@ -76,7 +76,8 @@ class Display:
     def draw(self) -> None:
         """Redraw the table now."""
         if self.live is not None:
-            self.live.update(run_table(run_view(self.run_dir), time.time(), self.out.width), refresh=True)
+            view, out = run_view(self.run_dir), self.out
+            self.live.update(run_table(view, time.time(), out.width, height=out.height, again=True), refresh=True)
 
     def shown(self) -> None:
         """Redraw if it is time to."""

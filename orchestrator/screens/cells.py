@@ -9,6 +9,10 @@ from orchestrator.walltime import format_duration
 OVER = "over"
 #: Of the bar, in characters.
 BAR_WIDTH = 16
+#: Of an experiment's name.
+NAME_WIDTH = 32
+#: Of a field in the name of an experiment that is too long.
+FIELD_WIDTH = 4
 
 
 def ranges(numbers: list[int]) -> str:
@@ -70,6 +74,25 @@ def rate(slot: SlotView) -> str:
     if slot.rate is None:
         return ""
     return number(slot.rate) if slot.rate >= 10 or slot.rate == 0 else f"{slot.rate:.1f}"
+
+
+def metric(value: float | None) -> str:
+    """Four digits of whatever an experiment is judged by."""
+    return f"{value:.4g}" if value is not None else ""
+
+
+def shortened(name: str) -> str:
+    """The name of an experiment; of a long one the fields are cut to their first letters, and then its middle."""
+    if len(name) > NAME_WIDTH:
+        name = ",".join(_short_field(part) for part in name.split(","))
+    if len(name) > NAME_WIDTH:
+        name = f"{name[: NAME_WIDTH // 2]}…{name[-(NAME_WIDTH - NAME_WIDTH // 2 - 1) :]}"
+    return name
+
+
+def _short_field(part: str) -> str:
+    field, equals, value = part.partition("=")
+    return f"{field[:FIELD_WIDTH]}={value}" if equals else part
 
 
 def success(slot: SlotView) -> str:

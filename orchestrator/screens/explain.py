@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from orchestrator.decisions.halving import place_words
 from orchestrator.decisions.models import Attempt, Blind, Gone, Ledger, Seen, Slot, SlotStatus, Submission
 from orchestrator.errors import ConfigError
 from orchestrator.executors.base import Frozen
 from orchestrator.run.history import read_events
 from orchestrator.run.ledger import load_ledger
-from orchestrator.run.rundir import RunDir, load_run
+from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.screens.cells import counted
 from orchestrator.screens.status import RunView, SlotView, run_view
 from orchestrator.screens.timeline import clock, sentence
@@ -51,10 +52,11 @@ class Explanation(Frozen):
 def explain(run_dir: RunDir, index: int, *, last: int = EVENTS_SHOWN, now: float | None = None) -> Explanation:
     """Errors: ConfigError where there is no such slot; UnknownRun, RunFolderError."""
     now = time.time() if now is None else now
-    ledger = load_ledger(run_dir, load_run(run_dir).run_id)
+    run = load_run(run_dir)
+    ledger = load_ledger(run_dir, run.run_id)
     view = run_view(run_dir, now)
     if ledger is None or index >= len(view.slots):
-        if view.slots and index < load_run(run_dir).config.slots:
+        if view.slots and index < run.config.slots:
             soon = "its controller takes it up at its next look" if view.controller else "no controller has looked yet"
             raise ConfigError(f"slot {index} of {view.run_name} is new: {soon}.")
         first = "it has no slot yet" if not view.slots else f"it has the slots 0 to {len(view.slots) - 1}"
@@ -69,7 +71,7 @@ def explain(run_dir: RunDir, index: int, *, last: int = EVENTS_SHOWN, now: float
         now=now_sentence(shown, now),
         withheld=withheld(slot, shown, view, now),
         next=shown.next,
-        facts=(*run_facts(ledger, view, now), *slot_facts(slot, shown, now)),
+        facts=(*run_facts(ledger, view, now), *slot_facts(slot, shown, now), *rung_facts(ledger, slot, run)),
         history=tuple(history),
         slot=shown,
     )
@@ -140,6 +142,12 @@ def slot_facts(slot: Slot, shown: SlotView, now: float) -> list[str]:
         if attempt.verdict is None or attempt.live:
             facts += attempt_facts(attempt, now)
     return facts
+
+
+def rung_facts(ledger: Ledger, slot: Slot, run: Run) -> list[str]:
+    """Its place among the experiments, where there is successive halving."""
+    words = place_words(slot, ledger.slots, run.config.queue)
+    return [words] if words else []
 
 
 def attempt_facts(attempt: Attempt, now: float) -> list[str]:

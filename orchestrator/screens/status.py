@@ -19,6 +19,7 @@ from orchestrator.run.lease import highest_epoch, living_owner
 from orchestrator.run.ledger import load_ledger, read_control
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.screens.forecast import Forecast, forecast, waits_between
+from orchestrator.screens.queue import QueueView, queue_view
 from orchestrator.screens.situation import Around, live_submission, situation
 from orchestrator.screens.timeline import clock
 
@@ -45,13 +46,15 @@ class SuccessorView(Frozen):
 class SlotView(Frozen):
     """One slot, ready to be shown. Times are unix seconds, durations seconds; None: not known (yet).
 
-    `why`: what it waits for, in words; `reason`: the scheduler's own word for that, `kind`: whether waiting helps.
-    `next`: what happens next. `expected_start_at`: the scheduler's guess. `retry_at`: no job is submitted before.
-    `gpus`: those of its running job, as the node numbers them ("0,1"). `rate`: steps per second. `silent_s`: for how
-    long the controller has seen no new report of the program.
+    `name`: of its experiment; `best`: its best value of `queue.metric` so far. `why`: what it waits for, in words;
+    `reason`: the scheduler's own word for that, `kind`: whether waiting helps. `next`: what happens next.
+    `expected_start_at`: the scheduler's guess. `retry_at`: no job is submitted before. `gpus`: those of its running
+    job, as the node numbers them ("0,1"). `rate`: steps per second. `silent_s`: for how long the controller has seen no
+    new report of the program.
     """
 
     slot: int
+    name: str = ""
     state: str
     why: str = ""
     next: str = ""
@@ -71,6 +74,7 @@ class SlotView(Frozen):
     total: int | None = None
     checkpoint_step: int | None = None
     rate: float | None = None
+    best: float | None = None
     silent_s: float | None = None
     forecast: Forecast | None = None
     progress: dict[str, Any] = Field(default_factory=dict)
@@ -95,7 +99,7 @@ class RunView(Frozen):
     """One run, ready to be shown. `written_at`: when the controller last looked, by its clock (unix seconds).
     `blind_since`: the queue has not been seen since then, because of `blind_error`. `controller`: who looks after the
     run, None where nobody does; `baton`: whether its jobs look after it themselves when they end. `wish`, `wished_by`:
-    the newest of `start` and `stop`; `until`: when `start --for` stops it (unix seconds).
+    the newest of `start` and `stop`; `until`: when `start --for` stops it (unix seconds). `queue`: of experiments.
     """
 
     run_id: str
@@ -113,6 +117,7 @@ class RunView(Frozen):
     blind_error: str = ""
     baton: bool = False
     excluded_nodes: tuple[ExcludedNode, ...] = ()
+    queue: QueueView | None = None
     slots: tuple[SlotView, ...] = ()
 
 
@@ -148,8 +153,17 @@ def run_view(run_dir: RunDir, now: float | None = None) -> RunView:
             for bad in (ledger.nodes if ledger else ())
             if bad.excluded_until > now
         ),
+        queue=_queue(run, known, slots),
         slots=slots,
     )
+
+
+def _queue(run: Run, known: tuple[Slot, ...], slots: tuple[SlotView, ...]) -> QueueView | None:
+    if run.config.experiments is None:
+        return None
+    live = sum(len(attempt.live) for slot in known for attempt in slot.attempts)
+    places = run.config.slurm.max_jobs or max(live, 1)
+    return queue_view(known, [slot.state for slot in slots], [slot.rate for slot in slots], run.config, places)
 
 
 def keeper(run_dir: RunDir, now: float) -> str | None:
@@ -194,6 +208,7 @@ def slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotView
     own = {"step", "total", "checkpoint_step", "at", "attempt"}
     view = SlotView(
         slot=slot.index,
+        name=run.config.name_of(slot.index),
         state=now_is.state,
         why=now_is.why,
         next=now_is.next,
@@ -206,6 +221,7 @@ def slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotView
         total=progress.get("total", slot.total),
         checkpoint_step=progress.get("checkpoint_step", _saved(slot)),
         progress={name: value for name, value in progress.items() if name not in own},
+        best=slot.best,
         jobs=slot.jobs,
         hand_overs=slot.hand_overs,
         failures=slot.failures,

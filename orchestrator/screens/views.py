@@ -20,14 +20,18 @@ from orchestrator.screens.cells import (
     done_in,
     ends_in,
     gpu,
+    metric,
     next_job,
     number,
     ranges,
     rate,
     short_steps,
+    shortened,
+    span,
     steps,
     success,
 )
+from orchestrator.screens.queue import page_of
 from orchestrator.screens.status import RunView, SlotView
 from orchestrator.screens.summary import RunSummary
 from orchestrator.screens.timeline import clock, end_words
@@ -57,6 +61,12 @@ _GAP = 2
 SILENT_S = 120.0
 #: A controller looks at least once a minute (controller.BEAT_S); twice that is worth a word.
 LATE_LOOK_S = 150.0
+#: Beside the rows of slots a screen has its lines above, the notes below and the prompt.
+AROUND_ROWS = 10
+#: However low the terminal is.
+LEAST_ROWS = 5
+#: Of the best experiments, in one line.
+BEST_SHOWN = 3
 #: In these a slot has nothing to do, and the next step is a person's.
 _ENDS = frozenset({"failed", "paused", "blind", "uncertain"})
 
@@ -73,12 +83,14 @@ class _Column:
 
 _COLUMNS = (
     _Column("slot", 0, lambda slot, _: str(slot.slot), right=False),
+    _Column("experiment", 3, lambda slot, _: shortened(slot.name), right=False),
     _Column("job", 1, lambda slot, _: slot.job_id or "", right=False),
     _Column("state", 0, lambda slot, _: slot.state, right=False),
     _Column("progress", 9, lambda slot, _: bar(slot), right=False),
     _Column("step", 2, lambda slot, _: steps(slot)),
     _Column("saved at", 10, lambda slot, _: number(slot.checkpoint_step)),
     _Column("steps/s", 4, lambda slot, _: rate(slot)),
+    _Column("best", 3, lambda slot, _: metric(slot.best)),
     _Column("success", 7, lambda slot, _: success(slot)),
     _Column("GPU", 6, lambda slot, _: gpu(slot)),
     _Column("job ends in", 3, ends_in),
@@ -88,8 +100,16 @@ _COLUMNS = (
 )
 
 
-def run_table(view: RunView, now: float, width: int) -> RenderableType:
-    """The picture of one run, as wide as the terminal allows: the rarer columns go first, and notes have lines."""
+def run_table(
+    view: RunView, now: float, width: int, *, height: int | None = None, page: int = 1, again: bool = False
+) -> RenderableType:
+    """The picture of one run, as wide as the terminal allows: the rarer columns go first, and notes have lines.
+
+    `height`: of the terminal, None: all slots are shown; else those of `page`. `again`: it is redrawn, nobody turns it.
+    """
+    whole, room = view, len(view.slots) if height is None else max(LEAST_ROWS, height - AROUND_ROWS)
+    shown_slots, pages = page_of([slot.state for slot in view.slots], room, page)
+    view = view.model_copy(update={"slots": tuple(view.slots[place] for place in shown_slots)})
     cells = {column.name: [column.cell(slot, now) for slot in view.slots] for column in _COLUMNS}
     shown = _fitting(cells, width)
     wanted = {name for name in _WANTED if any(cells[name])}
@@ -97,10 +117,19 @@ def run_table(view: RunView, now: float, width: int) -> RenderableType:
         cells["step"] = [short_steps(slot) for slot in view.slots]
         shown = _fitting(cells, width)
     lines: list[RenderableType] = [Text(headline(view), style="bold")]
-    lines += [Text(line, style="yellow" if urgent else "dim") for line, urgent in about(view, now)]
+    lines += [Text(line, style="yellow" if urgent else "dim") for line, urgent in about(whole, now)]
     if view.slots:
         lines.append(_rows(view, cells, shown))
+    if pages > 1:
+        turn = (
+            "" if again else f"; `--page {page + 1}` shows more, `--all` all" if page < pages else "; `--all` shows all"
+        )
+        lines.append(Text(f"page {min(page, pages)} of {pages}{turn}", style="dim"))
     return Group(*lines, *(Text(line, style="dim") for line in note_lines(view, now)))
+
+
+def _more(page: int, pages: int) -> str:
+    return f"; `--page {page + 1}` shows more, `--all` all" if page < pages else "; `--all` shows all"
 
 
 def _rows(view: RunView, cells: dict[str, list[str]], shown: list[_Column]) -> Text:
@@ -164,9 +193,24 @@ def about(view: RunView, now: float) -> list[tuple[str, bool]]:
     if view.blind_since is not None:
         since = format_duration(now - view.blind_since)
         lines.append((f"blind for {since}: {view.blind_error}; nothing is submitted meanwhile", True))
+    lines += [(line, False) for line in queue_lines(view)]
     for node in view.excluded_nodes:
         left = format_duration(node.until - now)
         lines.append((f"avoids node {node.node} for {left}: {node.deaths} jobs died early on it", False))
+    return lines
+
+
+def queue_lines(view: RunView) -> list[str]:
+    """How many experiments are how, when all will be done, and the best of them."""
+    queue = view.queue
+    if queue is None:
+        return []
+    counts = ", ".join(f"{count} {state}" for state, count in queue.counts.items())
+    done = f"; all done in about {span(queue.finish_in_s)}" if queue.finish_in_s else ""
+    lines = [f"{counted(sum(queue.counts.values()), 'experiment')}: {counts}{done}"]
+    if queue.best:
+        best = [f"{score.name} {metric(score.value)}" for score in queue.best[:BEST_SHOWN]]
+        lines.append(f"best {queue.metric}: {', '.join(best)}")
     return lines
 
 
@@ -182,11 +226,12 @@ def plain_lines(view: RunView, now: float) -> list[str]:
 
 def plain_line(slot: SlotView, now: float) -> str:
     """One slot in one line."""
-    parts = [f"slot {slot.slot}", slot.state]
+    parts = [f"slot {slot.slot}", *([slot.name] if slot.name else []), slot.state]
     parts += [f"job {slot.job_id}"] if slot.job_id else []
     parts += [f"step {steps(slot)}"] if slot.step is not None else []
     parts += [f"saved at {number(slot.checkpoint_step)}"] if slot.checkpoint_step is not None else []
     parts += [f"{rate(slot)} steps/s"] if rate(slot) else []
+    parts += [f"best {metric(slot.best)}"] if slot.best is not None else []
     parts += [f"success {success(slot)}"] if success(slot) else []
     parts += [f"GPU {gpu(slot)}"] if gpu(slot) else []
     if left := ends_in(slot, now):

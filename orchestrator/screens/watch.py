@@ -39,11 +39,11 @@ def _on_terminal(run_dir: RunDir, out: Console, sleep: Callable[[float], None]) 
         with Live(console=out, screen=True, auto_refresh=False) as live:
             while True:
                 now = time.time()
-                live.update(run_table(view, now, out.width), refresh=True)
+                live.update(run_table(view, now, out.width, height=out.height, again=True), refresh=True)
                 sleep(WATCH_S)
                 view = _look(run_dir, view)
     finally:
-        out.print(run_table(view, time.time(), out.width))
+        out.print(run_table(view, time.time(), out.width, height=out.height))
 
 
 def _in_pipe(run_dir: RunDir, *, as_json: bool, sleep: Callable[[float], None]) -> None:

@@ -1,7 +1,8 @@
 """Count to argv[1]. Somebody else's program: it knows files, environment variables and exit codes, nothing more.
 
 Where there is a file `data/held`, no slot counts beyond the number in it until the test changes or removes it. A job
-that is not held counts five steps before it hands over: so short jobs come to an end on a slow machine, too.
+that is not held counts five steps before it hands over: so short jobs come to an end on a slow machine, too. Where its
+settings have a "score", it reports that.
 """
 
 import json
@@ -15,12 +16,14 @@ parent, hand_over = os.environ["ANCHORLEG_PARENT"], Path(os.environ["ANCHORLEG_H
 total, pace_s = int(sys.argv[1]), float(Path("data/pace.txt").read_text())
 deaf = "deaf" in sys.argv  # to every request; saves now and then instead
 hungry = "hungry" in sys.argv and attempt == "0"  # takes more memory than it asked for, in its first attempt
+settings = json.loads(Path(os.environ["ANCHORLEG_CONFIG"]).read_text())
+told = {"score": settings["score"]} if "score" in settings else {}
 first = n = saved = int(Path(parent, "n").read_text()) if parent else 0
 os.makedirs(f"{here}/checkpoints", exist_ok=True)
 
 
 def report():
-    Path(here, "progress.tmp").write_text(json.dumps({"step": n, "total": total, "checkpoint_step": saved}))
+    Path(here, "progress.tmp").write_text(json.dumps({"step": n, "total": total, "checkpoint_step": saved, **told}))
     os.replace(f"{here}/progress.tmp", f"{here}/progress.json")
 
 

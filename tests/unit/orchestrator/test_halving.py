@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from orchestrator.decisions.actions import HandOver, Submit
 from orchestrator.decisions.edits import with_intents
-from orchestrator.decisions.halving import is_at_rung, may_pass, rung_steps, with_rungs
+from orchestrator.decisions.halving import is_at_rung, may_pass, place_words, rung_steps, with_rungs
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus, Verdict
 from orchestrator.decisions.plan import Limits, plan
 from orchestrator.decisions.turns import Turns
@@ -76,8 +76,8 @@ def test_who_is_at_work_saves_at_its_rung_unless_it_is_among_the_best() -> None:
 
 def test_who_waits_is_told_its_place() -> None:
     ledger = with_rungs(a_run(*(reached(k, k / 10) for k in range(4)), a_slot(4)), QUEUE)
-    words = "at rung 1 (100 steps) its score 0.1 is number 3 of 4: the best goes on"
-    assert ledger.slots[1].why == words
+    assert {slot.why for slot in ledger.slots[:3]} == {"waits at rung 1 (100 steps): the best goes on"}
+    assert place_words(ledger.slots[1], ledger.slots, QUEUE) == "at rung 1 its score was 0.1, number 3 of 4"
     silent = with_rungs(a_run(reached(0, None), a_slot(1)), QUEUE)
     assert silent.slots[0].why == 'at rung 1 (100 steps) its program has reported no "score"'
 
@@ -137,6 +137,7 @@ def test_a_contest_ends_with_the_best_and_spends_less_on_the_others(
     if len(scores) >= factor:
         assert ledger.slots[best].level >= 1
     assert all(len(slot.rungs) >= 1 for slot in ledger.slots)
+    assert any(slot.status is SlotStatus.FINISHED for slot in ledger.slots)
 
 
 def test_progress_carries_any_metric() -> None:

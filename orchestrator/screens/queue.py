@@ -1,0 +1,103 @@
+"""A run of many experiments at a glance: how many are how, which is the best so far, when all will be done. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from statistics import median
+
+from orchestrator.config import RunConfig
+from orchestrator.decisions.models import Slot, SlotStatus
+from orchestrator.executors.base import Frozen
+
+#: In this order people look at them.
+STATES = (
+    "running", "handing over", "starting", "stalled", "pending", "submitted", "intent", "uncertain", "blind",
+    "failed", "paused", "waiting", "behind", "finished", "stopped", "dropped",
+)  # fmt: skip
+#: So many of the best are told.
+BEST = 5
+
+
+class Score(Frozen):
+    """The best value of the metric that one slot has reported, and at which step."""
+
+    slot: int
+    name: str
+    value: float
+    step: int | None
+
+
+class QueueView(Frozen):
+    """`counts`: how many slots are in each state. `best`: by `metric`, the best first. `finish_in_s`: until all are
+    done, as far as rates are known, seconds; `rates_known`: of how many slots they are.
+    """
+
+    counts: dict[str, int]
+    metric: str | None = None
+    best: tuple[Score, ...] = ()
+    finish_in_s: float | None = None
+    rates_known: int = 0
+
+
+class Work(Frozen):
+    """What a slot has before it. `left`: steps, None: not known. `rate`: steps a second, None: not known."""
+
+    left: int | None
+    rate: float | None
+
+
+def queue_view(
+    slots: Sequence[Slot], states: Sequence[str], rates: Sequence[float | None], config: RunConfig, places: int
+) -> QueueView:
+    """`states`, `rates`: of each slot, as they are shown. `places`: how many jobs run at once."""
+    told = Counter(states)
+    sign = 1.0 if config.queue.goal == "min" else -1.0
+    scores = [
+        Score(slot=slot.index, name=config.name_of(slot.index), value=slot.best, step=slot.best_step)
+        for slot in slots
+        if slot.best is not None
+    ]
+    work = [work_of(slot, rate) for slot, rate in zip(slots, rates, strict=True) if slot.status is SlotStatus.ACTIVE]
+    return QueueView(
+        counts={state: told[state] for state in (*STATES, *sorted(told.keys() - set(STATES))) if told[state]},
+        metric=config.queue.metric,
+        best=tuple(sorted(scores, key=lambda score: (sign * score.value, score.slot))[:BEST]),
+        finish_in_s=None if config.queue.halving is not None else left_s(work, places),
+        rates_known=sum(one.rate is not None for one in work),
+    )
+
+
+def work_of(slot: Slot, rate: float | None) -> Work:
+    """By its present rate, else by what its ended jobs came to."""
+    if rate is None and slot.worked_s > 0 and slot.step > 0:
+        rate = slot.step / slot.worked_s
+    left = max(0, slot.total - slot.step) if slot.total is not None else None
+    return Work(left=left, rate=rate or None)
+
+
+def left_s(work: Sequence[Work], places: int) -> float | None:
+    """Seconds until all are done on so many places; None where no rate is known. Whoever's rate or length is not known
+    is taken for the median of the others. Waits in the queue come on top.
+    """
+    rates = [one.rate for one in work if one.rate is not None]
+    lengths = [one.left for one in work if one.left is not None]
+    if not rates or not lengths or places < 1:
+        return None
+    usual_rate, usual_left = median(rates), median(lengths)
+    each = [(usual_left if one.left is None else one.left) / (one.rate or usual_rate) for one in work]
+    return max(sum(each) / places, *each)
+
+
+def page_of(states: Sequence[str], room: int, page: int) -> tuple[list[int], int]:
+    """Which of the slots (their places in `states`) are shown on `page` (from 1), and how many pages there are. Where
+    all fit they stand in their own order, else those that do something come first.
+    """
+    if len(states) <= room:
+        return list(range(len(states))), 1
+    rank = {state: place for place, state in enumerate(STATES)}
+    order = sorted(range(len(states)), key=lambda place: (rank.get(states[place], len(STATES)), place))
+    pages = math.ceil(len(order) / room)
+    first = (min(page, pages) - 1) * room
+    return order[first : first + room], pages
