@@ -1,8 +1,9 @@
 """The real controller over simulated months of a bad cluster: how many invariants break (none may), and what it costs.
 
 `python bench/simulator.py [SEEDS]` runs 1,000 seeds by default (30 days, 4 slots each) over two processes and writes
-simulator.csv. `--seed N` runs one alone, with `--story` everything that happened in it; `--days D` makes
-it shorter. What is simulated and what must hold: tests/simulator/.
+simulator.csv; with `--experiments` each is a queue of 12 experiments for 4 jobs, and it writes simulator_queue.csv.
+`--seed N` runs one alone, with `--story` everything that happened in it; `--days D` makes it shorter. What is simulated
+and what must hold: tests/simulator/.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import statistics
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import figures
@@ -29,19 +31,20 @@ TELL_EVERY = 50
 LEAST_SEEDS = 20
 
 
-def one(seed: int) -> tuple[dict[str, float], str]:
+def one(seed: int, *, experiments: bool = False) -> tuple[dict[str, float], str]:
     """What a seed measured, and how it failed ("" if it did not)."""
     began = time.process_time()
     try:
-        measured, failure = simulate(Profile.drawn(seed)), ""
+        measured, failure = simulate(Profile.of_experiments(seed) if experiments else Profile.drawn(seed)), ""
     except AssertionError as error:
         measured, failure = {"seed": seed}, str(error)
     return {**measured, "cpu_s": time.process_time() - began}, failure
 
 
-def alone(seed: int, days: float, *, story: bool) -> int:
+def alone(seed: int, days: float, *, story: bool, experiments: bool) -> int:
     """One seed, with what happened in it. Returns the exit code."""
-    world = World(Profile.drawn(seed, days=days), remember=0 if story else 30)
+    drawn = Profile.of_experiments if experiments else Profile.drawn
+    world = World(drawn(seed, days=days), remember=0 if story else 30)
     print(world.profile)
     try:
         measured = world.run_to_the_end()
@@ -54,11 +57,11 @@ def alone(seed: int, days: float, *, story: bool) -> int:
     return 0
 
 
-def many(seeds: int) -> int:
+def many(seeds: int, *, experiments: bool) -> int:
     """All seeds below `seeds`. Returns the exit code."""
     with ProcessPoolExecutor(PROCESSES) as pool:
         results = []
-        for measured, failure in pool.map(one, range(seeds), chunksize=1):
+        for measured, failure in pool.map(partial(one, experiments=experiments), range(seeds), chunksize=1):
             results.append((measured, failure))
             if failure:
                 print(failure, flush=True)
@@ -82,7 +85,7 @@ def many(seeds: int) -> int:
     }
     print(", ".join(f"{name} {value}" for name, value in row.items()))
     if seeds >= LEAST_SEEDS:  # fewer are for looking, not for the page
-        figures.save("simulator", list(row), [list(row.values())])
+        figures.save("simulator_queue" if experiments else "simulator", list(row), [list(row.values())])
     return 1 if broken else 0
 
 
@@ -93,10 +96,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--days", type=float, default=30.0)
     parser.add_argument("--story", action="store_true")
+    parser.add_argument("--experiments", action="store_true")
     asked = parser.parse_args()
     if asked.seed is not None:
-        return alone(asked.seed, asked.days, story=asked.story)
-    return many(asked.seeds)
+        return alone(asked.seed, asked.days, story=asked.story, experiments=asked.experiments)
+    return many(asked.seeds, experiments=asked.experiments)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from mutations import MUTATIONS
+from mutations import MUTATIONS, QUEUE_MUTATIONS
 from profiles import SEEDS, Profile
 from world import simulate
 
@@ -37,3 +37,34 @@ def test_a_broken_rule_is_found_within_the_seeds(name: str) -> None:
     story = r"invariant \d+ broken[\s\S]*python bench/simulator.py --seed \d+"
     with MUTATIONS[name](), pytest.raises(AssertionError, match=story):
         all_seeds(no_claim_fence=name == "no claim fence")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_five_days_of_experiments(seed: int) -> None:
+    assert simulate(Profile.of_experiments(seed, days=5.0))["jobs"] > 20
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_month_of_experiments(seed: int) -> None:
+    assert simulate(Profile.of_experiments(seed))["jobs"] > 100
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("halving", [0, 3])
+def test_five_hundred_experiments_over_four_jobs(halving: int) -> None:
+    measured = simulate(Profile.of_experiments(1, slots=500, max_jobs=4, halving=halving, days=5.0))
+    assert measured["jobs"] > 50
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", QUEUE_MUTATIONS)
+def test_a_broken_rule_of_the_queue_is_found_within_the_seeds(name: str) -> None:
+    broken, fixed = QUEUE_MUTATIONS[name]
+    with broken(), pytest.raises(AssertionError, match=r"invariant 1[1-5] broken"):
+        all_queues(**fixed)
+
+
+def all_queues(**fixed: object) -> None:
+    for seed in range(SEEDS):
+        simulate(Profile.of_experiments(seed, days=5.0, **fixed))

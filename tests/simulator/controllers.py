@@ -20,7 +20,7 @@ from orchestrator.processes import ProcessId
 from orchestrator.run import lease as lease_module
 from orchestrator.run.lease import Lease
 from orchestrator.run.ledger import read_control, write_control
-from orchestrator.run.rundir import RunDir
+from orchestrator.run.rundir import RunDir, load_run
 
 if TYPE_CHECKING:
     from world import World
@@ -122,7 +122,7 @@ class Process:
         if self.command == "start" and read_control(self.run_dir).wish != "run":
             write_control(self.run_dir, "run", now=login.clock(), by="start")
         self.controller = Controller(
-            world.run,
+            load_run(self.run_dir) if world.profile.experiments else world.run,
             self.run_dir,
             self.lease,
             SimExecutor(world, login, self._gate),

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from memory_disk import Server
+from queue_model import score
 
 from orchestrator import job as job_module
 from orchestrator.job import DO_NOT_REQUEUE, HANDED_OVER, CheckpointRef, candidates_before, parent_record
@@ -255,8 +256,8 @@ class Run:
 
     def _progress(self, now: float) -> bytes:
         at = min(now, self.died_at or now, self.stopped_at or now)
-        reported = self.step(now), self.total, self.saved_step, at
-        return b'{"step": %d, "total": %d, "checkpoint_step": %d, "at": %r}' % reported
+        reported = self.step(now), self.total, self.saved_step, at, score(self.job.slot)
+        return b'{"step": %d, "total": %d, "checkpoint_step": %d, "at": %r, "score": %r}' % reported
 
     def _save(self) -> None:
         if not self.alive or self.stopped_at is not None or self.asked is not None:

@@ -8,7 +8,10 @@ from typing import Any
 
 from slurm_model import SimExecutor
 
+from orchestrator.controller import Controller
+from orchestrator.decisions import plan as plan_module
 from orchestrator.decisions import sightings
+from orchestrator.decisions.models import Ledger, Slot, SlotStatus
 from orchestrator.executors.base import Poll, Refused, SubmitOutcome, Uncertain
 from orchestrator.run import lease as lease_module
 
@@ -79,4 +82,45 @@ MUTATIONS: dict[str, Callable[[], Any]] = {
     "blind is free": blind_is_free,
     "take-over without waiting": anyone_takes_over,
     "no claim fence": no_claim_fence,
+}
+
+
+@contextmanager
+def what_is_put_aside_gets_jobs() -> Iterator[None]:
+    """Whoever has no job may have one."""
+    next_attempt = plan_module.next_attempt
+
+    def whoever(slot: Slot, newest_folder: int) -> int | None:
+        return next_attempt(slot.model_copy(update={"status": SlotStatus.ACTIVE}), newest_folder)
+
+    with _instead(plan_module, "next_attempt", whoever):
+        yield
+
+
+@contextmanager
+def places_without_end() -> Iterator[None]:
+    """Nobody counts the jobs."""
+    with _instead(plan_module, "_room", lambda *_: float("inf")):
+        yield
+
+
+@contextmanager
+def rungs_are_forgotten() -> Iterator[None]:
+    """A new controller begins the contest anew."""
+    inherit = Controller._inherit
+
+    def anew(self: Controller) -> Ledger:
+        ledger = inherit(self)
+        slots = tuple(slot.model_copy(update={"rungs": (), "level": 0}) for slot in ledger.slots)
+        return ledger.model_copy(update={"slots": slots})
+
+    with _instead(Controller, "_inherit", anew):
+        yield
+
+
+#: Of the queue of experiments: how to break it, and in what kind of run.
+QUEUE_MUTATIONS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
+    "what is put aside gets jobs": (what_is_put_aside_gets_jobs, {}),
+    "places without end": (places_without_end, {"max_jobs": 4, "max_submit": None}),
+    "rungs are forgotten": (rungs_are_forgotten, {"halving": 2}),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 DAY_S = 86_400.0
 #: The seeds of the quick suite; `bench/simulator.py` runs a thousand.
@@ -33,6 +33,8 @@ FAULTS_A_DAY = {
     "bad node": 0.1,
     "queue waits": 0.3,
 }
+#: What a person asks of single experiments.
+REQUESTS_A_DAY = 3.0
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,9 @@ class Profile:
 
     seed: int
     slots: int = 4
+    experiments: bool = False
+    order: str = "fair"
+    halving: int = 0
     days: float = 30.0
     poll_s: float = 300.0
     walltime_s: float = 4 * 3600.0
@@ -91,6 +96,18 @@ class Profile:
         }  # fmt: skip
         return cls(seed=seed, **{**drawn, **fixed})  # type: ignore[arg-type]
 
+    @classmethod
+    def of_experiments(cls, seed: int, slots: int = 12, **fixed: object) -> Profile:
+        """As `drawn`, with more slots than the four jobs that may run at once, and a person who changes his mind."""
+        rng = random.Random(-seed - 1)
+        queue = {
+            "slots": slots, "experiments": True, "max_jobs": rng.choice((4, 4, None)), "max_submit": rng.choice((4, 5)),
+            "order": rng.choice(("fair", "priority", "in turn")), "halving": rng.choice((0, 0, 2, 3)),
+        }  # fmt: skip
+        profile = cls.drawn(seed, **{**queue, **fixed})
+        return replace(profile, rates={**profile.rates, "user asks": REQUESTS_A_DAY})
+
     def __str__(self) -> str:
         site = f"accounting {self.accounting}, {self.host}, lag {self.lag_s:.0f} s, limit {self.max_submit}"
-        return f"seed {self.seed}: {site}, queue ahead {'on' if self.queue_ahead else 'off'}"
+        more = f", {self.slots} experiments {self.order}, halving {self.halving}" if self.experiments else ""
+        return f"seed {self.seed}: {site}, queue ahead {'on' if self.queue_ahead else 'off'}{more}"

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from job_model import RATE, Run, seen_by
+from queue_model import QueueWatch
 
 from orchestrator.decisions.models import Blind, Ledger, SlotStatus, SubmissionState
 from orchestrator.job import lineage
@@ -49,16 +50,18 @@ class Watch:
         self.checkpoints: dict[tuple[int, int], list[tuple[int, float]]] = {}
         self.jobs: dict[str, SimJob] = {}
         self.states: dict[str, SubmissionState] = {}
-        self.idle_s = [0.0] * world.profile.slots
+        self.idle_s = [0.0] * world.most_slots
         self.no_reason_since: dict[int, float] = {}
         self.ticked_at: float | None = None
         self.all_idle_s = 0.0
-        self.excused_s = [0.0] * world.profile.slots
+        self.excused_s = [0.0] * world.most_slots
         self.worked_s = 0.0
         self.allocated_s = 0.0
         self.run_over_at: float | None = None
         self.last_stop = False
-        self.runs: dict[int, list[Run]] = {slot: [] for slot in range(world.profile.slots)}
+        self.ledger: Ledger | None = None
+        self.runs: dict[int, list[Run]] = {slot: [] for slot in range(world.most_slots)}
+        self.queue = QueueWatch(self) if world.profile.experiments else None
 
     def _fail(self, number: int, words: str) -> None:
         raise InvariantError(number, words)
@@ -154,6 +157,8 @@ class Watch:
         epoch = max((int(name) for name in newest if name.isdigit()), default=-1)
         if process is None or process.lease is None or process.lease.epoch != epoch:
             return  # one that woke up behind its check of the lease: the claim is the fence for that
+        if self.queue is not None:
+            self.queue.asked(process, slot, after)
         if (slot, attempt) in self.claims and after is None:
             self._fail(3, f"{token} is submitted although attempt {attempt} was claimed")
         for job in world.cluster.live():
@@ -202,6 +207,7 @@ class Watch:
 
     def remember(self, ledger: Ledger) -> None:
         """What it says of each submission; also of those that it is about to forget."""
+        self.ledger = ledger
         for slot in ledger.slots:
             for attempt in slot.attempts:
                 for s in attempt.submissions:
@@ -226,6 +232,8 @@ class Watch:
         outage = world.cluster.controller_is != "up" or process.login.full or ledger.blind_since is not None
         outage = outage or (world.cluster.database_is != "up" and world.profile.accounting == "up")
         self.remember(ledger)
+        if self.queue is not None:
+            self.queue.ticked(ledger)
         for slot in ledger.slots:
             if slot.status is not SlotStatus.ACTIVE or controller.control.wish != "run":
                 self.no_reason_since.pop(slot.index, None)
@@ -233,7 +241,7 @@ class Watch:
                 continue
             if ledger.blind_since is None:
                 self._has_a_reason(slot, wall, now)
-            if slot.index in live:
+            if slot.index in live or (self.queue is not None and self.queue.waits_its_turn(slot, ledger, live)):
                 self.idle_s[slot.index] = 0.0
                 continue
             self.all_idle_s += passed_s
@@ -269,13 +277,17 @@ class Watch:
 
     def measured(self) -> dict[str, float]:
         """By-products: shares of the time."""
-        total_s = self.world.profile.slots * self.world.profile.days * 86_400.0
-        steps = sum(self._kept(slot) for slot in range(self.world.profile.slots))
-        wanted = sum(self.world.total(slot) for slot in range(self.world.profile.slots))
+        profile, slots = self.world.profile, range(self.world.most_slots)
+        places = min(profile.slots, 4) if self.queue is not None else profile.slots
+        total_s = places * profile.days * 86_400.0
+        steps = sum(self._kept(slot) for slot in slots)
+        wanted = sum(self.world.total(slot) for slot in slots)
         kept_s = steps / RATE
         running = sum(self.world.timeline.now - j.started_at for j in self.world.cluster.live() if j.started_at)
         allocated_s = self.allocated_s + running
-        if kept_s < LEAST_SHARE * min(total_s, wanted / RATE):
+        if self.queue is not None and self.ledger is not None:
+            self.queue.finish(self.ledger)
+        elif kept_s < LEAST_SHARE * min(total_s, wanted / RATE):
             self._fail(
                 7, f"{kept_s / 86_400:.1f} days of training came of {self.world.profile.slots} slots in the month"
             )
@@ -306,7 +318,7 @@ class Watch:
             if state is SubmissionState.NOT_SUBMITTED and job.started_at is not None and token in self._claimants():
                 self._fail(5, f"job {job.job_id} ({token}) ran, and the ledger says that it was never submitted")
         with seen_by(self.world.server, None):
-            for slot in range(self.world.profile.slots):
+            for slot in range(self.world.most_slots):
                 self._check_lineage(slot)
 
     def _claimants(self) -> set[str]:

@@ -10,6 +10,7 @@ from controllers import Hosts, Login, Process, simulated_processes
 from job_model import RATE, Run
 from memory_disk import MemoryPath, Server
 from profiles import DAY_S, Profile
+from queue_model import MOST_ADDED, settings
 from timeline import Timeline, WallClock
 from watch import InvariantError, Watch
 from world_faults import Faults
@@ -19,7 +20,7 @@ from orchestrator.decisions.models import parse_token
 from orchestrator.job import CheckpointRef
 from orchestrator.run.ledger import write_control
 from orchestrator.run.rundir import Run as RunFile
-from orchestrator.run.rundir import RunDir
+from orchestrator.run.rundir import RunDir, save_run
 
 #: When every simulation begins: Fri 10 Oct 2025, 08:53:20 UTC.
 START = 1_760_086_400.0
@@ -41,6 +42,8 @@ class World:
         self.slurm_clock = WallClock(self.timeline, self.rng.uniform(-2.0, 2.0))
         self.paths = RunDir(MemoryPath("/runs/simulated"))  # type: ignore[arg-type]
         self.run = self._run_file()
+        self.added = 0
+        self.most_slots = profile.slots + (MOST_ADDED if profile.experiments else 0)
         self.actor: Process | None = None
         self.processes: list[Process] = []
         self.full_nodes: set[str] = set()
@@ -50,9 +53,10 @@ class World:
         self.cluster = Cluster(self, profile.nodes)
         self.logins = [Login(self, "login1"), Login(self, "login2")]
         self.hosts = Hosts(self)
+        save_run(self.logins[0].run_dir, self.run)
         self.faults = Faults(self)
         self._pid = 100
-        self._totals = [int(RATE * DAY_S * self.rng.uniform(12.0, 60.0)) for _ in range(profile.slots)]
+        self._totals = [int(RATE * DAY_S * self.rng.uniform(12.0, 60.0)) for _ in range(self.most_slots)]
         self._waits_long = False
 
     def _run_file(self) -> RunFile:
@@ -61,12 +65,16 @@ class World:
             "run_name": "simulated",
             "executor": "slurm",
             "command": ["count"],
-            "slots": profile.slots,
+            **({} if profile.experiments else {"slots": profile.slots}),
+            **(settings(profile.slots, profile.order, profile.halving) if profile.experiments else {}),
             "lead_seconds": int(profile.lead_s),
             "relay": {"queue_ahead": profile.queue_ahead},
             "slurm": {"time_limit": "4:00:00", "max_jobs": profile.max_jobs},
         }
-        for path in (self.paths.lease, self.paths.jobs, self.paths.control, self.paths.path / "slots"):
+        for path in (
+            *(self.paths.lease, self.paths.jobs, self.paths.control, self.paths.requests),
+            self.paths.path / "slots",
+        ):
             self.server.make_folder("server", str(path))
         return RunFile(
             run_id="simulated-0123abcd", revision=0, created_at=START, executor="slurm",
@@ -257,6 +265,7 @@ def story_of(world: World, violation: InvariantError) -> str:
     return (
         f"{world.profile}\ninvariant {violation.number} broken: {violation.words}\n  {last}\n"
         f"again: python bench/simulator.py --seed {world.profile.seed} --story"
+        f"{' --experiments' if world.profile.experiments else ''}"
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cluster_model import KILL_WAIT_S, LAUNCH_FAILED, NODE_TIMEOUT_S
 from profiles import DAY_S
+from queue_model import ask_something
 
 if TYPE_CHECKING:
     from cluster_model import SimJob
@@ -46,6 +47,7 @@ class Faults:
             "drain": self._drain,
             "bad node": self._bad_node,
             "queue waits": self._busy,
+            "user asks": lambda: ask_something(self.world),
         }
 
     def begin(self) -> None:
