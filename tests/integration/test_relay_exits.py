@@ -108,7 +108,8 @@ def test_the_program_sees_the_contract_and_nothing_of_the_scratch_stays(new_rela
     assert told["RUN_DIR"] == str(relay.run_dir)
     assert told["ATTEMPT_DIR"] == str(relay.attempt_dir(0))
     assert told["HANDOVER_FILE"] == str(job / "hand-over")
-    assert (told["SLOT"], told["ATTEMPT"], told["PARENT"], told["CONFIG"]) == ("0", "0", "", "")
+    assert (told["SLOT"], told["ATTEMPT"], told["PARENT"]) == ("0", "0", "")
+    assert told["CONFIG"] == str(relay.run_dir / "slots" / "0" / "config.json")
     assert told["RUN_ID"] == json.loads((relay.run_dir / "run.json").read_text())["run_id"]
     assert told["RUN_ID"].startswith(told["RUN_NAME"] + "-")
     assert (told["SHARED_DIR"], told["CONTRIBUTIONS"]) == (str(relay.run_dir / "shared"), "")

@@ -56,17 +56,22 @@ class AccountingDaemons:
         )
 
     def _start_mariadb(self, user: str) -> None:
-        self._data.mkdir()
+        # Not the machine's: at its start a server removes the temporary tables of every other one there.
+        temporary = self.folder / "mysql-tmp"
+        for folder in (self._data, temporary):
+            folder.mkdir()
+            if os.geteuid() == 0:
+                shutil.chown(folder, user)
         (self.folder / "run").chmod(0o1777)
         if os.geteuid() == 0:
-            shutil.chown(self._data, user)
             self.folder.chmod(0o755)
+        env = {"TMPDIR": str(temporary)}
         made = subprocess.run(
             [
                 self._where("mariadb-install-db"), "--no-defaults", f"--datadir={self._data}", f"--user={user}",
                 "--auth-root-authentication-method=normal", "--skip-test-db",
             ],
-            capture_output=True, text=True, check=False, timeout=PATIENCE_S,
+            env=os.environ | env, capture_output=True, text=True, check=False, timeout=PATIENCE_S,
         )  # fmt: skip
         if made.returncode != 0:
             raise RuntimeError(f"mariadb-install-db failed:\n{made.stdout}{made.stderr}")
@@ -76,7 +81,7 @@ class AccountingDaemons:
             "--innodb-log-file-size=16M", "--innodb-lock-wait-timeout=900", "--innodb-flush-log-at-trx-commit=0",
             "--skip-name-resolve", "--performance-schema=OFF",
         ]  # fmt: skip
-        self.daemons.start("mariadbd", [self._where("mariadbd"), *options])
+        self.daemons.start("mariadbd", [self._where("mariadbd"), *options], extra_env=env)
         wait_for(self._socket.exists, "MariaDB's socket", PATIENCE_S)
 
     def _where(self, name: str) -> str:
