@@ -6,12 +6,14 @@ Linux only (`/proc`), standard library only.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 #: The deadline of everything that a test waits for: it is there for what hangs, and must never be met by a machine that
@@ -34,6 +36,14 @@ def wait_for(condition: Callable[[], object], what: str, timeout_s: float = PATI
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {timeout_s:g} s for {what}")
         time.sleep(LOOK_EVERY_S)
+
+
+@contextlib.contextmanager
+def alone(what: str) -> Iterator[None]:
+    """Nobody else of this user has `what` meanwhile, whichever checkout's tests he runs: others wait here."""
+    with open(Path(tempfile.gettempdir()) / f"anchorleg-tests-{what}-{os.getuid()}.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def started_at(pid: int) -> int | None:

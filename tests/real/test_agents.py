@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import PATIENCE_S, started_at, wait_for
+from daemons import PATIENCE_S, alone, started_at, wait_for
 from needs import need
 from systemd_user import SystemdUser, missing_systemd_parts, user_manager
 
@@ -27,9 +27,10 @@ ODD = "a b&<>\"'\\%h$HOME;{x}#=:@ äß→日🦾"
 
 @pytest.fixture
 def systemd() -> Iterator[SystemdUser]:
+    """Two managers of one user put services of one name into one control group, and end each other's."""
     need("a real systemd", missing_systemd_parts())
     try:
-        with user_manager() as user:
+        with alone("systemd"), user_manager() as user:
             yield user
     except TimeoutError as error:
         need("a real systemd --user", [str(error)])

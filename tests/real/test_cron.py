@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import PATIENCE_S, wait_for
+from daemons import PATIENCE_S, alone, wait_for
 from needs import need
 from relay import NewRelay, Relay
 
@@ -40,8 +38,7 @@ def crontab() -> Iterator[None]:
     A user has one table. Whoever else runs these tests, in another checkout, waits.
     """
     need("cron", [name for name in ("crontab",) if shutil.which(name) is None])
-    with open(Path(tempfile.gettempdir()) / f"anchorleg-tests-crontab-{os.getuid()}.lock", "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with alone("crontab"):
         before = table()
         install(OTHERS)
         yield

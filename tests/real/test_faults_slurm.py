@@ -138,7 +138,19 @@ def written_state(slurm: SlurmCluster) -> Path:
     slurm.ask("scontrol", "update", f"jobid={slurm.squeue()[0].job_id}", "comment=a change, so that it writes")
     jobs = state / "job_state"
     slurm.wait_for(lambda: jobs.exists() and jobs.stat().st_mtime > now, "slurmctld to save its state")
-    return Path(shutil.copytree(state, slurm.folder / "state.before"))
+    target = slurm.folder / "state.before"
+
+    def copied() -> bool:
+        """Whole: at any moment it may write a file anew, under another name at first, and for a moment there is none."""
+        shutil.rmtree(target, ignore_errors=True)
+        try:
+            shutil.copytree(state, target, ignore=shutil.ignore_patterns("*.new"))
+        except shutil.Error:
+            return False
+        return (target / "job_state").exists()
+
+    slurm.wait_for(copied, "a whole copy of its state")
+    return target
 
 
 def resume(slurm: SlurmCluster, node: str) -> None:
