@@ -9,9 +9,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator.config import RunConfig, check_places, check_walltime, training_identity
+from orchestrator.config import RunConfig, check_places, check_walltime, parse_config, training_identity
 from orchestrator.decisions.models import make_token
 from orchestrator.errors import ConfigError, IdentityMismatch, StorageError
+from orchestrator.experiments import merged
 from orchestrator.files import read_json_or_none
 from orchestrator.run.code import fix_code
 from orchestrator.run.ledger import load_ledger
@@ -45,6 +46,9 @@ KEPT_VARIABLES = (
 )
 #: Beside them, for jobs on this machine: which of its GPUs are ours. On Slurm each job has its own.
 KEPT_HERE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+
+#: Experiments beyond these are counted, and not named.
+NAMED = 4
 
 
 def kept_environment(environ: Mapping[str, str], executor: str) -> dict[str, str]:
@@ -89,6 +93,7 @@ def begin(
     executor = pick_executor(config, environ)
     check_walltime(config, executor)
     check_places(config, executor)
+    config, _ = with_known_experiments(config, run_dir)
     wanted = {
         "executor": executor,
         "config": config,
@@ -119,6 +124,32 @@ def begin(
     except OSError as error:
         raise StorageError(f"the run folder {run_dir.path} cannot be written ({error.strerror or error}).") from None
     return after
+
+
+def with_known_experiments(config: RunConfig, run_dir: RunDir) -> tuple[RunConfig, tuple[str, ...]]:
+    """`config` with the experiments that the run in `run_dir` has beside those of the file, and a sentence on those.
+    Each keeps its slot. Errors: ConfigError where slots and experiments would be mixed; UnknownRun, RunFolderError.
+    """
+    if not run_dir.run_file.exists() or not has_begun(run_dir):
+        return config, ()
+    before = load_run(run_dir).config
+    if (before.experiments is None) != (config.experiments is None):
+        has, asks = ("slots", "experiments") if before.experiments is None else ("experiments", "none")
+        raise ConfigError(
+            f"experiments: the run in {run_dir.path} has {has}, and the config {asks}: begin it as a run of its own "
+            f"with `--fork {config.run_name}-2`."
+        )
+    if before.experiments is None or config.experiments is None:
+        return config, ()
+    named = {row["name"] for row in config.experiments}
+    kept = [row["name"] for row in before.experiments if row["name"] not in named]
+    value = config.model_dump(mode="json", exclude_unset=True)
+    rows = merged(before.experiments, config.experiments)
+    config = parse_config({**value, "experiments": rows, "slots": len(rows)}, "the experiments")
+    if not kept:
+        return config, ()
+    which = ", ".join(kept[:NAMED]) + (f" and {len(kept) - NAMED} more" if len(kept) > NAMED else "")
+    return config, (f"the config does not name {which}: they go on, and `orchestrator drop` ends them.",)
 
 
 def make_shared(folder: Path) -> None:

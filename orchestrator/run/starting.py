@@ -9,15 +9,11 @@ from typing import Any
 
 from orchestrator.config import RunConfig, apply_overrides, load_config, parse_config
 from orchestrator.errors import ConfigError
-from orchestrator.experiments import merged
-from orchestrator.run.begin import has_begun, run_dir_of
+from orchestrator.run.begin import run_dir_of, with_known_experiments
 from orchestrator.run.program import check_script
 from orchestrator.run.registry import find
 from orchestrator.run.rundir import RunDir, load_run
 from orchestrator.walltime import format_duration
-
-#: Experiments beyond these are counted, and not named.
-NAMED = 4
 
 
 @dataclass(frozen=True)
@@ -61,32 +57,6 @@ def asked_for(
         asked = Asked(config, path, run_dir, notes=notes, for_s=for_s)
     check_script(asked.config, asked.path.parent)
     return asked if fork is None else _forked(asked, fork)
-
-
-def with_known_experiments(config: RunConfig, run_dir: RunDir) -> tuple[RunConfig, tuple[str, ...]]:
-    """`config` with the experiments that the run in `run_dir` has beside those of the file, and a sentence on those.
-    Each keeps its slot. Errors: ConfigError where slots and experiments would be mixed; UnknownRun, RunFolderError.
-    """
-    if not run_dir.run_file.exists() or not has_begun(run_dir):
-        return config, ()
-    before = load_run(run_dir).config
-    if (before.experiments is None) != (config.experiments is None):
-        has, asks = ("slots", "experiments") if before.experiments is None else ("experiments", "none")
-        raise ConfigError(
-            f"experiments: the run in {run_dir.path} has {has}, and the config {asks}: begin it as a run of its own "
-            f"with `--fork {config.run_name}-2`."
-        )
-    if before.experiments is None or config.experiments is None:
-        return config, ()
-    named = {row["name"] for row in config.experiments}
-    kept = [row["name"] for row in before.experiments if row["name"] not in named]
-    value = config.model_dump(mode="json", exclude_unset=True)
-    rows = merged(before.experiments, config.experiments)
-    config = parse_config({**value, "experiments": rows, "slots": len(rows)}, "the experiments")
-    if not kept:
-        return config, ()
-    which = ", ".join(kept[:NAMED]) + (f" and {len(kept) - NAMED} more" if len(kept) > NAMED else "")
-    return config, (f"the config does not name {which}: they go on, and `orchestrator drop` ends them.",)
 
 
 def with_world_size(asked: Asked) -> Asked:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from daemons import WORK_S
@@ -25,11 +26,16 @@ def died_at(relay: Relay, scenario: str) -> list[str]:
     return list(json.loads(done.stdout))
 
 
-@pytest.mark.parametrize(("scenario", "pace_s"), [("start", 0.001), ("relay", 0.05)])
+TWO = {"experiments": [{"name": "a"}, {"name": "b"}], "slurm": {"max_jobs": 1, "time_limit": "1:00:00"}}
+
+
+@pytest.mark.parametrize(
+    ("scenario", "pace_s", "config"), [("start", 0.001, {}), ("relay", 0.05, {}), ("requests", 0.05, TWO)]
+)
 def test_killed_before_each_write_of_a_tick_the_run_goes_on_exactly_once(
-    new_relay: NewRelay, scenario: str, pace_s: float
+    new_relay: NewRelay, scenario: str, pace_s: float, config: dict[str, Any]
 ) -> None:
-    relay = new_relay(total=12, pace_s=pace_s, own_code=True)
+    relay = new_relay(total=12, pace_s=pace_s, own_code=True, **config)
 
     places = died_at(relay, scenario)
 

@@ -5,7 +5,8 @@ controller finish the run, and check that every step was done exactly once. Prin
 killed, in order. Runs in the folder of a `Relay`, in its environment,
 with the folders of relay.py and daemons.py on PYTHONPATH too.
 
-SCENARIO: `start` (the run is made, its first job submitted), `relay` (a job's end is seen, the next one submitted).
+SCENARIO: `start` (the run is made, its first job submitted), `relay` (a job's end is seen, the next one submitted),
+`requests` (the same of an experiment, and meanwhile the second one was dropped and a third one added).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from orchestrator.controller import Controller
 from orchestrator.executors.local import LocalExecutor
 from orchestrator.run.begin import begin, prepare_folder
 from orchestrator.run.lease import Lease
+from orchestrator.run.requests import ask
 from orchestrator.run.rundir import RunDir, load_run
 
 TOTAL = 12
@@ -100,6 +102,9 @@ def prepare(scenario: str) -> None:
     wait_for((relay.attempt_dir(0) / "exit.json").exists, "the hand-over")
     first.lease.release()
     Path("data/pace.txt").write_text("0.001")
+    if scenario == "requests":
+        ask(run_dir.disk, run_dir.requests, "drop", now=time.time(), slots=(1,))
+        ask(run_dir.disk, run_dir.requests, "add", now=time.time(), experiments=({"name": "late"},))
 
 
 def restore() -> None:
@@ -130,7 +135,11 @@ def main() -> None:
         second.loop(interrupted=lambda: False, shown=lambda: None)
         second.lease.release()
         try:
-            relay.assert_exactly_once(TOTAL)
+            for slot in (0, 2) if sys.argv[1] == "requests" else (0,):
+                relay.assert_exactly_once(TOTAL, slot)
+            if sys.argv[1] == "requests":
+                assert [slot.status for slot in second.ledger.slots] == ["finished", "dropped", "finished"]
+                assert second.ledger.requests == 2
             assert load_run(run_dir).run_id == second.ledger.run_id
         except AssertionError as error:
             raise AssertionError(f"after a kill at call {call}, {where}: {error}") from error
