@@ -141,7 +141,7 @@ def written_state(slurm: SlurmCluster) -> Path:
     target = slurm.folder / "state.before"
 
     def copied() -> bool:
-        """Whole: at any moment it may write a file anew, under another name at first, and for a moment there is none."""
+        """Whole: at any moment it may write a file anew, under another name at first; for a moment there is none."""
         shutil.rmtree(target, ignore_errors=True)
         try:
             shutil.copytree(state, target, ignore=shutil.ignore_patterns("*.new"))
