@@ -13,7 +13,14 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from orchestrator.errors import ConfigError
-from orchestrator.sections import CollaborationSection, ContainerSection, RelaySection, Section, SlurmSection
+from orchestrator.sections import (
+    ActorsSection,
+    CollaborationSection,
+    ContainerSection,
+    RelaySection,
+    Section,
+    SlurmSection,
+)
 from orchestrator.sentences import sentences
 from trainer.config import NOT_BUILT_YET, TrainingSection, WandbSection, resolve
 
@@ -30,9 +37,16 @@ SEEDS = 2**32
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 
+#: What `"role": "actors"` has no use for.
+TRAININGS_OWN = ("training", "wandb", "collaboration", "command", "params", "slot_overrides")
+
+
 class RunConfig(Section):
     """The whole file."""
 
+    role: Literal["train", "actors"] = Field(
+        "train", description="train, or actors: jobs that play for somebody else's training (see actors)."
+    )
     run_name: str = Field("mt10", pattern=NAME_PATTERN, description="Name of the run: letters, digits, . _ -")
     run_dir: str | None = Field(
         None, pattern=r"^[^\x00]+$", description="Run folder, relative to this file; default: runs/<run_name>."
@@ -48,6 +62,7 @@ class RunConfig(Section):
     slurm: SlurmSection = SlurmSection()
     relay: RelaySection = RelaySection()
     container: ContainerSection | None = None
+    actors: ActorsSection | None = None
     training: TrainingSection = TrainingSection()
     collaboration: CollaborationSection = CollaborationSection()
     wandb: WandbSection = WandbSection()
@@ -57,8 +72,16 @@ class RunConfig(Section):
         None, min_length=1, description="Command to run when a slot finishes or fails, or the queue is unseen for long."
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _actors_ask_for_no_gpu(cls, value: Any) -> Any:
+        """The default of slurm.gpus is a trainer's; actors play on the CPU, and a GPU would be taken for nothing."""
+        slurm = value.get("slurm", {}) if isinstance(value, dict) and value.get("role") == "actors" else None
+        return {**value, "slurm": {"gpus": 0, **slurm}} if isinstance(slurm, dict) else value
+
     @model_validator(mode="after")
     def _consistent(self) -> RunConfig:
+        self._check_role()
         for key, fields in self.slot_overrides.items():
             if key not in {str(slot) for slot in range(self.slots)}:
                 raise ValueError(f'slot_overrides: there is no slot "{key}" (slots: 0 to {self.slots - 1})')
@@ -80,6 +103,22 @@ class RunConfig(Section):
                 raise ValueError("params: they are for a program of your own (command); the trainer's are in training")
         return self
 
+    def _check_role(self) -> None:
+        if self.role == "train":
+            if self.actors is not None:
+                raise ValueError('actors: this section is for "role": "actors"; add that, or leave the section out')
+            return
+        if self.actors is None:
+            raise ValueError('actors: "role": "actors" needs {"shared_dir": …}, the training\'s shared folder')
+        for name in TRAININGS_OWN:
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f'{name}: with "role": "actors" nothing is trained here; leave it out')
+
+    @property
+    def trains(self) -> bool:
+        """Whether the jobs run our trainer's training: neither a program of your own nor actors."""
+        return self.role == "train" and self.command is None
+
     def training_of(self, slot: int) -> TrainingSection:
         """The training section of one slot: seed + slot, then its overrides."""
         merged = self.training.model_dump(exclude_unset=True)
@@ -90,8 +129,10 @@ class RunConfig(Section):
 
     def settings_of(self, slot: int) -> dict[str, Any]:
         """What the program of one slot reads from ANCHORLEG_CONFIG: its training, resolved, or your program's params
-        with the slot's overrides.
+        with the slot's overrides, or (for somebody who looks) what its actors play for.
         """
+        if self.actors is not None:
+            return self.actors.model_dump(mode="json")
         if self.command is not None:
             return {**self.params, **self.slot_overrides.get(str(slot), {})}
         return resolve(self.training_of(slot)).model_dump(mode="json")
@@ -181,6 +222,8 @@ def parse_config(value: dict[str, Any], where: str, typed: Collection[str] = ())
 
 def idle_gpus(config: RunConfig) -> str:
     """What to know where each job asks for more GPUs than our trainer uses; empty where it does not."""
+    if config.role == "actors" and config.slurm.gpus:
+        return f"slurm.gpus: {config.slurm.gpus}: actors play on the CPU, and it stays idle. Set it to 0."
     if config.command is not None or config.slurm.gpus <= 1:
         return ""
     others = "the other one stays idle" if config.slurm.gpus == 2 else "the others stay idle"

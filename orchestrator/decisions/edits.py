@@ -62,12 +62,12 @@ def _with_intent(slot: Slot, action: Submit, now: float) -> Slot:
     return with_attempt(slot, action.attempt, submissions=(*before, intent), ahead=action.after is not None)
 
 
-def reactivated(slot: Slot, total: int | None) -> Slot:
+def reactivated(slot: Slot, total: int | None, *, again: bool = False) -> Slot:
     """`start` was typed again: a slot that was paused or given up gets another chance, one that waits need not wait,
-    and a finished one goes on where its `total` was raised.
+    and a finished one goes on where its `total` was raised, or (`again`) in any case.
     """
     raised = slot.status is SlotStatus.FINISHED and None not in {total, slot.total} and (total or 0) > (slot.total or 0)
-    if slot.status is SlotStatus.FINISHED and not raised:
+    if slot.status is SlotStatus.FINISHED and not (raised or again):
         return slot
     update = {"status": SlotStatus.ACTIVE, "why": "", "not_before": 0.0, "ahead_not_before": 0.0}
     return slot.model_copy(update=update | {"failures": 0, "node_failures": 0, "stalls": 0})

@@ -17,6 +17,7 @@ from orchestrator.run.code import fix_code
 from orchestrator.run.ledger import load_ledger
 from orchestrator.run.rundir import Run, RunDir, load_run, save_run, shared_dir
 from orchestrator.run.script import job_script
+from orchestrator.run.sharing import check_theirs, share_with
 from trainer.config import differences, identity, resolve
 
 #: What a submission may see of the environment in which `start` was typed. Everything else belongs into
@@ -80,8 +81,8 @@ def run_dir_of(config: RunConfig, config_path: Path) -> RunDir:
 
 
 def training_identity(config: RunConfig) -> tuple[str, ...] | None:
-    """One hash per slot; None for a foreign command, whose identity is its own business."""
-    if config.command is not None:
+    """One hash per slot; None for a foreign command, whose identity is its own business, and for actors."""
+    if not config.trains:
         return None
     return tuple(identity(resolve(config.training_of(slot))) for slot in range(config.slots))
 
@@ -120,7 +121,13 @@ def begin(
         else:
             run_id = f"{config.run_name}-{secrets.token_hex(4)}"
             after = Run(run_id=run_id, revision=0, created_at=now, forked_from=forked or None, **wanted)
-        make_shared(shared_dir(config, str(config_path.parent), run_dir))
+        shared = shared_dir(config, str(config_path.parent), run_dir)
+        if config.actors is not None:
+            check_theirs(shared)
+        else:
+            make_shared(shared)
+        if config.collaboration.group is not None:
+            share_with(shared, config.collaboration.group)
         for slot in range(config.slots):
             write_settings(run_dir, config, slot)
         save_run(run_dir, after)

@@ -59,6 +59,11 @@ def counts(inbox: Path) -> Counts:
     return total
 
 
+def given_to(inbox: Path, run_id: str, slot: int) -> Counts:
+    """What one slot's learner noted of the contributor whose folder `inbox` is; zeros where it noted nothing."""
+    return _counts_in(inbox / "counts" / f"{run_id}.{slot}.json")
+
+
 def note_seen(inbox: Path, now: float) -> None:
     """The contributor has connected. Errors: OSError."""
     make_folder(inbox)
