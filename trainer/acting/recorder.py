@@ -116,8 +116,8 @@ class Dispatch:
     """Hands segments to `offer` in a background thread, in order.
 
     Where there is no room (`full` says so in a sentence) it keeps what it has and tries again; what does not fit into
-    its own queue meanwhile is not recorded and counted in `lost`. `trouble` says in one sentence why it waits; None: it does not. A defect that ended
-    the thread is raised by `put`.
+    its own queue meanwhile is not recorded and counted in `lost`. `trouble` says in one sentence why it waits; None: it
+    does not. A defect that ended the thread is raised by `put`.
     """
 
     def __init__(self, offer: Offer, limit: int, retry_s: float = RETRY_S, *, full: str = OUTBOX_FULL) -> None:
