@@ -65,9 +65,9 @@ def gid_of(group: str) -> int:
 
 
 def is_shared_with(folder: Path, gid: int) -> bool:
-    """Whether `folder` belongs to the group, and so does what is made in it. Errors: OSError."""
+    """Whether `folder` belongs to the group, to be read, and so does what is made in it. Errors: OSError."""
     status = os.stat(folder)
-    return status.st_gid == gid and bool(status.st_mode & stat.S_ISGID)
+    return status.st_gid == gid and status.st_mode & FOLDER_MODE == FOLDER_MODE
 
 
 def check_theirs(shared: Path) -> None:

@@ -119,7 +119,7 @@ def actors(
             )
         running = Actors(plan, show)
         last = running.run(stop)
-        show.summary(last, _summary(last, stopped=stop.asked, is_over=running.is_over))
+        show.summary(last, _summary(last, stopped=stop.asked, is_over=running.is_over, direct=direct))
     code = HANDED_OVER if job is not None and stop.asked else 0
     if running.is_still_building:
         # The interpreter would take itself down under the simulator, in the middle of a call. All files are written.
@@ -220,14 +220,15 @@ def _cache() -> Path:
     return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "anchorleg"
 
 
-def _summary(last: Playing, *, stopped: bool, is_over: bool) -> str:
+def _summary(last: Playing, *, stopped: bool, is_over: bool, direct: bool) -> str:
     words = f"{'stopped' if stopped else 'done'}: {last.steps:,} steps, {last.episodes:,} episodes"
     if last.success is not None:
         words += f", success {100 * last.success:.0f} %"
     if last.policy:
         words += f"; last policy {last.policy} of {last.run}/{last.slot}"
     if last.recording:
-        words += f"; recorded {last.recording.recorded:,} segments, {last.recording.waiting:,} wait to be sent"
+        then = "wait for the learner" if direct else "wait to be sent"
+        words += f"; recorded {last.recording.recorded:,} segments, {last.recording.waiting:,} {then}"
         if last.recording.lost:
             words += f", {last.recording.lost:,} found no room"
     return f"the training is complete; {words}" if is_over else words
