@@ -161,14 +161,14 @@ class Follower:
             return wanted
         return wanted or pick(usable, self._choice, followed)
 
-    def _ask(self, places: list[store.SlotPlace]) -> None:
-        """What these slots say that they need."""
+    def _ask(self, giver: Giver, places: list[store.SlotPlace]) -> None:
+        """Note what these slots say that they need."""
         rows = {}
         for place in places:
             if found := store.read_metrics(place, INTAKE):
                 rows[place.run_id, place.slot] = found[-1]
         newest = max((at for row in rows.values() if isinstance(at := row.get("at"), int | float)), default=0.0)
-        now = self._wall() if self._giver is None or self._giver.waits else newest
+        now = self._wall() if giver.waits else newest
         self._needs = {}
         for key, row in rows.items():
             last, since = self._said.get(key, (None, float("-inf")))
@@ -188,7 +188,7 @@ class Follower:
         for place in chosen:
             self._see(place)
         if self._giver is not None:
-            self._ask(chosen)
+            self._ask(self._giver, chosen)
         if self._newest:
             return
         if chosen or not places:

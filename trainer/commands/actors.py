@@ -120,7 +120,7 @@ def actors(
         running = Actors(plan, show)
         last = running.run(stop)
         show.summary(last, _summary(last, stopped=stop.asked, is_over=running.is_over, direct=direct))
-    code = HANDED_OVER if job is not None and stop.asked else 0
+    code = HANDED_OVER if job is not None and stop.asked and not running.is_over else 0
     if running.is_still_building:
         # The interpreter would take itself down under the simulator, in the middle of a call. All files are written.
         sys.stdout.flush()
