@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError, WithJsonSchema, model_validator
 from orchestrator.errors import ConfigError
 from orchestrator.experiments import expanded, merged, read_lines, settings_in
 from orchestrator.sections import (
+    ActorsSection,
     CollaborationSection,
     ContainerSection,
     QueueSection,
@@ -48,9 +49,16 @@ Experiments = Annotated[
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 
+#: What `"role": "actors"` has no use for.
+TRAININGS_OWN = ("training", "wandb", "collaboration", "command", "params", "slot_overrides", "experiments")
+
+
 class RunConfig(Section):
     """The whole file."""
 
+    role: Literal["train", "actors"] = Field(
+        "train", description="train, or actors: jobs that play for somebody else's training (see actors)."
+    )
     run_name: str = Field("mt10", pattern=NAME_PATTERN, description="Name of the run: letters, digits, . _ -")
     run_dir: str | None = Field(
         None, pattern=r"^[^\x00]+$", description="Run folder, relative to this file; default: runs/<run_name>."
@@ -71,6 +79,7 @@ class RunConfig(Section):
     slurm: SlurmSection = SlurmSection()
     relay: RelaySection = RelaySection()
     container: ContainerSection | None = None
+    actors: ActorsSection | None = None
     training: TrainingSection = TrainingSection()
     collaboration: CollaborationSection = CollaborationSection()
     wandb: WandbSection = WandbSection()
@@ -79,6 +88,13 @@ class RunConfig(Section):
     notify: list[str] | None = Field(
         None, min_length=1, description="Command to run when a slot finishes or fails, or the queue is unseen for long."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _actors_ask_for_no_gpu(cls, value: Any) -> Any:
+        """The default of slurm.gpus is a trainer's; actors play on the CPU, and a GPU would be taken for nothing."""
+        slurm = value.get("slurm", {}) if isinstance(value, dict) and value.get("role") == "actors" else None
+        return {**value, "slurm": {"gpus": 0, **slurm}} if isinstance(slurm, dict) else value
 
     @model_validator(mode="before")
     @classmethod
@@ -98,6 +114,7 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> RunConfig:
+        self._check_role()
         if self.experiments is not None and self.slot_overrides:
             raise ValueError("slot_overrides: the experiments have fields of their own; write them there")
         for key, fields in self.slot_overrides.items():
@@ -118,7 +135,7 @@ class RunConfig(Section):
         return self
 
     def _check_training(self, where: str, fields: dict[str, Any]) -> None:
-        if self.command is not None:
+        if not self.trains:
             return
         try:
             resolve(TrainingSection.model_validate({**self.training.model_dump(exclude_unset=True), **fields}))
@@ -142,6 +159,22 @@ class RunConfig(Section):
         known = merged(self.experiments or (), rows)
         return RunConfig.model_validate({**value, "experiments": known, "slots": len(known)})
 
+    def _check_role(self) -> None:
+        if self.role == "train":
+            if self.actors is not None:
+                raise ValueError('actors: this section is for "role": "actors"; add that, or leave the section out')
+            return
+        if self.actors is None:
+            raise ValueError('actors: "role": "actors" needs {"shared_dir": …}, the training\'s shared folder')
+        for name in TRAININGS_OWN:
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f'{name}: with "role": "actors" nothing is trained here; leave it out')
+
+    @property
+    def trains(self) -> bool:
+        """Whether the jobs run our trainer's training: neither a program of your own nor actors."""
+        return self.role == "train" and self.command is None
+
     def training_of(self, slot: int) -> TrainingSection:
         """The training section of one slot, with its fields. Without experiments it has the seed + slot."""
         fields = self.training.model_dump(exclude_unset=True)
@@ -152,16 +185,18 @@ class RunConfig(Section):
 
     def settings_of(self, slot: int) -> dict[str, Any]:
         """What the program of one slot reads from ANCHORLEG_CONFIG: its training, resolved, or your program's params
-        with the slot's overrides.
+        with the slot's overrides, or (for somebody who looks) what its actors play for.
         """
+        if self.actors is not None:
+            return self.actors.model_dump(mode="json")
         if self.command is not None:
             return {**self.params, **self.fields_of(slot)}
         return resolve(self.training_of(slot)).model_dump(mode="json")
 
 
 def training_identity(config: RunConfig) -> tuple[str, ...] | None:
-    """One hash per slot; None for a foreign command, whose identity is its own business."""
-    if config.command is not None:
+    """One hash per slot; None for a foreign command, whose identity is its own business, and for actors."""
+    if not config.trains:
         return None
     return tuple(identity(resolve(config.training_of(slot))) for slot in range(config.slots))
 
@@ -262,6 +297,8 @@ def parse_config(value: dict[str, Any], where: str, typed: Collection[str] = ())
 
 def idle_gpus(config: RunConfig) -> str:
     """What to know where each job asks for more GPUs than our trainer uses; empty where it does not."""
+    if config.role == "actors" and config.slurm.gpus:
+        return f"slurm.gpus: {config.slurm.gpus}: actors play on the CPU, and it stays idle. Set it to 0."
     if config.command is not None or config.slurm.gpus <= 1:
         return ""
     others = "the other one stays idle" if config.slurm.gpus == 2 else "the others stay idle"

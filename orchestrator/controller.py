@@ -137,8 +137,9 @@ class Controller:
         config = self.run.config
         slots = []
         for slot in self.ledger.slots:
-            known = config.command is None and slot.index < config.slots
-            slots.append(reactivated(slot, config.training_of(slot.index).total_steps if known else None))
+            known = config.trains and slot.index < config.slots
+            total = config.training_of(slot.index).total_steps if known else None
+            slots.append(reactivated(slot, total, again=config.role == "actors"))  # the training may be longer now
         self.ledger = self.ledger.model_copy(update={"slots": tuple(slots), "nodes": forgiven(self.ledger.nodes)})
 
     def preview(self) -> list[Action]:

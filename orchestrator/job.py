@@ -308,7 +308,7 @@ class Job:
     def report(self, *, step: int, total: int, checkpoint_step: int, **more: Any) -> None:
         """Write `progress.json` atomically: what `orchestrator status` shows and what decides about "finished".
 
-        `more`: rates and use, e.g. `steps_per_s`, `gpu_percent`; numbers and strings only.
+        `more`: rates and use, e.g. `steps_per_s`, `gpu_percent`; numbers, strings, and objects of them.
         """
         value = {"step": step, "total": total, "checkpoint_step": checkpoint_step, "at": self._clock(), **more}
         write_bytes(self.attempt_dir / "progress.json", json.dumps(value).encode() + b"\n")

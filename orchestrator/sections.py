@@ -99,6 +99,27 @@ class CollaborationSection(Section):
         pattern=r"^[^\x00]+$",
         description="Folder that laptops reach, relative to this file; default: shared/ in the run folder.",
     )
+    group: str | None = Field(
+        None,
+        pattern=r"^[^\s:/]+$",
+        description="Unix group whose accounts may play for this run with their own quota; it reads the shared folder.",
+    )
+
+
+class ActorsSection(Section):
+    """With `"role": "actors"`: jobs that play for somebody else's training and hand in what they experience."""
+
+    shared_dir: str = Field(
+        pattern=r"^[^\x00]+$", description="The training's shared folder, relative to this file. Ask its owner for it."
+    )
+    run: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80}(/\d{1,6})?$",
+        description="RUN or RUN/SLOT to play for; default: whatever slot in the folder needs it most.",
+    )
+    num_envs: int | None = Field(
+        None, ge=1, le=4096, description="Environments of a job; default: two for each CPU core that it asks for."
+    )
 
 
 class RelaySection(Section):

@@ -19,6 +19,7 @@ from syncd.laptop.outbox import Contributions, Outbox, read_contributions
 from syncd.laptop.played import note_played
 from syncd.shared.curves import CHUNK_ROWS, read_metrics, write_metrics
 from syncd.shared.inbox import Inbox
+from syncd.shared.incoming import Deposit, collect_incoming, make_incoming
 from syncd.shared.layout import Shared, SlotPlace, make_folder, put, put_json, put_once
 from syncd.shared.manifest import (
     ENCODING,
@@ -38,6 +39,7 @@ from syncd.shared.manifest import (
     parse_manifest,
 )
 from syncd.shared.retention import LEARNERS, MIRRORS, Keep, collect
+from syncd.shared.tally import Counts, given_to
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,7 +55,9 @@ __all__ = [
     "Architecture",
     "Blob",
     "Contributions",
+    "Counts",
     "DamagedPolicyError",
+    "Deposit",
     "Draft",
     "Golden",
     "Inbox",
@@ -70,7 +74,10 @@ __all__ = [
     "StorageError",
     "Version",
     "collect",
+    "collect_incoming",
+    "given_to",
     "hinted",
+    "make_incoming",
     "newest",
     "note_played",
     "parse_manifest",

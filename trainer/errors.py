@@ -9,7 +9,8 @@
     ├── SaveError (5)              the last checkpoint could not be written: disk full, quota, permission
     ├── EnvironmentFailedError (6) an environment failed, or workers again and again; the checkpoint is not to blame
     ├── OutOfMemoryError (7)       memory that the training asked for was not there, on the GPU or beside it
-    └── NotFiniteError (93)        a loss is NaN or infinite: another job would not help
+    ├── NotFiniteError (93)        a loss is NaN or infinite: another job would not help
+    └── DroppedError (93)          nothing is taken from this account any more: another job would not help
 
 Other exit codes: 0 complete; 1 a defect of this program (please report it); 75 handed over: checkpointed, or superseded
 by a newer attempt: give it another job; 130 interrupted before the training listened.
@@ -63,6 +64,12 @@ class OutOfMemoryError(TrainerError):
     """Memory that was asked for was not there. It does not mean that the last checkpoint is damaged."""
 
     exit_code = 7
+
+
+class DroppedError(TrainerError):
+    """Whoever owns the shared folder takes nothing from this contributor. It does not mean that anything was lost."""
+
+    exit_code = DO_NOT_REQUEUE
 
 
 class NotFiniteError(TrainerError):

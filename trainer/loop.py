@@ -23,6 +23,7 @@ from trainer import matmul, memory
 from trainer.agents import updates
 from trainer.config import Training
 from trainer.contributions.intake import Intake
+from trainer.contributions.takings import say_over
 from trainer.diverged import leave_behind
 from trainer.envs.spec import VectorSpec
 from trainer.envs.vector import VectorEnv
@@ -69,6 +70,7 @@ def run(
     if start is not None and is_complete(job, training, start):
         step = start.ref.step
         leave_final(job, show.say)  # where the job before this one did not come to it
+        say_over(job, step, show.say)
         job.report(step=step, total=training.total_steps, checkpoint_step=step)
         show.say(f"nothing left to do: {step:,} of {training.total_steps:,} steps are trained and evaluated")
         return 0
@@ -304,6 +306,8 @@ class Attempt:
             self.publisher.offer(replace(self.policy(), checkpoint_step=self._own_checkpoint()))  # now with its score
         self.intake.counted(self.state.step)  # once more: nobody goes on from a checkpoint before this one
         leave_final(self.job, self.show.say)
+        self.intake.close()  # first: it says again and again that experience is taken
+        say_over(self.job, self.state.step, self.show.say)
         self.report(now=True, is_over=True)
         self.show.say(
             f"complete: {self.state.step:,} steps, {self.state.updates:,} updates; files in {self.job.slot_dir}"
@@ -366,6 +370,7 @@ class Attempt:
         more |= {name: getattr(pulse, name) for name in ("steps_per_s", "updates_per_s", "gpu_percent")}
         if self.job.accepts_contributions or pulse.contributed_rows:
             more |= {name: getattr(pulse, name) for name in ("contributed_rows", "accepted", "refused")}
+            more["contributors"] = self.intake.contributors
         with contextlib.suppress(OSError):  # a full disk is told by the checkpoints
             self.job.report(
                 step=pulse.step,

@@ -68,11 +68,13 @@ def _with_intent(slot: Slot, action: Submit, now: float) -> Slot:
     return with_attempt(slot, action.attempt, submissions=(*before, intent), ahead=action.after is not None)
 
 
-def reactivated(slot: Slot, total: int | None) -> Slot:
+def reactivated(slot: Slot, total: int | None, *, again: bool = False) -> Slot:
     """`start` was typed again: a slot that was paused or given up gets another chance, one that waits need not wait,
-    and a finished one goes on where its `total` was raised. What a person paused or dropped waits for `resume`.
+    and a finished one goes on where its `total` was raised, or (`again`) in any case. What a person paused or dropped
+    waits for `resume`.
     """
     raised = slot.status is SlotStatus.FINISHED and None not in {total, slot.total} and (total or 0) > (slot.total or 0)
-    if (slot.status is SlotStatus.FINISHED and not raised) or slot.on_request or slot.status is SlotStatus.DROPPED:
+    over = slot.status is SlotStatus.FINISHED and not (raised or again)
+    if over or slot.on_request or slot.status is SlotStatus.DROPPED:
         return slot
     return slot.model_copy(update=GO_ON)

@@ -79,8 +79,21 @@ def _all(facts: Facts) -> Iterator[Finding]:
     yield from (quota_finding(quota) for quota in facts.quotas)
     yield from _python(facts)
     yield from _missing(facts)
+    yield from _sharing(facts)
     yield from host_findings(facts.host)
     yield from _controller(facts)
+
+
+def _sharing(facts: Facts) -> Iterator[Finding]:
+    """What keeps other accounts from playing for this run, or this one from playing for theirs."""
+    for words in facts.sharing:
+        found, _, advice = words.partition(". ")
+        yield Finding(check="other accounts", level=Level.WARNING, found=found, advice=advice.rstrip("."))
+    config = facts.config
+    if facts.sharing or (config.actors is None and config.collaboration.group is None):
+        return
+    ok = f"members of {config.collaboration.group} can play for this run" if config.actors is None else "we may play"
+    yield Finding(check="other accounts", level=Level.OK, found=ok)
 
 
 def _walltime(facts: Facts) -> Iterator[Finding]:

@@ -125,7 +125,10 @@ class RunFacts(Frozen):
 
 
 class Facts(Frozen):
-    """Everything gathered on the login node. `slurm` None: the executor is local, and `gpus` are this machine's."""
+    """Everything gathered on the login node. `slurm` None: the executor is local, and `gpus` are this machine's.
+
+    `sharing`: what keeps accounts from working together, "found. advice." each.
+    """
 
     config: RunConfig
     config_known: bool
@@ -135,6 +138,7 @@ class Facts(Frozen):
     slurm: SlurmFacts | None = None
     python: PythonFacts
     missing: tuple[Missing, ...] = ()
+    sharing: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
     host: HostFacts = HostFacts()
     run: RunFacts = RunFacts()

@@ -35,6 +35,7 @@ from orchestrator.run.lease import living_owner
 from orchestrator.run.ledger import read_control
 from orchestrator.run.program import missing_script
 from orchestrator.run.rundir import RunDir, load_run
+from orchestrator.run.sharing import troubles
 
 #: A person waits; a cold interpreter on a network folder takes some ten seconds.
 QUESTION_TIMEOUT_S = 20.0
@@ -109,10 +110,18 @@ def gather(subject: Subject, *, say: Callable[[str], None] = lambda _: None) -> 
         slurm=slurm,
         python=python_facts(subject),
         missing=tuple(_missing(subject)),
+        sharing=_sharing(subject),
         gpus=visible_gpus(subject.env) if subject.executor == "local" else (),
         host=host_facts(subject.env),
         run=run_facts(subject.run_dir),
     )
+
+
+def _sharing(subject: Subject) -> tuple[str, ...]:
+    try:
+        return tuple(troubles(subject.config, subject.config_path.parent, subject.run_dir))
+    except AnchorlegError as error:
+        return (str(error),)
 
 
 def _missing(subject: Subject) -> Iterator[Missing]:

@@ -198,7 +198,8 @@ class _Looking:
 
 def _summary(config: RunConfig, run_dir: RunDir, executor: str) -> list[str]:
     slots = f"{config.slots} slot{'s' if config.slots > 1 else ''}"
-    what = " ".join(config.command) if config.command is not None else "the trainer"
+    ours = "the trainer" if config.trains else "actors"
+    what = " ".join(config.command) if config.command is not None else ours
     return [
         f"run {config.run_name}: {slots} of {what}, jobs of {config.slurm.time_limit} by {executor}",
         f"run folder {run_dir.path}",

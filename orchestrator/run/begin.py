@@ -18,6 +18,7 @@ from orchestrator.run.code import fix_code
 from orchestrator.run.ledger import load_ledger
 from orchestrator.run.rundir import Run, RunDir, load_run, save_run, shared_dir
 from orchestrator.run.script import job_script
+from orchestrator.run.sharing import check_theirs, share_with
 from trainer.config import differences, resolve
 
 #: What a submission may see of the environment in which `start` was typed. Everything else belongs into
@@ -119,7 +120,13 @@ def begin(
         else:
             run_id = f"{config.run_name}-{secrets.token_hex(4)}"
             after = Run(run_id=run_id, revision=0, created_at=now, forked_from=forked or None, **wanted)
-        make_shared(shared_dir(config, str(config_path.parent), run_dir))
+        shared = shared_dir(config, str(config_path.parent), run_dir)
+        if config.actors is not None:
+            check_theirs(shared)
+        else:
+            make_shared(shared)
+        if config.collaboration.group is not None:
+            share_with(shared, config.collaboration.group)
         save_run(run_dir, after)
     except OSError as error:
         raise StorageError(f"the run folder {run_dir.path} cannot be written ({error.strerror or error}).") from None

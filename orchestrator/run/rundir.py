@@ -26,6 +26,7 @@ from orchestrator.files import to_json
 from orchestrator.job import SHARED
 from orchestrator.run.requests import requests_after
 from orchestrator.run.script import LOGS
+from orchestrator.sections import ActorsSection
 
 
 @dataclass(frozen=True)
@@ -126,10 +127,17 @@ class Run(Frozen):
 
 def shared_dir(config: RunConfig, folder: str, run_dir: RunDir) -> Path:
     """The shared folder of the run (absolute): `collaboration.shared_dir` relative to the config file's `folder`, else
-    `shared/` in the run folder.
+    `shared/` in the run folder; of actors, the one for which they play.
     """
+    if config.actors is not None:
+        return theirs(config.actors, folder)
     named = config.collaboration.shared_dir
     return run_dir.path / SHARED if named is None else (Path(folder) / Path(named).expanduser()).resolve()
+
+
+def theirs(actors: ActorsSection, folder: str) -> Path:
+    """The shared folder (absolute) for which `actors` play; `folder`: of the config file."""
+    return (Path(folder) / Path(actors.shared_dir).expanduser()).resolve()
 
 
 def load_run(run_dir: RunDir) -> Run:

@@ -13,6 +13,7 @@ from orchestrator.run.begin import run_dir_of, with_known_experiments
 from orchestrator.run.program import check_script
 from orchestrator.run.registry import find
 from orchestrator.run.rundir import RunDir, load_run
+from orchestrator.run.sharing import troubles
 from orchestrator.walltime import format_duration
 
 
@@ -56,13 +57,14 @@ def asked_for(
         config, notes = (config, ()) if fork is not None else with_known_experiments(config, run_dir)
         asked = Asked(config, path, run_dir, notes=notes, for_s=for_s)
     check_script(asked.config, asked.path.parent)
+    asked = replace(asked, notes=(*asked.notes, *troubles(asked.config, asked.path.parent, asked.run_dir)))
     return asked if fork is None else _forked(asked, fork)
 
 
 def with_world_size(asked: Asked) -> Asked:
     """`asked` with a word on what --ddp-world-size, which older guides have, means here."""
     count = asked.config.slots
-    seeds = "" if asked.config.command is not None else " (slot k with seed + k)"
+    seeds = "" if not asked.config.trains else " (slot k with seed + k)"
     many = f"{count} slots, that is {count} jobs at once; each trains on its own" if count > 1 else "1 slot"
     note = f"--ddp-world-size {count}: {many}{seeds}, until slots can learn together."
     return replace(asked, notes=(*asked.notes, note))

@@ -13,7 +13,7 @@ from orchestrator.disk import read_json_or_none
 from orchestrator.executors.base import JobRequest
 from orchestrator.files import to_json
 from orchestrator.run.evidence import read_evidence
-from orchestrator.run.rundir import Run, RunDir, shared_dir
+from orchestrator.run.rundir import Run, RunDir, shared_dir, theirs
 from orchestrator.run.script import job_script
 from trainer.config import wandb_environment
 
@@ -26,13 +26,29 @@ FAILURES_KEPT = 100
 JUDGED = 20
 
 
+#: The simulator steps one environment of a core while another waits for its action.
+ENVS_A_CORE = 2
+
+
 def command_of(run: Run) -> list[str]:
-    """The program's command line: the user's own, or the trainer."""
-    if run.config.command is not None:
-        return list(run.config.command)
-    python = run.config.container.python if run.config.container else run.python
+    """The program's command line: the user's own, or the trainer's, or its actors'."""
+    config = run.config
+    if config.command is not None:
+        return list(config.command)
+    python = config.container.python if config.container else run.python
     # -P: the config's folder may hold a checkout of this project; the run's fixed code must win.
-    return [python, "-P", "-m", "trainer", "train"]
+    trainer = [python, "-P", "-m", "trainer"]
+    if config.actors is None:
+        return [*trainer, "train"]
+    envs = config.actors.num_envs or ENVS_A_CORE * config.slurm.cpus_per_task
+    options = {
+        "shared-dir": theirs(config.actors, run.folder),
+        "policy": config.actors.run or "needed",
+        "num-envs": envs,
+        "device": "cpu",
+    }
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    return [*trainer, "actors", "--contribute", "--direct", *words]
 
 
 def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:

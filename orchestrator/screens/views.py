@@ -31,6 +31,7 @@ from orchestrator.screens.cells import (
     steps,
     success,
 )
+from orchestrator.screens.given import given_words
 from orchestrator.screens.queue import page_of
 from orchestrator.screens.status import RunView, SlotView
 from orchestrator.screens.summary import RunSummary
@@ -276,6 +277,8 @@ def notes(slot: SlotView, now: float, *, with_next: bool = True) -> list[str]:
     bad = slot.last_verdict not in {None, Verdict.HANDED_OVER, Verdict.FINISHED, Verdict.NOT_NEEDED}
     if bad and not slot.why:
         found.append(f"last job: {end_words(str(slot.last_verdict), slot.last_cause)}")
+    if words := given_words(slot.progress, now):
+        found.append(words)
     return found
 
 

@@ -106,7 +106,7 @@ def _confirmed(inbox: Inbox) -> bool:
 
 
 def _row(inbox: Inbox) -> dict[str, Any]:
-    from syncd.shared.tally import counts, last_seen  # noqa: PLC0415 - as above
+    from syncd.shared.tally import by_slot, counts, last_seen  # noqa: PLC0415 - as above
 
     total, waiting = counts(inbox.path), inbox.usage()
     return {
@@ -118,6 +118,10 @@ def _row(inbox: Inbox) -> dict[str, Any]:
         "refused": dict(sorted(total.refused.items())),
         "last_seen": last_seen(inbox.path),
         "dropped": inbox.is_dropped,
+        "slots": {
+            slot: {"accepted": one.accepted, "rows": one.rows, "last_at": one.last_at}
+            for slot, one in by_slot(inbox.path).items()
+        },
     }
 
 

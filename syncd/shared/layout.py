@@ -4,6 +4,7 @@
 
     $SHARED/v1/runs/<run_id>/<slot>/manifests/<attempt>-<seq>.json  blobs/ab/<sha256>  LATEST.json  metrics/
     $SHARED/v1/inbox/<who>/                                          see `syncd.shared.inbox`
+    $SHARED/v1/incoming/<run_id>/<slot>/                             see `syncd.shared.incoming`
 
 A laptop's mirror has the same `v1/runs` tree. Everything here is a path or the making of one; nothing is judged.
 """
@@ -30,8 +31,9 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 #: Slot numbers as folder names: as they are written, no zeros in front, so that one slot has one name.
 SLOT = re.compile(r"0|[1-9][0-9]{0,5}")
 
-#: A group's folder (setgid): members of the group may add and move, others see nothing.
-_GROUP_FOLDER_MODE = 0o2770
+#: A group's folder (setgid): members of the group read, others see nothing. Whether members may also add and move there
+#: is as in the folder above it.
+_GROUP_FOLDER_MODE = 0o2750
 _GROUP_FILE_MODE = 0o640
 
 
@@ -118,6 +120,12 @@ class Shared:
         """Folder of all contributors' inboxes."""
         return self.path / "v1" / "inbox"
 
+    def incoming(self, run_id: str, slot: int) -> Path:
+        """Where other accounts of this machine put segments for one slot. Errors: ValueError, as for `slot`."""
+        if not SLOT.fullmatch(str(slot)):
+            raise ValueError(f"slot {slot!r} is no slot number")
+        return self.path / "v1" / "incoming" / checked_name(run_id, "run id") / str(slot)
+
     def slot(self, run_id: str, slot: int) -> SlotPlace:
         """The place of one slot; it need not exist. Errors: ValueError where the name or the number is none."""
         checked_name(run_id, "run id")
@@ -157,7 +165,8 @@ def folder_names(folder: Path) -> list[str]:
 def make_folder(folder: Path) -> None:
     """Make `folder` and what is missing above it, durably.
 
-    Inside a setgid folder new ones are 2770 whatever the umask says; elsewhere the umask decides. Errors: OSError.
+    Inside a setgid folder new ones are 2770 where the group may write into it, else 2750, whatever the umask says;
+    elsewhere the umask decides. Errors: OSError.
     """
     missing = []
     while not folder.is_dir():
@@ -168,8 +177,8 @@ def make_folder(folder: Path) -> None:
             os.mkdir(new)
         except FileExistsError:
             continue  # another writer was quicker
-        if _is_a_groups(new.parent):
-            os.chmod(new, _GROUP_FOLDER_MODE)
+        if is_a_groups(new.parent):
+            os.chmod(new, _GROUP_FOLDER_MODE | (os.stat(new.parent).st_mode & stat.S_IWGRP))
         fsync_folder(new.parent)
 
 
@@ -190,8 +199,9 @@ def put_once(path: Path, data: bytes) -> bool:
 
 def file_mode(folder: Path) -> int | None:
     """The mode of new files in `folder`: 0640 in a group's (setgid) folder, else None: as the umask says."""
-    return _GROUP_FILE_MODE if _is_a_groups(folder) else None
+    return _GROUP_FILE_MODE if is_a_groups(folder) else None
 
 
-def _is_a_groups(folder: Path) -> bool:
+def is_a_groups(folder: Path) -> bool:
+    """Whether `folder` is setgid: what is made in it belongs to its group. Errors: OSError."""
     return bool(os.stat(folder).st_mode & stat.S_ISGID)

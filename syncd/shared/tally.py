@@ -50,13 +50,24 @@ def note(inbox: Path, writer: str, *, accepted: int, refused: Mapping[str, int],
 def counts(inbox: Path) -> Counts:
     """All counts of a contributor together; none where there are none."""
     total = Counts()
-    try:
-        paths = sorted((inbox / "counts").glob("*.json"))
-    except FileNotFoundError:
-        return total
-    for path in paths:
+    for path in _files_of(inbox):
         total = total.plus(_counts_in(path))
     return total
+
+
+def by_slot(inbox: Path) -> dict[str, Counts]:
+    """`RUN/SLOT` → what that slot's learner noted of a contributor."""
+    found = {}
+    for path in _files_of(inbox):
+        run_id, dot, slot = path.stem.rpartition(".")
+        if dot and slot.isdigit():  # else `drop.json`
+            found[f"{run_id}/{slot}"] = _counts_in(path)
+    return found
+
+
+def given_to(inbox: Path, run_id: str, slot: int) -> Counts:
+    """What one slot's learner noted of the contributor whose folder `inbox` is; zeros where it noted nothing."""
+    return _counts_in(inbox / "counts" / f"{run_id}.{slot}.json")
 
 
 def note_seen(inbox: Path, now: float) -> None:
@@ -71,6 +82,13 @@ def last_seen(inbox: Path) -> float | None:
     at = value.get("at") if isinstance(value, dict) else None
     latest = max(float(at) if isinstance(at, int | float) else 0.0, counts(inbox).last_at)
     return latest or None
+
+
+def _files_of(inbox: Path) -> list[Path]:
+    try:
+        return sorted((inbox / "counts").glob("*.json"))
+    except FileNotFoundError:
+        return []
 
 
 def _counts_in(path: Path) -> Counts:

@@ -23,8 +23,9 @@ from published import RUN, TASKS, publish, training_of
 
 from orchestrator.job import read_json_or_none, write_json
 from syncd import store
-from trainer.acting.actors import Actors, Plan, Stop
+from trainer.acting.actors import Actors, Plan
 from trainer.acting.selection import Choice
+from trainer.acting.stopping import Stop
 from trainer.contributions.episode import decode
 from trainer.contributions.experience import Accepted, Expectation, judge
 from trainer.errors import EnvironmentFailedError

@@ -11,8 +11,10 @@ from orchestrator import baton
 from orchestrator.decisions import news, nodes, sightings, stalls
 from orchestrator.run import lease
 from orchestrator.screens import watch
+from syncd.shared import incoming
 from syncd.wire import feed, protocol
-from trainer.contributions import doorkeeper, intake
+from trainer.acting import selection
+from trainer.contributions import doorkeeper, intake, takings
 from trainer.evaluating import process as evaluating
 from trainer.live.request import Patience
 from trainer.tuning import training as tuning
@@ -89,6 +91,10 @@ def test_a_page_that_does_not_say_it_is_found(tmp_path: Path) -> None:
         ("contributions.md", f"judges {doorkeeper.JUDGED_A_ROUND} segments a second at most"),
         ("contributions.md", f"holds {doorkeeper.MAX_READY_ROWS:,} good rows at most"),
         ("contributions.md", f"At the end of a vector step, {WORDS[int(intake.TAKE_EVERY_S)]} a second at most"),
+        ("contributions.md", f"At most {incoming.MAX_WAITING} segments of one account wait"),
+        ("contributions.md", f"it can use in the last {WORDS[takings.LATELY_S // 60]} minutes"),
+        ("contributions.md", f"no learner was heard of for {WORDS[selection.STALE_S // 60]} minutes"),
+        ("shared-folder.md", f"{incoming.MAX_WAITING} segments wait at most"),
         ("status.md", f"`--watch` looks again every {WORDS[int(watch.WATCH_S)]} seconds"),
         ("benchmarks.md", f"the server's look at the hint, every {feed.HINT_EVERY_S} s"),
         ("looking.md", {1.1: "unless others are a tenth faster"}[tuning.WORTH_CHANGING]),

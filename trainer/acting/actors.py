@@ -16,21 +16,20 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any, Self
 
 import torch
 
 from syncd import store
 from trainer.acting.actorviews import ActorDisplay, Playing
-from trainer.acting.follower import Followed, Follower
-from trainer.acting.recorder import WAITING_A_ENV, Dispatch, Origin, Recorder
+from trainer.acting.follower import Followed, Follower, Giver
+from trainer.acting.recorder import INCOMING_FULL, OUTBOX_FULL, WAITING_A_ENV, Dispatch, Origin, Recorder
 from trainer.acting.room import Room, workers_for
 from trainer.acting.selection import Choice
+from trainer.acting.stopping import Stopping
 from trainer.acting.tally import Tally
 from trainer.envs.spec import EnvError, VectorSpec
 from trainer.envs.vector import VectorEnv
-from trainer.errors import EnvironmentFailedError
+from trainer.errors import DroppedError, EnvironmentFailedError
 from trainer.tasks import goal_tables
 from trainer.tuning.host import look
 
@@ -45,7 +44,10 @@ _WAIT_S = 0.1
 
 @dataclass(frozen=True)
 class Plan:
-    """What the actors do. `folder`: DIR, where the outbox and the state lie. `steps`, `seconds`: end after so many."""
+    """What the actors do. `folder`: DIR, where the outbox and the state lie. `steps`, `seconds`: end after so many.
+
+    `giver`: choose the slot by what it needs. `deposit`: where the experience goes instead of the outbox.
+    """
 
     folder: Path
     shared: store.Shared
@@ -57,28 +59,8 @@ class Plan:
     steps: int | None = None
     seconds: float | None = None
     goals_cache: Path | None = None
-
-
-class Stop:
-    """Ctrl-C and SIGTERM as a flag. Use it as a context, in the main thread."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Self:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._hear)
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _hear(self, number: int, _frame: FrameType | None) -> None:
-        if self.asked and number == signal.SIGINT:  # a second Ctrl-C: something hangs
-            raise KeyboardInterrupt
-        self.asked = True
+    giver: Giver | None = None
+    deposit: store.Deposit | None = None
 
 
 class Stage:
@@ -178,12 +160,16 @@ class Building:
 
 
 class Actors:
-    """One run of `trainer actors`. Errors of `run`: EnvironmentFailedError; of the constructor: none."""
+    """One run of `trainer actors`. Errors of `run`: EnvironmentFailedError, DroppedError; of the constructor: none.
+
+    `is_over`: it ended because the training for which it played is complete.
+    """
 
     def __init__(self, plan: Plan, show: ActorDisplay, clock: Callable[[], float] = time.monotonic) -> None:
         self.plan = plan
         self.show = show
         self.tally = Tally(plan.folder, plan.num_envs, plan.workers, str(plan.device))
+        self.is_over = False
         self._clock = clock
         self._actor = secrets.token_hex(8)
         self._noise = torch.Generator().manual_seed(secrets.randbits(62))
@@ -194,18 +180,24 @@ class Actors:
         self._recorder: Recorder | None = None
         self._current: Followed | None = None
 
-    def run(self, stop: Stop) -> Playing:
+    def run(self, stop: Stopping) -> Playing:
         """Play until asked to stop, or until the plan's end. Returns the last state."""
         plan = self.plan
         began = self._clock()
-        outbox = store.Outbox(plan.folder) if plan.contribute else None
-        follower = Follower(plan.shared, plan.choice, plan.device, tried=self._tried)
+        outbox = (plan.deposit or store.Outbox(plan.folder)) if plan.contribute else None
+        follower = Follower(plan.shared, plan.choice, plan.device, giver=plan.giver, tried=self._tried)
         with ExitStack() as stack:
             stack.callback(self._clear)
-            dispatch = Dispatch(outbox.offer, plan.num_envs * WAITING_A_ENV) if outbox else None
+            full = OUTBOX_FULL if plan.deposit is None else INCOMING_FULL
+            dispatch = Dispatch(outbox.offer, plan.num_envs * WAITING_A_ENV, full=full) if outbox else None
             stack.enter_context(follower)
             self.tally.records(outbox, dispatch)
-            while not (stop.asked or self._is_over(began)):
+            while not (stop.asked or self._has_ended(began) or follower.is_over):
+                if plan.deposit is not None and plan.deposit.is_dropped:
+                    raise DroppedError(
+                        f"whoever owns {plan.shared.path} takes nothing from {plan.deposit.who} any more; ask them, "
+                        "then start again"
+                    )
                 for note in follower.notes():
                     self.show.say(note)
                 try:
@@ -225,6 +217,7 @@ class Actors:
                 dispatch.close()
             for note in follower.notes():
                 self.show.say(note)
+        self.is_over = follower.is_over and not stop.asked
         self.tally.doing = "stopped" if stop.asked else "done"
         return self.tally.playing(self._current, is_fresh=True)
 
@@ -235,6 +228,8 @@ class Actors:
 
     def _missing(self, follower: Follower) -> str | None:
         """What it waits for: a policy, or environments for it. None: it can act, with the newest that may act now."""
+        if follower.resting is not None:
+            return follower.resting
         boundary = self._stage is None or self._stage.is_boundary
         newest = follower.newest(self._current, may_change_slot=boundary)
         if newest is None:
@@ -304,7 +299,7 @@ class Actors:
             self._building.abandon()
         self._stage = self._building = None
 
-    def _is_over(self, began: float) -> bool:
+    def _has_ended(self, began: float) -> bool:
         plan = self.plan
         enough = plan.steps is not None and self.tally.steps >= plan.steps
         return enough or (plan.seconds is not None and self._clock() - began >= plan.seconds)

@@ -16,7 +16,9 @@ from typing import Self
 import torch
 
 from syncd import store
+from trainer.acting import needed
 from trainer.acting.selection import Choice, SlotKey, key_of, pick
+from trainer.contributions.takings import INTAKE
 from trainer.policy import Policy, UnusablePolicyError, differences, load
 
 #: How often the followed slot is looked at: one small file on a local disk, 0.1 ms. Adds 0.1 s to a policy's way.
@@ -26,6 +28,18 @@ SURVEY_S = 5.0
 
 #: (place, manifest, error or "") after each policy that was tried.
 Tried = Callable[[store.SlotPlace, store.Manifest, str], None]
+
+
+@dataclass(frozen=True)
+class Giver:
+    """Who follows in order to give experience. `who`: a name of its own for each giver.
+
+    `waits`: rather rest than play for a slot that takes nothing, because it hands in what it plays at once. Else (a
+    laptop, perhaps without a network for days) it plays on, and what the slots said is held against the newest of it.
+    """
+
+    who: str
+    waits: bool
 
 
 @dataclass(frozen=True)
@@ -51,7 +65,9 @@ class Followed:
 class Follower:
     """Follows `choice` in `shared`. Use it as a context; `device` is where policies act.
 
-    `waiting_for` says in words what is missing while there is no policy. `tried` is called from the thread.
+    `waiting_for` says in words what is missing while there is no policy, and `resting` why a giver waits although there
+    is one; None: it does not. `is_over`: all slots have said that their training is complete. `giver`: choose by need.
+    `tried` is called from the thread.
     """
 
     def __init__(
@@ -60,10 +76,17 @@ class Follower:
         choice: Choice,
         device: torch.device | None = None,
         *,
+        giver: Giver | None = None,
+        wall: Callable[[], float] = time.time,
         tried: Tried = lambda _place, _manifest, _error: None,
         look_s: float = LOOK_S,
     ) -> None:
         self.waiting_for = f"looking for a policy in {shared.path}"
+        self.resting: str | None = None
+        self.is_over = False
+        self._giver, self._wall = giver, wall
+        self._needs: dict[SlotKey, needed.Need] = {}
+        self._said: dict[SlotKey, tuple[object, float]] = {}  # of each slot its last row, and when that was new
         self._shared = shared
         self._choice = choice
         self._device = device
@@ -123,9 +146,40 @@ class Follower:
         usable = {key: manifest for key, manifest in self._newest.items() if self._bad.get(key) != manifest.version}
         if self._ready is not None and followed not in usable:
             usable[self._ready.key] = self._ready.manifest
-        wanted = pick(list(usable.values()), self._choice, followed)
+        wanted = self._pick(list(usable.values()), followed)
         if wanted is not None and not (self._ready is not None and wanted == self._ready.manifest):
             self._prepare(wanted)
+
+    def _pick(self, usable: list[store.Manifest], followed: SlotKey | None) -> store.Manifest | None:
+        giver = self._giver
+        if giver is None:
+            return pick(usable, self._choice, followed)
+        wanted = needed.choose(usable, self._needs, followed, giver.who)
+        if giver.waits:
+            self.is_over = needed.is_over(self._needs)
+            self.resting = needed.why_not(self._needs) if wanted is None and self._newest else None
+            return wanted
+        return wanted or pick(usable, self._choice, followed)
+
+    def _ask(self, giver: Giver, places: list[store.SlotPlace]) -> None:
+        """Note what these slots say that they need."""
+        rows = {}
+        for place in places:
+            if found := store.read_metrics(place, INTAKE):
+                rows[place.run_id, place.slot] = found[-1]
+        newest = max((at for row in rows.values() if isinstance(at := row.get("at"), int | float)), default=0.0)
+        now = self._wall() if giver.waits else newest
+        self._needs = {}
+        for key, row in rows.items():
+            last, since = self._said.get(key, (None, float("-inf")))
+            if row != last:  # the first one may be old; one that replaces another was written just now
+                since = float("-inf") if last is None else time.monotonic()
+                self._said[key] = row, since
+            at = row.get("at")
+            by_its_clock = now - at if isinstance(at, int | float) else float("inf")
+            heard_s = max(0.0, min(by_its_clock, time.monotonic() - since))  # clocks of nodes may differ
+            if (need := needed.parse(row, heard_s)) is not None:
+                self._needs[key] = need
 
     def _survey(self) -> None:
         places = self._shared.slots()
@@ -133,6 +187,8 @@ class Follower:
         self._newest = {}
         for place in chosen:
             self._see(place)
+        if self._giver is not None:
+            self._ask(self._giver, chosen)
         if self._newest:
             return
         if chosen or not places:

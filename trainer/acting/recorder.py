@@ -25,6 +25,10 @@ WAITING_A_ENV = 4
 #: After the end is asked for, this long for what is still to be written: Ctrl-C promises two seconds.
 DRAIN_S = 1.0
 
+#: Why recording pauses.
+OUTBOX_FULL = "the outbox is full; recording pauses until syncd has sent some of it"
+INCOMING_FULL = "as much of this account's waits for the learner as may; recording pauses until it has taken some of it"
+
 #: (run id, slot, bytes) → whether there was room. Errors: OSError, StorageError where it cannot be written.
 Offer = Callable[[str, int, bytes], bool]
 
@@ -111,16 +115,16 @@ class Recorder:
 class Dispatch:
     """Hands segments to `offer` in a background thread, in order.
 
-    Where there is no room it keeps what it has and tries again; what does not fit into its own queue meanwhile is not
-    recorded and counted in `lost`. `trouble` says in one sentence why it waits; None: it does not. A defect that ended
-    the thread is raised by `put`.
+    Where there is no room (`full` says so in a sentence) it keeps what it has and tries again; what does not fit into
+    its own queue meanwhile is not recorded and counted in `lost`. `trouble` says in one sentence why it waits; None: it
+    does not. A defect that ended the thread is raised by `put`.
     """
 
-    def __init__(self, offer: Offer, limit: int, retry_s: float = RETRY_S) -> None:
+    def __init__(self, offer: Offer, limit: int, retry_s: float = RETRY_S, *, full: str = OUTBOX_FULL) -> None:
         self.recorded = 0
         self.lost = 0
         self.trouble: str | None = None
-        self._offer = offer
+        self._offer, self._full = offer, full
         self._retry_s = retry_s
         self._queue: queue.Queue[Segment | None] = queue.Queue(limit)
         self._defect: Exception | None = None
@@ -176,5 +180,5 @@ class Dispatch:
         except (OSError, StorageError) as error:
             self.trouble = f"{error}; playing goes on without recording until that is mended"
         else:
-            self.trouble = "the outbox is full; recording pauses until syncd has sent some of it"
+            self.trouble = self._full
         return False

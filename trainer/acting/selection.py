@@ -24,22 +24,25 @@ SlotKey = tuple[str, int]
 
 @dataclass(frozen=True)
 class Choice:
-    """What `--policy` says: the slot published last, the best one, or a named run and perhaps slot."""
+    """What `--policy` says: the slot published last, the best one, the one that needs experience most, or a named run
+    and perhaps slot.
+    """
 
-    kind: Literal["latest", "best", "named"]
+    kind: Literal["latest", "best", "needed", "named"]
     run: str = ""
     slot: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """From `latest`, `best`, `RUN` or `RUN/SLOT`. Errors: ConfigError."""
-        if text == "latest":
-            return cls("latest")
-        if text == "best":
-            return cls("best")
+        """From `latest`, `best`, `needed`, `RUN` or `RUN/SLOT`. Errors: ConfigError."""
+        match text:
+            case "latest" | "best" | "needed":
+                return cls(text)
         run, slash, slot = text.partition("/")
         if not run or (slash and not (slot.isascii() and slot.isdigit())):
-            raise ConfigError(f"--policy {text!r} is neither latest, best, RUN nor RUN/SLOT; a slot is a number")
+            raise ConfigError(
+                f"--policy {text!r} is neither latest, best, needed, RUN nor RUN/SLOT; a slot is a number"
+            )
         return cls("named", run, int(slot) if slash else None)
 
     def takes(self, place: store.SlotPlace) -> bool:
@@ -61,7 +64,8 @@ def pick(newest: Sequence[store.Manifest], choice: Choice, current: SlotKey | No
     """Of each slot's newest manifest the one to play; None where there is none. It stays with `current` for long.
 
     `latest`: the slot that published last; left when it is stale. `best`: the highest mean success; left when another
-    one's is higher by more than chance. Slots without an evaluation yet count only where there is no other.
+    one's is higher by more than chance. Slots without an evaluation yet count only where there is no other. Anything
+    else is as `latest` (for `needed` there is `trainer.acting.needed`).
     """
     if not newest:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -54,13 +54,13 @@ class Tally:
         self._marks: deque[tuple[float, int]] = deque([(clock(), 0)])
         self._counts: dict[str, int] = {}
         self._last: dict[str, deque[tuple[bool, float]]] = {}
-        self._outbox: store.Outbox | None = None
+        self._outbox: store.Outbox | store.Deposit | None = None
         self._dispatch: Dispatch | None = None
         self._read_at = float("-inf")
         self._recording: Recording | None = None
         self._network: str | None = None
 
-    def records(self, outbox: store.Outbox | None, dispatch: Dispatch | None) -> None:
+    def records(self, outbox: store.Outbox | store.Deposit | None, dispatch: Dispatch | None) -> None:
         """Where the segments go; None: nowhere."""
         self._outbox, self._dispatch = outbox, dispatch
 
@@ -134,16 +134,25 @@ class Tally:
         self._read_at = now
         self._network = network_words(self._folder, self._wall())
         if self._outbox and self._dispatch:
-            counts = store.read_contributions(self._folder)
+            waiting = self._outbox.count()
+            accepted, refused, sent = self._judged(self._outbox, waiting)
             self._recording = Recording(
-                waiting=self._outbox.count(),
+                waiting=waiting,
                 recorded=self._dispatch.recorded,
                 lost=self._dispatch.lost,
-                sent=counts.sent,
-                accepted=counts.accepted,
-                refused=counts.refused,
+                sent=sent,
+                accepted=accepted,
+                refused=refused,
                 trouble=self._dispatch.trouble,
             )
+
+    def _judged(self, outbox: store.Outbox | store.Deposit, waiting: int) -> tuple[int, Mapping[str, int], int]:
+        """(accepted, refused, sent): of this machine's mirror, or of all that this account ever gave to the folder."""
+        if isinstance(outbox, store.Deposit):
+            judged = outbox.judged()
+            return judged.accepted, judged.refused, judged.accepted + sum(judged.refused.values()) + waiting
+        counts = store.read_contributions(self._folder)
+        return counts.accepted, counts.refused, counts.sent
 
 
 def network_words(folder: Path, now: float) -> str | None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.job import HANDED_OVER, Job
 from trainer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
     from syncd import store
     from trainer.acting.actorviews import Playing
+    from trainer.acting.follower import Giver
+    from trainer.acting.selection import Choice
     from trainer.tuning.autotune import Recommendation
     from trainer.tuning.host import Host
 
@@ -35,8 +39,18 @@ UserIdOption = Annotated[
     str | None, typer.Option(help="Profile that `trainer autotune --user-id` made; default: this machine's.")
 ]
 ContributeOption = Annotated[bool, typer.Option("--contribute", help="Write the experience to the outbox.")]
+DirectOption = Annotated[
+    bool,
+    typer.Option("--direct", help="With --contribute, on the run's own machines: hand it in to --shared-dir itself."),
+]
 DeviceOption = Annotated[str, typer.Option(help="auto (what autotune measured, else the CPU), cpu, cuda or mps.")]
-PolicyOption = Annotated[str, typer.Option(help="latest, best, or a run: RUN or RUN/SLOT.")]
+PolicyOption = Annotated[
+    str | None,
+    typer.Option(
+        help="latest, best, needed (the slot that needs experience most), or a run: RUN or RUN/SLOT; default: needed "
+        "with --contribute, else latest."
+    ),
+]
 StepsOption = Annotated[int | None, typer.Option(min=1, help="End after so many steps.")]
 ForOption = Annotated[float | None, typer.Option("--for", min=0.1, help="End after so many seconds.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
@@ -48,24 +62,33 @@ def actors(
     autotune: AutotuneOption = False,
     user_id: UserIdOption = None,
     contribute: ContributeOption = False,
+    direct: DirectOption = False,
     device: DeviceOption = "auto",
-    policy: PolicyOption = "latest",
+    policy: PolicyOption = None,
     steps: StepsOption = None,
     seconds: ForOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Play with the newest policy in --shared-dir, and change to newer ones as they come; Ctrl-C ends it.
 
-    It goes on without a network. With --contribute the experience waits in the outbox until syncd sends it.
+    It goes on without a network. With --contribute the experience waits in the outbox until syncd sends it. In a job of
+    the orchestrator it hands over (exit 75) when it is asked to, and ends (exit 0) when the training is complete.
     """
+    job = Job.from_environment()
+    if job is not None:
+        job.listen()  # before the slow imports
+    if direct and not contribute:
+        raise ConfigError("--direct says where the experience goes; give --contribute with it")
     wanted = _count(num_envs)
     folder = _folder(shared_dir)
-    from trainer.acting.actors import Actors, Plan, Stop  # noqa: PLC0415 - torch and the simulator
+    from syncd import store  # noqa: PLC0415 - with the rest
+    from trainer.acting.actors import Actors, Plan  # noqa: PLC0415 - torch and the simulator
     from trainer.acting.actorviews import ActorDisplay  # noqa: PLC0415
     from trainer.acting.selection import Choice  # noqa: PLC0415
+    from trainer.acting.stopping import HandOver, Stop  # noqa: PLC0415
     from trainer.tuning.host import look  # noqa: PLC0415
 
-    choice, where = Choice.parse(policy), _shared(folder)
+    choice, where = Choice.parse(policy or ("needed" if contribute else "latest")), _shared(folder)
     host = look()
     advice = _advice(wanted, user_id, host, autotune=autotune)
     check_room(advice, host)
@@ -83,22 +106,39 @@ def actors(
         steps=steps,
         seconds=seconds,
         goals_cache=_cache(),
+        giver=_giver(choice, job, direct=direct) if contribute else None,
+        deposit=store.Deposit(where) if direct else None,
     )
-    with Stop() as stop, ActorDisplay(as_json=as_json) as show:
+    with Stop() if job is None else HandOver(job) as stop, ActorDisplay(as_json=as_json) as show:
         for note in advice.notes:
             show.say(note)
-        if contribute and not (where.path / "state" / "status.json").exists():
+        if contribute and not direct and not (where.path / "state" / "status.json").exists():
             show.say(
                 f"no syncd has run here yet: what is recorded waits in {where.path / 'outbox'} until "
                 "`syncd watch` or `syncd push` sends it"
             )
         running = Actors(plan, show)
         last = running.run(stop)
-        show.summary(last, _summary(last, stopped=stop.asked))
+        show.summary(last, _summary(last, stopped=stop.asked, is_over=running.is_over, direct=direct))
+    code = HANDED_OVER if job is not None and stop.asked and not running.is_over else 0
     if running.is_still_building:
         # The interpreter would take itself down under the simulator, in the middle of a call. All files are written.
         sys.stdout.flush()
-        os._exit(0)
+        os._exit(code)
+    raise typer.Exit(code)
+
+
+def _giver(choice: Choice, job: Job | None, *, direct: bool) -> Giver | None:
+    """Choose by need where that was asked for, and among a named run's slots where what is played is handed in at once.
+
+    Each job of a run has an order of slots of its own.
+    """
+    from trainer.acting.follower import Giver  # noqa: PLC0415 - with the rest
+
+    if choice.kind != "needed" and not (direct and choice.kind == "named"):
+        return None
+    who = f"{job.run_id}/{job.slot}" if job is not None else f"{os.getuid()}@{socket.gethostname()}"
+    return Giver(who, waits=direct)
 
 
 def _count(text: str) -> int | None:
@@ -113,7 +153,11 @@ def _folder(shared_dir: Path | None) -> Path:
     from trainer.acting.selection import DEFAULT_SHARED_DIR  # noqa: PLC0415 - with the rest
 
     folder = (shared_dir or DEFAULT_SHARED_DIR).expanduser()
-    if not folder.is_dir():
+    try:
+        is_there = folder.is_dir()
+    except PermissionError:
+        raise ConfigError(f"{folder} is closed to this account; ask whoever owns it to let you in") from None
+    if not is_there:
         first = "`syncd pull` makes it, or " if shared_dir is None else ""
         raise ConfigError(
             f"{folder} is no folder; {first}give --shared-dir what `syncd pull` or `syncd watch` mirrors into, or the "
@@ -176,14 +220,15 @@ def _cache() -> Path:
     return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "anchorleg"
 
 
-def _summary(last: Playing, *, stopped: bool) -> str:
+def _summary(last: Playing, *, stopped: bool, is_over: bool, direct: bool) -> str:
     words = f"{'stopped' if stopped else 'done'}: {last.steps:,} steps, {last.episodes:,} episodes"
     if last.success is not None:
         words += f", success {100 * last.success:.0f} %"
     if last.policy:
         words += f"; last policy {last.policy} of {last.run}/{last.slot}"
     if last.recording:
-        words += f"; recorded {last.recording.recorded:,} segments, {last.recording.waiting:,} wait to be sent"
+        then = "wait for the learner" if direct else "wait to be sent"
+        words += f"; recorded {last.recording.recorded:,} segments, {last.recording.waiting:,} {then}"
         if last.recording.lost:
             words += f", {last.recording.lost:,} found no room"
-    return words
+    return f"the training is complete; {words}" if is_over else words

@@ -9,7 +9,6 @@ Where the slot takes nothing (any more) it only sees to those who are dropped, a
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import errno
 import threading
@@ -27,6 +26,8 @@ from trainer.config import Training
 from trainer.contributions.contributed import MAX_RECENT
 from trainer.contributions.experience import Accepted, Expectation, Reason, Refused, judge
 from trainer.contributions.intakelog import Taken
+from trainer.contributions.takings import Takings
+from trainer.contributions.versions import Versions
 
 #: How often the inbox is looked into. Experience is older than that by the time it is here.
 ROUND_S = 1.0
@@ -38,6 +39,8 @@ MAX_READY_ROWS = 50_000
 PRUNE_EVERY_S = 600.0
 #: Names in a round's notes beside the reasons of refusals.
 _ACCEPTED, _ROWS = "+accepted", "+rows"
+#: What stands for a contributor's name where it is about all that give as accounts of this machine.
+OTHER_ACCOUNTS = "other accounts"
 #: What is wrong with a file itself, not with the folder: a link, no permission, no regular file.
 _ITS_OWN_FAULT = (errno.ELOOP, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENXIO)
 
@@ -63,7 +66,8 @@ class Doorkeeper:
     """Judges for one slot. `step` is for the loop to set; `know` for the publisher; the rest for the loop.
 
     `seen`: contents taken before. `counted`: segments whose rows are in the checkpoint that was gone on from.
-    `scheduled`: segments that the loop will take again by itself. `step`: where the learner is.
+    `scheduled`: segments that the loop will take again by itself. `step`: where the learner is. `takings`: who gave
+    what.
     """
 
     def __init__(
@@ -84,14 +88,10 @@ class Doorkeeper:
         self._training = training
         self._clock = clock
         self._shared = store.Shared(job.shared_dir)
-        self._place = self._shared.slot(job.run_id, job.slot)
         self._seen = dict.fromkeys([*seen, *(entry.content for entry in scheduled)])
         self._scheduled = {entry.sha256 for entry in scheduled}
         self._counted: deque[Taken] = deque(counted)
-        self._versions: list[tuple[int, int, int]] = []
-        self._read_versions: set[tuple[int, int]] = set()
-        self._news: deque[tuple[int, int, int]] = deque()
-        self._looked_for_versions = False
+        self._versions = Versions(self._shared.slot(job.run_id, job.slot))
         self._judged_at = step
         self._notes: dict[str, Counter[str]] = {}
         self._listed: dict[str, deque[Path]] = {}
@@ -104,6 +104,9 @@ class Doorkeeper:
         self._trouble: str | None = None
         self._broken: dict[str, str] = {}
         self._pruned_at = time.monotonic()
+        self.takings = Takings(job, clock=clock)
+        self._has_incoming = False
+        self._handed: set[str] = set()  # segments of other accounts of this machine: nobody fetches their verdicts
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -162,7 +165,7 @@ class Doorkeeper:
 
     def know(self, attempt: int, seq: int, step: int) -> None:
         """A policy of this slot is about to be seen."""
-        self._news.append((attempt, seq, step))
+        self._versions.know(attempt, seq, step)
 
     def tell(self, say: Callable[[str], None]) -> None:
         """Hand out what there is to say."""
@@ -176,7 +179,10 @@ class Doorkeeper:
             try:
                 if self._job.superseded_by() is not None:
                     return
-                self.one_round(JUDGED_A_ROUND if self._job.accepts_contributions and not self._stop.is_set() else 0)
+                judged = JUDGED_A_ROUND if self._job.accepts_contributions and not self._stop.is_set() else 0
+                self.one_round(judged)
+                if judged:
+                    self.takings.say(self.step, takes=True)
             except OSError as error:
                 why = error.strerror or str(error)
                 self._say_once(f"the inboxes under {self._shared.path} cannot be used now ({why}); trying again")
@@ -189,7 +195,7 @@ class Doorkeeper:
 
     def one_round(self, judged: int = JUDGED_A_ROUND) -> int:
         """Look once: at most `judged` segments. Returns how many were. Errors: OSError; the next round goes on."""
-        self._looked_for_versions = False
+        self._versions.new_round()
         self._broken.clear()
         self._clear_counted()
         try:
@@ -201,7 +207,18 @@ class Doorkeeper:
                 others = f" and {len(self._broken) - 1} more" if len(self._broken) > 1 else ""
                 self._say_once(f"the inbox of {who}{others} cannot be used now ({why}); trying again")
 
+    def _collect(self, most: int) -> None:
+        """What other accounts of this machine gave comes into their inboxes. Errors: OSError."""
+        run_id, slot = self._job.run_id, self._job.slot
+        if not self._has_incoming:
+            self._has_incoming = store.make_incoming(self._shared, run_id, slot)
+        if self._has_incoming:
+            self._handed.update(store.collect_incoming(self._shared, run_id, slot, most, now=self._clock()))
+
     def _judge_some(self, judged: int) -> int:
+        self.takings.look()
+        if judged:
+            self._try(OTHER_ACCOUNTS, partial(self._collect, judged))
         inboxes = self._shared.inboxes()
         for inbox in inboxes:
             self._try(inbox.who, partial(self._see_to_drop, inbox))
@@ -249,6 +266,9 @@ class Doorkeeper:
         """Judge one file and move it where it belongs. Errors: OSError, not of the file's own making."""
         with contextlib.suppress(FileNotFoundError):  # moved meanwhile, by the owner's `drop` or by hand
             self._sort(inbox, path)
+        if path.name in self._handed:
+            self._handed.discard(path.name)
+            inbox.acknowledge([path.name])
 
     def _sort(self, inbox: store.Inbox, path: Path) -> None:
         if path.name in self._scheduled:
@@ -265,7 +285,7 @@ class Doorkeeper:
             self._refuse(inbox, path, Reason.DROPPED, f"{inbox.who} was dropped from this run")
             return
         verdict = self._judged(data, path.name)
-        if isinstance(verdict, Refused) and verdict.reason == Reason.VERSION_UNKNOWN and self._found_versions():
+        if isinstance(verdict, Refused) and verdict.reason == Reason.VERSION_UNKNOWN and self._versions.found_more():
             verdict = self._judged(data, path.name)
         if isinstance(verdict, Refused):
             self._refuse(inbox, path, verdict.reason, verdict.sentence)
@@ -273,15 +293,13 @@ class Doorkeeper:
             self._accept(inbox, path, verdict)
 
     def _judged(self, data: bytes, name: str) -> Accepted | Refused:
-        while self._news:
-            self._add_version(*self._news.popleft())
         self._judged_at = self.step
         expect = Expectation(
             run_id=self._job.run_id,
             slot=self._job.slot,
             tasks=self._training.tasks,
             horizon=self._training.horizon,
-            versions=self._versions,
+            versions=self._versions.sorted(),
             step=self._judged_at,
             max_lag=self._training.contribution_max_lag,
             seen=self._seen,
@@ -326,6 +344,7 @@ class Doorkeeper:
             )
             if self._try(who, note):
                 del self._notes[who]
+                self.takings.add(who, accepted=counts[_ACCEPTED], rows=counts[_ROWS])
 
     def _see_to_drop(self, inbox: store.Inbox) -> None:
         if not inbox.is_dropped:
@@ -354,30 +373,6 @@ class Doorkeeper:
         if path is not None and path.parent.parent.parent.name == "new":
             inbox.accept(path, now=self._clock())
         inbox.consumed(self._job.run_id, self._job.slot, [entry.sha256])
-
-    def _found_versions(self) -> bool:
-        """Read manifests that are not known yet, once a round at most; whether there was any."""
-        if self._looked_for_versions:
-            return False
-        self._looked_for_versions = True
-        before = len(self._versions)
-        for version in store.versions(self._place):
-            if version in self._read_versions:
-                continue
-            self._read_versions.add(version)
-            try:
-                manifest = store.read_manifest(self._place, version)
-            except (FileNotFoundError, store.DamagedPolicyError):
-                continue  # cleared away meanwhile, or of no use to anybody
-            self._add_version(version.attempt, version.seq, manifest.step)
-        return len(self._versions) > before
-
-    def _add_version(self, attempt: int, seq: int, step: int) -> None:
-        at = bisect.bisect_left(self._versions, (attempt, seq))
-        if self._versions[at : at + 1] and self._versions[at][:2] == (attempt, seq):
-            return
-        self._versions.insert(at, (attempt, seq, step))
-        self._read_versions.add((attempt, seq))
 
     def _say_once(self, sentence: str) -> None:
         if sentence != self._trouble:

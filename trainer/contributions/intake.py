@@ -104,6 +104,11 @@ class Intake:
             return {}
         return {"accepted": self.door.accepted, "refused": sum(self.door.refused.values())}
 
+    @property
+    def contributors(self) -> dict[str, Any]:
+        """Who gave this slot what, in all its attempts: see `Takings.by_contributor`."""
+        return self.door.takings.by_contributor if self.door is not None else {}
+
     def tell(self, say: Callable[[str], None]) -> None:
         """Hand out what there is to say."""
         while self._said:

@@ -14,7 +14,9 @@ from trainer.config import Training, resolve
 FOLDER = Path(__file__).parents[3] / "examples"
 #: Made for `make demo`, on one machine.
 DEMO = "demo.json"
-NAMES = sorted(path.name for path in FOLDER.glob("*.json") if path.name != DEMO)
+#: Plays for somebody else's training, and has none of its own.
+ACTORS = "actors.json"
+NAMES = sorted(path.name for path in FOLDER.glob("*.json") if path.name not in {DEMO, ACTORS})
 ROW = re.compile(r"^\| \[(.+)\]\((.+)\) \| .+ \| ([\d,]+) \| (\d+) \| (\d+) \| ([\d:]+) \|$", re.MULTILINE)
 
 
@@ -60,6 +62,16 @@ def test_the_table_of_the_page_is_the_folder() -> None:
         assert shown == name
         assert (steps, envs) == (f"{training.total_steps:,}", str(training.num_envs))
         assert (slots, walltime) == (str(config.slots), config.slurm.time_limit)
+
+
+def test_the_actors_ask_for_cores_and_memory_that_they_fill_and_for_no_gpu() -> None:
+    config = load_config(FOLDER / ACTORS)
+    check_walltime(config, config.executor)
+    script = rendered(config, FOLDER / ACTORS, 1, {"PATH": "/usr/bin:/bin"})
+    assert "#SBATCH --cpus-per-task=8" in script
+    assert "gres" not in script
+    assert warnings_of(config) == []
+    assert f"({ACTORS})" in (FOLDER / "README.md").read_text(encoding="utf-8")
 
 
 def test_three_seeds_differ_in_nothing_else() -> None:

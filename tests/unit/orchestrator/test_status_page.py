@@ -9,6 +9,7 @@ from status_screens import PAGE, page_with, screens
 
 from orchestrator.screens.explain import Explanation
 from orchestrator.screens.forecast import Forecast
+from orchestrator.screens.queue import QueueView, Score
 from orchestrator.screens.status import ExcludedNode, RunView, SlotView, SuccessorView
 
 
@@ -29,7 +30,9 @@ def test_the_pages_screens_are_what_is_shown() -> None:
     assert page_with(made, page) == page, "run: python tests/unit/status_screens.py"
 
 
-@pytest.mark.parametrize("model", [RunView, SlotView, SuccessorView, Forecast, ExcludedNode, Explanation])
+@pytest.mark.parametrize(
+    "model", [RunView, SlotView, SuccessorView, Forecast, ExcludedNode, Explanation, QueueView, Score]
+)
 def test_every_field_of_the_json_is_on_the_page(model: type[RunView]) -> None:
     page = PAGE.read_text()
     assert [name for name in model.model_fields if f"`{name}`" not in page] == []

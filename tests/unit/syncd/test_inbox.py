@@ -21,7 +21,7 @@ from syncd.shared import inbox as inbox_module
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, QUARANTINE_S, WAITING_S, Usage
 from syncd.shared.layout import Shared
 from syncd.shared.reception import RECOUNT_S, Quota, Reception, Refusal, Stored
-from syncd.shared.tally import counts, last_seen, note_seen
+from syncd.shared.tally import counts, last_seen, note, note_seen
 
 RUN = "demo-0123abcd"
 NOW = 1_760_086_400.0
@@ -421,7 +421,9 @@ class TestCommands:
 
     def test_contributors_say_what_became_of_what_they_sent(self, shared, inbox):
         arrive(inbox, b"abc")
-        inbox.note(RUN, 0, accepted=3, rows=1500, refused={"size": 1}, now=NOW)
+        inbox.note(RUN, 0, accepted=2, rows=1000, refused={"size": 1}, now=NOW)
+        inbox.note(RUN, 1, accepted=1, rows=500, now=NOW - 5)
+        note(inbox.path, "drop", accepted=0, refused={}, rows=0, now=0.0)
         (row,) = json.loads(self.run("contributors", shared.path, "--json").stdout)
         assert row == {
             "contributor": "alice",
@@ -432,6 +434,10 @@ class TestCommands:
             "refused": {"size": 1},
             "last_seen": NOW,
             "dropped": False,
+            "slots": {
+                f"{RUN}/0": {"accepted": 2, "rows": 1000, "last_at": NOW},
+                f"{RUN}/1": {"accepted": 1, "rows": 500, "last_at": NOW - 5},
+            },
         }
         words = self.run("contributors", shared.path).stdout.strip().split("\t")
         assert words[:5] == ["alice", "1", "3", "1,500", "1 (size 1)"]

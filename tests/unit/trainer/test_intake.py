@@ -374,3 +374,43 @@ def _state(step):
     state = object.__new__(RunState)
     state.step, state.contributed = step, None
     return state
+
+
+class TestOtherAccountsOfTheMachine:
+    @pytest.fixture
+    def shared(self, job):
+        made = store.Shared(job.shared_dir)
+        made.path.mkdir(parents=True)
+        made.path.chmod(0o2750)
+        made.slot(job.run_id, 0).path.mkdir(parents=True)
+        return made
+
+    def test_what_they_give_is_judged_and_counted_under_their_name_and_leaves_no_verdict(self, job, shared):
+        door = Door(job).look()
+        deposit = store.Deposit(shared)
+        assert deposit.offer(job.run_id, 0, a_file(job, 1))
+        assert deposit.offer(job.run_id, 0, a_file(job, 2, task="push-v4"))
+        door.look()
+        (ready,) = door.next_ready(1000)
+        assert (ready.who, ready.count) == (deposit.who, HORIZON)
+        assert door.takings.by_contributor == {deposit.who: {"segments": 1, "transitions": HORIZON, "last_at": 1e9}}
+        assert (deposit.judged().accepted, deposit.judged().refused) == (1, {"other_task": 1})
+        assert shared.inbox(deposit.who).verdicts() == []
+        assert list(shared.incoming(job.run_id, 0).iterdir()) == []
+
+    def test_a_folder_of_theirs_that_cannot_be_used_keeps_no_laptop_out(self, job, shared, monkeypatch):
+        def full(*_args, **_more):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(doorkeeper.store, "collect_incoming", full)
+        sent(job, 1)
+        door = Door(job).look()
+        assert len(door.next_ready(1000)) == 1
+        told = []
+        door.tell(told.append)
+        assert told == ["the inbox of other accounts cannot be used now (No space left on device); trying again"]
+
+    @pytest.mark.usefixtures("shared")
+    def test_a_slot_that_takes_nothing_opens_no_folder(self, job):
+        Door(job).one_round(0)
+        assert not (job.shared_dir / "v1" / "incoming").exists()

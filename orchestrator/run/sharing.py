@@ -1,0 +1,151 @@
+"""A shared folder and the other accounts of this cluster: who may read it, and what stands in their way.
+
+The owner's folder is the group's to read (2750), and each slot's folder in `v1/incoming/` is the group's to add to
+(3770, made by the slot's learner). What is in the way of friends that only they can see is said on their side.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from orchestrator.config import RunConfig
+from orchestrator.errors import ConfigError, StorageError
+from orchestrator.run.rundir import RunDir, shared_dir
+
+#: Setgid: what is made in it belongs to its group. Members read; others see nothing.
+FOLDER_MODE = 0o2750
+FILE_MODE = 0o640
+
+
+def share_with(folder: Path, group: str) -> None:
+    """Give `folder` and all in it to `group`, to be read. One that is setgid and the group's already is left alone.
+
+    Errors: ConfigError (no such group, or not ours), StorageError (not our folder).
+    """
+    gid = gid_of(group)
+    try:
+        if is_shared_with(folder, gid):
+            return
+        for place, _, names in os.walk(folder, topdown=False):
+            for name in names:
+                if not os.path.islink(os.path.join(place, name)):
+                    _give(os.path.join(place, name), gid, FILE_MODE)
+            _give(place, gid, FOLDER_MODE)  # the topmost last: what was killed in between begins anew
+    except OSError as error:
+        raise StorageError(
+            f"collaboration.group: {error.filename} cannot be given to the group {group} ({error.strerror}); choose a "
+            "shared_dir that is yours."
+        ) from None
+
+
+def _give(path: str, gid: int, mode: int) -> None:
+    sticky = stat.S_IMODE(os.stat(path).st_mode) & (stat.S_ISVTX | stat.S_IWGRP)
+    os.chown(path, -1, gid)
+    # A folder to which the group adds is sticky, and stays that. After chown: it takes setgid away.
+    os.chmod(path, mode | (sticky if sticky & stat.S_ISVTX else 0))
+
+
+def gid_of(group: str) -> int:
+    """The number of a group that this account is in. Errors: ConfigError."""
+    mine = {os.getegid(), *os.getgroups()}
+    try:
+        gid = grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise ConfigError(f"collaboration.group: there is no group {group} here; {_yours(mine)}.") from None
+    if gid not in mine and os.geteuid() != 0:
+        raise ConfigError(
+            f"collaboration.group: you are not in the group {group}; {_yours(mine)}. If you were let in just now, "
+            "log in again."
+        )
+    return gid
+
+
+def is_shared_with(folder: Path, gid: int) -> bool:
+    """Whether `folder` belongs to the group, to be read, and so does what is made in it. Errors: OSError."""
+    status = os.stat(folder)
+    return status.st_gid == gid and status.st_mode & FOLDER_MODE == FOLDER_MODE
+
+
+def check_theirs(shared: Path) -> None:
+    """The folder for which actors are to play must be there, and open to us. Errors: ConfigError."""
+    try:
+        is_there = shared.is_dir()
+    except PermissionError:
+        is_there = False
+    if not is_there or not os.access(shared, os.R_OK | os.X_OK):
+        raise ConfigError(
+            f"actors.shared_dir: {shared} is no folder that this account can read; ask the training's owner for its "
+            "path, and to be let into its collaboration.group."
+        )
+
+
+def troubles(config: RunConfig, folder: Path, run_dir: RunDir) -> list[str]:
+    """What keeps other accounts from playing for this run, or us from playing for theirs: "found. advice." each.
+
+    `folder`: the config file's. As far as modes tell: an access list may open what they close.
+    """
+    shared = shared_dir(config, str(folder), run_dir)
+    try:
+        if config.actors is not None:
+            return list(_ours_at_theirs(shared))
+        return list(_theirs_at_ours(config, shared)) if config.collaboration.group is not None else []
+    except OSError as error:
+        return [f"{error.filename or shared} cannot be looked at ({error.strerror}). Ask whoever owns it."]
+
+
+def _theirs_at_ours(config: RunConfig, shared: Path) -> Iterator[str]:
+    group = config.collaboration.group or ""
+    gid = gid_of(group)
+    if not config.collaboration.enabled:
+        yield (
+            "collaboration.group: nothing is taken from the group while collaboration.enabled is false. Set it to true."
+        )
+    for above in reversed(shared.parents):
+        if not above.is_dir():
+            break
+        status = os.stat(above)
+        mode = stat.S_IMODE(status.st_mode)
+        is_open = status.st_mode & stat.S_IXOTH or (status.st_gid == gid and status.st_mode & stat.S_IXGRP)
+        if not is_open:
+            yield (
+                f"collaboration.group: members of {group} cannot come past {above} (mode {mode:o})."
+                " Choose a collaboration.shared_dir that they reach, or let them pass (chmod o+x)."
+            )
+            break
+    if shared.is_dir() and is_shared_with(shared, gid) and os.stat(shared).st_mode & stat.S_IWGRP:
+        yield (
+            f"collaboration.group: every member of {group} may write anywhere in {shared} (mode 2770). If they need "
+            f"only play for the run: chmod -R g-w {shared} (each slot's folder in v1/incoming is opened again)."
+        )
+
+
+def _ours_at_theirs(shared: Path) -> Iterator[str]:
+    incoming = shared / "v1" / "incoming"
+    places = sorted(incoming.glob("*/*")) if incoming.is_dir() else []
+    closed = [place for place in places if not os.access(place, os.W_OK | os.X_OK)]
+    if not places:
+        yield (
+            f"actors.shared_dir: no slot in {shared} takes experience from other accounts yet. Its owner must set "
+            "collaboration.enabled and collaboration.group, and have started."
+        )
+    elif closed:
+        group = _name_of(os.stat(closed[0]).st_gid)
+        yield (
+            f"actors.shared_dir: this account may not write into {closed[0]} (group {group})."
+            " Ask to be let into that group, then log in again."
+        )
+
+
+def _yours(gids: set[int]) -> str:
+    return f"yours: {', '.join(sorted(map(_name_of, gids)))}"
+
+
+def _name_of(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)

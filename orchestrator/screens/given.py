@@ -1,0 +1,36 @@
+"""Who gave a slot how much experience, in words. Pure: from what the slot's program reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator.walltime import format_duration
+
+#: So many are named; a class is more, and `syncd contributors` shows all.
+NAMED = 5
+#: Below this, seconds are easier to read than a clock.
+SHORT_S = 100.0
+
+
+def given_words(progress: Mapping[str, Any], now: float) -> str:
+    """One line: "others gave: ann 12 segments (6,000 transitions, last 40 s ago)"; empty where nobody gave anything."""
+    told = progress.get("contributors")
+    contributors = told.items() if isinstance(told, Mapping) else ()
+    parts = [_words(who, one, now) for who, one in contributors if isinstance(one, Mapping)]
+    parts, more = parts[:NAMED], len(parts) - NAMED
+    if not parts:
+        return ""
+    return "others gave: " + ", ".join([*parts, *([f"and {more} more"] if more > 0 else [])])
+
+
+def _words(who: str, one: Mapping[str, Any], now: float) -> str:
+    segments, transitions, last_at = (_number(one.get(name)) for name in ("segments", "transitions", "last_at"))
+    ago_s = max(0.0, now - last_at)
+    ago = f"{ago_s:.0f} s" if ago_s < SHORT_S else format_duration(ago_s)
+    last = f", last {ago} ago" if last_at else ""
+    return f"{who} {segments:,.0f} segment{'s' * (segments != 1)} ({transitions:,.0f} transitions{last})"
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0

@@ -1,0 +1,237 @@
+"""Where other accounts of the same machine (or of one cluster) put experience, and how it comes into their inboxes.
+
+::
+
+    incoming/<run_id>/<slot>/<sha256>          put there by whoever is in the folder's group, whole, by a rename
+    incoming/<run_id>/<slot>/.<sha256>….tmp    being written
+
+The folder belongs to the learner's account. It is setgid and sticky (3770): a member of the group may add files, and
+only their own account or the learner's may move or delete them. Everything else in the shared folder is 2750: members
+read it. So nobody needs to be trusted: a policy, an inbox or somebody else's segment cannot be replaced.
+
+Who gave a segment is what the file system says of the file's owner, never what its writer says. The learner copies what
+it takes into its own inbox folder, so that whoever still holds the file open changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import grp
+import hashlib
+import os
+import pwd
+import secrets
+import stat
+import time
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+from orchestrator.files import fsync_folder
+from syncd.errors import StorageError
+from syncd.shared.inbox import MAX_SEGMENT_BYTES
+from syncd.shared.layout import NAME, SHA256, Shared, is_a_groups, make_folder
+from syncd.shared.reception import Quota, Reception, Refusal, Stored
+from syncd.shared.tally import Counts, counts
+
+#: Setgid, sticky, members of the group may add; others see nothing.
+INCOMING_MODE = 0o3770
+#: What one account may leave here for one slot: half a minute of what a learner judges, 250,000 steps.
+MAX_WAITING = 500
+#: Names that are looked at in one round: more is a flood, and what is beyond waits.
+MAX_LISTED = 20_000
+#: A file that is none of ours, or that its writer did not finish.
+ABANDONED_S = 600.0
+#: How long a count of what waits is believed.
+USAGE_BELIEVED_S = 2.0
+#: What is wrong with a file itself: a link, no permission, no regular file.
+_ITS_OWN_FAULT = (errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENXIO)
+
+
+def account_name(uid: int) -> str:
+    """What a contributor is called whose files belong to `uid`: the account's name, where that can name a folder."""
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = ""
+    return name if NAME.fullmatch(name) else f"uid-{uid}"
+
+
+def make_incoming(shared: Shared, run_id: str, slot: int) -> bool:
+    """Make the folder for one slot, where the shared folder is a group's (setgid); whether it is. Errors: OSError."""
+    if not is_a_groups(shared.path):
+        return False
+    folder = shared.incoming(run_id, slot)
+    make_folder(folder)
+    if stat.S_IMODE(os.stat(folder).st_mode) != INCOMING_MODE:
+        os.chmod(folder, INCOMING_MODE)
+    return True
+
+
+class Deposit:
+    """The side of whoever gives: puts segments into `incoming/` as the account that runs this.
+
+    `is_dropped`: whoever owns the folder takes nothing from this account any more, as far as was seen lately.
+    """
+
+    def __init__(self, shared: Shared, clock: Callable[[], float] = time.monotonic) -> None:
+        self.who = account_name(os.geteuid())
+        self.is_dropped = False
+        self._shared = shared
+        self._clock = clock
+        self._waiting: dict[Path, int] = {}
+        self._counted_at: dict[Path, float] = {}
+
+    def offer(self, run_id: str, slot: int, data: bytes) -> bool:
+        """Put a segment there, durably; False where as many wait as may, or where this account was dropped.
+
+        Errors: StorageError with one sentence: the folder is not there or not for us, or the disk is full.
+        """
+        folder = self._shared.incoming(run_id, slot)
+        try:
+            if not self._has_room(folder):
+                return False
+            final = folder / hashlib.sha256(data).hexdigest()
+            if not os.path.lexists(final):
+                _write_whole(final, data)
+        except FileNotFoundError as error:
+            raise StorageError(
+                f"slot {slot} of {run_id} takes nothing from other accounts: its owner must set collaboration.enabled "
+                "and collaboration.group"
+            ) from error
+        except PermissionError as error:
+            raise StorageError(f"{self.who} may not write into {folder}: {_who_may(folder)}") from error
+        except OSError as error:
+            raise StorageError(f"a segment cannot be written into {folder} ({error.strerror})") from error
+        self._waiting[folder] += 1
+        return True
+
+    def count(self) -> int:
+        """How many segments of ours wait in the folders that were written to, as counted lately."""
+        for folder in list(self._waiting):
+            with contextlib.suppress(OSError):
+                self._count(folder)
+        return sum(self._waiting.values())
+
+    def judged(self) -> Counts:
+        """What became of everything that this account ever gave to this shared folder, and that was judged."""
+        return counts(self._shared.inbox(self.who).path)
+
+    def _has_room(self, folder: Path) -> bool:
+        self._count(folder)
+        return self._waiting[folder] < MAX_WAITING and not self.is_dropped
+
+    def _count(self, folder: Path) -> None:
+        """Count what waits in `folder`, unless that was done just now. Errors: OSError."""
+        now = self._clock()
+        if now - self._counted_at.get(folder, float("-inf")) < USAGE_BELIEVED_S:
+            return
+        self._waiting[folder] = sum(uid == os.geteuid() for uid, _, _ in _listed(folder))
+        self._counted_at[folder] = now
+        self.is_dropped = self._shared.inbox(self.who).is_dropped
+
+
+def _write_whole(final: Path, data: bytes) -> None:
+    temporary = final.with_name(f".{final.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+        with open(fd, "wb") as file:
+            os.fchmod(fd, 0o640)  # the learner reads it as a member of the group, whatever our umask is
+            file.write(data)
+            file.flush()
+            os.fsync(fd)
+        os.rename(temporary, final)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    fsync_folder(final.parent)
+
+
+def _who_may(folder: Path) -> str:
+    """What to do about a folder that we may not write into."""
+    try:
+        gid = os.stat(folder).st_gid
+    except OSError:
+        return "ask its owner whether a folder above it is closed to you"
+    try:
+        name = grp.getgrgid(gid).gr_name
+    except KeyError:
+        name = str(gid)
+    return f"it is for the group {name}; ask to be let in, then log in again"
+
+
+def collect_incoming(shared: Shared, run_id: str, slot: int, most: int, *, now: float) -> list[str]:
+    """Copy at most `most` waiting segments of one slot into their givers' inboxes, the givers taking turns.
+
+    What is no segment goes. What an inbox has no room for stays. `now`: unix seconds. Returns the sums of those that
+    are in an inbox now. Errors: OSError.
+    """
+    folder = shared.incoming(run_id, slot)
+    lines: dict[int, deque[str]] = {}
+    for uid, name, status in sorted(_listed(folder), key=lambda entry: (entry[2].st_ctime, entry[1])):
+        if SHA256.fullmatch(name) and stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+            lines.setdefault(uid, deque()).append(name)
+        elif status.st_ctime < now - ABANDONED_S or not stat.S_ISREG(status.st_mode):
+            _remove(folder / name)
+    quotas: dict[int, Quota] = {}
+    taken: list[str] = []
+    while lines and len(taken) < most:
+        uid, names = next(iter(lines.items()))
+        del lines[uid]
+        name = names.popleft()
+        answer = _take(shared, run_id, slot, uid, folder / name, quotas)
+        if isinstance(answer, Refusal) and answer.retry_after_s is not None:
+            continue  # no room for this giver now
+        _remove(folder / name)
+        if isinstance(answer, Stored):
+            taken.append(name)
+        if names:
+            lines[uid] = names  # to the end of the row of givers
+    return taken
+
+
+def _take(
+    shared: Shared, run_id: str, slot: int, uid: int, path: Path, quotas: dict[int, Quota]
+) -> Stored | Refusal | None:
+    """Copy one file into the inbox of `uid`. None: it cannot be read, or is not what its name says."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in _ITS_OWN_FAULT or isinstance(error, FileNotFoundError):
+            return None
+        raise
+    with open(fd, "rb") as file:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != uid:
+            return None
+        data = file.read(MAX_SEGMENT_BYTES + 1)
+    if hashlib.sha256(data).hexdigest() != path.name:
+        return None
+    inbox = shared.inbox(account_name(uid))
+    quota = quotas.setdefault(uid, Quota(inbox))
+    answer = inbox.receive(run_id, slot, path.name, len(data), quota)
+    if not isinstance(answer, Reception):
+        return answer
+    with answer as reception:
+        reception.write(data[reception.offset :])
+        return reception.finish()
+
+
+def _listed(folder: Path) -> list[tuple[int, str, os.stat_result]]:
+    """(owner, name, status) of what lies in `folder`, `MAX_LISTED` at most; links as links. Errors: OSError."""
+    found = []
+    with os.scandir(folder) as entries:
+        for entry in islice(entries, MAX_LISTED):
+            with contextlib.suppress(FileNotFoundError):
+                status = entry.stat(follow_symlinks=False)
+                found.append((status.st_uid, entry.name, status))
+    return found
+
+
+def _remove(path: Path) -> None:
+    """Delete a file; one that is gone, or a folder that somebody made here, is no error."""
+    with contextlib.suppress(FileNotFoundError, IsADirectoryError, PermissionError):
+        os.unlink(path)

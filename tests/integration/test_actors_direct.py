@@ -1,0 +1,142 @@
+"""Actors on the run's own machines, as a job: they hand in to the shared folder itself, hand over, and know the end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import pytest
+from daemons import PATIENCE_S, wait_for
+
+pytest.importorskip("metaworld")
+
+from published import RUN, TASKS, publish, training_of
+
+from orchestrator.job import Job
+from syncd import store
+from trainer.acting.selection import STALE_S
+from trainer.contributions import takings
+from trainer.contributions.experience import Accepted, Expectation, judge
+
+pytestmark = pytest.mark.trainer
+HORIZON = 10
+TRAINING = training_of(horizon=HORIZON)
+
+
+@pytest.fixture
+def shared(tmp_path):
+    """A group's shared folder of a training that takes experience."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o2750)
+    found = store.Shared(folder)
+    publish(folder, training=TRAINING)
+    store.make_incoming(found, RUN, 0)
+    takings.say(learner(found), 100, time.time(), takes=True)
+    return found
+
+
+def learner(shared):
+    return Job(shared.path.parent / "run", 0, 1, run_id=RUN, shared_dir=shared.path, accepts_contributions=True)
+
+
+class Helping:
+    """`trainer actors --contribute --direct` in a job of the orchestrator's."""
+
+    def __init__(self, folder, child):
+        self.hand_over_file = folder / "hand-over"
+        self.log, self.child = folder / "log.txt", child
+
+    def said(self):
+        return self.log.read_text()
+
+    def wait_for(self, words):
+        wait_for(lambda: words in self.said() or self.child.poll() is not None, words)
+        assert words in self.said(), self.said()
+
+    def ended(self):
+        return self.child.wait(PATIENCE_S)
+
+
+@contextmanager
+def helping(shared, tmp_path):
+    folder = tmp_path / "job"
+    folder.mkdir()
+    described = {
+        "ANCHORLEG_RUN_DIR": str(folder / "run"),
+        "ANCHORLEG_SLOT": "0",
+        "ANCHORLEG_ATTEMPT": "0",
+        "ANCHORLEG_HANDOVER_FILE": str(folder / "hand-over"),
+        "ANCHORLEG_SCRATCH": str(folder),
+        "ANCHORLEG_RUN_ID": "helping-00000000",
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
+    words = [
+        "actors",
+        "--contribute",
+        "--direct",
+        "--shared-dir",
+        str(shared.path),
+        "--num-envs",
+        "2",
+        "--device",
+        "cpu",
+    ]
+    command = [sys.executable, "-m", "trainer", *words]
+    with open(folder / "log.txt", "w") as out:
+        child = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, **described})
+    try:
+        yield Helping(folder, child)
+    finally:
+        if child.poll() is None:
+            child.kill()
+            child.wait(PATIENCE_S)
+
+
+def waiting(shared):
+    return [path for path in shared.incoming(RUN, 0).iterdir() if not path.name.startswith(".")]
+
+
+def test_a_job_hands_in_what_it_plays_and_hands_over_with_nothing_left_behind(shared, tmp_path):
+    with helping(shared, tmp_path) as job:
+        wait_for(lambda: len(waiting(shared)) >= 4, "segments")
+        job.hand_over_file.touch()
+        assert job.ended() == 75, job.said()
+    assert "stopped: " in job.said()
+    count = len(list(shared.incoming(RUN, 0).iterdir()))  # nothing that is half written among them
+    assert len(store.collect_incoming(shared, RUN, 0, count, now=time.time())) == count
+    who = store.Deposit(shared).who
+    found = list(shared.inbox(who).place("new", RUN, 0).iterdir())
+    expect = Expectation(RUN, 0, TASKS, HORIZON, [(1, 1, 100)], 100, 0)
+    judged = [judge(path.read_bytes(), path.name, expect) for path in found]
+    assert [one for one in judged if not isinstance(one, Accepted)] == []
+    assert not (shared.path / "outbox").exists()
+
+
+def test_a_job_ends_well_when_the_training_is_complete(shared, tmp_path):
+    with helping(shared, tmp_path) as job:
+        wait_for(lambda: waiting(shared), "segments")
+        takings.say_over(learner(shared), 200, print)
+        assert job.ended() == 0
+    assert "the training is complete; done: " in job.said()
+
+
+def test_a_job_waits_while_no_learner_lives_and_plays_when_one_does(shared, tmp_path):
+    takings.say(learner(shared), 100, time.time() - 2 * STALE_S, takes=True)
+    with helping(shared, tmp_path) as job:
+        job.wait_for("waiting for a learner: none of 1 unfinished slot was heard of for 20 min")
+        assert waiting(shared) == []
+        takings.say(learner(shared), 200, time.time(), takes=True)
+        wait_for(lambda: waiting(shared), "segments")
+
+
+def test_a_job_of_who_was_dropped_asks_for_no_other(shared, tmp_path):
+    with helping(shared, tmp_path) as job:
+        wait_for(lambda: waiting(shared), "segments")
+        shared.inbox(store.Deposit(shared).who).drop(by="the owner", now=time.time())
+        assert job.ended() == 93
+    assert "takes nothing from" in job.said().splitlines()[-1]
+    assert "Traceback" not in job.said()

@@ -1,0 +1,215 @@
+"""`"role": "actors"`: what the config may hold, what a job runs, and who may come into whose folder."""
+
+from __future__ import annotations
+
+import grp
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import NOW, a_slot
+
+from orchestrator.config import RunConfig, parse_config, warnings_of
+from orchestrator.decisions.actions import Submit
+from orchestrator.decisions.edits import reactivated
+from orchestrator.decisions.models import SlotStatus
+from orchestrator.doctor.checks import examine
+from orchestrator.doctor.facts import Facts, FolderFacts, Level, PythonFacts
+from orchestrator.errors import ConfigError
+from orchestrator.run.begin import begin, prepare_folder
+from orchestrator.run.rundir import Run, RunDir
+from orchestrator.run.sharing import share_with, troubles
+from orchestrator.run.starting import asked_for
+from orchestrator.run.submission import job_spec
+from orchestrator.screens.given import NAMED, given_words
+
+GROUP = grp.getgrgid(os.getegid()).gr_name
+
+
+def actors_config(shared: Path | str = "theirs", **more: Any) -> RunConfig:
+    value = {"run_name": "friend", "executor": "local", "role": "actors", "actors": {"shared_dir": str(shared)}}
+    return parse_config(value | more, "c.json")
+
+
+def complaint(**value: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(value, "c.json")
+    return str(caught.value)
+
+
+def begun(tmp_path: Path, config: RunConfig) -> tuple[Run, RunDir]:
+    run_dir = RunDir(tmp_path / "runs" / config.run_name)
+    prepare_folder(run_dir)
+    return begin(config, tmp_path / "c.json", run_dir, {}, NOW), run_dir
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture(autouse=True)
+def _small_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.run.begin.fix_code", lambda _: "0123456789abcdef")
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    return folder
+
+
+class TestTheConfig:
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("training", {"preset": "tiny"}),
+            ("wandb", {"project": "x"}),
+            ("collaboration", {"enabled": True}),
+            ("command", ["true"]),
+            ("params", {"x": 1}),
+            ("slot_overrides", {"0": {"seed": 3}}),
+        ],
+    )
+    def test_what_belongs_to_a_training_is_refused(self, field: str, value: Any) -> None:
+        words = complaint(role="actors", actors={"shared_dir": "x"}, **{field: value})
+        assert words == f'c.json: {field}: with "role": "actors" nothing is trained here; leave it out'
+
+    def test_the_role_and_its_section_belong_together(self) -> None:
+        assert 'actors: "role": "actors" needs {"shared_dir": …}' in complaint(role="actors")
+        assert 'actors: this section is for "role": "actors"' in complaint(actors={"shared_dir": "x"})
+
+    def test_an_unknown_field_is_refused_with_the_nearest_one(self) -> None:
+        assert 'did you mean "shared_dir"?' in complaint(role="actors", actors={"shared_dri": "x"})
+
+    def test_an_empty_training_is_no_training(self) -> None:
+        assert actors_config(training={}).role == "actors"
+
+    def test_no_gpu_is_asked_for_unless_somebody_does(self) -> None:
+        assert (actors_config().slurm.gpus, actors_config(slurm={"mem": "4G"}).slurm.gpus) == (0, 0)
+        assert warnings_of(actors_config()) == []
+        (warning,) = warnings_of(actors_config(slurm={"gpus": 1}))
+        assert warning.startswith("slurm.gpus: 1: actors play on the CPU")
+
+    def test_a_record_of_it_is_read_as_it_was(self) -> None:
+        config = actors_config(slurm={"mem": "4G"})
+        assert parse_config(config.model_dump(mode="json", exclude_unset=True), "run.json") == config
+
+
+class TestAJob:
+    def spec(self, tmp_path: Path, **more: Any) -> dict[str, Any]:
+        run, run_dir = begun(tmp_path, actors_config(**more))
+        return job_spec(run, run_dir, Submit(0, 0, "s0-a0-00000000"))
+
+    def test_it_plays_where_it_is_needed_and_hands_in_what_it_plays(self, tmp_path: Path, theirs: Path) -> None:
+        spec = self.spec(tmp_path, slurm={"cpus_per_task": 4})
+        assert spec["command"][1:] == [
+            "-P", "-m", "trainer", "actors", "--contribute", "--direct", "--shared-dir", str(theirs),
+            "--policy", "needed", "--num-envs", "8", "--device", "cpu",
+        ]  # fmt: skip
+        assert spec["shared_dir"] == str(theirs)
+
+    @pytest.mark.usefixtures("theirs")
+    def test_a_run_and_a_number_of_environments_may_be_named(self, tmp_path: Path) -> None:
+        words = self.spec(tmp_path, actors={"shared_dir": "theirs", "run": "mt10/1", "num_envs": 3})["command"]
+        assert words[words.index("--policy") + 1] == "mt10/1"
+        assert words[words.index("--num-envs") + 1] == "3"
+
+    def test_a_folder_that_is_not_there_is_a_sentence_and_is_not_made(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match=r"actors\.shared_dir: .*/theirs is no folder that this account can read"):
+            begun(tmp_path, actors_config())
+        assert not (tmp_path / "theirs").exists()
+
+    def test_one_that_ended_with_the_training_may_be_started_again(self) -> None:
+        finished = a_slot(status=SlotStatus.FINISHED).built
+        assert reactivated(finished, None).status is SlotStatus.FINISHED
+        assert reactivated(finished, None, again=True).status is SlotStatus.ACTIVE
+
+
+def owners_config(**more: Any) -> RunConfig:
+    value = {"run_name": "mine", "executor": "local", "collaboration": {"enabled": True, "group": GROUP} | more}
+    return parse_config(value, "c.json")
+
+
+class TestTheOwnersFolder:
+    def test_start_opens_it_to_the_group_for_reading_and_to_nobody_else(self, tmp_path: Path) -> None:
+        _, run_dir = begun(tmp_path, owners_config())
+        assert mode_of(run_dir.path / "shared") == 0o2750
+
+    def test_what_was_in_it_before_is_opened_too(self, theirs: Path) -> None:
+        slot = theirs / "v1" / "incoming" / "a-0" / "0"
+        slot.mkdir(parents=True)
+        slot.chmod(0o3770)
+        (theirs / "v1" / "policy").write_text("x")
+        (theirs / "elsewhere").symlink_to("/etc/passwd")
+        share_with(theirs, GROUP)
+        assert mode_of(slot) == 0o3770
+        assert mode_of(theirs / "v1" / "policy") == 0o640
+        assert {mode_of(path) for path in (theirs, theirs / "v1", slot.parent)} == {0o2750}
+        assert mode_of(Path("/etc/passwd")) & 0o004
+
+    def test_one_that_is_the_groups_already_is_left_as_it_is(self, theirs: Path) -> None:
+        theirs.chmod(0o2770)
+        share_with(theirs, GROUP)
+        assert mode_of(theirs) == 0o2770
+
+    def test_a_group_that_is_not_there_is_named_with_ones_own(self, theirs: Path) -> None:
+        with pytest.raises(
+            ConfigError, match=rf"collaboration\.group: there is no group n0such here; yours: .*{GROUP}"
+        ):
+            share_with(theirs, "n0such")
+
+    def test_what_is_in_the_way_of_members_is_told_before_it_begins(self, tmp_path: Path) -> None:
+        run_dir = RunDir(tmp_path / "mine")
+        tmp_path.chmod(0o700)
+        found = " ".join(troubles(owners_config(enabled=False), tmp_path, run_dir))
+        assert "while collaboration.enabled is false" in found
+        assert "cannot come past /" in found
+        (tmp_path / "mine" / "shared").mkdir(parents=True)
+        (tmp_path / "mine" / "shared").chmod(0o2770)
+        assert "may write anywhere in" in " ".join(troubles(owners_config(), tmp_path, run_dir))
+
+
+class TestTheFriendsSide:
+    def test_start_says_what_the_owner_has_still_to_do(self, tmp_path: Path, theirs: Path) -> None:
+        path = tmp_path / "c.json"
+        path.write_text(actors_config().model_dump_json(exclude_unset=True))
+        (note,) = asked_for(None, path, {}, None).notes
+        assert note.startswith(f"actors.shared_dir: no slot in {theirs} takes experience from other accounts yet")
+        (theirs / "v1" / "incoming" / "a-0" / "0").mkdir(parents=True)
+        assert asked_for(None, path, {}, None).notes == ()
+
+    def test_the_doctor_says_it_too(self) -> None:
+        facts = Facts(
+            config=actors_config(), config_known=True, executor="local", folder=FolderFacts(path="/x"),
+            python=PythonFacts(command="python3"), sharing=("no slot is open. Ask its owner.",),
+        )  # fmt: skip
+        (finding,) = (one for one in examine(facts) if one.check == "other accounts")
+        assert (finding.level, finding.found, finding.advice) == (Level.WARNING, "no slot is open", "Ask its owner")
+        (finding,) = (one for one in examine(facts.model_copy(update={"sharing": ()})) if one.check == "other accounts")
+        assert finding.level is Level.OK
+
+
+class TestWhoGaveWhat:
+    def test_each_is_named_with_what_was_accepted(self) -> None:
+        progress = {
+            "contributors": {
+                "ann": {"segments": 12, "transitions": 6000, "last_at": NOW - 40},
+                "bob": {"segments": 1, "transitions": 10, "last_at": NOW - 7200},
+            }
+        }
+        assert given_words(progress, NOW) == (
+            "others gave: ann 12 segments (6,000 transitions, last 40 s ago), "
+            "bob 1 segment (10 transitions, last 2:00:00 ago)"
+        )
+
+    def test_of_a_class_the_most_generous_are_named_and_the_others_counted(self) -> None:
+        each = {"segments": 1, "transitions": 10, "last_at": 0}
+        words = given_words({"contributors": {f"p{n}": each for n in range(NAMED + 3)}}, NOW)
+        assert words.endswith("p4 1 segment (10 transitions), and 3 more")
+
+    @pytest.mark.parametrize("value", [None, 3, [], {}, {"ann": 3}])
+    def test_a_foreign_programs_own_word_harms_nothing(self, value: Any) -> None:
+        assert given_words({"contributors": value}, NOW) == ""

@@ -1,0 +1,169 @@
+"""What other accounts of the machine put into a shared folder, and how the learner takes it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+
+import pytest
+
+from syncd.errors import StorageError
+from syncd.shared import incoming as incoming_module
+from syncd.shared import reception
+from syncd.shared.incoming import INCOMING_MODE, Deposit, account_name, collect_incoming, make_incoming
+from syncd.shared.layout import Shared
+
+RUN = "demo-0123abcd"
+NOW = 1_760_086_400.0
+#: Accounts that this machine does not have.
+ANN, BOB = 54_321, 54_322
+ME = account_name(os.geteuid())
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other accounts")
+
+
+@pytest.fixture
+def shared(tmp_path):
+    os.chmod(tmp_path, 0o2750)
+    made = Shared(tmp_path)
+    made.slot(RUN, 0).path.mkdir(parents=True)
+    assert make_incoming(made, RUN, 0)
+    return made
+
+
+def collect(shared, most=100, now=NOW):
+    return collect_incoming(shared, RUN, 0, most, now=now)
+
+
+def waiting(shared, who):
+    return {path.read_bytes() for path in shared.inbox(who).place("new", RUN, 0).iterdir()}
+
+
+def given(shared, data, uid=None):
+    """A file as somebody's actors leave it."""
+    assert Deposit(shared).offer(RUN, 0, data)
+    path = shared.incoming(RUN, 0) / hashlib.sha256(data).hexdigest()
+    if uid is not None:
+        os.chown(path, uid, -1)
+    return path
+
+
+def mode_of(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_only_the_slots_own_folder_is_open_to_the_group_whatever_the_umask(shared):
+    before = os.umask(0o077)
+    try:
+        make_incoming(shared, RUN, 7)
+    finally:
+        os.umask(before)
+    slot = shared.incoming(RUN, 7)
+    assert mode_of(slot) == INCOMING_MODE == 0o3770
+    assert {mode_of(above) for above in (slot.parent, slot.parent.parent)} == {0o2750}
+
+
+def test_a_folder_that_is_no_groups_is_opened_to_nobody(tmp_path):
+    assert not make_incoming(Shared(tmp_path), RUN, 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_given_comes_into_the_givers_inbox_whole_and_leaves_nothing_behind(shared):
+    before = os.umask(0o077)
+    try:
+        path = given(shared, b"some rows")
+    finally:
+        os.umask(before)
+    assert mode_of(path) == 0o640  # the learner reads it as a member of the group
+    assert collect(shared) == [path.name]
+    assert waiting(shared, ME) == {b"some rows"}
+    assert list(shared.incoming(RUN, 0).iterdir()) == []
+
+
+@as_root
+def test_a_giver_is_whom_the_file_belongs_to_and_they_take_turns(shared):
+    for number in range(3):
+        given(shared, b"ann %d" % number, ANN)
+    given(shared, b"bob", BOB)
+    assert len(collect(shared, most=2)) == 2
+    assert len(waiting(shared, f"uid-{ANN}")) == 1
+    assert waiting(shared, f"uid-{BOB}") == {b"bob"}
+    assert len(collect(shared)) == 2
+
+
+def test_the_same_segment_again_is_taken_once(shared):
+    given(shared, b"some rows")
+    given(shared, b"some rows")
+    collect(shared)
+    given(shared, b"some rows")
+    collect(shared)
+    assert waiting(shared, ME) == {b"some rows"}
+
+
+def test_no_link_is_followed_and_no_device_opened(shared, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"a secret")
+    name = hashlib.sha256(b"a secret").hexdigest()
+    folder = shared.incoming(RUN, 0)
+    (folder / name).symlink_to(secret)
+    os.mkfifo(folder / hashlib.sha256(b"fifo").hexdigest())
+    linked = tmp_path / "linked"
+    linked.write_bytes(b"hard")
+    os.link(linked, folder / hashlib.sha256(b"hard").hexdigest())
+    (folder / hashlib.sha256(b"folder").hexdigest()).mkdir()
+    assert collect(shared) == []
+    assert not shared.inbox_folder.exists()
+    assert secret.read_bytes() == b"a secret"
+    assert not (folder / name).is_symlink()
+
+
+def test_what_is_no_segment_goes(shared):
+    folder = shared.incoming(RUN, 0)
+    torn = folder / hashlib.sha256(b"whole").hexdigest()
+    torn.write_bytes(b"who")
+    (folder / "notes.txt").write_text("hello")
+    being_written = folder / f".{torn.name}.1.ab.tmp"
+    being_written.write_bytes(b"who")
+    now = being_written.stat().st_ctime
+    assert collect(shared, now=now) == []
+    assert not torn.exists()
+    assert being_written.exists()
+    assert collect(shared, now=now + 2 * incoming_module.ABANDONED_S) == []
+    assert list(folder.iterdir()) == []
+
+
+def test_what_the_inbox_has_no_room_for_stays_where_it_is(shared, monkeypatch):
+    path = given(shared, b"some rows")
+    monkeypatch.setattr(reception, "MAX_WAITING_SEGMENTS", 0)
+    assert collect(shared) == []
+    assert path.exists()
+    monkeypatch.undo()
+    assert collect(shared) == [path.name]
+
+
+def test_one_account_leaves_a_bounded_number(shared, monkeypatch):
+    monkeypatch.setattr(incoming_module, "MAX_WAITING", 2)
+    deposit = Deposit(shared)
+    assert [deposit.offer(RUN, 0, b"%d" % number) for number in range(3)] == [True, True, False]
+    assert deposit.count() == 2
+
+
+def test_who_was_dropped_is_told_and_gives_no_more(shared):
+    path = given(shared, b"some rows")
+    shared.inbox(ME).drop(by="the owner", now=NOW)
+    assert collect(shared) == []
+    assert not path.exists()
+    deposit = Deposit(shared)
+    assert not deposit.offer(RUN, 0, b"more")
+    assert deposit.is_dropped
+
+
+def test_what_the_learner_said_is_read_from_its_counts(shared):
+    shared.inbox(ME).note(RUN, 0, accepted=3, rows=30, refused={"lag": 1}, now=NOW)
+    judged = Deposit(shared).judged()
+    assert (judged.accepted, judged.rows, judged.refused) == (3, 30, {"lag": 1})
+
+
+def test_a_slot_that_takes_nothing_is_one_sentence(tmp_path):
+    with pytest.raises(StorageError, match=rf"slot 0 of {RUN} takes nothing .* collaboration\.group"):
+        Deposit(Shared(tmp_path)).offer(RUN, 0, b"some rows")
