@@ -222,6 +222,8 @@ class Controller:
                 self._wait(interrupted, shown)
             except OSError as error:
                 self._say(f"a file could not be used ({error.strerror or error}: {error.filename}); trying again")
+                with suppress(OSError):
+                    shown()
                 self._sleep(STORAGE_WAIT_S)
 
     def _wait(self, interrupted: Callable[[], bool], shown: Callable[[], None]) -> None:

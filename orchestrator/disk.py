@@ -127,6 +127,15 @@ class LocalDisk:
 LOCAL_DISK = LocalDisk()
 
 
+def free_bytes(folder: Path) -> int | None:
+    """What a user may still write there; 0 also where no file more can be made. None: it cannot be told."""
+    try:
+        told = os.statvfs(folder)
+    except OSError:
+        return None
+    return 0 if told.f_files and not told.f_favail else told.f_bavail * told.f_frsize
+
+
 def read_json(disk: Disk, path: Path) -> Any:
     """The JSON value of a file. Errors: OSError; ValueError where it is not JSON."""
     return from_json(disk.read(path))  # in half of the time of `json`: a ledger of a thousand slots is megabytes

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from orchestrator.decisions import leftovers
 from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Release, Submit
 from orchestrator.decisions.ahead import wants_successor
 from orchestrator.decisions.models import Attempt, Ledger, Seen, Slot, SlotStatus, Submission, make_token
@@ -54,6 +55,8 @@ def plan(
     actions: list[Action] = []
     for slot in ledger.slots:
         wish = control.wish if slot.index < limits.slots else "stop"
+        if ledger.blind_since is None:
+            actions += leftovers.cancels(slot, now, CANCEL_AGAIN_S)
         if not slot.occupied:
             continue
         actions += _tidy(slot, now)

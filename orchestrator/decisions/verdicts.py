@@ -15,6 +15,10 @@ ASKED_TO = "asked to"
 #: The shim's word for a program that it made print its stacks and end.
 STALLED = "stalled"
 
+_NO_ROOM: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"No space left on device"), "no space left on the disk"),
+    (re.compile(r"Disk quota exceeded"), "the disk quota is used up"),
+)
 #: What to look for in the end of a log, most specific first: pattern → words for the user.
 CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"CUDA out of memory|OutOfMemoryError", re.IGNORECASE), "the GPU ran out of memory"),
@@ -24,8 +28,7 @@ CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
         ),
         "out of memory",
     ),
-    (re.compile(r"No space left on device"), "no space left on the disk"),
-    (re.compile(r"Disk quota exceeded"), "the disk quota is used up"),
+    *_NO_ROOM,
     (re.compile(r"CUDA error|no CUDA-capable device|CUDA driver", re.IGNORECASE), "a CUDA error"),
     (
         re.compile(
@@ -134,7 +137,9 @@ def _by_the_scheduler(
             return Verdict.NODE_FAILED, submission.cancelled_for
         return Verdict.CANCELLED, submission.cancelled_for or "cancelled by us"
     if word in _SCHEDULER_WORDS:
-        return _SCHEDULER_WORDS[word]
+        verdict, words = _SCHEDULER_WORDS[word]
+        # Here, who records a job's end is a process on the same disk: where that is full, it dies of it as well.
+        return verdict, (disk_words(evidence.log_tail) or words) if verdict is Verdict.NODE_FAILED else words
     if gone.proof == RAN_TWICE:
         return Verdict.NODE_FAILED, "Slurm started it twice, and ended its first run"
     if evidence.claim is None and not word and not evidence.log_tail.strip():
@@ -172,6 +177,11 @@ def _stall_words(evidence: Evidence, stalled_s: float | None) -> str:
     since = f" for {stalled_s / 60:.0f} min" if stalled_s else ""
     job = f"; its stacks are in job-{evidence.claim.job_id}.err" if evidence.claim is not None else ""
     return f"no progress{since}{job}"
+
+
+def disk_words(log_tail: str) -> str:
+    """That a job found no room to write, in words; empty where it did not say so."""
+    return next((words for pattern, words in _NO_ROOM if pattern.search(log_tail)), "")
 
 
 def cause_in(log_tail: str) -> str:

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from rich.console import Console
 
-from orchestrator.config import LOCAL_POLL_S, SLURM_POLL_S, warnings_of
+from orchestrator.config import warnings_of
 from orchestrator.controller import Controller
 from orchestrator.decisions.models import Ledger, SlotStatus
 from orchestrator.errors import ConfigError, Interrupted, LeaseHeld, RunFailed, RunPaused, SchedulerRefused
@@ -30,16 +30,11 @@ from orchestrator.run.registry import register
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.run.starting import Asked
 from orchestrator.screens.summary import summarise
+from orchestrator.screens.tables import summary_lines, summary_table
 from orchestrator.screens.timeline import clock
-from orchestrator.screens.views import summary_lines, summary_table
 
 #: What waits for a person, and goes on when `start` is typed.
 WAITING_FOR_START = (SlotStatus.PAUSED, SlotStatus.FAILED)
-
-
-def poll_seconds(run: Run) -> float:
-    """How long between two looks at the queue."""
-    return run.config.poll_seconds or (SLURM_POLL_S if run.executor == "slurm" else LOCAL_POLL_S)
 
 
 def start(asked: Asked, out: Console) -> None:
@@ -150,7 +145,7 @@ def make_controller(
     """The controller of a run, on its executor."""
     executor = make_executor(run, run_dir)
     tell = hook or Hook(run, run_dir, say)
-    return Controller(run, run_dir, lease, executor, poll_s=poll_seconds(run), say=say, on_event=tell)
+    return Controller(run, run_dir, lease, executor, poll_s=run.poll_s, say=say, on_event=tell)
 
 
 def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) -> None:
@@ -172,7 +167,7 @@ def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) 
         cron.unregister(run.run_id, run_dir)  # nothing is left to look after
     summary = summarise(run, run_dir)
     if out.is_terminal:
-        out.print(summary_table(summary))
+        out.print(summary_table(summary, out.width))
     else:
         print("\n".join(summary_lines(summary)))
     if controller.control.by == TIME_OVER:

@@ -16,7 +16,7 @@ from orchestrator.executors.pick import make_executor
 from orchestrator.hosts import cron
 from orchestrator.hosts.display import Display, interruptions
 from orchestrator.hosts.hook import Hook
-from orchestrator.hosts.host import make_controller, poll_seconds
+from orchestrator.hosts.host import make_controller
 from orchestrator.run.lease import TTL_S, Lease, Owner, living_owner, silent_for
 from orchestrator.run.ledger import Control, load_ledger, write_control
 from orchestrator.run.rundir import Run, RunDir, load_run
@@ -52,7 +52,7 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
     load_ledger(run_dir, run.run_id)
     grace = grace_of(run, grace_s)
     wish = wish_to_stop(run_dir, at_once=at_once, grace_s=grace)
-    patience_s = (0.0 if at_once else grace) + STOP_MARGIN_S + 2 * poll_seconds(run)
+    patience_s = (0.0 if at_once else grace) + STOP_MARGIN_S + 2 * run.poll_s
     asked_at = time.monotonic()
     give_up_at = asked_at + patience_s
     told = False

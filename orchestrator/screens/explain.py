@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.decisions.models import Attempt, Blind, Gone, Ledger, Seen, Slot, SlotStatus, Submission
 from orchestrator.errors import ConfigError
 from orchestrator.executors.base import Frozen
 from orchestrator.run.history import read_events
-from orchestrator.run.ledger import load_ledger
 from orchestrator.run.rundir import RunDir, load_run
 from orchestrator.screens.cells import counted
-from orchestrator.screens.status import RunView, SlotView, run_view
+from orchestrator.screens.status import RunView, SlotView, picture
 from orchestrator.screens.timeline import clock, sentence
-from orchestrator.screens.views import notes
+from orchestrator.screens.views import notes, seen_itself
 from orchestrator.walltime import format_duration
 
 #: What fits a screen under the facts.
@@ -51,8 +51,7 @@ class Explanation(Frozen):
 def explain(run_dir: RunDir, index: int, *, last: int = EVENTS_SHOWN, now: float | None = None) -> Explanation:
     """Errors: ConfigError where there is no such slot; UnknownRun, RunFolderError."""
     now = time.time() if now is None else now
-    ledger = load_ledger(run_dir, load_run(run_dir).run_id)
-    view = run_view(run_dir, now)
+    view, ledger, unwritten = picture(run_dir, now)
     if ledger is None or index >= len(view.slots):
         if view.slots and index < load_run(run_dir).config.slots:
             soon = "its controller takes it up at its next look" if view.controller else "no controller has looked yet"
@@ -60,9 +59,12 @@ def explain(run_dir: RunDir, index: int, *, last: int = EVENTS_SHOWN, now: float
         first = "it has no slot yet" if not view.slots else f"it has the slots 0 to {len(view.slots) - 1}"
         raise ConfigError(f"{view.run_name} has no slot {index}: {first}.")
     slot, shown = ledger.slots[index], view.slots[index]
-    mine = [event for event in read_events(run_dir) if event.get("slot", index) == index]
-    history = [
-        Moment(at=event.get("at", 0.0), words=sentence(event, now), event=event) for event in mine[-last:] if last
+    written = [event for event in read_events(run_dir) if event.get("slot", index) == index]
+    moments = [Moment(at=event.get("at", 0.0), words=sentence(event, now), event=event) for event in written]
+    moments += [
+        Moment(at=event["at"], words=f"{sentence(event, now)} (not written down yet)", event=dict(event))
+        for event in unwritten
+        if event.get("slot", index) == index and not _is_told(event, written, ledger.written_at)
     ]
     return Explanation(
         run_name=view.run_name,
@@ -70,9 +72,16 @@ def explain(run_dir: RunDir, index: int, *, last: int = EVENTS_SHOWN, now: float
         withheld=withheld(slot, shown, view, now),
         next=shown.next,
         facts=(*run_facts(ledger, view, now), *slot_facts(slot, shown, now)),
-        history=tuple(history),
+        history=tuple(moments[-last:] if last else ()),
         slot=shown,
     )
+
+
+def _is_told(event: Mapping[str, Any], written: Sequence[Mapping[str, Any]], since: float) -> bool:
+    """Whether the history has it already: a short line may find room where a whole ledger does not."""
+    marks = ("kind", "slot", "attempt", "token")
+    newer = [other for other in written if other.get("at", 0.0) > since]
+    return any(all(event.get(mark) == other.get(mark) for mark in marks) for other in newer)
 
 
 def now_sentence(slot: SlotView, now: float) -> str:
@@ -105,6 +114,8 @@ def withheld(slot: Slot, shown: SlotView, view: RunView, now: float) -> str:
         return shown.why or "the run was stopped"
     if view.controller is None:
         return "no controller looks after the run"
+    if view.second_look is not None and view.second_look.free_bytes is not None:
+        return "the disk is full, and what is submitted must be written down first"
     if view.blind_since is not None:
         return f"the queue has not been seen since {clock(view.blind_since, now)}: {view.blind_error}"
     if slot.not_before > now:
@@ -119,6 +130,8 @@ def run_facts(ledger: Ledger, view: RunView, now: float) -> list[str]:
         f"the controller last looked at {clock(ledger.written_at, now)}" if ledger.written_at else "never looked at"
     )
     facts = [f"{looked} ({view.controller or 'nobody looks now'})", _wish(view, now)]
+    if view.second_look is not None:
+        facts.append(seen_itself(view, view.second_look, now))
     if view.blind_since is not None:
         facts.append(f"the queue has not been seen since {clock(view.blind_since, now)}: {view.blind_error}")
     return facts + [f"node {node.node} is avoided until {clock(node.until, now)}" for node in view.excluded_nodes]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from orchestrator.decisions.models import Attempt, Blind, Seen, Slot, SlotStatus, Submission, SubmissionState
 from orchestrator.decisions.reasons import Kind, reason_of
 from orchestrator.executors.base import JobState
+from orchestrator.screens.timeline import clock
 from orchestrator.walltime import format_duration
 
 
@@ -29,13 +30,17 @@ class Situation:
 
 @dataclass(frozen=True)
 class Around:
-    """What a slot's situation depends on besides the slot. `alive`: a controller looks after the run."""
+    """What a slot's situation depends on besides the slot. `alive`: a controller looks after the run, every `look_s`
+    seconds. `full`: the disk of the run's folder has no room.
+    """
 
     run_name: str
     wish: str
     alive: bool
     wanted: bool
     now: float
+    look_s: float = 60.0
+    full: bool = False
 
 
 NOT_SEEN_YET = "the controller has it from Slurm and looks for it in the queue"
@@ -49,6 +54,8 @@ def situation(slot: Slot, around: Around) -> Situation:
     if not around.alive and found.state not in {"finished", "failed", "paused", "stopped"}:
         nobody = f"no controller looks after this run now: `orchestrator start {around.run_name}`"
         return Situation(found.state, found.why, nobody, found.reason, found.kind)
+    if around.full and found.state == "waiting":
+        return Situation(found.state, found.why, "a job is submitted when there is room on the disk")
     return found
 
 
@@ -87,9 +94,7 @@ def _with_job(slot: Slot, attempt: Attempt, live: Submission, around: Around) ->
     """Of a slot whose job is there, or may be."""
     after = _after(slot, around)
     if isinstance(live.sighting, Blind):
-        return Situation(
-            "blind", live.sighting.error, "nothing is submitted until it is seen again, or proven to be over"
-        )
+        return Situation("blind", live.sighting.error, _decided(live.sighting, around))
     if isinstance(live.sighting, Seen):
         return _seen(slot, attempt, live.sighting, after)
     if attempt.claimed_by == live.token:
@@ -102,6 +107,14 @@ def _with_job(slot: Slot, attempt: Attempt, live: Submission, around: Around) ->
             return Situation("uncertain", why, "it is looked for in the queue before anything else is submitted")
         case _:
             return Situation(str(live.state), slot.why, "it is handed to the scheduler now")
+
+
+def _decided(blind: Blind, around: Around) -> str:
+    """What becomes of a job that is not seen, and when."""
+    if blind.proven_at is None:
+        return "nothing is submitted until it is seen again, or proven to be over"
+    by = clock(max(blind.proven_at, around.now) + around.look_s, around.now)
+    return f"decided by {by} at the latest, unless the job gives a sign of life; nothing is submitted before"
 
 
 def _seen(slot: Slot, attempt: Attempt, seen: Seen, after: str) -> Situation:
