@@ -231,7 +231,7 @@ def _judged(attempt: Attempt, evidence: Evidence, facts: Facts) -> Attempt:
     if not isinstance(gone, Gone):
         gone = Gone(proof="it ended", at=facts.now)
     stalled_s = attempt.quiet_s if attempt.aborted_at is not None else None
-    verdict, cause = judge(evidence, gone, over[-1], stalled_s=stalled_s)
+    verdict, cause = judge(evidence, gone, over[-1], stalled_s=stalled_s, disk_full=facts.disk_full)
     if attempt.ahead and over[-1].cancelled_at is not None:
         verdict, cause = Verdict.NOT_NEEDED, over[-1].cancelled_for
     update = {"verdict": verdict, "cause": cause, "ended_at": gone.at, "node": attempt.node or gone.node}

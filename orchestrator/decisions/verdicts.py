@@ -55,6 +55,8 @@ _SCHEDULER_WORDS = {
     "NODE_FAIL": (Verdict.NODE_FAILED, "its node failed"),
     "BOOT_FAIL": (Verdict.NODE_FAILED, "its node did not boot"),
 }
+#: Of a job without any word: an error output needs room, too.
+DISK_FULL = "it left no word, and the disk is full"
 #: Our own reasons to cancel a job for which its node could do nothing. They say how the attempt ended, too.
 LAUNCH_FAILED = "its node failed to start it, twice"
 NEVER_BEGAN = "it ran and never began: slurm.setup, its node, or the shared folder as seen from there, hangs"
@@ -69,12 +71,17 @@ def made_progress(evidence: Evidence) -> bool:
 
 
 def judge(
-    evidence: Evidence, gone: Gone, submission: Submission | None = None, *, stalled_s: float | None = None
+    evidence: Evidence,
+    gone: Gone,
+    submission: Submission | None = None,
+    *,
+    stalled_s: float | None = None,
+    disk_full: bool = False,
 ) -> tuple[Verdict, str]:
     """(verdict, cause in plain words) of an attempt whose claimant is gone.
 
     `submission`: the one that is gone, for our own cancels. `stalled_s`: how long its program had reported nothing
-    new when it was told to end for that; None: it was not.
+    new when it was told to end for that; None: it was not. `disk_full`: there is no room for last words.
     """
     ended, progress = evidence.exit, evidence.progress
     if ended is not None:
@@ -101,7 +108,7 @@ def judge(
         return _crash(ended, evidence.log_tail)
     if evidence.claim is None and evidence.declined:
         return Verdict.NOT_NEEDED, "what comes next was decided otherwise"
-    return _by_the_scheduler(evidence, gone, submission, stalled_s)
+    return _by_the_scheduler(evidence, gone, submission, stalled_s, disk_full=disk_full)
 
 
 def _used_its_time(ended: Exit) -> bool:
@@ -122,7 +129,7 @@ def _crash(ended: Exit, log_tail: str) -> tuple[Verdict, str]:
 
 
 def _by_the_scheduler(
-    evidence: Evidence, gone: Gone, submission: Submission | None, stalled_s: float | None
+    evidence: Evidence, gone: Gone, submission: Submission | None, stalled_s: float | None, *, disk_full: bool
 ) -> tuple[Verdict, str]:
     """Without a record of its own: what the scheduler says, and the end of the log."""
     word = _word(gone.raw_state)
@@ -136,18 +143,20 @@ def _by_the_scheduler(
         if submission.cancelled_for in {LAUNCH_FAILED, NEVER_BEGAN}:
             return Verdict.NODE_FAILED, submission.cancelled_for
         return Verdict.CANCELLED, submission.cancelled_for or "cancelled by us"
+    last_words = cause_in(evidence.log_tail)
+    no_room = disk_words(evidence.log_tail) or (DISK_FULL if disk_full and not last_words else "")
+    if word == "NODE_FAIL" and no_room:
+        # On this machine the word says that the process is gone which records a job's end: a full disk ends it, too.
+        return Verdict.NODE_FAILED, no_room
     if word in _SCHEDULER_WORDS:
-        verdict, words = _SCHEDULER_WORDS[word]
-        # Here, who records a job's end is a process on the same disk: where that is full, it dies of it as well.
-        return verdict, (disk_words(evidence.log_tail) or words) if verdict is Verdict.NODE_FAILED else words
+        return _SCHEDULER_WORDS[word]
     if gone.proof == RAN_TWICE:
         return Verdict.NODE_FAILED, "Slurm started it twice, and ended its first run"
     if evidence.claim is None and not word and not evidence.log_tail.strip():
         return Verdict.NODE_FAILED, f"it never began, and nobody knows of it any more ({gone.proof})"
     if evidence.claim is None:
-        cause = cause_in(evidence.log_tail)
-        return Verdict.CRASHED, f"it ended before it began ({cause or gone.raw_state or gone.proof})"
-    return Verdict.CRASHED, cause_in(evidence.log_tail) or f"it ended without a word ({gone.raw_state or gone.proof})"
+        return Verdict.CRASHED, f"it ended before it began ({last_words or no_room or gone.raw_state or gone.proof})"
+    return Verdict.CRASHED, last_words or no_room or f"it ended without a word ({gone.raw_state or gone.proof})"
 
 
 def _was_not_launched(gone: Gone) -> bool:

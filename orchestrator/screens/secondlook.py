@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any
 
 from orchestrator.decisions.models import Ledger
-from orchestrator.disk import free_bytes
+from orchestrator.disk import left_on_full_disk
 from orchestrator.executors.base import Frozen
 from orchestrator.run.rundir import Run, RunDir
 
@@ -24,8 +24,6 @@ LATE_LOOK_S = 150.0
 LATEST_POLL = 1.1
 #: On a full disk the first look that was due and is not written is enough. So long may the writing take.
 WRITING_S = 5.0
-#: What a ledger of a few slots takes, twice. With less than that a disk is full, whatever single bytes still find room.
-ROOM_BYTES = 64 << 10
 #: Who shows a run again and again asks the queue no more often than a controller does.
 AGAIN_S = 30.0
 #: Somebody waits for the screen: half of Slurm's own patience is enough to call it silent.
@@ -58,23 +56,22 @@ def second_look(run: Run, run_dir: RunDir, ledger: Ledger, now: float, *, looked
     """The reader's own look at `now` (unix seconds), at most one in `AGAIN_S` for each run; None where `ledger` is as
     new as it should be. `looked_after`: a controller lives, or cron has the run.
     """
-    free = free_bytes(run_dir.path)
-    full = free is not None and free < ROOM_BYTES
-    late_s = LATEST_POLL * run.poll_s + WRITING_S if full else LATE_LOOK_S
-    if now - ledger.written_at <= late_s or not (full or looked_after):
+    left = left_on_full_disk(run_dir.path)
+    late_s = LATE_LOOK_S if left is None else LATEST_POLL * run.poll_s + WRITING_S
+    if now - ledger.written_at <= late_s or (left is None and not looked_after):
         return None
     before = _kept.get(run_dir.path)
     if before is not None and monotonic() - before[0] < AGAIN_S and before[1].ledger.written_at == ledger.written_at:
         return before[1]
     try:
-        seen = _looked(run, run_dir, ledger, now, free if full else None)
+        seen = _looked(run, run_dir, ledger, now, left)
     except OSError:
         return None
     _kept[run_dir.path] = monotonic(), seen
     return seen
 
 
-def _looked(run: Run, run_dir: RunDir, ledger: Ledger, now: float, free: int | None) -> OwnLook:
+def _looked(run: Run, run_dir: RunDir, ledger: Ledger, now: float, left: int | None) -> OwnLook:
     from orchestrator.decisions.fold import fold  # noqa: PLC0415 - a screen of a healthy run needs none of it
     from orchestrator.executors.pick import make_executor  # noqa: PLC0415
     from orchestrator.looking import look  # noqa: PLC0415
@@ -83,5 +80,5 @@ def _looked(run: Run, run_dir: RunDir, ledger: Ledger, now: float, free: int | N
     poll = executor.poll()
     facts, _ = look(run, run_dir, executor, ledger, poll, now)
     folded, events = fold(ledger, facts)
-    told = SecondLook(at=now, free_bytes=free, queue_error=poll.error or "")
+    told = SecondLook(at=now, free_bytes=left, queue_error=poll.error or "")
     return OwnLook(told, folded, tuple({"at": now, **event} for event in events))

@@ -182,7 +182,7 @@ def full_disk(run_dir: RunDir) -> Iterator[None]:
     (run_dir.job(token(0, 2)) / "job-81230.err").write_text("OSError: [Errno 28] No space left on device\n")
     with (
         patch("orchestrator.executors.pick.make_executor", lambda *_, **__: queue),
-        patch("orchestrator.screens.secondlook.free_bytes", lambda _: 0),
+        patch("orchestrator.screens.secondlook.left_on_full_disk", lambda _: 0),
     ):
         yield
 

@@ -17,7 +17,7 @@ from orchestrator.run.ledger import save_ledger
 from orchestrator.run.rundir import RunDir
 from orchestrator.screens import secondlook
 from orchestrator.screens.explain import explain, explanation_lines
-from orchestrator.screens.secondlook import AGAIN_S, LATE_LOOK_S, ROOM_BYTES
+from orchestrator.screens.secondlook import AGAIN_S, LATE_LOOK_S
 from orchestrator.screens.status import RunView, run_view
 from orchestrator.screens.views import plain_lines
 
@@ -28,18 +28,18 @@ DUE_S = 40.0
 
 
 class Place:
-    """A run whose ledger says that a job trains, and whose job has died since. `free`: bytes on its disk."""
+    """A run whose ledger says that a job trains, and whose job has died since. `left`: bytes on its full disk."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("orchestrator.run.begin.fix_code", lambda _: "0123456789abcdef")
         monkeypatch.setattr("orchestrator.run.begin.pick_executor", lambda *_: "slurm")
         monkeypatch.setattr("orchestrator.executors.pick.make_executor", lambda *_, **__: self.cluster)
         monkeypatch.setattr("orchestrator.screens.status.keeper", lambda *_: self.controller)
-        monkeypatch.setattr(secondlook, "free_bytes", lambda _: self.free)
+        monkeypatch.setattr(secondlook, "left_on_full_disk", lambda _: self.left)
         monkeypatch.setattr(secondlook, "_kept", {})
         self.cluster = Cluster(now=lambda: NOW)
         self.controller: str | None = CONTROLLER
-        self.free = 1 << 30
+        self.left: int | None = None
         self.run_dir = RunDir(path / "runs" / "toy")
         prepare_folder(self.run_dir)
         config = {"run_name": "toy", "executor": "slurm", "command": ["true"], "slurm": {"time_limit": "4:00:00"}}
@@ -79,7 +79,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 
 def test_on_a_full_disk_a_dead_job_is_not_said_to_run(place: Place) -> None:
-    place.free = 4096
+    place.left = 4096
     told = place.written(DUE_S).told()
 
     assert "running, job" not in told
@@ -91,7 +91,7 @@ def test_on_a_full_disk_a_dead_job_is_not_said_to_run(place: Place) -> None:
 
 
 def test_explain_tells_what_is_in_no_history_yet_and_contradicts_nothing(place: Place) -> None:
-    place.free = 0
+    place.left = 0
     lines = place.written(DUE_S).explained()
 
     assert "slot 0 is waiting" in lines[0]
@@ -105,7 +105,7 @@ def test_explain_tells_what_is_in_no_history_yet_and_contradicts_nothing(place: 
 
 
 def test_what_found_room_in_the_history_is_told_once(place: Place) -> None:
-    place.free = 0
+    place.left = 0
     end = {"slot": 0, "attempt": 0, "job_id": "101", "verdict": "crashed", "cause": "no space left on the disk"}
     append_event(place.written(DUE_S).run_dir, 0, "ended", NOW - 20, **end)
 
@@ -120,26 +120,26 @@ def test_a_controller_that_writes_nothing_though_it_could_is_doubted(place: Plac
 
 
 @pytest.mark.parametrize(
-    ("ago_s", "controller", "free"),
+    ("ago_s", "controller", "left"),
     [
-        (DUE_S, CONTROLLER, ROOM_BYTES),
-        (LATE_LOOK_S, CONTROLLER, ROOM_BYTES),
+        (DUE_S, CONTROLLER, None),
+        (LATE_LOOK_S, CONTROLLER, None),
         (DUE_S - 10, CONTROLLER, 0),
-        (9 * LATE_LOOK_S, None, ROOM_BYTES),
+        (9 * LATE_LOOK_S, None, None),
     ],
     ids=["new", "nearly late", "full, and nothing is due", "nobody looks after it"],
 )
 def test_otherwise_the_ledger_is_believed_and_nobody_asks_the_queue(
-    place: Place, ago_s: float, controller: str | None, free: int
+    place: Place, ago_s: float, controller: str | None, left: int | None
 ) -> None:
-    place.controller, place.free = controller, free
+    place.controller, place.left = controller, left
     assert place.written(ago_s).view().second_look is None
     assert place.view().slots[0].state == "running"
     assert place.cluster.asked == []
 
 
 def test_on_a_full_disk_a_run_without_a_controller_is_looked_at_too(place: Place) -> None:
-    place.controller, place.free = None, 0
+    place.controller, place.left = None, 0
     told = place.written(DUE_S).told()
     assert "slot 0, waiting" in told
     assert "goes on by itself" not in told
@@ -150,7 +150,7 @@ def test_who_shows_it_again_and_again_asks_the_queue_as_often_as_a_controller(
 ) -> None:
     at = [1000.0]
     monkeypatch.setattr("orchestrator.screens.secondlook.monotonic", lambda: at[0])
-    place.free = 0
+    place.left = 0
     place.written(DUE_S)
     for at[0] in (1000.0, 1002.0, 1000.0 + AGAIN_S - 1, 1000.0 + AGAIN_S):
         assert place.view().slots[0].state == "waiting"
@@ -158,14 +158,14 @@ def test_who_shows_it_again_and_again_asks_the_queue_as_often_as_a_controller(
 
 
 def test_a_queue_that_is_not_seen_is_said_and_proves_nothing(place: Place) -> None:
-    place.free, place.cluster.error = 0, "squeue did not answer within 10 s"
+    place.left, place.cluster.error = 0, "squeue did not answer within 10 s"
     told = place.written(DUE_S).told()
     assert "The queue could not be seen: squeue did not answer within 10 s" in told
     assert "slot 0, blind" in told
 
 
 def test_it_writes_nothing(place: Place) -> None:
-    place.free = 0
+    place.left = 0
     place.written(DUE_S)
     before = {path: path.read_bytes() for path in place.run_dir.path.rglob("*") if path.is_file()}
     place.view()
