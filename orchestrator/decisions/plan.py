@@ -178,7 +178,7 @@ def _tidy(slot: Slot, now: float) -> list[Action]:
             if overtaken or useless:
                 why = "another job runs this attempt" if other else "its attempt is over"
             elif unneeded and unclaimed:
-                why = "not needed: what comes next was decided otherwise"
+                why = "its slot has no use for it any more"
             elif slot.status is not SlotStatus.ACTIVE and unclaimed:
                 why = "its slot needs no job now"
             elif is_stuck(submission):
@@ -303,7 +303,8 @@ def room_words(ledger: Ledger, limits: Limits) -> str:
         who = [f"slot {index}" for index in busy]
     if limits.others:
         who.append("another job of yours" if limits.others == 1 else f"{limits.others} other jobs of yours")
-    taken = f"{_jobs(ledger) + limits.others} of {limits.max_jobs} jobs (slurm.max_jobs) are taken"
+    places = "job (slurm.max_jobs) is" if limits.max_jobs == 1 else "jobs (slurm.max_jobs) are"
+    taken = f"{_jobs(ledger) + limits.others} of {limits.max_jobs} {places} taken"
     return f"waits for room: {taken}" + (f" by {', and by '.join(who)}" if who else "")
 
 

@@ -96,7 +96,7 @@ def judge(
         if ended.code == 0:
             if made_progress(evidence):
                 return Verdict.HANDED_OVER, "it ended before its total"
-            return Verdict.NO_PROGRESS, "it ended with 0 before its total, and saved nothing new"
+            return Verdict.NO_PROGRESS, "it ended with exit code 0 before its total, and saved nothing new"
         if ended.code == HANDED_OVER:
             # Who is asked in the middle of his start-up has nothing to save, and is not to blame.
             asked = ended.asked is not None if progress is None else ended.asked in {ASKED_TO, "SIGTERM"}
@@ -107,7 +107,7 @@ def judge(
             return Verdict.STALLED, _stall_words(evidence, stalled_s)
         return _crash(ended, evidence.log_tail)
     if evidence.claim is None and evidence.declined:
-        return Verdict.NOT_NEEDED, "what comes next was decided otherwise"
+        return Verdict.NOT_NEEDED, "its slot had no use for it any more"
     return _by_the_scheduler(evidence, gone, submission, stalled_s, disk_full=disk_full)
 
 

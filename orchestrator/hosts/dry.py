@@ -152,8 +152,8 @@ def dry_start(asked: Asked) -> Rehearsal:
     dry = RunDir(run_dir.path, DryDisk(run_dir.disk))
     if (owner := living_owner(dry)) is not None and not owner.passes:
         ledger = load_ledger(run_dir, before.run_id)
-        waiting = [str(slot.index) for slot in (ledger.slots if ledger else ()) if slot.status in WAITING_FOR_START]
-        told = f"would tell {owner} to go on with slot {', '.join(waiting)}"
+        waiting = [slot.index for slot in (ledger.slots if ledger else ()) if slot.status in WAITING_FOR_START]
+        told = f"would tell {owner} to go on with {slots_words(waiting)}"
         notes.append(told if waiting and config == before.config else f"would be refused: {owner} has this run")
         return Rehearsal("start", name, str(run_dir.path), (), tuple(notes))
     wish_to_run(asked, dry)

@@ -29,6 +29,7 @@ from orchestrator.run.ledger import TIME_OVER, load_ledger, read_control, write_
 from orchestrator.run.registry import register
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.run.starting import Asked
+from orchestrator.screens.cells import slots_words
 from orchestrator.screens.summary import summarise
 from orchestrator.screens.tables import summary_lines, summary_table
 from orchestrator.screens.timeline import clock
@@ -114,18 +115,18 @@ def hand_to_living_owner(asked: Asked) -> bool:
         return False
     run = load_run(run_dir)
     ledger = load_ledger(run_dir, run.run_id)
-    waiting = [str(slot.index) for slot in (ledger.slots if ledger else ()) if slot.status in WAITING_FOR_START]
+    waiting = [slot.index for slot in (ledger.slots if ledger else ()) if slot.status in WAITING_FOR_START]
     if not waiting and asked.for_s is None and before.until is None:
         return False
     if asked.config != run.config:
-        going = f"It goes on with slot {', '.join(waiting)}" if waiting else "It hears of another end"
+        going = f"It goes on with {slots_words(waiting)}" if waiting else "It hears of another end"
         raise LeaseHeld(
             f"this run has a controller: {owner}. {going} after `orchestrator start {name}` with the run's own config; "
             f"a changed config needs `orchestrator stop {name}` first."
         )
     now = time.time()
     write_control(run_dir, "run", now=now, by="start", until=asked.until(now))
-    does = [f"Slot {', '.join(waiting)} of {name} goes on"] if waiting else []
+    does = [f"{name} goes on with {slots_words(waiting)}"] if waiting else []
     if (until := asked.until(now)) is not None:
         does.append(f"{name} stops at {clock(until, now)}, with every job saved")
     elif before.until is not None:
@@ -190,14 +191,14 @@ def report_failures(ledger: Ledger, name: str) -> None:
 
     Errors: SchedulerRefused where Slurm refused them, else RunFailed; RunPaused where nothing failed.
     """
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[str, list[int]] = {}
     refused = True
     for slot in ledger.slots:
         if slot.status is SlotStatus.FAILED:
-            reasons.setdefault(slot.why, []).append(str(slot.index))
+            reasons.setdefault(slot.why, []).append(slot.index)
             refused = refused and (slot.current is None or slot.current.verdict is None)
     if reasons:
-        words = "; ".join(f"slot {', '.join(slots)} stopped: {why}" for why, slots in reasons.items())
+        words = "; ".join(f"{slots_words(slots)} stopped: {why}" for why, slots in reasons.items())
         raise (SchedulerRefused if refused else RunFailed)(f"{words}. Mend it, then `orchestrator start {name}`.")
     paused = [slot for slot in ledger.slots if slot.status is SlotStatus.PAUSED]
     if paused:

@@ -120,7 +120,7 @@ def withheld(slot: Slot, shown: SlotView, view: RunView, now: float) -> str:
         return f"the queue has not been seen since {clock(view.blind_since, now)}: {view.blind_error}"
     if slot.not_before > now:
         left = format_duration(slot.not_before - now)
-        return f"{slot.why or 'after a failure there is a pause'}; until {clock(slot.not_before, now)}, for {left}"
+        return f"{slot.why or 'after a failure there is a pause'}; until {clock(slot.not_before, now)} ({left} more)"
     return slot.why or "nothing is in its way: it is submitted at the next look"
 
 
@@ -146,7 +146,7 @@ def slot_facts(slot: Slot, shown: SlotView, now: float) -> list[str]:
     """Of the slot and of its newest attempts."""
     jobs = f"{counted(slot.jobs, 'job')} so far, {slot.hand_overs} handed over"
     failures = f"{counted(slot.failures, 'failure')} in a row"
-    facts = [f"{jobs}; {failures} of {shown.failure_budget} that stop it"]
+    facts = [f"{jobs}; {failures} ({shown.failure_budget} stop the slot)"]
     if shown.checkpoint_step is not None:
         facts.append(f"its newest checkpoint is of step {shown.checkpoint_step:,}")
     for attempt in slot.attempts:
@@ -162,7 +162,9 @@ def attempt_facts(attempt: Attempt, now: float) -> list[str]:
         facts.append(f"attempt {attempt.number} has been at work since {clock(attempt.started_at, now)}")
     if attempt.heartbeat_changed_at is not None and attempt.heartbeat >= 0:
         ago = format_duration(now - attempt.heartbeat_changed_at)
-        facts.append(f"attempt {attempt.number}: its heartbeat {attempt.heartbeat} was new {ago} ago")
+        facts.append(
+            f"attempt {attempt.number}: its heartbeat was last seen to change {ago} ago (number {attempt.heartbeat})"
+        )
     if attempt.asked_to_hand_over_at is not None:
         facts.append(f"attempt {attempt.number} was asked to hand over at {clock(attempt.asked_to_hand_over_at, now)}")
     if attempt.aborted_at is not None:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from orchestrator.decisions.models import Attempt, Blind, Seen, Slot, SlotStatus, Submission, SubmissionState
 from orchestrator.decisions.reasons import Kind, reason_of
 from orchestrator.executors.base import JobState
-from orchestrator.screens.timeline import clock
-from orchestrator.walltime import format_duration
+from orchestrator.screens.timeline import at_and_in, clock
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Around:
     full: bool = False
 
 
-NOT_SEEN_YET = "the controller has it from Slurm and looks for it in the queue"
+NOT_SEEN_YET = "Slurm has accepted it; the next look at the queue shows more"
 
 
 def situation(slot: Slot, around: Around) -> Situation:
@@ -82,11 +81,10 @@ def _without_job(slot: Slot, around: Around) -> Situation:
     if not around.wanted:
         return Situation("stopped", "the run has fewer slots now", "its files stay where they are")
     if slot.not_before > around.now:
-        left = format_duration(slot.not_before - around.now)
-        return Situation("waiting", slot.why, f"next try in {left}")
+        return Situation("waiting", slot.why, f"tries again {at_and_in(slot.not_before, around.now)}")
     current = slot.current
     if current is not None and current.verdict is None and current.claimed_by is not None:
-        return Situation("waiting", slot.why or "its last job's end is not clear yet", "it is looked into")
+        return Situation("waiting", slot.why or "its last job's end is not clear yet", "the next looks decide")
     return Situation("waiting", slot.why, "a job is submitted at the next look")
 
 
@@ -137,7 +135,7 @@ def _seen(slot: Slot, attempt: Attempt, seen: Seen, after: str) -> Situation:
             }[reason.kind]
             return Situation("pending", reason.words, then, seen.reason, reason.kind)
         case JobState.ENDING | JobState.ENDED:
-            return Situation(str(seen.state), slot.why, f"the cluster clears up after it; {after}")
+            return Situation(str(seen.state), slot.why, f"Slurm cleans up after it; {after}")
         case _:
             word = seen.raw_state.lower()
             return Situation(word, f"a state that this program does not know: {seen.raw_state}", "nothing is changed")
@@ -150,4 +148,4 @@ def _after(slot: Slot, around: Around) -> str:
         if successor is not None:
             return f"job {successor.job_id or '(being submitted)'}, queued behind it, takes over"
         return "the next job is submitted when it ends"
-    return "no other follows it: the run is being stopped"
+    return "no job follows it: the run is being stopped"

@@ -27,7 +27,7 @@ from orchestrator.screens.cells import (
 )
 from orchestrator.screens.secondlook import LATE_LOOK_S, SecondLook
 from orchestrator.screens.status import CRON, RunView, SlotView
-from orchestrator.screens.timeline import clock, end_words
+from orchestrator.screens.timeline import at_and_in, clock, end_words
 from orchestrator.screens.wrapping import folded
 from orchestrator.walltime import format_duration
 
@@ -153,18 +153,23 @@ def about(view: RunView, now: float) -> list[tuple[str, bool]]:
         go_on = f"take it up again with `orchestrator start {view.run_name}`"
         lines.append((f"no controller{looked}; {go_on}", True))
         if view.baton and view.written_at is not None and any(slot.job_id and not slot.why for slot in view.slots):
-            lines.append((f"a job that ends after {clock(view.written_at + SILENT_BATON_S, now)} looks itself", False))
+            lines.append(
+                (
+                    f"a job that ends after {clock(view.written_at + SILENT_BATON_S, now)} looks after the run itself",
+                    False,
+                )
+            )
     if view.second_look is not None:
         lines.append((seen_itself(view, view.second_look, now), True))
     if view.until is not None and view.state in {"running", "no controller"}:
         left = format_duration(view.until - now)
         lines.append((f"until {clock(view.until, now)} (in {left}): then every job saves and ends", False))
     if view.blind_since is not None:
-        since = format_duration(now - view.blind_since)
-        lines.append((f"blind for {since}: {view.blind_error}; nothing is submitted meanwhile", True))
+        since = f"{clock(view.blind_since, now)} ({format_duration(now - view.blind_since)} ago)"
+        lines.append((f"blind since {since}: {view.blind_error}; nothing is submitted meanwhile", True))
     for node in view.excluded_nodes:
-        left = format_duration(node.until - now)
-        lines.append((f"avoids node {node.node} for {left}: {node.deaths} jobs died early on it", False))
+        deaths = f"{counted(node.deaths, 'job')} died early on it"
+        lines.append((f"avoids node {node.node} until {clock(node.until, now)}: {deaths}", False))
     return lines
 
 
@@ -230,7 +235,7 @@ def notes(slot: SlotView, now: float, *, with_next: bool = True) -> list[str]:
     if with_next and not told and (slot.retry_at is not None or (why and slot.state in _ENDS)):
         why = f"{why}; {slot.next}" if why else slot.next
     if slot.expected_start_at is not None:
-        why += f"; Slurm expects to start it in {format_duration(slot.expected_start_at - now)}"
+        why += f"; Slurm expects to start it {at_and_in(slot.expected_start_at, now)}"
     if why:
         found.append(why)
     elif with_next and slot.state == "waiting" and slot.last_verdict is None:

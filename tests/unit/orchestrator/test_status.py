@@ -118,7 +118,7 @@ class TestWords:
         slot = a_slot(failures=3, not_before=NOW + 872, why="job 12 failed: out of memory").built
         found = situation(slot, around())
         assert (found.state, found.why) == ("waiting", "job 12 failed: out of memory")
-        assert found.next == "next try in 0:14:32"
+        assert found.next == f"tries again at {clock(NOW + 872, NOW)} (in 0:14:32)"
 
     def test_a_paused_slot_says_who_goes_on(self) -> None:
         found = situation(a_slot(status=SlotStatus.PAUSED, why="its job was cancelled by user 33").built, around())
