@@ -22,7 +22,7 @@ from orchestrator.decisions.news import news_of
 from orchestrator.decisions.nodes import forgiven
 from orchestrator.decisions.outcomes import with_outcome, words_of
 from orchestrator.decisions.plan import Limits, is_held, is_over, plan, with_room_words
-from orchestrator.decisions.requests import Request, with_request, with_slots
+from orchestrator.decisions.requests import Request, events_of, with_request, with_slots
 from orchestrator.decisions.sightings import WORD_MISSING
 from orchestrator.decisions.turns import turns_of
 from orchestrator.executors.base import Executor, JobRequest, Poll, Refused, SubmitOutcome, Submitted
@@ -185,11 +185,8 @@ class Controller:
         now = self._now()
         self._take_control()
         for request in self._take_requests():
-            for slot in request.slots:
-                self._event("requested", slot=slot, what=request.kind, number=request.number, value=request.priority)
-            if request.experiments:
-                names = ", ".join(row["name"] for row in request.experiments)
-                self._event("requested", what=request.kind, number=request.number, value=names)
+            for event in events_of(request):
+                self._event(**event)
         before = self.ledger
         facts, folders = look(self.run, self.run_dir, self.executor, self.ledger, self._observe(), now)
         self.ledger, events = fold(self.ledger, facts)
@@ -232,6 +229,8 @@ class Controller:
                 self._wait(interrupted, shown)
             except OSError as error:
                 self._say(f"a file could not be used ({error.strerror or error}: {error.filename}); trying again")
+                with suppress(OSError):
+                    shown()
                 self._sleep(STORAGE_WAIT_S)
 
     def _wait(self, interrupted: Callable[[], bool], shown: Callable[[], None]) -> None:

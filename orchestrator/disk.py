@@ -127,6 +127,22 @@ class LocalDisk:
 LOCAL_DISK = LocalDisk()
 
 
+#: What a ledger of a few slots takes, twice. With less than that a disk is full, whatever single bytes still find room.
+ROOM_BYTES = 64 << 10
+
+
+def left_on_full_disk(folder: Path) -> int | None:
+    """The bytes that a user may still write there (0 also where no file more can be made), where that is next to
+    nothing; None where there is room, or it cannot be told.
+    """
+    try:
+        told = os.statvfs(folder)
+    except OSError:
+        return None
+    left = 0 if told.f_files and not told.f_favail else told.f_bavail * told.f_frsize
+    return left if left < ROOM_BYTES else None
+
+
 def read_json(disk: Disk, path: Path) -> Any:
     """The JSON value of a file. Errors: OSError; ValueError where it is not JSON."""
     return from_json(disk.read(path))  # in half of the time of `json`: a ledger of a thousand slots is megabytes

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from orchestrator.decisions.facts import Facts
 from orchestrator.decisions.models import Ledger
 from orchestrator.decisions.sightings import has_ended_by_its_word, is_cancelled_by_somebody, missing_from
-from orchestrator.disk import read_json_or_none
+from orchestrator.disk import left_on_full_disk, read_json_or_none
 from orchestrator.executors.base import Accounting, Executor, Poll
 from orchestrator.run.evidence import Evidence, Exit, newer_attempts, read_all, read_evidence, read_record
 from orchestrator.run.rundir import Run, RunDir
@@ -38,6 +38,7 @@ def look(
         relay=run.config.relay,
         run_name=run.config.run_name,
         queue=run.config.queue,
+        disk_full=left_on_full_disk(run_dir.path) is not None,
     )
     return facts, {slot: max(numbers, default=-1) for slot, numbers in folders.items()}
 

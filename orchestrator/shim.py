@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 from orchestrator import oom
 from orchestrator.baton import Watch, pass_on
@@ -331,7 +331,8 @@ class Shim:
             facts["deadline"] = self.deadline_at
             write_json(self.job.attempt_dir / "exit.json", self.record(**self.times(), **facts))
         except OSError as error:
-            say(f"the record of the end could not be written ({error}); the scheduler's word must do")
+            words = f"the record of the end could not be written ({error}); the scheduler's word must do"
+            say(words, sys.stderr)  # where the controller looks for the cause of an end
             return code if 0 < code < SHIM_FAILED else SHIM_FAILED
         if self.watch is not None:
             pass_on(self.watch, self.spec["baton"], self.environ, say)
@@ -362,10 +363,10 @@ def _wait(program: subprocess.Popen[bytes], limit_s: float) -> None:
         program.wait(limit_s)
 
 
-def say(line: str) -> None:
-    """One line for the job's output; a full disk is no reason to end."""
+def say(line: str, file: TextIO | None = None) -> None:
+    """One line for the job's output, or for `file`; a full disk is no reason to end."""
     with contextlib.suppress(OSError):
-        print(f"anchorleg: {line}", flush=True)
+        print(f"anchorleg: {line}", file=file, flush=True)
 
 
 def _ignore_hand_over_signals() -> None:

@@ -63,8 +63,13 @@ def explain(
     found = explain_slot(locate(name, config), index, last=last)
     if as_json:
         print(found.model_dump_json(indent=2))
-    else:
-        print("\n".join(explanation_lines(found, time.time())))
+        return
+    lines = explanation_lines(found, time.time())
+    if (out := console()).is_terminal:
+        from orchestrator.screens.wrapping import wrapped  # noqa: PLC0415 - not in a pipe
+
+        lines = [piece for line in lines for piece in wrapped(line, out.width)]
+    print("\n".join(lines))
 
 
 def logs(
@@ -105,7 +110,7 @@ def goodput(name: NameArgument = None, config: ConfigOption = None, as_json: Jso
     if as_json:
         print(view.model_dump_json(indent=2))
     elif out.is_terminal:
-        out.print(goodput_table(view))
+        out.print(goodput_table(view, out.width))
     else:
         print("\n".join(goodput_lines(view)))
 
@@ -113,7 +118,7 @@ def goodput(name: NameArgument = None, config: ConfigOption = None, as_json: Jso
 def runs(as_json: JsonOption = False) -> None:
     """List the runs that were started from this account."""
     from orchestrator.run.registry import entries  # noqa: PLC0415
-    from orchestrator.screens.views import runs_table  # noqa: PLC0415
+    from orchestrator.screens.tables import runs_table  # noqa: PLC0415
 
     known = entries()
     if as_json:
@@ -121,7 +126,7 @@ def runs(as_json: JsonOption = False) -> None:
     elif not known:
         print("No run was started from this account yet: begin one with `orchestrator start`.")
     elif (out := console()).is_terminal:
-        out.print(runs_table(known))
+        out.print(runs_table(known, out.width), soft_wrap=True)
     else:
         for entry in known:
             print(f"{entry.run_name}\t{entry.run_id}\t{entry.run_dir}")

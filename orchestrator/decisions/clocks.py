@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator.decisions.models import Attempt, Ledger, Slot, Submission
 
-_OF_A_SUBMISSION = ("absent_since", "cancelled_at", "released_at", "stuck_since")
+_OF_A_SUBMISSION = ("absent_since", "cancelled_at", "released_at", "stuck_since", "left_since")
 #: `started_at` and `ended_at` are of the node's clock, and no wait is counted from them.
 _OF_AN_ATTEMPT = ("heartbeat_changed_at", "aborted_at", "asked_to_hand_over_at")
 

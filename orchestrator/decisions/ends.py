@@ -65,10 +65,10 @@ def _after_failure(slot: Slot, attempt: Attempt, relay: RelaySection, now: float
     update: dict[str, Any] = {"failures": failures, "node_failures": node_failures, "stalls": stalls}
     last = f"{job_words(attempt)}: {attempt.cause}"
     if stalls >= STALLS and attempt.verdict is Verdict.STALLED:
-        why = f"{stalls} jobs stalled without a new checkpoint between them; the last, {last}"
+        why = f"{stalls} jobs stalled without a new checkpoint between them; the last one: {last}"
         return update | {"status": SlotStatus.FAILED, "why": why}
     if failures >= relay.failure_budget and attempt.verdict is not Verdict.NODE_FAILED:
-        why = f"{failures} jobs in a row ended without a new checkpoint; the last, {last}"
+        why = f"{failures} jobs in a row ended without a new checkpoint; the last one: {last}"
         return update | {"status": SlotStatus.FAILED, "why": why}
     delay_s = delay_after(failures + node_failures, relay)
     return update | {"why": f"{last}{counted}", "not_before": now + delay_s if delay_s else 0.0}
@@ -112,4 +112,4 @@ def lead_warning(slot: Slot, lead_s: float) -> str:
     if longest_s <= CLOSE_TO_THE_LEAD * lead_s:
         return ""
     better_s = math.ceil(LEAD_TIMES * longest_s / 10.0) * 10
-    return f"handing over took {longest_s:.0f} s of lead_seconds {lead_s:.0f}: set lead_seconds to {better_s}"
+    return f"handing over took {longest_s:.0f} s, and lead_seconds is {lead_s:.0f}: set it to {better_s}"

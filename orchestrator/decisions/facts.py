@@ -25,7 +25,7 @@ def event(kind: str, slot: Slot, attempt: Attempt, **more: Any) -> Event:
 class Facts:
     """`evidence`: by (slot, attempt). `newest_claims`: by slot, the highest claimed attempt that the ledger does not
     know. `ahead`: tokens of jobs that were queued behind another, of those that the ledger does not know.
-    `since_last_look_s`: how long nobody looked.
+    `since_last_look_s`: how long nobody looked. `disk_full`: the run folder's disk has no room at this moment.
     """
 
     now: float
@@ -41,6 +41,7 @@ class Facts:
     relay: RelaySection = field(default_factory=RelaySection)
     run_name: str = "NAME"
     queue: QueueSection = field(default_factory=QueueSection)
+    disk_full: bool = False
 
     def job_dir(self, token: str) -> str:
         """The work folder that identifies a submission."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.decisions import ahead, ends, nodes, stalls
+from orchestrator.decisions import ahead, ends, leftovers, nodes, stalls
 from orchestrator.decisions.adoption import adopt
 from orchestrator.decisions.clocks import with_clock_set_back
 from orchestrator.decisions.facts import Event, Facts, event
@@ -90,7 +90,7 @@ def _fold_slot(
             slot = slot.model_copy(update={"worked_s": round(slot.worked_s + worked_s, 1)})
             if after.ahead:
                 slot = slot.model_copy(update={"ahead_not_before": facts.now + ahead.AHEAD_WAIT_S})
-    slot = ahead.promoted(slot, facts.now)
+    slot = leftovers.with_leftovers(ahead.promoted(slot, facts.now), facts)
     slot, memory = _give_up_waiting(slot, memory, events)
     return _with_newest_attempts(slot, were_live), memory
 
@@ -100,7 +100,7 @@ def _with_newest_attempts(slot: Slot, were_live: set[int]) -> Slot:
     if len(slot.attempts) <= ATTEMPTS_KEPT:
         return slot
     older, newest = slot.attempts[:-ATTEMPTS_KEPT], slot.attempts[-ATTEMPTS_KEPT:]
-    needed = [a for a in older if a.live or a.number in were_live or a is slot.current]
+    needed = [a for a in older if a.live or a.number in were_live or a is slot.current or leftovers.is_left(a)]
     return slot.model_copy(update={"attempts": (*needed, *newest)}) if len(needed) < len(older) else slot
 
 
@@ -245,7 +245,7 @@ def _judged(attempt: Attempt, evidence: Evidence, facts: Facts) -> Attempt:
     if not isinstance(gone, Gone):
         gone = Gone(proof="it ended", at=facts.now)
     stalled_s = attempt.quiet_s if attempt.aborted_at is not None else None
-    verdict, cause = judge(evidence, gone, over[-1], stalled_s=stalled_s)
+    verdict, cause = judge(evidence, gone, over[-1], stalled_s=stalled_s, disk_full=facts.disk_full)
     if attempt.ahead and over[-1].cancelled_at is not None:
         verdict, cause = Verdict.NOT_NEEDED, over[-1].cancelled_for
     update = {"verdict": verdict, "cause": cause, "ended_at": gone.at, "node": attempt.node or gone.node}

@@ -58,11 +58,14 @@ class Gone(Frozen):
 
 
 class Blind(Frozen):
-    """We could not see. It never means that the job has ended: the slot stays occupied."""
+    """We could not see. It never means that the job has ended: the slot stays occupied. `proven_at`: from when on the
+    same sight is proof of its end, unless it gives a sign of life before (None: an answer must come first).
+    """
 
     kind: Literal["blind"] = "blind"
     since: float
     error: str
+    proven_at: float | None = None
 
 
 Sighting = Annotated[Seen | Gone | Blind, Field(discriminator="kind")]
@@ -91,6 +94,7 @@ class Submission(Frozen):
     our own cancel, noted before it is sent, so that it is never taken for a person's. `node`: where it was last seen.
     `after`: the job id that it is queued behind. `exclude`: nodes that it was told to avoid. `stuck_since`: the first
     look that showed it waiting for something that will never come. `released_at`: when we released Slurm's own hold.
+    `left_since`: the first look that showed it in the queue although it has said that it has ended.
     """
 
     token: str
@@ -103,6 +107,7 @@ class Submission(Frozen):
     cancelled_for: str = ""
     released_at: float | None = None
     stuck_since: float | None = None
+    left_since: float | None = None
     node: str = ""
     after: str | None = None
     exclude: tuple[str, ...] = ()

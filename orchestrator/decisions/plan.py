@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from orchestrator.decisions import leftovers
 from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Release, Submit
 from orchestrator.decisions.ahead import wants_successor
 from orchestrator.decisions.halving import is_at_rung, may_pass
@@ -60,6 +61,8 @@ def plan(
     """The actions of this tick. `newest_folder`: by slot, the highest attempt that left a folder (-1: none)."""
     actions: list[Action] = []
     for slot in ledger.slots:
+        if ledger.blind_since is None:
+            actions += leftovers.cancels(slot, now, CANCEL_AGAIN_S)
         if not slot.occupied:
             continue
         wish = control.wish if slot.index < limits.slots and not _is_to_rest(slot, limits) else "stop"
@@ -205,7 +208,7 @@ def _tidy(slot: Slot, now: float) -> list[Action]:
             if overtaken or useless:
                 why = "another job runs this attempt" if other else "its attempt is over"
             elif unneeded and unclaimed:
-                why = "not needed: what comes next was decided otherwise"
+                why = "its slot has no use for it any more"
             elif slot.status is not SlotStatus.ACTIVE and unclaimed:
                 why = "its slot needs no job now"
             elif is_stuck(submission):
@@ -325,7 +328,8 @@ def room_words(ledger: Ledger, limits: Limits) -> str:
         who = [f"slot {index}" for index in busy]
     if limits.others:
         who.append("another job of yours" if limits.others == 1 else f"{limits.others} other jobs of yours")
-    taken = f"{jobs} of {limits.max_jobs} jobs (slurm.max_jobs) are taken"
+    places = "job (slurm.max_jobs) is" if limits.max_jobs == 1 else "jobs (slurm.max_jobs) are"
+    taken = f"{jobs} of {limits.max_jobs} {places} taken"
     return f"waits for room: {taken}" + (f" by {', and by '.join(who)}" if who else "")
 
 

@@ -43,6 +43,14 @@ def with_request(ledger: Ledger, request: Request, run_name: str) -> Ledger:
     return ledger.model_copy(update={"slots": tuple(slots), "requests": request.number})
 
 
+def events_of(request: Request) -> list[dict[str, Any]]:
+    """What the history says of it: a line for each slot."""
+    told = {"kind": "requested", "what": request.kind, "number": request.number}
+    if request.kind == "add":
+        return [{**told, "value": ", ".join(row["name"] for row in request.experiments)}]
+    return [{**told, "slot": slot, "value": request.priority} for slot in request.slots]
+
+
 def _asked(slot: Slot, request: Request, run_name: str) -> Slot:
     resume = f"`orchestrator resume {slot.index} --run {run_name}` goes on with it"
     over = slot.status is SlotStatus.FINISHED

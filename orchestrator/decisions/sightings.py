@@ -4,8 +4,22 @@
 
 * the claimant's `exit.json`;
 * a terminal row of this very submission (its work folder) in the queue or in the history;
-* a complete poll without it for longer than the scheduler remembers ended jobs, a history that knows nothing either
-  (or is disabled), and a heartbeat that stopped.
+* complete polls without it for longer than the scheduler remembers ended jobs, a history that knows nothing either,
+  and a heartbeat that stopped;
+* where there is no history: complete polls without it for HEARTBEAT_SILENT_S, and no heartbeat for as long.
+
+The last one is the shortest that is safe, and no MinJobAge would make it safer.
+
+1. Slurm keeps an ended job in the queue for MinJobAge. So a job that is absent soon after it was seen did not end:
+   slurmctld was killed before it had saved it. It never takes such a job up again, and has nodes kill what it does not
+   know (slurmctld's "Orphan JobId reported on node").
+2. Should its processes live nevertheless, its shim writes a heartbeat each 30 s, which a network folder shows within
+   60 s. A look that comes 120 s after the last change and sees no other one has 30 s to spare.
+3. A job that is cut off from the folder, or has not come to its claim within 120 s, writes below its own attempt only,
+   and its shim ends it at the first heartbeat that finds the next attempt's claim. Steps may be done twice then; none
+   counts twice.
+
+With a history the wait stays: how the job ended decides what follows, and the history may still say it.
 
 A slurmctld that is killed before it has saved a start makes that start again, under the same id. What the queue, the
 history and the second run itself then say is about the second run. The first one has the claim, and works on.
@@ -20,7 +34,7 @@ from orchestrator.executors.base import Accounting, JobRow, JobState, Poll
 from orchestrator.job import DO_NOT_REQUEUE
 from orchestrator.run.evidence import Evidence, Exit, is_complete
 
-#: Four missed heartbeats of 30 s: a node that swaps, or a folder that is slow to show files, misses one or two.
+#: A heartbeat each 30 s (shim.HEARTBEAT_S), 60 s until a network folder shows it (RECORD_WAIT_S), 30 s for a slow node.
 HEARTBEAT_SILENT_S = 120.0
 #: A network folder shows a new file to other machines within its attribute cache's time, 60 s at most by default
 #: (nfs(5), acdirmax). A scheduler closes the record of a job that has ended within as much.
@@ -111,10 +125,12 @@ def sight(
         if _is_of_a_second_run(past, submission, evidence):
             return _of_the_first_run(submission, attempt, now)
         return _ended(past, "history", submission, evidence, history.at)
-    absent_s = poll.at - (submission.absent_since if submission.absent_since is not None else poll.at)
+    absent_since = submission.absent_since if submission.absent_since is not None else poll.at
+    wait_s = forget_after_s if history.status == "ok" else min(forget_after_s, HEARTBEAT_SILENT_S)
     beat_at = attempt.heartbeat_changed_at
-    silent = beat_at is None or now - beat_at > HEARTBEAT_SILENT_S
-    if absent_s > forget_after_s and silent:
+    silent_at = beat_at + HEARTBEAT_SILENT_S if beat_at is not None else absent_since
+    absent_s = poll.at - absent_since
+    if absent_s > wait_s and now > silent_at:
         # A row that the history never closed (sacctmgr calls it a runaway job) proves nothing against a queue
         # that has long forgotten the job and a heartbeat that stopped.
         known = "the history knows no end of it" if history.status == "ok" else "there is no history"
@@ -122,7 +138,8 @@ def sight(
             proof=f"absent from the queue for {absent_s:.0f} s, {known}, and no heartbeat",
             at=poll.at,
         )
-    return _blind(submission, poll.at, "it left the queue and has not said how it ended")
+    left = _blind(submission, poll.at, "it left the queue and has not said how it ended")
+    return left.model_copy(update={"proven_at": max(absent_since + wait_s, silent_at)})
 
 
 def _said(
@@ -149,7 +166,9 @@ def _said(
             return gone.model_copy(update={"raw_state": row.raw_state, "node": row.node})
     nobody_knows = history is not None and history.status == "disabled" and missing_from(poll, submission, job_dir)
     since = _waiting_since(submission, WORD_MISSING, now)
-    return gone if nobody_knows or now - since >= RECORD_WAIT_S else Blind(since=since, error=WORD_MISSING)
+    if nobody_knows or now - since >= RECORD_WAIT_S:
+        return gone
+    return Blind(since=since, error=WORD_MISSING, proven_at=since + RECORD_WAIT_S)
 
 
 def _claims(submission: Submission, evidence: Evidence) -> bool:
@@ -174,9 +193,10 @@ def _of_the_first_run(submission: Submission, attempt: Attempt, now: float) -> G
     """The scheduler knows of the second run only: the first one has ended when its heart is silent."""
     since = _waiting_since(submission, RAN_TWICE, now)
     beat_at = attempt.heartbeat_changed_at if attempt.heartbeat_changed_at is not None else since
-    if now - max(beat_at, since) > HEARTBEAT_SILENT_S:
+    silent_at = max(beat_at, since) + HEARTBEAT_SILENT_S
+    if now > silent_at:
         return Gone(proof=RAN_TWICE, at=now)
-    return Blind(since=since, error=RAN_TWICE)
+    return Blind(since=since, error=RAN_TWICE, proven_at=silent_at)
 
 
 def was_not_launched(raw_state: str, ran_s: float | None) -> bool:
@@ -217,7 +237,7 @@ def _ended(row: JobRow, source: str, submission: Submission, evidence: Evidence,
     if row.raw_state == "COMPLETED" and _claims(submission, evidence) and evidence.exit is None:
         since = _waiting_since(submission, RECORD_MISSING, at)
         if at - since < RECORD_WAIT_S:
-            return Blind(since=since, error=RECORD_MISSING)
+            return Blind(since=since, error=RECORD_MISSING, proven_at=since + RECORD_WAIT_S)
     word = {"raw_state": row.raw_state, "node": row.node, "ran_s": _ran_s(row)}
     return Gone(proof=f"the {source} says {row.raw_state}", at=at, **word)
 

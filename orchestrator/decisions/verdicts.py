@@ -15,6 +15,10 @@ ASKED_TO = "asked to"
 #: The shim's word for a program that it made print its stacks and end.
 STALLED = "stalled"
 
+_NO_ROOM: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"No space left on device"), "no space left on the disk"),
+    (re.compile(r"Disk quota exceeded"), "the disk quota is used up"),
+)
 #: What to look for in the end of a log, most specific first: pattern → words for the user.
 CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"CUDA out of memory|OutOfMemoryError", re.IGNORECASE), "the GPU ran out of memory"),
@@ -24,8 +28,7 @@ CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
         ),
         "out of memory",
     ),
-    (re.compile(r"No space left on device"), "no space left on the disk"),
-    (re.compile(r"Disk quota exceeded"), "the disk quota is used up"),
+    *_NO_ROOM,
     (re.compile(r"CUDA error|no CUDA-capable device|CUDA driver", re.IGNORECASE), "a CUDA error"),
     (
         re.compile(
@@ -52,6 +55,8 @@ _SCHEDULER_WORDS = {
     "NODE_FAIL": (Verdict.NODE_FAILED, "its node failed"),
     "BOOT_FAIL": (Verdict.NODE_FAILED, "its node did not boot"),
 }
+#: Of a job without any word: an error output needs room, too.
+DISK_FULL = "it left no word, and the disk is full"
 #: Our own reasons to cancel a job for which its node could do nothing. They say how the attempt ended, too.
 LAUNCH_FAILED = "its node failed to start it, twice"
 NEVER_BEGAN = "it ran and never began: slurm.setup, its node, or the shared folder as seen from there, hangs"
@@ -66,12 +71,17 @@ def made_progress(evidence: Evidence) -> bool:
 
 
 def judge(
-    evidence: Evidence, gone: Gone, submission: Submission | None = None, *, stalled_s: float | None = None
+    evidence: Evidence,
+    gone: Gone,
+    submission: Submission | None = None,
+    *,
+    stalled_s: float | None = None,
+    disk_full: bool = False,
 ) -> tuple[Verdict, str]:
     """(verdict, cause in plain words) of an attempt whose claimant is gone.
 
     `submission`: the one that is gone, for our own cancels. `stalled_s`: how long its program had reported nothing
-    new when it was told to end for that; None: it was not.
+    new when it was told to end for that; None: it was not. `disk_full`: there is no room for last words.
     """
     ended, progress = evidence.exit, evidence.progress
     if ended is not None:
@@ -86,7 +96,7 @@ def judge(
         if ended.code == 0:
             if made_progress(evidence):
                 return Verdict.HANDED_OVER, "it ended before its total"
-            return Verdict.NO_PROGRESS, "it ended with 0 before its total, and saved nothing new"
+            return Verdict.NO_PROGRESS, "it ended with exit code 0 before its total, and saved nothing new"
         if ended.code == HANDED_OVER:
             # Who is asked in the middle of his start-up has nothing to save, and is not to blame.
             asked = ended.asked is not None if progress is None else ended.asked in {ASKED_TO, "SIGTERM"}
@@ -97,8 +107,8 @@ def judge(
             return Verdict.STALLED, _stall_words(evidence, stalled_s)
         return _crash(ended, evidence.log_tail)
     if evidence.claim is None and evidence.declined:
-        return Verdict.NOT_NEEDED, "what comes next was decided otherwise"
-    return _by_the_scheduler(evidence, gone, submission, stalled_s)
+        return Verdict.NOT_NEEDED, "its slot had no use for it any more"
+    return _by_the_scheduler(evidence, gone, submission, stalled_s, disk_full=disk_full)
 
 
 def _used_its_time(ended: Exit) -> bool:
@@ -119,7 +129,7 @@ def _crash(ended: Exit, log_tail: str) -> tuple[Verdict, str]:
 
 
 def _by_the_scheduler(
-    evidence: Evidence, gone: Gone, submission: Submission | None, stalled_s: float | None
+    evidence: Evidence, gone: Gone, submission: Submission | None, stalled_s: float | None, *, disk_full: bool
 ) -> tuple[Verdict, str]:
     """Without a record of its own: what the scheduler says, and the end of the log."""
     word = _word(gone.raw_state)
@@ -133,6 +143,11 @@ def _by_the_scheduler(
         if submission.cancelled_for in {LAUNCH_FAILED, NEVER_BEGAN}:
             return Verdict.NODE_FAILED, submission.cancelled_for
         return Verdict.CANCELLED, submission.cancelled_for or "cancelled by us"
+    last_words = cause_in(evidence.log_tail)
+    no_room = disk_words(evidence.log_tail) or (DISK_FULL if disk_full and not last_words else "")
+    if word == "NODE_FAIL" and no_room:
+        # On this machine the word says that the process is gone which records a job's end: a full disk ends it, too.
+        return Verdict.NODE_FAILED, no_room
     if word in _SCHEDULER_WORDS:
         return _SCHEDULER_WORDS[word]
     if gone.proof == RAN_TWICE:
@@ -140,9 +155,8 @@ def _by_the_scheduler(
     if evidence.claim is None and not word and not evidence.log_tail.strip():
         return Verdict.NODE_FAILED, f"it never began, and nobody knows of it any more ({gone.proof})"
     if evidence.claim is None:
-        cause = cause_in(evidence.log_tail)
-        return Verdict.CRASHED, f"it ended before it began ({cause or gone.raw_state or gone.proof})"
-    return Verdict.CRASHED, cause_in(evidence.log_tail) or f"it ended without a word ({gone.raw_state or gone.proof})"
+        return Verdict.CRASHED, f"it ended before it began ({last_words or no_room or gone.raw_state or gone.proof})"
+    return Verdict.CRASHED, last_words or no_room or f"it ended without a word ({gone.raw_state or gone.proof})"
 
 
 def _was_not_launched(gone: Gone) -> bool:
@@ -172,6 +186,11 @@ def _stall_words(evidence: Evidence, stalled_s: float | None) -> str:
     since = f" for {stalled_s / 60:.0f} min" if stalled_s else ""
     job = f"; its stacks are in job-{evidence.claim.job_id}.err" if evidence.claim is not None else ""
     return f"no progress{since}{job}"
+
+
+def disk_words(log_tail: str) -> str:
+    """That a job found no room to write, in words; empty where it did not say so."""
+    return next((words for pattern, words in _NO_ROOM if pattern.search(log_tail)), "")
 
 
 def cause_in(log_tail: str) -> str:

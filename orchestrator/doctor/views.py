@@ -6,26 +6,34 @@ import json
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.doctor.facts import Finding, Level
+from orchestrator.screens.wrapping import folded
 
+#: Between two columns.
+_GAP = 2
 _COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
 
 
-def findings_table(findings: tuple[Finding, ...]) -> RenderableType:
+def findings_table(findings: tuple[Finding, ...], width: int) -> RenderableType:
     """One check a row; what to do stands below what was found."""
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for finding in findings:
-        words = Text(finding.found)
+    rooms = [max((len(text) for text in texts), default=0) for texts in _heads(findings)]
+    margin = " " * (sum(rooms) + 2 * _GAP)
+    lines = Text()
+    for finding, (level, check) in zip(findings, zip(*_heads(findings), strict=True), strict=True):
+        lines.append(level.ljust(rooms[0] + _GAP), style=_COLOURS[finding.level])
+        lines.append(check.ljust(rooms[1] + _GAP))
+        lines.append(folded(margin + finding.found, width, indent="")[len(margin) :] + "\n")
         if finding.advice:
-            words.append(f"\n{_sentence(finding.advice)}", style="bold" if finding.level is Level.PROBLEM else "dim")
-        table.add_row(Text(finding.level.value, style=_COLOURS[finding.level]), finding.check, words)
-    return table
+            style = "bold" if finding.level is Level.PROBLEM else "dim"
+            lines.append(folded(margin + _sentence(finding.advice), width, indent="") + "\n", style=style)
+    lines.rstrip()
+    return lines
+
+
+def _heads(findings: tuple[Finding, ...]) -> tuple[list[str], list[str]]:
+    return [finding.level.value for finding in findings], [finding.check for finding in findings]
 
 
 def findings_lines(findings: tuple[Finding, ...]) -> list[str]:

@@ -83,7 +83,7 @@ def longest_s(facts: Facts) -> int | None:
 def show(findings: tuple[Finding, ...], out: Console) -> None:
     """For people at a terminal, or for a pipe."""
     if out.is_terminal:
-        out.print(findings_table(findings))
+        out.print(findings_table(findings, out.width))
     else:
         print("\n".join(findings_lines(findings)))
 

@@ -14,15 +14,16 @@ from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Rele
 from orchestrator.disk import LOCAL_DISK, Disk
 from orchestrator.executors.base import Executor, Poll
 from orchestrator.executors.pick import make_executor
-from orchestrator.hosts.host import WAITING_FOR_START, notes_of, poll_seconds, wish_to_run
+from orchestrator.hosts.host import WAITING_FOR_START, notes_of, wish_to_run
 from orchestrator.hosts.stopping import grace_of, wish_to_stop
-from orchestrator.run.begin import check_identity, has_begun, pick_executor, rendered
+from orchestrator.run.begin import UNDRAWN, check_identity, has_begun, pick_executor, rendered
 from orchestrator.run.lease import Onlooker, living_owner
 from orchestrator.run.ledger import load_ledger
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.run.starting import Asked
+from orchestrator.screens.cells import counted, slots_words
 
-#: As many of a thousand new slots are written out.
+#: Of a thousand submissions so many are written out; the slots of the others are named in one line.
 SLOTS_SHOWN = 8
 
 
@@ -85,24 +86,32 @@ class DryDisk:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What a command would do: `actions`, and in `notes` what else there is to know, a sentence each."""
+    """What a command would do: `actions`, and what else there is to know, a sentence each: `notes` before them,
+    `afterwards` behind.
+    """
 
     command: str
     run_name: str
     run_dir: str
     actions: tuple[Action, ...]
     notes: tuple[str, ...] = ()
+    afterwards: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
         """For people."""
-        acts = [_words(action) for action in self.actions]
-        return [*self.notes, *(acts or [f"`orchestrator {self.command}` would do nothing now."]), "Nothing was done."]
+        submits = [action for action in self.actions if isinstance(action, Submit)]
+        more = submits[SLOTS_SHOWN:]
+        acts = [_words(action) for action in self.actions if action not in more]
+        if more:
+            acts.append(f"would submit {counted(len(more), 'more job')}, for {slots_words([a.slot for a in more])}")
+        acts = acts or [f"`orchestrator {self.command}` would do nothing now."]
+        return [*self.notes, *acts, *self.afterwards, "Nothing was done."]
 
     def as_json(self) -> str:
         """For machines: each action with its `kind`."""
         acts = [{"kind": type(action).__name__, **asdict(action)} for action in self.actions]
         value = {"command": self.command, "run_name": self.run_name, "run_dir": self.run_dir}
-        return json.dumps({**value, "actions": acts, "notes": self.notes}, indent=2)
+        return json.dumps({**value, "actions": acts, "notes": (*self.notes, *self.afterwards)}, indent=2)
 
 
 def _words(action: Action) -> str:
@@ -129,11 +138,13 @@ def dry_start(asked: Asked) -> Rehearsal:
     check_places(config, executor)
     notes = [*(f"note: {note}" for note in notes_of(asked)), *_summary(config, run_dir, executor)]
     if not run_dir.run_file.exists():
-        notes += ["", rendered(config, asked.path, 0, os.environ).rstrip("\n"), ""]
-        shown = min(config.slots, config.slurm.max_jobs or config.slots)
-        actions = tuple(Submit(slot, 0, "") for slot in range(min(shown, SLOTS_SHOWN)))
-        more = [f"and so for {shown - SLOTS_SHOWN} slots more"] if shown > SLOTS_SHOWN else []
-        return Rehearsal("start", name, str(run_dir.path), actions, tuple(notes + more))
+        notes += ["", f"the job script of slot 0 ({UNDRAWN} stands for what is drawn by chance when it is submitted):"]
+        notes += [rendered(config, asked.path, 0, os.environ).rstrip("\n"), ""]
+        places = min(config.slots, config.slurm.max_jobs or config.slots)
+        actions = tuple(Submit(slot, 0, "") for slot in range(places))
+        left = list(range(places, config.slots))
+        waits = f"{slots_words(left)} would wait for room: slurm.max_jobs is {places}"
+        return Rehearsal("start", name, str(run_dir.path), actions, tuple(notes), (waits,) if left else ())
     before = load_run(run_dir)
     if has_begun(run_dir):
         check_identity(before.identity, training_identity(config), config, run_dir)
@@ -142,8 +153,8 @@ def dry_start(asked: Asked) -> Rehearsal:
     dry = RunDir(run_dir.path, DryDisk(run_dir.disk))
     if (owner := living_owner(dry)) is not None and not owner.passes:
         ledger = load_ledger(run_dir, before.run_id)
-        waiting = [str(slot.index) for slot in (ledger.slots if ledger else ()) if slot.status in WAITING_FOR_START]
-        told = f"would tell {owner} to go on with slot {', '.join(waiting)}"
+        waiting = [slot.index for slot in (ledger.slots if ledger else ()) if slot.status in WAITING_FOR_START]
+        told = f"would tell {owner} to go on with {slots_words(waiting)}"
         notes.append(told if waiting and config == before.config else f"would be refused: {owner} has this run")
         return Rehearsal("start", name, str(run_dir.path), (), tuple(notes))
     wish_to_run(asked, dry)
@@ -170,7 +181,7 @@ def dry_stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None) -> Rehear
 
 def _rehearsed(command: str, run: Run, dry: RunDir, notes: list[str], *, again: bool = False) -> Rehearsal:
     executor = _Looking(make_executor(run, dry))
-    controller = Controller(run, dry, Onlooker(), executor, poll_s=poll_seconds(run))
+    controller = Controller(run, dry, Onlooker(), executor, poll_s=run.poll_s)
     if again:
         controller.reactivate()
     actions = tuple(controller.preview())

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from rich.console import Console
 
-from orchestrator.config import LOCAL_POLL_S, SLURM_POLL_S, warnings_of
+from orchestrator.config import warnings_of
 from orchestrator.controller import Controller
 from orchestrator.decisions.models import Ledger, SlotStatus
 from orchestrator.errors import ConfigError, Interrupted, LeaseHeld, RunFailed, RunPaused, SchedulerRefused
@@ -29,17 +29,13 @@ from orchestrator.run.ledger import TIME_OVER, load_ledger, read_control, write_
 from orchestrator.run.registry import register
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.run.starting import Asked
+from orchestrator.screens.cells import slots_words
 from orchestrator.screens.summary import summarise
+from orchestrator.screens.tables import summary_lines, summary_table
 from orchestrator.screens.timeline import clock
-from orchestrator.screens.views import summary_lines, summary_table
 
 #: What waits for a person, and goes on when `start` is typed.
 WAITING_FOR_START = (SlotStatus.PAUSED, SlotStatus.FAILED)
-
-
-def poll_seconds(run: Run) -> float:
-    """How long between two looks at the queue."""
-    return run.config.poll_seconds or (SLURM_POLL_S if run.executor == "slurm" else LOCAL_POLL_S)
 
 
 def start(asked: Asked, out: Console) -> None:
@@ -119,18 +115,18 @@ def hand_to_living_owner(asked: Asked) -> bool:
         return False
     run = load_run(run_dir)
     ledger = load_ledger(run_dir, run.run_id)
-    waiting = [str(slot.index) for slot in (ledger.slots if ledger else ()) if slot.status in WAITING_FOR_START]
+    waiting = [slot.index for slot in (ledger.slots if ledger else ()) if slot.status in WAITING_FOR_START]
     if not waiting and asked.for_s is None and before.until is None:
         return False
     if asked.config != run.config:
-        going = f"It goes on with slot {', '.join(waiting)}" if waiting else "It hears of another end"
+        going = f"It goes on with {slots_words(waiting)}" if waiting else "It hears of another end"
         raise LeaseHeld(
             f"this run has a controller: {owner}. {going} after `orchestrator start {name}` with the run's own config; "
             f"a changed config needs `orchestrator stop {name}` first."
         )
     now = time.time()
     write_control(run_dir, "run", now=now, by="start", until=asked.until(now))
-    does = [f"Slot {', '.join(waiting)} of {name} goes on"] if waiting else []
+    does = [f"{name} goes on with {slots_words(waiting)}"] if waiting else []
     if (until := asked.until(now)) is not None:
         does.append(f"{name} stops at {clock(until, now)}, with every job saved")
     elif before.until is not None:
@@ -150,7 +146,7 @@ def make_controller(
     """The controller of a run, on its executor."""
     executor = make_executor(run, run_dir)
     tell = hook or Hook(run, run_dir, say)
-    return Controller(run, run_dir, lease, executor, poll_s=poll_seconds(run), say=say, on_event=tell)
+    return Controller(run, run_dir, lease, executor, poll_s=run.poll_s, say=say, on_event=tell)
 
 
 def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) -> None:
@@ -172,7 +168,7 @@ def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) 
         cron.unregister(run.run_id, run_dir)  # nothing is left to look after
     summary = summarise(run, run_dir)
     if out.is_terminal:
-        out.print(summary_table(summary))
+        out.print(summary_table(summary, out.width))
     else:
         print("\n".join(summary_lines(summary)))
     if controller.control.by == TIME_OVER:
@@ -195,14 +191,14 @@ def report_failures(ledger: Ledger, name: str) -> None:
 
     Errors: SchedulerRefused where Slurm refused them, else RunFailed; RunPaused where nothing failed.
     """
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[str, list[int]] = {}
     refused = True
     for slot in ledger.slots:
         if slot.status is SlotStatus.FAILED:
-            reasons.setdefault(slot.why, []).append(str(slot.index))
+            reasons.setdefault(slot.why, []).append(slot.index)
             refused = refused and (slot.current is None or slot.current.verdict is None)
     if reasons:
-        words = "; ".join(f"slot {', '.join(slots)} stopped: {why}" for why, slots in reasons.items())
+        words = "; ".join(f"{slots_words(slots)} stopped: {why}" for why, slots in reasons.items())
         raise (SchedulerRefused if refused else RunFailed)(f"{words}. Mend it, then `orchestrator start {name}`.")
     paused = [slot for slot in ledger.slots if slot.status is SlotStatus.PAUSED]
     if paused:

@@ -16,7 +16,7 @@ from orchestrator.executors.pick import make_executor
 from orchestrator.hosts import cron
 from orchestrator.hosts.display import Display, interruptions
 from orchestrator.hosts.hook import Hook
-from orchestrator.hosts.host import make_controller, poll_seconds
+from orchestrator.hosts.host import make_controller
 from orchestrator.run.lease import TTL_S, Lease, Owner, living_owner, silent_for
 from orchestrator.run.ledger import Control, load_ledger, write_control
 from orchestrator.run.rundir import Run, RunDir, load_run
@@ -52,7 +52,7 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
     load_ledger(run_dir, run.run_id)
     grace = grace_of(run, grace_s)
     wish = wish_to_stop(run_dir, at_once=at_once, grace_s=grace)
-    patience_s = (0.0 if at_once else grace) + STOP_MARGIN_S + 2 * poll_seconds(run)
+    patience_s = (0.0 if at_once else grace) + STOP_MARGIN_S + 2 * run.poll_s
     asked_at = time.monotonic()
     give_up_at = asked_at + patience_s
     told = False
@@ -70,7 +70,7 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
                 told = True
                 display.note(f"{owner} is silent; it is taken for gone after {TTL_S:.0f} s, and the stop goes on here")
             if time.monotonic() > give_up_at and silent_s < DOUBTFUL_S:
-                raise LeaseHeld(_not_yet(owner, wish.number))
+                raise LeaseHeld(_not_yet(owner, wish.number, run.config.run_name))
             display.shown()
             time.sleep(LOOK_S)
     if not interrupted():
@@ -83,8 +83,9 @@ def grace_of(run: Run, grace_s: float | None) -> float:
     return float(run.config.lead_seconds) + HAND_OVER_MARGIN_S if grace_s is None else grace_s
 
 
-def _not_yet(owner: Owner, number: int) -> str:
-    return f"the wish is written (control/{number}.json), but {owner} has not ended the jobs yet."
+def _not_yet(owner: Owner, number: int, name: str) -> str:
+    written = f"the wish to stop is written (control/{number}.json)"
+    return f"{written}, but {owner} has not ended the jobs yet. `orchestrator status {name}` shows when it has."
 
 
 def _stop_here(run: Run, run_dir: RunDir, interrupted: Callable[[], bool], give_up_at: float, display: Display) -> bool:
@@ -126,10 +127,11 @@ def report_stop(run: Run, run_dir: RunDir, *, interrupted: bool) -> None:
     name = run.config.run_name
     ledger = load_ledger(run_dir, run.run_id)
     if left := live_jobs(ledger):
-        words = f"jobs {', '.join(left)} of {name} are still there"
+        words = f"job {left[0]} of {name} is" if len(left) == 1 else f"jobs {', '.join(left)} of {name} are"
+        words += " still there"
         if ledger is not None and ledger.blind_since is not None:
             words = f"the queue cannot be seen ({ledger.blind_error}); when it last could, {words}"
-        stands = f"The wish to stop stands, whoever ticks next goes on with it; or `orchestrator stop {name}` again."
+        stands = f"The wish to stop stands: the next controller goes on with it, or `orchestrator stop {name}` again."
         raise (Interrupted if interrupted else StopUnfinished)(f"{words}. {stands}")
     with suppress(ConfigError, OSError):
         cron.unregister(run.run_id, run_dir)

@@ -14,7 +14,7 @@ from orchestrator.decisions.models import make_token
 from orchestrator.errors import ConfigError, IdentityMismatch, StorageError
 from orchestrator.experiments import merged
 from orchestrator.files import read_json_or_none
-from orchestrator.run.code import fix_code
+from orchestrator.run.code import code_hash, fix_code
 from orchestrator.run.ledger import load_ledger
 from orchestrator.run.rundir import Run, RunDir, load_run, save_run, shared_dir
 from orchestrator.run.script import job_script
@@ -45,6 +45,8 @@ KEPT_VARIABLES = (
     "WANDB_TAGS",
     "WANDB_BASE_URL",
 )
+#: In place of the part of a submission's name that is drawn by chance.
+UNDRAWN = "x" * 8
 #: Beside them, for jobs on this machine: which of its GPUs are ours. On Slurm each job has its own.
 KEPT_HERE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 
@@ -211,9 +213,9 @@ def prepare_folder(run_dir: RunDir) -> None:
 
 
 def rendered(config: RunConfig, config_path: Path, slot: int, environ: Mapping[str, str]) -> str:
-    """The job script that `start` would submit for `slot`, with a made-up token. Nothing is written.
+    """The job script that `start` would submit for `slot`, with `UNDRAWN` in its token. Nothing is written.
 
-    Errors: ConfigError.
+    Errors: ConfigError, OSError.
     """
     if slot >= config.slots:
         raise ConfigError(f"--slot {slot}: the config has slots 0 to {config.slots - 1}.")
@@ -225,7 +227,7 @@ def rendered(config: RunConfig, config_path: Path, slot: int, environ: Mapping[s
         executor=executor,
         run_name=config.run_name,
         slot=slot,
-        job_dir=run_dir.job(make_token(slot, 0, "0" * 8)),
-        code_dir=run_dir.code / ("0" * 16),
+        job_dir=run_dir.job(make_token(slot, 0, UNDRAWN)),
+        code_dir=run_dir.code / code_hash(),
         python=compute_python(config, config_path),
     )

@@ -43,13 +43,26 @@ def _sources() -> list[tuple[str, Path]]:
     return sorted(files)
 
 
-def fix_code(code_dir: Path) -> str:
-    """Copy the packages to `code_dir/<hash>` unless they are there. Returns the hash. Errors: OSError."""
-    contents = [(name, path.read_bytes()) for name, path in _sources()]
+def _contents() -> list[tuple[str, bytes]]:
+    return [(name, path.read_bytes()) for name, path in _sources()]
+
+
+def _hash_of(contents: list[tuple[str, bytes]]) -> str:
     digest = hashlib.sha256()
     for name, data in contents:
         digest.update(f"{name}\0{len(data)}\0".encode() + data)
-    code = digest.hexdigest()[:16]
+    return digest.hexdigest()[:16]
+
+
+def code_hash() -> str:
+    """What `fix_code` would call the copy; nothing is written. Errors: OSError."""
+    return _hash_of(_contents())
+
+
+def fix_code(code_dir: Path) -> str:
+    """Copy the packages to `code_dir/<hash>` unless they are there. Returns the hash. Errors: OSError."""
+    contents = _contents()
+    code = _hash_of(contents)
     if (code_dir / code).is_dir():
         return code
     code_dir.mkdir(parents=True, exist_ok=True)

@@ -220,6 +220,14 @@ def log_tail(run_dir: RunDir, token: str) -> str:
         return ""
 
 
+def changed_at(path: Path) -> float:
+    """When a file or folder was last changed, by the clock of its server (unix seconds); 0 where it is not there."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
 def read_record(model: type[Frozen], path: Path, disk: Disk = LOCAL_DISK) -> Any:
     """The record in `path`, None where it is absent, torn or of another shape."""
     try:

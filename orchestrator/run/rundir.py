@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from orchestrator.config import RunConfig, training_identity
+from orchestrator.config import LOCAL_POLL_S, SLURM_POLL_S, RunConfig, training_identity
 from orchestrator.disk import LOCAL_DISK, Disk, read_json
 from orchestrator.errors import RunFolderError, UnknownRun
 from orchestrator.executors.base import Frozen
@@ -123,6 +123,11 @@ class Run(Frozen):
     env: dict[str, str]
     controller_python: str = ""
     forked_from: str | None = None
+
+    @property
+    def poll_s(self) -> float:
+        """Seconds between two looks at the queue."""
+        return self.config.poll_seconds or (SLURM_POLL_S if self.executor == "slurm" else LOCAL_POLL_S)
 
 
 def shared_dir(config: RunConfig, folder: str, run_dir: RunDir) -> Path:

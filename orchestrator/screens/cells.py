@@ -26,6 +26,11 @@ def ranges(numbers: list[int]) -> str:
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
+def slots_words(numbers: list[int]) -> str:
+    """`slot 3`, `slots 0-2, 7`."""
+    return f"{'slot' if len(numbers) == 1 else 'slots'} {ranges(numbers)}"
+
+
 def number(value: float | None) -> str:
     """Thousands with separators; empty for nothing."""
     return f"{value:,.0f}" if value is not None else ""

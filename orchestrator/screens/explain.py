@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.decisions.halving import place_words
@@ -10,12 +11,11 @@ from orchestrator.decisions.models import Attempt, Blind, Gone, Ledger, Seen, Sl
 from orchestrator.errors import ConfigError
 from orchestrator.executors.base import Frozen
 from orchestrator.run.history import read_events
-from orchestrator.run.ledger import load_ledger
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.screens.cells import counted
-from orchestrator.screens.status import RunView, SlotView, run_view
+from orchestrator.screens.status import RunView, SlotView, picture
 from orchestrator.screens.timeline import clock, sentence
-from orchestrator.screens.views import notes
+from orchestrator.screens.views import notes, seen_itself
 from orchestrator.walltime import format_duration
 
 #: What fits a screen under the facts.
@@ -53,8 +53,7 @@ def explain(run_dir: RunDir, index: int, *, last: int = EVENTS_SHOWN, now: float
     """Errors: ConfigError where there is no such slot; UnknownRun, RunFolderError."""
     now = time.time() if now is None else now
     run = load_run(run_dir)
-    ledger = load_ledger(run_dir, run.run_id)
-    view = run_view(run_dir, now)
+    view, ledger, unwritten = picture(run_dir, now)
     if ledger is None or index >= len(view.slots):
         if view.slots and index < run.config.slots:
             soon = "its controller takes it up at its next look" if view.controller else "no controller has looked yet"
@@ -62,9 +61,12 @@ def explain(run_dir: RunDir, index: int, *, last: int = EVENTS_SHOWN, now: float
         first = "it has no slot yet" if not view.slots else f"it has the slots 0 to {len(view.slots) - 1}"
         raise ConfigError(f"{view.run_name} has no slot {index}: {first}.")
     slot, shown = ledger.slots[index], view.slots[index]
-    mine = [event for event in read_events(run_dir) if event.get("slot", index) == index]
-    history = [
-        Moment(at=event.get("at", 0.0), words=sentence(event, now), event=event) for event in mine[-last:] if last
+    written = [event for event in read_events(run_dir) if event.get("slot", index) == index]
+    moments = [Moment(at=event.get("at", 0.0), words=sentence(event, now), event=event) for event in written]
+    moments += [
+        Moment(at=event["at"], words=f"{sentence(event, now)} (not written down yet)", event=dict(event))
+        for event in unwritten
+        if event.get("slot", index) == index and not _is_told(event, written, ledger.written_at)
     ]
     return Explanation(
         run_name=view.run_name,
@@ -72,9 +74,16 @@ def explain(run_dir: RunDir, index: int, *, last: int = EVENTS_SHOWN, now: float
         withheld=withheld(slot, shown, view, now),
         next=shown.next,
         facts=(*run_facts(ledger, view, now), *slot_facts(slot, shown, now), *rung_facts(ledger, slot, run)),
-        history=tuple(history),
+        history=tuple(moments[-last:] if last else ()),
         slot=shown,
     )
+
+
+def _is_told(event: Mapping[str, Any], written: Sequence[Mapping[str, Any]], since: float) -> bool:
+    """Whether the history has it already: a short line may find room where a whole ledger does not."""
+    marks = ("kind", "slot", "attempt", "token")
+    newer = [other for other in written if other.get("at", 0.0) > since]
+    return any(all(event.get(mark) == other.get(mark) for mark in marks) for other in newer)
 
 
 def now_sentence(slot: SlotView, now: float) -> str:
@@ -107,11 +116,13 @@ def withheld(slot: Slot, shown: SlotView, view: RunView, now: float) -> str:
         return shown.why or "the run was stopped"
     if view.controller is None:
         return "no controller looks after the run"
+    if view.second_look is not None and view.second_look.free_bytes is not None:
+        return "the disk is full, and what is submitted must be written down first"
     if view.blind_since is not None:
         return f"the queue has not been seen since {clock(view.blind_since, now)}: {view.blind_error}"
     if slot.not_before > now:
         left = format_duration(slot.not_before - now)
-        return f"{slot.why or 'after a failure there is a pause'}; until {clock(slot.not_before, now)}, for {left}"
+        return f"{slot.why or 'after a failure there is a pause'}; until {clock(slot.not_before, now)} ({left} more)"
     return slot.why or "nothing is in its way: it is submitted at the next look"
 
 
@@ -121,6 +132,8 @@ def run_facts(ledger: Ledger, view: RunView, now: float) -> list[str]:
         f"the controller last looked at {clock(ledger.written_at, now)}" if ledger.written_at else "never looked at"
     )
     facts = [f"{looked} ({view.controller or 'nobody looks now'})", _wish(view, now)]
+    if view.second_look is not None:
+        facts.append(seen_itself(view, view.second_look, now))
     if view.blind_since is not None:
         facts.append(f"the queue has not been seen since {clock(view.blind_since, now)}: {view.blind_error}")
     return facts + [f"node {node.node} is avoided until {clock(node.until, now)}" for node in view.excluded_nodes]
@@ -135,7 +148,7 @@ def slot_facts(slot: Slot, shown: SlotView, now: float) -> list[str]:
     """Of the slot and of its newest attempts."""
     jobs = f"{counted(slot.jobs, 'job')} so far, {slot.hand_overs} handed over"
     failures = f"{counted(slot.failures, 'failure')} in a row"
-    facts = [f"{jobs}; {failures} of {shown.failure_budget} that stop it"]
+    facts = [f"{jobs}; {failures} ({shown.failure_budget} stop the slot)"]
     if shown.checkpoint_step is not None:
         facts.append(f"its newest checkpoint is of step {shown.checkpoint_step:,}")
     for attempt in slot.attempts:
@@ -157,7 +170,9 @@ def attempt_facts(attempt: Attempt, now: float) -> list[str]:
         facts.append(f"attempt {attempt.number} has been at work since {clock(attempt.started_at, now)}")
     if attempt.heartbeat_changed_at is not None and attempt.heartbeat >= 0:
         ago = format_duration(now - attempt.heartbeat_changed_at)
-        facts.append(f"attempt {attempt.number}: its heartbeat {attempt.heartbeat} was new {ago} ago")
+        facts.append(
+            f"attempt {attempt.number}: its heartbeat was last seen to change {ago} ago (number {attempt.heartbeat})"
+        )
     if attempt.asked_to_hand_over_at is not None:
         facts.append(f"attempt {attempt.number} was asked to hand over at {clock(attempt.asked_to_hand_over_at, now)}")
     if attempt.aborted_at is not None:

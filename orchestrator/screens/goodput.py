@@ -1,8 +1,9 @@
 """Where a run's time went. Pure: the facts of a slot's jobs → seconds by kind.
 
 A job's own time has four parts that add up to it exactly: start-up (until its first new step), productive (steps that
-were kept), lost (steps that no later job began with, at this job's own rate), saving (from the request to hand over to
-its end). Their sum over all jobs is the allocated time, and
+were kept), lost (steps that no later job began with, at this job's own rate, and whatever a program did after a request
+to hand over that it did not answer), saving (from the request to its answer: a save, or an orderly end). Their sum over
+all jobs is the allocated time, and
 
     goodput = productive / allocated
 
@@ -30,10 +31,10 @@ class JobFacts:
     """One claimed attempt. Times are unix seconds, None where nobody knows (or it has not happened).
 
     `submitted_at`: its submission was accepted (or found). `started_at`: its first process. `first_step_at`: its first
-    new step. `asked_at`: it was asked to hand over. `ended_at`: by its own record. `seen_at`: its last sign of life.
-    `proven_at`: the controller had proof of its end. `done`: steps that it did, None where the program reports none.
-    `kept`: steps of it that count: those below its successor's start, or below its newest checkpoint where none has
-    begun yet. `open`: it still runs.
+    new step. `asked_at`: it was asked to hand over. `answered_at`: it had saved since then, or ended in order (None: it
+    did neither). `ended_at`: by its own record. `seen_at`: its last sign of life. `proven_at`: the controller had proof
+    of its end. `done`: steps that it did, None where the program reports none. `kept`: steps of it that count: those
+    below its successor's start, or below its newest checkpoint where none has begun yet. `open`: it still runs.
     """
 
     attempt: int
@@ -41,6 +42,7 @@ class JobFacts:
     submitted_at: float | None = None
     first_step_at: float | None = None
     asked_at: float | None = None
+    answered_at: float | None = None
     ended_at: float | None = None
     seen_at: float | None = None
     proven_at: float | None = None
@@ -136,7 +138,13 @@ def times_of(job: JobFacts, now: float) -> Times:
         first = asked if job.done == 0 else job.started_at
     working = asked - first
     good = working * _kept_share(job)
-    return Times(start_up_s=first - job.started_at, productive_s=good, lost_s=working - good, saving_s=end - asked)
+    answered = end if job.open else _between(asked, job.answered_at if job.answered_at is not None else asked, end)
+    return Times(
+        start_up_s=first - job.started_at,
+        productive_s=good,
+        lost_s=working - good + end - answered,
+        saving_s=answered - asked,
+    )
 
 
 def _kept_share(job: JobFacts) -> float:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.screens.cells import counted
 from orchestrator.screens.goodput import RunGoodput, SlotGoodput, Times
 from orchestrator.walltime import format_duration
 
@@ -19,10 +22,15 @@ KINDS = (
     ("lost", "lost_s"),
     ("saving", "saving_s"),
 )
+HOUR_S = 3600.0
 #: Below this a duration is shown in seconds with a digit behind the point.
 SHORT_S = 60.0
 #: From here on hours say enough.
-LONG_S = 100 * 3600.0
+LONG_S = 100 * HOUR_S
+#: On narrow terminals days say enough from here on.
+DAYS_S = 1000 * HOUR_S
+#: The row of the whole run.
+_ALL = "all"
 #: What the words mean, under the table.
 LEGEND = "goodput = productive / (start-up + productive + lost + saving)"
 
@@ -31,7 +39,18 @@ def duration(seconds: float) -> str:
     """`12.3 s`, `H:MM:SS` or `1,234 h`: ten columns of them fit 80 characters."""
     if seconds < SHORT_S:
         return f"{seconds:.1f} s"
-    return format_duration(seconds) if seconds < LONG_S else f"{seconds / 3600:,.0f} h"
+    return format_duration(seconds) if seconds < LONG_S else f"{seconds / HOUR_S:,.0f} h"
+
+
+def short(seconds: float) -> str:
+    """`12 s`, `45 min`, `3.4 h`, `345 h` or `1,234 d`: for narrow terminals."""
+    if seconds < SHORT_S:
+        return f"{seconds:.0f} s"
+    if seconds < HOUR_S:
+        return f"{seconds / SHORT_S:.0f} min"
+    if seconds < DAYS_S:
+        return f"{seconds / HOUR_S:.1f} h" if seconds < LONG_S else f"{seconds / HOUR_S:.0f} h"
+    return f"{seconds / (24 * HOUR_S):,.0f} d"
 
 
 def share(times: Times) -> str:
@@ -39,17 +58,27 @@ def share(times: Times) -> str:
     return "-" if times.goodput is None else f"{100 * times.goodput:.2f} %"
 
 
-def goodput_table(view: RunGoodput) -> RenderableType:
-    """One line a slot, and their sum where there are several."""
+def goodput_table(view: RunGoodput, width: int) -> RenderableType:
+    """One line a slot, and their sum where there are several. Where it is narrow, the times are written short."""
+    rows = _rows(view, duration)
+    if sum(max(map(len, column)) + 1 for column in zip(*rows, strict=True)) > width:
+        rows = _rows(view, short)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("slot", no_wrap=True)
-    for name in ("jobs", "goodput", *(name for name, _ in KINDS)):
+    for name in rows[0][1:]:
         table.add_column(name, justify="right", no_wrap=True)
-    for slot in view.slots:
-        table.add_row(*_cells(str(slot.slot), len(slot.jobs), slot.times))
-    if len(view.slots) > 1:
-        table.add_row(*_cells("all", _jobs(view.slots), view.times), style="bold")
+    for row in rows[1:]:
+        table.add_row(*row, style="bold" if row[0] == _ALL else None)
     return Group(table, Text(LEGEND, style="dim"))
+
+
+def _rows(view: RunGoodput, written: Callable[[float], str]) -> list[list[str]]:
+    """The names of the columns, and the cells."""
+    rows = [["slot", "jobs", "goodput", *(name for name, _ in KINDS)]]
+    rows += [_cells(str(slot.slot), len(slot.jobs), slot.times, written) for slot in view.slots]
+    if len(view.slots) > 1:
+        rows.append(_cells(_ALL, _jobs(view.slots), view.times, written))
+    return rows
 
 
 def goodput_lines(view: RunGoodput) -> list[str]:
@@ -62,11 +91,11 @@ def _jobs(slots: tuple[SlotGoodput, ...]) -> int:
     return sum(len(slot.jobs) for slot in slots)
 
 
-def _cells(name: str, jobs: int, times: Times) -> list[str]:
-    shown = ((getattr(times, field)) for _, field in KINDS)
-    return [name, str(jobs), share(times), *("" if seconds <= 0 else duration(seconds) for seconds in shown)]
+def _cells(name: str, jobs: int, times: Times, written: Callable[[float], str]) -> list[str]:
+    shown = (getattr(times, field) for _, field in KINDS)
+    return [name, f"{jobs:,}", share(times), *("" if seconds <= 0 else written(seconds) for seconds in shown)]
 
 
 def _line(name: str, jobs: int, times: Times) -> str:
     parts = [f"{kind} {duration(getattr(times, field))}" for kind, field in KINDS if getattr(times, field) > 0]
-    return ", ".join([f"{name}: goodput {share(times)}", "1 job" if jobs == 1 else f"{jobs} jobs", *parts])
+    return ", ".join([f"{name}: goodput {share(times)}", counted(jobs, "job"), *parts])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from orchestrator.decisions.models import Attempt, Blind, Seen, Slot, SlotStatus, Submission, SubmissionState
 from orchestrator.decisions.reasons import Kind, reason_of
 from orchestrator.executors.base import JobState
-from orchestrator.walltime import format_duration
+from orchestrator.screens.timeline import at_and_in, clock
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,20 @@ class Situation:
 
 @dataclass(frozen=True)
 class Around:
-    """What a slot's situation depends on besides the slot. `alive`: a controller looks after the run."""
+    """What a slot's situation depends on besides the slot. `alive`: a controller looks after the run, every `look_s`
+    seconds. `full`: the disk of the run's folder has no room.
+    """
 
     run_name: str
     wish: str
     alive: bool
     wanted: bool
     now: float
+    look_s: float = 60.0
+    full: bool = False
 
 
-NOT_SEEN_YET = "the controller has it from Slurm and looks for it in the queue"
+NOT_SEEN_YET = "Slurm has accepted it; the next look at the queue shows more"
 
 
 def situation(slot: Slot, around: Around) -> Situation:
@@ -49,6 +53,8 @@ def situation(slot: Slot, around: Around) -> Situation:
     if not around.alive and found.state not in {"finished", "failed", "paused", "stopped", "dropped", "behind"}:
         nobody = f"no controller looks after this run now: `orchestrator start {around.run_name}`"
         return Situation(found.state, found.why, nobody, found.reason, found.kind)
+    if around.full and found.state == "waiting":
+        return Situation(found.state, found.why, "a job is submitted when there is room on the disk")
     return found
 
 
@@ -81,11 +87,10 @@ def _without_job(slot: Slot, around: Around) -> Situation:
     if not around.wanted:
         return Situation("stopped", "the run has fewer slots now", "its files stay where they are")
     if slot.not_before > around.now:
-        left = format_duration(slot.not_before - around.now)
-        return Situation("waiting", slot.why, f"next try in {left}")
+        return Situation("waiting", slot.why, f"tries again {at_and_in(slot.not_before, around.now)}")
     current = slot.current
     if current is not None and current.verdict is None and current.claimed_by is not None:
-        return Situation("waiting", slot.why or "its last job's end is not clear yet", "it is looked into")
+        return Situation("waiting", slot.why or "its last job's end is not clear yet", "the next looks decide")
     return Situation("waiting", slot.why, "a job is submitted at the next look")
 
 
@@ -93,9 +98,7 @@ def _with_job(slot: Slot, attempt: Attempt, live: Submission, around: Around) ->
     """Of a slot whose job is there, or may be."""
     after = _after(slot, around)
     if isinstance(live.sighting, Blind):
-        return Situation(
-            "blind", live.sighting.error, "nothing is submitted until it is seen again, or proven to be over"
-        )
+        return Situation("blind", live.sighting.error, _decided(live.sighting, around))
     if isinstance(live.sighting, Seen):
         return _seen(slot, attempt, live.sighting, after)
     if attempt.claimed_by == live.token:
@@ -108,6 +111,14 @@ def _with_job(slot: Slot, attempt: Attempt, live: Submission, around: Around) ->
             return Situation("uncertain", why, "it is looked for in the queue before anything else is submitted")
         case _:
             return Situation(str(live.state), slot.why, "it is handed to the scheduler now")
+
+
+def _decided(blind: Blind, around: Around) -> str:
+    """What becomes of a job that is not seen, and when."""
+    if blind.proven_at is None:
+        return "nothing is submitted until it is seen again, or proven to be over"
+    by = clock(max(blind.proven_at, around.now) + around.look_s, around.now)
+    return f"decided by {by} at the latest, unless the job gives a sign of life; nothing is submitted before"
 
 
 def _seen(slot: Slot, attempt: Attempt, seen: Seen, after: str) -> Situation:
@@ -130,7 +141,7 @@ def _seen(slot: Slot, attempt: Attempt, seen: Seen, after: str) -> Situation:
             }[reason.kind]
             return Situation("pending", reason.words, then, seen.reason, reason.kind)
         case JobState.ENDING | JobState.ENDED:
-            return Situation(str(seen.state), slot.why, f"the cluster clears up after it; {after}")
+            return Situation(str(seen.state), slot.why, f"Slurm cleans up after it; {after}")
         case _:
             word = seen.raw_state.lower()
             return Situation(word, f"a state that this program does not know: {seen.raw_state}", "nothing is changed")
@@ -145,4 +156,4 @@ def _after(slot: Slot, around: Around) -> str:
         if successor is not None:
             return f"job {successor.job_id or '(being submitted)'}, queued behind it, takes over"
         return "the next job is submitted when it ends"
-    return "no other follows it: the run is being stopped"
+    return "no job follows it: the run is being stopped"

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from orchestrator.decisions.ends import lead_warning
-from orchestrator.decisions.models import Attempt, Seen, Slot, SlotStatus, Verdict
+from orchestrator.decisions.models import Attempt, Ledger, Seen, Slot, SlotStatus, Verdict
 from orchestrator.decisions.reasons import Kind, reason_of
 from orchestrator.executors.base import Frozen
 from orchestrator.files import read_json_or_none
 from orchestrator.hosts.cron import host_of
-from orchestrator.run.evidence import Claim, Exit, Progress, read_record
+from orchestrator.run.evidence import Claim, Exit, Progress, changed_at, read_record
 from orchestrator.run.lease import highest_epoch, living_owner
 from orchestrator.run.ledger import load_ledger, read_control
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.screens.forecast import Forecast, forecast, waits_between
 from orchestrator.screens.queue import QueueView, queue_view
+from orchestrator.screens.secondlook import LATEST_POLL, SecondLook, second_look
 from orchestrator.screens.situation import Around, live_submission, situation
 from orchestrator.screens.timeline import clock
 
@@ -29,6 +30,9 @@ RunState = Literal["running", "stopping", "stopped", "finished", "failed", "paus
 RATE_AFTER_S = 5.0
 #: An attempt's own progress file is missing while it starts; those before it stand in.
 ATTEMPTS_BACK = 3
+#: Who looks after a run that no process has.
+CRON = "cron on "
+CRON_LOOK_S = 60.0
 
 
 class SuccessorView(Frozen):
@@ -96,10 +100,11 @@ class ExcludedNode(Frozen):
 
 
 class RunView(Frozen):
-    """One run, ready to be shown. `written_at`: when the controller last looked, by its clock (unix seconds).
-    `blind_since`: the queue has not been seen since then, because of `blind_error`. `controller`: who looks after the
-    run, None where nobody does; `baton`: whether its jobs look after it themselves when they end. `wish`, `wished_by`:
-    the newest of `start` and `stop`; `until`: when `start --for` stops it (unix seconds). `queue`: of experiments.
+    """One run, ready to be shown. `written_at`: when the controller last wrote what it saw (unix seconds, its clock).
+    `second_look`: the reader's own, where that is too long ago. `blind_since`: the queue has not been seen since then,
+    because of `blind_error`. `controller`: who looks after the run, None where nobody does; `baton`: whether its jobs
+    look after it themselves when they end. `wish`, `wished_by`: the newest of `start` and `stop`; `until`: when
+    `start --for` stops it (unix seconds). `queue`: of experiments.
     """
 
     run_id: str
@@ -113,6 +118,7 @@ class RunView(Frozen):
     wished_by: str = ""
     until: float | None = None
     written_at: float | None
+    second_look: SecondLook | None = None
     blind_since: float | None = None
     blind_error: str = ""
     baton: bool = False
@@ -121,17 +127,40 @@ class RunView(Frozen):
     slots: tuple[SlotView, ...] = ()
 
 
+class Picture(NamedTuple):
+    """A view, and what it was made from. `events`: what the reader saw happen, and no history tells yet."""
+
+    view: RunView
+    ledger: Ledger | None
+    events: tuple[Mapping[str, Any], ...] = ()
+
+
 def run_view(run_dir: RunDir, now: float | None = None) -> RunView:
     """The run at `now` (unix seconds; default: this moment). Errors: UnknownRun, RunFolderError."""
-    now = time.time() if now is None else now
+    return picture(run_dir, time.time() if now is None else now).view
+
+
+def picture(run_dir: RunDir, now: float) -> Picture:
+    """The run at `now` (unix seconds). Errors: UnknownRun, RunFolderError."""
     run = load_run(run_dir)
     ledger = load_ledger(run_dir, run.run_id)
+    controller = keeper(run_dir, now)
+    seen = second_look(run, run_dir, ledger, now, looked_after=controller is not None) if ledger else None
+    view = _view_of(run, run_dir, seen.ledger if seen else ledger, controller, now, seen.look if seen else None)
+    return Picture(view, seen.ledger, seen.events) if seen else Picture(view, ledger)
+
+
+def _view_of(
+    run: Run, run_dir: RunDir, ledger: Ledger | None, controller: str | None, now: float, own: SecondLook | None
+) -> RunView:
     control = read_control(run_dir)
     wish = control.wish
-    controller = keeper(run_dir, now)
     known = ledger.slots if ledger else ()
     alive = controller is not None
-    slots = tuple(slot_view(slot, run, run_dir, around_of(slot, run, wish, now, alive=alive)) for slot in known)
+    full = own is not None and own.free_bytes is not None
+    slots = tuple(
+        slot_view(slot, run, run_dir, around_of(slot, run, wish, now, controller, full=full)) for slot in known
+    )
     live = any(attempt.live for slot in known for attempt in slot.attempts)
     return RunView(
         run_id=run.run_id,
@@ -145,6 +174,7 @@ def run_view(run_dir: RunDir, now: float | None = None) -> RunView:
         wished_by=control.by,
         until=control.until,
         written_at=ledger.written_at if ledger else None,
+        second_look=own,
         blind_since=ledger.blind_since if ledger else None,
         blind_error=ledger.blind_error if ledger else "",
         baton=run.executor == "slurm" and run.config.relay.baton,
@@ -170,20 +200,23 @@ def keeper(run_dir: RunDir, now: float) -> str | None:
     """Who looks after the run: a living controller, or a crontab. None: nobody."""
     owner, cron = living_owner(run_dir), host_of(run_dir)
     if cron is not None and (owner is None or owner.passes):
-        return f"cron on {cron.host}, once a minute"
+        return f"{CRON}{cron.host}, once a minute"
     if owner is None:
         return None
     return f"{owner.process} (`{owner.command}`, since {clock(owner.since, now)})"
 
 
-def around_of(slot: Slot, run: Run, wish: str, now: float, *, alive: bool) -> Around:
-    """What a slot's situation depends on besides itself."""
+def around_of(slot: Slot, run: Run, wish: str, now: float, controller: str | None, *, full: bool) -> Around:
+    """What a slot's situation depends on besides itself. `controller`: as `keeper` says it."""
+    by_cron = controller is not None and controller.startswith(CRON)
     return Around(
         run_name=run.config.run_name,
         wish=wish,
-        alive=alive,
+        alive=controller is not None,
         wanted=slot.index < run.config.slots,
         now=now,
+        full=full,
+        look_s=CRON_LOOK_S if by_cron else LATEST_POLL * run.poll_s,
     )
 
 
@@ -317,13 +350,6 @@ def _progress(run_dir: RunDir, slot: Slot, attempt: Attempt | None) -> dict[str,
         checked = read_record(Progress, path)
         if checked is not None:
             more: dict[str, Any] = read_json_or_none(path) or {}
-            at = checked.at or _changed_at(path)  # a foreign program may not say when
+            at = checked.at or changed_at(path)  # a foreign program may not say when
             return {**more, **checked.model_dump(), "at": at, "attempt": number}
     return {}
-
-
-def _changed_at(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0

@@ -23,6 +23,11 @@ def clock(at: float, now: float) -> str:
     return time.strftime("%H:%M:%S" if abs(now - at) < _DAY_S else "%d %b %H:%M:%S", time.localtime(at))
 
 
+def at_and_in(at: float, now: float) -> str:
+    """A moment to come: `at 09:07:52 (in 0:14:32)`."""
+    return f"at {clock(at, now)} (in {format_duration(at - now)})"
+
+
 def sentence(event: Event, now: float) -> str:
     """What happened, without the time. A kind that nobody knows is shown with its facts."""
     kind = str(event.get("kind") or "?")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.baton import SILENT_S as SILENT_BATON_S
 from orchestrator.decisions.models import Verdict
-from orchestrator.run.registry import Entry
 from orchestrator.screens.cells import (
     OVER,
     bar,
@@ -23,19 +20,20 @@ from orchestrator.screens.cells import (
     metric,
     next_job,
     number,
-    ranges,
     rate,
     short_steps,
     shortened,
+    slots_words,
     span,
     steps,
     success,
 )
 from orchestrator.screens.given import given_words
 from orchestrator.screens.queue import page_of
-from orchestrator.screens.status import RunView, SlotView
-from orchestrator.screens.summary import RunSummary
-from orchestrator.screens.timeline import clock, end_words
+from orchestrator.screens.secondlook import LATE_LOOK_S, SecondLook
+from orchestrator.screens.status import CRON, RunView, SlotView
+from orchestrator.screens.timeline import at_and_in, clock, end_words
+from orchestrator.screens.wrapping import folded
 from orchestrator.walltime import format_duration
 
 _COLOURS = {
@@ -60,8 +58,6 @@ _WANTED = {"steps/s", "success", "GPU", "job ends in", "done in", "next job"}
 _GAP = 2
 #: A trainer reports every few seconds, and is silent for longer while it saves or evaluates.
 SILENT_S = 120.0
-#: A controller looks at least once a minute (controller.BEAT_S); twice that is worth a word.
-LATE_LOOK_S = 150.0
 #: Beside the rows of slots a screen has its lines above, the notes below and the prompt.
 AROUND_ROWS = 10
 #: However low the terminal is.
@@ -117,16 +113,13 @@ def run_table(
     if wanted - {column.name for column in shown}:
         cells["step"] = [short_steps(slot) for slot in view.slots]
         shown = _fitting(cells, width)
-    lines: list[RenderableType] = [Text(headline(view), style="bold")]
-    lines += [Text(line, style="yellow" if urgent else "dim") for line, urgent in about(whole, now)]
+    lines: list[RenderableType] = [Text(folded(headline(view), width), style="bold")]
+    lines += [Text(folded(line, width), style="yellow" if urgent else "dim") for line, urgent in about(whole, now)]
     if view.slots:
         lines.append(_rows(view, cells, shown))
     if pages > 1:
-        turn = (
-            "" if again else f"; `--page {page + 1}` shows more, `--all` all" if page < pages else "; `--all` shows all"
-        )
-        lines.append(Text(f"page {min(page, pages)} of {pages}{turn}", style="dim"))
-    return Group(*lines, *(Text(line, style="dim") for line in note_lines(view, now)))
+        lines.append(Text(f"page {min(page, pages)} of {pages}" + ("" if again else _more(page, pages)), style="dim"))
+    return Group(*lines, *(Text(folded(line, width), style="dim") for line in note_lines(view, now)))
 
 
 def _more(page: int, pages: int) -> str:
@@ -181,23 +174,30 @@ def about(view: RunView, now: float) -> list[tuple[str, bool]]:
     looked = f", last look {ago(looked_s)}" if looked_s is not None else ""
     if view.controller is not None:
         late = looked_s is not None and looked_s > LATE_LOOK_S and view.state in {"running", "stopping"}
-        doubt = "; is cron running there?" if late and view.controller.startswith("cron on ") else ""
+        doubt = "; is cron running there?" if late and view.controller.startswith(CRON) else ""
         lines.append((f"controller: {view.controller}{looked}{doubt}", late))
     elif view.state in {"no controller", "stopping"}:
         go_on = f"take it up again with `orchestrator start {view.run_name}`"
         lines.append((f"no controller{looked}; {go_on}", True))
         if view.baton and view.written_at is not None and any(slot.job_id and not slot.why for slot in view.slots):
-            lines.append((f"a job that ends after {clock(view.written_at + SILENT_BATON_S, now)} looks itself", False))
+            lines.append(
+                (
+                    f"a job that ends after {clock(view.written_at + SILENT_BATON_S, now)} looks after the run itself",
+                    False,
+                )
+            )
+    if view.second_look is not None:
+        lines.append((seen_itself(view, view.second_look, now), True))
     if view.until is not None and view.state in {"running", "no controller"}:
         left = format_duration(view.until - now)
         lines.append((f"until {clock(view.until, now)} (in {left}): then every job saves and ends", False))
     if view.blind_since is not None:
-        since = format_duration(now - view.blind_since)
-        lines.append((f"blind for {since}: {view.blind_error}; nothing is submitted meanwhile", True))
+        since = f"{clock(view.blind_since, now)} ({format_duration(now - view.blind_since)} ago)"
+        lines.append((f"blind since {since}: {view.blind_error}; nothing is submitted meanwhile", True))
     lines += [(line, False) for line in queue_lines(view)]
     for node in view.excluded_nodes:
-        left = format_duration(node.until - now)
-        lines.append((f"avoids node {node.node} for {left}: {node.deaths} jobs died early on it", False))
+        deaths = f"{counted(node.deaths, 'job')} died early on it"
+        lines.append((f"avoids node {node.node} until {clock(node.until, now)}: {deaths}", False))
     return lines
 
 
@@ -213,6 +213,21 @@ def queue_lines(view: RunView) -> list[str]:
         best = [f"{score.name} {metric(score.value)}" for score in queue.best[:BEST_SHOWN]]
         lines.append(f"best {queue.metric}: {', '.join(best)}")
     return lines
+
+
+def seen_itself(view: RunView, own: SecondLook, now: float) -> str:
+    """Why the ledger is old, and that what is shown is not."""
+    since = f"since {clock(view.written_at or 0.0, now)}"
+    if own.free_bytes is not None:
+        words = (
+            f"the disk is full ({counted(own.free_bytes, 'byte')} free in {view.run_dir}): {since} nobody could write "
+        )
+        words += f"what happened. Shown is what was seen at {clock(own.at, now)}. Free some space"
+        words += ", and it goes on by itself" if view.controller is not None else ""
+    else:
+        words = f"{since} the controller has written nothing: it hangs, or it may not write (a quota?). "
+        words += f"Shown is what was seen at {clock(own.at, now)}"
+    return words + (f". The queue could not be seen: {own.queue_error}" if own.queue_error else "")
 
 
 def ago(seconds: float) -> str:
@@ -252,7 +267,7 @@ def note_lines(view: RunView, now: float) -> list[str]:
             continue  # it stands on top, for the whole run
         for words in notes(slot, now):
             by_words.setdefault(words, []).append(slot.slot)
-    return [f"{'slot' if len(slots) == 1 else 'slots'} {ranges(slots)}: {words}" for words, slots in by_words.items()]
+    return [f"{slots_words(slots)}: {words}" for words, slots in by_words.items()]
 
 
 def notes(slot: SlotView, now: float, *, with_next: bool = True) -> list[str]:
@@ -263,7 +278,7 @@ def notes(slot: SlotView, now: float, *, with_next: bool = True) -> list[str]:
     if with_next and not told and (slot.retry_at is not None or (why and slot.state in _ENDS)):
         why = f"{why}; {slot.next}" if why else slot.next
     if slot.expected_start_at is not None:
-        why += f"; Slurm expects to start it in {format_duration(slot.expected_start_at - now)}"
+        why += f"; Slurm expects to start it {at_and_in(slot.expected_start_at, now)}"
     if why:
         found.append(why)
     elif with_next and slot.state == "waiting" and slot.last_verdict is None:
@@ -280,46 +295,3 @@ def notes(slot: SlotView, now: float, *, with_next: bool = True) -> list[str]:
     if words := given_words(slot.progress, now):
         found.append(words)
     return found
-
-
-def summary_table(summary: RunSummary) -> RenderableType:
-    """What a run came to, at its end."""
-    table = Table(box=None, pad_edge=False, header_style="bold", title="Summary", title_justify="left")
-    table.add_column("slot")
-    evaluated = any(slot.evaluation for slot in summary.slots)
-    names = ("jobs", "hand-overs", "steps trained", "steps lost", "idle between jobs")
-    for name in (*names, "evaluation") if evaluated else names:
-        table.add_column(name, justify="right")
-    for slot in summary.slots:
-        cells = (
-            str(slot.slot),
-            str(slot.jobs),
-            str(slot.hand_overs),
-            number(slot.steps),
-            number(slot.steps_lost),
-            f"{slot.idle_s:.1f} s in {counted(slot.gaps, 'gap')}" if slot.gaps else "none",
-        )
-        table.add_row(*cells, *([slot.evaluation] if evaluated else []))
-    return Group(table, *(Text(line) for line in summary.lines))
-
-
-def summary_lines(summary: RunSummary) -> list[str]:
-    """The same for a pipe."""
-    lines = [
-        f"slot {s.slot}: {counted(s.jobs, 'job')}, {counted(s.hand_overs, 'hand-over')}, "
-        f"{counted(s.steps, 'step')} trained, {counted(s.steps_lost, 'step')} lost, "
-        f"{s.idle_s:.1f} s idle in {counted(s.gaps, 'gap')}" + (f", evaluation {s.evaluation}" if s.evaluation else "")
-        for s in summary.slots
-    ]
-    return lines + list(summary.lines)
-
-
-def runs_table(entries: list[Entry]) -> RenderableType:
-    """The registered runs."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("run", "id", "folder", "started"):
-        table.add_column(name, overflow="fold")
-    for entry in entries:
-        started = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.registered_at))
-        table.add_row(entry.run_name, entry.run_id, entry.run_dir, started)
-    return table

@@ -10,14 +10,16 @@ from orchestrator.decisions.models import Slot, SlotStatus
 from orchestrator.decisions.sightings import HEARTBEAT_SILENT_S
 from orchestrator.disk import read_json_or_none
 from orchestrator.errors import RunFolderError
-from orchestrator.job import Stretch, attempt_numbers, checkpoints_of, lineage
-from orchestrator.run.evidence import Claim, Exit, Lenient, Progress, read_record
+from orchestrator.job import DO_NOT_REQUEUE, HANDED_OVER, Stretch, attempt_numbers, checkpoints_of, lineage
+from orchestrator.run.evidence import Claim, Exit, Lenient, Progress, changed_at, read_record
 from orchestrator.run.history import read_events
 from orchestrator.run.ledger import load_ledger, read_control
 from orchestrator.run.rundir import RunDir, load_run
 from orchestrator.screens.goodput import JobFacts, RunGoodput, SlotFacts, account, total
 
 Event = Mapping[str, Any]
+#: The exit codes of a program that ended because it wanted to.
+_IN_ORDER = frozenset({0, HANDED_OVER, DO_NOT_REQUEUE})
 
 
 class Sign(Lenient):
@@ -111,6 +113,7 @@ def job_facts(
         started_at=min(claim.at, sign.started_at if sign.started_at is not None else claim.at),
         first_step_at=sign.first_progress_at,
         asked_at=sign.asked_at,
+        answered_at=_answered_at(run_dir, slot, attempt, sign.asked_at, ended),
         ended_at=ended.at if ended is not None else None,
         seen_at=seen_at,
         proven_at=proven.get(attempt),
@@ -118,6 +121,16 @@ def job_facts(
         kept=max(0, kept),
         open=alive,
     )
+
+
+def _answered_at(run_dir: RunDir, slot: int, attempt: int, asked_at: float | None, ended: Exit | None) -> float | None:
+    """When the program had done what it was asked to: its orderly end, else its last save after the request."""
+    if asked_at is None:
+        return None
+    if ended is not None and ended.code in _IN_ORDER:
+        return ended.at
+    newest = [changed_at(ref.path) for ref in checkpoints_of(run_dir.slot(slot), attempt)[:1]]
+    return next((at for at in newest if at >= asked_at), None)
 
 
 def _start_step(run_dir: RunDir, folder: Path) -> int:

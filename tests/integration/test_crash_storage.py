@@ -6,22 +6,10 @@ import json
 import shutil
 from pathlib import Path
 
+from full_disk import fill
 from relay import NewRelay, Relay
 
 PAGE = 4096
-
-
-def fill(where: Path) -> Path:
-    """Take the last byte. Returns the file that has it."""
-    ballast = where / "ballast"
-    with open(ballast, "ab", buffering=0) as file:
-        for size in (1 << 16, 1 << 12, 1):
-            while True:
-                try:
-                    file.write(bytes(size))
-                except OSError:
-                    break
-    return ballast
 
 
 def fill_last_page(events: Path) -> None:

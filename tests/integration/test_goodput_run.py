@@ -56,6 +56,23 @@ def test_the_killed_jobs_steps_are_lost_and_all_other_time_has_its_kind(new_rela
     assert "lost " in lines[1]
 
 
+def test_a_program_that_ignores_a_request_until_it_is_killed_saves_nothing_in_that_time(new_relay: NewRelay) -> None:
+    relay = new_relay(command=["python3", "./count.py", "100000", "deaf"], held_at=30)
+    relay.spawn("start")
+    relay.wait_for_step(30)
+    job = relay.run_dir / "jobs" / relay.read("claim", 0)["token"]
+    (job / "hand-over").touch()
+    relay.wait_for(lambda: "handing over" in next(job.glob("job-*.out")).read_text(), "the shim to ask its program")
+    relay.kill_program()
+    relay.wait_for(lambda: len(relay.attempts()) > 1, "the next job")
+
+    times = goodput(relay)["slots"][0]["jobs"][0]["times"]
+    assert times["saving_s"] == 0
+    ended = relay.read("exit.json", 0)
+    assert times["lost_s"] >= ended["at"] - ended["asked_at"] > 0
+    assert relay.run("stop", "--now").code == 0
+
+
 def test_a_run_that_is_stopped_is_not_waiting(new_relay: NewRelay) -> None:
     relay = new_relay(total=10_000, pace_s=PACE_S, slots=2)
     controller = relay.spawn("start")

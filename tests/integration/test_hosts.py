@@ -45,7 +45,7 @@ class TestStartBesideALivingController:
         told = relay.run("start")
 
         assert told.code == 0, told.words
-        assert f"Slot 0 of toy goes on: process {controller.pid}" in told.out
+        assert f"toy goes on with slot 0: process {controller.pid}" in told.out
         relay.release()
         assert relay.ended(controller) == 0, relay.output()
         for slot in (0, 1):
@@ -163,7 +163,7 @@ class TestStop:
         stop = relay.spawn("stop", "--grace", "0", driver=(str(driver),))
 
         assert relay.ended(stop) == 13, relay.output()
-        assert f"jobs {job['supervisor']['pid']} of toy are still there" in relay.output()
+        assert f"job {job['supervisor']['pid']} of toy is still there" in relay.output()
         assert "orchestrator stop toy` again" in relay.output()
         assert relay.status()["wish"] == "stop"
 

@@ -52,6 +52,7 @@ class SimJob:
         self.end_visible_at = float("inf")
         self.accept_visible_at = at
         self.runs: list[Run] = []
+        self.lost_end = False
         self.shown: JobRow | None = None
         self.followers: list[SimJob] = []
 
@@ -176,6 +177,9 @@ class Cluster:
     def start(self, job: SimJob, node: SimNode) -> None:
         """Its script begins on a node."""
         now = self.world.timeline.now
+        if first := [run for run in job.runs if run.alive and run.node == node.name]:
+            self._refuse(job, node, first[0])
+            return
         job.node, job.started_at = node.name, now
         job.ends_at = now + self.world.profile.walltime_s
         job.change("RUNNING")
@@ -184,6 +188,14 @@ class Cluster:
         job.runs.append(run)
         kill_at = job.ends_at + self.world.rng.uniform(0.0, 30.0)
         self.world.timeline.at(kill_at, lambda: self.end_by_force(job, run, "TIMEOUT"))
+
+    def _refuse(self, job: SimJob, node: SimNode, first: Run) -> None:
+        """slurmd has the job already: the second launch fails, and Slurm ends the first run with it."""
+        now = self.world.timeline.now
+        job.node, job.started_at, job.ends_at = node.name, now, now
+        first.ask("SIGTERM")
+        self.world.timeline.after(KILL_WAIT_S, first.die)
+        self.end(job, job.run, "CANCELLED")
 
     def script_ended(self, job: SimJob, run: Run, code: int) -> None:
         """A job's script ended by itself."""
@@ -209,6 +221,19 @@ class Cluster:
             self.world.timeline.after(self.world.rng.uniform(0.0, 2.0), lambda f=follower: self.try_start(f))
         self.world.watch.over(job)
 
+    def ended_since(self, at: float) -> list[SimJob]:
+        """The jobs that said their end themselves, and of which slurmctld has heard since then."""
+        ended = [job for job in self.table.values() if job.ended_at is not None and job.ended_at >= at]
+        return [job for job in ended if job.run is not None and job.run.said_its_end]
+
+    def lose_end(self, job: SimJob) -> None:
+        """A slurmctld that was killed before it saved an end takes the job for running until its node registers."""
+        self.world.watch.lost_end(job)
+        job.ended_at, job.end_visible_at, job.lost_end = None, float("inf"), True
+        job.change("RUNNING")
+        registers_after_s = self.world.rng.uniform(1800.0, 4000.0)
+        self.world.timeline.after(registers_after_s, lambda: self.when_up(lambda: self.end(job, job.run, "NODE_FAIL")))
+
     def end_by_force(self, job: SimJob, run: Run | None, raw: str) -> None:
         """SIGTERM, SIGKILL after KillWait; a waiting job just leaves."""
         if job.over or job.run is not run:
@@ -217,6 +242,8 @@ class Cluster:
             self.end(job, None, raw)
             return
         if not run.alive:
+            if job.lost_end:
+                self.end(job, run, raw)
             return
         run.ask("SIGTERM")
 

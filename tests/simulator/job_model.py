@@ -66,6 +66,7 @@ class Run:
         self.pid = pid
         self.alive = True
         self.claimed = False
+        self.said_its_end = False
         self.claimed_at = 0.0
         self.died_at: float | None = None
         self.asked: str | None = None
@@ -306,6 +307,7 @@ class Run:
         except OSError:
             self._leave(code if 0 < code < SHIM_FAILED else SHIM_FAILED)
             return
+        self.said_its_end = True
         self.world.watch.ended(self, code)
         good = code in {0, HANDED_OVER, DO_NOT_REQUEUE} or superseded is not None
         self._leave(0 if good else 128 - code if code < 0 else code)

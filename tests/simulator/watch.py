@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from job_model import RATE, Run, seen_by
 from queue_model import QueueWatch
 
+from orchestrator.decisions.leftovers import LEFT_S
 from orchestrator.decisions.models import Blind, Ledger, SlotStatus, SubmissionState
 from orchestrator.job import lineage
 
@@ -24,6 +25,8 @@ OWNER_TTL_S = 900.0
 #: An unfinished slot without a job although nothing stands in its way: two polls, the grace of an unclear submission,
 #: what an absent job needs to be forgotten (MinJobAge), and the wait after a clock step.
 IDLE_LIMIT_S = 45 * 60.0
+#: How long an ended job may stay in the queue: what the controller waits, and some polls.
+LEFT_LIMIT_S = LEFT_S + 1000.0
 #: A run makes at least this share of the steps that the time would allow, with all stops, cancels and failures of a
 #: bad month on a bad cluster; the worst of the first seeds made 0.66.
 LEAST_SHARE = 0.2
@@ -50,6 +53,7 @@ class Watch:
         self.checkpoints: dict[tuple[int, int], list[tuple[int, float]]] = {}
         self.jobs: dict[str, SimJob] = {}
         self.states: dict[str, SubmissionState] = {}
+        self.left_s: dict[str, float] = {}
         self.idle_s = [0.0] * world.most_slots
         self.no_reason_since: dict[int, float] = {}
         self.ticked_at: float | None = None
@@ -147,6 +151,12 @@ class Watch:
         if job.started_at is not None and job.ended_at is not None:
             self.allocated_s += job.ended_at - job.started_at
 
+    def lost_end(self, job: SimJob) -> None:
+        """slurmctld no longer knows that it has ended."""
+        self.world.timeline.tell(f"job {job.job_id} has ended, and runs for Slurm")
+        if job.started_at is not None and job.ended_at is not None:
+            self.allocated_s -= job.ended_at - job.started_at
+
     # --- controllers ---
 
     def asked(self, token: str, after: str | None, executor: SimExecutor) -> None:
@@ -168,6 +178,10 @@ class Watch:
             dead = job.run is not None and not job.run.alive
             if not useless and not dead:
                 self._fail(3, f"{token} is submitted while job {job.job_id} ({job.token}) is {job.raw_state}")
+        for run in self.live_runs(slot):
+            # Of a node that is lost, Slurm's word is believed: its ghosts end at their first look at the folder.
+            if run.job.attempt < attempt and run.job.job_id != after and not world.cluster.nodes[run.node].dead:
+                self._fail(11, f"{token} is submitted while job {run.job.job_id} works on {run.node}")
         for waiting, _ in world.cluster.inbox:
             if world.place(waiting)[0] == slot and waiting != token:
                 self._fail(3, f"{token} is submitted while {waiting} may still be accepted")
@@ -226,7 +240,7 @@ class Watch:
         passed_s = 0.0 if self.ticked_at is None else now - self.ticked_at
         self.ticked_at = now
         ledger, wall = controller.ledger, process.login.clock()
-        live = {job.slot for job in world.cluster.live()} | {
+        live = {job.slot for job in world.cluster.live() if not job.lost_end} | {
             s for s, runs in self.runs.items() if any(r.alive for r in runs)
         }
         outage = world.cluster.controller_is != "up" or process.login.full or ledger.blind_since is not None
@@ -234,6 +248,7 @@ class Watch:
         self.remember(ledger)
         if self.queue is not None:
             self.queue.ticked(ledger)
+        self._leftovers_go(ledger, 0.0 if outage else passed_s)
         for slot in ledger.slots:
             if slot.status is not SlotStatus.ACTIVE or controller.control.wish != "run":
                 self.no_reason_since.pop(slot.index, None)
@@ -253,6 +268,15 @@ class Watch:
             if self.idle_s[slot.index] > IDLE_LIMIT_S:
                 idle = f"slot {slot.index} has no job for {self.idle_s[slot.index] / 60:.0f} min"
                 self._fail(2, f"{idle} and nothing is in its way: {self._words(slot)}")
+
+    def _leftovers_go(self, ledger: Ledger, passed_s: float) -> None:
+        """What slurmctld takes for running, and the ledger knows to be over, is taken out of the queue."""
+        known = {s.token for slot in ledger.slots for attempt in slot.attempts for s in attempt.submissions}
+        for job in self.world.cluster.live():
+            if job.lost_end and job.token in known and self.states.get(job.token) is SubmissionState.ENDED:
+                self.left_s[job.token] = self.left_s.get(job.token, 0.0) + passed_s
+                if self.left_s[job.token] > LEFT_LIMIT_S:
+                    self._fail(12, f"job {job.job_id} ended long ago, is {job.raw_state}, and is not cancelled")
 
     def _has_a_reason(self, slot: Any, wall: float, now: float) -> None:
         occupied = any(attempt.live for attempt in slot.attempts)

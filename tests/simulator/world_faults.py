@@ -18,6 +18,10 @@ CALLS = 120
 CLOCK_STEPS_S = (-7200.0, -3600.0, -300.0, -20.0, 20.0, 300.0, 3600.0, 7200.0)
 
 
+#: Real slurmctlds lose the ends of five seconds at most; so rarely would a simulated month see it.
+UNSAVED_S = 90.0
+
+
 class Faults:
     """Poisson processes, one for each kind. `end` mends everything."""
 
@@ -165,12 +169,19 @@ class Faults:
         for job in unsaved:
             run = job.run
             if run is not None and rng.random() < 0.7:
-                self.world.timeline.tell(f"job {job.job_id} will run twice")
+                # Its first run is killed when its node registers, soon or late, unless it ends by itself before.
+                dies_after_s = rng.uniform(5.0, 60.0) if rng.random() < 0.5 else rng.uniform(600.0, 4000.0)
+                self.world.timeline.tell(
+                    f"job {job.job_id} will run twice, its first run for {dies_after_s:.0f} s more"
+                )
                 job.change("PENDING", "Priority")
                 job.started_at, job.node = None, ""
-                self.world.timeline.after(rng.uniform(5.0, 60.0), run.die)
+                self.world.timeline.after(dies_after_s, run.die)
                 again = rng.uniform(2.0, 90.0)
                 cluster.when_up(lambda j=job, s=again: self.world.timeline.after(s, lambda: cluster.try_start(j)))
+        for job in cluster.ended_since(self.world.timeline.now - UNSAVED_S):
+            if rng.random() < 0.7:
+                cluster.lose_end(job)
         self._for(rng.uniform(5.0, 120.0), self._slurmctld_back)
 
     def _slurmdbd(self) -> None:

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from builders import NOW, a_job, a_run, a_slot, token
+from builders import NOW, a_claim, a_job, a_run, a_slot, token
+from one_run import Cluster
 from rich.console import Console
 
 from orchestrator.config import parse_config
@@ -27,7 +28,7 @@ from orchestrator.decisions.reasons import REASONS
 from orchestrator.executors.base import JobState
 from orchestrator.run.begin import begin, prepare_folder
 from orchestrator.run.history import append_event
-from orchestrator.run.ledger import save_ledger
+from orchestrator.run.ledger import load_ledger, save_ledger
 from orchestrator.run.rundir import RunDir, save_run
 from orchestrator.screens.explain import explain, explanation_lines
 from orchestrator.screens.status import run_view
@@ -115,6 +116,32 @@ def unseen() -> Ledger:
     return ledger.model_copy(update={"slots": tuple(slots), "blind_since": NOW - 410, "blind_error": error})
 
 
+def lost() -> Ledger:
+    """Slurm has forgotten a job of slot 0 that has not said how it ended."""
+    ledger = good()
+    first, *others = ledger.slots
+    error = "it left the queue and has not said how it ended"
+    sighting = Blind(since=NOW - 50, error=error, proven_at=NOW + 70)
+    attempt = first.attempts[1]
+    gone = attempt.model_copy(
+        update={"submissions": tuple(s.model_copy(update={"sighting": sighting}) for s in attempt.submissions)}
+    )
+    slot = first.model_copy(update={"attempts": (first.attempts[0], gone)})
+    return ledger.model_copy(update={"slots": (slot, *others)})
+
+
+def dying() -> Ledger:
+    """All is well, as far as the ledger knows. Each job has a name of its own."""
+    slots = []
+    for slot in (at_work(k, 81_230 + k, 7000 - 900 * k) for k in range(4)):
+        before, now = slot.built.attempts
+        job = now.submissions[0].model_copy(update={"token": token(slot.built.index, 2)})
+        slots.append(
+            slot.but(attempts=(before, now.model_copy(update={"submissions": (job,), "claimed_by": job.token})))
+        )
+    return a_run(*slots)
+
+
 @contextmanager
 def shown(ledger: Ledger, *, controller: str | None = CONTROLLER) -> Iterator[RunDir]:
     """A run folder with this ledger, progress files and some history."""
@@ -137,6 +164,29 @@ def shown(ledger: Ledger, *, controller: str | None = CONTROLLER) -> Iterator[Ru
             yield run_dir
 
 
+@contextmanager
+def full_disk(run_dir: RunDir) -> Iterator[None]:
+    """No byte has been free there for ten minutes, and a program has died of it."""
+    ledger = load_ledger(run_dir, RUN_ID)
+    assert ledger is not None
+    save_ledger(run_dir, ledger, NOW - 600)
+    queue = Cluster(now=lambda: NOW)
+    for slot in ledger.slots:
+        attempt = slot.attempts[-1]
+        name = attempt.submissions[0].token
+        run_dir.job(name).mkdir()
+        (run_dir.attempt(slot.index, attempt.number) / "claim").write_text(a_claim(name).model_dump_json())
+        state, raw = (JobState.ENDED, "FAILED") if slot.index == 0 else (JobState.RUNNING, "RUNNING")
+        ends = {"job_id": str(81_230 + slot.index), "ends_at": NOW + 7000, "node": "gpu03"}
+        queue.show(str(run_dir.job(name)), state, raw=raw, **ends)
+    (run_dir.job(token(0, 2)) / "job-81230.err").write_text("OSError: [Errno 28] No space left on device\n")
+    with (
+        patch("orchestrator.executors.pick.make_executor", lambda *_, **__: queue),
+        patch("orchestrator.screens.secondlook.left_on_full_disk", lambda _: 0),
+    ):
+        yield
+
+
 def history(run_dir: RunDir) -> None:
     """What happened to slot 1."""
     for ago_s, kind, facts in (
@@ -154,7 +204,7 @@ def history(run_dir: RunDir) -> None:
 def drawn(run_dir: RunDir, width: int) -> str:
     """`status` on a terminal of that width."""
     out = Console(file=io.StringIO(), width=width, force_terminal=False)
-    out.print(run_table(run_view(run_dir, NOW), NOW, width))
+    out.print(run_table(run_view(run_dir, NOW).model_copy(update={"run_dir": "/runs/mt10"}), NOW, width))
     assert isinstance(out.file, io.StringIO)
     return "\n".join(line.rstrip() for line in out.file.getvalue().splitlines())
 
@@ -171,6 +221,10 @@ def screens() -> Mapping[str, str]:
         found["explain"] = "\n".join(explanation_lines(explain(run_dir, 1, now=NOW), NOW))
     with shown(unseen()) as run_dir:
         found["blind"] = drawn(run_dir, 120)
+    with shown(lost()) as run_dir:
+        found["lost"] = drawn(run_dir, 120)
+    with shown(dying()) as run_dir, full_disk(run_dir):
+        found["full"] = drawn(run_dir, 120)
     with shown(good(), controller=None) as run_dir:
         found["nobody"] = drawn(run_dir, 120)
     blocks = {name: f"```text\n{text}\n```" for name, text in found.items()}

@@ -27,7 +27,7 @@ BELOW = {
     "decisions": {"controller", "looking", "hosts", "screens", "commands", "doctor", "disk", "files", "processes"},
     "executors": {"controller", "looking", "hosts", "screens", "commands", "doctor", "decisions"},
     "run": {"controller", "looking", "hosts", "screens", "commands", "doctor"},
-    "screens": {"controller", "looking", "commands", "doctor"},
+    "screens": {"controller", "commands", "doctor"},  # `looking`: where the controller cannot write, a reader looks
     "hosts": {"commands", "doctor"},
 }
 #: Where time, chance and the outside come from: handed to decisions as values, never fetched by them.

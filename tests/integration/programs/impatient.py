@@ -1,7 +1,8 @@
 """`orchestrator` with less patience, so that tests need not wait for minutes: impatient.py NAME=SECONDS,… WORD…
 
 Names: `submit` (an intent without a trace was never submitted), `command` (a Slurm command is killed),
-`refused` (the next try after a submission that could not be made), `silent` (a heartbeat counts as stopped).
+`refused` (the next try after a submission that could not be made), `silent` (a heartbeat counts as stopped), `left` (a
+job that has ended and is still there is cancelled).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from orchestrator.cli import main
 from orchestrator.executors.slurm import SlurmExecutor
 
 CONSTANTS = {
+    "left": ("orchestrator.decisions.leftovers", "LEFT_S"),
     "refused": ("orchestrator.decisions.outcomes", "TEMPORARY_WAIT_S"),
     "silent": ("orchestrator.decisions.sightings", "HEARTBEAT_SILENT_S"),
 }

@@ -128,7 +128,7 @@ class TestTheLead:
 
     def test_a_long_one_is_told_with_what_to_do(self) -> None:
         words = lead_warning(Slot(index=0, hand_over_s=(20.0, 95.0, 30.0)), 120)
-        assert words == "handing over took 95 s of lead_seconds 120: set lead_seconds to 190"
+        assert words == "handing over took 95 s, and lead_seconds is 120: set it to 190"
 
     @pytest.mark.parametrize("hand_over_s", [(), (60.0,)])
     def test_a_short_one_is_not(self, hand_over_s: tuple[float, ...]) -> None:

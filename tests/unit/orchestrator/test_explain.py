@@ -189,7 +189,8 @@ def test_a_token_is_not_shown_to_people(run_dir: RunDir) -> None:
 def test_every_kind_that_the_controller_writes_has_its_sentence() -> None:
     package = Path(__file__).parents[3] / "orchestrator"
     text = "".join(
-        (package / f"{name}.py").read_text() for name in ("controller", "decisions/fold", "decisions/adoption")
+        (package / f"{name}.py").read_text()
+        for name in ("controller", "decisions/fold", "decisions/adoption", "decisions/requests")
     )
     written = re.findall(r"""(?:_event\(|\bevent\(|"kind": )"([a-z ]+)\"""", text)
     assert len(written) > 9

@@ -38,7 +38,7 @@ def only(times, **expected):
 
 
 def test_a_job_that_hands_over_has_start_up_work_and_saving():
-    job = a_job(first_step_at=20, asked_at=110, ended_at=115, done=90, kept=90)
+    job = a_job(first_step_at=20, asked_at=110, answered_at=115, ended_at=115, done=90, kept=90)
     only(times_of(job, NOW), start_up_s=20, productive_s=90, saving_s=5)
 
 
@@ -65,7 +65,17 @@ def test_a_program_that_reports_nothing_worked_if_something_of_it_was_kept():
 
 
 def test_who_is_asked_before_the_first_step_has_only_started_and_saved():
-    only(times_of(a_job(asked_at=30, ended_at=40, done=0), NOW), start_up_s=30, saving_s=10)
+    job = a_job(asked_at=30, answered_at=40, ended_at=40, done=0)
+    only(times_of(job, NOW), start_up_s=30, saving_s=10)
+
+
+def test_who_did_not_do_what_he_was_asked_to_lost_the_time_until_he_was_killed():
+    ignored = a_job(first_step_at=20, asked_at=110, seen_at=290, proven_at=300, done=90, kept=45)
+    only(times_of(ignored, NOW), start_up_s=20, productive_s=45, lost_s=45 + 190)
+    saved_and_stayed = a_job(first_step_at=20, asked_at=110, answered_at=130, ended_at=200, done=90, kept=90)
+    only(times_of(saved_and_stayed, NOW), start_up_s=20, productive_s=90, saving_s=20, lost_s=70)
+    still_at_it = a_job(first_step_at=20, asked_at=110, seen_at=140, done=90, open=True)
+    only(times_of(still_at_it, 150), start_up_s=20, productive_s=90, saving_s=40)
 
 
 def test_a_gap_is_waiting_until_the_submission_and_queue_from_there():
@@ -121,6 +131,7 @@ def jobs_of_a_slot(draw, *, apart):
                 submitted_at=draw(maybe),
                 first_step_at=draw(maybe),
                 asked_at=draw(maybe),
+                answered_at=draw(maybe),
                 ended_at=bounds[2 * attempt + 1] if apart else draw(maybe),
                 seen_at=draw(maybe),
                 proven_at=draw(maybe),
@@ -168,7 +179,7 @@ def test_the_table_of_a_long_run_fits_eighty_columns_and_shows_every_kind():
     slots = tuple(SlotGoodput(slot=k, times=parts, jobs=(JobGoodput(attempt=0, times=parts),) * 200) for k in range(4))
     run = RunGoodput(run_id="mt10-1", run_name="mt10", at=0, times=total([parts] * 4), slots=slots)
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(goodput_table(run))
+    console.print(goodput_table(run, 80))
     head, first, *_, last, _ = console.export_text().splitlines()
     assert head.split() == ["slot", "jobs", "goodput", *(name for name, _ in KINDS)]
     cells = ["0", "200", "99.66", "%", "13:53:20", "9.0", "s", "0:20:00", "0:22:02", "778", "h", "2:13:20", "0:05:00"]

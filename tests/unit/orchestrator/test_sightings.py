@@ -151,6 +151,72 @@ class TestProofs:
         assert isinstance(seen_by(a_look().remembering(status=status), job, beat_changed_at=beat), Gone)
 
 
+class TestWithoutAHistory:
+    """What Slurm remembers of ended jobs says nothing of one that it lost: its silence is the proof."""
+
+    LOST = NOW - HEARTBEAT_SILENT_S - 1
+
+    @staticmethod
+    def seen_after(absent_since: float, beat: float | None, status: str = "disabled") -> Sighting | None:
+        return seen_by(a_look().remembering(status=status), a_job(absent_since=absent_since), beat_changed_at=beat)
+
+    @pytest.mark.parametrize("beat", [None, SILENT])
+    def test_a_lost_and_silent_job_is_over_long_before_slurm_would_have_forgotten_it(self, beat: float | None) -> None:
+        sighting = self.seen_after(self.LOST, beat)
+        assert isinstance(sighting, Gone)
+        assert sighting.proof == "absent from the queue for 121 s, there is no history, and no heartbeat"
+
+    @pytest.mark.parametrize(
+        ("absent_since", "beat"), [(LOST + 1, SILENT), (LOST + 1, None), (LOST, SILENT + 1), (LOST - 900, NOW - 30)]
+    )
+    def test_neither_a_shorter_absence_nor_a_beat_within_it_is_proof(
+        self, absent_since: float, beat: float | None
+    ) -> None:
+        assert isinstance(self.seen_after(absent_since, beat), Blind)
+
+    def test_a_history_is_given_its_time(self) -> None:
+        assert isinstance(self.seen_after(self.LOST, SILENT, "ok"), Blind)
+
+
+class TestWhenItWillBeDecided:
+    """`proven_at`: the same look from then on is proof, and any look before is none."""
+
+    @pytest.mark.parametrize("status", ["ok", "disabled"])
+    @given(absent=st.floats(0, 110), beat=st.none() | st.floats(0, 500))
+    def test_a_job_that_left_the_queue(self, status: str, absent: float, beat: float | None) -> None:
+        def look(at: float) -> Sighting | None:
+            job = a_job(absent_since=NOW - absent)
+            attempt = Attempt(number=0, heartbeat_changed_at=None if beat is None else NOW - beat)
+            when = a_look(at).remembering(status=status)
+            where = {"job_dir": job_dir(job.token), "now": at, "forget_after_s": FORGET_AFTER_S}
+            return sight(job, attempt, Evidence(), when.poll, when.history, **where)
+
+        now = look(NOW)
+        assert isinstance(now, Blind)
+        assert now.proven_at is not None
+        assert isinstance(look(now.proven_at - 1), Blind)
+        assert isinstance(look(now.proven_at + 1), Gone)
+
+    def test_a_record_or_a_word_that_is_missing_is_waited_for_a_minute(self) -> None:
+        clean = a_look().seeing(a_row(state=JobState.ENDED, raw="COMPLETED"))
+        record = seen_by(clean, evidence=Evidence(claim=a_claim()))
+        word = seen_by(clean.seeing(a_row()), evidence=Evidence(claim=a_claim(), exit=an_exit(75, asked="SIGTERM")))
+        for found in (record, word):
+            assert isinstance(found, Blind)
+            assert found.proven_at == NOW + RECORD_WAIT_S
+
+    def test_a_first_run_that_fell_silent(self) -> None:
+        found = TestAnIdThatRunsTwice.seen_after(TestAnIdThatRunsTwice.LATER, 20, NOW - 10)
+        assert isinstance(found, Blind)
+        assert found.proven_at == NOW - 10 + HEARTBEAT_SILENT_S
+
+    def test_where_the_scheduler_is_silent_nobody_can_say(self) -> None:
+        for look in (a_look().failing("down"), a_look().remembering(status="blind", error="slurmdbd is down")):
+            found = seen_by(look, a_job(absent_since=NOW - 10))
+            assert isinstance(found, Blind)
+            assert found.proven_at is None
+
+
 class TestALateRecord:
     """A terminal row of a clean end, and no exit record in sight yet."""
 
@@ -261,7 +327,7 @@ class TestNoProofs:
         state=st.sampled_from([None, JobState.PENDING, JobState.RUNNING, JobState.UNKNOWN]),
         history=st.sampled_from(["ok", "disabled", "blind"]),
         failing=st.booleans(),
-        absent_for=st.none() | st.floats(0, FORGET_AFTER_S),
+        absent_for=st.none() | st.floats(0, 1),
         beat_ago=st.none() | st.floats(0, 1e6),
     )
     def test_nothing_but_a_proof_ends_a_job(
@@ -269,7 +335,8 @@ class TestNoProofs:
     ) -> None:
         look = a_look().seeing(*([a_row(state=state)] if state else [])).remembering(status=history)
         look = look.failing("down") if failing else look
-        job = a_job(absent_since=None if absent_for is None else NOW - absent_for)
+        longest_s = HEARTBEAT_SILENT_S if history == "disabled" else FORGET_AFTER_S
+        job = a_job(absent_since=None if absent_for is None else NOW - absent_for * longest_s)
         beat = None if beat_ago is None else NOW - beat_ago
         assert not isinstance(seen_by(look, job, beat_changed_at=beat), Gone)
 

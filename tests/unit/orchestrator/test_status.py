@@ -9,10 +9,11 @@ from builders import NOW, a_job, a_slot, an_intent, blind, gone, token
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.decisions.models import Attempt, Seen, Slot, SlotStatus, SubmissionState
+from orchestrator.decisions.models import Attempt, Blind, Seen, Slot, SlotStatus, SubmissionState
 from orchestrator.executors.base import JobState
 from orchestrator.screens.forecast import forecast, waits_between
 from orchestrator.screens.situation import Around, situation
+from orchestrator.screens.timeline import clock
 
 HOUR = 3600.0
 
@@ -117,7 +118,7 @@ class TestWords:
         slot = a_slot(failures=3, not_before=NOW + 872, why="job 12 failed: out of memory").built
         found = situation(slot, around())
         assert (found.state, found.why) == ("waiting", "job 12 failed: out of memory")
-        assert found.next == "next try in 0:14:32"
+        assert found.next == f"tries again at {clock(NOW + 872, NOW)} (in 0:14:32)"
 
     def test_a_paused_slot_says_who_goes_on(self) -> None:
         found = situation(a_slot(status=SlotStatus.PAUSED, why="its job was cancelled by user 33").built, around())
@@ -136,6 +137,20 @@ class TestWords:
         found = situation(slot, around())
         assert found.state == "running"
         assert "job 124, queued behind it, takes over" in found.next
+
+    @pytest.mark.parametrize(
+        ("proven_at", "then"),
+        [
+            (NOW + 90, f"decided by {clock(NOW + 123, NOW)} at the latest, unless the job gives a sign of life"),
+            (NOW - 500, f"decided by {clock(NOW + 33, NOW)} at the latest, unless the job gives a sign of life"),
+            (None, "until it is seen again, or proven to be over"),
+        ],
+    )
+    def test_a_blind_slot_says_when_it_is_decided_at_the_latest(self, proven_at: float | None, then: str) -> None:
+        lost = Blind(since=NOW - 30, error="it left the queue", proven_at=proven_at)
+        found = situation(a_slot().with_attempt(a_job(sighting=lost)).built, around(look_s=33.0))
+        assert (found.state, found.why) == ("blind", "it left the queue")
+        assert then in found.next
 
     def test_an_unclear_submission_is_looked_for_first(self) -> None:
         slot = a_slot().with_attempt(an_intent(state=SubmissionState.UNCERTAIN, note="timed out")).built

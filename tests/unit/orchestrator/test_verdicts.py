@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.decisions.models import Verdict
-from orchestrator.decisions.verdicts import cause_in, judge, made_progress
+from orchestrator.decisions.verdicts import DISK_FULL, cause_in, judge, made_progress
 from orchestrator.run.evidence import Evidence, Exit
 
 
@@ -160,3 +160,32 @@ def test_a_job_that_slurm_has_forgotten_before_it_began_is_not_the_programs_faul
     assert judge(Evidence(), gone())[0] is Verdict.NODE_FAILED
     assert judge(Evidence(log_tail="module: command not found"), gone())[0] is Verdict.CRASHED
     assert judge(Evidence(), gone("FAILED"))[0] is Verdict.CRASHED
+
+
+ERRNO_28 = "OSError: [Errno 28] No space left on device"
+
+
+@pytest.mark.parametrize(
+    ("raw_state", "log_tail", "full", "verdict", "cause"),
+    [
+        ("FAILED", ERRNO_28, False, Verdict.CRASHED, "no space left on the disk"),
+        ("FAILED", "Disk quota exceeded", False, Verdict.CRASHED, "the disk quota is used up"),
+        ("FAILED", "", True, Verdict.CRASHED, DISK_FULL),
+        ("FAILED", "KeyError: 'nets'", True, Verdict.CRASHED, "KeyError: 'nets'"),
+        ("FAILED", "", False, Verdict.CRASHED, "it ended without a word (FAILED)"),
+        ("NODE_FAIL", ERRNO_28, False, Verdict.NODE_FAILED, "no space left on the disk"),
+        ("NODE_FAIL", "", True, Verdict.NODE_FAILED, DISK_FULL),
+        ("NODE_FAIL", "step 12", True, Verdict.NODE_FAILED, "its node failed"),
+        ("OUT_OF_MEMORY", "", True, Verdict.CRASHED, "out of memory"),
+    ],
+)
+def test_a_full_disk_is_the_cause_where_the_job_said_so_or_could_say_nothing(
+    raw_state: str, log_tail: str, full: bool, verdict: Verdict, cause: str
+) -> None:
+    assert judge(left(log_tail=log_tail), gone(raw_state), disk_full=full) == (verdict, cause)
+
+
+def test_a_job_that_found_no_room_for_its_claim_is_told_so_too() -> None:
+    before = Evidence(log_tail=ERRNO_28)
+    assert judge(before, gone("FAILED"))[1] == "it ended before it began (no space left on the disk)"
+    assert judge(Evidence(), gone("FAILED"), disk_full=True)[1] == f"it ended before it began ({DISK_FULL})"

@@ -108,7 +108,9 @@ def test_notes_tell_the_start_that_slurm_expects_and_what_is_queued_behind() -> 
     pending = SlotView(slot=0, state="pending", why="is next", expected_start_at=NOW + 720)
     successor = SuccessorView(attempt=3, job_id="124", state="pending")
     view = a_view(pending, running(1, successor=successor))
-    assert note_lines(view, NOW) == ["slot 0: is next; Slurm expects to start it in 0:12:00"]
+    assert note_lines(view, NOW) == [
+        f"slot 0: is next; Slurm expects to start it at {clock(NOW + 720, NOW)} (in 0:12:00)"
+    ]
     assert any("next job" in line for line in drawn(view, 120))
     assert ", next job 124" in plain_lines(view, NOW)[-1]
     held = successor.model_copy(update={"why": "is held by you"})
@@ -132,8 +134,8 @@ def test_what_concerns_the_whole_run_stands_on_top() -> None:
     )
     assert [line for line, _ in about(view, NOW)] == [
         "controller: process 7 on login1, last look 3 s ago",
-        "blind for 0:05:00: squeue timed out; nothing is submitted meanwhile",
-        "avoids node gpu[07] for 1:00:00: 2 jobs died early on it",
+        f"blind since {clock(NOW - 300, NOW)} (0:05:00 ago): squeue timed out; nothing is submitted meanwhile",
+        f"avoids node gpu[07] until {clock(NOW + 3600, NOW)}: 2 jobs died early on it",
     ]
     assert any("gpu[07]" in line for line in drawn(view, 120))  # brackets are no markup
 
@@ -159,7 +161,7 @@ def test_nobody_who_looks_is_said_with_the_way_out() -> None:
     (line, urgent), (baton, _) = about(view, NOW)
     assert urgent
     assert "orchestrator start toy" in line
-    assert "looks itself" in baton
+    assert "looks after the run itself" in baton
     over = running(why="its job has ended since, and nobody has looked")
     assert len(about(view.model_copy(update={"slots": (over,)}), NOW)) == 1
 

@@ -1,6 +1,7 @@
 """The facts of a slot's jobs, from the files that jobs leave: graceful, killed, forgotten, damaged."""
 
 import json
+import os
 
 import pytest
 
@@ -80,6 +81,20 @@ def test_a_killed_job_speaks_by_its_last_heartbeat(folder):
     assert (killed.ended_at, killed.seen_at, killed.proven_at, killed.kept, killed.open) == (None, 500, 700, 0, False)
     assert running.open
     assert account(folder.facts(), NOW).times.blind_s == 700 - 530
+
+
+@pytest.mark.parametrize(
+    ("code", "saved_at", "answered_at"),
+    [(75, None, 950), (0, None, 950), (-9, None, None), (1, 700, None), (-9, 920, 920), (None, None, None)],
+)
+def test_only_a_save_or_an_orderly_end_answers_a_request(folder, code, saved_at, answered_at):
+    beat = {"at": 940, "started_at": 99, "asked_at": 900}
+    ended = None if code is None else {"at": 950, "asked_at": 900, "code": code}
+    folder.attempt(0, claimed=100, saved=() if saved_at is None else (50,), beat=beat, ended=ended)
+    if saved_at is not None:
+        os.utime(folder.run_dir.attempt(0, 0) / "checkpoints" / "50", (saved_at, saved_at))
+    (job,) = folder.facts().jobs
+    assert (job.asked_at, job.answered_at) == (900, answered_at)
 
 
 def test_an_attempt_outside_the_history_kept_nothing_whatever_it_saved_later(folder):
