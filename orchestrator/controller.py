@@ -25,6 +25,7 @@ from orchestrator.decisions.plan import Limits, is_held, is_over, plan, with_roo
 from orchestrator.decisions.sightings import WORD_MISSING
 from orchestrator.errors import LeaseLost
 from orchestrator.executors.base import Executor, JobRequest, Poll, Refused, SubmitOutcome, Submitted
+from orchestrator.given import given
 from orchestrator.looking import look
 from orchestrator.run.evidence import Exit, read_record
 from orchestrator.run.history import append_event, join_old
@@ -141,13 +142,17 @@ class Controller:
 
     def reactivate(self) -> None:
         """`start` was typed again: slots that were given up or paused get another chance, and so do finished ones
-        whose total was raised.
+        that have more to do.
         """
         config = self.run.config
         slots = []
         for slot in self.ledger.slots:
-            known = config.command is None and slot.index < config.slots
-            slots.append(reactivated(slot, config.training_of(slot.index).total_steps if known else None))
+            total, more = None, ""
+            if slot.index < config.slots and (command := config.command_of(slot.index)) is not None:
+                more = given(command, config.settings_of(slot.index))
+            elif slot.index < config.slots:
+                total = config.training_of(slot.index).total_steps
+            slots.append(reactivated(slot, total, more))
         self.ledger = self.ledger.model_copy(update={"slots": tuple(slots), "nodes": forgiven(self.ledger.nodes)})
 
     def preview(self) -> list[Action]:

@@ -26,6 +26,18 @@ def fsync_folder(folder: Path) -> None:
         os.close(fd)
 
 
+def fsync_tree(folder: Path) -> None:
+    """Make all files in `folder`, and the names of all but its own, durable. Errors: OSError."""
+    for where, _, names in os.walk(folder):
+        for name in names:
+            fd = os.open(os.path.join(where, name), os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        fsync_folder(Path(where))
+
+
 def make_folder(folder: Path) -> None:
     """Create `folder` and its parents, where they are not there, durably. Errors: OSError."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -120,6 +132,20 @@ def publish_folder(temporary: Path, final: Path) -> None:
     fsync_folder(temporary)
     os.rename(temporary, final)
     fsync_folder(final.parent)
+
+
+def remove_folder(folder: Path) -> None:
+    """Take the number away first, so that nobody ever sees half a checkpoint; then delete. Errors: OSError."""
+    import shutil  # noqa: PLC0415 - the first process of every job must start quickly, and seldom needs it
+
+    doomed = folder
+    if folder.name.isdigit():
+        doomed = folder.with_name(f".{folder.name}.deleted")
+        if doomed.exists():
+            shutil.rmtree(doomed)
+        os.rename(folder, doomed)
+        fsync_folder(folder.parent)
+    shutil.rmtree(doomed)
 
 
 def append_line(path: Path, value: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Rele
 from orchestrator.disk import LOCAL_DISK, Disk
 from orchestrator.executors.base import Executor, Poll
 from orchestrator.executors.pick import make_executor
-from orchestrator.hosts.host import WAITING_FOR_START, notes_of, poll_seconds, wish_to_run
+from orchestrator.hosts.host import WAITING_FOR_START, already_finished, notes_of, poll_seconds, wish_to_run
 from orchestrator.hosts.stopping import grace_of, wish_to_stop
 from orchestrator.run.begin import check_identity, has_begun, pick_executor, rendered, training_identity
 from orchestrator.run.lease import living_owner
 from orchestrator.run.ledger import load_ledger
+from orchestrator.run.program import commands_of
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.run.starting import Asked
 
@@ -172,6 +174,8 @@ def _rehearsed(command: str, run: Run, dry: RunDir, notes: list[str], *, again: 
     controller = Controller(run, dry, Onlooker(), executor, poll_s=poll_seconds(run))
     if again:
         controller.reactivate()
+        if controller.over:
+            notes.append(already_finished(run.config))
     actions = tuple(controller.preview())
     if executor.seen is not None and executor.seen.error is not None:
         notes.append(f"the queue cannot be seen ({executor.seen.error}): nothing would be submitted until it can")
@@ -197,7 +201,9 @@ class _Looking:
 
 def _summary(config: RunConfig, run_dir: RunDir, executor: str) -> list[str]:
     slots = f"{config.slots} slot{'s' if config.slots > 1 else ''}"
-    what = " ".join(config.command) if config.command is not None else "the trainer"
+    commands = commands_of(config)
+    more = f" (and {len(commands) - 1} more)" if len(commands) > 1 else ""
+    what = f"{shlex.join(commands[0])}{more}" if commands else "the trainer"
     return [
         f"run {config.run_name}: {slots} of {what}, jobs of {config.slurm.time_limit} by {executor}",
         f"run folder {run_dir.path}",
