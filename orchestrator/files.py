@@ -30,7 +30,10 @@ def fsync_tree(folder: Path) -> None:
     """Make all files in `folder`, and the names of all but its own, durable. Errors: OSError."""
     for where, _, names in os.walk(folder):
         for name in names:
-            fd = os.open(os.path.join(where, name), os.O_RDONLY)
+            path = os.path.join(where, name)
+            if os.path.islink(path):
+                continue  # it is a name alone, and may lead nowhere
+            fd = os.open(path, os.O_RDONLY)
             try:
                 os.fsync(fd)
             finally:
@@ -135,17 +138,27 @@ def publish_folder(temporary: Path, final: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Take the number away first, so that nobody ever sees half a checkpoint; then delete. Errors: OSError."""
-    import shutil  # noqa: PLC0415 - the first process of every job must start quickly, and seldom needs it
+    """Take the number away first, so that nobody ever sees half a checkpoint; then delete. Errors: OSError.
 
+    A program of somebody's own may have a file there, or a link: that goes, and not what it leads to.
+    """
     doomed = folder
     if folder.name.isdigit():
         doomed = folder.with_name(f".{folder.name}.deleted")
-        if doomed.exists():
-            shutil.rmtree(doomed)
+        if os.path.lexists(doomed):
+            _delete(doomed)
         os.rename(folder, doomed)
         fsync_folder(folder.parent)
-    shutil.rmtree(doomed)
+    _delete(doomed)
+
+
+def _delete(path: Path) -> None:
+    import shutil  # noqa: PLC0415 - the first process of every job must start quickly, and seldom needs it
+
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def append_line(path: Path, value: Any) -> None:

@@ -236,8 +236,8 @@ def _judged(attempt: Attempt, evidence: Evidence, facts: Facts) -> Attempt:
         verdict, cause = Verdict.NOT_NEEDED, over[-1].cancelled_for
     update = {"verdict": verdict, "cause": cause, "ended_at": gone.at, "node": attempt.node or gone.node}
     if evidence.exit is not None:
-        own_words = {"exit_code": evidence.exit.code, "asked": evidence.exit.asked or "", "given": evidence.exit.given}
-        update |= own_words
+        update |= {"exit_code": evidence.exit.code, "asked": evidence.exit.asked or ""}
+        update["given"] = evidence.exit.given
     return attempt.model_copy(update=update)
 
 

@@ -128,6 +128,16 @@ def test_a_higher_claim_in_the_middle_ends_it(slot: SlotFolder, monkeypatch: pyt
     assert slot.kept() == {(0, 2), (0, 3), (0, 4)}
 
 
+def test_a_checkpoint_may_be_a_file_or_a_link_whose_target_stays(slot: SlotFolder, tmp_path: Path) -> None:
+    job = slot.attempt(0, 3, parent=None)
+    (tmp_path / "elsewhere").mkdir()
+    (job.attempt_dir / "checkpoints" / "1").write_text("all in one file")
+    (job.attempt_dir / "checkpoints" / "2").symlink_to(tmp_path / "elsewhere")
+    assert tidied(job, 1) == []
+    assert os.listdir(job.attempt_dir / "checkpoints") == ["3"]
+    assert (tmp_path / "elsewhere").is_dir()
+
+
 def test_what_cannot_be_removed_is_said_and_harms_nobody(slot: SlotFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     from orchestrator import tidying
 
