@@ -76,7 +76,9 @@ class HandOver(BaseCallback):
 
     def _on_training_start(self) -> None:
         if self._keeper.start is not None:
-            restore_random_state(json.loads((self._keeper.start.path / _MOMENT).read_text())["chance"])
+            moment = json.loads((self._keeper.start.path / _MOMENT).read_text())
+            self.model.action_space.np_random.bit_generator.state = moment["actions"]  # what SAC begins with
+            restore_random_state(moment["chance"])
 
     def _on_rollout_start(self) -> None:
         self._keeper.step_done(self.num_timesteps, self._write)
@@ -93,6 +95,7 @@ class HandOver(BaseCallback):
         if getattr(model, "replay_buffer", None) is not None:
             model.save_replay_buffer(folder / _REPLAY)
         moment: dict[str, Any] = {"chance": random_state(), "episodes": self._episodes()}
+        moment["actions"] = model.action_space.np_random.bit_generator.state
         if isinstance(self.training_env, VecNormalize):
             self.training_env.save(str(folder / _NORMALIZE))
             moment["returns"] = self.training_env.returns.tolist()
