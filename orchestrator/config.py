@@ -5,6 +5,7 @@ The training section's fields belong to `trainer.config`; this module only carri
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 from collections.abc import Collection, Sequence
@@ -25,6 +26,7 @@ from orchestrator.sections import (
     SlurmSection,
 )
 from orchestrator.sentences import sentences
+from orchestrator.template import filled, names_in
 from trainer.config import NOT_BUILT_YET, TrainingSection, WandbSection, identity, resolve
 
 #: Slurm's `--signal` may come up to 60 s early (sbatch(1)), so that much of the walltime is not to be counted on.
@@ -83,8 +85,14 @@ class RunConfig(Section):
     training: TrainingSection = TrainingSection()
     collaboration: CollaborationSection = CollaborationSection()
     wandb: WandbSection = WandbSection()
-    command: list[str] | None = Field(None, min_length=1, description="Your own program instead of the trainer.")
-    params: dict[str, Any] = Field({}, description="Settings of your own program, as you like; see ANCHORLEG_CONFIG.")
+    command: list[str] | None = Field(
+        None,
+        min_length=1,
+        description="Your own program instead of the trainer; `@{name}` is a param, `@{slot}` the slot.",
+    )
+    params: dict[str, Any] = Field(
+        {}, description="Settings of your own program: the file ANCHORLEG_CONFIG, and `@{name}` in command."
+    )
     notify: list[str] | None = Field(
         None, min_length=1, description="Command to run when a slot finishes or fails, or the queue is unseen for long."
     )
@@ -132,6 +140,13 @@ class RunConfig(Section):
             resolve(self.training)
             if self.params:
                 raise ValueError("params: they are for a program of your own (command); the trainer's are in training")
+            if self.relay.keep_checkpoints is not None:
+                raise ValueError(
+                    "relay.keep_checkpoints: it is for a program of your own (command); the trainer's is "
+                    "training.keep_checkpoints"
+                )
+        else:
+            self._check_params(self.command)
         return self
 
     def _check_training(self, where: str, fields: dict[str, Any]) -> None:
@@ -175,6 +190,21 @@ class RunConfig(Section):
         """Whether the jobs run our trainer's training: neither a program of your own nor actors."""
         return self.role == "train" and self.command is None
 
+    def _check_params(self, command: list[str]) -> None:
+        try:
+            json.dumps([self.params, self.slot_overrides, self.experiments], allow_nan=False)
+        except ValueError:
+            raise ValueError("params: NaN and Infinity are no JSON; give them as texts, in quotes") from None
+        places = {name for word in command for name in names_in(word)} - {"slot", *self.params}
+        for slot in range(self.slots) if places else ():
+            own = self.fields_of(slot)
+            if missing := sorted(places - own.keys()):
+                known = ["slot", *self.params, *own]
+                near = difflib.get_close_matches(missing[0], known, n=1, cutoff=0.5)
+                hint = f"did you mean @{{{near[0]}}}?" if near else f"known here: {', '.join(sorted(known))}"
+                where = f" for slot {self.name_of(slot) or slot}" if self.slot_overrides or self.experiments else ""
+                raise ValueError(f"command: there is no param for @{{{missing[0]}}}{where}; {hint}")
+
     def training_of(self, slot: int) -> TrainingSection:
         """The training section of one slot, with its fields. Without experiments it has the seed + slot."""
         fields = self.training.model_dump(exclude_unset=True)
@@ -182,6 +212,19 @@ class RunConfig(Section):
         if self.command is None:
             fields.update(self.fields_of(slot))
         return TrainingSection.model_validate(fields)
+
+    def command_of(self, slot: int) -> list[str] | None:
+        """Your own program's words for one slot, with its params in their places: texts as they are, everything else
+        as JSON. None where the trainer runs.
+        """
+        if self.command is None:
+            return None
+        values = {"slot": slot, **self.settings_of(slot)}
+        texts = {
+            name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            for name, value in values.items()
+        }
+        return [filled(word, texts.__getitem__) for word in self.command]
 
     def settings_of(self, slot: int) -> dict[str, Any]:
         """What the program of one slot reads from ANCHORLEG_CONFIG: its training, resolved, or your program's params

@@ -15,11 +15,10 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Release, Submit
-from orchestrator.decisions.edits import reactivated, with_attempt, with_intents, with_slot
+from orchestrator.decisions.edits import with_attempt, with_intents, with_slot
 from orchestrator.decisions.fold import fold
 from orchestrator.decisions.models import Blind, Ledger
 from orchestrator.decisions.news import news_of
-from orchestrator.decisions.nodes import forgiven
 from orchestrator.decisions.outcomes import with_outcome, words_of
 from orchestrator.decisions.plan import Limits, is_held, is_over, plan, with_room_words
 from orchestrator.decisions.requests import Request, events_of, with_request, with_slots
@@ -27,6 +26,7 @@ from orchestrator.decisions.sightings import WORD_MISSING
 from orchestrator.decisions.turns import turns_of
 from orchestrator.executors.base import Executor, JobRequest, Poll, Refused, SubmitOutcome, Submitted
 from orchestrator.looking import look, newly_ended
+from orchestrator.run.again import started_again
 from orchestrator.run.history import append_event, join_old
 from orchestrator.run.ledger import control_at, drop_old_epochs, load_ledger, read_control, save_ledger
 from orchestrator.run.requests import newest_request, requests_after
@@ -131,16 +131,8 @@ class Controller:
         return is_over(self.ledger, self.control, self.limits)
 
     def reactivate(self) -> None:
-        """`start` was typed again: slots that were given up or paused get another chance, and so do finished ones
-        whose total was raised.
-        """
-        config = self.run.config
-        slots = []
-        for slot in self.ledger.slots:
-            known = config.trains and slot.index < config.slots
-            total = config.training_of(slot.index).total_steps if known else None
-            slots.append(reactivated(slot, total, again=config.role == "actors"))  # the training may be longer now
-        self.ledger = self.ledger.model_copy(update={"slots": tuple(slots), "nodes": forgiven(self.ledger.nodes)})
+        """`start` was typed again (see `run.again`)."""
+        self.ledger = started_again(self.ledger, self.run.config)
 
     def preview(self) -> list[Action]:
         """What a tick would do now. Looks at everything, and writes, submits and cancels nothing.

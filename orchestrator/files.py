@@ -26,6 +26,21 @@ def fsync_folder(folder: Path) -> None:
         os.close(fd)
 
 
+def fsync_tree(folder: Path) -> None:
+    """Make all files in `folder`, and the names of all but its own, durable. Errors: OSError."""
+    for where, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(where, name)
+            if os.path.islink(path):
+                continue  # it is a name alone, and may lead nowhere
+            fd = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        fsync_folder(Path(where))
+
+
 def make_folder(folder: Path) -> None:
     """Create `folder` and its parents, where they are not there, durably. Errors: OSError."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -120,6 +135,30 @@ def publish_folder(temporary: Path, final: Path) -> None:
     fsync_folder(temporary)
     os.rename(temporary, final)
     fsync_folder(final.parent)
+
+
+def remove_folder(folder: Path) -> None:
+    """Take the number away first, so that nobody ever sees half a checkpoint; then delete. Errors: OSError.
+
+    A program of somebody's own may have a file there, or a link: that goes, and not what it leads to.
+    """
+    doomed = folder
+    if folder.name.isdigit():
+        doomed = folder.with_name(f".{folder.name}.deleted")
+        if os.path.lexists(doomed):
+            _delete(doomed)
+        os.rename(folder, doomed)
+        fsync_folder(folder.parent)
+    _delete(doomed)
+
+
+def _delete(path: Path) -> None:
+    import shutil  # noqa: PLC0415 - the first process of every job must start quickly, and seldom needs it
+
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def append_line(path: Path, value: Any) -> None:

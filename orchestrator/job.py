@@ -4,11 +4,11 @@ A program needs none of this (environment variables and exit codes are enough); 
 
     job = Job.from_environment() or Job.standalone(Path("runs/mine/slots/0"))
     job.listen()
-    start = job.choose_parent(is_good)            # the checkpoint to go on from, or None
+    start = job.choose_parent()                   # the checkpoint to go on from, or None
     while step < total:
         ...
         if job.hand_over_reason():
-            save(job.attempt_dir / "checkpoints" / str(step))
+            job.save_checkpoint(step, save)       # save(folder) writes the files
             job.report(step=step, total=total, checkpoint_step=step)
             sys.exit(HANDED_OVER)
 
@@ -30,6 +30,7 @@ import json
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -39,10 +40,12 @@ from typing import Any, NamedTuple
 from orchestrator.files import (
     append_line,
     create_exclusive,
+    fsync_tree,
     make_folder,
     publish_folder,
     read_json,
     read_json_or_none,
+    remove_folder,
     to_json,
     write_bytes,
     write_json,
@@ -61,6 +64,7 @@ __all__ = [
     "publish_folder",
     "read_json",
     "read_json_or_none",
+    "remove_folder",
     "write_bytes",
     "write_json",
 ]
@@ -286,7 +290,7 @@ class Job:
         """Checkpoints to start from, best first. They are published, not verified."""
         return candidates_before(self.slot_dir, self.attempt)
 
-    def choose_parent(self, is_good: Callable[[CheckpointRef], bool]) -> CheckpointRef | None:
+    def choose_parent(self, is_good: Callable[[CheckpointRef], bool] = lambda _ref: True) -> CheckpointRef | None:
         """Take the first candidate that `is_good` accepts (None: from scratch) and write it down as the parent."""
         chosen = next((ref for ref in self.candidates() if is_good(ref)), None)
         self.start_from(chosen)
@@ -295,6 +299,39 @@ class Job:
     def start_from(self, parent: CheckpointRef | None) -> None:
         """Write `parent.json`: the one place that says where this attempt began. Do so before the first output."""
         write_json(self.attempt_dir / "parent.json", parent_record(parent))
+
+    def settings(self) -> dict[str, Any]:
+        """What ANCHORLEG_CONFIG holds: for a program of one's own its slot's params. {} where there is no such file.
+
+        Errors: OSError; ValueError where it is no JSON object.
+        """
+        return dict(read_json(self.config)) if self.config is not None else {}
+
+    def save_checkpoint(self, step: int, write: Callable[[Path], object]) -> Path:
+        """Publish `checkpoints/<step>/` with the files that `write(folder)` puts into an empty folder: durable and
+        whole, or not at all. One that is published already stays as it is. Returns its path.
+
+        Errors: OSError, those of `write`; SystemExit(75) where a higher attempt has taken over: nothing is published.
+        """
+        folder = self.attempt_dir / "checkpoints"
+        final, unfinished = folder / str(step), folder / f".{step}.unfinished"
+        if final.exists():
+            return final
+        make_folder(folder)
+        if unfinished.exists():
+            remove_folder(unfinished)
+        unfinished.mkdir()
+        try:
+            write(unfinished)
+            fsync_tree(unfinished)
+            if self.superseded_by() is not None:
+                sys.exit(HANDED_OVER)
+            publish_folder(unfinished, final)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                remove_folder(unfinished)
+            raise
+        return final
 
     def superseded_by(self) -> int | None:
         """The highest claimed attempt above this one: then end, publish nothing, delete nothing."""

@@ -128,6 +128,9 @@ class RelaySection(Section):
     queue_ahead: bool = Field(
         False, description="Queue each next job behind the running one. It takes two jobs a slot."
     )
+    keep_checkpoints: int | None = Field(
+        None, ge=1, description="Newest checkpoints of your own program that stay; null: all. See docs/programs.md."
+    )
     baton: bool = Field(True, description="A Slurm job that ends while no controller is alive runs one tick itself.")
     failure_budget: int = Field(6, ge=1, description="So many failures in a row without a new checkpoint stop a slot.")
     retry_delays_seconds: list[Annotated[float, Field(ge=0, le=86400, allow_inf_nan=False)]] = Field(

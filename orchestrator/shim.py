@@ -49,8 +49,6 @@ SQUEUE_TIMEOUT_S = 20.0
 ABORT_S = 30.0
 #: What the shim itself could not do. The program's own codes stay below 126.
 SHIM_FAILED = 70
-
-
 #: A site's prolog and the script's own setup come between the job's start and ours. What is more than this, or before
 #: the start, is another clock; should it be a prolog after all, Slurm's own signal still comes in time.
 LATEST_START_S = 600.0
@@ -133,6 +131,7 @@ class Shim:
         self.first_progress_at: float | None = None
         self.aborted_at: float | None = None
         self.woken = False
+        self.settings: Any = None
         self.beat = 0
         self.oom_kills = oom.kills()
         self.next_beat_at = float("-inf")
@@ -193,6 +192,13 @@ class Shim:
         self.start_step = parent.step if parent else 0
         return str(parent.path) if parent else ""
 
+    def tidy(self) -> None:
+        """Remove old checkpoints of a program that is not ours, where the config says how many are to stay."""
+        if keep := self.spec.get("keep_checkpoints"):
+            from orchestrator.tidying import tidy  # noqa: PLC0415 - as all that the start can do without
+
+            tidy(self.job, keep, say)
+
     def has_progressed(self) -> bool:
         """Whether the program has reported a step beyond where it began: its start-up is over."""
         value = read_json_or_none(self.job.attempt_dir / "progress.json")
@@ -225,6 +231,7 @@ class Shim:
         }
         # So that a stalled program can be made to print where it stands (SIGABRT).
         env = {"PYTHONFAULTHANDLER": "1", **self.environ, **self.spec.get("environment", {}), **described}
+        self.settings = read_json_or_none(Path(self.spec.get("config_file", "")))
         command, folder = list(self.spec["command"]), self.spec["folder"]
         if container := self.spec.get("container"):
             binds = [str(self.job.run_dir), folder, str(scratch)]
@@ -289,6 +296,7 @@ class Shim:
         if not self.claim():
             return 0
         parent = self.decide_parent()
+        self.tidy()
         scratch = self.scratch_base() / f"anchorleg-{self.spec['token']}-{os.urandom(4).hex()}"
         scratch.mkdir(mode=0o700)
         try:
@@ -329,11 +337,16 @@ class Shim:
                 words = words or "out of memory"
             facts: dict[str, Any] = {"code": code, "asked": self.asked, "superseded_by": superseded, "words": words}
             facts["deadline"] = self.deadline_at
+            if code == 0:
+                from orchestrator.given import given  # noqa: PLC0415 - as all that the start can do without
+
+                facts["given"] = given(self.spec["command"], self.settings)
             write_json(self.job.attempt_dir / "exit.json", self.record(**self.times(), **facts))
         except OSError as error:
             words = f"the record of the end could not be written ({error}); the scheduler's word must do"
             say(words, sys.stderr)  # where the controller looks for the cause of an end
             return code if 0 < code < SHIM_FAILED else SHIM_FAILED
+        self.tidy()  # after the record: what is slow here must not keep the next job waiting
         if self.watch is not None:
             pass_on(self.watch, self.spec["baton"], self.environ, say)
         if code in {0, HANDED_OVER, DO_NOT_REQUEUE} or superseded is not None:

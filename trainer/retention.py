@@ -8,13 +8,12 @@ the next checkpoint; it never stops the training.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.job import CheckpointRef, Job, candidates_before
+from orchestrator.job import CheckpointRef, Job, candidates_before, remove_folder
 from trainer.checkpoint import Manifest, downgrade, read_manifest
 from trainer.errors import DamagedCheckpointError
 
@@ -122,17 +121,6 @@ def leftovers(job: Job, listed: set[str]) -> list[Path]:
         paths += [path for path in rows if path.relative_to(job.slot_dir).as_posix() not in listed]
         paths += [path for path in _children(folder / "checkpoints") if not path.name.isdigit()]
     return paths
-
-
-def remove_folder(folder: Path) -> None:
-    """Take the number away first, so that nobody ever sees half a checkpoint; then delete. Errors: OSError."""
-    doomed = folder
-    if folder.name.isdigit():
-        doomed = folder.with_name(f".{folder.name}.deleted")
-        if doomed.exists():
-            shutil.rmtree(doomed)
-        os.rename(folder, doomed)
-    shutil.rmtree(doomed)
 
 
 def _attempts_until(job: Job) -> list[int]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -43,6 +45,8 @@ def render(
     slots = number_of_slots(slots, world_size, sets)
     loaded = load_config(path, parse_overrides(sets, slots, partition, time_limit, executor))
     print(rendered(loaded, path, slot, os.environ), end="")
+    if (command := loaded.command_of(slot)) is not None:
+        print(f"note: it runs {shlex.join(command)}", file=sys.stderr)
 
 
 def init(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.decisions.actions import Action, Cancel, Release, Submit
-from orchestrator.decisions.models import Attempt, Ledger, Slot, SlotStatus, Submission, SubmissionState
+from orchestrator.decisions.models import Attempt, Ledger, Slot, SlotStatus, Submission, SubmissionState, Verdict
 
 #: A slot that goes on does so as if nothing had happened.
 GO_ON: dict[str, Any] = {
@@ -68,13 +68,22 @@ def _with_intent(slot: Slot, action: Submit, now: float) -> Slot:
     return with_attempt(slot, action.attempt, submissions=(*before, intent), ahead=action.after is not None)
 
 
-def reactivated(slot: Slot, total: int | None, *, again: bool = False) -> Slot:
+def reactivated(slot: Slot, total: int | None, given: str = "", *, again: bool = False) -> Slot:
     """`start` was typed again: a slot that was paused or given up gets another chance, one that waits need not wait,
-    and a finished one goes on where its `total` was raised, or (`again`) in any case. What a person paused or dropped
-    waits for `resume`.
+    and a finished one goes on where there is more to do: its `total` was raised (None: it is not ours to know), or its
+    own program would be `given` something else than when it finished (empty: it is the trainer, or nobody knows), or
+    (`again`) in any case. What a person paused or dropped waits for `resume`.
     """
-    raised = slot.status is SlotStatus.FINISHED and None not in {total, slot.total} and (total or 0) > (slot.total or 0)
-    over = slot.status is SlotStatus.FINISHED and not (raised or again)
-    if over or slot.on_request or slot.status is SlotStatus.DROPPED:
+    more = again or _is_raised(slot, total) or _is_given_more(slot, given)
+    if (slot.status is SlotStatus.FINISHED and not more) or slot.on_request or slot.status is SlotStatus.DROPPED:
         return slot
     return slot.model_copy(update=GO_ON)
+
+
+def _is_raised(slot: Slot, total: int | None) -> bool:
+    return total is not None and slot.total is not None and total > slot.total
+
+
+def _is_given_more(slot: Slot, given: str) -> bool:
+    before = next((a.given for a in reversed(slot.attempts) if a.verdict is Verdict.FINISHED), "")
+    return bool(given and before) and given != before

@@ -33,7 +33,7 @@ from orchestrator.hosts.cron import host_of, read_table
 from orchestrator.run.begin import compute_python, kept_environment, pick_executor, rendered, run_dir_of
 from orchestrator.run.lease import living_owner
 from orchestrator.run.ledger import read_control
-from orchestrator.run.program import missing_script
+from orchestrator.run.program import commands_of, missing_script
 from orchestrator.run.rundir import RunDir, load_run
 from orchestrator.run.sharing import troubles
 
@@ -130,15 +130,15 @@ def _missing(subject: Subject) -> Iterator[Missing]:
         image = folder / Path(config.container.image).expanduser()
         if not image.exists():
             yield Missing(field="container.image", path=str(image))
-    programs = {"command": config.command if config.container is None else None, "notify": config.notify}
-    for field, words in programs.items():
-        if not words:
-            continue
+    programs = [("command", words) for words in commands_of(config)] if config.container is None else []
+    found: list[Missing] = []
+    for field, words in [*programs, *([("notify", config.notify)] if config.notify else [])]:
         program = str(folder / Path(words[0]).expanduser()) if "/" in words[0] else words[0]
         if shutil.which(program, path=subject.env.get("PATH")) is None:
-            yield Missing(field=field, path=program)
-        elif field == "command" and (script := missing_script(config, folder)) is not None:
-            yield Missing(field="command", path=str(script))
+            found.append(Missing(field=field, path=program))
+        elif field == "command" and (script := missing_script(config, words, folder)) is not None:
+            found.append(Missing(field="command", path=str(script)))
+    yield from dict.fromkeys(found)  # what several slots lack is said once
 
 
 def slurm_facts(subject: Subject) -> SlurmFacts:

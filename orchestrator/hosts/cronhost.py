@@ -17,6 +17,7 @@ from orchestrator.hosts import cron
 from orchestrator.hosts.display import Log
 from orchestrator.hosts.hook import Hook
 from orchestrator.hosts.host import (
+    already_finished,
     begin_run,
     hand_to_living_owner,
     make_controller,
@@ -47,6 +48,7 @@ def start_with_cron(asked: Asked, out: Console) -> None:
         hook = Hook(run, run_dir, log.say)
         controller = make_controller(run, run_dir, lease, log.say, hook=hook)
         controller.reactivate()
+        was_over = controller.over
         controller.tick()
     finally:
         lease.release()
@@ -54,7 +56,8 @@ def start_with_cron(asked: Asked, out: Console) -> None:
     if controller.over:
         cron.unregister(run.run_id, run_dir)
         report_failures(controller.ledger, name)
-        out.print(f"{name} is finished: there is nothing to look after.")
+        nothing = f"{name} is finished: there is nothing to look after."
+        out.print(already_finished(run.config) if was_over else nothing, soft_wrap=True)
         return
     out.print(
         f"{name} is under way: cron on this machine looks after it once a minute, log {run_dir.log}\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Rele
 from orchestrator.disk import LOCAL_DISK, Disk
 from orchestrator.executors.base import Executor, Poll
 from orchestrator.executors.pick import make_executor
-from orchestrator.hosts.host import WAITING_FOR_START, notes_of, wish_to_run
+from orchestrator.hosts.host import WAITING_FOR_START, already_finished, notes_of, wish_to_run
 from orchestrator.hosts.stopping import grace_of, wish_to_stop
 from orchestrator.run.begin import UNDRAWN, check_identity, has_begun, pick_executor, rendered
 from orchestrator.run.lease import Onlooker, living_owner
 from orchestrator.run.ledger import load_ledger
+from orchestrator.run.program import commands_of
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.run.starting import Asked
 from orchestrator.screens.cells import counted, slots_words
@@ -184,6 +186,8 @@ def _rehearsed(command: str, run: Run, dry: RunDir, notes: list[str], *, again: 
     controller = Controller(run, dry, Onlooker(), executor, poll_s=run.poll_s)
     if again:
         controller.reactivate()
+        if controller.over:
+            notes.append(already_finished(run.config))
     actions = tuple(controller.preview())
     if executor.seen is not None and executor.seen.error is not None:
         notes.append(f"the queue cannot be seen ({executor.seen.error}): nothing would be submitted until it can")
@@ -210,7 +214,9 @@ class _Looking:
 def _summary(config: RunConfig, run_dir: RunDir, executor: str) -> list[str]:
     slots = f"{config.slots} slot{'s' if config.slots > 1 else ''}"
     ours = "the trainer" if config.trains else "actors"
-    what = " ".join(config.command) if config.command is not None else ours
+    commands = commands_of(config)
+    more = f" (and {len(commands) - 1} more)" if len(commands) > 1 else ""
+    what = f"{shlex.join(commands[0])}{more}" if commands else ours
     return [
         f"run {config.run_name}: {slots} of {what}, jobs of {config.slurm.time_limit} by {executor}",
         f"run folder {run_dir.path}",

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from rich.console import Console
 
-from orchestrator.config import warnings_of
+from orchestrator.config import RunConfig, warnings_of
 from orchestrator.controller import Controller
 from orchestrator.decisions.models import Ledger, SlotStatus
 from orchestrator.errors import ConfigError, Interrupted, LeaseHeld, RunFailed, RunPaused, SchedulerRefused
@@ -54,6 +54,8 @@ def start(asked: Asked, out: Console) -> None:
             hook = Hook(run, run_dir, display.note)
             controller = make_controller(run, run_dir, lease, display.say, hook=hook)
             controller.reactivate()
+            if controller.over:
+                display.note(already_finished(run.config))
             controller.loop(interrupted=interrupted, shown=display.shown)
             hook.close()
     finally:
@@ -175,6 +177,15 @@ def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) 
         print(f"The time of `start --for` is over; `orchestrator start {name}` goes on.")
     if controller.control.wish == "run" or controller.control.by == TIME_OVER:
         report_failures(controller.ledger, name)
+
+
+def already_finished(config: RunConfig) -> str:
+    """What to say where `start` finds every slot finished, and nothing more to do for any."""
+    again = f"`orchestrator start {config.run_name} --set"
+    if config.command is None:
+        return f"{config.run_name} is finished. More steps make it go on: {again} training.total_steps=…`."
+    how = "other params or another command"
+    return f"{config.run_name} is finished. A slot goes on if it is given {how}: {again} params.NAME=…`."
 
 
 def who_goes_on(run: Run, run_dir: RunDir) -> str:

@@ -39,7 +39,8 @@ class Claim(Lenient):
 
 class Exit(Lenient):
     """How the claimant's program ended. `code` is negative for a signal. `deadline`: when it would have been asked to
-    hand over, unix seconds on the node's clock.
+    hand over, unix seconds on the node's clock. `given`: of an end with 0, what the program was given
+    (`orchestrator.given`).
     """
 
     token: str | None
@@ -52,6 +53,7 @@ class Exit(Lenient):
     deadline: float | None = None
     superseded_by: int | None = None
     words: str = ""
+    given: str = ""
 
 
 class Progress(Lenient):

@@ -38,13 +38,19 @@ def script_of(command: Sequence[str]) -> str | None:
     return None
 
 
-def missing_script(config: RunConfig, folder: Path) -> Path | None:
-    """Where the script of `config.command` should be and is not; None: it is there, or nobody can say.
+def commands_of(config: RunConfig) -> list[list[str]]:
+    """The command lines of all slots, each once; none where the trainer runs."""
+    found = [config.command_of(slot) for slot in range(config.slots)] if config.command is not None else []
+    return [list(words) for words in dict.fromkeys(tuple(words) for words in found if words is not None)]
+
+
+def missing_script(config: RunConfig, command: Sequence[str], folder: Path) -> Path | None:
+    """Where the script of `command`, one of the config's, should be and is not; None: it is there, or nobody can say.
 
     `folder`: the config's, in which jobs run. Of a container only what lies in that folder can be seen from here.
     """
-    word = script_of(config.command) if config.command is not None else None
-    if word is None or word.startswith("~") or "$" in word or "@{" in word:
+    word = script_of(command)
+    if word is None or word.startswith("~") or "$" in word:
         return None
     if config.container is not None and Path(word).is_absolute():
         return None
@@ -57,13 +63,14 @@ def check_script(config: RunConfig, folder: Path) -> None:
 
     Errors: ConfigError with the nearest name that is there.
     """
-    path = missing_script(config, folder)
-    if path is None or config.command is None or Path(script_of(config.command) or "").is_absolute():
-        return
-    try:
-        there = [one.name for one in path.parent.iterdir() if one.is_file()]
-    except OSError:
-        there = []
-    near = difflib.get_close_matches(path.name, there, n=1)
-    hint = f"did you mean {near[0]}?" if near else "jobs run in the config file's folder"
-    raise ConfigError(f"command: there is no {path.name} in {path.parent}; {hint}")
+    for command in commands_of(config):
+        path = missing_script(config, command, folder)
+        if path is None or Path(script_of(command) or "").is_absolute():
+            continue
+        try:
+            there = [one.name for one in path.parent.iterdir() if one.is_file()]
+        except OSError:
+            there = []
+        near = difflib.get_close_matches(path.name, there, n=1)
+        hint = f"did you mean {near[0]}?" if near else "jobs run in the config file's folder"
+        raise ConfigError(f"command: there is no {path.name} in {path.parent}; {hint}")

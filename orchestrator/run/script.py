@@ -1,8 +1,7 @@
 """The job script: a template, a few values, and quoting.
 
-The template language is `@{name}` and nothing else, so that bash keeps `$`, `"$@"`, `%j` and `user@host`
-(`string.Template` and Jinja both break on one of these). An unknown name in the template and a value that the
-template does not use are both errors: a script with a hole in it must not reach the queue.
+An unknown name in the template (`orchestrator.template`) and a value that the template does not use are both errors: a
+script with a hole in it must not reach the queue.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from pathlib import Path
 
 from orchestrator.config import RunConfig
 from orchestrator.sections import SlurmSection
+from orchestrator.template import filled, names_in
 from orchestrator.walltime import format_duration
 
 #: The folder of links to the jobs' output files, in the run folder.
 LOGS = "logs"
-_PLACEHOLDER = re.compile(r"@\{([^{}]*)\}")
 
 
 class Raw(str):
@@ -33,17 +32,17 @@ def render(template: str, values: Mapping[str, str]) -> str:
 
     Errors: ValueError for a name without a value, and for a value without a place.
     """
-    used = set(_PLACEHOLDER.findall(template))
+    used = names_in(template)
     if missing := sorted(used - set(values)):
         raise ValueError(f"the template asks for @{{{missing[0]}}}, which has no value")
     if unused := sorted(set(values) - used):
         raise ValueError(f'the template has no place for "{unused[0]}"')
 
-    def value_of(match: re.Match[str]) -> str:
-        value = values[match[1]]
+    def quoted(name: str) -> str:
+        value = values[name]
         return value if isinstance(value, Raw) else shlex.quote(value)
 
-    return _PLACEHOLDER.sub(value_of, template)
+    return filled(template, quoted)
 
 
 @lru_cache

@@ -30,11 +30,11 @@ JUDGED = 20
 ENVS_A_CORE = 2
 
 
-def command_of(run: Run) -> list[str]:
-    """The program's command line: the user's own, or the trainer's, or its actors'."""
+def command_of(run: Run, slot: int) -> list[str]:
+    """The slot's command line: the user's own program, or the trainer's, or its actors'."""
     config = run.config
-    if config.command is not None:
-        return list(config.command)
+    if (own := config.command_of(slot)) is not None:
+        return own
     python = config.container.python if config.container else run.python
     # -P: the config's folder may hold a checkout of this project; the run's fixed code must win.
     trainer = [python, "-P", "-m", "trainer"]
@@ -65,7 +65,7 @@ def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:
         "attempt": action.attempt,
         "ahead": action.after is not None,
         "behind": action.behind,
-        "command": command_of(run),
+        "command": command_of(run, action.slot),
         "folder": run.folder,
         "config_file": str(run_dir.settings(action.slot)),
         "container": container,
@@ -76,6 +76,7 @@ def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:
         "run_name": config.run_name,
         "shared_dir": str(shared_dir(config, run.folder, run_dir)),
         "accepts_contributions": config.collaboration.enabled,
+        "keep_checkpoints": config.relay.keep_checkpoints,
         "environment": wandb_environment(config.wandb, run.env),
         "baton": run.controller_python if run.executor == "slurm" and config.relay.baton else None,
     }

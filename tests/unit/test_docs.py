@@ -96,6 +96,17 @@ def test_the_program_in_the_cluster_page_is_the_one_in_the_examples() -> None:
     assert (ROOT / "examples/foreign/count.py").read_text().rstrip() in (ROOT / "docs/cluster.md").read_text()
 
 
+def test_the_programs_of_the_page_are_those_of_the_examples() -> None:
+    page = (ROOT / "docs/programs.md").read_text()
+    programs = {path.name: path.read_text() for path in (ROOT / "examples/programs").iterdir()}
+    shown = re.findall(r"```(?:python|bash)\n(.*?)```", page, re.DOTALL)
+    unknown = [block for block in shown if not any(block in text for text in programs.values())]
+    assert unknown == []
+    whole = {name for name, text in programs.items() if text in shown}
+    assert whole == {name for name in programs if not name.endswith(".json")} - {"ppo_cleanrl.py"}
+    assert {name for name in programs if f"examples/programs/{name})" in page} >= whole | {"ppo_cleanrl.py"}
+
+
 def test_of_the_readmes_commands_for_a_cluster_all_but_init_take_a_runs_name() -> None:
     block = (ROOT / "README.md").read_text().split("## On your cluster")[1].split("```")[1]
     verbs = set(re.findall(r"^orchestrator (\w+)", block, re.MULTILINE))

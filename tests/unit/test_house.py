@@ -55,6 +55,8 @@ def modules_of(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
 
+#: What programs of one's own import, each in the environment of its framework.
+INTEGRATIONS = sorted((ROOT / "orchestrator" / "integrations").glob("[!_]*.py"))
 EVERY_MODULE = [path for package in PACKAGES for path in modules_of(package)]
 
 
@@ -113,13 +115,30 @@ def test_a_folder_of_the_orchestrator_knows_only_what_is_below_it(folder: str) -
 
 
 def test_a_login_node_loads_neither_torch_nor_numpy() -> None:
-    modules = [name_of(path) for path in modules_of("orchestrator") if path.name != "__main__.py"]
+    paths = [path for path in modules_of("orchestrator") if path.name != "__main__.py" and path not in INTEGRATIONS]
+    modules = [name_of(path) for path in paths]
     assert not loaded_after([*modules, "trainer.config"]) & HEAVY
+
+
+def test_nobody_imports_the_integrations_and_they_know_the_jobs_side_alone() -> None:
+    for path in EVERY_MODULE:
+        ours = {name for name in imports_of(path) if name.startswith("orchestrator.")}
+        known = {name for name in ours if name.startswith("orchestrator.integrations")}
+        assert ours - known <= {"orchestrator.job"} if path in INTEGRATIONS else known == set(), shown(path)
 
 
 def test_the_jobs_side_of_the_contract_is_the_standard_library_alone() -> None:
     loaded = loaded_after(
-        ["orchestrator.job", "orchestrator.shim", "orchestrator.executors.supervisor", "orchestrator.doctor.probe"]
+        [
+            "orchestrator.job",
+            "orchestrator.shim",
+            "orchestrator.given",
+            "orchestrator.tidying",
+            "orchestrator.integrations.checkpointer",
+            "orchestrator.integrations.rng",
+            "orchestrator.executors.supervisor",
+            "orchestrator.doctor.probe",
+        ]
     )
     ours = {name for name in loaded if name.split(".")[0] in PACKAGES}
     others = {name.split(".")[0] for name in loaded - loaded_after([])} - set(sys.stdlib_module_names) - set(PACKAGES)
@@ -132,10 +151,15 @@ def test_the_jobs_side_of_the_contract_is_the_standard_library_alone() -> None:
         "orchestrator.executors",
         "orchestrator.executors.supervisor",
         "orchestrator.files",
+        "orchestrator.given",
+        "orchestrator.integrations",
+        "orchestrator.integrations.checkpointer",
+        "orchestrator.integrations.rng",
         "orchestrator.job",
         "orchestrator.oom",
         "orchestrator.processes",
         "orchestrator.shim",
+        "orchestrator.tidying",
     }
 
 

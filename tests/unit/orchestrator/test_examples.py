@@ -9,6 +9,7 @@ import pytest
 
 from orchestrator.config import RunConfig, check_walltime, load_config, warnings_of
 from orchestrator.run.begin import rendered
+from orchestrator.run.program import check_script
 from trainer.config import Training, resolve
 
 FOLDER = Path(__file__).parents[3] / "examples"
@@ -88,3 +89,18 @@ def test_three_seeds_differ_in_nothing_else() -> None:
 def test_a_file_is_named_after_what_is_in_it(name: str, steps: int, tasks: int) -> None:
     _, training = an_example(f"{name}.json")
     assert (training.total_steps, len(training.tasks)) == (steps, tasks)
+
+
+@pytest.mark.parametrize("path", sorted((FOLDER / "programs").glob("*.json")), ids=lambda path: path.name)
+def test_a_config_of_a_program_of_ones_own_names_its_program_and_what_it_reads(path: Path) -> None:
+    config = load_config(path)
+    check_walltime(config, "slurm")
+    check_script(config, path.parent)
+    command = config.command_of(0)
+    assert command is not None
+    assert Path(command[1]).stem == path.stem
+    program = (FOLDER / "programs" / command[1]).read_text(encoding="utf-8")
+    assert config.run_name == path.stem.replace("_", "-")
+    for name in config.params:
+        assert f'"{name}": ' in program or f"@{{{name}}}" in config.command, name  # type: ignore[operator]
+    assert [config.settings_of(slot).get("seed", 0) for slot in range(config.slots)] == list(range(config.slots))

@@ -1,0 +1,84 @@
+"""When a loop saves, and when it leaves: what all the callbacks of this folder do, and any loop can do itself.
+
+::
+
+    job = Job.from_environment() or Job.standalone(Path("runs/by-hand"))
+    job.listen()
+    keeper = Checkpointer(job, total=1000)
+    if keeper.start is not None:
+        load(keeper.start.path)
+    for step in range(keeper.start_step, 1000):
+        ...
+        keeper.step_done(step + 1, save)      # save(folder) writes the files
+    keeper.finish(1000, save)
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from orchestrator.job import HANDED_OVER, CheckpointRef, Job
+
+#: How often `progress.json` is written, at most.
+REPORT_EVERY_S = 2.0
+
+
+class Checkpointer:
+    """One job of a loop over steps (of whatever kind, counted from 0 over all jobs).
+
+    `total`: the steps of the whole run. `every`: also save after so many steps, for jobs that are killed. `start`: the
+    checkpoint to go on from, None: from scratch. `start_step`: its step, else 0.
+    """
+
+    def __init__(self, job: Job, *, total: int, every: int | None = None) -> None:
+        self.job = job
+        self.total = total
+        self.every = every
+        self.start: CheckpointRef | None = job.choose_parent()
+        self.start_step = self.saved = self.start.step if self.start is not None else 0
+        self._reported_at = float("-inf")
+
+    def step_done(self, step: int, write: Callable[[Path], object]) -> None:
+        """To be called between two steps, where `write(folder)` saves all that the next one needs.
+
+        Saves where it is due. Leaves with exit code 75 (SystemExit) after a save when the job is asked to hand over;
+        never before its first step, so that even the shortest jobs get on, nor after the last one, which `finish` is
+        for. Errors: OSError, those of `write`.
+        """
+        if self.is_due(step):
+            self.save(step, write)
+        leaves = self._leaves(step)
+        self.report(step, at_once=leaves)
+        if leaves:
+            sys.exit(HANDED_OVER)
+
+    def is_due(self, step: int) -> bool:
+        """Whether `step_done` would save: for frameworks that save in a way of their own."""
+        return self._leaves(step) or (self.every is not None and step - self.saved >= self.every)
+
+    def save(self, step: int, write: Callable[[Path], object]) -> None:
+        """Save, whatever is due. Errors: as `step_done`."""
+        if step > self.start_step:
+            self.job.save_checkpoint(step, write)
+        self.saved = step
+
+    def finish(self, step: int, write: Callable[[Path], object]) -> None:
+        """Save the end of the run, and say that it is there; then the program exits with 0. Errors: as `step_done`.
+
+        `step` is then the total, whatever was said before: a training may stop early, or go on to a round number.
+        """
+        self.save(step, write)
+        self.total = step
+        self.report(step, at_once=True)
+
+    def report(self, step: int, *, at_once: bool = False) -> None:
+        """Say how far it is, every two seconds at most unless `at_once`. Errors: OSError."""
+        if at_once or time.monotonic() - self._reported_at >= REPORT_EVERY_S:
+            self._reported_at = time.monotonic()
+            self.job.report(step=step, total=self.total, checkpoint_step=self.saved)
+
+    def _leaves(self, step: int) -> bool:
+        return self.start_step < step < self.total and self.job.hand_over_reason() is not None

@@ -1,0 +1,102 @@
+"""PyTorch Lightning under Anchorleg: one callback that saves at the hand-over and leaves.
+
+::
+
+    hand_over = HandOver(job)
+    trainer = Trainer(callbacks=[hand_over], …)
+    trainer.fit(module, data, ckpt_path=hand_over.ckpt_path)
+
+It saves between two batches, a whole checkpoint of Lightning's, but not where an epoch ends or a validation is due:
+these come first, so `lead_seconds` must hold them. The next job goes on within the epoch: batches that were done are
+drawn again in the same order and left out, since an ordinary `DataLoader` cannot begin in the middle (one that has
+`state_dict` is Lightning's business).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from orchestrator.integrations.checkpointer import Checkpointer
+from orchestrator.integrations.rng import random_state, restore_random_state
+from orchestrator.job import Job
+
+_MODEL = "model.ckpt"
+#: What a training without an end reports as its total.
+_ENDLESS = 2**53
+
+
+class HandOver(Callback):
+    """`every`: also save after so many steps (of the optimizer), for jobs that are killed.
+
+    `ckpt_path`: what `Trainer.fit` is to be given, None at the first time. One process a job: several would each ask
+    and leave by themselves.
+    """
+
+    def __init__(self, job: Job, every: int | None = None) -> None:
+        self._keeper = Checkpointer(job, total=0, every=every)
+        start = self._keeper.start
+        self.ckpt_path = str(start.path / _MODEL) if start is not None else None
+        self._chance: dict[str, Any] | None = None
+        self._chance_of_epoch: dict[str, Any] | None = None
+        self._batches = 0
+        self._first_epoch = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """The streams of chance, now and where the epoch began, and the batches since then."""
+        return {"chance": random_state(), "chance_of_epoch": self._chance_of_epoch, "batches": self._batches}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Of the checkpoint that the job goes on from."""
+        self._chance, self._chance_of_epoch = state_dict["chance"], state_dict["chance_of_epoch"]
+        self._batches = state_dict["batches"]
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002
+        """Go on where the job before was in its data and its streams of chance."""
+        self._keeper.job.listen()  # Lightning would end with exit code 0 at a SIGTERM
+        self._keeper.total = int(min(trainer.estimated_stepping_batches, _ENDLESS))
+        self._first_epoch = trainer.current_epoch
+        if self._batches >= trainer.num_training_batches:
+            self._batches = 0
+        if self._chance is not None:
+            restore_random_state((self._batches and self._chance_of_epoch) or self._chance)
+        self._chance_of_epoch = random_state()
+        self._begin_epoch_again(trainer)
+        if self._chance is not None and self._batches:
+            restore_random_state(self._chance)
+
+    def _begin_epoch_again(self, trainer: Trainer) -> None:
+        """Lightning has made the epoch's iterator already: before anybody could bring the streams back."""
+        loop = trainer.fit_loop
+        fetcher, loader = loop._data_fetcher, loop._combined_loader  # noqa: SLF001 - there is no other way to them
+        if fetcher is None or loader is None or fetcher.length is None:
+            return  # of unknown length: Lightning's prefetching has begun
+        if all(hasattr(one, "load_state_dict") for one in loader.flattened):
+            return
+        iter(fetcher)
+        for _ in range(self._batches):
+            next(fetcher.iterator)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002
+        """The last moment before a later epoch's iterator is made."""
+        if trainer.current_epoch > self._first_epoch:
+            self._chance_of_epoch = random_state()
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:  # noqa: ARG002
+        """Save where that is due; leave with exit code 75 (SystemExit) if the job is asked to."""
+        loop = trainer.fit_loop.epoch_loop
+        self._batches = loop.batch_progress.current.ready
+        is_between = not loop.batch_progress.is_last_batch and not loop._should_accumulate()  # noqa: SLF001
+        if is_between and not loop._should_check_val_fx(trainer.fit_loop._data_fetcher):  # noqa: SLF001
+            self._keeper.step_done(trainer.global_step, _writer(trainer))
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002
+        """Save the end, also where the training was stopped early."""
+        self._keeper.finish(trainer.global_step, _writer(trainer))
+
+
+def _writer(trainer: Trainer) -> Callable[[Path], None]:
+    return lambda folder: trainer.save_checkpoint(folder / _MODEL)

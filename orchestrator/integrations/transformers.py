@@ -1,0 +1,86 @@
+"""Hugging Face's `Trainer` under Anchorleg: one callback that has it save at the hand-over, and leaves.
+
+::
+
+    hand_over = HandOver(job)
+    arguments = TrainingArguments(output_dir=hand_over.output_dir, …)
+    trainer = Trainer(model, arguments, train_dataset=data, callbacks=[hand_over])
+    hand_over.train(trainer)
+
+The checkpoints are the `Trainer`'s own, whole: it finds its place in the data again, and its streams of chance. Each
+that it writes becomes one of the job's, also those of its `save_strategy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from orchestrator.integrations.checkpointer import Checkpointer
+from orchestrator.job import Job
+
+
+class HandOver(TrainerCallback):
+    """`every`: also save after so many steps (of the optimizer), for jobs that are killed.
+
+    `output_dir`: what `TrainingArguments` is to be given. One process a job: several would each ask and leave by
+    themselves.
+    """
+
+    def __init__(self, job: Job, every: int | None = None) -> None:
+        self._keeper = Checkpointer(job, total=0, every=every)
+        self.output_dir = str(job.attempt_dir / "output")
+
+    def train(self, trainer: Trainer, **more: Any) -> None:
+        """`trainer.train` from where the job before was; nothing but loading where no step is left to do.
+
+        Leaves with exit code 75 (SystemExit) when asked to.
+        """
+        start, args = self._keeper.start, trainer.args
+        if start is None:
+            trainer.train(**more)
+            return
+        state = TrainerState.load_from_json(str(start.path / "trainer_state.json"))
+        epochs_left = args.max_steps <= 0 and state.epoch < args.num_train_epochs
+        if epochs_left or state.global_step < args.max_steps:
+            trainer.train(resume_from_checkpoint=str(start.path), **more)
+        else:  # the Trainer would make one step more
+            trainer._load_from_checkpoint(str(start.path))  # noqa: SLF001 - what `train` does with it
+            self._keeper.finish(state.global_step, self._take(state.global_step))
+
+    def on_train_begin(self, _args: TrainingArguments, state: TrainerState, *_: Any, **_more: Any) -> None:
+        """Now the steps of the whole run are known."""
+        self._keeper.total = state.max_steps
+
+    def on_step_end(
+        self, _args: TrainingArguments, state: TrainerState, control: TrainerControl, **_more: Any
+    ) -> TrainerControl:
+        """Have it save where that is due, and at the end."""
+        if self._keeper.is_due(state.global_step) or state.global_step >= state.max_steps:
+            control.should_save = True
+        else:
+            self._keeper.report(state.global_step)
+        return control
+
+    def on_save(self, _args: TrainingArguments, state: TrainerState, *_: Any, **_more: Any) -> None:
+        """Take over what it wrote; then leave if the job was asked to."""
+        self._keeper.save(state.global_step, self._take(state.global_step))
+        self._keeper.step_done(state.global_step, self._take(state.global_step))
+
+    def on_train_end(self, _args: TrainingArguments, state: TrainerState, *_: Any, **_more: Any) -> None:
+        """The last step was saved when it was made."""
+        self._keeper.finish(state.global_step, self._take(state.global_step))
+
+    def _take(self, step: int) -> Callable[[Path], None]:
+        """Moves what the `Trainer` wrote for `step` into a folder."""
+        written = Path(self.output_dir) / f"checkpoint-{step}"
+
+        def take(folder: Path) -> None:
+            for path in written.iterdir():
+                path.rename(folder / path.name)
+            written.rmdir()
+
+        return take

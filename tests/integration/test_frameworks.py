@@ -1,0 +1,146 @@
+"""The examples in other people's frameworks, with the real libraries: each is handed over three times and goes on.
+
+Every job of the first run is asked to hand over before it begins, so it makes one step (a rollout, an epoch, …) and
+leaves. The second run is one job. Where the framework can, both come to the same bits.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from relay import REPOSITORY, NewRelay, Relay
+
+PROGRAMS = REPOSITORY / "examples" / "programs"
+#: A job's deadline is over when it begins.
+AT_ONCE = {"max_runtime_seconds": 0.001}
+
+
+def a_relay(new_relay: NewRelay, name: str, program: str, params: dict[str, Any], **more: Any) -> Relay:
+    relay = new_relay(name, command=[sys.executable, program], params=params, **more)
+    shutil.copy(PROGRAMS / program, relay.folder)
+    relay.env["OMP_NUM_THREADS"] = "1"
+    return relay
+
+
+def ended(relay: Relay, jobs: int) -> Path:
+    """The last checkpoint of a run that was handed over so often that it took so many jobs."""
+    done = relay.run("start")
+    logs = "\n".join(path.read_text()[-2000:] for path in relay.run_dir.glob("jobs/*/job-*"))
+    assert done.code == 0, done.words + logs
+    assert relay.attempts() == list(range(jobs)), logs
+    *handed_over, last = [relay.read("exit.json", attempt) for attempt in relay.attempts()]
+    assert {record["code"] for record in handed_over} <= {75}
+    assert last["code"] == 0
+    for before, after in pairwise(relay.attempts()):
+        parent = relay.read("parent.json", after)
+        assert (parent["attempt"], parent["step"]) == (before, relay.read("progress.json", before)["checkpoint_step"])
+    told = relay.read("progress.json", jobs - 1)
+    assert told["step"] == told["checkpoint_step"] >= told["total"]
+    return relay.attempt_dir(jobs - 1) / "checkpoints" / str(told["step"])
+
+
+def both(new_relay: NewRelay, program: str, params: dict[str, Any], jobs: int = 4) -> tuple[Path, Path]:
+    """The last checkpoints of a run in so many jobs, and of one in a single job."""
+    handed_over = ended(a_relay(new_relay, "handed-over", program, params, training=AT_ONCE), jobs)
+    return handed_over, ended(a_relay(new_relay, "whole", program, params), 1)
+
+
+def assert_same_tensors(one: Any, other: Any) -> None:
+    """The same structure with the same bits in it. Errors: AssertionError."""
+    import torch
+
+    if isinstance(one, torch.Tensor):
+        assert one.dtype == other.dtype
+        assert torch.equal(one, other)
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for name in one:
+            assert_same_tensors(one[name], other[name])
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other)
+        for a, b in zip(one, other, strict=True):
+            assert_same_tensors(a, b)
+    else:
+        assert one == other
+
+
+@pytest.mark.trainer
+@pytest.mark.parametrize(
+    ("program", "params"),
+    [("fit_torch.py", {"steps": 4}), ("ppo_cleanrl.py", {"iterations": 4, "num_steps": 64})],
+)
+def test_a_loop_in_plain_torch_comes_to_the_same_bits(
+    new_relay: NewRelay, program: str, params: dict[str, Any]
+) -> None:
+    torch = pytest.importorskip("torch")
+
+    handed_over, whole = both(new_relay, program, params)
+
+    one, other = (torch.load(folder / "state.pt") for folder in (handed_over, whole))
+    for state in (one, other):
+        del state["chance"]["python"], state["chance"]["numpy"]  # nobody seeds them, and nobody draws from them
+    assert_same_tensors(one, other)
+
+
+def test_a_shell_script_goes_on_where_it_was_and_ends_where_it_is_told(new_relay: NewRelay) -> None:
+    relay = new_relay(command=["bash", "count.sh", "@{total}"], params={"total": 1_000_000})
+    shutil.copy(PROGRAMS / "count.sh", relay.folder)
+    controller = relay.spawn("start")
+    for jobs in (1, 2, 3):
+        relay.wait_for(lambda: len(relay.attempts()) == jobs, f"job {jobs}")  # noqa: B023 - waited for at once
+        relay.hand_over()
+    relay.wait_for(lambda: len(relay.attempts()) == 4, "job 4")
+    assert relay.run("stop").code == 0
+    assert relay.ended(controller) == 0
+
+    done = relay.run("start", "toy", "--set", "params.total=1")
+
+    assert done.code == 0, done.words
+    assert [relay.read("exit.json", attempt)["code"] for attempt in relay.attempts()] == [75, 75, 75, 75, 0]
+    counts = [relay.read("parent.json", attempt)["step"] for attempt in relay.attempts()]
+    assert counts == sorted(counts)
+    final = relay.attempt_dir(4) / "checkpoints" / str(counts[-1]) / "n"
+    assert int(final.read_text()) == counts[-1]
+
+
+@pytest.mark.trainer
+def test_ppo_of_stable_baselines3_comes_to_the_same_bits(new_relay: NewRelay) -> None:
+    sb3 = pytest.importorskip("stable_baselines3")
+
+    handed_over, whole = both(new_relay, "ppo_sb3.py", {"total": 1024, "n_steps": 64})
+
+    one, other = (sb3.PPO.load(folder / "model.zip", device="cpu") for folder in (handed_over, whole))
+    assert_same_tensors(one.get_parameters(), other.get_parameters())
+    assert (one.num_timesteps, one._n_updates) == (other.num_timesteps, other._n_updates)
+    moments = [json.loads((folder / "moment.json").read_text()) for folder in (handed_over, whole)]
+    assert moments[0]["chance"] == moments[1]["chance"]
+
+
+@pytest.mark.trainer
+def test_lightning_comes_to_the_same_bits(new_relay: NewRelay) -> None:
+    """Three batches an epoch: jobs begin in the middle of one, and go over the end of one."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("lightning")
+
+    handed_over, whole = both(new_relay, "fit_lightning.py", {"epochs": 2, "batch_size": 667}, jobs=5)
+
+    one, other = (torch.load(folder / "model.ckpt", weights_only=False) for folder in (handed_over, whole))
+    assert_same_tensors(one["state_dict"], other["state_dict"])
+    assert_same_tensors(one["optimizer_states"], other["optimizer_states"])
+
+
+@pytest.mark.trainer
+def test_hugging_faces_trainer_comes_to_the_same_bits(new_relay: NewRelay) -> None:
+    pytest.importorskip("transformers")
+    from safetensors.torch import load_file
+
+    handed_over, whole = both(new_relay, "tune_transformers.py", {"max_steps": 4})
+
+    one, other = (load_file(folder / "model.safetensors") for folder in (handed_over, whole))
+    assert_same_tensors(one, other)

@@ -1,0 +1,90 @@
+"""A program of one's own is given its params, goes on where there is more to do, and keeps what it may keep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from relay import NewRelay, Relay
+
+COMMAND = ["python3", "./count.py", "@{total}"]
+
+
+def checkpoints(relay: Relay, slot: int = 0) -> list[int]:
+    """The steps of a slot's checkpoints. Errors: ValueError where something else lies beside them."""
+    found = (relay.run_dir / "slots" / str(slot)).glob("attempts/*/checkpoints/*")
+    return sorted(int(path.name) for path in found)
+
+
+def test_a_finished_run_is_lengthened_by_another_total_and_says_how(new_relay: NewRelay) -> None:
+    relay = new_relay(command=COMMAND, params={"total": 10}, slots=2, slot_overrides={"1": {"total": 20}})
+    assert relay.run("start").code == 0
+    relay.assert_exactly_once(10, 0)
+    relay.assert_exactly_once(20, 1)
+
+    again = relay.run("start")
+
+    assert again.code == 0
+    assert "toy is finished. A slot goes on if it is given other params or another command: " in again.out
+    assert "`orchestrator start toy --set params.NAME=…`" in again.out
+    assert relay.attempts(0) == relay.attempts(1) == [0]
+    rehearsed = relay.run("start", "toy", "--dry-run")
+    assert "toy is finished. A slot goes on" in rehearsed.out
+
+    longer = relay.run("start", "toy", "--set", "params.total=30")
+
+    assert longer.code == 0, longer.words
+    assert "is finished. A slot" not in longer.out
+    relay.assert_exactly_once(30, 0)
+    assert relay.read("parent.json", 1)["step"] == 10
+    relay.assert_exactly_once(20, 1)  # its own total was not changed
+    assert relay.attempts(1) == [0]
+
+
+def test_only_the_newest_checkpoints_stay_over_all_jobs(new_relay: NewRelay) -> None:
+    """Each job is asked before it begins, and counts five steps before it hands over."""
+    short = {"max_runtime_seconds": 0.01}
+    relay = new_relay(command=COMMAND, params={"total": 30}, relay={"keep_checkpoints": 2}, training=short, pace_s=0)
+
+    done = relay.run("start")
+
+    assert done.code == 0, done.words
+    assert len(relay.attempts()) == 6
+    assert checkpoints(relay) == [25, 30]
+    assert [n for _, n in relay.journal(0)] == list(range(1, 31))
+
+
+def test_a_job_that_was_killed_before_it_could_tidy_up_leaves_that_to_the_next_one(new_relay: NewRelay) -> None:
+    relay = new_relay(command=COMMAND, params={"total": 20}, relay={"keep_checkpoints": 1}, held_at=5)
+    controller = relay.spawn("start")
+    relay.wait_for_step(5)
+    relay.hand_over()
+    relay.wait_for(lambda: len(relay.attempts()) == 2, "the second job")
+    relay.hold_at(10)
+    relay.wait_for_step(10)
+    first = relay.attempt_dir(0) / "checkpoints"
+    (first / "3").mkdir()  # as a removal would have found it, had the job lived to make it
+    (first / ".2.deleted").mkdir()
+    relay.hand_over()
+    relay.release()
+
+    assert relay.ended(controller) == 0, relay.output()
+    assert checkpoints(relay) == [20]
+    assert list(first.iterdir()) == []
+
+
+def test_without_a_word_nobody_removes_a_checkpoint(new_relay: NewRelay) -> None:
+    relay = new_relay(command=COMMAND, params={"total": 15}, training={"max_runtime_seconds": 0.01}, pace_s=0)
+
+    assert relay.run("start").code == 0
+
+    assert checkpoints(relay) == [5, 10, 15]
+    relay.assert_exactly_once(15)
+
+
+def test_render_says_what_a_slot_runs_and_a_misspelt_param_is_refused(new_relay: NewRelay, tmp_path: Path) -> None:
+    relay = new_relay(command=COMMAND, params={"total": 10}, slots=2, slot_overrides={"1": {"total": 20}})
+
+    assert "note: it runs python3 ./count.py 20\n" in relay.run("render", "--slot", "1").words
+    assert "2 slots of python3 ./count.py 10 (and 1 more)" in relay.run("start", "--dry-run").out
+    relay.config.write_text(relay.config.read_text().replace("@{total}", "@{totla}"))
+    relay.run("start").assert_refused(2, "command: there is no param for @{totla}", "did you mean @{total}?")

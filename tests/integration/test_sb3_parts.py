@@ -1,0 +1,61 @@
+"""What the callback for stable-baselines3 brings along beside the model, in one process: many jobs against one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_frameworks import assert_same_tensors
+
+from orchestrator.job import HANDED_OVER, Job
+
+pytestmark = pytest.mark.trainer
+sb3 = pytest.importorskip("stable_baselines3")
+
+from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
+from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize  # noqa: E402
+
+from orchestrator.integrations.sb3 import HandOver  # noqa: E402
+
+
+def sac(run_dir: Path, total: int, *, asked: bool) -> Any:
+    """SAC with a normalized Pendulum, in jobs of one rollout each if `asked`; returns the last job's model."""
+    codes: list[Any] = []
+    while len(codes) < total:
+        attempt = Job.standalone(run_dir).attempt
+        job = Job(run_dir, 0, attempt, deadline=0.0 if asked else None)
+        hand_over = HandOver(job, total=total)
+        env = VecNormalize(make_vec_env("Pendulum-v1", n_envs=2, seed=3))
+        new = {"seed": 3, "learning_starts": 20, "train_freq": 8, "batch_size": 16, "buffer_size": 200}
+        small: dict[str, Any] = {"device": "cpu", "policy_kwargs": {"net_arch": [16]}}
+        model = hand_over.load(sb3.SAC, env, device="cpu") or sb3.SAC("MlpPolicy", env, **new, **small)
+        try:
+            hand_over.learn(model)
+        except SystemExit as left:
+            codes.append(left.code)
+        else:
+            assert codes == [HANDED_OVER] * (4 if asked else 0)
+            return model
+    raise AssertionError("it never ended")
+
+
+def test_sac_goes_on_with_its_replay_buffer_and_its_normalization(tmp_path: Path) -> None:
+    one, other = sac(tmp_path / "jobs", 80, asked=True), sac(tmp_path / "whole", 80, asked=False)
+    assert_same_tensors(one.get_parameters(), other.get_parameters())
+    assert one.replay_buffer.size() == other.replay_buffer.size() == 40
+    assert one.get_env().obs_rms.mean.tolist() == other.get_env().obs_rms.mean.tolist()
+    assert one.get_env().ret_rms.var == other.get_env().ret_rms.var
+
+
+def test_what_keeps_a_state_around_its_environments_begins_new_episodes_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for attempt in range(2):
+        hand_over = HandOver(Job.standalone(tmp_path), total=64 * (attempt + 1))
+        env = VecFrameStack(make_vec_env("CartPole-v1", n_envs=2, seed=3), 2)
+        model = hand_over.load(sb3.PPO, env, device="cpu")
+        assert (model is not None) == (attempt == 1)
+        hand_over.learn(model or sb3.PPO("MlpPolicy", env, n_steps=32, seed=3, device="cpu"))
+    words = "anchorleg: the next job begins new episodes: its environments are in other processes, or in a wrapper"
+    assert capsys.readouterr().out.count(words) == 2

@@ -1,0 +1,114 @@
+"""The params of a program of one's own: in the words of its command, and what they mean for a slot that is finished."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.config import RunConfig, parse_config
+from orchestrator.decisions.edits import reactivated
+from orchestrator.decisions.models import Attempt, Slot, SlotStatus, Verdict
+from orchestrator.errors import ConfigError
+from orchestrator.given import given
+from orchestrator.run.program import check_script, commands_of
+
+
+def a_config(*command: str, **more: Any) -> RunConfig:
+    return parse_config({"command": list(command), **more}, "c.json")
+
+
+def complaint(*command: str, **more: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        a_config(*command, **more)
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value)
+
+
+class TestTheWordsOfTheCommand:
+    def test_each_slot_has_its_own(self) -> None:
+        more: dict[str, Any] = {"slots": 2, "params": {"lr": 0.1, "env": "Ant v5"}}
+        config = a_config(
+            "python3", "@{env}.py", "--lr=@{lr}", "out-@{slot}", slot_overrides={"1": {"lr": 1e-3}}, **more
+        )
+        assert config.command_of(0) == ["python3", "Ant v5.py", "--lr=0.1", "out-0"]
+        assert config.command_of(1) == ["python3", "Ant v5.py", "--lr=0.001", "out-1"]
+        assert len(commands_of(config)) == 2
+
+    @pytest.mark.parametrize(
+        ("value", "word"),
+        [
+            (3, "3"),
+            (True, "true"),
+            (None, "null"),
+            ("a b", "a b"),
+            ("3", "3"),
+            ([1, "ö"], '[1, "ö"]'),
+            ("@{x}", "@{x}"),
+        ],
+    )
+    def test_a_text_is_as_it_is_and_everything_else_is_json(self, value: Any, word: str) -> None:
+        assert a_config("x", "@{x}", params={"x": value}).command_of(0) == ["x", word]
+
+    def test_one_without_places_is_as_it_was_written(self) -> None:
+        words = ["bash", "-c", 'echo "$@" ${HOME} %j me@host {x}']
+        config = a_config(*words, slots=3, params={"x": 1})
+        assert [config.command_of(slot) for slot in range(3)] == [words] * 3
+        assert commands_of(config) == [words]
+        assert commands_of(parse_config({}, "c.json")) == []
+
+    def test_a_param_may_be_called_slot(self) -> None:
+        assert a_config("x", "@{slot}", params={"slot": "left"}).command_of(0) == ["x", "left"]
+
+    def test_an_unknown_name_is_refused_with_the_nearest_one(self) -> None:
+        words = complaint("x", "--@{rat}", params={"rate": 1, "env": "a"})
+        assert words == "c.json: command: there is no param for @{rat}; did you mean @{rate}?"
+        assert complaint("x", "@{}").endswith("there is no param for @{}; known here: slot")
+
+    def test_a_slot_that_lacks_one_is_named(self) -> None:
+        words = complaint("x", "@{lr}", slots=3, slot_overrides={"0": {"lr": 1}, "1": {"lr": 2}})
+        assert "there is no param for @{lr} for slot 2; known here: slot" in words
+
+    def test_what_is_no_json_is_refused(self) -> None:
+        assert "NaN and Infinity are no JSON" in complaint("x", params={"x": float("nan")})
+        assert "NaN and Infinity are no JSON" in complaint("x", slot_overrides={"0": {"x": float("inf")}})
+
+    def test_a_script_that_is_missing_in_one_slot_is_found(self, tmp_path: Path) -> None:
+        (tmp_path / "ppo.py").touch()
+        config = a_config(
+            "python3", "@{name}.py", slots=2, params={"name": "ppo"}, slot_overrides={"1": {"name": "pqo"}}
+        )
+        with pytest.raises(ConfigError, match=r"there is no pqo\.py in .*; did you mean ppo\.py\?"):
+            check_script(config, tmp_path)
+        check_script(a_config("python3", "@{name}.py", params={"name": "ppo"}), tmp_path)
+
+    def test_keep_checkpoints_is_for_a_program_of_ones_own(self) -> None:
+        assert a_config("x", relay={"keep_checkpoints": 2}).relay.keep_checkpoints == 2
+        with pytest.raises(ConfigError, match=r"keep_checkpoints: .*the trainer's is training\.keep_checkpoints"):
+            parse_config({"relay": {"keep_checkpoints": 2}}, "c.json")
+
+
+class TestASlotThatIsFinished:
+    def slot(self, before: str = "", **more: Any) -> Slot:
+        attempts = (Attempt(number=0, verdict=Verdict.FINISHED, given=before), Attempt(number=1, ahead=True))
+        return Slot(index=0, status=SlotStatus.FINISHED, attempts=attempts, **more)
+
+    def test_goes_on_when_its_program_would_be_given_something_else(self) -> None:
+        assert reactivated(self.slot("aa"), None, "bb").status is SlotStatus.ACTIVE
+        assert reactivated(self.slot("aa"), None, "aa").status is SlotStatus.FINISHED
+
+    def test_stays_finished_where_nobody_knows_what_it_was_given(self) -> None:
+        assert reactivated(self.slot(""), None, "bb").status is SlotStatus.FINISHED
+        assert reactivated(self.slot("aa"), None, "").status is SlotStatus.FINISHED
+
+    def test_of_the_trainer_goes_on_when_its_total_was_raised(self) -> None:
+        slot = self.slot("aa", total=100)
+        assert reactivated(slot, 200, "").status is SlotStatus.ACTIVE
+        assert reactivated(slot, 100, "").status is SlotStatus.FINISHED
+        assert reactivated(slot, 50, "").status is SlotStatus.FINISHED
+
+    def test_what_a_program_is_given_is_its_words_and_its_settings_in_any_order(self) -> None:
+        one = given(["x", "1"], {"a": 1, "b": 2.0})
+        assert one == given(["x", "1"], {"b": 2.0, "a": 1})
+        assert len({one, given(["x", "2"], {"a": 1, "b": 2.0}), given(["x", "1"], {"a": 1, "b": 3.0})}) == 3
