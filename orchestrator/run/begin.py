@@ -127,7 +127,8 @@ def begin(
             write_settings(run_dir, config, slot)
         save_run(run_dir, after)
     except OSError as error:
-        raise StorageError(f"the run folder {run_dir.path} cannot be written ({error.strerror or error}).") from None
+        words = f"the run folder {run_dir.path} cannot be written ({error.strerror or error})"
+        raise StorageError(f"{words}: make room there, or choose another run_dir.") from None
     return after
 
 
