@@ -179,7 +179,10 @@ def _accuse(
     submission = ends.last_submission(attempt)
     node = attempt.node or (submission.node if submission is not None else "")
     lived_s = (attempt.ended_at or facts.now) - attempt.started_at if attempt.started_at is not None else 0.0
-    if progressed or not node or attempt.verdict not in _ACCUSING or lived_s > nodes.EARLY_S:
+    gone = submission.sighting if submission is not None else None
+    # A job that slurmctld lost with its own memory: nobody knows how it ended, so nobody accuses its node.
+    unknown = isinstance(gone, Gone) and not gone.by_job and not gone.raw_state
+    if progressed or unknown or not node or attempt.verdict not in _ACCUSING or lived_s > nodes.EARLY_S:
         return memory
     elsewhere = slot.good_node not in {"", node}
     cause = attempt.cause if attempt.verdict is Verdict.CRASHED and attempt.exit_code is not None else ""

@@ -152,6 +152,8 @@ def _by_the_scheduler(
         return _SCHEDULER_WORDS[word]
     if gone.proof == RAN_TWICE:
         return Verdict.NODE_FAILED, "Slurm started it twice, and ended its first run"
+    if by_slurm := _KILLED_BY_SLURM.search(evidence.log_tail):
+        return Verdict.NODE_FAILED, f"Slurm killed it: {by_slurm[1]}"
     if evidence.claim is None and not word and not evidence.log_tail.strip():
         return Verdict.NODE_FAILED, f"it never began, and nobody knows of it any more ({gone.proof})"
     if evidence.claim is None:

@@ -131,7 +131,8 @@ def begin(
             share_with(shared, config.collaboration.group)
         save_run(run_dir, after)
     except OSError as error:
-        raise StorageError(f"the run folder {run_dir.path} cannot be written ({error.strerror or error}).") from None
+        words = f"the run folder {run_dir.path} cannot be written ({error.strerror or error})"
+        raise StorageError(f"{words}: make room there, or choose another run_dir.") from None
     return after
 
 

@@ -119,7 +119,7 @@ class Lease:
         lease = cls(run_dir, owner)
         if not run_dir.disk.create(run_dir.lease / str(epoch), lease.record):
             winner = read_owner(run_dir, epoch)
-            raise LeaseHeld(f"another controller was faster: {winner}.")
+            raise LeaseHeld(f"another controller was faster: {winner}. `orchestrator status` shows what it does.")
         return lease
 
     @classmethod

@@ -161,7 +161,8 @@ def load_run(run_dir: RunDir) -> Run:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise RunFolderError(
-            f"{run_dir.run_file}: {where}: {first['msg']}. It was written by another version, or edited by hand."
+            f"{run_dir.run_file}: {where}: {first['msg']}. It was written by another version, or edited by "
+            "hand: use that version, or restore it from a copy."
         ) from None
 
 

@@ -34,7 +34,7 @@ def summary_table(summary: RunSummary, width: int) -> RenderableType:
     evaluated = [slot for slot in summary.slots if slot.evaluation]
     full = [[*row, slot.evaluation] for row, slot in zip(rows, summary.slots, strict=True)]
     below: list[str] = []
-    if evaluated and _table_width(["slot", *names[1:], "evaluation"], full) <= width:
+    if evaluated and _table_width([*names, "evaluation"], full) <= width:
         names, rows = [*names, "evaluation"], full
     else:
         below = [f"slot {slot.slot}: evaluation {slot.evaluation}" for slot in evaluated]

@@ -4,7 +4,7 @@ from builders import NOW, a_claim, a_job, a_look, a_run, a_slot, an_exit, token
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.decisions.models import BadNode, Death, Ledger
+from orchestrator.decisions.models import BadNode, Death, Ledger, Verdict
 from orchestrator.decisions.nodes import EXCLUDED_S, NODES_AT_ONCE, WITHIN_S, decayed, excluded, with_death
 from orchestrator.run.evidence import Evidence
 
@@ -88,3 +88,14 @@ class TestAccusing:
 
     def test_those_after_a_checkpoint_do_not(self) -> None:
         assert self.crashed(checkpoint=5).nodes == ()
+
+    def test_jobs_that_slurmctld_lost_with_its_memory_do_not(self) -> None:
+        lost = [a_job(token(index), at=NOW - 310, absent_since=NOW - 301) for index in (0, 1)]
+        at_work = {"claimed_by": None, "started_at": NOW - 302}
+        run = a_run(*[a_slot(index).with_attempt(job, **at_work) for index, job in enumerate(lost)])
+        look = a_look()
+        for index in (0, 1):
+            look = look.reading(Evidence(claim=a_claim(token(index), at=NOW - 302)), index, 0)
+        after = look.folded_into(run)[0]
+        assert [slot.attempts[0].verdict for slot in after.slots] == [Verdict.CRASHED, Verdict.CRASHED]
+        assert after.nodes == ()

@@ -185,6 +185,11 @@ def test_a_full_disk_is_the_cause_where_the_job_said_so_or_could_say_nothing(
     assert judge(left(log_tail=log_tail), gone(raw_state), disk_full=full) == (verdict, cause)
 
 
+def test_a_job_that_a_restarted_slurmctld_takes_from_its_node_has_not_crashed() -> None:
+    killed = left(log_tail="slurmstepd-n1: error: *** REASON: Nodes required for job are DOWN ***")
+    assert judge(killed, gone()) == (Verdict.NODE_FAILED, "Slurm killed it: Nodes required for job are DOWN")
+
+
 def test_a_job_that_found_no_room_for_its_claim_is_told_so_too() -> None:
     before = Evidence(log_tail=ERRNO_28)
     assert judge(before, gone("FAILED"))[1] == "it ended before it began (no space left on the disk)"
