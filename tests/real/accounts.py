@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from daemons import PATIENCE_S
+from daemons import PATIENCE_S, started_at, wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TOOLS = ("useradd", "userdel", "groupadd", "groupdel", "runuser")
@@ -134,17 +134,21 @@ def throw_away_accounts(*names: str, env: Mapping[str, str]) -> Iterator[tuple[s
     finally:
         for account in accounts:
             account.end()
-            _kill_all_of(account.uid)
-            subprocess.run(["userdel", account.name], check=False, capture_output=True, timeout=PATIENCE_S)
+            wait_for(lambda uid=account.uid: not _killed(uid), f"the end of what {account.name} runs")  # type: ignore[misc]
+            subprocess.run(["userdel", "--force", account.name], check=False, capture_output=True, timeout=PATIENCE_S)
         subprocess.run(["groupdel", group], check=False, capture_output=True, timeout=PATIENCE_S)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _kill_all_of(uid: int) -> None:
+def _killed(uid: int) -> list[int]:
+    """SIGKILL what runs as `uid`; userdel refuses an account that runs something. Returns what was there."""
+    found = []
     for path in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            if path.name.isdigit() and path.stat().st_uid == uid:
-                os.kill(int(path.name), signal.SIGKILL)
+            if path.name.isdigit() and path.stat().st_uid == uid and started_at(int(path.name)) is not None:
+                found.append(int(path.name))
+                os.kill(found[-1], signal.SIGKILL)
+    return found
 
 
 def _do(*command: str) -> None:

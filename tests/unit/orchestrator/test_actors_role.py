@@ -138,22 +138,30 @@ class TestTheOwnersFolder:
         _, run_dir = begun(tmp_path, owners_config())
         assert mode_of(run_dir.path / "shared") == 0o2750
 
-    def test_what_was_in_it_before_is_opened_too(self, theirs: Path) -> None:
+    def test_what_was_in_it_before_is_opened_too_and_no_link_is_followed(self, tmp_path: Path, theirs: Path) -> None:
         slot = theirs / "v1" / "incoming" / "a-0" / "0"
         slot.mkdir(parents=True)
         slot.chmod(0o3770)
         (theirs / "v1" / "policy").write_text("x")
-        (theirs / "elsewhere").symlink_to("/etc/passwd")
+        private = tmp_path / "private"
+        private.write_text("x")
+        private.chmod(0o600)
+        (theirs / "elsewhere").symlink_to(private)
         share_with(theirs, GROUP)
         assert mode_of(slot) == 0o3770
         assert mode_of(theirs / "v1" / "policy") == 0o640
         assert {mode_of(path) for path in (theirs, theirs / "v1", slot.parent)} == {0o2750}
-        assert mode_of(Path("/etc/passwd")) & 0o004
+        assert mode_of(private) == 0o600
 
     def test_one_that_is_the_groups_already_is_left_as_it_is(self, theirs: Path) -> None:
         theirs.chmod(0o2770)
         share_with(theirs, GROUP)
         assert mode_of(theirs) == 0o2770
+
+    def test_one_that_is_the_groups_and_closed_to_it_is_opened(self, theirs: Path) -> None:
+        theirs.chmod(0o2700)
+        share_with(theirs, GROUP)
+        assert mode_of(theirs) == 0o2750
 
     def test_a_group_that_is_not_there_is_named_with_ones_own(self, theirs: Path) -> None:
         with pytest.raises(
