@@ -31,13 +31,7 @@ from typing import Any, TextIO
 from orchestrator import oom
 from orchestrator.baton import Watch, pass_on
 from orchestrator.files import create_exclusive, make_folder, read_json, read_json_or_none, to_json, write_json
-from orchestrator.job import (
-    DO_NOT_REQUEUE,
-    HANDED_OVER,
-    Job,
-    candidates_before,
-    parent_record,
-)
+from orchestrator.job import DO_NOT_REQUEUE, HANDED_OVER, Job, candidates_before, parent_record
 
 #: The controller calls a job silent after several of these; a beat is one small file.
 HEARTBEAT_S = 30.0
@@ -330,13 +324,12 @@ class Shim:
         superseded = None
         try:
             superseded = self.job.superseded_by()
-            early = not self.woken and self.asked in {None, "SIGUSR2"} and code == HANDED_OVER
-            if early and self.hand_over_file.exists():
-                self.asked = "asked to"  # the program saw the file before we did
+            if not self.woken and self.asked in {None, "SIGUSR2"} and self.hand_over_file.exists():
+                self.asked = "asked to" if code == HANDED_OVER else self.asked  # the program saw the file before us
             if code == -signal.SIGKILL and oom.kills() > self.oom_kills:
                 words = words or "out of memory"
-            facts: dict[str, Any] = {"code": code, "asked": self.asked, "superseded_by": superseded, "words": words}
-            facts["deadline"] = self.deadline_at
+            facts: dict[str, Any] = {"code": code, "asked": self.asked, "deadline": self.deadline_at, "words": words}
+            facts["superseded_by"] = superseded
             if code == 0:
                 from orchestrator.given import given  # noqa: PLC0415 - as all that the start can do without
 

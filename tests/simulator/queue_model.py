@@ -69,21 +69,21 @@ class QueueWatch:
         ledger = process.controller.ledger
         mine = ledger.slots[slot]
         if mine.put_aside:
-            self.watch._fail(11, f"slot {slot} is {mine.status} ({mine.why}), and gets a job")
+            self.watch._fail(13, f"slot {slot} is {mine.status} ({mine.why}), and gets a job")
         limit = self.world.profile.max_jobs
         live = [job for job in self.world.cluster.live() if job.run is None or job.run.alive]
         if limit is not None and len(live) >= limit:
-            self.watch._fail(12, f"a job is submitted for slot {slot} beside {len(live)}, and {limit} may be there")
+            self.watch._fail(14, f"a job is submitted for slot {slot} beside {len(live)}, and {limit} may be there")
 
     def ticked(self, ledger: Ledger) -> None:
         """The owner has finished a tick: what was decided stays, and what was asked is taken up once."""
         if ledger.requests < self.requests:
-            self.watch._fail(13, f"request {self.requests} was taken up, and the ledger is at {ledger.requests} again")
+            self.watch._fail(15, f"request {self.requests} was taken up, and the ledger is at {ledger.requests} again")
         self.requests = ledger.requests
         for slot in ledger.slots:
             before = self.rungs.get(slot.index, ())
             if slot.rungs[: len(before)] != before or slot.level < self.levels.get(slot.index, 0):
-                self.watch._fail(14, f"slot {slot.index} was at {before}, and is at {slot.rungs}, level {slot.level}")
+                self.watch._fail(16, f"slot {slot.index} was at {before}, and is at {slot.rungs}, level {slot.level}")
             self.rungs[slot.index], self.levels[slot.index] = slot.rungs, slot.level
 
     def waits_its_turn(self, slot: Slot, ledger: Ledger, live: set[int]) -> bool:
@@ -101,4 +101,4 @@ class QueueWatch:
         active = [slot for slot in ledger.slots[: self.world.profile.slots] if slot.status is SlotStatus.ACTIVE]
         forgotten = [slot.index for slot in active if slot.jobs == 0]
         if forgotten and max((slot.jobs for slot in active), default=0) > 3:
-            self.watch._fail(15, f"slots {forgotten} never had a job, and others had several")
+            self.watch._fail(17, f"slots {forgotten} never had a job, and others had several")
