@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from itertools import accumulate
 from typing import Any
 
 import pytest
-from relay import NewRelay, Relay
+from relay import REPOSITORY, NewRelay, Relay
 from slurm_cluster import PrivateSlurm, SlurmCluster
 from slurm_relay import on_slurm
 from test_users_limits import HURRIED, limit
@@ -103,3 +105,24 @@ def test_the_best_go_on_and_the_others_are_behind(new_relay: NewRelay) -> None:
             relay.assert_exactly_once(400, slot)
     best = [slot for slot in relay.ledger()["slots"] if slot["index"] == 8]
     assert best[0]["level"] >= 1
+
+
+def test_the_lines_of_the_page_are_typed_as_they_stand(new_relay: NewRelay) -> None:
+    page = (REPOSITORY / "docs" / "experiments.md").read_text()
+    config = json.loads(page.split("```json\n")[1].split("```")[0])
+    lines = [line for line in page.splitlines() if line.startswith("orchestrator ")]
+    assert len(lines) == 6
+    relay = new_relay(total=10, held_at=5, experiments=config["experiments"], slurm={"max_jobs": 2, "time_limit": "60"})
+    (relay.folder / "more.jsonl").write_text('{"rate": 7}\n{"rate": 8, "seed": 1}\n')
+    controller = relay.spawn("start")
+    relay.wait_for(lambda: relay.counted(0) == relay.counted(1) == 5, "two at work")
+    for line in lines:
+        done = relay.run(*shlex.split(line)[1:])
+        assert done.code == 0, (line, done.words)
+    relay.wait_for(lambda: relay.ledger().get("requests") == len(lines), "the controller to take them up")
+    slots = relay.status()["slots"]
+    assert len(slots) == 9
+    assert [slot["state"] for slot in slots[4:6]] == ["dropped", "dropped"]
+    assert not {slot["state"] for slot in slots[:4] + slots[6:]} & {"paused", "dropped", "failed"}
+    relay.release()
+    assert relay.ended(controller) == 0, relay.output()
