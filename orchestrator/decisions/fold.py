@@ -21,6 +21,7 @@ from orchestrator.decisions.models import (
     Gone,
     Ledger,
     Seen,
+    Sighting,
     Slot,
     SlotStatus,
     Submission,
@@ -294,5 +295,14 @@ def _fold_submission(submission: Submission, attempt: Attempt, evidence: Evidenc
         news["node"] = sighting.node or submission.node
     if known is not None and not isinstance(sighting, Gone):
         news |= {"state": SubmissionState.SUBMITTED, "job_id": submission.job_id or known.job_id, "note": ""}
-    changed = {name: value for name, value in news.items() if getattr(submission, name) != value}
+    if _is_same_look(submission.sighting, sighting):
+        del news["sighting"]
+    changed = {name: value for name, value in news.items() if name == "sighting" or getattr(submission, name) != value}
     return submission.model_copy(update=changed) if changed else submission
+
+
+def _is_same_look(before: Sighting | None, after: Sighting) -> bool:
+    """Most looks differ by their time alone, and to compare the rest of two thousand takes a tenth of a tick."""
+    if isinstance(before, Seen) and isinstance(after, Seen) and before.at != after.at:
+        return False
+    return before == after
