@@ -47,6 +47,12 @@ def ever(cluster: SlurmCluster, relay: Relay) -> list[JobRow]:
     return sorted(rows, key=lambda row: row.job_id)
 
 
+def ends(cluster: SlurmCluster, relay: Relay) -> list[str]:
+    """How the run's jobs ended, oldest first. A job's own record is there before Slurm knows of its end."""
+    cluster.wait_for(lambda: not rows_of(cluster, relay), "Slurm to know of every end")
+    return [row.state for row in ever(cluster, relay)]
+
+
 def tokens_of(relay: Relay, attempt: int, slot: int = 0) -> list[str]:
     """Every submission that was ever prepared for an attempt: each leaves a folder, unless it was refused."""
     names = [path.name for path in (relay.run_dir / "jobs").iterdir()]

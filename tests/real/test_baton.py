@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from relay import NewRelay, Relay
 from slurm_cluster import PrivateSlurm, SlurmCluster
-from slurm_relay import ever, on_slurm, rows_of
+from slurm_relay import ends, on_slurm, rows_of
 
 pytestmark = pytest.mark.slurm
 
@@ -66,7 +66,7 @@ def test_jobs_go_on_by_themselves_to_the_end(private_slurm: PrivateSlurm, new_re
     assert "this job looks what is due" in said(relay)
     assert "submission  slot=0  attempt=1" in (relay.run_dir / "controller.log").read_text()
     slurm.wait_until_empty()
-    assert {row.state for row in ever(slurm, relay)} == {"COMPLETED"}
+    assert set(ends(slurm, relay)) == {"COMPLETED"}
     owners = [path.read_text() for path in Path(relay.run_dir, "lease").glob("[0-9]*") if path.suffix == ""]
     assert any("tick --baton" in owner for owner in owners)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from relay import NewRelay, Relay
 from slurm_cluster import PrivateSlurm, SlurmCluster
-from slurm_relay import assert_kept_once, ever, hand_over, on_slurm, rows_of, set_pace, start_impatient, tokens_of
+from slurm_relay import assert_kept_once, ends, hand_over, on_slurm, rows_of, set_pace, start_impatient, tokens_of
 
 pytestmark = pytest.mark.slurm
 
@@ -149,6 +149,6 @@ def assert_nothing_was_submitted_twice(slurm: SlurmCluster, relay: Relay) -> Non
     """Two attempts, two jobs, every step once."""
     relay.assert_exactly_once(TOTAL)
     assert relay.attempts() == [0, 1]
-    assert [row.state for row in ever(slurm, relay)] == ["COMPLETED", "COMPLETED"]
+    assert ends(slurm, relay) == ["COMPLETED", "COMPLETED"]
     assert [len(tokens_of(relay, attempt)) for attempt in (0, 1)] == [1, 1]
     assert relay.status()["slots"][0]["failures"] == 0

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from relay import PROGRAMS, NewRelay
 from slurm_cluster import PrivateSlurm, SlurmCluster
-from slurm_relay import ever, on_slurm, rows_of
+from slurm_relay import ends, ever, on_slurm, rows_of
 
 pytestmark = pytest.mark.slurm
 
@@ -51,7 +51,7 @@ def test_a_users_limit_of_4_jobs_is_filled_up_as_room_comes(private_slurm: Priva
         relay.assert_exactly_once(50, slot)
         assert relay.attempts(slot) == [0]
     assert_waited_for_room(seen, "AssocMaxSubmitJobLimit")
-    assert len([row for row in ever(slurm, relay) if row.state == "COMPLETED"]) == 4
+    assert ends(slurm, relay).count("COMPLETED") == 4
 
 
 @pytest.mark.long
