@@ -150,9 +150,9 @@ def left_by_the_model(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def comparable(left: dict[str, Any]) -> dict[str, Any]:
-    """Names, fields and decisions; not times, hosts and pids. Some fields hold only what nobody decides by."""
+    """Names, fields and decisions; not times, hosts, pids and digests. Some hold only what nobody decides by."""
     passing = {"at", "pid", "host", "job_id", "step", "asked_at", "started_at", "first_progress_at", "checkpoint_step"}
-    times = {"deadline"}
+    times = {"deadline", "given"}
     shown: dict[str, Any] = {}
     for name, value in left.items():
         plain = "duplicate" if name.startswith("duplicate-") else name

@@ -16,6 +16,7 @@ from memory_disk import Server
 from queue_model import score
 
 from orchestrator import job as job_module
+from orchestrator.given import given
 from orchestrator.job import DO_NOT_REQUEUE, HANDED_OVER, CheckpointRef, candidates_before, parent_record
 from orchestrator.run.rundir import RunDir
 from orchestrator.shim import ABORT_S, HEARTBEAT_S, SHIM_FAILED
@@ -294,6 +295,13 @@ class Run:
         if self.alive and self.asked is None and self.stopped_at is None and self._publish():
             self._exit(0)
 
+    def _given(self) -> str:
+        """As the shim notes it: what `start` compares, where the slot is finished."""
+        server = self.world.server
+        spec = server.json_or_none(self.node, f"{self.job_dir}/job.json") or {}
+        settings = server.json_or_none(self.node, str(spec["config_file"])) if "config_file" in spec else None
+        return given(spec.get("command", []), settings)
+
     def _exit(self, code: int) -> None:
         """The program has ended: the shim says so, and ends too."""
         if not self.alive:
@@ -302,6 +310,8 @@ class Run:
         facts = {"code": code, "asked": self.asked, "superseded_by": superseded, "words": ""}
         facts |= {"asked_at": self.asked_at, "first_progress_at": self.first_progress_at}
         facts["deadline"] = self.began_at + self.world.profile.walltime_s - self.world.lead_s
+        if code == 0:
+            facts["given"] = self._given()
         try:
             self._write(f"{self.attempt_dir}/exit.json", self.record(started_at=self.began_at, **facts))
         except OSError:
