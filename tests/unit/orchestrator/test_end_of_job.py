@@ -73,6 +73,16 @@ def test_a_program_is_asked_to_hand_over_by_what_squeue_said_after_its_start(tmp
     assert (done.returncode, ended["code"], ended["asked"]) == (0, 75, "deadline")
 
 
+def a_shim(folder: Path, signal_seen: str | None, *, somebody_asked: bool) -> Shim:
+    """At work, after a signal, with or without the file that asks for a hand-over."""
+    (folder / "slots/0/attempts/0").mkdir(parents=True)
+    shim = Shim(folder, {"run_dir": str(folder), "slot": 0, "attempt": 0, "token": "s0-a0-00000000"}, {})
+    shim.asked = signal_seen
+    if somebody_asked:
+        shim.hand_over_file.touch()
+    return shim
+
+
 class Program:
     """Stands in for the job's program: who signals it."""
 
@@ -95,11 +105,7 @@ class Program:
 def test_a_request_has_one_reason_whoever_carries_it(
     tmp_path: Path, signal_seen: str | None, somebody_asked: bool, reason: str
 ) -> None:
-    (tmp_path / "slots/0/attempts/0").mkdir(parents=True)
-    shim = Shim(tmp_path, {"run_dir": str(tmp_path), "slot": 0, "attempt": 0, "token": "s0-a0-00000000"}, {})
-    shim.asked = signal_seen
-    if somebody_asked:
-        shim.hand_over_file.touch()
+    shim = a_shim(tmp_path, signal_seen, somebody_asked=somebody_asked)
     program = Program()
     shim.look(program, float("inf"))  # type: ignore[arg-type]
     assert shim.asked == reason
@@ -116,10 +122,6 @@ def test_a_program_that_was_quicker_than_the_look_leaves_the_same_reason(
     tmp_path: Path, signal_seen: str | None, somebody_asked: bool, reason: str | None
 ) -> None:
     """It saw the file, and had ended, before the next look."""
-    (tmp_path / "slots/0/attempts/0").mkdir(parents=True)
-    shim = Shim(tmp_path, {"run_dir": str(tmp_path), "slot": 0, "attempt": 0, "token": "s0-a0-00000000"}, {})
-    shim.asked = signal_seen
-    if somebody_asked:
-        shim.hand_over_file.touch()
+    shim = a_shim(tmp_path, signal_seen, somebody_asked=somebody_asked)
     shim.end(75)
     assert json.loads((tmp_path / "slots/0/attempts/0/exit.json").read_bytes())["asked"] == reason
