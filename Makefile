@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 # Half of the tests' time is waiting for Slurm, sshd and deadlines: more workers than the two cores of a small machine.
-JOBS ?= 3
+JOBS ?= 4
 READY := $(VENV)/.ready
 
 # One torch and BLAS thread a process: several on a busy machine spin against each other.

@@ -25,6 +25,7 @@ from orchestrator.decisions.requests import Request, events_of, with_request, wi
 from orchestrator.decisions.sightings import WORD_MISSING
 from orchestrator.decisions.turns import turns_of
 from orchestrator.executors.base import Executor, JobRequest, Poll, Refused, SubmitOutcome, Submitted
+from orchestrator.garbage import collected_later
 from orchestrator.looking import look, newly_ended
 from orchestrator.run.again import started_again
 from orchestrator.run.history import append_event, join_old
@@ -170,6 +171,10 @@ class Controller:
 
     def tick(self) -> None:
         """Observe, fold, plan, act. At most three writes of the ledger. Errors: LeaseLost, RunFolderError, OSError."""
+        with collected_later():
+            self._tick()
+
+    def _tick(self) -> None:
         if self._is_new:
             drop_old_epochs(self.run_dir)
             join_old(self.run_dir, self.lease.epoch)

@@ -54,10 +54,11 @@ def _history(
         for attempt in slot.attempts:
             for submission in attempt.live:
                 folder = f"{jobs}/{submission.token}"
-                said = has_ended_by_its_word(submission, evidence.get((slot.index, attempt.number), nothing))
-                if not said and (
-                    missing_from(poll, submission, folder) or is_cancelled_by_somebody(submission, poll, folder)
+                if not missing_from(poll, submission, folder) and not is_cancelled_by_somebody(
+                    submission, poll, folder
                 ):
+                    continue
+                if not has_ended_by_its_word(submission, evidence.get((slot.index, attempt.number), nothing)):
                     lost.append(submission.intent_at)
     return executor.accounting(min(lost) - HISTORY_MARGIN_S) if lost else None
 

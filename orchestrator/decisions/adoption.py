@@ -48,8 +48,8 @@ def revive(slot: Slot, facts: Facts, events: list[Event]) -> Slot:
     """
     attempts: dict[int, Attempt] = {}
     for attempt in slot.attempts:
-        heard_of = [s for s in attempt.submissions if s.token in facts.heard_of]
-        if back := {s.token for s in heard_of if _is_back(s, slot, attempt, facts)}:
+        given_up = [s for s in attempt.submissions if not s.is_live and s.token in facts.heard_of]
+        if back := {s.token for s in given_up if _is_back(s, slot, attempt, facts)}:
             again: dict[str, Any] = {"state": SubmissionState.SUBMITTED, "sighting": None}
             submissions = [s.model_copy(update=again) if s.token in back else s for s in attempt.submissions]
             attempts[attempt.number] = attempt.model_copy(update={"submissions": tuple(submissions)})

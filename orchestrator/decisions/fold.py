@@ -64,7 +64,7 @@ def fold(ledger: Ledger, facts: Facts) -> tuple[Ledger, list[Event]]:
 def _fold_slot(
     slot: Slot, memory: tuple[BadNode, ...], facts: Facts, events: list[Event]
 ) -> tuple[Slot, tuple[BadNode, ...]]:
-    were_live = {attempt.number for attempt in slot.attempts if attempt.live}
+    looked_at = slot
     slot = _with_sane_waits(adopt(slot, facts, events), facts)
     for before in slot.attempts:
         if before.verdict is not None and not before.live:
@@ -93,13 +93,17 @@ def _fold_slot(
                 slot = slot.model_copy(update={"ahead_not_before": facts.now + ahead.AHEAD_WAIT_S})
     slot = leftovers.with_leftovers(ahead.promoted(slot, facts.now), facts)
     slot, memory = _give_up_waiting(slot, memory, events)
-    return _with_newest_attempts(slot, were_live), memory
+    return _with_newest_attempts(slot, looked_at), memory
 
 
-def _with_newest_attempts(slot: Slot, were_live: set[int]) -> Slot:
-    """Without the attempts that nothing needs any more. Every end stands in a ledger once; the current one stays."""
+def _with_newest_attempts(slot: Slot, before: Slot) -> Slot:
+    """Without the attempts that nothing needs any more. Every end stands in a ledger once; the current one stays.
+
+    `before`: the slot as it was at the last look.
+    """
     if len(slot.attempts) <= ATTEMPTS_KEPT:
         return slot
+    were_live = {attempt.number for attempt in before.attempts if attempt.live}
     older, newest = slot.attempts[:-ATTEMPTS_KEPT], slot.attempts[-ATTEMPTS_KEPT:]
     needed = [a for a in older if a.live or a.number in were_live or a is slot.current or leftovers.is_left(a)]
     return slot.model_copy(update={"attempts": (*needed, *newest)}) if len(needed) < len(older) else slot
@@ -226,12 +230,14 @@ def _fold_attempt(attempt: Attempt, evidence: Evidence, facts: Facts) -> Attempt
             "checkpoint_step": evidence.newest_checkpoint,
         }
         update |= {name: value for name, value in news.items() if getattr(attempt, name) != value}
-    update |= stalls.watched(attempt, evidence, facts.since_last_look_s, facts.relay.stall_seconds)
     if update:
         attempt = attempt.model_copy(update=update)
+    update = stalls.watched(attempt, evidence, facts.since_last_look_s, facts.relay.stall_seconds)
     folded = [_fold_submission(s, attempt, evidence, facts) for s in attempt.submissions]
     if any([new is not old for new, old in zip(folded, attempt.submissions, strict=True)]):  # noqa: C419
-        attempt = attempt.model_copy(update={"submissions": tuple(folded)})
+        update["submissions"] = tuple(folded)
+    if update:
+        attempt = attempt.model_copy(update=update)
     return attempt if attempt.verdict is not None else _judged(attempt, evidence, facts)
 
 

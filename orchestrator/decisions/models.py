@@ -113,6 +113,12 @@ class Submission(Frozen):
     exclude: tuple[str, ...] = ()
     note: str = ""
 
+    @property
+    def is_live(self) -> bool:
+        """Whether it may hold a job in the queue."""
+        # By identity: this is asked thirty times a slot at every look.
+        return self.state is not SubmissionState.ENDED and self.state is not SubmissionState.NOT_SUBMITTED
+
 
 class Verdict(StrEnum):
     """How an attempt ended."""
@@ -165,12 +171,10 @@ class Attempt(Frozen):
     @property
     def live(self) -> tuple[Submission, ...]:
         """Submissions that may hold a job."""
-        # By identity, and without a loop for the usual one: this is asked thirty times a slot at every look.
-        over, never, all_of_them = SubmissionState.ENDED, SubmissionState.NOT_SUBMITTED, self.submissions
-        if len(all_of_them) == 1:
-            state = all_of_them[0].state
-            return () if state is over or state is never else all_of_them
-        return tuple([s for s in all_of_them if s.state is not over and s.state is not never])
+        # Without a loop for the usual one.
+        if len(self.submissions) == 1:
+            return self.submissions if self.submissions[0].is_live else ()
+        return tuple([s for s in self.submissions if s.is_live])
 
 
 class SlotStatus(StrEnum):

@@ -50,12 +50,13 @@ def without_waits_for_room(ledger: Ledger) -> Ledger:
     which they were to, no job may be left that looks.
     """
     slots = tuple(
-        slot.model_copy(update={"not_before": 0.0}) if _waits_for_room(slot) else slot for slot in ledger.slots
+        slot.model_copy(update={"not_before": 0.0}) if waits_for_room(slot) else slot for slot in ledger.slots
     )
     return ledger.model_copy(update={"slots": slots, "full_until": 0.0})
 
 
-def _waits_for_room(slot: Slot) -> bool:
+def waits_for_room(slot: Slot) -> bool:
+    """Whether its last submission was refused, and none was made since."""
     attempt = slot.current
     if slot.status is not SlotStatus.ACTIVE or attempt is None or attempt.verdict is not None or attempt.live:
         return False

@@ -117,10 +117,13 @@ LOG_TAIL_BYTES = 4096
 
 
 class _Files:
-    """The paths in one attempt's folder. They are asked for at every look, and joining paths is half of its cost."""
+    """The paths in one attempt's folder, asked for at every look, and its claim, which never changes once it is there:
+    to join paths, and to read it again, is half of a look's cost.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.claim: Claim | None = None
         self._paths: dict[str, Path] = {}
 
     def of(self, name: str) -> Path:
@@ -157,7 +160,10 @@ def read_evidence(
         return read_record(model, files.of(name), disk) if name in names else None
 
     heartbeat, parent = record(Beat, "heartbeat.json"), record(Parent, "parent.json")
-    claim, ended = record(Claim, "claim"), record(Exit, "exit.json")
+    ended = record(Exit, "exit.json")
+    if files.claim is None or "claim" not in names:
+        files.claim = record(Claim, "claim")
+    claim = files.claim
     found = [record(Duplicate, name) for name in names if name.startswith("duplicate-") and name.endswith(".json")]
     duplicates = [one for one in found if one is not None]
     published = disk.names(files.of("checkpoints")) if "checkpoints" in names else ()

@@ -122,6 +122,7 @@ def test_ppo_of_stable_baselines3_comes_to_the_same_bits(new_relay: NewRelay) ->
     assert moments[0]["chance"] == moments[1]["chance"]
 
 
+@pytest.mark.long  # five imports of the library take most of a minute
 @pytest.mark.trainer
 def test_lightning_comes_to_the_same_bits(new_relay: NewRelay) -> None:
     """Three batches an epoch: jobs begin in the middle of one, and go over the end of one."""
@@ -135,6 +136,7 @@ def test_lightning_comes_to_the_same_bits(new_relay: NewRelay) -> None:
     assert_same_tensors(one["optimizer_states"], other["optimizer_states"])
 
 
+@pytest.mark.long
 @pytest.mark.trainer
 def test_hugging_faces_trainer_comes_to_the_same_bits(new_relay: NewRelay) -> None:
     pytest.importorskip("transformers")

@@ -6,6 +6,7 @@ import errno
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from memory_disk import MemoryDisk
@@ -14,8 +15,10 @@ from timeline import WallClock
 from watch import OWNER_TTL_S, InvariantError
 
 from orchestrator import controller as controller_module
+from orchestrator.baton import HOLDER
 from orchestrator.controller import Controller
 from orchestrator.errors import LeaseHeld, LeaseLost, RunFolderError
+from orchestrator.hosts.ticking import without_waits_for_room
 from orchestrator.processes import ProcessId
 from orchestrator.run import lease as lease_module
 from orchestrator.run.lease import Lease
@@ -39,15 +42,19 @@ class Crash(BaseException):
 
 
 class Login:
-    """A machine on which controllers run."""
+    """A machine on which controllers run: a login node, or the node of a job that passes the baton."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: World, name: str, offset_s: float = 0.0) -> None:
         self.world = world
         self.name = name
-        self.clock = WallClock(world.timeline)
+        self.clock = WallClock(world.timeline, offset_s)
         self.disk = MemoryDisk(world.server, name)
         self.run_dir = RunDir(world.paths.path, self.disk)
-        self.full = False
+
+    @property
+    def full(self) -> bool:
+        """Whether writes from here fail."""
+        return self.world.is_full(self.name)
 
 
 class Frozen_:  # noqa: N801 - `Frozen` is the models' base
@@ -67,6 +74,7 @@ class Process:
         self.command = command
         self.pid = world.new_pid()
         self.alive = True
+        self.lost_to_another = False
         self.stopped = False
         self.frozen: Frozen_ | None = None
         self.arm: tuple[int, str, bool] | None = None
@@ -81,11 +89,18 @@ class Process:
         self.thread: threading.Thread | None = None
 
     @property
+    def lasts(self) -> bool:
+        """Whether it goes on after its first tick."""
+        return self.command not in {"tick", HOLDER}
+
+    @property
     def identity(self) -> ProcessId:
         """As the lease has it."""
         return ProcessId(host=self.login.name, boot_id=f"boot-{self.login.name}", pid=self.pid, started=str(self.pid))
 
     def _gate(self, kind: str, what: str, before: bool) -> None:
+        if not self.alive:
+            raise Crash
         if before and self.login.full and kind in CHANGING:
             raise OSError(errno.ENOSPC, "No space left on device", what)
         if not before and kind == "write" and "/ledger-" in what:
@@ -128,11 +143,14 @@ class Process:
             SimExecutor(world, login, self._gate),
             poll_s=world.profile.poll_s,
             now=login.clock,
+            on_event=partial(world.watch.news.told, self),
             monotonic=lambda: world.timeline.now,
             sleep=world.pass_time,
             random_hex=lambda: f"{world.rng.getrandbits(32):08x}",
             jitter=world.rng.random,
         )
+        if self.command == HOLDER:
+            self.controller.ledger = without_waits_for_room(self.controller.ledger)
         world.watch.remember(self.controller.ledger)  # the end of an attempt may stand in no other: its tick crashed
         return self.controller
 
@@ -187,18 +205,24 @@ class Hosts:
         owners = [p for p in self.world.processes if p.alive and p.lease is not None]
         return max(owners, key=lambda p: p.lease.epoch if p.lease else -1, default=None)
 
-    def start(self, login: Login, command: str = "start") -> None:
-        """Someone types `orchestrator start`, a daemon is restarted, or cron fires."""
+    def start(self, login: Login, command: str = "start", limit_s: float | None = None) -> Process:
+        """Someone types `orchestrator start`, a daemon is restarted, cron fires, or a job passes the baton, which gives
+        its tick `limit_s`.
+        """
         process = Process(self.world, login, command)
         process.arm, self.arm_next = self.arm_next, None
         self.world.processes.append(process)
+        if limit_s is not None:
+            self.world.timeline.after(limit_s, lambda: self.kill(process))
         self._guarded(process, lambda: self._begin(process))
+        return process
 
     def _begin(self, process: Process) -> None:
         controller = process.make()
         self.world.watch.took_over(process)
         if process.command == "start":
             controller.reactivate()
+            self.world.watch.remember(controller.ledger)
         self._tick(process)
 
     def tick(self, process: Process) -> None:
@@ -212,14 +236,18 @@ class Hosts:
         controller = process.controller
         assert controller is not None
         self.ticks += 1
+        began_at = process.login.clock()
         controller.tick()
         self.world.watch.ticked(process)
+        self.world.watch.batons.ticked(process, began_at)
         over = controller.over
-        if not over and process.command != "tick":
+        if not over and process.lasts:
             self.plan_wake(process)
             return
         self._release(process)
         process.alive = False
+        if process.command == HOLDER and self.world.profile.host != "cron":
+            self.world.watch.controller_gone(process)
         if over:
             self.world.watch.controller_gone(process)
             self.world.run_is_over(str(process))
@@ -287,11 +315,11 @@ class Hosts:
         except Crash:
             self._died(process, "crashed")
         except LeaseHeld:
-            process.alive = False
+            process.alive, process.lost_to_another = False, True
         except LeaseLost:
             self._died(process, "lost its lease")
         except OSError as error:
-            if process.command == "tick" or process.controller is None:
+            if not process.lasts or process.controller is None:
                 self._died(process, str(error))
             else:
                 self.world.watch.tick_failed()
@@ -303,15 +331,17 @@ class Hosts:
             self.world.actor = before
 
     def _died(self, process: Process, how: str) -> None:
+        if not process.alive:
+            return
         process.alive = False
+        self.world.watch.controllers_lost += process.controller is not None
         self.world.timeline.tell(f"{process} {how}")
         self.world.watch.controller_gone(process)
         self.world.restart_soon(process)
 
     def kill(self, process: Process) -> None:
-        """kill -9 between two ticks."""
-        if process.frozen is None:
-            self._died(process, "is killed")
+        """kill -9. One that waits for an answer gets no further; a frozen one when it wakes up."""
+        self._died(process, "is killed")
 
     def plan_wake(self, process: Process, delay_s: float | None = None) -> None:
         """The loop's next turn."""

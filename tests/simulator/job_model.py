@@ -10,8 +10,10 @@ import errno
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from baton_model import Baton
 from memory_disk import Server
 from queue_model import score
 
@@ -68,6 +70,7 @@ class Run:
         self.alive = True
         self.claimed = False
         self.said_its_end = False
+        self.baton: Baton | None = None
         self.claimed_at = 0.0
         self.died_at: float | None = None
         self.asked: str | None = None
@@ -297,10 +300,12 @@ class Run:
 
     def _given(self) -> str:
         """As the shim notes it: what `start` compares, where the slot is finished."""
-        server = self.world.server
-        spec = server.json_or_none(self.node, f"{self.job_dir}/job.json") or {}
+        server, spec = self.world.server, self._spec()
         settings = server.json_or_none(self.node, str(spec["config_file"])) if "config_file" in spec else None
         return given(spec.get("command", []), settings)
+
+    def _spec(self) -> dict[str, Any]:
+        return self.world.server.json_or_none(self.node, f"{self.job_dir}/job.json") or {}
 
     def _exit(self, code: int) -> None:
         """The program has ended: the shim says so, and ends too."""
@@ -320,14 +325,21 @@ class Run:
         self.said_its_end = True
         self.world.watch.ended(self, code)
         good = code in {0, HANDED_OVER, DO_NOT_REQUEUE} or superseded is not None
-        self._leave(0 if good else 128 - code if code < 0 else code)
+        self._leave(0 if good else 128 - code if code < 0 else code, baton=self._spec().get("baton") is not None)
 
-    def _leave(self, code: int) -> None:
+    def _leave(self, code: int, *, baton: bool = False) -> None:
         self.die()
-        self.world.cluster.script_ended(self.job, self, code)
+        then = partial(self.world.cluster.script_ended, self.job, self, code)
+        if baton:
+            self.baton = Baton(self, then)
+            self.baton.begin()
+        else:
+            then()
 
     def die(self) -> None:
         """SIGKILL, or the end: from here on it writes nothing."""
+        if self.baton is not None:
+            self.baton.die()
         if self.alive:
             self.alive = False
             self.died_at = self.world.timeline.now

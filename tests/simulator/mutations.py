@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import controllers
 from slurm_model import SimExecutor
 
 from orchestrator.controller import Controller
@@ -123,4 +124,40 @@ QUEUE_MUTATIONS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     "what is put aside gets jobs": (what_is_put_aside_gets_jobs, {}),
     "places without end": (places_without_end, {"max_jobs": 4, "max_submit": None}),
     "rungs are forgotten": (rungs_are_forgotten, {"halving": 2}),
+}
+
+
+@contextmanager
+def batons_wait_for_room() -> Iterator[None]:
+    """A job's tick honours the others' waits."""
+    with _instead(controllers, "without_waits_for_room", lambda ledger: ledger):
+        yield
+
+
+@contextmanager
+def news_before_the_ledger() -> Iterator[None]:
+    """The user hears of it before it is written down."""
+    note = Controller._note_news
+
+    def at_once(self: Controller, before: Ledger) -> None:
+        note(self, before)
+        while self._news:
+            self._on_event(*self._news.pop(0))
+
+    with _instead(Controller, "_note_news", at_once):
+        yield
+
+
+@contextmanager
+def news_are_lost() -> Iterator[None]:
+    """Nobody tells the user."""
+    with _instead(Controller, "_note_news", lambda _self, _before: None):
+        yield
+
+
+#: Of batons and of the command hook: how to break it, and in what kind of run.
+BATON_MUTATIONS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
+    "batons wait for room": (batons_wait_for_room, {"baton": True, "host": "jobs", "max_submit": 4, "max_jobs": None}),
+    "news before the ledger": (news_before_the_ledger, {"fates": {"do not requeue": 0.2}}),
+    "news are lost": (news_are_lost, {"rates": {}, "fates": {"do not requeue": 0.2}, "host": "daemon"}),
 }

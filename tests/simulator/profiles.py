@@ -6,8 +6,9 @@ import random
 from dataclasses import dataclass, field, replace
 
 DAY_S = 86_400.0
-#: The seeds of the quick suite; `bench/simulator.py` runs a thousand.
+#: The seeds of the long suite, and of the quick one; `bench/simulator.py` runs a thousand.
 SEEDS = 20
+QUICK_SEEDS = 10
 
 #: Faults, by how often a day they come on a bad cluster (expected number). A seed scales each by its own factor.
 FAULTS_A_DAY = {
@@ -39,7 +40,9 @@ REQUESTS_A_DAY = 3.0
 
 @dataclass(frozen=True)
 class Profile:
-    """Drawn from the seed. Shares are probabilities per event; `rates`: faults a day."""
+    """Drawn from the seed. Shares are probabilities per event; `rates`: faults a day. `host`: what keeps a controller
+    alive: a daemon that is started again, cron, or nobody for days, but for the jobs that pass the baton.
+    """
 
     seed: int
     slots: int = 4
@@ -53,6 +56,7 @@ class Profile:
     accounting: str = "up"
     queue_ahead: bool = False
     host: str = "daemon"
+    baton: bool = False
     max_submit: int | None = None
     max_jobs: int | None = None
     nodes: int = 6
@@ -93,7 +97,10 @@ class Profile:
                 "crash": some(0.08), "stall": some(0.04), "out of memory": some(0.04), "do not requeue": some(0.002),
             },
             "rates": {name: rate * some(1.5, 0.7) for name, rate in FAULTS_A_DAY.items()},
+            "baton": rng.random() < 0.6,
         }  # fmt: skip
+        if drawn["baton"] and drawn["host"] == "daemon" and rng.random() < 0.4:
+            drawn["host"] = "jobs"
         return cls(seed=seed, **{**drawn, **fixed})  # type: ignore[arg-type]
 
     @classmethod
@@ -110,4 +117,5 @@ class Profile:
     def __str__(self) -> str:
         site = f"accounting {self.accounting}, {self.host}, lag {self.lag_s:.0f} s, limit {self.max_submit}"
         more = f", {self.slots} experiments {self.order}, halving {self.halving}" if self.experiments else ""
-        return f"seed {self.seed}: {site}, queue ahead {'on' if self.queue_ahead else 'off'}{more}"
+        relay = f"queue ahead {'on' if self.queue_ahead else 'off'}, batons {'on' if self.baton else 'off'}"
+        return f"seed {self.seed}: {site}, {relay}{more}"

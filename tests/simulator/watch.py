@@ -5,7 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from baton_model import BatonWatch
 from job_model import RATE, Run, seen_by
+from news_watch import NewsWatch
 from queue_model import QueueWatch
 
 from orchestrator.decisions.leftovers import LEFT_S
@@ -66,6 +68,9 @@ class Watch:
         self.ledger: Ledger | None = None
         self.runs: dict[int, list[Run]] = {slot: [] for slot in range(world.most_slots)}
         self.queue = QueueWatch(self) if world.profile.experiments else None
+        self.batons = BatonWatch(self)
+        self.news = NewsWatch(self)
+        self.controllers_lost = 0
 
     def _fail(self, number: int, words: str) -> None:
         raise InvariantError(number, words)
@@ -222,6 +227,7 @@ class Watch:
     def remember(self, ledger: Ledger) -> None:
         """What it says of each submission; also of those that it is about to forget."""
         self.ledger = ledger
+        self.news.remember(ledger)
         for slot in ledger.slots:
             for attempt in slot.attempts:
                 for s in attempt.submissions:
@@ -322,6 +328,8 @@ class Watch:
             "goodput": kept_s / allocated_s if allocated_s else 0.0,
             "progress": kept_s / min(total_s, wanted / RATE),
             "idle": self.all_idle_s / total_s,
+            "batons": self.batons.ticks,
+            "told": len(self.news.told_of),
         }
 
     def _kept(self, slot: int) -> int:
@@ -329,6 +337,8 @@ class Watch:
 
     def finish(self) -> None:
         """After the last stop: everything is accounted for."""
+        if self.ledger is not None:
+            self.news.finish(self.ledger)
         left = [job.job_id for job in self.world.cluster.live()]
         if left or self.run_over_at is None:
             self._fail(5, f"after the end jobs {left} are left in the queue; the controller left at {self.run_over_at}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import count
 from statistics import median
 
 from cluster_model import Cluster
@@ -26,6 +27,7 @@ from orchestrator.run.rundir import RunDir, save_run
 START = 1_760_086_400.0
 #: After the month everything is mended, and the run is stopped: so long may its end take.
 CLEARING_S = 2 * DAY_S
+WORLDS = count()
 
 
 class World:
@@ -40,7 +42,8 @@ class World:
         self.settled = False
         self.server = Server(lambda: self.timeline.now, self._lag_s)
         self.slurm_clock = WallClock(self.timeline, self.rng.uniform(-2.0, 2.0))
-        self.paths = RunDir(MemoryPath("/runs/simulated"))  # type: ignore[arg-type]
+        # A folder of its own: what a process knows of a folder's files it keeps.
+        self.paths = RunDir(MemoryPath(f"/runs/simulated-{next(WORLDS)}"))  # type: ignore[arg-type]
         self.run = self._run_file()
         self.added = 0
         self.most_slots = profile.slots + (MOST_ADDED if profile.experiments else 0)
@@ -52,6 +55,7 @@ class World:
         self.watch = Watch(self)
         self.cluster = Cluster(self, profile.nodes)
         self.logins = [Login(self, "login1"), Login(self, "login2")]
+        self.nodes = {name: Login(self, name, self.node_time(name) - START) for name in self.cluster.nodes}
         self.hosts = Hosts(self)
         save_run(self.logins[0].run_dir, self.run)
         self.faults = Faults(self)
@@ -68,7 +72,7 @@ class World:
             **({} if profile.experiments else {"slots": profile.slots}),
             **(settings(profile.slots, profile.order, profile.halving) if profile.experiments else {}),
             "lead_seconds": int(profile.lead_s),
-            "relay": {"queue_ahead": profile.queue_ahead},
+            "relay": {"queue_ahead": profile.queue_ahead, "baton": profile.baton},
             "slurm": {"time_limit": "4:00:00", "max_jobs": profile.max_jobs},
         }
         for path in (
@@ -79,7 +83,7 @@ class World:
         return RunFile(
             run_id="simulated-0123abcd", revision=0, created_at=START, executor="slurm",
             config=parse_config(value, "the simulator"), config_path="/runs/c.json", folder="/runs", python="python3",
-            code="0" * 16, identity=None, env={},
+            controller_python="python3", code="0" * 16, identity=None, env={},
         )  # fmt: skip
 
     # --- what chance decides ---
@@ -169,9 +173,13 @@ class World:
     # --- people ---
 
     def restart_soon(self, process: Process) -> None:
-        """A dead controller is started again: at once by a service, hours later by a person. Cron needs nobody."""
-        if process.command != "tick":
+        """A dead controller is started again: at once by a service, hours later by a person, who trusts the jobs
+        for days where they pass the baton. Cron needs nobody.
+        """
+        if process.lasts:
             delay_s = self.rng.choice((2.0, 60.0, self.rng.uniform(300.0, 3.0 * 3600.0)))
+            if self.profile.host == "jobs":
+                delay_s = self.rng.uniform(6.0, 60.0) * 3600.0
             if self.settled:
                 delay_s = 60.0
             login = process.login if self.rng.random() < 0.8 else self.rng.choice(self.logins)
@@ -180,14 +188,14 @@ class World:
     def keep_going(self, login: Login) -> None:
         """Somebody looks after the run on this login node, unless it is stopped or looked after."""
         owner = self.hosts.newest()
-        if self.profile.host == "cron" or (owner is not None and not owner.stopped):
+        if self.profile.host == "cron" or (owner is not None and owner.lasts and not owner.stopped):
             return
         if self.watch.run_over_at is not None or self.watch.last_stop:  # a service does not undo a stop
             return
         self.processes = [p for p in self.processes if p.alive]
         self.hosts.start(login)
         owner = self.hosts.newest()
-        if owner is None or owner.stopped:  # the lease is held by somebody who may live
+        if owner is None or owner.stopped or not owner.lasts:  # the lease is held by somebody who may live
             self.timeline.after(300.0, lambda: self.keep_going(login))
 
     def _cron(self) -> None:
@@ -248,7 +256,7 @@ class World:
         until = self.timeline.now + CLEARING_S
         self.timeline.after(3600.0, self._last_stop)
         while self.timeline.now < until and not self.watch.all_is_quiet():
-            if self.hosts.newest() is None and self.profile.host == "daemon":
+            if self.hosts.newest() is None and self.profile.host != "cron":
                 self.hosts.start(self.logins[0], "stop")
             self.timeline.run_until(self.timeline.now + 600.0)
         self.watch.finish()

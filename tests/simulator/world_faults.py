@@ -126,7 +126,7 @@ class Faults:
 
     def _elsewhere(self) -> None:
         """A person types `start` on another login node although a controller lives."""
-        if self.world.profile.host == "daemon" and self.world.watch.run_over_at is None:
+        if self.world.profile.host != "cron" and self.world.watch.run_over_at is None:
             self.world.hosts.start(self.world.rng.choice(self.world.logins))
 
     def _clock_step(self) -> None:
@@ -137,12 +137,8 @@ class Faults:
 
     def _login_full(self) -> None:
         login = self.world.rng.choice(self.world.logins)
-        login.full = True
-
-        def mend() -> None:
-            login.full = False
-
-        self._for(self._duration(), mend)
+        self.world.full_nodes.add(login.name)
+        self._for(self._duration(), lambda: self.world.full_nodes.discard(login.name))
 
     # --- Slurm ---
 
