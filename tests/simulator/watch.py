@@ -80,6 +80,8 @@ class Watch:
     def accepted(self, job: SimJob) -> None:
         """The cluster took a job."""
         self.jobs[job.token] = job
+        if self.queue is not None:  # a place went to somebody: the others wait for their turn
+            self.idle_s = [0.0] * len(self.idle_s)
         self.world.timeline.tell(f"job {job.job_id} is {job.token}{' behind ' + job.after if job.after else ''}")
 
     def live_runs(self, slot: int) -> list[Run]:
