@@ -25,6 +25,9 @@ class Disk(Protocol):
     def exists(self, path: Path) -> bool:
         """Whether there is a file or folder of that name."""
 
+    def version(self, path: Path) -> object:
+        """Another one for each content that a file has had. Errors: FileNotFoundError."""
+
     def read(self, path: Path) -> bytes:
         """The whole file. Errors: FileNotFoundError."""
 
@@ -72,6 +75,11 @@ class LocalDisk:
     def exists(self, path: Path) -> bool:
         """See `Disk`."""
         return os.path.exists(path)
+
+    def version(self, path: Path) -> object:
+        """See `Disk`."""
+        found = os.stat(path)
+        return found.st_ino, found.st_mtime_ns, found.st_size
 
     def read(self, path: Path) -> bytes:
         """See `Disk`."""

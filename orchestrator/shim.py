@@ -307,17 +307,18 @@ class Shim:
                     wait_for_it(POLL_S)
             return self.end(program.wait())
         finally:
-            import shutil  # noqa: PLC0415 - as all that the start can do without
+            try:
+                scratch.rmdir()
+            except OSError:
+                import shutil  # noqa: PLC0415 - as all that most jobs can do without
 
-            shutil.rmtree(scratch, ignore_errors=True)
+                shutil.rmtree(scratch, ignore_errors=True)
 
     def scratch_base(self) -> Path:
-        """The node's own folder for temporary files."""
-        if (base := self.environ.get("SLURM_TMPDIR")) is not None:
-            return Path(base)
-        import tempfile  # noqa: PLC0415 - as all that the start can do without
-
-        return Path(tempfile.gettempdir())
+        """The node's own folder for temporary files: `tempfile.gettempdir`, without 4 ms for its import."""
+        named = (self.environ.get(name) for name in ("SLURM_TMPDIR", "TMPDIR", "TEMP", "TMP"))
+        usable = (one for one in (*named, "/tmp", "/var/tmp") if one and os.access(one, os.W_OK | os.X_OK))  # noqa: S108
+        return Path(next(usable, self.job_dir))
 
     def end(self, code: int, words: str = "") -> int:
         """Write `exit.json`, the proof of the end, and translate the code for the scheduler."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +10,7 @@ from rich.console import Console
 
 from orchestrator.commands import completion
 from orchestrator.errors import ConfigError, UnknownRun
+from orchestrator.fields import typed_fields
 
 if TYPE_CHECKING:
     from orchestrator.run.rundir import RunDir
@@ -53,15 +53,7 @@ def parse_overrides(
     """Command-line options as dotted config paths. A value that is no JSON is taken as text. Errors: ConfigError."""
     named = {"slots": slots, "slurm.partition": partition, "slurm.time_limit": time_limit, "executor": executor}
     overrides: dict[str, Any] = {path: value for path, value in named.items() if value is not None}
-    for item in sets or []:
-        path, equals, text = item.partition("=")
-        if not equals or not path:
-            raise ConfigError(f'--set {item}: write it as "--set path.to.field=value".')
-        try:
-            overrides[path] = json.loads(text)
-        except ValueError:
-            overrides[path] = text
-    return overrides
+    return overrides | typed_fields(sets or [], '--set {}: write it as "--set path.to.field=value".')
 
 
 def seconds_of(time: str | None) -> float | None:

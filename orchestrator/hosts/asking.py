@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-import json
 import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -18,6 +16,7 @@ from orchestrator.decisions.models import Ledger, SlotStatus
 from orchestrator.decisions.requests import Kind, with_request, with_slots
 from orchestrator.errors import ConfigError
 from orchestrator.experiments import Row, expanded, read_lines
+from orchestrator.fields import typed_fields
 from orchestrator.run.ledger import load_ledger
 from orchestrator.run.requests import ask, requests_after
 from orchestrator.run.rundir import Run, RunDir, load_run
@@ -26,6 +25,7 @@ from orchestrator.sentences import sentences
 
 #: Slots beyond these are counted, and not named.
 NAMED = 6
+ONE_FIELD = '{}: write each field as "name=value".'
 _RANGE = re.compile(r"(\d+)-(\d+)\Z")
 _DONE = {
     "drop": "dropped: a job that runs saves and ends, and no other follows",
@@ -112,26 +112,13 @@ def experiments_of(fields: Sequence[str], file: Path | None, name: str | None, p
         raise ConfigError("add: give an experiment's fields (lr=0.001 seed=3), or a file of them with --from.")
     if file is not None and name is not None:
         raise ConfigError('--name: it names one experiment; in a file each line may have a "name".')
-    rows = read_lines(file) if file is not None else [_typed(fields)]
+    rows = read_lines(file) if file is not None else [typed_fields(fields, ONE_FIELD)]
     own = {"name": name, "priority": priority}
     rows = [{**{key: value for key, value in own.items() if value is not None}, **row} for row in rows]
     try:
         return expanded(rows)
     except ValueError as error:
         raise ConfigError(f"add: {error}.") from None
-
-
-def _typed(fields: Sequence[str]) -> Row:
-    row: dict[str, Any] = {}
-    for field in fields:
-        key, equals, text = field.partition("=")
-        if not equals or not key:
-            raise ConfigError(f'{field}: write each field as "name=value".')
-        try:
-            row[key] = json.loads(text)
-        except ValueError:
-            row[key] = text
-    return row
 
 
 def add_experiments(run_dir: RunDir, rows: list[Row]) -> str:

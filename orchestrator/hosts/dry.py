@@ -44,6 +44,10 @@ class DryDisk:
         """See `Disk`."""
         return path in self._written or self._disk.exists(path)
 
+    def version(self, path: Path) -> object:
+        """See `Disk`."""
+        return self._written[path] if path in self._written else self._disk.version(path)
+
     def read(self, path: Path) -> bytes:
         """See `Disk`."""
         return self._written[path] if path in self._written else self._disk.read(path)

@@ -117,20 +117,32 @@ LOG_TAIL_BYTES = 4096
 
 
 class _Files:
-    """The paths in one attempt's folder, asked for at every look, and its claim, which never changes once it is there:
-    to join paths, and to read it again, is half of a look's cost.
+    """The paths in one attempt's folder, asked for at every look, and what was in those of its files that are written
+    once: to join paths and to read them again would be half of a look's cost.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.claim: Claim | None = None
         self._paths: dict[str, Path] = {}
+        self._records: dict[str, tuple[object, Any]] = {}
 
     def of(self, name: str) -> Path:
         path = self._paths.get(name)
         if path is None:
             path = self._paths[name] = self.folder / name
         return path
+
+    def record(self, model: type[Frozen], name: str, disk: Disk) -> Any:
+        """As `read_record`, of a file that seldom changes."""
+        path = self.of(name)
+        try:
+            version = disk.version(path)
+        except OSError:
+            return None
+        known = self._records.get(name)
+        if known is None or known[0] != version:
+            known = self._records[name] = version, read_record(model, path, disk)
+        return known[1]
 
 
 @lru_cache(maxsize=RECORDS_KEPT)
@@ -159,11 +171,9 @@ def read_evidence(
     def record(model: type[Frozen], name: str) -> Any:
         return read_record(model, files.of(name), disk) if name in names else None
 
-    heartbeat, parent = record(Beat, "heartbeat.json"), record(Parent, "parent.json")
-    ended = record(Exit, "exit.json")
-    if files.claim is None or "claim" not in names:
-        files.claim = record(Claim, "claim")
-    claim = files.claim
+    heartbeat, ended = record(Beat, "heartbeat.json"), record(Exit, "exit.json")
+    claim = files.record(Claim, "claim", disk) if "claim" in names else None
+    parent = files.record(Parent, "parent.json", disk) if "parent.json" in names else None
     found = [record(Duplicate, name) for name in names if name.startswith("duplicate-") and name.endswith(".json")]
     duplicates = [one for one in found if one is not None]
     published = disk.names(files.of("checkpoints")) if "checkpoints" in names else ()

@@ -207,6 +207,15 @@ class MemoryDisk:
         folder, _, name = str(path).rpartition("/")
         return self.server.entry(self.client, folder, name) is not None
 
+    def version(self, path: Path) -> object:
+        """See `Disk`."""
+        self._pass("version", path, before=True)
+        folder, _, name = str(path).rpartition("/")
+        entry = self.server.entry(self.client, folder, name)
+        if entry is None:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
+        return entry
+
     def read(self, path: Path) -> bytes:
         """See `Disk`."""
         self._pass("read", path, before=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from itertools import count
 from statistics import median
 
 from cluster_model import Cluster
@@ -27,7 +26,6 @@ from orchestrator.run.rundir import RunDir, save_run
 START = 1_760_086_400.0
 #: After the month everything is mended, and the run is stopped: so long may its end take.
 CLEARING_S = 2 * DAY_S
-WORLDS = count()
 
 
 class World:
@@ -42,8 +40,7 @@ class World:
         self.settled = False
         self.server = Server(lambda: self.timeline.now, self._lag_s)
         self.slurm_clock = WallClock(self.timeline, self.rng.uniform(-2.0, 2.0))
-        # A folder of its own: what a process knows of a folder's files it keeps.
-        self.paths = RunDir(MemoryPath(f"/runs/simulated-{next(WORLDS)}"))  # type: ignore[arg-type]
+        self.paths = RunDir(MemoryPath("/runs/simulated"))  # type: ignore[arg-type]
         self.run = self._run_file()
         self.added = 0
         self.most_slots = profile.slots + (MOST_ADDED if profile.experiments else 0)

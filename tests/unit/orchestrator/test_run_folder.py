@@ -198,6 +198,18 @@ class TestEvidence:
         put(run_dir, name, text)
         assert read_evidence(run_dir, 0, 0) == read_evidence(run_dir, 0, 1)
 
+    def test_what_seldom_changes_is_read_again_when_it_has_changed(self, run_dir: RunDir) -> None:
+        for serial, step in ((1, 5), (2, 7)):  # the second time in a folder made anew
+            put(run_dir, "claim", a_claim().model_copy(update={"token": token(serial=serial)}).model_dump())
+            write_json(run_dir.attempt(0, 0) / "parent.json", {"attempt": None, "step": step, "checkpoint": None})
+            evidence = read_evidence(run_dir, 0, 0)
+            assert evidence.claim is not None
+            assert (evidence.claim.token, evidence.start_step) == (token(serial=serial), step)
+            write_json(run_dir.attempt(0, 0) / "parent.json", {"attempt": None, "step": step + 1, "checkpoint": None})
+            assert read_evidence(run_dir, 0, 0).start_step == step + 1
+            shutil.rmtree(run_dir.attempt(0, 0))
+            assert read_evidence(run_dir, 0, 0).claim is None
+
     def test_everything_a_job_leaves_is_read(self, run_dir: RunDir) -> None:
         put(run_dir, "claim", a_claim().model_dump())
         put(run_dir, "exit.json", {"token": token(), "code": 75, "at": NOW, "asked": "deadline", "more": 1})
