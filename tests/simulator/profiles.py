@@ -99,17 +99,19 @@ class Profile:
             "rates": {name: rate * some(1.5, 0.7) for name, rate in FAULTS_A_DAY.items()},
             "baton": rng.random() < 0.6,
         }  # fmt: skip
-        if drawn["baton"] and drawn["host"] == "daemon" and rng.random() < 0.4:
+        if (fixed.get("baton") or drawn["baton"]) and drawn["host"] == "daemon" and rng.random() < 0.4:
             drawn["host"] = "jobs"
         return cls(seed=seed, **{**drawn, **fixed})  # type: ignore[arg-type]
 
     @classmethod
     def of_experiments(cls, seed: int, slots: int = 12, **fixed: object) -> Profile:
-        """As `drawn`, with more slots than the four jobs that may run at once, and a person who changes his mind."""
+        """As `drawn`, with more slots than the four jobs that may run at once, batons, and a person who changes his
+        mind.
+        """
         rng = random.Random(-seed - 1)
         queue = {
             "slots": slots, "experiments": True, "max_jobs": rng.choice((4, 4, None)), "max_submit": rng.choice((4, 5)),
-            "order": rng.choice(("fair", "priority", "in turn")), "halving": rng.choice((0, 0, 2, 3)),
+            "order": rng.choice(("fair", "priority", "in turn")), "halving": rng.choice((0, 0, 2, 3)), "baton": True,
         }  # fmt: skip
         profile = cls.drawn(seed, **{**queue, **fixed})
         return replace(profile, rates={**profile.rates, "user asks": REQUESTS_A_DAY})
