@@ -39,6 +39,7 @@ class Memory:
     name = "slurm"
     submit_grace_s = 120.0
     queues_behind = True
+    avoids_nodes = True
 
     def __init__(self) -> None:
         self.rows: dict[str, JobRow] = {}

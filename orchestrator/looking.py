@@ -38,6 +38,7 @@ def look(
         relay=run.config.relay,
         run_name=run.config.run_name,
         queue=run.config.queue,
+        avoids_nodes=executor.avoids_nodes,
         disk_full=left_on_full_disk(run_dir.path) is not None,
     )
     return facts, {slot: max(numbers, default=-1) for slot, numbers in folders.items()}

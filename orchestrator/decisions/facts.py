@@ -26,6 +26,7 @@ class Facts:
     """`evidence`: by (slot, attempt). `newest_claims`: by slot, the highest claimed attempt that the ledger does not
     know. `ahead`: tokens of jobs that were queued behind another, of those that the ledger does not know.
     `since_last_look_s`: how long nobody looked. `disk_full`: the run folder's disk has no room at this moment.
+    `avoids_nodes`: a job can be told where not to run.
     """
 
     now: float
@@ -42,6 +43,7 @@ class Facts:
     run_name: str = "NAME"
     queue: QueueSection = field(default_factory=QueueSection)
     disk_full: bool = False
+    avoids_nodes: bool = True
 
     def job_dir(self, token: str) -> str:
         """The work folder that identifies a submission."""

@@ -187,7 +187,8 @@ def _accuse(
     gone = submission.sighting if submission is not None else None
     # A job that slurmctld lost with its own memory: nobody knows how it ended, so nobody accuses its node.
     unknown = isinstance(gone, Gone) and not gone.by_job and not gone.raw_state
-    if progressed or unknown or not node or attempt.verdict not in _ACCUSING or lived_s > nodes.EARLY_S:
+    early = attempt.verdict in _ACCUSING and not progressed and lived_s <= nodes.EARLY_S
+    if not early or unknown or not node or not facts.avoids_nodes:
         return memory
     elsewhere = slot.good_node not in {"", node}
     cause = attempt.cause if attempt.verdict is Verdict.CRASHED and attempt.exit_code is not None else ""

@@ -20,6 +20,8 @@ NODES_AT_ONCE = 3
 SLOTS = 2
 #: So many deaths of one slot do it too, if another node served that slot.
 DEATHS_OF_ONE_SLOT = 3
+#: A broken program with hundreds of slots dies hundreds of times: more than these tell nothing new.
+DEATHS_KEPT = 50
 
 
 def excluded(nodes: tuple[BadNode, ...], now: float) -> tuple[str, ...]:
@@ -47,7 +49,7 @@ def with_death(nodes: tuple[BadNode, ...], node: str, death: Death) -> tuple[tup
     What a program dies of on two nodes is the program's own fault, and both are used again.
     """
     before = next((bad for bad in nodes if bad.node == node), BadNode(node=node))
-    bad = before.model_copy(update={"deaths": (*before.deaths, death)})
+    bad = before.model_copy(update={"deaths": (*before.deaths[-DEATHS_KEPT:], death)})
     others = [one for one in nodes if one.node != node]
     common = {d.cause for d in bad.deaths} & {d.cause for one in others for d in one.deaths} - {""}
     enough = _is_enough(bad, common)

@@ -138,6 +138,8 @@ class Executor(Protocol):
     submit_grace_s: float
     #: Whether `JobRequest.after` is honoured. Where it is not, no job is ever queued ahead.
     queues_behind: bool
+    #: Whether `JobRequest.exclude` is honoured. Where it is not, no node is accused of anything.
+    avoids_nodes: bool
 
     def submit(self, request: JobRequest) -> SubmitOutcome:
         """Hand one job over."""

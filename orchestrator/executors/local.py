@@ -43,6 +43,8 @@ class LocalExecutor:
     submit_grace_s = 3 * START_TIMEOUT_S
     #: A job here starts at once: there is no queue to wait in.
     queues_behind = False
+    #: And no other node.
+    avoids_nodes = False
 
     def __init__(
         self,

@@ -93,6 +93,7 @@ class SlurmExecutor:
 
     name = "slurm"
     queues_behind = True
+    avoids_nodes = True
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from rich.console import Console
@@ -20,7 +20,7 @@ from orchestrator.hosts.host import make_controller
 from orchestrator.run.lease import TTL_S, Lease, Owner, living_owner, silent_for
 from orchestrator.run.ledger import Control, load_ledger, write_control
 from orchestrator.run.rundir import Run, RunDir, load_run
-from orchestrator.screens.status import run_view
+from orchestrator.screens.status import RunView, SlotView, run_view
 
 #: After its grace a stop cancels; Slurm's KillWait and one poll later the jobs are gone.
 STOP_MARGIN_S = 60.0
@@ -35,6 +35,8 @@ LOOK_S = 0.1
 #: Slurm takes an ended job out of the queue within a second or two; an epilog may take longer.
 QUEUE_TIMEOUT_S = 15.0
 QUEUE_LOOK_S = 0.5
+#: More slots than these are counted, and not named.
+NAMED = 6
 
 
 def wish_to_stop(run_dir: RunDir, *, at_once: bool, grace_s: float) -> Control:
@@ -135,11 +137,23 @@ def report_stop(run: Run, run_dir: RunDir, *, interrupted: bool) -> None:
         raise (Interrupted if interrupted else StopUnfinished)(f"{words}. {stands}")
     with suppress(ConfigError, OSError):
         cron.unregister(run.run_id, run_dir)
-    view = run_view(run_dir)
-    saved = ", ".join(
-        f"slot {s.slot} at step {s.checkpoint_step:,}" for s in view.slots if s.checkpoint_step is not None
-    )
+    print(after_stop(run_view(run_dir)))
+
+
+def after_stop(view: RunView) -> str:
+    """Where everything stands, in a sentence that does not grow with the slots."""
+    name = view.run_name
     if view.state == "finished":
-        print(f"{name} is finished{': saved ' + saved if saved else ''}. Nothing is left to stop.")
-        return
-    print(f"{name} is stopped{': saved ' + saved if saved else ''}. Go on with `orchestrator start {name}`.")
+        return f"{name} is finished{_saved(view.slots)}. Nothing is left to stop."
+    unfinished = [slot for slot in view.slots if slot.state != "finished"]
+    done = len(view.slots) - len(unfinished)
+    finished = f"; finished before: {done} of {len(view.slots)} slots" if done else ""
+    return f"{name} is stopped{_saved(unfinished)}{finished}. Go on with `orchestrator start {name}`."
+
+
+def _saved(slots: Sequence[SlotView]) -> str:
+    saved = [(slot.slot, slot.checkpoint_step) for slot in slots if slot.checkpoint_step is not None]
+    if len(saved) > NAMED:
+        steps = [step for _, step in saved]
+        return f": saved {len(saved)} slots, at steps {min(steps):,} to {max(steps):,}"
+    return ": saved " + ", ".join(f"slot {slot} at step {step:,}" for slot, step in saved) if saved else ""

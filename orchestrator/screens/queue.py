@@ -42,10 +42,14 @@ class QueueView(Frozen):
 
 
 class Work(Frozen):
-    """What a slot has before it. `left`: steps, None: not known. `rate`: steps a second, None: not known."""
+    """What a slot has behind and before it, in steps. `total`, `rate` (steps a second): None where it is not known.
+    `is_over`: nothing more is to come, and it only tells of the others.
+    """
 
-    left: int | None
+    step: int
+    total: int | None
     rate: float | None
+    is_over: bool = False
 
 
 def queue_view(
@@ -59,13 +63,13 @@ def queue_view(
         for slot in slots
         if slot.best is not None
     ]
-    work = [work_of(slot, rate) for slot, rate in zip(slots, rates, strict=True) if slot.status is SlotStatus.ACTIVE]
+    work = [work_of(slot, rate) for slot, rate in zip(slots, rates, strict=True)]
     return QueueView(
         counts={state: told[state] for state in (*STATES, *sorted(told.keys() - set(STATES))) if told[state]},
         metric=config.queue.metric,
         best=tuple(sorted(scores, key=lambda score: (sign * score.value, score.slot))[:BEST]),
         finish_in_s=None if config.queue.halving is not None else left_s(work, places),
-        rates_known=sum(one.rate is not None for one in work),
+        rates_known=sum(one.rate is not None and not one.is_over for one in work),
     )
 
 
@@ -73,8 +77,7 @@ def work_of(slot: Slot, rate: float | None) -> Work:
     """By its present rate, else by what its ended jobs came to."""
     if rate is None and slot.worked_s > 0 and slot.step > 0:
         rate = slot.step / slot.worked_s
-    left = max(0, slot.total - slot.step) if slot.total is not None else None
-    return Work(left=left, rate=rate or None)
+    return Work(step=slot.step, total=slot.total, rate=rate or None, is_over=slot.status is not SlotStatus.ACTIVE)
 
 
 def left_s(work: Sequence[Work], places: int) -> float | None:
@@ -82,12 +85,16 @@ def left_s(work: Sequence[Work], places: int) -> float | None:
     is taken for the median of the others. Waits in the queue come on top.
     """
     rates = [one.rate for one in work if one.rate is not None]
-    lengths = [one.left for one in work if one.left is not None]
-    if not rates or not lengths or places < 1:
+    totals = [one.total for one in work if one.total is not None]
+    if not rates or not totals or places < 1:
         return None
-    usual_rate, usual_left = median(rates), median(lengths)
-    each = [(usual_left if one.left is None else one.left) / (one.rate or usual_rate) for one in work]
-    return max(sum(each) / places, *each)
+    usual_rate, usual_total = median(rates), median(totals)
+    each = [
+        max(0.0, (usual_total if one.total is None else one.total) - one.step) / (one.rate or usual_rate)
+        for one in work
+        if not one.is_over
+    ]
+    return max(sum(each) / places, *each) if each else None
 
 
 def page_of(states: Sequence[str], room: int, page: int) -> tuple[list[int], int]:

@@ -22,6 +22,7 @@ class SlowQueue:
 
     name = "slow"
     queues_behind = True
+    avoids_nodes = True
     submit_grace_s = 60.0
 
     def __init__(self) -> None:

@@ -31,6 +31,7 @@ class SimExecutor:
 
     name = "slurm"
     queues_behind = True
+    avoids_nodes = True
     submit_grace_s = SUBMIT_GRACE_S
 
     def __init__(self, world: World, login: Login, gate: Callable[[str, str, bool], None]) -> None:

@@ -38,6 +38,7 @@ class Cluster:
     name: str = "fake"
     submit_grace_s: float = SUBMIT_GRACE_S
     queues_behind: bool = True
+    avoids_nodes: bool = True
     answers: list[SubmitOutcome] = field(default_factory=list)
     rows: dict[str, JobRow] = field(default_factory=dict)
     others: int = 0

@@ -71,17 +71,20 @@ class TestMemory:
 
 
 class TestAccusing:
-    def crashed(self, *, at: float = NOW - 60, checkpoint: int | None = None) -> Ledger:
+    def crashed(self, *, at: float = NOW - 60, checkpoint: int | None = None, avoids_nodes: bool = True) -> Ledger:
         """Two slots whose jobs crashed on node1, with their claims of `at`."""
         run = a_run(*[a_slot(index).with_attempt(a_job(token(index))) for index in (0, 1)])
         look = a_look()
         for index in (0, 1):
             claim, ended = a_claim(token(index), at=at), an_exit(1, token(index))
             look = look.reading(Evidence(claim=claim, exit=ended, newest_checkpoint=checkpoint), index, 0)
-        return look.folded_into(run)[0]
+        return look.folded_into(run, avoids_nodes=avoids_nodes)[0]
 
     def test_early_crashes_of_two_slots_exclude_their_node(self) -> None:
         assert excluded(self.crashed().nodes, NOW) == ("node1",)
+
+    def test_where_a_job_cannot_be_told_to_avoid_a_node_none_is_accused(self) -> None:
+        assert self.crashed(avoids_nodes=False).nodes == ()
 
     def test_late_ones_do_not(self) -> None:
         assert self.crashed(at=NOW - 3600).nodes == ()

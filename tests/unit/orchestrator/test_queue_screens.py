@@ -89,7 +89,7 @@ def test_the_pages_are_all_slots_once(states: list[str], room: int) -> None:
 
 
 def work(left: int | None, rate: float | None) -> Work:
-    return Work(left=left, rate=rate)
+    return Work(step=0, total=left, rate=rate)
 
 
 def test_the_whole_queue_takes_its_work_over_its_places_and_never_less_than_the_longest() -> None:
@@ -98,6 +98,12 @@ def test_the_whole_queue_takes_its_work_over_its_places_and_never_less_than_the_
     assert left_s([work(100, 1.0), work(100, None), work(None, None)], places=1) == 300.0
     assert left_s([work(100, None)], places=1) is None
     assert left_s([], places=4) is None
+    # Those that have not begun are as long as the others are in all, and not as what these have left.
+    begun = Work(step=99, total=100, rate=1.0)
+    assert left_s([begun, *[work(None, None)] * 8], places=4) == 801.0 / 4
+    done = Work(step=100, total=100, rate=2.0, is_over=True)
+    assert left_s([done, work(None, None)], places=4) == 50.0
+    assert left_s([done], places=4) is None
 
 
 def test_the_best_are_by_the_goal_and_what_was_measured_stands_in_for_a_rate() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from orchestrator.decisions.models import Verdict
+from orchestrator.hosts.stopping import after_stop
 from orchestrator.screens.cells import counted, done_in, ranges, short, span
 from orchestrator.screens.forecast import Forecast
 from orchestrator.screens.status import ExcludedNode, RunView, SlotView, SuccessorView
@@ -33,6 +34,21 @@ def a_view(*slots: SlotView, **more: Any) -> RunView:
         "written_at": NOW - 3,
     }
     return RunView.model_validate({**known, **more, "slots": slots})
+
+
+def test_a_stop_names_few_slots_and_counts_many() -> None:
+    few = a_view(
+        running(0), running(1, checkpoint_step=5), running(2, state="finished"), running(3, checkpoint_step=None)
+    )
+    many = a_view(*[running(k, checkpoint_step=1000 + k) for k in range(40)])
+    assert after_stop(few) == (
+        "toy is stopped: saved slot 0 at step 1,200,000, slot 1 at step 5; finished before: 1 of 4 slots. "
+        "Go on with `orchestrator start toy`."
+    )
+    assert after_stop(many) == (
+        "toy is stopped: saved 40 slots, at steps 1,000 to 1,039. Go on with `orchestrator start toy`."
+    )
+    assert after_stop(a_view(running(checkpoint_step=None))) == "toy is stopped. Go on with `orchestrator start toy`."
 
 
 def running(slot: int = 0, **more: Any) -> SlotView:
