@@ -23,6 +23,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+#: `orchestrator priority -1 slow`: -1 is no option.
+NEGATIVE = {"ignore_unknown_options": True}
+
 for verb in (
     control.start,
     screens.status,
@@ -42,7 +45,7 @@ for verb in (
     setup.schema,
     screens.runs,
 ):
-    app.command()(verb)
+    app.command(context_settings=NEGATIVE if verb is queueing.priority else None)(verb)
 
 
 def version(value: bool) -> None:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, WithJsonSchema, model_validator
 
 from orchestrator.errors import ConfigError
-from orchestrator.experiments import expanded, merged, read_lines, settings_in
+from orchestrator.experiments import MOST_SLOTS, expanded, merged, read_lines, settings_in
 from orchestrator.sections import (
     ActorsSection,
     CollaborationSection,
@@ -39,8 +39,6 @@ LOCAL_POLL_S = 1.0
 
 #: numpy and torch take 32 bits.
 SEEDS = 2**32
-#: What the tick's cost is measured with (bench/tick.py), and more than anybody's quota will see through.
-MOST_SLOTS = 2000
 
 #: As a list of objects, each with its name, once it is checked; a grid or a file's name is as good in the file.
 Experiments = Annotated[

@@ -110,6 +110,8 @@ class Controller:
     def _inherit(self) -> Ledger:
         before = load_ledger(self.run_dir, self.run.run_id)
         ledger = before or Ledger(run_id=self.run.run_id, epoch=self.lease.epoch)
+        if self.run.config.experiments is not None and len(ledger.slots) > self.run.config.slots:
+            self.run = load_run(self.run_dir)  # some were added between our look at the run and our lease
         return with_slots(ledger, self.run.config.slots).model_copy(update={"epoch": self.lease.epoch})
 
     @property
@@ -248,7 +250,7 @@ class Controller:
     def _something_happened(self) -> bool:
         if read_control(self.run_dir).number != self.control.number:
             return True
-        if newest_request(self.run_dir.disk, self.run_dir.requests) != self.ledger.requests:
+        if newest_request(self.run_dir.disk, self.run_dir.requests) > self.ledger.requests:
             return True
         ended = newly_ended(self.run_dir, self.ledger, self._noticed)
         self._noticed |= ended  # once: what is unclear then stays so until the next poll

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,8 @@ OWN_FIELDS = frozenset({"name", "priority"})
 #: What a shell takes without quotes, and a person can type.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,99}\Z")
 _NAME_LENGTH = 100
+#: What the tick's cost is measured with (bench/tick.py), and more than anybody's quota will see through.
+MOST_SLOTS = 2000
 _FOREIGN = re.compile(r"[^A-Za-z0-9._+-]+")
 
 Row = dict[str, Any]
@@ -54,6 +57,8 @@ def _grid(axes: Mapping[str, Any]) -> list[Row]:
     empty = [name for name, choices in zip(axes, values, strict=True) if not choices]
     if empty:
         raise ValueError(f'"{empty[0]}" has no value: its list is empty')
+    if (count := math.prod(map(len, values))) > MOST_SLOTS:
+        raise ValueError(f"these are {count:,} combinations; a run has {MOST_SLOTS:,} experiments at most")
     return [dict(zip(axes, choice, strict=True)) for choice in itertools.product(*values)]
 
 
@@ -75,7 +80,8 @@ def _text(value: Any) -> str:
 
 
 def _clean(text: str) -> str:
-    return _FOREIGN.sub("-", text).strip("-") or "-"
+    sign = "-" if text.startswith("-") else ""
+    return sign + _FOREIGN.sub("-", text).strip("-") or "-"
 
 
 def _check(row: Row) -> None:
@@ -96,10 +102,32 @@ def settings_in(row: Mapping[str, Any]) -> Row:
 def merged(before: Sequence[Row], after: Sequence[Row]) -> list[Row]:
     """`before` and `after` as one list: each keeps its place, and so its slot, for ever. What both have is as `after`
     has it, what only `after` has comes at the end.
+
+    A name is made of the fields that differ, so it changes where another field begins to: one with the very settings of
+    one that `after` does not name is that one, under its old name.
     """
+    after = _with_old_names(before, after)
     newest = {row["name"]: row for row in after}
     known = {row["name"] for row in before}
     return [newest.get(row["name"], row) for row in before] + [row for row in after if row["name"] not in known]
+
+
+def _with_old_names(before: Sequence[Row], after: Sequence[Row]) -> list[Row]:
+    named, known = {row["name"] for row in after}, {row["name"] for row in before}
+    once = {key for key, times in Counter(map(_key, before)).items() if times == 1}
+    old = {_key(row): row["name"] for row in before if row["name"] not in named and settings_in(row)}
+    new = [row for row in after if row["name"] not in known]
+    again = {key for key, times in Counter(map(_key, new)).items() if times == 1 and key in once and key in old}
+    return [{**row, "name": old[_key(row)]} if row in new and _key(row) in again else row for row in after]
+
+
+def same_settings(rows: Sequence[Row], row: Row) -> Row | None:
+    """The one of `rows` that tells its program the same as `row`."""
+    return next((one for one in rows if _key(one) == _key(row)), None)
+
+
+def _key(row: Row) -> str:
+    return json.dumps(settings_in(row), sort_keys=True)
 
 
 def read_lines(path: Path) -> list[Row]:

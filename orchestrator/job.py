@@ -201,6 +201,7 @@ class Job:
         run_name: str | None = None,
         shared_dir: Path | None = None,
         accepts_contributions: bool = False,
+        slots: int = 1,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.run_dir = run_dir
@@ -214,6 +215,7 @@ class Job:
         self.run_name = run_name or self.run_id.rpartition("-")[0]
         self.shared_dir = shared_dir or run_dir / SHARED
         self.accepts_contributions = accepts_contributions
+        self.slots = slots
         self._clock = clock
         self._asked: str | None = None
         self._looked_at = float("-inf")
@@ -246,6 +248,7 @@ class Job:
             run_name=environ.get("ANCHORLEG_RUN_NAME"),
             shared_dir=Path(environ["ANCHORLEG_SHARED_DIR"]) if environ.get("ANCHORLEG_SHARED_DIR") else None,
             accepts_contributions=environ.get("ANCHORLEG_CONTRIBUTIONS") == "1",
+            slots=int(environ.get("ANCHORLEG_SLOTS", "1")),
         )
 
     @classmethod

@@ -211,6 +211,7 @@ class Shim:
         described = {
             "ANCHORLEG_RUN_DIR": str(self.job.run_dir),
             "ANCHORLEG_SLOT": str(self.job.slot),
+            "ANCHORLEG_SLOTS": str(self.spec.get("slots", 1)),
             "ANCHORLEG_ATTEMPT": str(self.job.attempt),
             "ANCHORLEG_ATTEMPT_DIR": str(self.job.attempt_dir),
             "ANCHORLEG_PARENT": parent,

@@ -19,7 +19,9 @@ class Sine(lightning.LightningModule):
         self.net = torch.nn.Sequential(torch.nn.Linear(1, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
 
     def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
-        return torch.nn.functional.mse_loss(self.net(batch[0]), batch[1])
+        loss = torch.nn.functional.mse_loss(self.net(batch[0]), batch[1])
+        self.log("loss", loss)  # `status` and queue.metric know it by this name
+        return loss
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.parameters(), self.lr)

@@ -12,7 +12,7 @@ from orchestrator.decisions import ahead, ends, leftovers, nodes, stalls
 from orchestrator.decisions.adoption import adopt
 from orchestrator.decisions.clocks import with_clock_set_back
 from orchestrator.decisions.facts import Event, Facts, event
-from orchestrator.decisions.halving import with_rungs
+from orchestrator.decisions.halving import with_metric_of, with_rungs
 from orchestrator.decisions.models import (
     Attempt,
     BadNode,
@@ -45,6 +45,7 @@ def fold(ledger: Ledger, facts: Facts) -> tuple[Ledger, list[Event]]:
     """The ledger after this look, and what happened in it."""
     events: list[Event] = []
     ledger = with_clock_set_back(ledger, facts.now)
+    ledger = with_metric_of(ledger, facts.queue)
     memory = nodes.decayed(ledger.nodes, facts.now)
     slots = []
     for before in ledger.slots:
@@ -87,8 +88,7 @@ def _fold_slot(
             slot = ends.after_end(
                 slot, after, evidence, facts.relay, facts.now, progressed=progressed, name=facts.run_name
             )
-            worked_s = max(0.0, (after.ended_at or 0.0) - after.started_at) if after.started_at is not None else 0.0
-            slot = slot.model_copy(update={"worked_s": round(slot.worked_s + worked_s, 1)})
+            slot = slot.model_copy(update={"worked_s": round(slot.worked_s + _worked_s(after, evidence), 1)})
             if after.ahead:
                 slot = slot.model_copy(update={"ahead_not_before": facts.now + ahead.AHEAD_WAIT_S})
     slot = leftovers.with_leftovers(ahead.promoted(slot, facts.now), facts)
@@ -170,6 +170,21 @@ def _ended(slot: Slot, attempt: Attempt, evidence: Evidence) -> Event:
         "checkpoint_step": max([*reported, *on_disk], default=None),
     }
     return event("ended", slot, attempt, **facts_of_end)
+
+
+def _worked_s(attempt: Attempt, evidence: Evidence) -> float:
+    """For how long its job worked. Without its own record of the end: by the scheduler, else to its last report. Its
+    end is dated by who looked, and that may have been days later.
+    """
+    if attempt.started_at is None:
+        return 0.0
+    submission = ends.last_submission(attempt)
+    gone = submission.sighting if submission is not None else None
+    if evidence.exit is not None:
+        return max(0.0, evidence.exit.at - attempt.started_at)
+    if isinstance(gone, Gone) and gone.ran_s is not None:
+        return max(0.0, gone.ran_s)
+    return max(0.0, evidence.progress.at - attempt.started_at) if evidence.progress is not None else 0.0
 
 
 def _job_id(attempt: Attempt) -> str | None:

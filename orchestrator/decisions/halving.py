@@ -39,7 +39,8 @@ def measured(slot: Slot, queue: QueueSection) -> Slot:
 def may_pass(slots: Sequence[Slot], queue: QueueSection) -> list[Slot]:
     """Of the slots that are at a rung, those that are among its best: the highest rung first, there the best first.
 
-    When nobody is on the way any more, the best of the highest rung goes on alone: one comes to its end.
+    When nobody else is on the way any more, the best of the highest rung goes on alone, without a stop: one comes to
+    its end. Who failed, or was put aside, is not in the race.
     """
     if queue.halving is None:
         return []
@@ -55,10 +56,12 @@ def may_pass(slots: Sequence[Slot], queue: QueueSection) -> list[Slot]:
 
 
 def _last_one(slots: Sequence[Slot], queue: QueueSection) -> list[Slot]:
-    if any(slot.status is SlotStatus.ACTIVE and (slot.occupied or not is_at_rung(slot, queue)) for slot in slots):
+    in_the_race = [slot for slot in slots if slot.status in {SlotStatus.ACTIVE, SlotStatus.FINISHED}]
+    highest = max((len(slot.rungs) for slot in in_the_race), default=0) - 1
+    best = ranked(in_the_race, highest, queue)[:1] if highest >= 0 else []
+    others = [slot for slot in in_the_race if slot.status is SlotStatus.ACTIVE and slot not in best]
+    if any(slot.occupied or not is_at_rung(slot, queue) for slot in others):
         return []
-    highest = max((len(slot.rungs) for slot in slots), default=0) - 1
-    best = ranked(slots, highest, queue)[:1] if highest >= 0 else []
     return [slot for slot in best if slot.level == highest and is_at_rung(slot, queue)]
 
 
@@ -67,6 +70,18 @@ def ranked(slots: Sequence[Slot], level: int, queue: QueueSection) -> list[Slot]
     sign = 1.0 if queue.goal == "min" else -1.0
     there = [slot for slot in slots if len(slot.rungs) > level]
     return sorted(there, key=lambda slot: (sign * slot.rungs[level], slot.index))
+
+
+def with_metric_of(ledger: Ledger, queue: QueueSection) -> Ledger:
+    """`ledger` without what was measured by another metric, another goal or other rungs: numbers that must not be
+    compared with those to come.
+    """
+    by = queue.model_dump_json(include={"metric", "goal", "halving"}) if queue.metric is not None else ""
+    if by == ledger.measured_by:
+        return ledger
+    anew = {"metric": None, "best": None, "best_step": None, "rungs": (), "level": 0}
+    slots = tuple(slot.model_copy(update=anew) for slot in ledger.slots)
+    return ledger.model_copy(update={"slots": slots, "measured_by": by})
 
 
 def with_rungs(ledger: Ledger, queue: QueueSection) -> Ledger:

@@ -279,7 +279,8 @@ class Ledger(Frozen):
     """The state of one run, as its owner of `epoch` last wrote it. `beat` changes with every write. `control`,
     `requests`: the newest of each that was taken up. `nodes`: those that are remembered for early deaths. `blind_told`:
     the command hook has heard of this blindness. `full_at`: at so many jobs of the user the scheduler refused another,
-    in its `full_words`; until `full_until` none is tried beyond them.
+    in its `full_words`; until `full_until` none is tried beyond them. `measured_by`: the settings of the queue by which
+    the slots' metrics and rungs are.
     """
 
     version: int = LEDGER_VERSION
@@ -292,6 +293,7 @@ class Ledger(Frozen):
     full_at: int | None = None
     full_until: float = 0.0
     full_words: str = ""
+    measured_by: str = ""
     blind_since: float | None = None
     blind_error: str = ""
     blind_told: bool = False

@@ -120,8 +120,8 @@ def _submits(
 
 
 def candidates(ledger: Ledger, limits: Limits, newest_folder: dict[int, int]) -> list[Slot]:
-    """The slots that are to get a job as soon as there is room, the next one first: those that may pass a rung, then
-    whose turn it is. Who waits at a rung is none.
+    """The slots that are to get a job as soon as there is room, the next one first: those that may pass a rung, those
+    that have passed the highest, then whose turn it is. Who waits at a rung is none.
     """
     queue = limits.turns.queue
     wanted = ledger.slots[: limits.slots]
@@ -130,7 +130,9 @@ def candidates(ledger: Ledger, limits: Limits, newest_folder: dict[int, int]) ->
         return in_turn(waiting, limits.turns)
     free = {slot.index for slot in waiting}
     passing = [slot for slot in may_pass(wanted, queue) if slot.index in free]
-    return passing + in_turn([slot for slot in waiting if not is_at_rung(slot, queue)], limits.turns)
+    on_the_way = in_turn([slot for slot in waiting if not is_at_rung(slot, queue)], limits.turns)
+    # Who has passed a rung keeps his place before those below until the next one, however many jobs that takes.
+    return passing + sorted(on_the_way, key=lambda slot: -slot.level)
 
 
 def _is_to_rest(slot: Slot, limits: Limits) -> bool:

@@ -15,7 +15,7 @@ from orchestrator.config import RunConfig
 from orchestrator.decisions.models import Ledger, SlotStatus
 from orchestrator.decisions.requests import Kind, with_request, with_slots
 from orchestrator.errors import ConfigError
-from orchestrator.experiments import Row, expanded, read_lines
+from orchestrator.experiments import Row, expanded, read_lines, same_settings
 from orchestrator.fields import typed_fields
 from orchestrator.run.ledger import load_ledger
 from orchestrator.run.requests import ask, requests_after
@@ -45,13 +45,16 @@ def ask_slots(run_dir: RunDir, kind: Kind, words: Sequence[str], priority: int |
     """Ask it of the slots that `words` name; what was done, in a sentence. Errors: ConfigError, UnknownRun, OSError."""
     run = load_run(run_dir)
     slots = slots_named(run.config, words)
-    states = {slot.index: slot.status for slot in _as_asked_so_far(run, run_dir).slots}
+    asked = _as_asked_so_far(run, run_dir)
+    states = {slot.index: slot.status for slot in asked.slots}
     useless = [slot for slot in slots if states[slot] in _WITHOUT_USE.get(kind, ())]
     if len(useless) == len(slots):
         is_so = f"it is {states[slots[0]]}" if len(slots) == 1 else "each is over, or is so already"
         raise ConfigError(f"{_named(run.config, slots)}: nothing to {kind}, {is_so}.")
     wanted = tuple(slot for slot in slots if slot not in useless)
-    ask(run_dir.disk, run_dir.requests, kind, now=time.time(), slots=wanted, priority=priority)
+    ask(
+        run_dir.disk, run_dir.requests, kind, now=time.time(), after=asked.requests, slots=wanted, priority=priority
+    )  # fmt: skip
     verb = "is" if len(wanted) == 1 else "are"
     more = f" {len(useless)} more had no use for it." if useless else ""
     notes = _order_note(kind, run.config)
@@ -107,7 +110,7 @@ def _named(config: RunConfig, slots: Sequence[int]) -> str:
 
 
 def experiments_of(fields: Sequence[str], file: Path | None, name: str | None, priority: int | None) -> list[Row]:
-    """The experiments that `add` was typed with, named. Errors: ConfigError."""
+    """The experiments that `add` was typed with, checked; some have a name. Errors: ConfigError."""
     if bool(fields) == (file is not None):
         raise ConfigError("add: give an experiment's fields (lr=0.001 seed=3), or a file of them with --from.")
     if file is not None and name is not None:
@@ -115,6 +118,11 @@ def experiments_of(fields: Sequence[str], file: Path | None, name: str | None, p
     rows = read_lines(file) if file is not None else [typed_fields(fields, ONE_FIELD)]
     own = {"name": name, "priority": priority}
     rows = [{**{key: value for key, value in own.items() if value is not None}, **row} for row in rows]
+    _with_names(rows)
+    return rows
+
+
+def _with_names(rows: list[Row]) -> list[Row]:
     try:
         return expanded(rows)
     except ValueError as error:
@@ -130,6 +138,12 @@ def add_experiments(run_dir: RunDir, rows: list[Row]) -> str:
             f"{name} has slots, and no experiments that one could add to: change slots in its config, or begin a run "
             "with experiments."
         )
+    for row in rows:
+        if "name" not in row and (twin := same_settings(run.config.experiments, row)) is not None:
+            raise ConfigError(
+                f'add: {name} has these very settings as "{twin["name"]}": to have them twice, give a --name.'
+            )
+    rows = _with_names(rows)
     known = {row["name"] for row in run.config.experiments}
     twice = [row["name"] for row in rows if row["name"] in known]
     if twice:
@@ -138,7 +152,8 @@ def add_experiments(run_dir: RunDir, rows: list[Row]) -> str:
         run.config.with_experiments(rows)
     except ValidationError as error:
         raise ConfigError("\n".join(f"add: {words}" for _, words in sentences(error, RunConfig))) from None
-    ask(run_dir.disk, run_dir.requests, "add", now=time.time(), experiments=tuple(rows))
+    after = _as_asked_so_far(run, run_dir).requests
+    ask(run_dir.disk, run_dir.requests, "add", now=time.time(), after=after, experiments=tuple(rows))
     names = ", ".join(row["name"] for row in rows[:NAMED])
     more = f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
     verb = "is" if len(rows) == 1 else "are"

@@ -12,6 +12,8 @@ from typing import Any
 from orchestrator.config import RunConfig, check_places, check_walltime, training_identity
 from orchestrator.controller import Controller
 from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Release, Submit
+from orchestrator.decisions.models import Slot
+from orchestrator.decisions.turns import in_turn, turns_of
 from orchestrator.disk import LOCAL_DISK, Disk
 from orchestrator.executors.base import Executor, Poll
 from orchestrator.executors.pick import make_executor
@@ -147,8 +149,9 @@ def dry_start(asked: Asked) -> Rehearsal:
         notes += ["", f"the job script of slot 0 ({UNDRAWN} stands for what is drawn by chance when it is submitted):"]
         notes += [rendered(config, asked.path, 0, os.environ).rstrip("\n"), ""]
         places = min(config.slots, config.slurm.max_jobs or config.slots)
-        actions = tuple(Submit(slot, 0, "") for slot in range(places))
-        left = list(range(places, config.slots))
+        order = [slot.index for slot in in_turn([Slot(index=slot) for slot in range(config.slots)], turns_of(config))]
+        actions = tuple(Submit(slot, 0, "") for slot in order[:places])
+        left = sorted(order[places:])
         waits = f"{slots_words(left)} would wait for room: slurm.max_jobs is {places}"
         return Rehearsal("start", name, str(run_dir.path), actions, tuple(notes), (waits,) if left else ())
     before = load_run(run_dir)

@@ -9,21 +9,27 @@
         load(keeper.start.path)
     for step in range(keeper.start_step, 1000):
         ...
+        keeper.tell({"loss": loss})           # what `status` shows, and queue.metric may name
         keeper.step_done(step + 1, save)      # save(folder) writes the files
     keeper.finish(1000, save)
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from orchestrator.job import HANDED_OVER, CheckpointRef, Job
 
 #: How often `progress.json` is written, at most.
 REPORT_EVERY_S = 2.0
+#: What a report says of itself.
+RESERVED = frozenset({"step", "total", "checkpoint_step", "at"})
 
 
 class Checkpointer:
@@ -40,6 +46,19 @@ class Checkpointer:
         self.start: CheckpointRef | None = job.choose_parent()
         self.start_step = self.saved = self.start.step if self.start is not None else 0
         self._reported_at = float("-inf")
+        self._told: dict[str, float] = {}
+
+    def tell(self, values: Mapping[str, Any]) -> None:
+        """What every report says from now on beside the steps: losses, rewards, the metric of `queue.metric`.
+
+        What is no finite number is left out; a name of the report's own (`step`, `total`, …) is refused: ValueError.
+        """
+        for name, value in values.items():
+            if name in RESERVED:
+                raise ValueError(f'"{name}" is the report\'s own: tell it under another name')
+            with contextlib.suppress(TypeError, ValueError, RuntimeError):  # a tensor of several values is no number
+                if math.isfinite(number := float(value)):
+                    self._told[name] = number
 
     def step_done(self, step: int, write: Callable[[Path], object]) -> None:
         """To be called between two steps, where `write(folder)` saves all that the next one needs.
@@ -78,7 +97,7 @@ class Checkpointer:
         """Say how far it is, every two seconds at most unless `at_once`. Errors: OSError."""
         if at_once or time.monotonic() - self._reported_at >= REPORT_EVERY_S:
             self._reported_at = time.monotonic()
-            self.job.report(step=step, total=self.total, checkpoint_step=self.saved)
+            self.job.report(step=step, total=self.total, checkpoint_step=self.saved, **self._told)
 
     def _leaves(self, step: int) -> bool:
         return self.start_step < step < self.total and self.job.hand_over_reason() is not None

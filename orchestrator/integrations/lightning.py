@@ -20,7 +20,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from orchestrator.integrations.checkpointer import Checkpointer
+from orchestrator.integrations.checkpointer import RESERVED, Checkpointer
 from orchestrator.integrations.rng import random_state, restore_random_state
 from orchestrator.job import Job
 
@@ -90,12 +90,19 @@ class HandOver(Callback):
         loop = trainer.fit_loop.epoch_loop
         self._batches = loop.batch_progress.current.ready
         is_between = not loop.batch_progress.is_last_batch and not loop._should_accumulate()  # noqa: SLF001
+        self._keeper.tell(_numbers(trainer))
         if is_between and not loop._should_check_val_fx(trainer.fit_loop._data_fetcher):  # noqa: SLF001
             self._keeper.step_done(trainer.global_step, _writer(trainer))
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002
         """Save the end, also where the training was stopped early."""
+        self._keeper.tell(_numbers(trainer))
         self._keeper.finish(trainer.global_step, _writer(trainer))
+
+
+def _numbers(trainer: Trainer) -> dict[str, Any]:
+    """What the module logged (`self.log`), but for names that a report has itself."""
+    return {name: value for name, value in trainer.callback_metrics.items() if name not in RESERVED}
 
 
 def _writer(trainer: Trainer) -> Callable[[Path], None]:

@@ -81,13 +81,24 @@ class HandOver(BaseCallback):
             restore_random_state(moment["chance"])
 
     def _on_rollout_start(self) -> None:
+        self._tell()
         self._keeper.step_done(self.num_timesteps, self._write)
 
     def _on_step(self) -> bool:
         return True
 
     def _on_training_end(self) -> None:
+        self._tell()
         self._keeper.finish(self.num_timesteps, self._write)
+
+    def _tell(self) -> None:
+        """The means that stable-baselines3 logs, of its last hundred episodes, where a `Monitor` counts them."""
+        episodes, successes = self.model.ep_info_buffer, self.model.ep_success_buffer
+        if episodes:
+            self._keeper.tell({f"ep_{name}_mean": np.mean([one[key] for one in episodes])
+                               for name, key in (("rew", "r"), ("len", "l"))})  # fmt: skip
+        if successes:
+            self._keeper.tell({"success_rate": np.mean(successes)})
 
     def _write(self, folder: Path) -> None:
         model = self.model

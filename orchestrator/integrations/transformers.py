@@ -19,7 +19,7 @@ from typing import Any
 
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from orchestrator.integrations.checkpointer import Checkpointer
+from orchestrator.integrations.checkpointer import RESERVED, Checkpointer
 from orchestrator.job import Job
 
 
@@ -69,6 +69,12 @@ class HandOver(TrainerCallback):
         """Take over what it wrote; then leave if the job was asked to."""
         self._keeper.save(state.global_step, self._take(state.global_step))
         self._keeper.step_done(state.global_step, self._take(state.global_step))
+
+    def on_log(
+        self, _args: TrainingArguments, _state: TrainerState, _control: TrainerControl, logs: Any = None, **_more: Any
+    ) -> None:
+        """What the `Trainer` logs (`loss`, `eval_loss`, …) is in every report."""
+        self._keeper.tell({name: value for name, value in (logs or {}).items() if name not in RESERVED})
 
     def on_train_end(self, _args: TrainingArguments, state: TrainerState, *_: Any, **_more: Any) -> None:
         """The last step was saved when it was made."""

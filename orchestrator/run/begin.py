@@ -16,6 +16,7 @@ from orchestrator.experiments import merged
 from orchestrator.files import read_json_or_none
 from orchestrator.run.code import code_hash, fix_code
 from orchestrator.run.ledger import load_ledger
+from orchestrator.run.requests import newest_request
 from orchestrator.run.rundir import Run, RunDir, load_run, save_run, shared_dir
 from orchestrator.run.script import job_script
 from orchestrator.run.sharing import check_theirs, share_with
@@ -133,14 +134,14 @@ def begin(
     except OSError as error:
         words = f"the run folder {run_dir.path} cannot be written ({error.strerror or error})"
         raise StorageError(f"{words}: make room there, or choose another run_dir.") from None
-    return after
+    return load_run(run_dir)
 
 
 def with_known_experiments(config: RunConfig, run_dir: RunDir) -> tuple[RunConfig, tuple[str, ...]]:
     """`config` with the experiments that the run in `run_dir` has beside those of the file, and a sentence on those.
     Each keeps its slot. Errors: ConfigError where slots and experiments would be mixed; UnknownRun, RunFolderError.
     """
-    if not run_dir.run_file.exists() or not has_begun(run_dir):
+    if not run_dir.run_file.exists() or not _has_given_places(run_dir):
         return config, ()
     before = load_run(run_dir).config
     if (before.experiments is None) != (config.experiments is None):
@@ -173,6 +174,14 @@ def make_shared(folder: Path) -> None:
         raise StorageError(
             f"collaboration.shared_dir: {folder} cannot be made ({error.strerror or error}); choose another folder."
         ) from None
+
+
+def _has_given_places(run_dir: RunDir) -> bool:
+    """Whether anything goes by the numbers of its slots: a job was asked for, or somebody asked something of a slot."""
+    if has_begun(run_dir) or newest_request(run_dir.disk, run_dir.requests):
+        return True
+    ledger = load_ledger(run_dir, load_run(run_dir).run_id)
+    return ledger is not None and any(slot.attempts for slot in ledger.slots)
 
 
 def has_begun(run_dir: RunDir) -> bool:

@@ -36,10 +36,13 @@ def _read(disk: Disk, path: Path) -> Request:
         raise RunFolderError(f"{path} is damaged: move it away to go on without what it asked for.") from None
 
 
-def ask(disk: Disk, folder: Path, kind: Kind, *, now: float, **what: Any) -> Request:
-    """Add a request under the next free number, so that two commands cannot overwrite each other. Errors: OSError."""
+def ask(disk: Disk, folder: Path, kind: Kind, *, now: float, after: int = 0, **what: Any) -> Request:
+    """Add a request under the next free number, so that two commands cannot overwrite each other.
+
+    `after`: the newest that was taken up; its file may have been moved away. Errors: OSError.
+    """
     disk.make_folder(folder, exist_ok=True)
-    number = newest_request(disk, folder)
+    number = max(after, newest_request(disk, folder))
     while True:
         number += 1
         request = Request(number=number, at=now, kind=kind, **what)

@@ -22,6 +22,7 @@ from orchestrator.config import LOCAL_POLL_S, SLURM_POLL_S, RunConfig, training_
 from orchestrator.disk import LOCAL_DISK, Disk, read_json
 from orchestrator.errors import RunFolderError, UnknownRun
 from orchestrator.executors.base import Frozen
+from orchestrator.experiments import MOST_SLOTS
 from orchestrator.files import to_json
 from orchestrator.job import SHARED
 from orchestrator.run.requests import requests_after
@@ -167,11 +168,16 @@ def load_run(run_dir: RunDir) -> Run:
 
 
 def _with_added(run: Run, run_dir: RunDir) -> Run:
-    rows = [row for request in requests_after(run_dir.disk, run_dir.requests, 0) for row in request.experiments]
     known = {row["name"] for row in run.config.experiments or ()}
-    if all(row["name"] in known for row in rows):
+    rows: dict[str, Any] = {}
+    for request in requests_after(run_dir.disk, run_dir.requests, 0):
+        # Two commands at once may have added one name twice, or both the last place: the first one counts.
+        for row in request.experiments:
+            if row["name"] not in known and len(known) + len(rows) < MOST_SLOTS:
+                rows.setdefault(row["name"], row)
+    if not rows:
         return run
-    config = run.config.with_experiments([row for row in rows if row["name"] not in known])
+    config = run.config.with_experiments(list(rows.values()))
     return run.model_copy(update={"config": config, "identity": training_identity(config)})
 
 

@@ -62,6 +62,7 @@ def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:
         "token": action.token,
         "run_dir": str(run_dir.path),
         "slot": action.slot,
+        "slots": config.slots,
         "attempt": action.attempt,
         "ahead": action.after is not None,
         "behind": action.behind,

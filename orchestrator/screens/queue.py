@@ -16,6 +16,8 @@ STATES = (
     "running", "handing over", "starting", "stalled", "pending", "submitted", "intent", "uncertain", "blind",
     "failed", "paused", "waiting", "behind", "finished", "stopped", "dropped",
 )  # fmt: skip
+#: In these a job has a place; one that waits in the queue has none yet.
+AT_WORK = frozenset({"running", "handing over", "starting", "stalled"})
 #: So many of the best are told.
 BEST = 5
 
@@ -71,6 +73,12 @@ def queue_view(
         finish_in_s=None if config.queue.halving is not None else left_s(work, places),
         rates_known=sum(one.rate is not None and not one.is_over for one in work),
     )
+
+
+def places_of(states: Sequence[str], max_jobs: int | None, full_at: int | None) -> int:
+    """How many jobs run at once: as the config says, else as many as do; never more than the scheduler takes."""
+    places = max_jobs or max(1, sum(state in AT_WORK for state in states))
+    return places if full_at is None else max(1, min(places, full_at))
 
 
 def work_of(slot: Slot, rate: float | None) -> Work:

@@ -19,7 +19,7 @@ from orchestrator.run.lease import highest_epoch, living_owner
 from orchestrator.run.ledger import load_ledger, read_control
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.screens.forecast import Forecast, forecast, waits_between
-from orchestrator.screens.queue import QueueView, queue_view
+from orchestrator.screens.queue import QueueView, places_of, queue_view
 from orchestrator.screens.secondlook import LATEST_POLL, SecondLook, second_look
 from orchestrator.screens.situation import Around, live_submission, situation
 from orchestrator.screens.timeline import clock
@@ -183,17 +183,17 @@ def _view_of(
             for bad in (ledger.nodes if ledger else ())
             if bad.excluded_until > now
         ),
-        queue=_queue(run, known, slots),
+        queue=_queue(run, known, slots, ledger.full_at if ledger else None),
         slots=slots,
     )
 
 
-def _queue(run: Run, known: tuple[Slot, ...], slots: tuple[SlotView, ...]) -> QueueView | None:
+def _queue(run: Run, known: tuple[Slot, ...], slots: tuple[SlotView, ...], full_at: int | None) -> QueueView | None:
     if run.config.experiments is None:
         return None
-    live = sum(len(attempt.live) for slot in known for attempt in slot.attempts)
-    places = run.config.slurm.max_jobs or max(live, 1)
-    return queue_view(known, [slot.state for slot in slots], [slot.rate for slot in slots], run.config, places)
+    states = [slot.state for slot in slots]
+    places = places_of(states, run.config.slurm.max_jobs, full_at)
+    return queue_view(known, states, [slot.rate for slot in slots], run.config, places)
 
 
 def keeper(run_dir: RunDir, now: float) -> str | None:

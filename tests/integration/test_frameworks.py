@@ -51,6 +51,11 @@ def both(new_relay: NewRelay, program: str, params: dict[str, Any], jobs: int = 
     return handed_over, ended(a_relay(new_relay, "whole", program, params), 1)
 
 
+def reported(last_checkpoint: Path, metric: str) -> float:
+    """What the run's last report says of `metric`, so that a queue could go by it. Errors: KeyError."""
+    return float(json.loads((last_checkpoint.parents[1] / "progress.json").read_text())[metric])
+
+
 def assert_same_tensors(one: Any, other: Any) -> None:
     """The same structure with the same bits in it. Errors: AssertionError."""
     import torch
@@ -120,6 +125,7 @@ def test_ppo_of_stable_baselines3_comes_to_the_same_bits(new_relay: NewRelay) ->
     assert (one.num_timesteps, one._n_updates) == (other.num_timesteps, other._n_updates)
     moments = [json.loads((folder / "moment.json").read_text()) for folder in (handed_over, whole)]
     assert moments[0]["chance"] == moments[1]["chance"]
+    assert reported(handed_over, "ep_rew_mean") == reported(handed_over, "ep_len_mean") > 1  # one for each step
 
 
 @pytest.mark.long  # five imports of the library take most of a minute
@@ -134,6 +140,7 @@ def test_lightning_comes_to_the_same_bits(new_relay: NewRelay) -> None:
     one, other = (torch.load(folder / "model.ckpt", weights_only=False) for folder in (handed_over, whole))
     assert_same_tensors(one["state_dict"], other["state_dict"])
     assert_same_tensors(one["optimizer_states"], other["optimizer_states"])
+    assert reported(handed_over, "loss") == reported(whole, "loss") > 0
 
 
 @pytest.mark.long
@@ -146,3 +153,4 @@ def test_hugging_faces_trainer_comes_to_the_same_bits(new_relay: NewRelay) -> No
 
     one, other = (load_file(folder / "model.safetensors") for folder in (handed_over, whole))
     assert_same_tensors(one, other)
+    assert reported(whole, "train_loss") > 0

@@ -9,6 +9,7 @@ comes in, and nobody has to talk to anybody. Whoever has chosen stays until the 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,17 +22,22 @@ from trainer.contributions.contributed import MAX_SHARE
 USABLE = MAX_SHARE / (1 - MAX_SHARE)
 #: Slots are told apart by tenths of that: less is the chance of one segment more or less.
 LEVELS = 10
+#: So long may a slot's first word come after the last of the others.
+FIRST_WORD_S = 12 * 3600.0
 
 
 @dataclass(frozen=True)
 class Need:
-    """What a slot said last, `heard_s` ago. `rows` of others and own `steps` are those of the last ten minutes."""
+    """What a slot said last, `heard_s` ago. `rows` of others and own `steps` are those of the last ten minutes.
+    `slots`: how many its run has.
+    """
 
     takes: bool
     over: bool
     rows: int
     steps: int
     heard_s: float
+    slots: int = 1
 
     @property
     def level(self) -> int:
@@ -44,7 +50,8 @@ def parse(row: Mapping[str, Any], heard_s: float) -> Need | None:
     takes, over, rows, steps = (row.get(name) for name in ("takes", "over", "rows", "steps"))
     if not (isinstance(takes, bool) and isinstance(over, bool) and isinstance(rows, int) and isinstance(steps, int)):
         return None
-    return Need(takes, over, rows, steps, heard_s)
+    slots = row.get("slots")
+    return Need(takes, over, rows, steps, heard_s, slots if isinstance(slots, int) and slots > 0 else 1)
 
 
 def choose(
@@ -57,8 +64,14 @@ def choose(
 
 
 def is_over(needs: Mapping[SlotKey, Need]) -> bool:
-    """Whether every slot has said that its training is complete."""
-    return bool(needs) and all(need.over for need in needs.values())
+    """Whether every slot has said that its training is complete. One that has never said anything waits for its first
+    job; but for half a day only: perhaps it was dropped.
+    """
+    if not needs or not all(need.over for need in needs.values()):
+        return False
+    heard = Counter(run_id for run_id, _ in needs)
+    waiting = any(heard[run_id] < need.slots for (run_id, _), need in needs.items())
+    return not waiting or min(need.heard_s for need in needs.values()) > FIRST_WORD_S
 
 
 def why_not(needs: Mapping[SlotKey, Need]) -> str:
@@ -66,6 +79,8 @@ def why_not(needs: Mapping[SlotKey, Need]) -> str:
     if is_over(needs):
         return "the training is complete"
     living = [need for need in needs.values() if not need.over]
+    if needs and not living:
+        return "waiting for a slot that has had no job yet"
     if not living:
         return "waiting for a slot that says that it takes experience (its owner's collaboration.enabled)"
     minutes = min(need.heard_s for need in living) / 60

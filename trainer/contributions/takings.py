@@ -2,10 +2,12 @@
 
 What it says is one row of the curve `intake`, which goes wherever the slot's curves go::
 
-    {"at": 1760086400.0, "takes": true, "over": false, "step": 120000, "steps": 9000, "rows": 2500}
+    {"at": 1760086400.0, "takes": true, "over": false, "step": 120000, "steps": 9000, "rows": 2500,
+     "slots": 4}
 
 `steps` are the learner's own and `rows` those of others that it accepted, both of the last ten minutes. `takes` false:
-it takes nothing. `over`: the training is complete, and nothing will be taken any more.
+it takes nothing. `over`: the training is complete, and nothing will be taken any more. `slots`: of its run, when its
+job was submitted; those that wait in a queue have said nothing yet.
 """
 
 from __future__ import annotations
@@ -85,6 +87,7 @@ class Takings:
 def say(job: Job, step: int, at: float, *, takes: bool, over: bool = False, steps: int = 0, rows: int = 0) -> None:
     """Write the row of `job`'s slot. Errors: OSError."""
     row = {"at": round(at, 1), "takes": takes, "over": over, "step": step, "steps": steps, "rows": rows}
+    row |= {"slots": job.slots}
     store.write_metrics(store.Shared(job.shared_dir).slot(job.run_id, job.slot), INTAKE, [row])
 
 

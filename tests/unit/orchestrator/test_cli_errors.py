@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import cli, errors
-from orchestrator.errors import AnchorlegError
+from orchestrator.errors import AnchorlegError, UnknownRun
 
 
 def subclasses() -> list[type[AnchorlegError]]:
@@ -54,6 +54,13 @@ def test_a_known_error_is_one_sentence_and_its_code(
     raising(monkeypatch, kind("the field x is wrong; write y."))
     assert run(monkeypatch) == kind.exit_code
     assert capsys.readouterr().err == "orchestrator: the field x is wrong; write y.\n"
+
+
+def test_a_priority_below_zero_is_no_option(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "priority", "-1", "slow", "--run", "nobody") == UnknownRun.exit_code
+    assert "nobody" in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_written_is_named(

@@ -88,11 +88,27 @@ def test_a_bad_file_is_named_with_its_line(tmp_path: Path, lines: str | None, wo
         ({"experiments": {"seed": [0, 1]}, "slots": 3}, "slots: there are 2 experiments"),
         ({"experiments": {"seed": [0, 1]}, "slot_overrides": {"0": {}}}, "slot_overrides: the experiments have"),
         ({"command": None, "experiments": {"sead": [0, 1]}}, "sead=0: sead: there is no such field; did you mean"),
+        ({"experiments": {key: [*range(99)] for key in "abcdef"}}, "941,480,149,401 combinations; a run has 2,000"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_in_a_sentence(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         a_config(**fields)
+
+
+def test_a_sign_stays_in_the_name() -> None:
+    rows = expanded({"shift": [-1, 1], "way": ["--up", "up"]})
+    assert [row["name"] for row in rows] == ["shift=-1,way=-up", "shift=-1,way=up", "shift=1,way=-up", "shift=1,way=up"]
+
+
+def test_one_that_is_called_otherwise_because_others_came_keeps_its_old_name_and_slot() -> None:
+    before = expanded([{"lr": 0.1, "ep": 5}, {"lr": 0.2, "ep": 5}])
+    after = expanded([{"lr": 0.1, "ep": 5}, {"lr": 0.2, "ep": 5}, {"lr": 0.1, "ep": 10}])
+    assert [row["name"] for row in after] == ["lr=0.1,ep=5", "lr=0.2,ep=5", "lr=0.1,ep=10"]
+    assert [row["name"] for row in merged(before, after)] == ["lr=0.1", "lr=0.2", "lr=0.1,ep=10"]
+    # Which of two alike is meant, nobody can say.
+    alike = [{"name": "a", "lr": 1}, {"name": "b", "lr": 1}]
+    assert [row["name"] for row in merged(alike, [{"name": "c", "lr": 1}])] == ["a", "b", "c"]
 
 
 @given(ROWS)

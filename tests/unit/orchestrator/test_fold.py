@@ -26,7 +26,7 @@ from orchestrator.decisions.fold import ATTEMPTS_KEPT
 from orchestrator.decisions.models import Blind, Ledger, Slot, SlotStatus, Submission, SubmissionState, Verdict
 from orchestrator.decisions.plan import next_attempt
 from orchestrator.decisions.sightings import SETTLE_S
-from orchestrator.executors.base import JobState
+from orchestrator.executors.base import JobRow, JobState
 from orchestrator.run.evidence import Evidence
 from orchestrator.sections import RelaySection
 
@@ -364,3 +364,22 @@ class TestAClockThatWasSetBack:
         ledger, _ = a_look().seeing(a_row()).folded_into(a_run(slot, written_at=self.AHEAD, blind_since=self.AHEAD))
         attempt = only_slot(ledger).attempts[0]
         assert (attempt.aborted_at, attempt.asked_to_hand_over_at) == (NOW, NOW)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "row", "worked_s"),
+    [
+        ({"exit": an_exit(75, at=NOW - 3 * 86_400)}, None, 14_400.0),  # its own word
+        ({}, a_row(state=JobState.ENDED, raw="NODE_FAIL", started_at=NOW - 273_600, ends_at=NOW - 270_000), 3600.0),
+        ({"progress": progress(5).model_copy(update={"at": NOW - 272_600})}, a_row(state=JobState.ENDED), 1000.0),
+        ({}, a_row(state=JobState.ENDED), 0.0),
+    ],
+    ids=["its own record", "the scheduler", "its last report", "nobody"],
+)
+def test_a_job_has_worked_to_its_end_and_not_until_somebody_looked(
+    evidence: dict[str, Any], row: JobRow | None, worked_s: float
+) -> None:
+    run = a_run(a_slot().with_attempt(a_job(at=NOW - 273_700), claimed_by=token(), started_at=NOW - 273_600))
+    look = a_look().reading(Evidence(claim=a_claim(at=NOW - 273_600), **evidence))
+    after, _ = (look.seeing(row) if row is not None else look).folded_into(run)
+    assert (only_slot(after).attempts[0].verdict is not None, only_slot(after).worked_s) == (True, worked_s)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from orchestrator.decisions.actions import HandOver, Submit
 from orchestrator.decisions.edits import with_intents
-from orchestrator.decisions.halving import is_at_rung, may_pass, place_words, rung_steps, with_rungs
+from orchestrator.decisions.halving import is_at_rung, may_pass, place_words, rung_steps, with_metric_of, with_rungs
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus, Verdict
 from orchestrator.decisions.plan import Limits, plan
 from orchestrator.decisions.turns import Turns
@@ -88,6 +88,36 @@ def test_when_nobody_can_change_the_order_any_more_the_others_are_behind() -> No
     assert [slot.status for slot in ledger.slots] == [SlotStatus.BEHIND, SlotStatus.BEHIND, SlotStatus.FINISHED]
     waits = with_rungs(a_run(*(reached(k, k / 10) for k in range(2)), a_slot(2)), QUEUE)
     assert {slot.status for slot in waits.slots} == {SlotStatus.ACTIVE}
+
+
+def test_who_has_passed_a_rung_comes_before_those_below_until_the_next_one() -> None:
+    below, above = a_slot(0, total=TOTAL), reached(1, 0.5, step=150, level=1, rungs=(0.5,), worked_s=9e5)
+    assert [action.slot for action in planned(a_run(below, above), places=1)] == [1]
+
+
+@pytest.mark.parametrize("status", [SlotStatus.FAILED, SlotStatus.DROPPED, SlotStatus.PAUSED])
+def test_where_the_best_is_out_of_the_race_the_next_one_comes_to_its_end(status: SlotStatus) -> None:
+    out = reached(2, 0.9, step=150, level=1, rungs=(0.9,), status=status)
+    ledger = with_rungs(a_run(*(reached(k, k / 10) for k in range(2)), out), QUEUE)
+    assert [slot.status for slot in ledger.slots] == [SlotStatus.ACTIVE, SlotStatus.ACTIVE, status]
+    assert [slot.index for slot in may_pass(ledger.slots, QUEUE)] == [1]
+
+
+def test_the_last_one_is_not_stopped_at_the_rungs_on_its_way() -> None:
+    at_work = {"attempts": a_slot().with_attempt(a_job(), claimed_by=a_job().token).built.attempts}
+    last = reached(0, 0.9, step=300, level=1, rungs=(0.9,)).but(**at_work)
+    ledger = with_rungs(a_run(last, *(reached(k, k / 10) for k in (1, 2))), QUEUE)
+    assert ledger.slots[0].level == 2
+    assert not any(isinstance(action, HandOver) for action in planned(ledger, places=1))
+
+
+def test_what_was_measured_by_another_metric_is_forgotten() -> None:
+    by_loss = with_metric_of(a_run(reached(0, 5.0, best=5.0, best_step=9, rungs=(5.0,), level=1)), a_queue(goal="min"))
+    assert by_loss.slots[0].rungs == ()  # by nobody knows what
+    known = by_loss.model_copy(update={"slots": (reached(0, 5.0, best=5.0, rungs=(5.0,), level=1).built,)})
+    assert with_metric_of(known, a_queue(goal="min")) is known
+    anew = with_metric_of(known, a_queue(metric="accuracy")).slots[0]
+    assert (anew.metric, anew.best, anew.rungs, anew.level) == (None, None, (), 0)
 
 
 def test_without_halving_nothing_changes() -> None:

@@ -59,6 +59,17 @@ class TestCheckpointer:
         told = json.loads((keeper.job.attempt_dir / "progress.json").read_text())
         assert (told["step"], told["total"], told["checkpoint_step"]) == (10, 10, 10)
 
+    def test_what_it_is_told_stands_in_every_report(self, tmp_path: Path) -> None:
+        keeper = a_checkpointer(tmp_path)
+        keeper.tell({"loss": 0.5, "reward": "3", "nothing": float("nan"), "many": [1, 2], "word": "x"})
+        keeper.tell({"loss": 0.25})
+        keeper.finish(10, writer("10"))
+        told = json.loads((keeper.job.attempt_dir / "progress.json").read_text())
+        assert (told["loss"], told["reward"]) == (0.25, 3.0)
+        assert not {"nothing", "many", "word"} & told.keys()
+        with pytest.raises(ValueError, match='"step" is the report\'s own'):
+            keeper.tell({"step": 3})
+
     def test_where_nothing_is_left_to_do_nothing_is_saved_again(self, tmp_path: Path) -> None:
         a_checkpointer(tmp_path).finish(10, writer("10"))
         keeper = a_checkpointer(tmp_path)

@@ -12,7 +12,7 @@ from rich.console import Console
 from orchestrator.config import RunConfig, parse_config
 from orchestrator.decisions.models import Slot, SlotStatus
 from orchestrator.screens.cells import NAME_WIDTH, shortened
-from orchestrator.screens.queue import STATES, Work, left_s, page_of, queue_view
+from orchestrator.screens.queue import STATES, Work, left_s, page_of, places_of, queue_view
 from orchestrator.screens.status import RunView, SlotView
 from orchestrator.screens.views import plain_lines, run_table
 
@@ -104,6 +104,14 @@ def test_the_whole_queue_takes_its_work_over_its_places_and_never_less_than_the_
     done = Work(step=100, total=100, rate=2.0, is_over=True)
     assert left_s([done, work(None, None)], places=4) == 50.0
     assert left_s([done], places=4) is None
+
+
+def test_places_are_those_of_jobs_that_run_unless_the_config_says_it() -> None:
+    states = ["running"] * 3 + ["starting"] + ["pending"] * 496
+    assert places_of(states, None, None) == 4
+    assert places_of(states, 10, None) == 10
+    assert places_of(states, 10, 6) == 6
+    assert places_of(["pending"], None, 0) == 1
 
 
 def test_the_best_are_by_the_goal_and_what_was_measured_stands_in_for_a_rate() -> None:

@@ -12,6 +12,7 @@ from orchestrator.decisions.models import SlotStatus, parse_token
 from orchestrator.errors import ConfigError, RunFolderError
 from orchestrator.executors.base import JobState, Refused, Submitted
 from orchestrator.hosts.asking import add_experiments, ask_slots, experiments_of, slots_named
+from orchestrator.run.begin import begin
 from orchestrator.run.history import read_events
 from orchestrator.run.requests import ask, newest_request
 from orchestrator.run.rundir import load_run
@@ -204,6 +205,42 @@ class TestAdding:
         again.tick()
         assert len(world.ledger.slots) == 5
 
+    def test_two_commands_at_once_add_a_name_once_and_no_more_than_there_may_be(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for rate in (1, 2):  # both had looked before either of them asked
+            row = {"name": "twin", "seed": 9, "rate": rate}
+            ask(world.run_dir.disk, world.run_dir.requests, "add", now=world.time, experiments=(row,))
+        assert [row["rate"] for row in load_run(world.run_dir).config.experiments or () if row["name"] == "twin"] == [1]
+        monkeypatch.setattr("orchestrator.run.rundir.MOST_SLOTS", 6)
+        for name in ("five", "six"):
+            row = {"name": name, "seed": ord(name[0])}
+            ask(world.run_dir.disk, world.run_dir.requests, "add", now=world.time, experiments=(row,))
+        assert load_run(world.run_dir).config.slots == 6
+
+    def test_what_was_added_before_the_first_job_began_is_there_for_the_next_start(self, world: World) -> None:
+        world.tick()
+        add_experiments(world.run_dir, experiments_of(["seed=9"], None, None, None))
+        world.tick(after=1)
+        assert len(world.ledger.slots) == 5
+        again = begin(world.run.config, Path(world.run.config_path), world.run_dir, {}, world.time)
+        assert [again.config.name_of(slot) for slot in range(5)] == [*(f"seed={k}" for k in range(4)), "seed=9"]
+
+    def test_a_controller_that_looked_at_the_run_too_early_looks_again(self, world: World) -> None:
+        early = world.run
+        add_experiments(world.run_dir, experiments_of(["seed=9"], None, None, None))
+        world.tick()
+        world.run = early
+        assert world.new_controller().limits.slots == 5
+
+    def test_the_number_of_a_request_that_was_moved_away_is_not_given_again(self, world: World) -> None:
+        asked(world, "pause", "2")
+        world.tick()
+        (world.run_dir.requests / "1.json").unlink()
+        assert not world.controller._something_happened()
+        asked(world, "resume", "2")
+        assert newest_request(world.run_dir.disk, world.run_dir.requests) == 2
+
     def test_a_file_of_them(self, world: World, tmp_path: Path) -> None:
         (tmp_path / "more.jsonl").write_text('{"seed": 7}\n{"seed": 8, "name": "eight"}\n')
         words = add_experiments(world.run_dir, experiments_of([], tmp_path / "more.jsonl", None, None))
@@ -214,7 +251,8 @@ class TestAdding:
         [
             ({"fields": []}, "give an experiment's fields"),
             ({"fields": ["seed"]}, 'seed: write each field as "name=value"'),
-            ({"fields": ["seed=1"]}, 'toy has an experiment "seed=1" already'),
+            ({"fields": ["seed=1"]}, 'toy has these very settings as "seed=1"'),
+            ({"fields": ["seed=7"], "name": "seed=1"}, 'toy has an experiment "seed=1" already'),
             ({"fields": ["seed=5"], "name": "5"}, "taken for the number of a slot"),
         ],
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from published import draft_of, nets_for, publish, training_of
 from orchestrator.job import Job
 from syncd import store
 from trainer.acting.follower import Follower, Giver
-from trainer.acting.needed import Need, choose, is_over, parse, why_not
+from trainer.acting.needed import FIRST_WORD_S, Need, choose, is_over, parse, why_not
 from trainer.acting.selection import STALE_S, Choice
 from trainer.contributions import takings
 
@@ -63,6 +64,15 @@ def test_where_no_slot_takes_anything_it_is_said_why():
     assert not is_over(dead)
     assert is_over(needs(need(over=True, takes=False)))
     assert not is_over({})
+
+
+def test_slots_that_wait_for_their_first_job_are_waited_for_but_not_for_ever():
+    done = Need(takes=False, over=True, rows=0, steps=0, heard_s=60.0, slots=2)
+    assert not is_over(needs(done))
+    assert "no job yet" in why_not(needs(done))
+    assert is_over(needs(done, done))
+    assert is_over(needs(replace(done, heard_s=FIRST_WORD_S + 1)))
+    assert not is_over({**needs(done, done), ("b-00000000", 0): done})
 
 
 @pytest.mark.parametrize("row", [{}, {"takes": 1, "over": False, "rows": 1, "steps": 1}, {"takes": True}])

@@ -59,14 +59,14 @@ def test_what_older_attempts_noted_counts_on(job, clock):
 def test_the_row_says_what_came_in_the_last_ten_minutes_and_is_written_now_and_then(job, clock):
     found = takings_of(job, clock)
     found.say(1000, takes=True)
-    assert said(job) == [{"at": NOW, "takes": True, "over": False, "step": 1000, "steps": 0, "rows": 0}]
+    assert said(job) == [{"at": NOW, "takes": True, "over": False, "step": 1000, "steps": 0, "rows": 0, "slots": 1}]
     found.add("ann", accepted=1, rows=40)
     clock.now = SAY_EVERY_S / 2
     found.say(1100, takes=True)
     assert said(job)[-1]["step"] == 1000
     clock.now = SAY_EVERY_S
     found.say(1200, takes=True)
-    assert said(job) == [{"at": NOW, "takes": True, "over": False, "step": 1200, "steps": 200, "rows": 40}]
+    assert said(job) == [{"at": NOW, "takes": True, "over": False, "step": 1200, "steps": 200, "rows": 40, "slots": 1}]
     clock.now = SAY_EVERY_S + LATELY_S
     found.say(1700, takes=True)
     assert (said(job)[-1]["steps"], said(job)[-1]["rows"]) == (500, 0)
