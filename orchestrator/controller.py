@@ -105,7 +105,7 @@ class Controller:
         self._unclear: frozenset[str] = frozenset()
         self._noticed: set[str] = set()
         self._held: dict[int, bool] = {}
-        self._turns = turns_of(run.config)
+        self._turns = turns_of(self.run.config)
 
     def _inherit(self) -> Ledger:
         before = load_ledger(self.run_dir, self.run.run_id)
