@@ -19,7 +19,7 @@ def with_clock_set_back(ledger: Ledger, now: float) -> Ledger:
     """`ledger` without dates of our own clock that are later than `now`; itself, if it was not written later."""
     if ledger.written_at <= now:
         return ledger
-    update: dict[str, Any] = _clamped(ledger, ("blind_since",), now)
+    update: dict[str, Any] = _clamped(ledger, ("blind_since", "full_until"), now)
     return ledger.model_copy(update=update | {"slots": tuple(_slot(slot, now) for slot in ledger.slots)})
 
 

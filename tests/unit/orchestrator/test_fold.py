@@ -383,3 +383,8 @@ def test_a_job_has_worked_to_its_end_and_not_until_somebody_looked(
     look = a_look().reading(Evidence(claim=a_claim(at=NOW - 273_600), **evidence))
     after, _ = (look.seeing(row) if row is not None else look).folded_into(run)
     assert (only_slot(after).attempts[0].verdict is not None, only_slot(after).worked_s) == (True, worked_s)
+
+
+def test_a_limit_that_a_machine_with_a_later_clock_learned_is_tried_again_at_once() -> None:
+    full = a_run(a_slot()).model_copy(update={"written_at": NOW + 3600, "full_at": 3, "full_until": NOW + 3660})
+    assert a_look().folded_into(full)[0].full_until == NOW
