@@ -117,7 +117,7 @@ class BatonWatch:
         if controller.control.wish != "run" or ledger.blind_since is not None:
             return
         for slot in ledger.slots:
-            if slot.status is not SlotStatus.ACTIVE or slot.why or slot.not_before <= wall or slot.current is None:
+            if slot.status is not SlotStatus.ACTIVE or slot.not_before <= wall or slot.current is None:
                 continue
             if waits_for_room(slot) and slot.current.submissions[-1].intent_at < began_at:
                 self.watch._fail(18, f"{process} left slot {slot.index} to wait for room, and nobody may come")
