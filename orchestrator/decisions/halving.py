@@ -58,11 +58,11 @@ def may_pass(slots: Sequence[Slot], queue: QueueSection) -> list[Slot]:
 def _last_one(slots: Sequence[Slot], queue: QueueSection) -> list[Slot]:
     in_the_race = [slot for slot in slots if slot.status in {SlotStatus.ACTIVE, SlotStatus.FINISHED}]
     highest = max((len(slot.rungs) for slot in in_the_race), default=0) - 1
-    best = ranked(in_the_race, highest, queue)[:1] if highest >= 0 else []
-    others = [slot for slot in in_the_race if slot.status is SlotStatus.ACTIVE and slot not in best]
-    if any(slot.occupied or not is_at_rung(slot, queue) for slot in others):
+    best = ranked(in_the_race, highest, queue)[0] if highest >= 0 else None
+    others = [slot for slot in in_the_race if slot.status is SlotStatus.ACTIVE and slot is not best]
+    if any(not is_at_rung(slot, queue) or slot.occupied for slot in others):
         return []
-    return [slot for slot in best if slot.level == highest and is_at_rung(slot, queue)]
+    return [best] if best is not None and best.level == highest and is_at_rung(best, queue) else []
 
 
 def ranked(slots: Sequence[Slot], level: int, queue: QueueSection) -> list[Slot]:

@@ -180,6 +180,15 @@ class TestRehearsals:
             assert part in shown.out
         assert sorted(path for path in relay.folder.rglob("*")) == before
 
+    def test_the_jobs_of_a_queue_are_shown_in_the_order_of_their_turns(self, new_relay: NewRelay) -> None:
+        named = [{"name": "low", "priority": 1}, {"name": "high", "priority": 9}, {"name": "mid", "priority": 5}]
+        slurm = {"time_limit": "1:00:00", "max_jobs": 2}
+        relay = new_relay(total=10, experiments=named, queue={"order": "priority"}, slurm=slurm)
+
+        shown = json.loads(relay.run("start", "--dry-run", "--json").out)
+
+        assert [act["slot"] for act in shown["actions"] if act["kind"] == "Submit"] == [1, 2]
+
     def test_each_verb_says_what_it_would_do_and_changes_nothing(self, new_relay: NewRelay) -> None:
         relay = new_relay(total=10_000, slots=2)
         relay.killed("after-submit", "start", call=2)

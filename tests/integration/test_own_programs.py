@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
+from daemons import started_at
 from relay import NewRelay, Relay
 
 COMMAND = ["python3", "./count.py", "@{total}"]
@@ -73,6 +76,26 @@ def test_a_job_that_was_killed_before_it_could_tidy_up_leaves_that_to_the_next_o
     assert relay.ended(controller) == 0, relay.output()
     assert checkpoints(relay) == [20]
     assert list(first.iterdir()) == []
+
+
+def test_what_an_ended_job_left_is_gone_before_the_next_program_begins(new_relay: NewRelay) -> None:
+    relay = new_relay(command=COMMAND, params={"total": 20}, relay={"keep_checkpoints": 1}, held_at=5)
+    controller = relay.spawn("start")
+    relay.wait_for_step(5)
+    os.kill(controller.pid, signal.SIGSTOP)
+    relay.hand_over()
+    shim = relay.read("claim", 0)["pid"]
+    relay.wait_for(lambda: started_at(shim) is None, "the end of the first job")
+    remnant = relay.attempt_dir(0) / "checkpoints" / ".2.deleted"
+    remnant.mkdir()
+    relay.hold_at(10)
+    os.kill(controller.pid, signal.SIGCONT)
+    relay.wait_for_step(10)
+    assert relay.attempts() == [0, 1]  # the second one's program runs
+    assert not remnant.exists()
+    relay.release()
+
+    assert relay.ended(controller) == 0, relay.output()
 
 
 def test_without_a_word_nobody_removes_a_checkpoint(new_relay: NewRelay) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from mutations import MUTATIONS, QUEUE_MUTATIONS
 from profiles import QUICK_SEEDS, SEEDS, Profile
-from world import simulate
+from world import all_seeds, simulate
 
 
 @pytest.mark.parametrize("seed", range(QUICK_SEEDS))
@@ -26,17 +26,12 @@ def test_a_seed_tells_the_same_story_twice() -> None:
     assert simulate(profile) == simulate(profile)
 
 
-def all_seeds(*, no_claim_fence: bool) -> None:
-    for seed in range(SEEDS):
-        simulate(Profile.drawn(seed, days=10.0), no_claim_fence=no_claim_fence)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_broken_rule_is_found_within_the_seeds(name: str) -> None:
     story = r"invariant \d+ broken[\s\S]*python bench/simulator.py --seed \d+"
     with MUTATIONS[name](), pytest.raises(AssertionError, match=story):
-        all_seeds(no_claim_fence=name == "no claim fence")
+        all_seeds(Profile.drawn, days=10.0, no_claim_fence=name == "no claim fence")
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -62,9 +57,4 @@ def test_five_hundred_experiments_over_four_jobs(halving: int) -> None:
 def test_a_broken_rule_of_the_queue_is_found_within_the_seeds(name: str) -> None:
     broken, fixed = QUEUE_MUTATIONS[name]
     with broken(), pytest.raises(AssertionError, match=r"invariant 1[3-7] broken"):
-        all_queues(**fixed)
-
-
-def all_queues(**fixed: object) -> None:
-    for seed in range(SEEDS):
-        simulate(Profile.of_experiments(seed, days=5.0, **fixed))
+        all_seeds(Profile.of_experiments, days=5.0, **fixed)

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_disk import MemoryPath, Server
 from mutations import BATON_MUTATIONS
-from profiles import SEEDS, Profile
-from world import simulate
+from profiles import Profile
+from world import all_seeds, simulate
 
 from orchestrator import baton
 from orchestrator.files import write_json
@@ -89,9 +89,4 @@ def test_days_in_which_only_the_jobs_look_after_the_run(seed: int) -> None:
 def test_a_broken_rule_of_batons_and_news_is_found_within_the_seeds(name: str) -> None:
     broken, fixed = BATON_MUTATIONS[name]
     with broken(), pytest.raises(AssertionError, match=r"invariant (18|19|20) broken"):
-        all_seeds(fixed)
-
-
-def all_seeds(fixed: dict[str, object]) -> None:
-    for seed in range(SEEDS):
-        simulate(Profile.drawn(seed, days=10.0, **fixed))
+        all_seeds(Profile.drawn, days=10.0, **fixed)

@@ -33,8 +33,12 @@ class NewsWatch:
     def told(self, process: Process, kind: str, facts: dict[str, Any]) -> None:
         """The hook is called."""
         slot = facts.get("slot")
-        slots = len(process.controller.ledger.slots) if process.controller is not None else 0
-        what = {"blind": facts.get("since"), "run finished": slots}.get(kind, self.begun.get(slot, 0))  # type: ignore[arg-type]
+        if kind == "blind":
+            what = facts.get("since")
+        elif kind == "run finished":  # again, when experiments were added to a finished run
+            what = len(process.controller.ledger.slots) if process.controller is not None else 0
+        else:
+            what = self.begun.get(slot, 0)  # type: ignore[arg-type]
         self.watch.world.timeline.tell(f"the user hears: {kind} {'' if slot is None else slot}")
         if kind != "sighted" and (kind, slot, what) in self.told_of:
             self.watch._fail(19, f"{kind} of slot {slot} is told twice: {facts.get('words')}")

@@ -8,6 +8,7 @@ from orchestrator.decisions.halving import is_at_rung, may_pass
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus
 from orchestrator.decisions.turns import turns_of
 from orchestrator.run.requests import ask
+from orchestrator.sections import QueueSection
 
 if TYPE_CHECKING:
     from controllers import Process
@@ -61,6 +62,8 @@ class QueueWatch:
         self.rungs: dict[int, tuple[float, ...]] = {}
         self.levels: dict[int, int] = {}
         self.requests = 0
+        self.looked_at: Ledger | None = None
+        self.passing: set[int] = set()
 
     def asked(self, process: Process, slot: int, after: str | None) -> None:
         """A controller that owns the run submits a job for `slot`."""
@@ -88,11 +91,17 @@ class QueueWatch:
 
     def waits_its_turn(self, slot: Slot, ledger: Ledger, live: set[int]) -> bool:
         """Whether nothing but the others keeps it from a job: all places are taken, or it stands at a rung."""
-        profile = self.world.profile
-        queue = turns_of(self.world.run.config).queue
-        if is_at_rung(slot, queue) and slot.index not in {one.index for one in may_pass(ledger.slots, queue)}:
+        limit = self.world.profile.max_jobs
+        if limit is not None and len(live) + self.world.cluster.others >= limit:
             return True
-        return profile.max_jobs is not None and len(live) + self.world.cluster.others >= profile.max_jobs
+        queue = turns_of(self.world.run.config).queue
+        return is_at_rung(slot, queue) and slot.index not in self._passing(ledger, queue)
+
+    def _passing(self, ledger: Ledger, queue: QueueSection) -> set[int]:
+        """Who may pass a rung. Asked for each slot of a ledger, and worked out once."""
+        if ledger is not self.looked_at:
+            self.looked_at, self.passing = ledger, {slot.index for slot in may_pass(ledger.slots, queue)}
+        return self.passing
 
     def finish(self, ledger: Ledger) -> None:
         """At the end of the month: with a fair order nobody was forgotten."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from statistics import median
 
 from cluster_model import Cluster
 from controllers import Hosts, Login, Process, simulated_processes
 from job_model import RATE, Run
 from memory_disk import MemoryPath, Server
-from profiles import DAY_S, Profile
+from profiles import DAY_S, SEEDS, Profile
 from queue_model import MOST_ADDED, settings
 from timeline import Timeline, WallClock
 from watch import InvariantError, Watch
@@ -281,6 +282,12 @@ def simulate(profile: Profile, **more: bool) -> dict[str, float]:
         return world.run_to_the_end()
     except InvariantError as violation:
         raise AssertionError(story_of(world, violation)) from violation
+
+
+def all_seeds(make: Callable[..., Profile], *, no_claim_fence: bool = False, **fixed: object) -> None:
+    """All seeds of the long suite; `make`: `Profile.drawn` or another way to a profile. Errors: AssertionError."""
+    for seed in range(SEEDS):
+        simulate(make(seed, **fixed), no_claim_fence=no_claim_fence)
 
 
 def medians(results: list[dict[str, float]]) -> dict[str, float]:
