@@ -12,14 +12,14 @@ from orchestrator.decisions.ends import lead_warning
 from orchestrator.decisions.models import Attempt, Ledger, Seen, Slot, SlotStatus, Verdict
 from orchestrator.decisions.reasons import Kind, reason_of
 from orchestrator.executors.base import Frozen
-from orchestrator.files import read_json_or_none
 from orchestrator.hosts.cron import host_of
-from orchestrator.run.evidence import Claim, Exit, Progress, changed_at, read_record
+from orchestrator.run.evidence import Claim, Exit, read_record
 from orchestrator.run.lease import highest_epoch, living_owner
 from orchestrator.run.ledger import load_ledger, read_control
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.screens.forecast import Forecast, forecast, waits_between
 from orchestrator.screens.queue import QueueView, places_of, queue_view
+from orchestrator.screens.reported import newest_progress, unusable_progress
 from orchestrator.screens.secondlook import LATEST_POLL, SecondLook, second_look
 from orchestrator.screens.situation import Around, live_submission, situation
 from orchestrator.screens.timeline import clock
@@ -28,8 +28,6 @@ RunState = Literal["running", "stopping", "stopped", "finished", "failed", "paus
 
 #: A job that has just begun has no rate worth telling: its first steps fill buffers.
 RATE_AFTER_S = 5.0
-#: An attempt's own progress file is missing while it starts; those before it stand in.
-ATTEMPTS_BACK = 3
 #: Who looks after a run that no process has.
 CRON = "cron on "
 CRON_LOOK_S = 60.0
@@ -235,7 +233,7 @@ def _state(run: Run, wish: str, slots: tuple[SlotView, ...], *, alive: bool, liv
 def slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotView:
     """One slot at `around.now`."""
     attempt = slot.current
-    progress = _progress(run_dir, slot, attempt)
+    progress = newest_progress(run_dir, slot.index, attempt)
     now_is = situation(slot, around)
     over = [a for a in slot.attempts if a.verdict is not None]
     own = {"step", "total", "checkpoint_step", "at", "attempt"}
@@ -261,7 +259,7 @@ def slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotView
         failure_budget=run.config.relay.failure_budget,
         last_verdict=over[-1].verdict if over else None,
         last_cause=over[-1].cause if over else "",
-        warning=lead_warning(slot, run.config.lead_seconds),
+        warning=unusable_progress(run_dir, slot.index, attempt) or lead_warning(slot, run.config.lead_seconds),
     )
     live = live_submission(attempt)
     if attempt is None or live is None:
@@ -340,16 +338,3 @@ def _successor(slot: Slot) -> SuccessorView | None:
         why=reason_of(seen.reason).words if seen and seen.reason not in {"", "Dependency"} else "",
         reason=seen.reason if seen else "",
     )
-
-
-def _progress(run_dir: RunDir, slot: Slot, attempt: Attempt | None) -> dict[str, Any]:
-    """The newest progress file among this attempt and the ones before: a job that starts has none yet."""
-    first = attempt.number if attempt is not None else -1
-    for number in range(first, max(-1, first - ATTEMPTS_BACK), -1):
-        path = run_dir.attempt(slot.index, number) / "progress.json"
-        checked = read_record(Progress, path)
-        if checked is not None:
-            more: dict[str, Any] = read_json_or_none(path) or {}
-            at = checked.at or changed_at(path)  # a foreign program may not say when
-            return {**more, **checked.model_dump(), "at": at, "attempt": number}
-    return {}
