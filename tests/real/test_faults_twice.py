@@ -128,11 +128,14 @@ def test_aimed_kills_let_no_two_attempts_work_and_lose_no_slot(
 
 
 def look_after(slurm: SlurmCluster) -> None:
-    """What an administrator does after a crash of slurmctld.
+    """What an administrator does after a crash of slurmctld, and his watchdog: now and then it dies again by itself,
+    seconds after it came back.
 
     A node that has refused a second start is drained ("Duplicate jobid"): it is resumed. A job whose end was not
     written runs on for Slurm, until its node registers again, half an hour later: that is the controller's to see to.
     """
+    if slurm.daemons.pid("slurmctld") is None:
+        slurm.start_controller()
     if "drain" in slurm.run("sinfo", "-h", "-N", "-o", "%T").stdout:
         slurm.run("scontrol", "update", f"nodename=n[1-{NODES}]", "state=resume")
 
