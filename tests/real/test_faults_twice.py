@@ -55,6 +55,14 @@ def running(slurm: SlurmCluster, relay: Relay) -> list[int]:
     return [slot for slot, number in places if not (relay.attempt_dir(number, slot) / "exit.json").exists()]
 
 
+def ask(relay: Relay, slot: int) -> None:
+    """Ask a job to hand over, and do not wait for it: one that Slurm shows as running may have been ended with a second
+    start on its node, without a word.
+    """
+    token = relay.read("claim", relay.attempts(slot)[-1], slot)["token"]
+    (relay.run_dir / "jobs" / token / "hand-over").touch()
+
+
 def ready(slurm: SlurmCluster, relay: Relay) -> list[int]:
     """The slots at work, where there is one on each node, and another job waits; else none. (Not one of each slot: a
     submission that was not written is given up after a while only.)
@@ -105,19 +113,19 @@ def test_aimed_kills_let_no_two_attempts_work_and_lose_no_slot(
         at_work = seen(lambda: ready(slurm, relay), "a job at work on each node, one that waits, and all written")
         first, other = rng.sample(at_work, NODES)
         before = begun(relay)
-        relay.hand_over(first)  # its end is written at once, what happens within the next seconds is not
+        ask(relay, first)  # its end is written at once, what happens within the next seconds is not
         wait_for(lambda before=before: begun(relay) - before, "a waiting job to begin")
         aim_at = time.monotonic() + rng.uniform(0.0, 2.0)
         relay.wait_for(lambda at=aim_at: time.monotonic() >= at, "the moment")
         slurm.kill_controller()
         if rng.random() < 0.5:
-            relay.hand_over(other)  # so that there is another node for the second run
+            ask(relay, other)  # so that there is another node for the second run
         back_at = time.monotonic() + RESTART_S
         relay.wait_for(lambda at=back_at: time.monotonic() >= at, "the watchdog")
         slurm.start_controller()
     before = begun(relay)
     for slot in running(slurm, relay):
-        relay.hand_over(slot)
+        ask(relay, slot)
     wait_for(lambda: len(begun(relay) - before) >= NODES, "the slots to go on")
 
     assert_one_at_a_time(relay)
