@@ -108,7 +108,7 @@ def _confirmed(inbox: Inbox) -> bool:
 def _row(inbox: Inbox) -> dict[str, Any]:
     from syncd.shared.tally import by_slot, counts, last_seen  # noqa: PLC0415 - as above
 
-    total, waiting = counts(inbox.path), inbox.usage()
+    total, waiting = counts(inbox.path), inbox.usage("tmp", "new")
     return {
         "contributor": inbox.who,
         "waiting": waiting.segments,

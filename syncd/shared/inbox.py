@@ -15,6 +15,7 @@ exactly one of the folders, and doing the step again finishes it. A segment's na
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -28,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from orchestrator.files import fsync_folder, read_json_or_none
 from syncd.shared.layout import SHA256, SLOT, checked_name, checked_sha256, folder_names, make_folder, put_json
+from syncd.shared.removal import remove_tree
 from syncd.shared.retention import sweep_temporary
 
 if TYPE_CHECKING:
@@ -49,6 +51,8 @@ WAITING_S = 14 * 86_400.0
 ACCEPTED_S = 30 * 86_400.0
 #: An upload that nobody goes on with, and what a kill left behind.
 ABANDONED_S = 86_400.0
+#: Folders in `tmp/` into which an rsync writes: `.landing-<host>-<unix seconds>-<chance>`. No run id begins so.
+LANDING_PREFIX = ".landing-"
 
 _REASON = re.compile(rf"{SHA256.pattern}\.reason\.json")
 #: Verdicts handed out at once; the others follow when these are acknowledged.
@@ -188,9 +192,17 @@ class Inbox:
             self.accepted(run_id, slot, sha256).unlink(missing_ok=True)
 
     def usage(self, *states: State) -> Usage:
-        """Segments and bytes in these states; without any: what counts against the quota (arriving and waiting)."""
-        files = [file for state in states or ("tmp", "new") for file in self.files(state)]
+        """Segments and bytes in these states."""
+        files = [file for state in states for file in self.files(state)]
         return Usage(segments=len(files), bytes=sum(file.bytes for file in files))
+
+    def claimed(self) -> Usage:
+        """What counts against the quota: what waits, and for each segment that arrives the most that it may become.
+
+        An empty part that was announced may be filled by any later connection.
+        """
+        waiting, arriving = self.usage("new"), self.usage("tmp").segments
+        return Usage(waiting.segments + arriving, waiting.bytes + arriving * MAX_SEGMENT_BYTES)
 
     def files(self, state: State) -> Iterator[Waiting]:
         """All segments in one state, of all runs and slots."""
@@ -201,7 +213,7 @@ class Inbox:
         """(run id, slot) of the folders in one state. None behind a link: clearing away must not reach elsewhere."""
         if self.path.is_symlink() or (self.path / state).is_symlink():
             return []
-        runs = folder_names(self.path / state)
+        runs = [name for name in folder_names(self.path / state) if not name.startswith(".")]
         return [(run_id, slot) for run_id in runs for slot in folder_names(self.path / state / run_id)]
 
     def receive(
@@ -272,6 +284,7 @@ class Inbox:
             if file.arrived_at < now - WAITING_S:
                 self._refuse_if_there(file.path, "stale", "no learner of its slot ran for two weeks", now)
         self._sweep(now - ABANDONED_S)
+        self._sweep_landings(now - ABANDONED_S)
 
     def _sweep(self, before: float) -> None:
         """What kills left behind: unfinished small files, and reasons whose segment went another way."""
@@ -282,6 +295,17 @@ class Inbox:
             for file in _regular(place, _REASON.fullmatch):
                 if file.arrived_at < before and not file.path.with_name(file.path.name[:64]).exists():
                     _delete([file])
+
+    def _sweep_landings(self, before: float) -> None:
+        """Folders that a killed gate left, and whose contributor never came again."""
+        above = self.path / "tmp"
+        if self.path.is_symlink() or above.is_symlink():
+            return
+        for name in folder_names(above):
+            begun = name.rsplit("-", 2)[-2] if name.startswith(LANDING_PREFIX) else ""
+            if begun.isdecimal() and int(begun) < before:
+                with contextlib.suppress(OSError):  # it keeps the contributor's next rsync out, which says so
+                    remove_tree(above / name)
 
     def _refuse_if_there(self, path: Path, reason: str, sentence: str, now: float) -> bool:
         """`refuse`; False where the learner was quicker."""

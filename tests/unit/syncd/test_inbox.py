@@ -160,9 +160,36 @@ class TestArriving:
             reception.write(b"rt")
             assert reception.finish() == Stored()
         monkeypatch.setattr("syncd.shared.reception.MAX_WAITING_SEGMENTS", 3)
-        monkeypatch.setattr("syncd.shared.reception.MAX_WAITING_BYTES", 9)
+        monkeypatch.setattr("syncd.shared.reception.MAX_WAITING_BYTES", MAX_SEGMENT_BYTES + 6)
         assert inbox.receive(RUN, 0, sha(b"three"), 5).reason == "quota"
-        assert isinstance(inbox.receive(RUN, 0, sha(b"2!"), 2), Reception)
+        monkeypatch.setattr("syncd.shared.reception.MAX_WAITING_BYTES", MAX_SEGMENT_BYTES + 7)
+        with inbox.receive(RUN, 0, sha(b"2!"), 2):
+            pass
+
+    def test_what_was_announced_and_is_filled_later_counts_from_the_beginning(self, inbox, monkeypatch):
+        monkeypatch.setattr("syncd.shared.reception.MAX_WAITING_BYTES", 3 * MAX_SEGMENT_BYTES)
+        for data in (b"one", b"two", b"three"):
+            with inbox.receive(RUN, 0, sha(data), len(data)) as reception:
+                assert reception.offset == 0
+        assert inbox.receive(RUN, 0, sha(b"four"), 4).reason == "quota"
+
+    def test_an_accepted_one_is_no_file_that_a_connection_has_open(self, inbox):
+        """Else what was verified could be changed after that."""
+        with inbox.receive(RUN, 0, sha(b"good"), 4) as other:
+            path = arrive(inbox, b"good")
+            other.write(b"evil")
+            accepted = inbox.accept(path, now=NOW)
+            assert accepted.read_bytes() == b"good"
+            assert other.finish().reason == "damaged"
+        assert accepted.read_bytes() == b"good"
+        assert states(inbox) == {"accepted": [sha(b"good")]}
+
+    def test_a_nearly_full_disk_takes_nothing(self, inbox, monkeypatch):
+        monkeypatch.setattr("syncd.shared.reception.FREE_SHARE", 1.0)
+        monkeypatch.setattr("syncd.shared.reception.FREE_BYTES", 2**80)
+        refusal = inbox.receive(RUN, 0, sha(b"a"), 1)
+        assert (refusal.reason, refusal.retry_after_s) == ("storage", 60.0)
+        assert not inbox.path.exists()
 
     def test_a_connection_counts_now_and_then_and_adds_what_it_began(self, inbox, monkeypatch):
         monkeypatch.setattr("syncd.shared.reception.MAX_WAITING_SEGMENTS", 2)
