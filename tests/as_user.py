@@ -41,7 +41,7 @@ def as_ordinary_user(work: Callable[[], object]) -> None:
                 os.setuid(UID)
             work()
             code = 0
-        except BaseException:  # a child of pytest must end here
+        except BaseException:  # noqa: BLE001 - a child of pytest must end here, and say why
             os.write(write, traceback.format_exc().encode()[:60_000])
         finally:
             os._exit(code)

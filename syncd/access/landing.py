@@ -4,8 +4,8 @@ rsync writes whatever its client sends: any name, any number. The inbox's own re
 (`syncd.shared.reception`) then takes over what is a segment, by its rules: name, sum, size, quota, an existing slot, a
 contributor who was not dropped. The rest is deleted and told.
 
-One transfer of a contributor at a time on each machine: a folder that is there when the next one begins is what a killed
-gate left. What cannot be removed keeps the next one out, so it cannot add up.
+One transfer of a contributor at a time on each machine: a folder that is there when the next one begins is what a
+killed gate left. What cannot be removed keeps the next one out, so it cannot add up.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from syncd.access import places
+from syncd.access.gate import FOR_NOW
 from syncd.errors import StorageError, UnreachableError
 from syncd.shared.inbox import LANDING_PREFIX, MAX_SEGMENT_BYTES, MAX_WAITING_BYTES, Inbox
 from syncd.shared.layout import SLOT, folder_names, make_folder
@@ -36,8 +37,8 @@ MAX_DEPTH = 4
 class Landing:
     """One transfer's folder; made at the start of the `with` block, gone at its end.
 
-    Errors: UnreachableError where another transfer of this contributor runs here, StorageError where what an earlier one
-    left cannot be removed; OSError.
+    Errors: UnreachableError where another transfer of this contributor runs here, StorageError where what an earlier
+    one left cannot be removed; OSError.
     """
 
     def __init__(self, inbox: Inbox) -> None:
@@ -52,7 +53,7 @@ class Landing:
         above = self.path.parent
         place = places.take(self._inbox.who, self._inbox.path, "landing", places.LANDINGS)
         if place is None:
-            raise UnreachableError(f"another rsync of {self._inbox.who} brings segments now: try again when it is done")
+            raise UnreachableError(f"another rsync of {self._inbox.who} brings segments now: {FOR_NOW} it is done")
         self._place = place
         try:
             make_folder(above)

@@ -19,6 +19,7 @@ from syncd.errors import StorageError
 CONNECTIONS = 4
 #: rsyncs that write. A second one would be a second inbox' worth of files on the disk.
 LANDINGS = 1
+_OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 def take(who: str, shared: Path, kind: str, most: int, environ: Mapping[str, str] = os.environ) -> int | None:
@@ -30,7 +31,7 @@ def take(who: str, shared: Path, kind: str, most: int, environ: Mapping[str, str
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for number in range(most):
-            fd = os.open(folder / f"{who}.{kind}.{number}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            fd = os.open(folder / f"{who}.{kind}.{number}", _OPEN, 0o600)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

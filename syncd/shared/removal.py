@@ -17,8 +17,8 @@ def remove_tree(path: Path) -> None:
     """Remove the folder `path` and all that is in it; none there is no error. Links go, and are never followed.
 
     `shutil.rmtree` recurses, needs paths that the kernel takes as a whole (4,096 bytes) and stops at a folder of mode
-    0555. Here each inner folder is first moved up into `path`, so nothing ever lies deeper than two, and a folder's mode
-    is mended before it is read. What belongs to our account can always be removed so.
+    0555. Here each inner folder is first moved up into `path`, so nothing ever lies deeper than two, and a folder's
+    mode is mended before it is read. What belongs to our account can always be removed so.
 
     Errors: OSError, after everything else is gone: of what stays.
     """
