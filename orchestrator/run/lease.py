@@ -7,11 +7,16 @@ nobody looks, and before it submits or cancels anything it looks whether its epo
 An owner is gone when it said so (`lease/<epoch>.released`), when it ran here and its process is dead, or when the
 ledger's beat did not change for `TTL_S` on the *observer's* clock: a process that hangs for so long keeps nothing
 going, even if it is there. It is never taken for gone because of a clock.
+
+Names and contents of a shared folder may be seen up to a minute late, each by itself. So whoever says that it is done
+also says its last beat, and a successor waits until it sees that one: in an older ledger, jobs would be missing that
+were submitted just now.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -25,8 +30,11 @@ from orchestrator.run.rundir import RunDir
 
 #: Three of the longest allowed polls (60 s) without a beat. An owner beats at least once a poll.
 TTL_S = 180.0
-#: A tick of hands, of cron or of a job is soon over, if Slurm answers: whoever meets one waits for its end.
-PASSING_TIMEOUT_S = 90.0
+#: A tick of hands, of cron or of a job is soon over, if Slurm answers: whoever meets one waits for its end, and until
+#: its ledger is seen.
+PASSING_TIMEOUT_S = 120.0
+#: No file is seen later than this (the longest attribute cache of NFS is 60 s); what is missing then was taken away.
+LATE_S = 75.0
 PASSING_LOOK_S = 0.1
 
 
@@ -91,6 +99,34 @@ def silent_for(run_dir: RunDir, epoch: int, now: float) -> float:
     return now - float(seen["at"])
 
 
+def unseen_ledger(run_dir: RunDir, epoch: int, *, monotonic: Callable[[], float] = time.monotonic) -> int | None:
+    """The epoch, `epoch` or one before it, whose owner left a newer ledger than the one that is seen here; None: we see
+    all of it, or have waited for `LATE_S`.
+    """
+    known = (int(name) for name in run_dir.disk.names(run_dir.lease) if name.isdigit())
+    for taken in sorted((one for one in known if one <= epoch), reverse=True):
+        released = read_json_or_none(run_dir.disk, run_dir.lease / f"{taken}.released")
+        if released is None:  # it was silent for longer than any file is late, or died here
+            return None
+        told, seen = released.get("beat", -1), _beat(run_dir, taken)
+        if seen is None and told < 0:
+            continue  # it came to nothing: what counts is the ledger before it
+        is_here = told <= (-1 if seen is None else seen) or silent_for(run_dir, taken, monotonic()) > LATE_S
+        return None if is_here else taken
+    return None
+
+
+def _beat(run_dir: RunDir, epoch: int) -> int | None:
+    """Of the ledger that is seen here; None where there is none. A damaged one is no older one: it has all beats."""
+    try:
+        value = read_json(run_dir.disk, run_dir.ledger(epoch))
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        return sys.maxsize
+    return int(value["beat"]) if isinstance(value, dict) and isinstance(value.get("beat"), int) else sys.maxsize
+
+
 class Lease:
     """An epoch that we own. `record`: the content of its file."""
 
@@ -114,6 +150,11 @@ class Lease:
             raise LeaseHeld(
                 f"this run already has a controller: {owner}. `orchestrator status` shows what it does, `orchestrator "
                 "stop` ends it and the run's jobs."
+            )
+        if (unseen := unseen_ledger(run_dir, epoch - 1)) is not None:
+            raise LeaseHeld(
+                f"{run_dir.ledger(unseen).name}, which the last controller wrote elsewhere, is not seen on this "
+                "machine yet: a shared folder may need a minute. Try again."
             )
         owner = Owner(epoch=epoch, process=myself(), since=now, command=command)
         lease = cls(run_dir, owner)
@@ -149,12 +190,14 @@ class Lease:
             )
 
     def release(self) -> None:
-        """Say that we are done, so that the next owner need not wait. Idempotent. A folder that was made anew under us
-        is somebody else's, and is left alone.
+        """Say that we are done, and with which beat, so that the next owner need not wait. Idempotent. A folder that
+        was made anew under us is somebody else's, and is left alone.
         """
         if not self._is_ours():
             return
-        self.run_dir.disk.create(self.run_dir.lease / f"{self.epoch}.released", b"{}\n")
+        beat = _beat(self.run_dir, self.epoch)
+        record = to_json({"beat": -1 if beat is None else beat})
+        self.run_dir.disk.create(self.run_dir.lease / f"{self.epoch}.released", record)
 
     def _is_ours(self) -> bool:
         """Errors: OSError where it cannot be told now: a network folder that fails for a moment was not removed."""

@@ -19,7 +19,7 @@ from orchestrator.errors import LeaseHeld, LeaseLost, RunFolderError
 from orchestrator.files import create_exclusive, to_json, write_json
 from orchestrator.processes import ProcessId, identify, myself
 from orchestrator.run import lease as lease_module
-from orchestrator.run.lease import TTL_S, Lease, Owner, highest_epoch, living_owner
+from orchestrator.run.lease import LATE_S, TTL_S, Lease, Owner, highest_epoch, living_owner, unseen_ledger
 from orchestrator.run.ledger import save_ledger
 from orchestrator.run.rundir import RunDir
 
@@ -46,6 +46,78 @@ class StaleDisk(LocalDisk):
 
     def read(self, path: Path) -> bytes:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+
+
+class LateDisk(LocalDisk):
+    """A network folder on another machine: what is `hidden` there is not seen here yet, or as it was before."""
+
+    def __init__(self) -> None:
+        self.hidden: dict[Path, bytes | None] = {}
+
+    def hide(self, path: Path, older: bytes | None = None) -> None:
+        self.hidden[path] = older
+
+    def read(self, path: Path) -> bytes:
+        if path in self.hidden:
+            older = self.hidden[path]
+            if older is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+            return older
+        return super().read(path)
+
+
+class TestLateFiles:
+    """The release of an owner is seen, and the ledger that it wrote before is not."""
+
+    @pytest.fixture
+    def disk(self) -> LateDisk:
+        return LateDisk()
+
+    @pytest.fixture
+    def here(self, run_dir: RunDir, disk: LateDisk) -> RunDir:
+        return RunDir(run_dir.path, disk)
+
+    @staticmethod
+    def owned(run_dir: RunDir, beats: int) -> bytes:
+        """An owner elsewhere that wrote so many beats, and left. Its ledger before the last one."""
+        lease = Lease.take(run_dir, "tick --baton", now=NOW)
+        ledger, before = Ledger(run_id=RUN_ID, epoch=lease.epoch), b""
+        for _ in range(beats):
+            before = run_dir.ledger(lease.epoch).read_bytes() if ledger.beat else b""
+            ledger = save_ledger(run_dir, ledger, NOW)
+        lease.release()
+        return before
+
+    @pytest.mark.parametrize("how", ["none", "an older one"])
+    def test_a_successor_waits_until_it_sees_it(self, run_dir: RunDir, here: RunDir, disk: LateDisk, how: str) -> None:
+        before = self.owned(run_dir, 3)
+        disk.hide(run_dir.ledger(0), None if how == "none" else before)
+        with pytest.raises(LeaseHeld, match=r"ledger-0\.json, .* is not seen on this machine yet"):
+            Lease.take(here, "tick --baton", now=NOW)
+        disk.hidden.clear()
+        assert Lease.take(here, "tick --baton", now=NOW).epoch == 1
+
+    def test_one_that_came_to_nothing_between_changes_nothing(
+        self, run_dir: RunDir, here: RunDir, disk: LateDisk
+    ) -> None:
+        self.owned(run_dir, 2)
+        self.owned(run_dir, 0)
+        disk.hide(run_dir.ledger(0))
+        with pytest.raises(LeaseHeld, match="not seen"):
+            Lease.take(here, "start", now=NOW)
+
+    def test_what_was_taken_away_is_not_waited_for_for_ever(self, run_dir: RunDir, here: RunDir) -> None:
+        self.owned(run_dir, 2)
+        run_dir.ledger(0).unlink()
+        now = [1_000.0]
+        for passed_s, is_held in ((0.0, True), (LATE_S, True), (LATE_S + 1.0, False)):
+            now[0] = 1_000.0 + passed_s
+            assert (unseen_ledger(here, 0, monotonic=lambda: now[0]) == 0) is is_held
+
+    def test_a_damaged_one_is_somebody_elses_to_tell(self, run_dir: RunDir) -> None:
+        self.owned(run_dir, 2)
+        run_dir.ledger(0).write_text("{")
+        assert Lease.take(run_dir, "start", now=NOW).epoch == 1
 
 
 class TestTaking:
