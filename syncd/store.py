@@ -38,6 +38,7 @@ from syncd.shared.manifest import (
     Version,
     parse_manifest,
 )
+from syncd.shared.pruning import prune
 from syncd.shared.retention import LEARNERS, MIRRORS, Keep, collect
 from syncd.shared.tally import Counts, given_to
 
@@ -81,6 +82,7 @@ __all__ = [
     "newest",
     "note_played",
     "parse_manifest",
+    "prune",
     "publish",
     "read",
     "read_contributions",

@@ -24,6 +24,7 @@ from orchestrator.job import Job
 from syncd import store
 from trainer.config import Training
 from trainer.contributions.contributed import MAX_RECENT
+from trainer.contributions.episode import MALFORMED
 from trainer.contributions.experience import Accepted, Expectation, Reason, Refused, judge
 from trainer.contributions.intakelog import Taken
 from trainer.contributions.takings import Takings
@@ -225,7 +226,7 @@ class Doorkeeper:
         if time.monotonic() - self._pruned_at >= PRUNE_EVERY_S:
             self._pruned_at = time.monotonic()
             for inbox in inboxes:
-                self._try(inbox.who, partial(inbox.prune, now=self._clock()))
+                self._try(inbox.who, partial(store.prune, inbox, now=self._clock()))
         done = 0
         lines = [inbox for inbox in inboxes if judged and self._try(inbox.who, partial(self._list, inbox))]
         while lines and done < judged and self._ready_rows < MAX_READY_ROWS and not self._stop.is_set():
@@ -326,7 +327,7 @@ class Doorkeeper:
             self._ready_rows += ready.count
 
     def _refuse(self, inbox: store.Inbox, path: Path, reason: str, sentence: str) -> None:
-        inbox.refuse(path, str(reason), sentence, now=self._clock())
+        inbox.refuse(path, str(reason), sentence, now=self._clock(), keep=reason not in MALFORMED)
         self._notes.setdefault(inbox.who, Counter())[str(reason)] += 1
         self.refused[str(reason)] += 1
 

@@ -18,8 +18,9 @@ from typer.testing import CliRunner
 from syncd.cli import app
 from syncd.errors import ConfigError
 from syncd.shared import inbox as inbox_module
-from syncd.shared.inbox import MAX_SEGMENT_BYTES, QUARANTINE_S, WAITING_S, Usage
+from syncd.shared.inbox import MAX_SEGMENT_BYTES, Usage
 from syncd.shared.layout import Shared
+from syncd.shared.pruning import QUARANTINE_S, WAITING_S, prune
 from syncd.shared.reception import RECOUNT_S, Quota, Reception, Refusal, Stored
 from syncd.shared.tally import counts, last_seen, note, note_seen
 
@@ -251,14 +252,15 @@ class TestWaiting:
         blob.write_bytes(b"a")
         inbox.path.mkdir(parents=True)
         (inbox.path / "quarantine").symlink_to(other.path)
-        inbox.prune(now=time.time() + 60 * DAY)
+        prune(inbox, now=time.time() + 60 * DAY)
         assert blob.exists()
 
-    def test_what_is_too_large_goes_to_quarantine_and_counts(self, inbox):
+    def test_what_is_too_large_is_refused_and_counts(self, inbox):
         path = arrive(inbox, b"a")
         path.write_bytes(bytes(MAX_SEGMENT_BYTES + 1))
         assert inbox.waiting(RUN, 0, now=NOW) == []
-        assert states(inbox) == {"quarantine": [sha(b"a")]}
+        assert states(inbox) == {}
+        assert [verdict.reason for verdict in inbox.verdicts()] == ["size"]
         assert counts(inbox.path).refused == {"size": 1}
         (verdict,) = inbox.verdicts()
         assert (verdict.accepted, verdict.reason, verdict.at) == (False, "size", NOW)
@@ -392,19 +394,37 @@ class TestDropping:
 class TestPruning:
     def test_what_waits_for_no_learner_goes_to_quarantine(self, inbox):
         arrive(inbox, b"a")
-        inbox.prune(now=time.time())
+        prune(inbox, now=time.time())
         assert states(inbox) == {"new": [sha(b"a")]}
-        inbox.prune(now=time.time() + WAITING_S + 5)
+        prune(inbox, now=time.time() + WAITING_S + 5)
         assert [verdict.reason for verdict in inbox.verdicts()] == ["stale"]
         assert states(inbox) == {"quarantine": [sha(b"a")]}
+
+    def test_a_full_quarantine_refuses_without_keeping(self, inbox, monkeypatch):
+        monkeypatch.setattr(inbox_module, "MAX_QUARANTINED", 2)
+        for data in (b"0000", b"0001", b"0002", b"0003"):
+            inbox.refuse(arrive(inbox, data), "reward_range", "…", now=NOW)
+        assert states(inbox) == {"quarantine": sorted([sha(b"0000"), sha(b"0001")])}
+        assert len(inbox.verdicts()) == 4
+        inbox.refuse(inbox.place("quarantine", RUN, 0) / sha(b"0000"), "reward_range", "…", now=NOW)  # as after a kill
+        assert sha(b"0000") in states(inbox)["quarantine"]
+
+    def test_of_many_verdicts_the_newest_stay(self, inbox, monkeypatch):
+        monkeypatch.setattr("syncd.shared.pruning.MAX_VERDICTS_KEPT", 2)
+        path = arrive(inbox, b"0000")
+        inbox.accept(path, now=NOW)
+        for data in (b"0001", b"0002"):
+            inbox.accept(path := arrive_later_than(inbox.accepted(RUN, 0, path.name), inbox, data), now=NOW)
+        prune(inbox, now=time.time())
+        assert {verdict.sha256 for verdict in inbox.verdicts()} == {sha(b"0001"), sha(b"0002")}
 
     def test_quarantine_lasts_a_week_from_the_refusal(self, inbox):
         path = arrive(inbox, b"a")
         os.utime(path, (0, 0))
         inbox.refuse(path, "size", "…", now=NOW)
-        inbox.prune(now=time.time() + QUARANTINE_S - 60)
+        prune(inbox, now=time.time() + QUARANTINE_S - 60)
         assert states(inbox) == {"quarantine": [sha(b"a")]}
-        inbox.prune(now=time.time() + QUARANTINE_S + 5)
+        prune(inbox, now=time.time() + QUARANTINE_S + 5)
         assert list(inbox.place("quarantine", RUN, 0).iterdir()) == []
 
     def test_quarantine_is_bounded_oldest_first(self, inbox, monkeypatch):
@@ -412,17 +432,17 @@ class TestPruning:
         inbox.refuse(path, "size", "…", now=NOW)
         for data in (b"0001", b"0002", b"0003"):
             inbox.refuse(path := arrive_later_than(path, inbox, data), "size", "…", now=NOW)
-        monkeypatch.setattr(inbox_module, "MAX_QUARANTINE_BYTES", 10)
-        inbox.prune(now=time.time())
+        monkeypatch.setattr("syncd.shared.pruning.MAX_QUARANTINE_BYTES", 10)
+        prune(inbox, now=time.time())
         assert states(inbox) == {"quarantine": sorted([sha(b"0002"), sha(b"0003")])}
         assert inbox.usage("quarantine") == Usage(segments=2, bytes=8)
 
     def test_an_abandoned_upload_goes(self, inbox):
         with inbox.receive(RUN, 0, sha(b"abc"), 3) as reception:
             reception.write(b"a")
-        inbox.prune(now=time.time())
+        prune(inbox, now=time.time())
         assert states(inbox) == {"tmp": [sha(b"abc")]}
-        inbox.prune(now=time.time() + 2 * DAY)
+        prune(inbox, now=time.time() + 2 * DAY)
         assert states(inbox) == {}
 
     def test_what_kills_left_behind_goes_a_day_later(self, inbox):
@@ -436,9 +456,9 @@ class TestPruning:
         ]
         for path in left:
             path.write_text("{")
-        inbox.prune(now=time.time())
+        prune(inbox, now=time.time())
         assert all(path.exists() for path in left)
-        inbox.prune(now=time.time() + 2 * DAY)
+        prune(inbox, now=time.time() + 2 * DAY)
         assert sorted(path.name for path in inbox.path.rglob("*")) == kept
 
 

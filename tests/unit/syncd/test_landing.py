@@ -13,7 +13,8 @@ from as_user import UID, as_ordinary_user, ordinary_folder
 from syncd.access import landing
 from syncd.access.landing import Landing
 from syncd.errors import StorageError, UnreachableError
-from syncd.shared.inbox import ABANDONED_S, LANDING_PREFIX, MAX_SEGMENT_BYTES, Inbox
+from syncd.shared.inbox import LANDING_PREFIX, MAX_SEGMENT_BYTES, Inbox
+from syncd.shared.pruning import ABANDONED_S, prune
 from syncd.store import Shared
 
 RUN = "mt10-0a1b2c3d"
@@ -110,9 +111,9 @@ def test_what_a_killed_gate_left_here_goes_with_the_next_transfer_and_elsewhere_
         (folder / RUN).mkdir(parents=True)
     with Landing(inbox) as place:
         assert (ours.exists(), others.exists(), place.path.exists()) == (False, True, True)
-    inbox.prune(now=NOW)
+    prune(inbox, now=NOW)
     assert others.exists()
-    inbox.prune(now=NOW + day_s)
+    prune(inbox, now=NOW + day_s)
     assert not others.exists()
 
 
