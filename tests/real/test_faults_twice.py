@@ -55,11 +55,12 @@ def running(slurm: SlurmCluster, relay: Relay) -> list[int]:
     return [slot for slot, number in places if not (relay.attempt_dir(number, slot) / "exit.json").exists()]
 
 
-def is_ready(slurm: SlurmCluster, relay: Relay) -> bool:
-    """Whether a job is at work on each node, and one waits. (Not one of each slot: a submission that was not written is
-    given up after a while only.)
+def ready(slurm: SlurmCluster, relay: Relay) -> list[int]:
+    """The slots at work, where there is one on each node, and another job waits; else none. (Not one of each slot: a
+    submission that was not written is given up after a while only.)
     """
-    return is_settled(slurm) and len(running(slurm, relay)) == NODES and len(rows_of(slurm, relay)) > NODES
+    slots = running(slurm, relay)
+    return slots if is_settled(slurm) and len(slots) == NODES and len(rows_of(slurm, relay)) > NODES else []
 
 
 @pytest.mark.parametrize("accounting", [False, True], ids=["queue alone", "accounting"])
@@ -89,9 +90,20 @@ def test_aimed_kills_let_no_two_attempts_work_and_lose_no_slot(
 
         relay.wait_for(there, what)
 
+    def seen(look: Callable[[], list[int]], what: str) -> list[int]:
+        """What `look` finds, as soon as it finds something: a moment later it may be over."""
+        found: list[list[int]] = []
+
+        def there() -> bool:
+            found.append(look())
+            return bool(found[-1])
+
+        wait_for(there, what)
+        return found[-1]
+
     for _ in range(KILLS):
-        wait_for(lambda: is_ready(slurm, relay), "a job at work on each node, one that waits, and all of it written")
-        first, other = rng.sample(running(slurm, relay), NODES)
+        at_work = seen(lambda: ready(slurm, relay), "a job at work on each node, one that waits, and all written")
+        first, other = rng.sample(at_work, NODES)
         before = begun(relay)
         relay.hand_over(first)  # its end is written at once, what happens within the next seconds is not
         wait_for(lambda before=before: begun(relay) - before, "a waiting job to begin")

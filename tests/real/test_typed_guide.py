@@ -174,10 +174,15 @@ class World:
 
     def keeper(self) -> Holder:
         """Who keeps the laptop's mirror, as soon as somebody does."""
-        wait_for(lambda: holder(self.mirror), "somebody who keeps the mirror", PATIENCE_S)
-        found = holder(self.mirror)
-        assert found is not None
-        return found
+        found: list[Holder | None] = []
+
+        def is_there() -> bool:
+            found.append(holder(self.mirror))
+            return found[-1] is not None
+
+        wait_for(is_there, "somebody who keeps the mirror")
+        assert found[-1] is not None
+        return found[-1]
 
     def close(self) -> None:
         if (self.launchd / f"{LABEL}.json").exists():
@@ -319,8 +324,9 @@ class Guide:
 
     def runs_for_ever(self, machine: str, line: str) -> None:
         self.world.type(machine, line)
-        os.kill(self.world.keeper().pid, signal.SIGKILL)
-        self.world.keeper()  # launchd's next
+        first = self.world.keeper().pid
+        os.kill(first, signal.SIGKILL)
+        wait_for(lambda: self.world.keeper().pid != first, "launchd's next")
 
     def ends_for_good(self, machine: str, line: str) -> None:
         self.world.type(machine, line)

@@ -87,6 +87,13 @@ class Process:
         self.busy = False
         self.beat_at = world.timeline.now
         self.thread: threading.Thread | None = None
+        self.failure: BaseException | None = None
+
+    def raise_failure(self) -> None:
+        """What went wrong in its thread, where the story can be told."""
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise failure
 
     @property
     def lasts(self) -> bool:
@@ -268,7 +275,10 @@ class Hosts:
         process.frozen = Frozen_()
 
         def body() -> None:
-            self._as(process, act)
+            try:
+                self._as(process, act)
+            except BaseException as error:  # noqa: BLE001 - it is raised where the thread is waited for
+                process.failure = error
             frozen = process.frozen
             process.frozen = None
             if frozen is not None:
@@ -278,6 +288,7 @@ class Hosts:
         process.thread = threading.Thread(target=body, daemon=True)
         process.thread.start()
         frozen.standing.wait()
+        process.raise_failure()
         if process.frozen is not None:
             process.stopped = True
             actor = self.world.actor
@@ -298,6 +309,7 @@ class Hosts:
         frozen.go_on.set()
         frozen.standing.wait()
         self.world.actor = before
+        process.raise_failure()
 
     def bury_the_frozen(self) -> None:
         """End of the simulation: no thread stays behind."""

@@ -55,6 +55,7 @@ class Watch:
         self.checkpoints: dict[tuple[int, int], list[tuple[int, float]]] = {}
         self.jobs: dict[str, SimJob] = {}
         self.states: dict[str, SubmissionState] = {}
+        self.top_epoch = -1
         self.left_s: dict[str, float] = {}
         self.idle_s = [0.0] * world.most_slots
         self.no_reason_since: dict[int, float] = {}
@@ -197,6 +198,7 @@ class Watch:
         """A controller owns a new epoch: the owner before it must be gone, or silent for long."""
         world = self.world
         epoch = process.lease.epoch if process.lease is not None else -1
+        self.top_epoch = max(self.top_epoch, epoch)
         world.timeline.tell(f"{process} owns epoch {epoch}")
         released = world.server.entry(None, str(world.paths.lease), f"{epoch - 1}.released") is not None
         for other in world.processes:
@@ -244,6 +246,8 @@ class Watch:
         world, now = self.world, self.world.timeline.now
         controller = process.controller
         if controller is None or process.lease is None or world.hosts.newest() is not process:
+            return
+        if process.lease.epoch < self.top_epoch:  # it was frozen, and whoever took over is gone already, as batons are
             return
         passed_s = 0.0 if self.ticked_at is None else now - self.ticked_at
         self.ticked_at = now
