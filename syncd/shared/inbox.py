@@ -8,6 +8,7 @@
     inbox/<who>/quarantine/<run_id>/<slot>/<sha256>    refused, with <sha256>.reason.json beside it
     inbox/<who>/verdicts/<sha256>.json                 the answer, until the contributor has fetched it
     inbox/<who>/counts/  dropped.json  seen.json       `syncd.shared.tally`
+    inbox/<who>/held.json                              `syncd.shared.holds`
 
 Every move is one rename, and what explains it is written before it: after a kill at any point each segment lies in
 exactly one of the folders, and doing the step again finishes it. A segment's name is the sha256 of its bytes.
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from orchestrator.files import fsync_folder, read_json_or_none
+from syncd.shared import holds
 from syncd.shared.layout import SHA256, SLOT, checked_name, checked_sha256, folder_names, make_folder, put_json
 
 if TYPE_CHECKING:
@@ -258,12 +260,13 @@ class Inbox:
         return moved
 
     def readmit(self) -> bool:
-        """Take the contributor back; whether it was dropped. What is in quarantine stays there."""
-        if not self.is_dropped:
-            return False
-        (self.path / "dropped.json").unlink(missing_ok=True)
-        fsync_folder(self.path)
-        return True
+        """Take the contributor back; whether it was dropped or held. What is in quarantine stays there."""
+        was_dropped, was_held = self.is_dropped, holds.release(self.path)
+        if was_dropped:
+            (self.path / "dropped.json").unlink(missing_ok=True)
+        if was_dropped or was_held:
+            fsync_folder(self.path)
+        return was_dropped or was_held
 
     def refuse_if_there(self, path: Path, reason: str, sentence: str, now: float) -> bool:
         """`refuse`; False where the learner, or whoever else moves it, was quicker."""

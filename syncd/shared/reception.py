@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from syncd.shared.holds import held
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, MAX_WAITING_BYTES, MAX_WAITING_SEGMENTS, Inbox, Usage
 from syncd.shared.layout import NAME, SHA256, SLOT, file_mode, make_folder, put
 
@@ -25,6 +26,8 @@ QUOTA_RETRY_S = 60.0
 RECOUNT_S = 2.0
 #: The disk may have room again then, or the folder be mounted again.
 STORAGE_RETRY_S = 60.0
+#: How often one who is held may ask again.
+HELD_RETRY_S = 600.0
 #: What a contributor leaves free on the owner's disk: checkpoints need it more. On a small disk, this share of it.
 FREE_BYTES = 1024**3
 FREE_SHARE = 0.02
@@ -158,6 +161,8 @@ def _objection(inbox: Inbox, run_id: str, slot: int, sha256: str, size: int) -> 
         return Refusal("size", f"it has {size} bytes; 1 to {MAX_SEGMENT_BYTES} are taken")
     if inbox.is_dropped:
         return Refusal("dropped", f"{inbox.who} was dropped by whoever owns this shared folder")
+    if (now_held := held(inbox.path, time.time())) is not None:
+        return Refusal("held", f"nothing of {inbox.who} is taken for now: {now_held.why}", HELD_RETRY_S)
     runs = inbox.path.parents[1] / "runs"
     if not (runs / run_id / str(slot)).is_dir():
         if not runs.is_dir():  # unmounted, say: whoever takes that for the run's end throws good segments away

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from syncd.cli import app
 from syncd.errors import ConfigError
+from syncd.shared import holds
 from syncd.shared import inbox as inbox_module
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Usage
 from syncd.shared.layout import Shared
@@ -184,6 +185,21 @@ class TestArriving:
             assert other.finish().reason == "damaged"
         assert accepted.read_bytes() == b"good"
         assert states(inbox) == {"accepted": [sha(b"good")]}
+
+    def test_who_is_held_is_refused_for_a_while_longer_each_time(self, inbox):
+        now = time.time()
+        for times, hours in enumerate((1, 2, 4, 8, 16, 24, 24), 1):
+            made = holds.hold(inbox.path, "too much of it is none", now=now)
+            assert (made.times, made.until - now) == (times, hours * 3600)
+        refusal = inbox.receive(RUN, 0, sha(b"a"), 1)
+        assert (refusal.reason, refusal.retry_after_s) == ("held", 600.0)
+        assert "too much of it is none" in refusal.sentence
+        assert holds.held(inbox.path, now + 24 * 3600) is None
+        assert holds.held(inbox.path, now - 10) is None  # a clock that was set back holds nobody for ever
+        assert holds.hold(inbox.path, "…", now=now + 9 * DAY).times == 1
+        assert inbox.readmit()
+        assert not inbox.readmit()
+        arrive(inbox, b"a")
 
     def test_a_nearly_full_disk_takes_nothing(self, inbox, monkeypatch):
         monkeypatch.setattr("syncd.shared.reception.FREE_SHARE", 1.0)
@@ -481,6 +497,8 @@ class TestCommands:
             "refused": {"size": 1},
             "last_seen": NOW,
             "dropped": False,
+            "held_until": None,
+            "held_for": "",
             "slots": {
                 f"{RUN}/0": {"accepted": 2, "rows": 1000, "last_at": NOW},
                 f"{RUN}/1": {"accepted": 1, "rows": 500, "last_at": NOW - 5},
@@ -499,7 +517,7 @@ class TestCommands:
         assert "syncd readmit --contributor alice" in done.stdout
         assert inbox.is_dropped
         assert "welcome again" in self.run("readmit", "--contributor", "alice", "--shared", shared.path).stdout
-        assert "was not dropped" in self.run("readmit", "--contributor", "alice", "--shared", shared.path).stdout
+        assert "neither dropped nor held" in self.run("readmit", "--contributor", "alice", "--shared", shared.path).stdout
 
     def test_a_misspelt_contributor_gets_the_nearest_name(self, shared, inbox):
         arrive(inbox, b"abc")

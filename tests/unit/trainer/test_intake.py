@@ -22,6 +22,7 @@ from train_point_mass import section
 from orchestrator.job import Job
 from syncd import store
 from trainer.contributions import doorkeeper, intakelog
+from trainer.contributions.conduct import LEAST
 from trainer.contributions.contributed import MAX_SHARE, Contributed, capacity_of, parts, whole
 from trainer.contributions.doorkeeper import Doorkeeper
 from trainer.contributions.episode import encode, name_of
@@ -177,6 +178,22 @@ class TestTheDoor:
         kept = inbox_of(job, "bob").place("quarantine", job.run_id, 0) / again.name
         assert json.loads(kept.with_name(f"{again.name}.reason.json").read_text())["reason"] == "duplicate"
         assert kept.exists()
+
+    def test_whoever_brings_mostly_what_is_none_is_held_and_the_others_are_not(self, job):
+        for number in range(LEAST):
+            sent(job, number, name=f"{number:064x}")
+        (good,) = sent(job, 1_000, who="bob")
+        door, said = Door(job), []
+        door.look(LEAST).tell(said.append)
+        assert whos(door.next_ready(1000)) == ["bob"]
+        why = f"{LEAST} of its last {LEAST} segments were refused, the last one for name"
+        assert said == [f"nothing of alice is taken for 1 h: {why} (`syncd readmit` ends that)"]
+        (waits,) = sent(job, 1_001)
+        assert door.look(3).next_ready(1000) == []
+        assert waits.exists()
+        assert inbox_of(job).readmit()
+        assert whos(door.look(2).next_ready(1000)) == ["alice"]
+        assert not good.exists()
 
     def test_a_judge_that_fails_refuses_the_segment_and_goes_on(self, job, monkeypatch):
         bad, good = (name_of(a_file(job, number)) for number in (1, 2))
