@@ -517,7 +517,8 @@ class TestCommands:
         assert "syncd readmit --contributor alice" in done.stdout
         assert inbox.is_dropped
         assert "welcome again" in self.run("readmit", "--contributor", "alice", "--shared", shared.path).stdout
-        assert "neither dropped nor held" in self.run("readmit", "--contributor", "alice", "--shared", shared.path).stdout
+        again = self.run("readmit", "--contributor", "alice", "--shared", shared.path)
+        assert "neither dropped nor held" in again.stdout
 
     def test_a_misspelt_contributor_gets_the_nearest_name(self, shared, inbox):
         arrive(inbox, b"abc")
