@@ -111,9 +111,8 @@ where `rsync` every 5 s logs in 17,280 times a day):
 
 `python bench/wandb_live.py`: preset `tiny` on MT10, one short job at a time, ways in turns: without W&B, sending to a
 server that works, and to one that takes requests and never answers. Medians. `learner cpu s`, `beside cpu s`: CPU time
-of the learner for the whole job, and of all that runs beside it for W&B. The machine had other work meanwhile, so that
-they say more than steps a second. `exit s`: from the last row of metrics to the exit of the program, with the last
-checkpoint and what is sent then.
+of the learner for the whole job, and of all that runs beside it for W&B. `exit s`: from the last row of metrics to the
+exit of the program, with the last checkpoint and what is sent then.
 
 @{wandb_live}
 
@@ -165,8 +164,9 @@ writes are the most of any tick.
 
 `python bench/simulator.py`: the real controller over simulated months (30 days, four slots each) with outages of
 slurmctld and slurmdbd, lost answers, one id run twice, node failures with ghosts, preemption, clock steps, full disks,
-late files, crashes at any call and two controllers at once; ten invariants are checked after each event.
-`--seed N --story` tells one month alone. `goodput` here includes what faults cost.
+late files, crashes at any call, two controllers at once, jobs that pass the baton and a command hook. Up to twenty
+invariants are checked after each event. `--seed N --story` tells one month alone. `goodput` here includes what faults
+cost.
 
 @{simulator}
 
