@@ -34,8 +34,8 @@ class Disk(Protocol):
     def tail(self, path: Path, length: int) -> bytes:
         """The last `length` bytes at most."""
 
-    def write(self, path: Path, data: bytes) -> None:
-        """Replace the file durably: the old one or the new one, never a part."""
+    def write(self, path: Path, data: bytes, *, private: bool = False) -> None:
+        """Replace the file durably: the old one or the new one, never a part. `private`: for its owner alone."""
 
     def create(self, path: Path, data: bytes) -> bool:
         """Create the file unless it exists. True: we made it."""
@@ -99,9 +99,9 @@ class LocalDisk:
             file.seek(max(0, os.fstat(file.fileno()).st_size - length))
             return file.read(length)
 
-    def write(self, path: Path, data: bytes) -> None:
+    def write(self, path: Path, data: bytes, *, private: bool = False) -> None:
         """See `Disk`."""
-        files.write_bytes(path, data)
+        files.write_bytes(path, data, mode=0o600 if private else None)
 
     def create(self, path: Path, data: bytes) -> bool:
         """See `Disk`."""

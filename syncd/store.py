@@ -18,6 +18,7 @@ from syncd.errors import DamagedPolicyError, MissingBlobError, StorageError
 from syncd.laptop.outbox import Contributions, Outbox, read_contributions
 from syncd.laptop.played import note_played
 from syncd.shared.curves import CHUNK_ROWS, read_metrics, write_metrics
+from syncd.shared.holds import held, hold
 from syncd.shared.inbox import Inbox
 from syncd.shared.incoming import Deposit, collect_incoming, make_incoming
 from syncd.shared.layout import Shared, SlotPlace, make_folder, put, put_json, put_once
@@ -38,6 +39,7 @@ from syncd.shared.manifest import (
     Version,
     parse_manifest,
 )
+from syncd.shared.pruning import prune
 from syncd.shared.retention import LEARNERS, MIRRORS, Keep, collect
 from syncd.shared.tally import Counts, given_to
 
@@ -76,11 +78,14 @@ __all__ = [
     "collect",
     "collect_incoming",
     "given_to",
+    "held",
     "hinted",
+    "hold",
     "make_incoming",
     "newest",
     "note_played",
     "parse_manifest",
+    "prune",
     "publish",
     "read",
     "read_contributions",

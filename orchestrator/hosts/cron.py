@@ -11,6 +11,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,12 +21,16 @@ from orchestrator.errors import ConfigError
 from orchestrator.executors.base import Frozen
 from orchestrator.files import to_json
 from orchestrator.processes import host_name
+from orchestrator.run.places import state_folder
 from orchestrator.run.rundir import Run, RunDir
 
 #: crontab(1) copies a small file.
 COMMAND_TIMEOUT_S = 20.0
 #: The most of a command that Debian's cron takes (MAX_COMMAND in its cron.h); cronie takes more.
 LONGEST_COMMAND = 998
+#: Whoever changes the table needs a second, `crontab` twice.
+LOCK_TIMEOUT_S = 60.0
+LOCK_LOOK_S = 0.05
 
 
 class CronHost(Frozen):
@@ -175,16 +180,36 @@ def _path(environ: Mapping[str, str] = os.environ) -> str:
 @contextmanager
 def _alone() -> Iterator[None]:
     """Of all our processes on this machine only we change the table now: crontab(1) knows only whole tables."""
-    path = Path("/tmp") / f"anchorleg-crontab-{os.getuid()}.lock"  # noqa: S108 - local to the machine, as the table is
+    # Not in /tmp, where anybody could hold it for ever. Its home may be every machine's: the table is this one's.
+    path = state_folder() / f"crontab-{host_name()}.lock"
     try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise ConfigError(f"--via cron: {path} cannot be opened ({error.strerror}). {_INSTEAD}") from None
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        _lock(handle, path)
         yield
     finally:
         os.close(handle)
+
+
+def _lock(handle: int, path: Path) -> None:
+    give_up_at = time.monotonic() + LOCK_TIMEOUT_S
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > give_up_at:
+                raise ConfigError(
+                    f"--via cron: another command of yours has changed the crontab for {LOCK_TIMEOUT_S:.0f} s "
+                    f"({path}): see what it waits for, and try again."
+                ) from None
+            time.sleep(LOCK_LOOK_S)
+        except OSError as error:
+            raise ConfigError(f"--via cron: {path} cannot be locked ({error.strerror}). {_INSTEAD}") from None
+        else:
+            return
 
 
 def _record(run_dir: RunDir) -> Path:

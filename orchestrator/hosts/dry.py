@@ -58,7 +58,7 @@ class DryDisk:
         """See `Disk`."""
         return self._disk.tail(path, length)
 
-    def write(self, path: Path, data: bytes) -> None:
+    def write(self, path: Path, data: bytes, *, private: bool = False) -> None:  # noqa: ARG002 - as a `Disk` has it
         """In memory."""
         self._written[path] = data
 

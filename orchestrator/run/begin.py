@@ -82,9 +82,14 @@ def compute_python(config: RunConfig, config_path: Path) -> str:
 
 
 def run_dir_of(config: RunConfig, config_path: Path) -> RunDir:
-    """The run folder: relative to the config file, `runs/<run_name>` by default."""
-    folder = Path(config.run_dir or f"runs/{config.run_name}").expanduser()
-    return RunDir((config_path.parent / folder).resolve())
+    """The run folder: relative to the config file, `runs/<run_name>` by default. Errors: ConfigError."""
+    folder = (config_path.parent / Path(config.run_dir or f"runs/{config.run_name}").expanduser()).resolve()
+    if os.pathsep in str(folder):
+        raise ConfigError(
+            f"run_dir: {folder} has a {os.pathsep!r} in it, at which Python would split its path to the run's own "
+            "code: name a folder without one."
+        )
+    return RunDir(folder)
 
 
 def begin(
@@ -214,6 +219,7 @@ def prepare_folder(run_dir: RunDir) -> None:
     try:
         for folder in (run_dir.lease, run_dir.jobs, run_dir.control):
             folder.mkdir(parents=True, exist_ok=True)
+        os.chmod(run_dir.jobs, 0o700)  # scripts, settings and what programs print are nobody else's
         if not os.access(run_dir.path, os.W_OK | os.X_OK):
             raise PermissionError(13, os.strerror(13))
     except OSError as error:

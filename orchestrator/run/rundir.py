@@ -182,7 +182,7 @@ def _with_added(run: Run, run_dir: RunDir) -> Run:
 
 
 def save_run(run_dir: RunDir, run: Run) -> None:
-    """Write `run.json`. Errors: OSError."""
+    """Write `run.json`, for its owner alone: it has commands, paths and the environment. Errors: OSError."""
     value = run.model_dump(mode="json")
     value["config"] = run.config.model_dump(mode="json", exclude_unset=True)
-    run_dir.disk.write(run_dir.run_file, to_json(value))
+    run_dir.disk.write(run_dir.run_file, to_json(value), private=True)

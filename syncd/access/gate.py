@@ -23,6 +23,8 @@ from syncd.errors import ConfigError
 REFUSED_EXIT_CODE = 126
 #: How every refusal begins, so that the other side knows who speaks.
 REFUSED_PREFIX = "syncd gate:"
+#: What a refusal says that is one of now only.
+FOR_NOW = "try again when"
 #: Longer than any honest command: rsync's are below 200 characters.
 LONGEST_COMMAND = 4096
 #: v1/inbox/<who>/new/<run id>/<slot>

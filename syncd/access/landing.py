@@ -3,27 +3,30 @@
 rsync writes whatever its client sends: any name, any number. The inbox's own reception
 (`syncd.shared.reception`) then takes over what is a segment, by its rules: name, sum, size, quota, an existing slot, a
 contributor who was not dropped. The rest is deleted and told.
+
+One transfer of a contributor at a time on each machine: a folder that is there when the next one begins is what a
+killed gate left. What cannot be removed keeps the next one out, so it cannot add up.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
-import shutil
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from syncd.shared.inbox import MAX_SEGMENT_BYTES, MAX_WAITING_BYTES, Inbox
-from syncd.shared.layout import SLOT, make_folder
+from syncd.access import places
+from syncd.access.gate import FOR_NOW
+from syncd.errors import StorageError, UnreachableError
+from syncd.shared.inbox import LANDING_PREFIX, MAX_SEGMENT_BYTES, MAX_WAITING_BYTES, Inbox
+from syncd.shared.layout import SLOT, folder_names, make_folder
 from syncd.shared.reception import Quota, Reception, Refusal, Stored
+from syncd.shared.removal import remove_tree
 
-#: How the folders are called within `inbox/<who>/tmp/`; a run id never begins so (see `_stale`).
-PREFIX = ".landing-"
-#: A folder whose gate was killed. No transfer takes so long.
-ABANDONED_S = 86_400.0
 #: Files and folders of one transfer: more than may wait in an inbox. Counted with bytes, so that empty ones cannot
 #: flood it.
 MAX_FILES = 20_000
@@ -32,26 +35,50 @@ MAX_DEPTH = 4
 
 
 class Landing:
-    """One transfer's folder; made at the start of the `with` block, gone at its end. Errors: OSError."""
+    """One transfer's folder; made at the start of the `with` block, gone at its end.
+
+    Errors: UnreachableError where another transfer of this contributor runs here, StorageError where what an earlier
+    one left cannot be removed; OSError.
+    """
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
         self._quota = Quota(inbox)
-        self.path = inbox.path / "tmp" / f"{PREFIX}{int(time.time())}-{secrets.token_hex(8)}"
+        self._place = -1
+        self._before = 0
+        self._here = f"{LANDING_PREFIX}{_host()}-"
+        self.path = inbox.path / "tmp" / f"{self._here}{int(time.time())}-{secrets.token_hex(8)}"
 
     def __enter__(self) -> Self:
-        make_folder(self.path.parent)
-        _stale(self.path.parent)
-        os.mkdir(self.path, 0o700)
+        above = self.path.parent
+        place = places.take(self._inbox.who, self._inbox.path, "landing", places.LANDINGS)
+        if place is None:
+            raise UnreachableError(f"another rsync of {self._inbox.who} brings segments now: {FOR_NOW} it is done")
+        self._place = place
+        try:
+            make_folder(above)
+            for name in folder_names(above):
+                if name.startswith(self._here):
+                    _remove(above / name)
+            others = [name for name in folder_names(above) if name.startswith(LANDING_PREFIX)]
+            self._before = self._inbox.claimed().bytes + sum(_walked_bytes(above / name) for name in others)
+            os.mkdir(self.path, 0o700)
+        except BaseException:
+            os.close(place)
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
+        try:
+            _remove(self.path)
+        finally:
+            os.close(self._place)
 
     def is_overfull(self) -> bool:
         """Whether more arrived than may ever wait in an inbox: the transfer should end."""
-        count = total = 0
-        for name, entry in self._walk():
+        count = 0
+        total = self._before
+        for name, entry in _walk(self.path):
             count += 1
             try:
                 total += entry.stat(follow_symlinks=False).st_size if entry.is_file(follow_symlinks=False) else 0
@@ -64,7 +91,7 @@ class Landing:
     def take_in(self) -> list[tuple[str, Refusal]]:
         """Hand every arrived segment to the inbox; those that it did not take, with its answer."""
         refused = []
-        files = [(name, entry) for name, entry in self._walk() if not entry.is_dir(follow_symlinks=False)]
+        files = [(name, entry) for name, entry in _walk(self.path) if not entry.is_dir(follow_symlinks=False)]
         for name, entry in sorted(files, key=lambda found: found[0]):
             answer = self._take_in(name, entry)
             if isinstance(answer, Refusal):
@@ -75,8 +102,11 @@ class Landing:
         parts = name.split("/")
         if len(parts) != 3 or not SLOT.fullmatch(parts[1]) or not entry.is_file(follow_symlinks=False):
             return Refusal("name", "it is not called <run id>/<slot>/<sha256>")
-        with open(os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            data = file.read(MAX_SEGMENT_BYTES + 1)
+        try:
+            with open(os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+                data = file.read(MAX_SEGMENT_BYTES + 1)
+        except PermissionError:
+            return Refusal("name", "its mode forbids to read it")
         answer = self._inbox.receive(parts[0], int(parts[1]), parts[2], len(data), self._quota)
         if not isinstance(answer, Reception):
             return answer
@@ -84,24 +114,39 @@ class Landing:
             reception.write(data[reception.offset :])
             return reception.finish()
 
-    def _walk(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """Files and folders with their paths below this one, down to the first ones that are too deep."""
-        waiting = [("", self.path)]
-        while waiting:
-            above, folder = waiting.pop()
-            try:
-                with os.scandir(folder) as entries:
-                    for entry in entries:
-                        yield f"{above}{entry.name}", entry
-                        if entry.is_dir(follow_symlinks=False) and above.count("/") < MAX_DEPTH:
-                            waiting.append((f"{above}{entry.name}/", Path(entry.path)))
-            except FileNotFoundError:
-                continue
+
+def _walk(top: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Files and folders with their paths below `top`, down to the first ones that are too deep. Errors: OSError."""
+    waiting = [("", top)]
+    while waiting:
+        above, folder = waiting.pop()
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    yield f"{above}{entry.name}", entry
+                    if entry.is_dir(follow_symlinks=False) and above.count("/") < MAX_DEPTH:
+                        waiting.append((f"{above}{entry.name}/", Path(entry.path)))
+        except FileNotFoundError:
+            continue
 
 
-def _stale(folder: Path) -> None:
-    """Delete what killed gates left behind."""
-    for name in os.listdir(folder):
-        begun = name.removeprefix(PREFIX).partition("-")[0]
-        if name.startswith(PREFIX) and begun.isdigit() and int(begun) < time.time() - ABANDONED_S:
-            shutil.rmtree(folder / name, ignore_errors=True)
+def _walked_bytes(folder: Path) -> int:
+    """What another machine's transfer has brought so far; all that one may bring where that cannot be looked at."""
+    try:
+        return sum(entry.stat(follow_symlinks=False).st_size for _, entry in _walk(folder))
+    except OSError:
+        return MAX_WAITING_BYTES
+
+
+def _remove(folder: Path) -> None:
+    try:
+        remove_tree(folder)
+    except OSError as error:
+        raise StorageError(
+            f"{folder.name}, what an earlier rsync brought, cannot be removed ({error.strerror}): the owner must"
+        ) from error
+
+
+def _host() -> str:
+    """This machine's name, as a part of a folder's."""
+    return "".join(letter for letter in socket.gethostname() if letter.isalnum())[:40] or "here"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -10,13 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from syncd.errors import StorageError, SyncError
+from syncd.errors import StorageError, SyncError, UnreachableError
 
 if TYPE_CHECKING:
     from syncd.access.gate import Rsync
 
-#: rsync is polite towards everybody else on a login node.
+#: A stranger's connection is polite towards everybody else on a login node.
 NICENESS = 10
+#: No connection needs a quarter of this (address space of ours, or of rsync with all the files that may come).
+MOST_MEMORY_BYTES = 1024**3
+#: When one that found all places taken may come again.
+FULL_RETRY_S = 60.0
 #: Exit code where rsync brought files that the inbox did not take; rsync's own name for it is "partial transfer".
 SOME_REFUSED_EXIT_CODE = 23
 #: Refused files are told one by one up to here.
@@ -32,13 +37,20 @@ def gate(
     Exit code 126: what was asked for is refused, with one sentence on stderr.
     """
     from syncd.access import gate as rules  # noqa: PLC0415 - `--help` stays quick
+    from syncd.access import places  # noqa: PLC0415
 
     os.umask(0o027)
     try:
         wanted = rules.decide(os.environ.get("SSH_ORIGINAL_COMMAND"), who, str(shared))
+        os.nice(NICENESS)
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES))
+        is_full = places.take(who, shared, "connection", places.CONNECTIONS) is None  # the process's end gives it back
+        full = f"{who} has {places.CONNECTIONS} connections to this machine already: {rules.FOR_NOW} one has ended"
         if isinstance(wanted, rules.Serve):
-            _serve(shared, who)
+            _serve(shared, who, full if is_full else "")
             return
+        if is_full:
+            raise UnreachableError(full)
         code = _rsync(wanted, shared, who)
     except rules.RefusedError as error:
         print(f"{rules.REFUSED_PREFIX} {error}", file=sys.stderr)
@@ -54,9 +66,12 @@ def gate(
     os._exit(code)
 
 
-def _serve(shared: Path, who: str) -> None:
-    from syncd.commands.serve import serve  # noqa: PLC0415 - `--help` stays quick
+def _serve(shared: Path, who: str, full: str) -> None:
+    from syncd.commands.serve import serve, turn_away  # noqa: PLC0415 - `--help` stays quick
 
+    if full:
+        turn_away(1, full, FULL_RETRY_S)
+        return
     serve(shared, who)
 
 
@@ -68,7 +83,6 @@ def _rsync(wanted: Rsync, shared: Path, who: str) -> int:
     from syncd.shared.layout import Shared  # noqa: PLC0415
 
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    os.nice(NICENESS)
     if wanted.reads:
         return jail.run_rsync(wanted, jail.open_folder(shared, wanted.folder), longest_bytes=0)
     inbox = Shared(shared).inbox(who)

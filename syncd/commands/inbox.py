@@ -46,6 +46,8 @@ def contributors(shared: SharedArgument = Path(), as_json: JsonOption = False) -
         console.print(_table(rows, time.time(), wide=wide))
         for row in [] if wide else [row for row in rows if row["refused"]]:
             console.print(f"{row['contributor']} refused: {_reasons(row)}", style="dim", markup=False)
+        for row in [row for row in rows if row["held_until"]]:
+            console.print(f"{row['contributor']} is held: {row['held_for']}", style="yellow", markup=False)
     else:
         for row in rows:
             print("\t".join(_cells(row, time.time())))
@@ -71,13 +73,13 @@ def drop(contributor: WhoOption, shared: SharedOption = Path(), yes: YesOption =
 
 
 def readmit(contributor: WhoOption, shared: SharedOption = Path()) -> None:
-    """Take a dropped contributor back. What is in quarantine stays there."""
+    """Take back a contributor who was dropped, or is held. What is in quarantine stays there."""
     inbox = _inbox(_shared(shared), contributor)
     try:
-        was_dropped = inbox.readmit()
+        was_out = inbox.readmit()
     except OSError as error:
         raise StorageError(f"{error.filename}: {error.strerror}; nothing was changed") from error
-    print(f"{inbox.who} is welcome again" if was_dropped else f"{inbox.who} was not dropped")
+    print(f"{inbox.who} is welcome again" if was_out else f"{inbox.who} was neither dropped nor held")
 
 
 def _shared(path: Path) -> Shared:
@@ -106,9 +108,11 @@ def _confirmed(inbox: Inbox) -> bool:
 
 
 def _row(inbox: Inbox) -> dict[str, Any]:
+    from syncd.shared.holds import held  # noqa: PLC0415 - as above
     from syncd.shared.tally import by_slot, counts, last_seen  # noqa: PLC0415 - as above
 
-    total, waiting = counts(inbox.path), inbox.usage()
+    now_held = held(inbox.path, time.time())
+    total, waiting = counts(inbox.path), inbox.usage("tmp", "new")
     return {
         "contributor": inbox.who,
         "waiting": waiting.segments,
@@ -118,6 +122,8 @@ def _row(inbox: Inbox) -> dict[str, Any]:
         "refused": dict(sorted(total.refused.items())),
         "last_seen": last_seen(inbox.path),
         "dropped": inbox.is_dropped,
+        "held_until": now_held.until if now_held else None,
+        "held_for": now_held.why if now_held else "",
         "slots": {
             slot: {"accepted": one.accepted, "rows": one.rows, "last_at": one.last_at}
             for slot, one in by_slot(inbox.path).items()
@@ -144,8 +150,14 @@ def _cells(row: dict[str, Any], now: float, *, with_reasons: bool = True) -> lis
         f"{row['rows']:,}",
         f"{refused:,}" + (f" ({_reasons(row)})" if with_reasons and refused else ""),
         "never" if row["last_seen"] is None else f"{_duration(now - row['last_seen'])} ago",
-        "dropped" if row["dropped"] else "welcome",
+        _state(row, now),
     ]
+
+
+def _state(row: dict[str, Any], now: float) -> str:
+    if row["dropped"]:
+        return "dropped"
+    return f"held for {_duration(row['held_until'] - now)}" if row["held_until"] else "welcome"
 
 
 def _table(rows: list[dict[str, Any]], now: float, *, wide: bool) -> Table:

@@ -48,6 +48,13 @@ def serve_connection(shared: Path, contributor: str | None, fd_in: int, fd_out: 
     server.run()
 
 
+def turn_away(fd_out: int, sentence: str, retry_after_s: float) -> None:
+    """Tell a client to come again, instead of serving it."""
+    from syncd.wire.protocol import PREAMBLE, Goaway, encode  # noqa: PLC0415 - see above
+
+    os.write(fd_out, PREAMBLE + encode(Goaway(reason="full", sentence=sentence, retry_after_s=retry_after_s)))
+
+
 def _located(start: Path) -> Path:
     """The shared folder that `start` means; it may be without runs yet. Errors: RemoteError with one sentence."""
     try:

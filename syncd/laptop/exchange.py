@@ -22,6 +22,7 @@ HELD_FOR_S = 600.0
 #: Refusals that are about us, not about the segment: it stays in the outbox.
 ABOUT_US = {
     "dropped": "its owner takes nothing from this machine any more",
+    "held": "its owner takes nothing from this machine for now: most of it was refused",
     "no inbox": "it has no inbox for us",
 }
 #: After a file was gone from under us, everything is listed again, once things have calmed down.

@@ -8,6 +8,7 @@
     inbox/<who>/quarantine/<run_id>/<slot>/<sha256>    refused, with <sha256>.reason.json beside it
     inbox/<who>/verdicts/<sha256>.json                 the answer, until the contributor has fetched it
     inbox/<who>/counts/  dropped.json  seen.json       `syncd.shared.tally`
+    inbox/<who>/held.json                              `syncd.shared.holds`
 
 Every move is one rename, and what explains it is written before it: after a kill at any point each segment lies in
 exactly one of the folders, and doing the step again finishes it. A segment's name is the sha256 of its bytes.
@@ -17,7 +18,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from orchestrator.files import fsync_folder, read_json_or_none
+from syncd.shared import holds
 from syncd.shared.layout import SHA256, SLOT, checked_name, checked_sha256, folder_names, make_folder, put_json
-from syncd.shared.retention import sweep_temporary
 
 if TYPE_CHECKING:
     from syncd.shared.reception import Quota, Reception, Refusal, Stored
@@ -38,19 +38,11 @@ MAX_SEGMENT_BYTES = 1024 * 1024
 #: What may wait for the learner: 5,000 segments are 2.5 million steps, which a learner takes in within an hour.
 MAX_WAITING_SEGMENTS = 5_000
 MAX_WAITING_BYTES = 512 * 1024 * 1024
-#: Quarantine is for looking into; what nobody looked into within a week, or beyond a gibibyte, goes, oldest first.
-QUARANTINE_S = 7 * 86_400.0
-MAX_QUARANTINE_BYTES = 1024 * 1024 * 1024
-#: A verdict whose contributor never came back for it.
-VERDICT_S = 7 * 86_400.0
-#: Waiting for a learner that never runs again; it goes to quarantine. A queue may take days.
-WAITING_S = 14 * 86_400.0
-#: Accepted, but no checkpoint took it in since: the run is over.
-ACCEPTED_S = 30 * 86_400.0
-#: An upload that nobody goes on with, and what a kill left behind.
-ABANDONED_S = 86_400.0
+#: Quarantine is for looking into: so many tell what is wrong, and what comes behind them is refused without being kept.
+MAX_QUARANTINED = 1_000
+#: Folders in `tmp/` into which an rsync writes: `.landing-<host>-<unix seconds>-<chance>`. No run id begins so.
+LANDING_PREFIX = ".landing-"
 
-_REASON = re.compile(rf"{SHA256.pattern}\.reason\.json")
 #: Verdicts handed out at once; the others follow when these are acknowledged.
 MAX_VERDICTS = 1_000
 
@@ -103,13 +95,14 @@ class Inbox:
     def waiting(self, run_id: str, slot: int, *, now: float) -> list[Path]:
         """Segments that wait for this slot's learner, oldest first.
 
-        Foreign names, links and folders are passed over; what is too large goes to quarantine (reason `size`) and is
-        counted. `now` is for that record.
+        Foreign names, links and folders are passed over; what is too large is refused (reason `size`) and counted.
+        `now` is for that record.
         """
         found = []
         for file in _files(self.place("new", run_id, slot)):
             if file.bytes > MAX_SEGMENT_BYTES:
-                self.refuse(file.path, "size", f"it has {file.bytes} bytes; {MAX_SEGMENT_BYTES} is the most", now=now)
+                words = f"it has {file.bytes} bytes; {MAX_SEGMENT_BYTES} is the most"
+                self.refuse(file.path, "size", words, now=now, keep=False)
                 self.note(run_id, slot, refused={"size": 1}, now=now)
             else:
                 found.append(file)
@@ -134,8 +127,9 @@ class Inbox:
         _move(path, target)
         return target
 
-    def refuse(self, path: Path, reason: str, sentence: str, *, now: float) -> None:
-        """Write the verdict and the reason, and move a segment to `quarantine/`. May be repeated.
+    def refuse(self, path: Path, reason: str, sentence: str, *, now: float, keep: bool = True) -> None:
+        """Write the verdict, and move a segment to `quarantine/` with the reason beside it, or delete it: where there
+        is nothing to look into (`keep` False), or where quarantine is full. May be repeated.
 
         Counting is the caller's (`note`, in batches). Errors: FileNotFoundError where it is in neither folder.
         """
@@ -144,9 +138,17 @@ class Inbox:
         if not (os.path.lexists(path) or target.exists()):  # the learner was quicker: its verdict must stay
             raise FileNotFoundError(errno.ENOENT, "it is not there any more", str(path))
         verdict = self.write_verdict(sha256, accepted=False, reason=reason, sentence=sentence, now=now)
+        if not target.exists() and (not keep or self._is_quarantine_full()):
+            path.unlink(missing_ok=True)
+            return
         make_folder(target.parent)
-        put_json(_reason_of(target), verdict.model_dump())
+        put_json(reason_of(target), verdict.model_dump())
         _move(path, target)
+
+    def _is_quarantine_full(self) -> bool:
+        """By names alone: a segment and its reason are two."""
+        folders = (self.path / "quarantine" / run_id / slot for run_id, slot in self.slots_in("quarantine"))
+        return sum(len(os.listdir(folder)) for folder in folders) >= 2 * MAX_QUARANTINED
 
     def write_verdict(
         self, sha256: str, *, accepted: bool, reason: str = "", sentence: str = "", now: float
@@ -161,7 +163,7 @@ class Inbox:
 
     def verdicts(self) -> list[Verdict]:
         """Answers that the contributor has not acknowledged, `MAX_VERDICTS` at most; torn ones are passed over."""
-        paths = sorted(_verdict_files(self.path / "verdicts"), key=lambda file: (file.arrived_at, file.path.name))
+        paths = sorted(verdict_files(self.path / "verdicts"), key=lambda file: (file.arrived_at, file.path.name))
         found = (_verdict_or_none(file.path) for file in paths[:MAX_VERDICTS])
         return [verdict for verdict in found if verdict is not None]
 
@@ -188,20 +190,28 @@ class Inbox:
             self.accepted(run_id, slot, sha256).unlink(missing_ok=True)
 
     def usage(self, *states: State) -> Usage:
-        """Segments and bytes in these states; without any: what counts against the quota (arriving and waiting)."""
-        files = [file for state in states or ("tmp", "new") for file in self.files(state)]
+        """Segments and bytes in these states."""
+        files = [file for state in states for file in self.files(state)]
         return Usage(segments=len(files), bytes=sum(file.bytes for file in files))
+
+    def claimed(self) -> Usage:
+        """What counts against the quota: what waits, and for each segment that arrives the most that it may become.
+
+        An empty part that was announced may be filled by any later connection.
+        """
+        waiting, arriving = self.usage("new"), self.usage("tmp").segments
+        return Usage(waiting.segments + arriving, waiting.bytes + arriving * MAX_SEGMENT_BYTES)
 
     def files(self, state: State) -> Iterator[Waiting]:
         """All segments in one state, of all runs and slots."""
-        for run_id, slot in self._slots(state):
+        for run_id, slot in self.slots_in(state):
             yield from _files(self.path / state / run_id / slot)
 
-    def _slots(self, state: State) -> list[tuple[str, str]]:
+    def slots_in(self, state: State) -> list[tuple[str, str]]:
         """(run id, slot) of the folders in one state. None behind a link: clearing away must not reach elsewhere."""
         if self.path.is_symlink() or (self.path / state).is_symlink():
             return []
-        runs = folder_names(self.path / state)
+        runs = [name for name in folder_names(self.path / state) if not name.startswith(".")]
         return [(run_id, slot) for run_id in runs for slot in folder_names(self.path / state / run_id)]
 
     def receive(
@@ -242,7 +252,7 @@ class Inbox:
             put_json(self.path / "dropped.json", {"at": now, "by": by})
         moved = 0
         for file in list(self.files("new")):
-            moved += self._refuse_if_there(file.path, "dropped", f"{self.who} was dropped by {by}", now)
+            moved += self.refuse_if_there(file.path, "dropped", f"{self.who} was dropped by {by}", now)
         if moved:
             from syncd.shared.tally import note  # noqa: PLC0415 - as above
 
@@ -250,41 +260,16 @@ class Inbox:
         return moved
 
     def readmit(self) -> bool:
-        """Take the contributor back; whether it was dropped. What is in quarantine stays there."""
-        if not self.is_dropped:
-            return False
-        (self.path / "dropped.json").unlink(missing_ok=True)
-        fsync_folder(self.path)
-        return True
+        """Take the contributor back; whether it was dropped or held. What is in quarantine stays there."""
+        was_dropped, was_held = self.is_dropped, holds.release(self.path)
+        if was_dropped:
+            (self.path / "dropped.json").unlink(missing_ok=True)
+        if was_dropped or was_held:
+            fsync_folder(self.path)
+        return was_dropped or was_held
 
-    def prune(self, *, now: float) -> None:
-        """Bound what nobody fetches: old uploads, verdicts, quarantine, and waiting segments of runs that are over."""
-        _delete(file for file in self.files("tmp") if file.arrived_at < now - ABANDONED_S)
-        _delete(file for file in self.files("accepted") if file.arrived_at < now - ACCEPTED_S)
-        _delete(file for file in _verdict_files(self.path / "verdicts") if file.arrived_at < now - VERDICT_S)
-        held = 0
-        for file in sorted(self.files("quarantine"), key=lambda file: -file.arrived_at):
-            held += file.bytes
-            if held > MAX_QUARANTINE_BYTES or file.arrived_at < now - QUARANTINE_S:
-                _reason_of(file.path).unlink(missing_ok=True)  # first: no reason is ever left without its segment
-                _delete([file])
-        for file in list(self.files("new")):
-            if file.arrived_at < now - WAITING_S:
-                self._refuse_if_there(file.path, "stale", "no learner of its slot ran for two weeks", now)
-        self._sweep(now - ABANDONED_S)
-
-    def _sweep(self, before: float) -> None:
-        """What kills left behind: unfinished small files, and reasons whose segment went another way."""
-        places = [self.path / "quarantine" / run / slot for run, slot in self._slots("quarantine")]
-        for folder in (self.path, self.path / "verdicts", self.path / "counts", *places):
-            sweep_temporary(folder, before)
-        for place in places:
-            for file in _regular(place, _REASON.fullmatch):
-                if file.arrived_at < before and not file.path.with_name(file.path.name[:64]).exists():
-                    _delete([file])
-
-    def _refuse_if_there(self, path: Path, reason: str, sentence: str, now: float) -> bool:
-        """`refuse`; False where the learner was quicker."""
+    def refuse_if_there(self, path: Path, reason: str, sentence: str, now: float) -> bool:
+        """`refuse`; False where the learner, or whoever else moves it, was quicker."""
         try:
             self.refuse(path, reason, sentence, now=now)
         except FileNotFoundError:
@@ -300,7 +285,8 @@ def _named(path: Path) -> tuple[str, int, str]:
     return checked_name(path.parent.parent.name, "run id"), int(slot), checked_sha256(path.name)
 
 
-def _reason_of(path: Path) -> Path:
+def reason_of(path: Path) -> Path:
+    """Where it stands why a segment in quarantine was refused."""
     return path.with_name(f"{path.name}.reason.json")
 
 
@@ -315,7 +301,7 @@ def _move(path: Path, target: Path) -> None:
     fsync_folder(target.parent)
 
 
-def _regular(folder: Path, is_ours: Callable[[str], Any]) -> list[Waiting]:
+def regular_files(folder: Path, is_ours: Callable[[str], Any]) -> list[Waiting]:
     """Regular files with our names in a folder that is no link; what vanishes meanwhile is passed over."""
     found: list[Waiting] = []
     if folder.is_symlink():
@@ -337,11 +323,12 @@ def _regular(folder: Path, is_ours: Callable[[str], Any]) -> list[Waiting]:
 
 
 def _files(folder: Path) -> list[Waiting]:
-    return _regular(folder, SHA256.fullmatch)
+    return regular_files(folder, SHA256.fullmatch)
 
 
-def _verdict_files(folder: Path) -> list[Waiting]:
-    return _regular(folder, lambda name: name.endswith(".json") and SHA256.fullmatch(name.removesuffix(".json")))
+def verdict_files(folder: Path) -> list[Waiting]:
+    """The answers that lie in an inbox's `verdicts/`."""
+    return regular_files(folder, lambda name: name.endswith(".json") and SHA256.fullmatch(name.removesuffix(".json")))
 
 
 def _verdict_or_none(path: Path) -> Verdict | None:
@@ -349,8 +336,3 @@ def _verdict_or_none(path: Path) -> Verdict | None:
         return Verdict.model_validate(read_json_or_none(path))
     except ValidationError:
         return None
-
-
-def _delete(files: Iterable[Waiting]) -> None:
-    for file in files:
-        file.path.unlink(missing_ok=True)

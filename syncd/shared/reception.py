@@ -1,7 +1,7 @@
-"""The arrival of one segment, piece by piece: into `tmp/`, verified, renamed to `new/`.
+"""The arrival of one segment, piece by piece: into `tmp/`, verified, then written anew into `new/`.
 
-What arrived stays when the connection breaks; the next attempt goes on where it ends. Two connections that bring the
-same segment write the same bytes to the same places.
+What arrived stays when the connection breaks; the next attempt goes on where it ends. What lies in `new/` is a file of
+its own that no connection has open: whoever else still writes to the part changes nothing that was verified.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from orchestrator.files import fsync_folder
+from syncd.shared.holds import held
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, MAX_WAITING_BYTES, MAX_WAITING_SEGMENTS, Inbox, Usage
-from syncd.shared.layout import NAME, SHA256, SLOT, file_mode, make_folder
+from syncd.shared.layout import NAME, SHA256, SLOT, file_mode, make_folder, put
 
 #: After this long a full inbox may have room again: the learner looks into it every second.
 QUOTA_RETRY_S = 60.0
@@ -26,6 +26,11 @@ QUOTA_RETRY_S = 60.0
 RECOUNT_S = 2.0
 #: The disk may have room again then, or the folder be mounted again.
 STORAGE_RETRY_S = 60.0
+#: How often one who is held may ask again.
+HELD_RETRY_S = 600.0
+#: What a contributor leaves free on the owner's disk: checkpoints need it more. On a small disk, this share of it.
+FREE_BYTES = 1024**3
+FREE_SHARE = 0.02
 #: A part that came damaged was deleted: sending it again from the start may do.
 DAMAGED_RETRY_S = 1.0
 
@@ -53,15 +58,18 @@ class Quota:
         self._counted_at = float("-inf")
 
     def usage(self) -> Usage:
-        """Arriving and waiting: counted now, or up to `RECOUNT_S` ago plus what began since. Errors: OSError."""
+        """What waits, and what may still arrive: counted now, or up to `RECOUNT_S` ago plus what began since.
+
+        Errors: OSError.
+        """
         if self._clock() >= self._counted_at + RECOUNT_S:
-            self._known = self._inbox.usage()
+            self._known = self._inbox.claimed()
             self._counted_at = self._clock()
         return self._known
 
-    def begun(self, size: int) -> None:
-        """One more arrives."""
-        self._known = Usage(self._known.segments + 1, self._known.bytes + size)
+    def begun(self) -> None:
+        """One more arrives, and may become as long as any."""
+        self._known = Usage(self._known.segments + 1, self._known.bytes + MAX_SEGMENT_BYTES)
 
 
 class Reception:
@@ -97,21 +105,16 @@ class Reception:
             data = data[written:]
 
     def finish(self) -> Stored | Refusal:
-        """Verify what arrived and put it into `new/`, durably. A damaged one is deleted. Errors: OSError."""
+        """Verify what arrived and write it into `new/`, durably. A damaged one is deleted. Errors: OSError."""
         if self._fd is None:
             raise ValueError("this reception is closed")
         data = os.pread(self._fd, self._size + 1, 0)
         if len(data) != self._size or hashlib.sha256(data).hexdigest() != self._final.name:
             self._part.unlink(missing_ok=True)
             return Refusal("damaged", "what arrived is not what its name says (sha256 differs)", DAMAGED_RETRY_S)
-        os.fsync(self._fd)
         make_folder(self._final.parent)
-        try:
-            os.rename(self._part, self._final)
-        except FileNotFoundError:
-            if not self._final.exists():  # nor did another connection bring it
-                return Refusal("damaged", "its part vanished while it arrived", DAMAGED_RETRY_S)
-        fsync_folder(self._final.parent)
+        put(self._final, data)
+        self._part.unlink(missing_ok=True)
         return Stored()
 
     def close(self) -> None:
@@ -139,13 +142,13 @@ def receive(
     if not part.exists():
         quota = quota or Quota(inbox)
         usage = quota.usage()
-        if usage.segments >= MAX_WAITING_SEGMENTS or usage.bytes + size > MAX_WAITING_BYTES:
+        if usage.segments >= MAX_WAITING_SEGMENTS or usage.bytes + MAX_SEGMENT_BYTES > MAX_WAITING_BYTES:
             return Refusal(
                 "quota",
                 f"{usage.segments} segments ({usage.bytes // 2**20} MiB) of {inbox.who} wait for the learner already",
                 QUOTA_RETRY_S,
             )
-        quota.begun(size)
+        quota.begun()
     make_folder(part.parent)
     return Reception(part, inbox.place("new", run_id, slot) / sha256, size)
 
@@ -158,9 +161,18 @@ def _objection(inbox: Inbox, run_id: str, slot: int, sha256: str, size: int) -> 
         return Refusal("size", f"it has {size} bytes; 1 to {MAX_SEGMENT_BYTES} are taken")
     if inbox.is_dropped:
         return Refusal("dropped", f"{inbox.who} was dropped by whoever owns this shared folder")
+    if (now_held := held(inbox.path, time.time())) is not None:
+        return Refusal("held", f"nothing of {inbox.who} is taken for now: {now_held.why}", HELD_RETRY_S)
     runs = inbox.path.parents[1] / "runs"
     if not (runs / run_id / str(slot)).is_dir():
         if not runs.is_dir():  # unmounted, say: whoever takes that for the run's end throws good segments away
             return Refusal("storage", "there are no runs in this shared folder now", STORAGE_RETRY_S)
         return Refusal("other_run", f"slot {slot} of run {run_id[:81]} does not publish here")
+    if _is_nearly_full(runs):
+        return Refusal("storage", "the disk over there is nearly full", STORAGE_RETRY_S)
     return None
+
+
+def _is_nearly_full(folder: Path) -> bool:
+    told = os.statvfs(folder)
+    return told.f_bavail * told.f_frsize < min(FREE_BYTES, FREE_SHARE * told.f_blocks * told.f_frsize)

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
-from syncd.access.gate import REFUSED_EXIT_CODE, REFUSED_PREFIX
+from syncd.access.gate import FOR_NOW, REFUSED_EXIT_CODE, REFUSED_PREFIX
 from syncd.access.settings import Remote
 from syncd.errors import RemoteError, StorageError, SyncError, UnreachableError
 from syncd.transports.master import Master
@@ -95,6 +95,8 @@ class Runner:
     def _why(self, done: Done) -> SyncError:
         if not self._master.is_alive():
             return self._master.why()
+        if REFUSED_PREFIX in done.stderr and FOR_NOW in done.stderr:
+            return UnreachableError(f"{self.place} is busy: {complaint(done)}")
         if done.returncode == REFUSED_EXIT_CODE or REFUSED_PREFIX in done.stderr:
             return RemoteError(f"{self.place} does not allow this: {complaint(done)}")
         if _NO_RSYNC.search(done.stderr):

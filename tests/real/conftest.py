@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from container import Container, missing_container_parts
 from needs import need
+from restricted import Friend, a_friend
 from slurm_cluster import PrivateSlurm, SlurmCluster, missing_commands, throw_away
 from slurm_conf import Layout
 from sshd import Sshd, missing_sshd_parts, throw_away_sshd
@@ -74,3 +77,10 @@ def new_sshd() -> Iterator[Callable[..., Sshd]]:
 def sshd(new_sshd: Callable[..., Sshd]) -> Sshd:
     """A real sshd on loopback, the test's own."""
     return new_sshd()
+
+
+@pytest.fixture
+def friend(sshd: Sshd, tmp_path: Path) -> Friend:
+    """A contributor with a restricted key."""
+    need("rsync", [] if shutil.which("rsync") else ["rsync"])
+    return a_friend(sshd, tmp_path)

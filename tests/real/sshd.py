@@ -106,7 +106,7 @@ class Sshd:
             "MaxStartups": "100",
             "Subsystem": "sftp internal-sftp",
             # SHLVL: bash then leaves the developer's ~/.bashrc alone; killed in the middle of it, pyenv's lock remains.
-            "SetEnv": f"{MARK}={self.token} SHLVL=2",
+            "SetEnv": f"{MARK}={self.token} SHLVL=2 XDG_STATE_HOME={self.folder}/state",
             **settings,
         }
         self._config.write_text("".join(f"{name} {value}\n" for name, value in lines.items()))

@@ -4,92 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-import random
 import shutil
 import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from daemons import PATIENCE_S, wait_for
-from needs import need
-from policies import RUN, publish_one
+from daemons import wait_for
+from policies import RUN
 from ports import free_ports, listens
-from sshd import Laptop, Sshd
+from restricted import SECRET, Friend
 
-from syncd.access.gate import REFUSED_EXIT_CODE, authorized_keys_line
-from syncd.access.settings import Remote
-from syncd.store import Manifest, Shared
+from syncd.access.gate import REFUSED_EXIT_CODE
 from syncd.transports.factory import open_transport
-
-SYNCD = str(Path(sys.executable).parent / "syncd")
-SECRET = "the owner's own line"
-
-
-@dataclass
-class Friend:
-    """`alice`, with her laptop, and the folder of which she may see a part."""
-
-    server: Sshd
-    laptop: Laptop
-    shared: Shared
-    manifest: Manifest
-    here: Path
-
-    @property
-    def inbox(self) -> Path:
-        return self.shared.path / "v1" / "inbox" / "alice"
-
-    def run(self, *words: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(
-            [str(word) for word in words],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=PATIENCE_S,
-            check=False,
-            env={**self.laptop.env(), "RSYNC_PROTECT_ARGS": "0", **(env or {})},
-            cwd=self.here,
-        )
-
-    def ssh(self, *words: object) -> subprocess.CompletedProcess[bytes]:
-        return self.run("ssh", "-F", self.laptop.config, *words)
-
-    def rsync(self, *words: object) -> subprocess.CompletedProcess[bytes]:
-        return self.run("rsync", "-e", f"ssh -F {self.laptop.config}", *words)
-
-    def segment(self, seed: int = 1) -> Path:
-        """A file in `<here>/out/<run>/<slot>/`, called as its content."""
-        data = random.Random(seed).randbytes(5_000)
-        folder = self.here / "out" / RUN / "0"
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / hashlib.sha256(data).hexdigest()
-        path.write_bytes(data)
-        return path
-
-    def files(self) -> dict[str, bytes]:
-        """Everything below the shared folder."""
-        root = self.shared.path
-        return {
-            str(path.relative_to(root)): path.read_bytes() if path.is_file() and not path.is_symlink() else b"-"
-            for path in root.rglob("*")
-        }
-
-
-@pytest.fixture
-def friend(sshd: Sshd, tmp_path: Path) -> Friend:
-    need("rsync", [] if shutil.which("rsync") else ["rsync"])
-    shared = Shared(tmp_path / "run" / "shared")
-    manifest = publish_one(shared, 1, 1)
-    (tmp_path / "run" / "secret").write_text(SECRET + "\n")
-    (shared.path / "v1" / "inbox" / "bob" / "verdicts").mkdir(parents=True)
-    (shared.path / "v1" / "inbox" / "bob" / "verdicts" / "x.json").write_text(SECRET)
-    laptop = sshd.new_client("alice", options=None)
-    with open(sshd.authorized_keys, "a", encoding="utf-8") as file:
-        file.write(authorized_keys_line("alice", laptop.public_key, [SYNCD], str(shared.path)) + "\n")
-    here = tmp_path / "here"
-    here.mkdir()
-    return Friend(sshd, laptop, shared, manifest, here)
 
 
 def refused(done: subprocess.CompletedProcess[bytes]) -> bool:
@@ -100,18 +26,9 @@ def refused(done: subprocess.CompletedProcess[bytes]) -> bool:
 
 @pytest.mark.parametrize("which", ["openssh", "paramiko", "rsync"])
 def test_the_weights_come_and_the_own_inbox_takes(friend: Friend, which: str):
-    remote = Remote(
-        path=str(friend.shared.path),
-        host="127.0.0.1",
-        user=friend.server.user,
-        port=friend.server.port,
-        key=friend.laptop.key,
-        known_hosts=friend.laptop.known_hosts,
-        ssh_config=friend.laptop.config,
-    )
     inbox = friend.shared.inbox("alice")
     inbox.write_verdict("a" * 64, accepted=False, reason="range", now=1.0)
-    transport = open_transport(remote, which, client="somebody-else")  # type: ignore[arg-type]
+    transport = open_transport(friend.remote(), which, client="somebody-else")  # type: ignore[arg-type]
     try:
         news = transport.listing()
         assert [verdict.reason for verdict in news.verdicts] == ["range"]

@@ -225,7 +225,7 @@ class MemoryDisk:
         """See `Disk`."""
         return self.read(path)[-length:]
 
-    def write(self, path: Path, data: bytes) -> None:
+    def write(self, path: Path, data: bytes, *, private: bool = False) -> None:
         """See `Disk`."""
         self._pass("write", path, before=True)
         if str(path.parent) not in self.server.folders:

@@ -23,7 +23,9 @@ from typing import Any
 from orchestrator.job import Job
 from syncd import store
 from trainer.config import Training
+from trainer.contributions.conduct import Conduct
 from trainer.contributions.contributed import MAX_RECENT
+from trainer.contributions.episode import MALFORMED
 from trainer.contributions.experience import Accepted, Expectation, Reason, Refused, judge
 from trainer.contributions.intakelog import Taken
 from trainer.contributions.takings import Takings
@@ -106,6 +108,7 @@ class Doorkeeper:
         self._pruned_at = time.monotonic()
         self.takings = Takings(job, clock=clock)
         self._has_incoming = False
+        self._conduct = Conduct()
         self._handed: set[str] = set()  # segments of other accounts of this machine: nobody fetches their verdicts
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -225,9 +228,10 @@ class Doorkeeper:
         if time.monotonic() - self._pruned_at >= PRUNE_EVERY_S:
             self._pruned_at = time.monotonic()
             for inbox in inboxes:
-                self._try(inbox.who, partial(inbox.prune, now=self._clock()))
+                self._try(inbox.who, partial(store.prune, inbox, now=self._clock()))
         done = 0
-        lines = [inbox for inbox in inboxes if judged and self._try(inbox.who, partial(self._list, inbox))]
+        welcome = [inbox for inbox in inboxes if judged and store.held(inbox.path, self._clock()) is None]
+        lines = [inbox for inbox in welcome if self._try(inbox.who, partial(self._list, inbox))]
         while lines and done < judged and self._ready_rows < MAX_READY_ROWS and not self._stop.is_set():
             inbox = lines.pop(0)
             line = self._listed[inbox.who]
@@ -291,6 +295,11 @@ class Doorkeeper:
             self._refuse(inbox, path, verdict.reason, verdict.sentence)
         else:
             self._accept(inbox, path, verdict)
+        if why := self._conduct.note(inbox.who, verdict.reason if isinstance(verdict, Refused) else None):
+            made = store.hold(inbox.path, why, now=self._clock())
+            self._listed[inbox.who].clear()  # it waits in the inbox until then
+            hours = (made.until - made.at) / 3600
+            self._said.append(f"nothing of {inbox.who} is taken for {hours:g} h: {why} (`syncd readmit` ends that)")
 
     def _judged(self, data: bytes, name: str) -> Accepted | Refused:
         self._judged_at = self.step
@@ -326,7 +335,7 @@ class Doorkeeper:
             self._ready_rows += ready.count
 
     def _refuse(self, inbox: store.Inbox, path: Path, reason: str, sentence: str) -> None:
-        inbox.refuse(path, str(reason), sentence, now=self._clock())
+        inbox.refuse(path, str(reason), sentence, now=self._clock(), keep=reason not in MALFORMED)
         self._notes.setdefault(inbox.who, Counter())[str(reason)] += 1
         self.refused[str(reason)] += 1
 

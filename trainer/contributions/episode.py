@@ -88,6 +88,12 @@ class Reason(StrEnum):
     DEFECT = "defect"
 
 
+#: What is no segment at all: its bytes tell nobody anything. The others are kept to be looked into.
+MALFORMED = frozenset(
+    {Reason.SIZE, Reason.NAME, Reason.COMPRESSION, Reason.FORMAT, Reason.SCHEMA, Reason.DTYPE, Reason.SHAPE}
+)
+
+
 class BadSegmentError(Exception):
     """These bytes are no segment: `reason`, and one sentence. It says nothing about the sender's intentions."""
 

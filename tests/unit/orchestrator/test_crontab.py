@@ -138,3 +138,17 @@ def test_another_machines_line_is_left_to_that_machine(run_dir: RunDir, monkeypa
 def run_dir(tmp_path: Path) -> RunDir:
     (tmp_path / "lease").mkdir()
     return RunDir(tmp_path)
+
+
+def test_a_lock_that_another_one_holds_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(cron, "LOCK_TIMEOUT_S", 0.0)
+    with cron._alone():
+        [lock] = tmp_path.rglob("crontab-*.lock")
+        assert (lock.stat().st_mode & 0o077, lock.parent.stat().st_mode & 0o077) == (0, 0)
+        with pytest.raises(ConfigError, match="another command of yours has changed the crontab"), cron._alone():
+            pass
+    with cron._alone():
+        pass

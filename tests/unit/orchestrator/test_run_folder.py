@@ -157,7 +157,7 @@ class TestBegin:
         assert run_dir.run_file.read_bytes() == before
 
     def test_a_full_disk_is_one_sentence(self, run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-        def full(*_: object) -> None:
+        def full(*_: object, **__: object) -> None:
             raise OSError(28, "No space left on device")
 
         monkeypatch.setattr("orchestrator.disk.LocalDisk.write", full)

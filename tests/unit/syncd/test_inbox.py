@@ -17,9 +17,11 @@ from typer.testing import CliRunner
 
 from syncd.cli import app
 from syncd.errors import ConfigError
+from syncd.shared import holds
 from syncd.shared import inbox as inbox_module
-from syncd.shared.inbox import MAX_SEGMENT_BYTES, QUARANTINE_S, WAITING_S, Usage
+from syncd.shared.inbox import MAX_SEGMENT_BYTES, Usage
 from syncd.shared.layout import Shared
+from syncd.shared.pruning import QUARANTINE_S, WAITING_S, prune
 from syncd.shared.reception import RECOUNT_S, Quota, Reception, Refusal, Stored
 from syncd.shared.tally import counts, last_seen, note, note_seen
 
@@ -160,9 +162,51 @@ class TestArriving:
             reception.write(b"rt")
             assert reception.finish() == Stored()
         monkeypatch.setattr("syncd.shared.reception.MAX_WAITING_SEGMENTS", 3)
-        monkeypatch.setattr("syncd.shared.reception.MAX_WAITING_BYTES", 9)
+        monkeypatch.setattr("syncd.shared.reception.MAX_WAITING_BYTES", MAX_SEGMENT_BYTES + 6)
         assert inbox.receive(RUN, 0, sha(b"three"), 5).reason == "quota"
-        assert isinstance(inbox.receive(RUN, 0, sha(b"2!"), 2), Reception)
+        monkeypatch.setattr("syncd.shared.reception.MAX_WAITING_BYTES", MAX_SEGMENT_BYTES + 7)
+        with inbox.receive(RUN, 0, sha(b"2!"), 2):
+            pass
+
+    def test_what_was_announced_and_is_filled_later_counts_from_the_beginning(self, inbox, monkeypatch):
+        monkeypatch.setattr("syncd.shared.reception.MAX_WAITING_BYTES", 3 * MAX_SEGMENT_BYTES)
+        for data in (b"one", b"two", b"three"):
+            with inbox.receive(RUN, 0, sha(data), len(data)) as reception:
+                assert reception.offset == 0
+        assert inbox.receive(RUN, 0, sha(b"four"), 4).reason == "quota"
+
+    def test_an_accepted_one_is_no_file_that_a_connection_has_open(self, inbox):
+        """Else what was verified could be changed after that."""
+        with inbox.receive(RUN, 0, sha(b"good"), 4) as other:
+            path = arrive(inbox, b"good")
+            other.write(b"evil")
+            accepted = inbox.accept(path, now=NOW)
+            assert accepted.read_bytes() == b"good"
+            assert other.finish().reason == "damaged"
+        assert accepted.read_bytes() == b"good"
+        assert states(inbox) == {"accepted": [sha(b"good")]}
+
+    def test_who_is_held_is_refused_for_a_while_longer_each_time(self, inbox):
+        now = time.time()
+        for times, hours in enumerate((1, 2, 4, 8, 16, 24, 24), 1):
+            made = holds.hold(inbox.path, "too much of it is none", now=now)
+            assert (made.times, made.until - now) == (times, hours * 3600)
+        refusal = inbox.receive(RUN, 0, sha(b"a"), 1)
+        assert (refusal.reason, refusal.retry_after_s) == ("held", 600.0)
+        assert "too much of it is none" in refusal.sentence
+        assert holds.held(inbox.path, now + 24 * 3600) is None
+        assert holds.held(inbox.path, now - 10) is None  # a clock that was set back holds nobody for ever
+        assert holds.hold(inbox.path, "…", now=now + 9 * DAY).times == 1
+        assert inbox.readmit()
+        assert not inbox.readmit()
+        arrive(inbox, b"a")
+
+    def test_a_nearly_full_disk_takes_nothing(self, inbox, monkeypatch):
+        monkeypatch.setattr("syncd.shared.reception.FREE_SHARE", 1.0)
+        monkeypatch.setattr("syncd.shared.reception.FREE_BYTES", 2**80)
+        refusal = inbox.receive(RUN, 0, sha(b"a"), 1)
+        assert (refusal.reason, refusal.retry_after_s) == ("storage", 60.0)
+        assert not inbox.path.exists()
 
     def test_a_connection_counts_now_and_then_and_adds_what_it_began(self, inbox, monkeypatch):
         monkeypatch.setattr("syncd.shared.reception.MAX_WAITING_SEGMENTS", 2)
@@ -224,14 +268,15 @@ class TestWaiting:
         blob.write_bytes(b"a")
         inbox.path.mkdir(parents=True)
         (inbox.path / "quarantine").symlink_to(other.path)
-        inbox.prune(now=time.time() + 60 * DAY)
+        prune(inbox, now=time.time() + 60 * DAY)
         assert blob.exists()
 
-    def test_what_is_too_large_goes_to_quarantine_and_counts(self, inbox):
+    def test_what_is_too_large_is_refused_and_counts(self, inbox):
         path = arrive(inbox, b"a")
         path.write_bytes(bytes(MAX_SEGMENT_BYTES + 1))
         assert inbox.waiting(RUN, 0, now=NOW) == []
-        assert states(inbox) == {"quarantine": [sha(b"a")]}
+        assert states(inbox) == {}
+        assert [verdict.reason for verdict in inbox.verdicts()] == ["size"]
         assert counts(inbox.path).refused == {"size": 1}
         (verdict,) = inbox.verdicts()
         assert (verdict.accepted, verdict.reason, verdict.at) == (False, "size", NOW)
@@ -365,19 +410,37 @@ class TestDropping:
 class TestPruning:
     def test_what_waits_for_no_learner_goes_to_quarantine(self, inbox):
         arrive(inbox, b"a")
-        inbox.prune(now=time.time())
+        prune(inbox, now=time.time())
         assert states(inbox) == {"new": [sha(b"a")]}
-        inbox.prune(now=time.time() + WAITING_S + 5)
+        prune(inbox, now=time.time() + WAITING_S + 5)
         assert [verdict.reason for verdict in inbox.verdicts()] == ["stale"]
         assert states(inbox) == {"quarantine": [sha(b"a")]}
+
+    def test_a_full_quarantine_refuses_without_keeping(self, inbox, monkeypatch):
+        monkeypatch.setattr(inbox_module, "MAX_QUARANTINED", 2)
+        for data in (b"0000", b"0001", b"0002", b"0003"):
+            inbox.refuse(arrive(inbox, data), "reward_range", "…", now=NOW)
+        assert states(inbox) == {"quarantine": sorted([sha(b"0000"), sha(b"0001")])}
+        assert len(inbox.verdicts()) == 4
+        inbox.refuse(inbox.place("quarantine", RUN, 0) / sha(b"0000"), "reward_range", "…", now=NOW)  # as after a kill
+        assert sha(b"0000") in states(inbox)["quarantine"]
+
+    def test_of_many_verdicts_the_newest_stay(self, inbox, monkeypatch):
+        monkeypatch.setattr("syncd.shared.pruning.MAX_VERDICTS_KEPT", 2)
+        path = arrive(inbox, b"0000")
+        inbox.accept(path, now=NOW)
+        for data in (b"0001", b"0002"):
+            inbox.accept(path := arrive_later_than(inbox.accepted(RUN, 0, path.name), inbox, data), now=NOW)
+        prune(inbox, now=time.time())
+        assert {verdict.sha256 for verdict in inbox.verdicts()} == {sha(b"0001"), sha(b"0002")}
 
     def test_quarantine_lasts_a_week_from_the_refusal(self, inbox):
         path = arrive(inbox, b"a")
         os.utime(path, (0, 0))
         inbox.refuse(path, "size", "…", now=NOW)
-        inbox.prune(now=time.time() + QUARANTINE_S - 60)
+        prune(inbox, now=time.time() + QUARANTINE_S - 60)
         assert states(inbox) == {"quarantine": [sha(b"a")]}
-        inbox.prune(now=time.time() + QUARANTINE_S + 5)
+        prune(inbox, now=time.time() + QUARANTINE_S + 5)
         assert list(inbox.place("quarantine", RUN, 0).iterdir()) == []
 
     def test_quarantine_is_bounded_oldest_first(self, inbox, monkeypatch):
@@ -385,17 +448,17 @@ class TestPruning:
         inbox.refuse(path, "size", "…", now=NOW)
         for data in (b"0001", b"0002", b"0003"):
             inbox.refuse(path := arrive_later_than(path, inbox, data), "size", "…", now=NOW)
-        monkeypatch.setattr(inbox_module, "MAX_QUARANTINE_BYTES", 10)
-        inbox.prune(now=time.time())
+        monkeypatch.setattr("syncd.shared.pruning.MAX_QUARANTINE_BYTES", 10)
+        prune(inbox, now=time.time())
         assert states(inbox) == {"quarantine": sorted([sha(b"0002"), sha(b"0003")])}
         assert inbox.usage("quarantine") == Usage(segments=2, bytes=8)
 
     def test_an_abandoned_upload_goes(self, inbox):
         with inbox.receive(RUN, 0, sha(b"abc"), 3) as reception:
             reception.write(b"a")
-        inbox.prune(now=time.time())
+        prune(inbox, now=time.time())
         assert states(inbox) == {"tmp": [sha(b"abc")]}
-        inbox.prune(now=time.time() + 2 * DAY)
+        prune(inbox, now=time.time() + 2 * DAY)
         assert states(inbox) == {}
 
     def test_what_kills_left_behind_goes_a_day_later(self, inbox):
@@ -409,9 +472,9 @@ class TestPruning:
         ]
         for path in left:
             path.write_text("{")
-        inbox.prune(now=time.time())
+        prune(inbox, now=time.time())
         assert all(path.exists() for path in left)
-        inbox.prune(now=time.time() + 2 * DAY)
+        prune(inbox, now=time.time() + 2 * DAY)
         assert sorted(path.name for path in inbox.path.rglob("*")) == kept
 
 
@@ -434,6 +497,8 @@ class TestCommands:
             "refused": {"size": 1},
             "last_seen": NOW,
             "dropped": False,
+            "held_until": None,
+            "held_for": "",
             "slots": {
                 f"{RUN}/0": {"accepted": 2, "rows": 1000, "last_at": NOW},
                 f"{RUN}/1": {"accepted": 1, "rows": 500, "last_at": NOW - 5},
@@ -452,7 +517,8 @@ class TestCommands:
         assert "syncd readmit --contributor alice" in done.stdout
         assert inbox.is_dropped
         assert "welcome again" in self.run("readmit", "--contributor", "alice", "--shared", shared.path).stdout
-        assert "was not dropped" in self.run("readmit", "--contributor", "alice", "--shared", shared.path).stdout
+        again = self.run("readmit", "--contributor", "alice", "--shared", shared.path)
+        assert "neither dropped nor held" in again.stdout
 
     def test_a_misspelt_contributor_gets_the_nearest_name(self, shared, inbox):
         arrive(inbox, b"abc")

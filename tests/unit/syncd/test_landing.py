@@ -8,21 +8,34 @@ import time
 from pathlib import Path
 
 import pytest
+from as_user import UID, as_ordinary_user, ordinary_folder
 
 from syncd.access import landing
 from syncd.access.landing import Landing
-from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox
+from syncd.errors import StorageError, UnreachableError
+from syncd.shared.inbox import LANDING_PREFIX, MAX_SEGMENT_BYTES, Inbox
+from syncd.shared.pruning import ABANDONED_S, prune
 from syncd.store import Shared
 
 RUN = "mt10-0a1b2c3d"
 NOW = time.time()
 
 
+@pytest.fixture(autouse=True)
+def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def a_shared_folder(folder: Path) -> Shared:
+    shared = Shared(folder)
+    shared.slot(RUN, 0).path.mkdir(parents=True)
+    return shared
+
+
 @pytest.fixture
 def inbox(tmp_path: Path) -> Inbox:
-    shared = Shared(tmp_path)
-    shared.slot(RUN, 0).path.mkdir(parents=True)
-    return shared.inbox("alice")
+    return a_shared_folder(tmp_path).inbox("alice")
 
 
 def put(place: Landing, data: bytes, name: str | None = None, folder: str = f"{RUN}/0") -> str:
@@ -90,10 +103,65 @@ def test_folders_count_and_deep_ones_are_too_much(inbox: Inbox, monkeypatch: pyt
     assert not place.path.exists()
 
 
-def test_what_a_killed_gate_left_goes_a_day_later(inbox: Inbox):
-    old = inbox.path / "tmp" / f"{landing.PREFIX}{int(NOW - 2 * landing.ABANDONED_S)}-aa"
-    young = inbox.path / "tmp" / f"{landing.PREFIX}{int(NOW)}-bb"
-    for folder in (old, young):
-        folder.mkdir(parents=True)
+def test_what_a_killed_gate_left_here_goes_with_the_next_transfer_and_elsewhere_a_day_later(inbox: Inbox):
+    day_s = 2 * ABANDONED_S
+    ours = inbox.path / "tmp" / f"{LANDING_PREFIX}{landing._host()}-{int(NOW)}-aa"
+    others = inbox.path / "tmp" / f"{LANDING_PREFIX}elsewhere-{int(NOW)}-bb"
+    for folder in (ours, others):
+        (folder / RUN).mkdir(parents=True)
+    with Landing(inbox) as place:
+        assert (ours.exists(), others.exists(), place.path.exists()) == (False, True, True)
+    prune(inbox, now=NOW)
+    assert others.exists()
+    prune(inbox, now=NOW + day_s)
+    assert not others.exists()
+
+
+def test_another_transfer_of_the_same_contributor_is_kept_out(inbox: Inbox):
+    with Landing(inbox) as first:
+        put(first, b"honest")
+        with pytest.raises(UnreachableError, match="alice brings segments now: try again"), Landing(inbox):
+            pass
+        assert first.take_in() == []
+        with Landing(Shared(inbox.path.parents[2]).inbox("bob")):
+            pass  # everybody else's may come meanwhile
     with Landing(inbox):
-        assert (old.exists(), young.exists()) == (False, True)
+        pass
+
+
+def test_what_another_machines_transfer_brought_counts(inbox: Inbox, monkeypatch: pytest.MonkeyPatch):
+    others = inbox.path / "tmp" / f"{LANDING_PREFIX}elsewhere-{int(NOW)}-bb" / RUN / "0"
+    others.mkdir(parents=True)
+    (others / "x").write_bytes(bytes(1_000))
+    with Landing(inbox) as place:
+        put(place, bytes(1_000))
+        assert not place.is_overfull()
+        monkeypatch.setattr(landing, "MAX_WAITING_BYTES", 1_999)
+        assert place.is_overfull()
+
+
+def test_what_a_stranger_closed_goes_as_well_and_what_cannot_go_keeps_the_next_one_out() -> None:
+    with ordinary_folder() as above:
+
+        def work() -> None:
+            os.environ["XDG_STATE_HOME"] = str(above / "state")
+            inbox = a_shared_folder(above).inbox("alice")
+            with Landing(inbox) as place:
+                put(place, b"honest")
+                put(place, b"closed", folder=f"{RUN}/0/deep/deeper")
+                for mode, folder in ((0o555, "deep/deeper"), (0o000, "deep")):
+                    (place.path / RUN / "0" / folder).chmod(mode)
+            assert os.listdir(inbox.path / "tmp") == []
+
+        as_ordinary_user(work)
+        if os.geteuid() == 0:  # what belongs to another account
+            left = above / "v1" / "inbox" / "alice" / "tmp" / f"{LANDING_PREFIX}{landing._host()}-1-aa" / "theirs"
+            (left / "inner").mkdir(parents=True)
+            os.chown(left.parent, UID, UID)
+
+            def blocked() -> None:
+                os.environ["XDG_STATE_HOME"] = str(above / "state")
+                with pytest.raises(StorageError, match="cannot be removed"), Landing(Shared(above).inbox("alice")):
+                    pass
+
+            as_ordinary_user(blocked)

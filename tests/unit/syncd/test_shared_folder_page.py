@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from syncd.shared import inbox
+from syncd.shared import inbox, pruning
 from syncd.shared.curves import CHUNK_ROWS
 from syncd.shared.layout import Shared
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Manifest, parse_manifest
@@ -33,12 +33,13 @@ def test_every_number_in_it_is_the_codes():
         f"the newest {LEARNERS.newest}, and of the last {LEARNERS.thinned_s / 3600:.0f} hours",
         f"the newest {MIRRORS.newest} |",
         f"{MAX_MANIFEST_BYTES // 1024} KiB is the most",
-        f"{inbox.WAITING_S / DAY:.0f} days, then quarantine",
+        f"{pruning.WAITING_S / DAY:.0f} days, then quarantine",
         f"at most {inbox.MAX_WAITING_SEGMENTS:,} and {inbox.MAX_WAITING_BYTES // 2**20} MiB a contributor",
         f"{inbox.MAX_SEGMENT_BYTES // 2**20} MiB each",
-        f"{inbox.QUARANTINE_S / DAY:.0f} days, and at most {inbox.MAX_QUARANTINE_BYTES // 2**30} GiB",
-        f"{inbox.ACCEPTED_S / DAY:.0f} days if none comes",
-        f"{inbox.VERDICT_S / DAY:.0f} days if it does not come",
+        f"{pruning.QUARANTINE_S / DAY:.0f} days; at most {inbox.MAX_QUARANTINED:,} segments",
+        f"{pruning.MAX_QUARANTINE_BYTES // 2**20} MiB a contributor, oldest first",
+        f"{pruning.ACCEPTED_S / DAY:.0f} days if none comes",
+        f"{pruning.VERDICT_S / DAY:.0f} days if it does not come, the newest {pruning.MAX_VERDICTS_KEPT:,}",
     ]
     assert [number for number in numbers if number not in PAGE] == []
     assert (LEARNERS.every_s, UNLISTED_S) == (60, 600)  # "one a minute", "ten minutes"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import secrets
 import threading
@@ -21,6 +22,7 @@ from train_point_mass import section
 from orchestrator.job import Job
 from syncd import store
 from trainer.contributions import doorkeeper, intakelog
+from trainer.contributions.conduct import LEAST
 from trainer.contributions.contributed import MAX_SHARE, Contributed, capacity_of, parts, whole
 from trainer.contributions.doorkeeper import Doorkeeper
 from trainer.contributions.episode import encode, name_of
@@ -160,13 +162,38 @@ class TestTheDoor:
         assert (ready.who, ready.task, ready.count, ready.policy_step) == ("alice", 1, HORIZON, 60)
         assert np.array_equal(ready.rows["next_obs"], segment.obs[1:])
 
-    def test_what_is_refused_goes_to_quarantine_with_its_reason(self, job):
+    def test_what_is_no_segment_is_refused_and_not_kept(self, job):
         (path,) = sent(job, 1, name="0" * 64)
         door = Door(job).look()
         assert door.next_ready(1000) == []
         assert reasons(job) == {path.name: "name"}
-        assert (inbox_of(job).place("quarantine", job.run_id, 0) / path.name).exists()
         assert door.refused == {"name": 1}
+        assert inbox_of(job).usage("tmp", "new", "accepted", "quarantine").segments == 0
+
+    def test_a_segment_that_is_refused_goes_to_quarantine_with_its_reason(self, job):
+        sent(job, 1)
+        door = Door(job).look()
+        (again,) = sent(job, 1, who="bob")
+        door.look()
+        kept = inbox_of(job, "bob").place("quarantine", job.run_id, 0) / again.name
+        assert json.loads(kept.with_name(f"{again.name}.reason.json").read_text())["reason"] == "duplicate"
+        assert kept.exists()
+
+    def test_whoever_brings_mostly_what_is_none_is_held_and_the_others_are_not(self, job):
+        for number in range(LEAST):
+            sent(job, number, name=f"{number:064x}")
+        (good,) = sent(job, 1_000, who="bob")
+        door, said = Door(job), []
+        door.look(LEAST).tell(said.append)
+        assert whos(door.next_ready(1000)) == ["bob"]
+        why = f"{LEAST} of its last {LEAST} segments were refused, the last one for name"
+        assert said == [f"nothing of alice is taken for 1 h: {why} (`syncd readmit` ends that)"]
+        (waits,) = sent(job, 1_001)
+        assert door.look(3).next_ready(1000) == []
+        assert waits.exists()
+        assert inbox_of(job).readmit()
+        assert whos(door.look(2).next_ready(1000)) == ["alice"]
+        assert not good.exists()
 
     def test_a_judge_that_fails_refuses_the_segment_and_goes_on(self, job, monkeypatch):
         bad, good = (name_of(a_file(job, number)) for number in (1, 2))
@@ -227,7 +254,8 @@ class TestTheDoor:
         entries = [Taken(50, who, counted.name, HORIZON, "", 0) for who in ("alice", "carol")]
         for name in ("find", "prune", "waiting", "accept", "note"):
             with monkeypatch.context() as patch:
-                patch.setattr(store.Inbox, name, fails(getattr(store.Inbox, name)))
+                owner = store if name == "prune" else store.Inbox
+                patch.setattr(owner, name, fails(getattr(owner, name)))
                 sent(job, 1, who="alice")
                 sent(job, 2, who="bob")
                 door, said = Door(job, counted=entries), []

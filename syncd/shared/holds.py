@@ -1,0 +1,58 @@
+"""Contributors of whom nothing is taken for a while: less than dropped, and without anybody's doing.
+
+`inbox/<who>/held.json` stays when its time is over: whoever is held again soon is held for twice as long.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from orchestrator.files import read_json_or_none
+from syncd.shared.layout import make_folder, put_json
+
+#: The first time; twice as long each time, a day at most. Who stays out of trouble for a week begins anew.
+FIRST_S, LONGEST_S = 3_600.0, 86_400.0
+FORGIVEN_S = 7 * 86_400.0
+
+
+class Hold(BaseModel):
+    """`at`, `until`: unix seconds of this side's clock. `why`: one sentence. `times`: how often in a row."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    at: float
+    until: float
+    why: str = ""
+    times: int = 1
+
+
+def held(inbox: Path, now: float) -> Hold | None:
+    """Why the contributor whose folder `inbox` is may bring nothing now; None where it may."""
+    last = _last(inbox)
+    return last if last is not None and last.at <= now < last.until else None
+
+
+def hold(inbox: Path, why: str, *, now: float) -> Hold:
+    """Take nothing of this contributor for a while. Errors: OSError."""
+    last = _last(inbox)
+    times = last.times + 1 if last is not None and now < last.until + FORGIVEN_S else 1
+    made = Hold(at=now, until=now + min(LONGEST_S, FIRST_S * 2.0 ** min(times - 1, 10)), why=why, times=times)
+    make_folder(inbox)
+    put_json(inbox / "held.json", made.model_dump())
+    return made
+
+
+def release(inbox: Path) -> bool:
+    """Forget that it was ever held; whether it was. Errors: OSError."""
+    was_there = (inbox / "held.json").exists()
+    (inbox / "held.json").unlink(missing_ok=True)
+    return was_there
+
+
+def _last(inbox: Path) -> Hold | None:
+    try:
+        return Hold.model_validate(read_json_or_none(inbox / "held.json"))
+    except ValidationError:
+        return None

@@ -1,0 +1,75 @@
+"""What nobody fetches any more goes: old uploads, verdicts, quarantine, and waiting segments of runs that are over."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable
+
+from syncd.shared.inbox import LANDING_PREFIX, Inbox, Waiting, reason_of, regular_files, verdict_files
+from syncd.shared.layout import SHA256, folder_names
+from syncd.shared.removal import remove_tree
+from syncd.shared.retention import sweep_temporary
+
+#: What nobody looked into within a week, or beyond a quarter of a gibibyte, goes from quarantine, oldest first.
+QUARANTINE_S = 7 * 86_400.0
+MAX_QUARANTINE_BYTES = 256 * 1024 * 1024
+#: A verdict whose contributor never came back for it; of more than so many the newest. (rsync cannot acknowledge them.)
+VERDICT_S = 7 * 86_400.0
+MAX_VERDICTS_KEPT = 5_000
+#: Waiting for a learner that never runs again; it goes to quarantine. A queue may take days.
+WAITING_S = 14 * 86_400.0
+#: Accepted, but no checkpoint took it in since: the run is over.
+ACCEPTED_S = 30 * 86_400.0
+#: An upload that nobody goes on with, and what a kill left behind.
+ABANDONED_S = 86_400.0
+
+_REASON = re.compile(rf"{SHA256.pattern}\.reason\.json")
+
+
+def prune(inbox: Inbox, *, now: float) -> None:
+    """Bound what one contributor's folder holds; `now`: unix seconds. May be killed anywhere. Errors: OSError."""
+    _delete(file for file in inbox.files("tmp") if file.arrived_at < now - ABANDONED_S)
+    _delete(file for file in inbox.files("accepted") if file.arrived_at < now - ACCEPTED_S)
+    verdicts = sorted(verdict_files(inbox.path / "verdicts"), key=lambda file: -file.arrived_at)
+    _delete(verdicts[MAX_VERDICTS_KEPT:])
+    _delete(file for file in verdicts[:MAX_VERDICTS_KEPT] if file.arrived_at < now - VERDICT_S)
+    held = 0
+    for file in sorted(inbox.files("quarantine"), key=lambda file: -file.arrived_at):
+        held += file.bytes
+        if held > MAX_QUARANTINE_BYTES or file.arrived_at < now - QUARANTINE_S:
+            reason_of(file.path).unlink(missing_ok=True)  # first: no reason is ever left without its segment
+            _delete([file])
+    for file in list(inbox.files("new")):
+        if file.arrived_at < now - WAITING_S:
+            inbox.refuse_if_there(file.path, "stale", "no learner of its slot ran for two weeks", now)
+    _sweep(inbox, now - ABANDONED_S)
+    _sweep_landings(inbox, now - ABANDONED_S)
+
+
+def _sweep(inbox: Inbox, before: float) -> None:
+    """What kills left behind: unfinished small files, and reasons whose segment went another way."""
+    places = [inbox.path / "quarantine" / run / slot for run, slot in inbox.slots_in("quarantine")]
+    for folder in (inbox.path, inbox.path / "verdicts", inbox.path / "counts", *places):
+        sweep_temporary(folder, before)
+    for place in places:
+        for file in regular_files(place, _REASON.fullmatch):
+            if file.arrived_at < before and not file.path.with_name(file.path.name[:64]).exists():
+                _delete([file])
+
+
+def _sweep_landings(inbox: Inbox, before: float) -> None:
+    """Folders that a killed gate left, and whose contributor never came again."""
+    above = inbox.path / "tmp"
+    if inbox.path.is_symlink() or above.is_symlink():
+        return
+    for name in folder_names(above):
+        begun = name.rsplit("-", 2)[-2] if name.startswith(LANDING_PREFIX) else ""
+        if begun.isdecimal() and int(begun) < before:
+            with contextlib.suppress(OSError):  # it keeps the contributor's next rsync out, which says so
+                remove_tree(above / name)
+
+
+def _delete(files: Iterable[Waiting]) -> None:
+    for file in files:
+        file.path.unlink(missing_ok=True)

@@ -1,0 +1,35 @@
+"""What other people of the same machine see of a run, and can do to it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from relay import NewRelay
+
+
+def is_open(path: Path) -> bool:
+    """Whether anybody but its owner may read it: its own mode, and those of the folders of the run above it."""
+    run_dir = next(above for above in path.parents if (above / "run.json").exists())
+    between = [path, *(above for above in path.parents if run_dir in above.parents)]
+    return all(one.stat().st_mode & 0o044 for one in between)
+
+
+def test_scripts_settings_and_output_of_jobs_are_nobody_elses(new_relay: NewRelay) -> None:
+    before = os.umask(0o022)
+    try:
+        relay = new_relay(total=10)
+        assert relay.run("start").code == 0
+    finally:
+        os.umask(before)
+    files = [path for path in relay.run_dir.rglob("*") if path.is_file() and not path.is_symlink()]
+    private = [path for path in files if path.name == "run.json" or relay.run_dir / "jobs" in path.parents]
+    assert {"run.json", "job.sh", "job.json"} <= {path.name for path in private}
+    assert [path for path in private if is_open(path)] == []
+
+
+def test_a_folder_at_which_pythons_path_would_split_is_refused(new_relay: NewRelay) -> None:
+    relay = new_relay(total=10, run_dir="runs/a:b")
+    for words in (("start",), ("start", "--dry-run"), ("render",)):
+        relay.run(*words).assert_refused(2, "run_dir: ", "runs/a:b has a ':' in it", "name a folder without one")
+    assert not (relay.folder / "runs").exists()

@@ -1,0 +1,92 @@
+"""A contributor with a restricted key, her laptop, and the shared folder of which she may see a part."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from daemons import PATIENCE_S
+from policies import RUN, publish_one
+from sshd import Laptop, Sshd
+
+from syncd.access.gate import authorized_keys_line
+from syncd.access.settings import Remote
+from syncd.store import Manifest, Shared
+
+SYNCD = str(Path(sys.executable).parent / "syncd")
+SECRET = "the owner's own line"
+
+
+@dataclass
+class Friend:
+    """`alice`, with her laptop, and the folder of which she may see a part."""
+
+    server: Sshd
+    laptop: Laptop
+    shared: Shared
+    manifest: Manifest
+    here: Path
+
+    @property
+    def inbox(self) -> Path:
+        return self.shared.path / "v1" / "inbox" / "alice"
+
+    def run(self, *words: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [str(word) for word in words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PATIENCE_S,
+            check=False,
+            env={**self.laptop.env(), "RSYNC_PROTECT_ARGS": "0", **(env or {})},
+            cwd=self.here,
+        )
+
+    def ssh(self, *words: object) -> subprocess.CompletedProcess[bytes]:
+        return self.run("ssh", "-F", self.laptop.config, *words)
+
+    def rsync(self, *words: object) -> subprocess.CompletedProcess[bytes]:
+        return self.run("rsync", "-e", f"ssh -F {self.laptop.config}", *words)
+
+    def segment(self, seed: int = 1) -> Path:
+        """A file in `<here>/out/<run>/<slot>/`, called as its content."""
+        data = random.Random(seed).randbytes(5_000)
+        folder = self.here / "out" / RUN / "0"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / hashlib.sha256(data).hexdigest()
+        path.write_bytes(data)
+        return path
+
+    def files(self) -> dict[str, bytes]:
+        """Everything below the shared folder."""
+        root = self.shared.path
+        return {
+            str(path.relative_to(root)): path.read_bytes() if path.is_file() and not path.is_symlink() else b"-"
+            for path in root.rglob("*")
+        }
+
+    def remote(self) -> Remote:
+        """As her laptop's syncd has it."""
+        return Remote(
+            path=str(self.shared.path), host="127.0.0.1", user=self.server.user, port=self.server.port,
+            key=self.laptop.key, known_hosts=self.laptop.known_hosts, ssh_config=self.laptop.config,
+        )  # fmt: skip
+
+
+def a_friend(sshd: Sshd, folder: Path) -> Friend:
+    """`alice` may come to `sshd` with a key of her own; there is one policy."""
+    shared = Shared(folder / "run" / "shared")
+    manifest = publish_one(shared, 1, 1)
+    (folder / "run" / "secret").write_text(SECRET + "\n")
+    (shared.path / "v1" / "inbox" / "bob" / "verdicts").mkdir(parents=True)
+    (shared.path / "v1" / "inbox" / "bob" / "verdicts" / "x.json").write_text(SECRET)
+    laptop = sshd.new_client("alice", options=None)
+    with open(sshd.authorized_keys, "a", encoding="utf-8") as file:
+        file.write(authorized_keys_line("alice", laptop.public_key, [SYNCD], str(shared.path)) + "\n")
+    here = folder / "here"
+    here.mkdir()
+    return Friend(sshd, laptop, shared, manifest, here)

@@ -1,0 +1,84 @@
+"""What a contributor with a restricted key can take of the owner's disk and machine, on a real sshd: so much."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from daemons import PATIENCE_S, wait_for
+from policies import RUN
+from restricted import Friend
+
+from syncd.access import places
+from syncd.errors import UnreachableError
+from syncd.shared.removal import remove_tree
+from syncd.transports.base import Transport
+from syncd.transports.factory import open_transport
+
+
+def pushed(friend: Friend, *options: str) -> str:
+    """What rsync said of a push of `<here>/out/` into the inbox."""
+    done = friend.rsync("-rt", *options, f"{friend.here}/out/", f"cluster:{friend.inbox}/new/")
+    return (done.stdout + done.stderr).decode(errors="replace")
+
+
+def left(friend: Friend) -> list[str]:
+    """What lies in the folder of what arrives."""
+    return sorted(os.listdir(friend.inbox / "tmp"))
+
+
+def a_deep_folder(top: Path, depth: int) -> None:
+    here = os.open(top, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=here)
+        deeper = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = deeper
+    os.close(os.open("file", os.O_WRONLY | os.O_CREAT, dir_fd=here))
+    os.close(here)
+
+
+def test_nothing_of_a_deep_folder_stays(friend: Friend):
+    friend.segment()
+    a_deep_folder(friend.here / "out", 1_200)
+    for _ in range(2):
+        pushed(friend)
+        wait_for(lambda: left(friend) == [], "the gate to clear away")
+    remove_tree(friend.here / "out")  # else pytest could not clear it away
+    segment = friend.segment(7)
+    assert "syncd gate" not in pushed(friend)
+    assert [path.name for path in friend.shared.inbox("alice").waiting(RUN, 0, now=1.0)] == [segment.name]
+
+
+@pytest.mark.parametrize("which", ["openssh", "paramiko"])
+def test_a_fifth_connection_is_told_to_come_again_and_the_first_stays(friend: Friend, which: str):
+    opened: list[Transport] = []
+
+    def connect() -> Transport:
+        transport = open_transport(friend.remote(), which, client="alice")  # type: ignore[arg-type]
+        opened.append(transport)
+        return transport
+
+    try:
+        first = connect()
+        assert first.listing().offers
+        for _ in range(places.CONNECTIONS - 1):
+            assert connect().listing().offers
+        with pytest.raises(UnreachableError, match="alice has 4 connections to this machine already: try again"):
+            connect().listing()
+        done = friend.rsync("-r", f"cluster:{friend.shared.path}/v1/runs/", friend.here / "runs")
+        assert b"alice has 4 connections" in done.stderr
+        assert first.listing().offers
+        opened[1].close()
+
+        def is_let_in() -> bool:
+            try:
+                return bool(connect().listing().offers)
+            except UnreachableError:
+                return False
+
+        wait_for(is_let_in, "the place of the one that went", PATIENCE_S)
+    finally:
+        for transport in opened:
+            transport.close()
