@@ -2,13 +2,16 @@
 
 `python bench/simulator.py [SEEDS]` runs 1,000 seeds by default (30 days, 4 slots each) over two processes and writes
 simulator.csv; with `--experiments` each is a queue of 12 experiments for 4 jobs, and it writes simulator_queue.csv.
-`--seed N` runs one alone, with `--story` everything that happened in it; `--days D` makes it shorter. What is simulated
-and what must hold: tests/simulator/.
+Each seed is written to `--kept FILE` (JSON lines) when it ends, and a run that is given a file with seeds of the same
+code goes on behind them: a thousand months take hours. `--seed N` runs one alone, with `--story` everything that
+happened in it; `--days D` makes it shorter. What is simulated and what must hold: tests/simulator/.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import statistics
 import sys
 import time
@@ -19,6 +22,7 @@ from pathlib import Path
 import figures
 
 ROOT = Path(__file__).resolve().parents[1]
+SIMULATED = ("orchestrator", "tests/simulator")
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "simulator")]
 
 from profiles import Profile  # noqa: E402
@@ -41,6 +45,21 @@ def one(seed: int, *, experiments: bool = False) -> tuple[dict[str, float], str]
     return {**measured, "cpu_s": time.process_time() - began}, failure
 
 
+def code() -> str:
+    """A digest of all the code that a seed's result comes from."""
+    sources = sorted(file for folder in SIMULATED for file in (ROOT / folder).rglob("*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in sources)).hexdigest()[:16]
+
+
+def kept(file: Path | None, *, experiments: bool) -> dict[int, tuple[dict[str, float], str]]:
+    """The seeds that `file` holds of this very code, by number."""
+    if file is None or not file.exists():
+        return {}
+    rows = [json.loads(line) for line in file.read_text().splitlines() if line.endswith("}")]
+    ours = [row for row in rows if (row["code"], row["experiments"]) == (code(), experiments)]
+    return {row["seed"]: (row["measured"], row["failure"]) for row in ours}
+
+
 def alone(seed: int, days: float, *, story: bool, experiments: bool) -> int:
     """One seed, with what happened in it. Returns the exit code."""
     drawn = Profile.of_experiments if experiments else Profile.drawn
@@ -57,12 +76,19 @@ def alone(seed: int, days: float, *, story: bool, experiments: bool) -> int:
     return 0
 
 
-def many(seeds: int, *, experiments: bool) -> int:
-    """All seeds below `seeds`. Returns the exit code."""
+def many(seeds: int, file: Path | None, *, experiments: bool) -> int:
+    """All seeds below `seeds` that `file` does not hold yet. Returns the exit code."""
+    known = kept(file, experiments=experiments)
+    results = [result for seed, result in known.items() if seed < seeds]
+    missing = [seed for seed in range(seeds) if seed not in known]
     with ProcessPoolExecutor(PROCESSES) as pool:
-        results = []
-        for measured, failure in pool.map(partial(one, experiments=experiments), range(seeds), chunksize=1):
-            results.append((measured, failure))
+        for seed, result in zip(missing, pool.map(partial(one, experiments=experiments), missing), strict=True):
+            results.append(result)
+            measured, failure = result
+            if file is not None:
+                row = {"code": code(), "experiments": experiments, "seed": seed}
+                with file.open("a") as lines:
+                    lines.write(json.dumps({**row, "measured": measured, "failure": failure}) + "\n")
             if failure:
                 print(failure, flush=True)
             if len(results) % TELL_EVERY == 0:
@@ -97,10 +123,11 @@ def main() -> int:
     parser.add_argument("--days", type=float, default=30.0)
     parser.add_argument("--story", action="store_true")
     parser.add_argument("--experiments", action="store_true")
+    parser.add_argument("--kept", type=Path)
     asked = parser.parse_args()
     if asked.seed is not None:
         return alone(asked.seed, asked.days, story=asked.story, experiments=asked.experiments)
-    return many(asked.seeds, experiments=asked.experiments)
+    return many(asked.seeds, asked.kept, experiments=asked.experiments)
 
 
 if __name__ == "__main__":
