@@ -18,7 +18,7 @@ from syncd.errors import DamagedPolicyError, MissingBlobError, StorageError
 from syncd.laptop.outbox import Contributions, Outbox, read_contributions
 from syncd.laptop.played import note_played
 from syncd.shared.curves import CHUNK_ROWS, read_metrics, write_metrics
-from syncd.shared.holds import held, hold
+from syncd.shared.holds import held, hold, in_doubt
 from syncd.shared.inbox import Inbox
 from syncd.shared.incoming import Deposit, collect_incoming, make_incoming
 from syncd.shared.layout import Shared, SlotPlace, make_folder, put, put_json, put_once
@@ -81,6 +81,7 @@ __all__ = [
     "held",
     "hinted",
     "hold",
+    "in_doubt",
     "make_incoming",
     "newest",
     "note_played",

@@ -47,11 +47,11 @@ def expectation(**changes) -> Expectation:
 
 
 def played(
-    *, run_id=RUN, slot=SLOT, tasks=TASKS, horizon=HORIZON, version=NOW, num_envs=6, seed=0, longest=500
+    *, run_id=RUN, slot=SLOT, tasks=TASKS, horizon=HORIZON, version=NOW, num_envs=6, seed=0
 ) -> Iterator[Segment]:
     """Honest segments without end: random actions, some held at the limits, in real environments."""
     rng = np.random.default_rng(seed)
-    recorder = Recorder(Origin(run_id, slot, tuple(tasks), horizon, secrets.token_hex(8)), num_envs, longest)
+    recorder = Recorder(Origin(run_id, slot, tuple(tasks), horizon, secrets.token_hex(8)), num_envs)
     spec = VectorSpec(tuple(tasks), goal_tables(tasks, 42), num_envs, seed, horizon)
     with VectorEnv(spec) as envs:
         obs = envs.reset().obs
@@ -67,6 +67,13 @@ def honest(count: int, **fields) -> tuple[Segment, ...]:
     """The first `count` of `played(**fields)`."""
     source = played(**fields)
     return tuple(next(source) for _ in range(count))
+
+
+def beginning(segment: Segment, steps: int) -> Segment:
+    """Its first `steps`, fewer than it has: what is sent of an episode that was interrupted."""
+    names = ("action", "reward", "success", "terminated", "truncated", "version")
+    parts = {name: getattr(segment, name)[:steps] for name in names}
+    return replace(segment, obs=segment.obs[: steps + 1], **parts)
 
 
 def raw_of(segment: Segment) -> tuple[dict, bytes]:
@@ -162,7 +169,7 @@ _MADE: dict[str, tuple[Reason, Callable[[Segment, np.random.Generator], bytes]]]
     "a list for a header": (Reason.FORMAT, lambda s, rng: packed([1, 2], raw_of(s)[1])),
     "a name twice": (Reason.FORMAT, lambda s, rng: packed(b'{"obs":1,"obs":2}', raw_of(s)[1])),
     "header longer than the file": (Reason.FORMAT, lambda s, rng: zstandard.compress(struct.pack("<Q", 2**63) + b"{}")),
-    "other format": (Reason.FORMAT, lambda s, rng: _words(s, format="2")),
+    "other format": (Reason.FORMAT, lambda s, rng: _words(s, format="1")),
     "overlapping arrays": (
         Reason.FORMAT,
         lambda s, rng: _header(s, lambda h: h["success"].update(data_offsets=h["truncated"]["data_offsets"])),
@@ -183,7 +190,7 @@ _MADE: dict[str, tuple[Reason, Callable[[Segment, np.random.Generator], bytes]]]
     ),
     "missing word": (Reason.SCHEMA, lambda s, rng: _header(s, lambda h: h["__metadata__"].pop("task"))),
     "word that is no string": (Reason.SCHEMA, lambda s, rng: _words(s, episode=7)),
-    "negative count": (Reason.SCHEMA, lambda s, rng: _words(s, first="-1")),
+    "negative count": (Reason.SCHEMA, lambda s, rng: _words(s, episode="-1")),
     "escape codes for an actor": (Reason.SCHEMA, lambda s, rng: _words(s, actor="\x1b[2J\x1b]0;pwned\x07")),
     "double precision": (Reason.DTYPE, lambda s, rng: _as_double(s)),
     "wide observations": (
@@ -201,7 +208,7 @@ _MADE: dict[str, tuple[Reason, Callable[[Segment, np.random.Generator], bytes]]]
     "terminated": (Reason.TERMINATED, lambda s, rng: _changed(s, "terminated", -1, 1)),
     "truncated in the middle": (Reason.TRUNCATED, lambda s, rng: _changed(s, "truncated", 0, 1)),
     "no end at the horizon": (Reason.TRUNCATED, lambda s, rng: _changed(s, "truncated", -1, 0)),
-    "past the horizon": (Reason.TRUNCATED, lambda s, rng: _words(s, first=str(s.horizon))),
+    "past the horizon": (Reason.TRUNCATED, lambda s, rng: _stretched(s, s.horizon + 1)),
     "rows shuffled": (Reason.DISCONTINUOUS, _shuffled),
     "goal moved": (Reason.DISCONTINUOUS, lambda s, rng: _goal_moved(s)),
     "other run": (Reason.OTHER_RUN, lambda s, rng: _words(s, run_id="other-89abcdef")),

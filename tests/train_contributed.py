@@ -48,7 +48,6 @@ def made_up(run_id: str, number: int, *, version: tuple[int, int] = (0, 0)) -> S
         run_id=run_id,
         slot=0,
         task=TASKS[number % len(TASKS)],
-        first=0,
         horizon=HORIZON,
         env=0,
         episode=number,
@@ -112,7 +111,7 @@ def attempt(run_dir: Path, plan: dict[str, Any], fields: dict[str, Any], files: 
         with Display(live=False) as display:
             return run(
                 job,
-                section(horizon=HORIZON, **fields),
+                section(horizon=HORIZON, trusted_contributors=SENDERS, **fields),
                 display,
                 make_envs=lambda spec, _workers: Visited(spec, plan, job, files),
                 evaluator=judge,

@@ -66,6 +66,8 @@ Widths = Annotated[tuple[Annotated[int, Field(ge=1, le=65_536)], ...], Field(min
 SEEDS = 2**32
 Seed = Annotated[int, Field(ge=0, lt=SEEDS)]
 Fraction01 = Annotated[float, Field(ge=0, lt=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+ContributorName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80}$")]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 #: Above this an update count a step is a typing error: published agents use at most 8.
@@ -151,6 +153,14 @@ class TrainingSection(BaseModel):
     contribution_max_lag: CountInt | None = Field(
         None, description="Oldest policy, in steps behind, whose experience is still taken from other machines."
     )
+    contribution_check_share: Share | None = Field(
+        None, description="Part of other machines' segments that is simulated again before its rows are taken."
+    )
+    trusted_contributors: tuple[ContributorName, ...] | None = Field(
+        None,
+        description="Contributors who are believed without a check. Where an environment cannot be repeated, "
+        "nobody else is.",
+    )
     keep_checkpoints: PositiveInt | None = Field(None, description="Newest checkpoints kept complete, to resume from.")
     keep_milestones: CountInt | None = Field(None, description="Older checkpoints of which the nets are kept.")
     stream: bool | None = Field(None, description="Send frames to a viewer (not built yet).")
@@ -223,6 +233,8 @@ class Training(BaseModel):
     evaluation_unseen_goals: GoalCount = 0
     publish_interval: CountInt = 1_000
     contribution_max_lag: CountInt = 200_000
+    contribution_check_share: Share = 0.1
+    trusted_contributors: tuple[ContributorName, ...] = ()
     shared_temperature: bool = False
     critic_net: CriticNet = "mlp"
     critic_loss: CriticLoss = "squared"

@@ -13,16 +13,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
-
-import torch
 
 from orchestrator.job import HANDED_OVER, Job, make_folder
 from trainer import device as machine
-from trainer import matmul, memory
-from trainer.agents import updates
+from trainer import memory
 from trainer.config import Training
 from trainer.contributions.intake import Intake
+from trainer.contributions.spotcheck import Redo, resimulator_of
 from trainer.contributions.takings import say_over
 from trainer.diverged import leave_behind
 from trainer.envs.spec import VectorSpec
@@ -33,7 +32,7 @@ from trainer.evaluating.process import Begin, EvaluatorProcess
 from trainer.evaluating.queue import MAX_PENDING, Evaluations
 from trainer.exporting.final import leave_final
 from trainer.metrics import METRICS, Events, Journal, evaluation_scalars, scalars
-from trainer.processor import processor
+from trainer.numbers import settle_numbers
 from trainer.publisher import Publisher, Snapshot, snapshot
 from trainer.resume import Start, find_start
 from trainer.saver import Saver, failure
@@ -51,12 +50,21 @@ RATE_WINDOW_S = 30.0
 LOOK_S = 0.1
 
 MakeEnvs = Callable[[VectorSpec, int], Envs]
+Resimulate = Callable[[VectorSpec], Redo | None]
 
 
 def run(
-    job: Job, training: Training, show: Show, *, make_envs: MakeEnvs = VectorEnv, evaluator: Begin = EvaluatorProcess
+    job: Job,
+    training: Training,
+    show: Show,
+    *,
+    make_envs: MakeEnvs = VectorEnv,
+    evaluator: Begin = EvaluatorProcess,
+    resimulate: Resimulate = resimulator_of,
 ) -> int:
     """Train until the last step or until the job must hand over. Returns the exit code: 0 or 75.
+
+    `resimulate`: makes what does other machines' experience again; None where `make_envs`' cannot be repeated.
 
     Errors: TrainerError (its exit code), EnvError.
     """
@@ -100,28 +108,9 @@ def run(
             )
         else:
             state = fresh(training, chosen, envs, numeric["updates"])
-        return Attempt(job, training, show, state, start, numeric, evaluator).run()
+        return Attempt(job, training, show, state, start, numeric, evaluator, partial(resimulate, spec)).run()
     finally:
         envs.close()
-
-
-def settle_numbers(training: Training, chosen: torch.device, recorded: Mapping[str, Any], show: Show) -> dict[str, Any]:
-    """Decide all that bit equality depends on beside the seed, as it was `recorded` where that is possible here."""
-    machine.settle(training.threads)
-    numeric = {"device": machine.name(chosen), "threads": training.threads, "processor": processor()}
-    for name, now in numeric.items():
-        then = recorded.get(name, now)
-        if then != now:
-            show.say(f"{name} was {then}, is {now}: the training goes on, bit equality is not promised")
-    if chosen.type == "cpu":
-        widest = max(*training.actor_hidden, *training.critic_hidden)
-        numeric["products"], sentence = matmul.settle(widest, recorded.get("products"))
-        if sentence is not None:
-            show.say(sentence)
-    numeric["updates"], sentence = updates.choose(training, chosen)
-    if sentence is not None:
-        show.say(sentence)
-    return numeric
 
 
 def is_complete(job: Job, training: Training, start: Start) -> bool:
@@ -149,6 +138,7 @@ class Attempt:
     start: Start | None
     numeric: dict[str, Any]
     evaluator: Begin
+    resimulate: Callable[[], Redo | None]
 
     def __post_init__(self) -> None:
         self.saver = Saver.after(self.job, self.training, self.start)
@@ -164,7 +154,7 @@ class Attempt:
             say=self.show.say,
             on_result=self.evaluated,
         )
-        self.intake = Intake(self.job, self.training, self.start)
+        self.intake = Intake(self.job, self.training, self.start, self.resimulate)
         self.publisher = Publisher(
             self.job,
             self.training,

@@ -34,6 +34,8 @@ _COMMON: dict[str, Any] = {
     "publish_interval": 1_000,
     # Off-policy learning bears old experience; a tenth of a usual run of 2M steps is where it stops to be worth it.
     "contribution_max_lag": 200_000,
+    "contribution_check_share": 0.1,
+    "trusted_contributors": (),
     "keep_checkpoints": 3,
     "keep_milestones": 10,
     "stream": False,

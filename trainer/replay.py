@@ -6,7 +6,6 @@ everything lies, and a ring that was filled from blocks is the same, place by pl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,8 +24,6 @@ FIELDS: dict[str, tuple[tuple[int, ...], type[np.generic]]] = {
     "next_obs": ((OBS_DIM,), np.float32),
     "terminated": ((), np.uint8),
 }
-#: Rows that others sent in also say who: the index into a list of names. 32,767 contributors are enough.
-CONTRIBUTED_FIELDS: dict[str, tuple[tuple[int, ...], type[np.generic]]] = {**FIELDS, "source": ((), np.int16)}
 
 
 @dataclass(frozen=True)
@@ -80,24 +77,18 @@ def joined(one: Batch, other: Batch) -> Batch:
 
 
 class Replay:
-    """`capacity` rows in all, split evenly over `num_tasks` rings. `fields`: what a row has, `FIELDS` or more.
+    """`capacity` rows in all, split evenly over `num_tasks` rings.
 
     `counts[k]` is the number of rows that task k ever got; `turn` is the pointer of `shares`.
     """
 
-    def __init__(
-        self,
-        capacity: int,
-        num_tasks: int,
-        fields: Mapping[str, tuple[tuple[int, ...], type[np.generic]]] = FIELDS,
-    ) -> None:
+    def __init__(self, capacity: int, num_tasks: int) -> None:
         self.num_tasks = num_tasks
         self.capacity = capacity // num_tasks
         self.counts: I64 = np.zeros(num_tasks, np.int64)
         self.turn = 0
         rows = self.capacity * num_tasks
-        self._fields = dict(fields)
-        self._data = {name: np.zeros((rows, *shape), kind) for name, (shape, kind) in fields.items()}
+        self._data = {name: np.zeros((rows, *shape), kind) for name, (shape, kind) in FIELDS.items()}
 
     @property
     def sizes(self) -> I64:
@@ -113,9 +104,8 @@ class Replay:
         reward: F32,
         next_obs: F32,
         terminated: npt.NDArray[np.bool_],
-        **more: npt.NDArray[np.generic],
     ) -> None:
-        """Append N transitions, each to the ring of its task ([N]). `more`: the fields beyond `FIELDS`."""
+        """Append N transitions, each to the ring of its task ([N])."""
         places = np.empty(task.shape[0], np.int64)
         for i, k in enumerate(task.tolist()):
             places[i] = k * self.capacity + self.counts[k] % self.capacity
@@ -123,8 +113,6 @@ class Replay:
         data = self._data
         data["obs"][places], data["action"][places], data["reward"][places] = obs, action, reward
         data["next_obs"][places], data["terminated"][places] = next_obs, terminated
-        for name, values in more.items():
-            data[name][places] = values
 
     def deal(self, batch_size: int) -> I64:
         """How many rows of each task the next balanced batch takes ([K]). Errors: ValueError if empty."""
@@ -153,22 +141,6 @@ class Replay:
         starts = np.maximum(np.array(since, np.int64), self.counts - self.capacity)
         return self._block(starts, [np.arange(start, end) for start, end in zip(starts, self.counts, strict=True)])
 
-    def count_of(self, field: str, value: int) -> int:
-        """How many rows have `value` in `field`."""
-        places = np.concatenate([k * self.capacity + np.arange(size) for k, size in enumerate(self.sizes)])
-        return int((self._data[field][places] == value).sum())
-
-    def without(self, field: str, value: int) -> Replay:
-        """A ring of the same size without the rows whose `field` is `value`; the others keep their order and are
-        numbered from 0.
-        """
-        numbers = [np.arange(max(0, count - self.capacity), count) for count in self.counts]
-        kept = [n[self._data[field][k * self.capacity + n % self.capacity] != value] for k, n in enumerate(numbers)]
-        ring = Replay(self.capacity * self.num_tasks, self.num_tasks, self._fields)
-        ring.counts, ring.turn = np.array([n.shape[0] for n in kept], np.int64), self.turn
-        ring.put_back(self._block(np.zeros(self.num_tasks, np.int64), kept))
-        return ring
-
     def _block(self, starts: I64, numbers: list[npt.NDArray[np.integer[Any]]]) -> Block:
         places = np.concatenate([k * self.capacity + n % self.capacity for k, n in enumerate(numbers)])
         arrays = {name: array[places] for name, array in self._data.items()}
@@ -186,7 +158,7 @@ class Replay:
         number = np.repeat(np.array(block.starts), block.counts) + np.arange(task.shape[0]) - first
         alive = (number >= (self.counts - self.capacity)[task]) & (number < self.counts[task])
         places = (task * self.capacity + number % self.capacity)[alive]
-        for name, (shape, kind) in self._fields.items():
+        for name, (shape, kind) in FIELDS.items():
             array = block.arrays.get(name)
             if array is None or array.shape != (task.shape[0], *shape) or array.dtype != kind:
                 raise ValueError(f"the block's field {name!r} is missing or has another shape or type")

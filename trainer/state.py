@@ -197,7 +197,7 @@ def draw(state: RunState) -> Batch:
     if others is None or not others.ring_rows:
         return own.pick(counts, state.sampling)
     taken = others.part_of(counts, own.sizes)
-    return joined(own.pick(counts - taken, state.sampling), others.pick(taken))
+    return joined(own.pick(counts - taken.sum(axis=0), state.sampling), others.pick(taken))
 
 
 def earned(before: int, after: int, random_steps: int, updates_per_step: float) -> Fraction:
@@ -241,7 +241,7 @@ def row(state: RunState) -> dict[str, Any]:
     others = state.contributed
     if others is not None:
         own, size = state.replay, state.training.batch_size
-        taken = parts(shares(size, own.sizes, own.turn)[0], own.sizes, others.ring.sizes).sum()
+        taken = parts(shares(size, own.sizes, own.turn)[0], own.sizes, others.sizes).sum()
         value["contributed"] = {"rows": others.ring_rows, "share": round(float(taken) / size, 4), **others.lag_row()}
     return value
 

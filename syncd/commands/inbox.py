@@ -119,6 +119,8 @@ def _row(inbox: Inbox) -> dict[str, Any]:
         "waiting_bytes": waiting.bytes,
         "accepted": total.accepted,
         "rows": total.rows,
+        "checked": total.checked,
+        "exact": total.exact,
         "refused": dict(sorted(total.refused.items())),
         "last_seen": last_seen(inbox.path),
         "dropped": inbox.is_dropped,

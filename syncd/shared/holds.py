@@ -34,10 +34,16 @@ def held(inbox: Path, now: float) -> Hold | None:
     return last if last is not None and last.at <= now < last.until else None
 
 
+def in_doubt(inbox: Path, now: float) -> bool:
+    """Whether this contributor was held within the last week, as far as is remembered."""
+    last = _last(inbox)
+    return last is not None and now < last.until + FORGIVEN_S
+
+
 def hold(inbox: Path, why: str, *, now: float) -> Hold:
     """Take nothing of this contributor for a while. Errors: OSError."""
     last = _last(inbox)
-    times = last.times + 1 if last is not None and now < last.until + FORGIVEN_S else 1
+    times = last.times + 1 if last is not None and in_doubt(inbox, now) else 1
     made = Hold(at=now, until=now + min(LONGEST_S, FIRST_S * 2.0 ** min(times - 1, 10)), why=why, times=times)
     make_folder(inbox)
     put_json(inbox / "held.json", made.model_dump())

@@ -230,12 +230,15 @@ class Inbox:
         accepted: int = 0,
         refused: dict[str, int] | None = None,
         rows: int = 0,
+        checked: int = 0,
+        exact: int = 0,
         now: float,
     ) -> None:
         """Add to the contributor's counts, which outlive their segments. One slot's learner writes one file of them."""
-        from syncd.shared.tally import note  # noqa: PLC0415 - as above
+        from syncd.shared.tally import Counts, note  # noqa: PLC0415 - as above
 
-        note(self.path, f"{run_id}.{slot}", accepted=accepted, refused=refused or {}, rows=rows, now=now)
+        more = Counts(accepted=accepted, refused=refused or {}, rows=rows, checked=checked, exact=exact, last_at=now)
+        note(self.path, f"{run_id}.{slot}", more)
 
     @property
     def is_dropped(self) -> bool:
@@ -254,9 +257,9 @@ class Inbox:
         for file in list(self.files("new")):
             moved += self.refuse_if_there(file.path, "dropped", f"{self.who} was dropped by {by}", now)
         if moved:
-            from syncd.shared.tally import note  # noqa: PLC0415 - as above
+            from syncd.shared.tally import Counts, note  # noqa: PLC0415 - as above
 
-            note(self.path, "drop", accepted=0, refused={"dropped": moved}, rows=0, now=0.0)  # nothing was heard of it
+            note(self.path, "drop", Counts(refused={"dropped": moved}))  # nothing was heard of it
         return moved
 
     def readmit(self) -> bool:

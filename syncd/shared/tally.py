@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -20,13 +19,18 @@ from syncd.shared.layout import make_folder, put_json
 
 
 class Counts(BaseModel):
-    """Segments accepted and refused (by reason), rows accepted, and when the last of them was judged (0: never)."""
+    """Segments accepted and refused (by reason), rows accepted, and when the last of them was judged (0: never).
+
+    `checked`: segments that were simulated again; `exact`: those of them that came out the same to the last bit.
+    """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     accepted: int = 0
     refused: dict[str, int] = {}
     rows: int = 0
+    checked: int = 0
+    exact: int = 0
     last_at: float = 0.0
 
     def plus(self, other: Counts) -> Counts:
@@ -35,14 +39,15 @@ class Counts(BaseModel):
             accepted=self.accepted + other.accepted,
             refused=dict(Counter(self.refused) + Counter(other.refused)),
             rows=self.rows + other.rows,
+            checked=self.checked + other.checked,
+            exact=self.exact + other.exact,
             last_at=max(self.last_at, other.last_at),
         )
 
 
-def note(inbox: Path, writer: str, *, accepted: int, refused: Mapping[str, int], rows: int, now: float) -> None:
+def note(inbox: Path, writer: str, more: Counts) -> None:
     """Add to the counts that `writer` keeps of the contributor whose folder `inbox` is. Errors: OSError."""
     path = inbox / "counts" / f"{writer}.json"
-    more = Counts(accepted=accepted, refused=dict(refused), rows=rows, last_at=now)
     make_folder(path.parent)
     put_json(path, _counts_in(path).plus(more).model_dump())
 

@@ -23,18 +23,32 @@ from trainer.contributions.contributed import Contributed
 from trainer.contributions.doorkeeper import Doorkeeper
 from trainer.contributions.episode import MALFORMED
 from trainer.contributions.experience import encode
+from trainer.contributions.spotcheck import FIRST, resimulator_of
+from trainer.envs.spec import VectorSpec
 from trainer.loop import run
 from trainer.state import RunState
+from trainer.tasks import goal_tables
 from trainer.views import Display
 
 pytestmark = pytest.mark.trainer
 #: Of each kind; some kinds are the same bytes whatever they are made of.
 OF_EACH = 25
 HONEST = 3_000
-#: Many short segments an episode, beginnings, middles and ends: the simulator is what takes the time here.
-LONG, SHORT = 100, 4
+#: Short episodes: the simulator is what takes the time here.
+SHORT = 4
 #: Honest segments that may be refused: one in a thousand.
 REFUSED_AT_MOST = HONEST // 1000
+
+
+class Counted:
+    """Does segments again, and keeps what came out."""
+
+    def __init__(self, redo, checks):
+        self.inner, self.checks = redo, checks
+
+    def redo(self, segment):
+        self.checks.append(self.inner.redo(segment))
+        return self.checks[-1]
 
 
 class Besieged(PointMasses):
@@ -52,7 +66,9 @@ class Besieged(PointMasses):
 
 
 def train(run_dir, attack):
-    training = section(horizon=HORIZON, total_steps=400, contribution_max_lag=100)
+    training = section(
+        horizon=HORIZON, total_steps=400, contribution_max_lag=100, trusted_contributors=("mallory",)
+    )  # so that each kind is refused for its own reason
     job = Job.standalone(run_dir, accepts_contributions=True)
     with Display(live=False) as display:
         code = run(
@@ -106,12 +122,12 @@ def test_a_thousand_hostile_segments_are_refused_for_the_right_reasons_and_harm_
 def test_three_thousand_honest_segments_are_taken(tmp_path, hasty):
     job = Job.standalone(tmp_path / "run", accepts_contributions=True)
     job.start_from(None)
-    training = section(horizon=LONG, buffer_size=200_000)
-    door = Doorkeeper(job, training, step=500)
+    training = section(tasks=TASKS, horizon=SHORT, buffer_size=200_000)
+    checks = []
+    spec = VectorSpec(TASKS, goal_tables(TASKS, 42), 1, 42, SHORT)  # as `honest`
+    door = Doorkeeper(job, training, step=500, resimulate=lambda: Counted(resimulator_of(spec), checks))
     door.know(0, 0, 400)
-    for number, segment in enumerate(
-        honest(HONEST, run_id=job.run_id, tasks=TASKS, horizon=LONG, version=(0, 0), longest=SHORT)
-    ):
+    for number, segment in enumerate(honest(HONEST, run_id=job.run_id, tasks=TASKS, horizon=SHORT, version=(0, 0))):
         send(job.shared_dir, f"friend-{number % 5}", job.run_id, encode(segment))
     made, state = intake.Intake(job, training, None), object.__new__(RunState)
     made.door, state.step, state.contributed = door, 500, None
@@ -122,3 +138,5 @@ def test_three_thousand_honest_segments_are_taken(tmp_path, hasty):
     assert isinstance(state.contributed, Contributed)
     assert state.contributed.ring_rows == SHORT * door.accepted
     assert len(state.contributed.sources) == 5
+    assert len(checks) >= 5 * FIRST
+    assert {done.gap for done in checks} == {0.0}

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from syncd.store import StorageError
-from trainer.contributions.episode import MAX_STEPS, Segment, encode
+from trainer.contributions.episode import Segment, encode
 from trainer.envs.spec import ACT_DIM, F32, OBS_DIM, Step
 
 #: Looks again this often whether a full outbox, or a full disk, has room.
@@ -47,15 +47,14 @@ class Origin:
 class Recorder:
     """Rows of `num_envs` environments until their episodes end.
 
-    A segment ends with its episode, or after `longest` steps of it.
+    A segment is an episode from its beginning, so that it can be done again.
     """
 
-    def __init__(self, origin: Origin, num_envs: int, longest: int = MAX_STEPS) -> None:
+    def __init__(self, origin: Origin, num_envs: int) -> None:
         self.origin = origin
-        self._longest = longest
+        longest = origin.horizon
         self._envs = np.arange(num_envs)
         self._steps = np.zeros(num_envs, np.int64)  # rows that wait
-        self._first = np.zeros(num_envs, np.int64)  # number of the first of them in its episode
         self._episode = np.zeros(num_envs, np.int64)
         self._task = np.zeros(num_envs, np.int64)
         self._obs = np.empty((num_envs, longest + 1, OBS_DIM), np.float32)
@@ -78,15 +77,13 @@ class Recorder:
         self._version[envs, at] = version
         self._steps += 1
         done: list[Segment] = []
-        for i in np.flatnonzero(step.finished | (self._steps == self._longest)):
+        for i in np.flatnonzero(step.finished):
             done.append(self._cut(int(i)))
-            if step.finished[i]:
-                self._episode[i] += 1
-                self._first[i] = 0
+            self._episode[i] += 1
         return done
 
     def rest(self) -> list[Segment]:
-        """What is left of unfinished episodes; the recorder is empty afterwards."""
+        """The beginnings of unfinished episodes: nothing may be added afterwards."""
         return [self._cut(int(i)) for i in np.flatnonzero(self._steps)]
 
     def _cut(self, i: int) -> Segment:
@@ -96,7 +93,6 @@ class Recorder:
             run_id=origin.run_id,
             slot=origin.slot,
             task=origin.tasks[self._task[i]],
-            first=int(self._first[i]),
             horizon=origin.horizon,
             env=i,
             episode=int(self._episode[i]),
@@ -107,7 +103,6 @@ class Recorder:
             version=self._version[i, :steps].copy(),
             **{name: array[i, :steps].copy() for name, array in self._flags.items()},
         )
-        self._first[i] += steps
         self._steps[i] = 0
         return segment
 

@@ -14,7 +14,7 @@ MOST_REFUSED = 0.5
 HARMLESS = frozenset(
     {
         Reason.OTHER_RUN, Reason.OTHER_TASK, Reason.VERSION_UNKNOWN, Reason.VERSION_LAG, Reason.DUPLICATE,
-        Reason.DROPPED, Reason.QUOTA, Reason.DEFECT,
+        Reason.DROPPED, Reason.UNTRUSTED, Reason.QUOTA, Reason.DEFECT,
     }
 )  # fmt: skip
 

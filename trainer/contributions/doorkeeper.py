@@ -15,19 +15,19 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from orchestrator.job import Job
 from syncd import store
 from trainer.config import Training
+from trainer.contributions.athand import AtHand, Ready
 from trainer.contributions.conduct import Conduct
 from trainer.contributions.contributed import MAX_RECENT
 from trainer.contributions.episode import MALFORMED
 from trainer.contributions.experience import Accepted, Expectation, Reason, Refused, judge
 from trainer.contributions.intakelog import Taken
+from trainer.contributions.spotcheck import Redo, SpotChecks
 from trainer.contributions.takings import Takings
 from trainer.contributions.versions import Versions
 
@@ -40,36 +40,20 @@ MAX_READY_ROWS = 50_000
 #: Inboxes are freed of what nobody fetched this often.
 PRUNE_EVERY_S = 600.0
 #: Names in a round's notes beside the reasons of refusals.
-_ACCEPTED, _ROWS = "+accepted", "+rows"
+_ACCEPTED, _ROWS, _CHECKED, _EXACT = "+accepted", "+rows", "+checked", "+exact"
 #: What stands for a contributor's name where it is about all that give as accounts of this machine.
 OTHER_ACCOUNTS = "other accounts"
 #: What is wrong with a file itself, not with the folder: a link, no permission, no regular file.
 _ITS_OWN_FAULT = (errno.ELOOP, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENXIO)
 
 
-@dataclass(frozen=True)
-class Ready:
-    """A good segment, moved to `accepted/`, whose rows are at hand."""
-
-    who: str
-    sha256: str
-    task: int
-    rows: dict[str, Any]
-    content: str
-    policy_step: int
-
-    @property
-    def count(self) -> int:
-        """Its rows."""
-        return int(self.rows["reward"].shape[0])
-
-
 class Doorkeeper:
     """Judges for one slot. `step` is for the loop to set; `know` for the publisher; the rest for the loop.
 
     `seen`: contents taken before. `counted`: segments whose rows are in the checkpoint that was gone on from.
-    `scheduled`: segments that the loop will take again by itself. `step`: where the learner is. `takings`: who gave
-    what.
+    `scheduled`: segments that the loop will take again by itself. `resimulate`: makes what does segments again, in the
+    thread; None where this run's environments cannot be repeated. `step`: where the learner is. `takings`: who gave
+    what. `at_hand`: the good, for the loop to take.
     """
 
     def __init__(
@@ -81,6 +65,7 @@ class Doorkeeper:
         seen: Iterable[str] = (),
         counted: Sequence[Taken] = (),
         scheduled: Sequence[Taken] = (),
+        resimulate: Callable[[], Redo | None] = lambda: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.step = step
@@ -99,9 +84,8 @@ class Doorkeeper:
         self._listed: dict[str, deque[Path]] = {}
         self._gone: set[str] = set()
         self._removals: deque[str] = deque()
-        self._ready: dict[str, deque[Ready]] = {}
-        self._ready_rows = 0
-        self._lock = threading.Lock()
+        self.at_hand = AtHand()
+        self._checks = SpotChecks(resimulate, training.contribution_check_share)
         self._said: deque[str] = deque()
         self._trouble: str | None = None
         self._broken: dict[str, str] = {}
@@ -126,41 +110,16 @@ class Doorkeeper:
 
     @property
     def has_something(self) -> bool:
-        """Whether `next_ready` or `next_removal` would give something. Cheap."""
-        return bool(self._ready_rows or self._removals)
+        """Whether `at_hand` or `next_removal` would give something. Cheap."""
+        return bool(self.at_hand.rows or self._removals)
 
     def next_removal(self) -> str | None:
-        """A contributor whose rows must leave the ring, once for each time that it was dropped."""
+        """A contributor whose rows must leave the ring, once for each time that it was dropped or found lying."""
         return self._removals.popleft() if self._removals else None
 
     def remove_later(self, who: str) -> None:
         """`who` could not be removed now."""
         self._removals.append(who)
-
-    def next_ready(self, max_rows: int) -> list[Ready]:
-        """Good segments with at most `max_rows` rows (but at least one segment), the contributors taking turns."""
-        taken: list[Ready] = []
-        rows = 0
-        with self._lock:
-            while self._ready:
-                who = next(iter(self._ready))
-                line = self._ready.pop(who)
-                if taken and rows + line[0].count > max_rows:
-                    self._ready = {who: line, **self._ready}
-                    break
-                taken.append(line.popleft())
-                rows += taken[-1].count
-                if line:
-                    self._ready[who] = line  # to the end of the row of contributors
-            self._ready_rows -= rows
-        return taken
-
-    def put_back(self, taken: Sequence[Ready]) -> None:
-        """These could not be taken now; they come first the next time."""
-        with self._lock:
-            for one in reversed(taken):
-                self._ready.setdefault(one.who, deque()).appendleft(one)
-                self._ready_rows += one.count
 
     def counted(self, entries: Iterable[Taken]) -> None:
         """A published checkpoint has the rows of these: their files may go."""
@@ -176,6 +135,12 @@ class Doorkeeper:
             say(self._said.popleft())
 
     def _run(self) -> None:
+        try:
+            self._look_round_by_round()
+        finally:
+            self._checks.close()
+
+    def _look_round_by_round(self) -> None:
         ending = False
         while not ending:
             ending = self._stop.is_set()  # the last round clears what the last checkpoint counts
@@ -232,7 +197,7 @@ class Doorkeeper:
         done = 0
         welcome = [inbox for inbox in inboxes if judged and store.held(inbox.path, self._clock()) is None]
         lines = [inbox for inbox in welcome if self._try(inbox.who, partial(self._list, inbox))]
-        while lines and done < judged and self._ready_rows < MAX_READY_ROWS and not self._stop.is_set():
+        while lines and done < judged and self.at_hand.rows < MAX_READY_ROWS and not self._stop.is_set():
             inbox = lines.pop(0)
             line = self._listed[inbox.who]
             if line and self._try(inbox.who, partial(self._look_at, inbox, line.popleft())):
@@ -291,15 +256,50 @@ class Doorkeeper:
         verdict = self._judged(data, path.name)
         if isinstance(verdict, Refused) and verdict.reason == Reason.VERSION_UNKNOWN and self._versions.found_more():
             verdict = self._judged(data, path.name)
+        if isinstance(verdict, Accepted):
+            verdict = self._checked(inbox, verdict)
         if isinstance(verdict, Refused):
             self._refuse(inbox, path, verdict.reason, verdict.sentence)
         else:
             self._accept(inbox, path, verdict)
-        if why := self._conduct.note(inbox.who, verdict.reason if isinstance(verdict, Refused) else None):
-            made = store.hold(inbox.path, why, now=self._clock())
-            self._listed[inbox.who].clear()  # it waits in the inbox until then
-            hours = (made.until - made.at) / 3600
-            self._said.append(f"nothing of {inbox.who} is taken for {hours:g} h: {why} (`syncd readmit` ends that)")
+        reason = verdict.reason if isinstance(verdict, Refused) else None
+        if isinstance(verdict, Refused) and reason == Reason.NOT_REPRODUCED:
+            self._lied(inbox, verdict.sentence)
+        elif why := self._conduct.note(inbox.who, reason):
+            self._hold(inbox, why)
+
+    def _checked(self, inbox: store.Inbox, verdict: Accepted) -> Accepted | Refused:
+        """`verdict`, or another where the segment must be done again and cannot be, or something else comes out."""
+        who = inbox.who
+        if who in self._training.trusted_contributors:
+            return verdict
+        if not self._checks.can_repeat:
+            return Refused(Reason.UNTRUSTED, f"{who} is not named in trusted_contributors, and nothing can be checked")
+        done = self._checks.check(who, verdict.segment, in_doubt=store.in_doubt(inbox.path, self._clock()))
+        if done is None:
+            return verdict
+        exact = done.gap == 0.0 and not done.wrong
+        self._notes.setdefault(who, Counter()).update({_CHECKED: 1, _EXACT: int(exact)})
+        return Refused(Reason.NOT_REPRODUCED, done.wrong) if done.wrong else verdict
+
+    def _lied(self, inbox: store.Inbox, why: str) -> None:
+        """What `inbox` brought did not happen: nothing of its sender stays, and it is held."""
+        self._take_back(inbox, Reason.NOT_REPRODUCED, "another segment of its sender was not reproduced")
+        self._hold(inbox, f"a segment was simulated again, and it is not true: {why}")
+
+    def _hold(self, inbox: store.Inbox, why: str) -> None:
+        made = store.hold(inbox.path, why, now=self._clock())
+        self._listed[inbox.who].clear()  # it waits in the inbox until then
+        hours = (made.until - made.at) / 3600
+        self._said.append(f"nothing of {inbox.who} is taken for {hours:g} h: {why} (`syncd readmit` ends that)")
+
+    def _take_back(self, inbox: store.Inbox, reason: Reason, sentence: str) -> None:
+        """What `inbox` gave leaves: what waits for the loop now, the ring's rows at its next barrier."""
+        self._removals.append(inbox.who)
+        for one in self.at_hand.remove(inbox.who):
+            path = inbox.accepted(self._job.run_id, self._job.slot, one.sha256)
+            with contextlib.suppress(FileNotFoundError):
+                self._refuse(inbox, path, reason, sentence)
 
     def _judged(self, data: bytes, name: str) -> Accepted | Refused:
         self._judged_at = self.step
@@ -330,9 +330,7 @@ class Doorkeeper:
         if not was_left_over:  # else it was counted when it was accepted first
             self._notes.setdefault(inbox.who, Counter()).update({_ACCEPTED: 1, _ROWS: ready.count})
         self.accepted += 1
-        with self._lock:
-            self._ready.setdefault(inbox.who, deque()).append(ready)
-            self._ready_rows += ready.count
+        self.at_hand.add(ready)
 
     def _refuse(self, inbox: store.Inbox, path: Path, reason: str, sentence: str) -> None:
         inbox.refuse(path, str(reason), sentence, now=self._clock(), keep=reason not in MALFORMED)
@@ -348,7 +346,9 @@ class Doorkeeper:
                 self._job.slot,
                 accepted=counts[_ACCEPTED],
                 rows=counts[_ROWS],
-                refused={reason: number for reason, number in counts.items() if reason not in {_ACCEPTED, _ROWS}},
+                checked=counts[_CHECKED],
+                exact=counts[_EXACT],
+                refused={reason: number for reason, number in counts.items() if not reason.startswith("+")},
                 now=self._clock(),
             )
             if self._try(who, note):
@@ -360,14 +360,7 @@ class Doorkeeper:
             self._gone.discard(inbox.who)
         elif inbox.who not in self._gone:
             self._gone.add(inbox.who)
-            with self._lock:
-                lost = self._ready.pop(inbox.who, deque())
-                self._ready_rows -= sum(one.count for one in lost)
-            self._removals.append(inbox.who)
-            for one in lost:
-                path = inbox.accepted(self._job.run_id, self._job.slot, one.sha256)
-                with contextlib.suppress(FileNotFoundError):
-                    self._refuse(inbox, path, Reason.DROPPED, f"{inbox.who} was dropped from this run")
+            self._take_back(inbox, Reason.DROPPED, f"{inbox.who} was dropped from this run")
 
     def _clear_counted(self) -> None:
         for _ in range(len(self._counted)):

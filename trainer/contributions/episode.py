@@ -1,11 +1,11 @@
-"""A segment: a contiguous part of one episode, as it travels between machines. Its file format, and its reader.
+"""A segment: an episode, or its beginning, as it travels between machines. Its file format, and its reader.
 
 It is a safetensors file, compressed by zstd, named by the sha256 of the compressed bytes. T steps, 1 ≤ T ≤ 500::
 
     obs [T+1, 39] f32   action [T, 4] f32   reward [T] f32   success, terminated, truncated [T] u8   version [T, 2] i32
 
 `version` is (attempt, seq) of the policy that acted. The header's metadata, all strings: format, run_id, slot, task,
-first (number of the first step in its episode), horizon, env, episode, actor (random, one for each actor process).
+horizon, env, episode, actor (random, one for each actor process).
 
 `decode` reads bytes that a stranger may have made: it allocates no more than `MAX_RAW_BYTES`, accepts exactly this
 layout, and judges no values; `trainer.contributions.experience.judge` does.
@@ -30,7 +30,7 @@ F32 = npt.NDArray[np.float32]
 U8 = npt.NDArray[np.uint8]
 I32 = npt.NDArray[np.int32]
 
-FORMAT = "1"
+FORMAT = "2"
 #: Meta-World cuts an episode here, so no segment is longer.
 MAX_STEPS = 500
 #: A segment of 500 steps is 94 kB raw, and its header 1 kB; honest ones are half of that when compressed.
@@ -50,8 +50,8 @@ _FIELDS: dict[str, tuple[str, type[np.generic], int, int]] = {
     "truncated": ("U8", np.uint8, 0, 0),
     "version": ("I32", np.int32, 2, 0),
 }
-_WORDS = ("format", "run_id", "slot", "task", "first", "horizon", "env", "episode", "actor")
-_COUNTS = ("slot", "first", "horizon", "env", "episode")
+_WORDS = ("format", "run_id", "slot", "task", "horizon", "env", "episode", "actor")
+_COUNTS = ("slot", "horizon", "env", "episode")
 _HEAD = struct.Struct("<Q")
 #: Counts in the metadata: no sign, no leading zeros, below 10^9.
 _COUNT = re.compile(r"0|[1-9][0-9]{0,8}")
@@ -83,6 +83,8 @@ class Reason(StrEnum):
     VERSION_UNKNOWN = "version_unknown"
     VERSION_LAG = "version_lag"
     DUPLICATE = "duplicate"
+    UNTRUSTED = "untrusted"
+    NOT_REPRODUCED = "not_reproduced"
     DROPPED = "dropped"
     QUOTA = "quota"
     DEFECT = "defect"
@@ -104,12 +106,11 @@ class BadSegmentError(Exception):
 
 @dataclass(frozen=True)
 class Segment:
-    """T steps of one episode, and where they were made. Arrays as in the module's docstring."""
+    """The first T steps of one episode, and where they were made. Arrays as in the module's docstring."""
 
     run_id: str
     slot: int
     task: str
-    first: int
     horizon: int
     env: int
     episode: int

@@ -20,10 +20,12 @@ from typing import Any
 from orchestrator.job import Job
 from syncd import store
 from trainer.config import Training
+from trainer.contributions.athand import Ready
 from trainer.contributions.contributed import Contributed
-from trainer.contributions.doorkeeper import Doorkeeper, Ready
+from trainer.contributions.doorkeeper import Doorkeeper
 from trainer.contributions.experience import Accepted, BadSegmentError, decode, name_of
 from trainer.contributions.intakelog import Entry, Removed, Taken, append, begin, inherited
+from trainer.contributions.spotcheck import Redo
 from trainer.resume import Start
 from trainer.state import RunState
 
@@ -40,7 +42,13 @@ CLOSE_WAIT_S = 5.0
 class Intake:
     """What enters from outside, for one attempt. All methods are for the loop's thread."""
 
-    def __init__(self, job: Job, training: Training, start: Start | None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        training: Training,
+        start: Start | None,
+        resimulate: Callable[[], Redo | None] = lambda: None,
+    ) -> None:
         counted, schedule = inherited(job, start)
         self._job = job
         self._training = training
@@ -60,6 +68,7 @@ class Intake:
                 seen=start.contributed.recent if start and start.contributed else (),
                 counted=counted,
                 scheduled=[entry for entry in schedule if isinstance(entry, Taken)],
+                resimulate=resimulate,
             )
 
     def begin(self) -> None:
@@ -83,7 +92,7 @@ class Intake:
         while (who := door.next_removal()) is not None:
             if state.contributed is not None and state.contributed.rows_of(who):
                 self._remove(state, state.contributed, who, door)
-        ready = door.next_ready(MAX_ROWS)
+        ready = door.at_hand.take(MAX_ROWS)
         if ready:
             self._take_new(state, ready, door)
 
@@ -124,14 +133,14 @@ class Intake:
     def _take_new(self, state: RunState, ready: list[Ready], door: Doorkeeper) -> None:
         taken = [Taken(state.step, one.who, one.sha256, one.count, one.content, one.policy_step) for one in ready]
         if not self._written(taken):
-            door.put_back(ready)
+            door.at_hand.put_back(ready)
             return
         for one, entry in zip(ready, taken, strict=True):
             self._add(state, entry, one.task, one.rows)
 
     def _remove(self, state: RunState, others: Contributed, who: str, door: Doorkeeper) -> None:
         if self._written([Removed(state.step, who)]):
-            self._said.append(f"{who} was dropped: {others.rows_of(who):,} contributed rows forgotten")
+            self._said.append(f"the rows of {who} are taken out: {others.rows_of(who):,} contributed rows forgotten")
             others.drop(who)
         else:
             door.remove_later(who)

@@ -23,7 +23,7 @@ from syncd.shared.inbox import MAX_SEGMENT_BYTES, Usage
 from syncd.shared.layout import Shared
 from syncd.shared.pruning import QUARANTINE_S, WAITING_S, prune
 from syncd.shared.reception import RECOUNT_S, Quota, Reception, Refusal, Stored
-from syncd.shared.tally import counts, last_seen, note, note_seen
+from syncd.shared.tally import Counts, counts, last_seen, note, note_seen
 
 RUN = "demo-0123abcd"
 NOW = 1_760_086_400.0
@@ -486,7 +486,7 @@ class TestCommands:
         arrive(inbox, b"abc")
         inbox.note(RUN, 0, accepted=2, rows=1000, refused={"size": 1}, now=NOW)
         inbox.note(RUN, 1, accepted=1, rows=500, now=NOW - 5)
-        note(inbox.path, "drop", accepted=0, refused={}, rows=0, now=0.0)
+        note(inbox.path, "drop", Counts())
         (row,) = json.loads(self.run("contributors", shared.path, "--json").stdout)
         assert row == {
             "contributor": "alice",
@@ -494,6 +494,8 @@ class TestCommands:
             "waiting_bytes": 3,
             "accepted": 3,
             "rows": 1500,
+            "checked": 0,
+            "exact": 0,
             "refused": {"size": 1},
             "last_seen": NOW,
             "dropped": False,

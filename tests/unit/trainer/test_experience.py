@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("metaworld")
 
-from segments_of import HORIZON, KINDS, KNOWN, NOW, TASKS, expectation, honest, hostile
+from segments_of import HORIZON, KINDS, KNOWN, NOW, TASKS, beginning, expectation, honest, hostile
 
 from trainer.contributions.episode import decode
 from trainer.contributions.experience import Accepted, Reason, Refused, encode, judge, name_of, step_of
@@ -42,10 +42,19 @@ def test_honest_segments_are_accepted_and_become_the_rows_that_the_ring_wants():
         assert found.lag == 10_000
 
 
-def test_a_part_of_an_episode_is_as_good_as_a_whole_one():
-    parts = honest(60, longest=4)
-    assert {(one.first, one.steps) for one in parts} == {(0, 4), (4, 4), (8, 2)}
-    assert all(isinstance(verdict(encode(one)), Accepted) for one in parts)
+def test_the_beginning_of_an_episode_is_as_good_as_a_whole_one():
+    for one in honest(6):
+        found = verdict(encode(beginning(one, 4)))
+        assert isinstance(found, Accepted), found
+        assert found.rows()["next_obs"].shape == (4, 39)
+
+
+def test_numbers_that_slow_the_learner_down_enter_as_zeros(segment):
+    slow = np.full_like(segment.reward, 1e-40)
+    assert (slow > 0).all()
+    rows = verdict(encode(replace(segment, reward=slow))).rows()
+    assert (rows["reward"] == 0).all()
+    assert np.array_equal(rows["action"], segment.action)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -76,7 +85,6 @@ def test_a_segment_comes_out_of_its_file_as_it_went_in(data):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     one = replace(
         honest(6)[0],
-        first=data.draw(st.integers(0, 499)),
         run_id=data.draw(st.text(max_size=30)),
         obs=rng.normal(size=(steps + 1, 39)).astype(np.float32),
         action=rng.normal(size=(steps, 4)).astype(np.float32),

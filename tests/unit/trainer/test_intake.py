@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import getpass
 import json
 import os
 import secrets
@@ -28,11 +29,17 @@ from trainer.contributions.doorkeeper import Doorkeeper
 from trainer.contributions.episode import encode, name_of
 from trainer.contributions.intake import Intake
 from trainer.contributions.intakelog import Removed, Taken
-from trainer.replay import CONTRIBUTED_FIELDS, FIELDS, Replay
+from trainer.contributions.spotcheck import Redone
+from trainer.replay import FIELDS, Replay
 from trainer.state import RunState, draw
 
 pytestmark = pytest.mark.trainer
-TRAINING = section(horizon=HORIZON, contribution_max_lag=500)
+#: What the senders of `made_up` send cannot be done again by anybody.
+TRAINING = section(
+    horizon=HORIZON,
+    contribution_max_lag=500,
+    trusted_contributors=("alice", "bob", "carol", "mallory", "flood", "quiet", getpass.getuser()),
+)
 
 
 @pytest.fixture
@@ -77,18 +84,24 @@ def whos(ready):
 
 class TestTheShareOfABatch:
     @given(
-        st.lists(st.tuples(*[st.integers(0, 10**6)] * 3), min_size=1, max_size=50), st.floats(0, 1, exclude_max=True)
+        st.integers(1, 5).flatmap(
+            lambda senders: st.lists(st.tuples(*[st.integers(0, 10**6)] * (2 + senders)), min_size=1, max_size=50)
+        ),
+        st.floats(0, 1, exclude_max=True),
     )
     def test_it_is_the_part_of_each_tasks_rows_and_never_above_the_cap(self, tasks, chance):
-        counts, own, others = np.array(tasks, np.int64).T
+        counts, own, *each = np.array(tasks, np.int64).T
+        others = np.array(each)
         counts[own == 0] = 0  # `shares` deals nothing to a task without rows
         wanted = parts(counts, own, others)
         taken = whole(wanted, chance, int(MAX_SHARE * counts.sum()))
         assert (taken >= 0).all()
-        assert (taken <= counts).all()
+        assert (taken.sum(axis=0) <= counts).all()
         assert (taken[others == 0] == 0).all()
         assert taken.sum() <= MAX_SHARE * counts.sum()
-        assert (wanted <= others / np.maximum(1, own + others) * counts).all()
+        assert (wanted <= others / np.maximum(1, own + others.sum(axis=0)) * counts).all()
+        givers = max(1, (others.sum(axis=1) > 0).sum())
+        assert (wanted.sum(axis=1) <= MAX_SHARE / givers * counts.sum() + 1e-6).all()
         assert (np.abs(taken - wanted) <= 1 + 1e-6).all()
 
     def test_a_part_of_a_row_is_a_row_now_and_then(self):
@@ -99,7 +112,12 @@ class TestTheShareOfABatch:
     def test_full_rings_just_reach_it(self):
         training = section(buffer_size=2_100, tasks=("reach-v3", "push-v3", "door-open-v3"))
         full = np.full(3, capacity_of(training))
-        assert parts(np.array([40, 30, 30]), np.full(3, 700), full).tolist() == pytest.approx([12, 9, 9])
+        assert parts(np.array([40, 30, 30]), np.full(3, 700), full[None]).tolist() == [pytest.approx([12, 9, 9])]
+
+    def test_nobody_has_more_than_its_part_however_much_it_sends(self):
+        loud, quiet = np.full(3, 910), np.full(3, 90)
+        found = parts(np.full(3, 100), np.full(3, 1000), np.array([loud, quiet]))
+        assert found.tolist() == [[15, 15, 15], [pytest.approx(4.5)] * 3]
 
     def test_who_sends_one_task_only_changes_no_tasks_weight(self):
         state = _state(0)
@@ -117,6 +135,16 @@ class TestTheShareOfABatch:
             assert (batch.task[batch.reward > 0] == 1).all()
 
 
+def rows_of(others, who):
+    """Which segments' rows there are of `who`, oldest first, task by task."""
+    if who not in others.sources:
+        return []
+    block = others.ring.block_since((0,) * others.ring.num_tasks)
+    ends = np.cumsum(block.counts)
+    lanes = range(3 * others.sources.index(who), 3 * others.sources.index(who) + 3)
+    return [block.arrays["reward"][ends[lane] - block.counts[lane] : ends[lane]].tolist() for lane in lanes]
+
+
 class TestTheRing:
     def filled(self, *senders):
         others = Contributed(TRAINING)
@@ -129,21 +157,35 @@ class TestTheRing:
     @given(st.lists(st.sampled_from("abc"), max_size=60), st.sampled_from("abcd"))
     def test_a_contributor_is_dropped_and_the_others_rows_keep_their_order(self, senders, dropped):
         others = self.filled(*senders)
-        before = others.ring.block_since((0, 0, 0))
-        kept = np.array([others.sources[i] != dropped for i in before.arrays["source"]], bool)
+        before = {who: rows_of(others, who) for who in "abcd"}
         others.drop(dropped)
-        after = others.ring.block_since((0, 0, 0))
         assert others.rows_of(dropped) == 0
-        assert after.starts == ((0, 0, 0) if dropped in senders else before.starts)
-        for name in CONTRIBUTED_FIELDS:
-            assert np.array_equal(after.arrays[name], before.arrays[name][kept])
+        assert {who: rows_of(others, who) for who in before} == {**before, dropped: []}
+
+    def test_a_loud_one_pushes_out_its_own_rows_only(self):
+        others = self.filled("quiet")
+        kept = rows_of(others, "quiet")
+        rows = {name: np.ones((HORIZON, *shape), kind) for name, (shape, kind) in FIELDS.items()}
+        for _ in range(2 * capacity_of(TRAINING) // HORIZON + 2):
+            others.add("loud", rows, task=0, content="", policy_step=0, step=100)
+        assert rows_of(others, "quiet") == kept
+        assert others.rows_of("loud") == others.ring.capacity == capacity_of(TRAINING) // 2
+
+    def test_who_gave_nothing_while_the_run_filled_its_own_ring_makes_room(self):
+        others = self.filled("early", "late")
+        rows = {name: np.ones((HORIZON, *shape), kind) for name, (shape, kind) in FIELDS.items()}
+        others.add("late", rows, task=0, content="", policy_step=0, step=100 + TRAINING.buffer_size)
+        assert others.sources == ["early", "late"]
+        others.add("late", rows, task=0, content="", policy_step=0, step=101 + TRAINING.buffer_size)
+        assert others.sources == ["late"]
+        assert others.ring.capacity == capacity_of(TRAINING)
 
     def test_it_goes_on_from_its_state(self):
         others = self.filled(*"aabbcc")
         counts, own = np.array([9, 9, 9]), np.array([50, 60, 70])
         others.pick(others.part_of(counts, own))
         again = Contributed.from_state(TRAINING, others.state_dict())
-        again.ring.put_back(others.ring.block_since((0, 0, 0)))
+        again.ring.put_back(others.ring.block_since((0,) * 9))
         assert again.state_dict() == others.state_dict()
         one, other = (each.pick(each.part_of(counts, own)) for each in (others, again))
         assert all(np.array_equal(value, getattr(other, name)) for name, value in vars(one).items())
@@ -154,7 +196,7 @@ class TestTheRing:
 class TestTheDoor:
     def test_a_good_segment_is_accepted_and_its_rows_are_at_hand(self, job):
         (path,) = sent(job, 4)
-        (ready,) = Door(job).look().next_ready(1000)
+        (ready,) = Door(job).look().at_hand.take(1000)
         segment = made_up(job.run_id, 4)
         assert not path.exists()
         assert inbox_of(job).accepted(job.run_id, 0, path.name).exists()
@@ -165,7 +207,7 @@ class TestTheDoor:
     def test_what_is_no_segment_is_refused_and_not_kept(self, job):
         (path,) = sent(job, 1, name="0" * 64)
         door = Door(job).look()
-        assert door.next_ready(1000) == []
+        assert door.at_hand.take(1000) == []
         assert reasons(job) == {path.name: "name"}
         assert door.refused == {"name": 1}
         assert inbox_of(job).usage("tmp", "new", "accepted", "quarantine").segments == 0
@@ -185,14 +227,14 @@ class TestTheDoor:
         (good,) = sent(job, 1_000, who="bob")
         door, said = Door(job), []
         door.look(LEAST).tell(said.append)
-        assert whos(door.next_ready(1000)) == ["bob"]
+        assert whos(door.at_hand.take(1000)) == ["bob"]
         why = f"{LEAST} of its last {LEAST} segments were refused, the last one for name"
         assert said == [f"nothing of alice is taken for 1 h: {why} (`syncd readmit` ends that)"]
         (waits,) = sent(job, 1_001)
-        assert door.look(3).next_ready(1000) == []
+        assert door.look(3).at_hand.take(1000) == []
         assert waits.exists()
         assert inbox_of(job).readmit()
-        assert whos(door.look(2).next_ready(1000)) == ["alice"]
+        assert whos(door.look(2).at_hand.take(1000)) == ["alice"]
         assert not good.exists()
 
     def test_a_judge_that_fails_refuses_the_segment_and_goes_on(self, job, monkeypatch):
@@ -230,7 +272,7 @@ class TestTheDoor:
         sent_first, second = sent(job, 1, 2)
         monkeypatch.setattr(store.Inbox, "read", read_and_vanish)
         door = Door(job).look()
-        assert [one.sha256 for one in door.next_ready(1000)] == [second.name]
+        assert [one.sha256 for one in door.at_hand.take(1000)] == [second.name]
 
     def test_a_file_that_may_not_be_read_is_refused(self, job, monkeypatch):
         def forbidden(*args):
@@ -261,7 +303,7 @@ class TestTheDoor:
                 door, said = Door(job, counted=entries), []
                 door._pruned_at = float("-inf")
                 door.look(3).tell(said.append)
-                assert "bob" in whos(door.next_ready(1000)), name
+                assert "bob" in whos(door.at_hand.take(1000)), name
                 assert said == ["the inbox of alice cannot be used now (Permission denied); trying again"], name
                 assert not counted.exists()
 
@@ -293,18 +335,18 @@ class TestTheDoor:
         sent(job, 30, 31, who="quiet")
         door = Door(job)
         assert door.one_round(judged=4) == 4
-        assert whos(door.next_ready(10_000)) == ["flood", "quiet", "flood", "quiet"]
+        assert whos(door.at_hand.take(10_000)) == ["flood", "quiet", "flood", "quiet"]
 
     def test_no_more_is_judged_than_the_loop_takes(self, job, monkeypatch):
         monkeypatch.setattr(doorkeeper, "MAX_READY_ROWS", 3 * HORIZON)
         sent(job, *range(8))
         door = Door(job).look(3)
         assert len(inbox_of(job).waiting(job.run_id, 0, now=0)) == 5
-        taken = door.next_ready(2 * HORIZON)
+        taken = door.at_hand.take(2 * HORIZON)
         assert len(taken) == 2
-        door.put_back(taken)
-        assert door.next_ready(2 * HORIZON) == taken
-        assert len(door.look().next_ready(10**6)) == 3
+        door.at_hand.put_back(taken)
+        assert door.at_hand.take(2 * HORIZON) == taken
+        assert len(door.look().at_hand.take(10**6)) == 3
 
     def test_a_dropped_contributor_is_told_once_and_refused_until_it_is_readmitted(self, job):
         sent(job, 1)
@@ -313,11 +355,11 @@ class TestTheDoor:
         sent(job, 2)
         door.look(2)
         assert (door.next_removal(), door.next_removal()) == ("alice", None)
-        assert door.next_ready(1000) == []
+        assert door.at_hand.take(1000) == []
         assert set(reasons(job).values()) == {"dropped"}
         inbox_of(job).readmit()
         sent(job, 3)
-        assert len(door.look().next_ready(1000)) == 1
+        assert len(door.look().at_hand.take(1000)) == 1
 
     def test_policies_of_earlier_attempts_are_looked_up(self, job, monkeypatch):
         from published import draft_of, nets_for
@@ -327,7 +369,7 @@ class TestTheDoor:
         place = store.Shared(job.shared_dir).slot(job.run_id, 0)
         store.publish(place, draft_of(TRAINING, tensors, **fields), tensors)
         send(job.shared_dir, "alice", job.run_id, encode(made_up(job.run_id, 1, version=(3, 7))))
-        (ready,) = Door(job).look().next_ready(1000)
+        (ready,) = Door(job).look().at_hand.take(1000)
         assert ready.policy_step == 55
 
     def test_what_a_checkpoint_counts_is_deleted_wherever_a_kill_left_it(self, job):
@@ -344,7 +386,7 @@ class TestTheDoor:
         (orphan,) = sent(job, 2, state="accepted")
         entry = Taken(120, "alice", scheduled.name, HORIZON, made_up(job.run_id, 1).content(), 0)
         door = Door(job, scheduled=[entry]).look(2)
-        assert [one.sha256 for one in door.next_ready(1000)] == [orphan.name]
+        assert [one.sha256 for one in door.at_hand.take(1000)] == [orphan.name]
         assert inbox_of(job).accepted(job.run_id, 0, scheduled.name).exists()
 
 
@@ -419,7 +461,7 @@ class TestOtherAccountsOfTheMachine:
         assert deposit.offer(job.run_id, 0, a_file(job, 1))
         assert deposit.offer(job.run_id, 0, a_file(job, 2, task="push-v4"))
         door.look()
-        (ready,) = door.next_ready(1000)
+        (ready,) = door.at_hand.take(1000)
         assert (ready.who, ready.count) == (deposit.who, HORIZON)
         assert door.takings.by_contributor == {deposit.who: {"segments": 1, "transitions": HORIZON, "last_at": 1e9}}
         assert (deposit.judged().accepted, deposit.judged().refused) == (1, {"other_task": 1})
@@ -433,7 +475,7 @@ class TestOtherAccountsOfTheMachine:
         monkeypatch.setattr(doorkeeper.store, "collect_incoming", full)
         sent(job, 1)
         door = Door(job).look()
-        assert len(door.next_ready(1000)) == 1
+        assert len(door.at_hand.take(1000)) == 1
         told = []
         door.tell(told.append)
         assert told == ["the inbox of other accounts cannot be used now (No space left on device); trying again"]
@@ -442,3 +484,81 @@ class TestOtherAccountsOfTheMachine:
     def test_a_slot_that_takes_nothing_opens_no_folder(self, job):
         Door(job).one_round(0)
         assert not (job.shared_dir / "v1" / "incoming").exists()
+
+
+class Checker:
+    """Does segments again: what pays 10 in its first step is not true."""
+
+    def redo(self, segment):
+        return Redone(0.0, segment.steps, "it paid less" if segment.reward[0] == 10 else "")
+
+    def close(self):
+        pass
+
+
+def lie(job, number):
+    true = made_up(job.run_id, number)
+    return a_file(job, number, reward=np.full_like(true.reward, 10))
+
+
+class TestWhatIsNotTrue:
+    def door(self, job, **more):
+        made = Doorkeeper(job, section(horizon=HORIZON), step=100, clock=lambda: self.now, **more)
+        made.know(0, 0, 60)
+        return made
+
+    now = 1e9
+
+    def test_one_lie_takes_back_all_of_its_sender_and_holds_it_and_nobody_else(self, job):
+        door = self.door(job, resimulate=Checker)
+        sent(job, 1, 2, who="eve")
+        sent(job, 3, who="ann")
+        door.one_round()
+        assert sorted(whos(door.at_hand.take(2 * HORIZON))) == ["ann", "eve"]
+        send(job.shared_dir, "eve", job.run_id, lie(job, 4))
+        sent(job, 5, who="ann")
+        door.one_round()
+        assert whos(door.at_hand.take(1000)) == ["ann"]
+        assert door.next_removal() == "eve"
+        assert door.next_removal() is None
+        assert sorted(filter(None, reasons(job, "eve").values())) == ["not_reproduced"] * 2
+        assert "it paid less" in store.held(inbox_of(job, "eve").path, self.now).why
+        assert store.held(inbox_of(job, "ann").path, self.now) is None
+        said = []
+        door.tell(said.append)
+        assert [line for line in said if "eve" in line and "it paid less" in line]
+
+    def test_its_time_over_it_is_checked_from_the_beginning(self, job):
+        door = self.door(job, resimulate=Checker)
+        send(job.shared_dir, "eve", job.run_id, lie(job, 1))
+        door.one_round()
+        self.now += 2 * 86_400
+        send(job.shared_dir, "eve", job.run_id, lie(job, 2))
+        door.one_round()
+        assert list(reasons(job, "eve").values()) == ["not_reproduced"] * 2
+        assert store.held(inbox_of(job, "eve").path, self.now).times == 2
+
+    def test_what_was_checked_is_counted(self, job):
+        door = self.door(job, resimulate=Checker)
+        sent(job, 1, 2, who="ann")
+        door.one_round()
+        counts = store.given_to(inbox_of(job, "ann").path, job.run_id, 0)
+        assert (counts.accepted, counts.checked, counts.exact) == (2, 2, 2)
+
+    def test_where_nothing_can_be_done_again_only_the_trusted_give(self, job):
+        training = section(horizon=HORIZON, trusted_contributors=("ann",))
+        door = Doorkeeper(job, training, step=100, clock=lambda: self.now)
+        door.know(0, 0, 60)
+        sent(job, 1, who="ann")
+        sent(job, 2, who="eve")
+        door.one_round()
+        assert whos(door.at_hand.take(1000)) == ["ann"]
+        assert list(reasons(job, "eve").values()) == ["untrusted"]
+
+    def test_the_trusted_are_believed(self, job):
+        training = section(horizon=HORIZON, trusted_contributors=("ann",))
+        door = Doorkeeper(job, training, step=100, clock=lambda: self.now, resimulate=Checker)
+        door.know(0, 0, 60)
+        send(job.shared_dir, "ann", job.run_id, lie(job, 1))
+        door.one_round()
+        assert whos(door.at_hand.take(1000)) == ["ann"]

@@ -49,6 +49,8 @@ OTHER = {
     "evaluation_unseen_goals": 7,
     "publish_interval": 50,
     "contribution_max_lag": 70,
+    "contribution_check_share": 0.5,
+    "trusted_contributors": ("ann",),
     "keep_checkpoints": 5,
     "keep_milestones": 2,
     "stream": True,
@@ -117,7 +119,8 @@ def test_only_what_trains_no_other_numbers_is_left_out_of_the_identity():
         "preset", "total_steps", "num_envs", "device", "checkpoint_interval", "max_runtime_seconds", "num_workers",
         "threads", "cuda_graph", "metrics_interval", "evaluation_interval", "evaluation_goals",
         "evaluation_unseen_goals", "publish_interval",
-        "contribution_max_lag", "keep_checkpoints", "keep_milestones", "stream", "stream_port", "stream_top_k",
+        "contribution_max_lag", "contribution_check_share", "trusted_contributors",
+        "keep_checkpoints", "keep_milestones", "stream", "stream_port", "stream_top_k",
     }  # fmt: skip
 
 
