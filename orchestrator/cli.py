@@ -36,6 +36,7 @@ for verb in (
     queueing.pause,
     queueing.resume,
     queueing.priority,
+    queueing.rollback,
     screens.explain,
     screens.logs,
     screens.goodput,

@@ -50,12 +50,14 @@ from orchestrator.files import (
     write_bytes,
     write_json,
 )
+from orchestrator.rollback import Rollback, roll_back, rollbacks
 
 __all__ = [
     "DO_NOT_REQUEUE",
     "HANDED_OVER",
     "CheckpointRef",
     "Job",
+    "Rollback",
     "Stretch",
     "append_line",
     "create_exclusive",
@@ -65,6 +67,8 @@ __all__ = [
     "read_json",
     "read_json_or_none",
     "remove_folder",
+    "roll_back",
+    "rollbacks",
     "write_bytes",
     "write_json",
 ]
@@ -143,12 +147,14 @@ def _read_parent(slot_dir: Path, attempt: int) -> tuple[bool, CheckpointRef | No
 def candidates_before(slot_dir: Path, attempt: int) -> Iterator[CheckpointRef]:
     """Where `attempt` may start from, best first, following each attempt's own decision.
 
-    An attempt that decided on a parent hides whatever older attempts published after that parent.
+    An attempt that decided on a parent hides whatever older attempts published after that parent, and so does a
+    decision to go back (`orchestrator.rollback`). Errors: OSError, ValueError where one of these cannot be read.
     """
     at, bound = attempt - 1, None
+    backs = [back for back in rollbacks(slot_dir) if back.attempt < attempt]
     while at >= 0:
         for ref in checkpoints_of(slot_dir, at):
-            if bound is None or ref.step <= bound:
+            if (bound is None or ref.step <= bound) and not any(back.hides(ref.attempt, ref.step) for back in backs):
                 yield ref
         decided, parent = _read_parent(slot_dir, at)
         if not decided:

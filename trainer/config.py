@@ -67,6 +67,7 @@ SEEDS = 2**32
 Seed = Annotated[int, Field(ge=0, lt=SEEDS)]
 Fraction01 = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Rollback = Literal["auto", "ask", "never"]
 ContributorName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80}$")]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -156,6 +157,11 @@ class TrainingSection(BaseModel):
     contribution_check_share: Share | None = Field(
         None, description="Part of other machines' segments that is simulated again before its rows are taken."
     )
+    contribution_rollback: Rollback | None = Field(
+        None,
+        description="Where rows that were not true have been learned from: ask says how to go back to a checkpoint "
+        "from before, auto does it, never says nothing.",
+    )
     trusted_contributors: tuple[ContributorName, ...] | None = Field(
         None,
         description="Contributors who are believed without a check. Where an environment cannot be repeated, "
@@ -234,6 +240,7 @@ class Training(BaseModel):
     publish_interval: CountInt = 1_000
     contribution_max_lag: CountInt = 200_000
     contribution_check_share: Share = 0.1
+    contribution_rollback: Rollback = "ask"
     trusted_contributors: tuple[ContributorName, ...] = ()
     shared_temperature: bool = False
     critic_net: CriticNet = "mlp"

@@ -175,6 +175,9 @@ class Attempt:
                 before = self.state.step
                 advance(self.state)
                 self.intake.take(self.state)
+                if self.intake.has_gone_back:
+                    self.settle()
+                    return HANDED_OVER
                 self.after(before)
             if self.state.step >= self.training.total_steps and self.nothing_is_left():
                 return self.finish()

@@ -35,6 +35,7 @@ _COMMON: dict[str, Any] = {
     # Off-policy learning bears old experience; a tenth of a usual run of 2M steps is where it stops to be worth it.
     "contribution_max_lag": 200_000,
     "contribution_check_share": 0.1,
+    "contribution_rollback": "ask",
     "trusted_contributors": (),
     "keep_checkpoints": 3,
     "keep_milestones": 10,

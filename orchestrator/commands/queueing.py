@@ -1,4 +1,4 @@
-"""The verbs for single slots of a run that goes on: add, drop, pause, resume, priority."""
+"""The verbs for single slots of a run that goes on: add, drop, pause, resume, priority, rollback."""
 
 from __future__ import annotations
 
@@ -66,6 +66,24 @@ def priority(
 ) -> None:
     """Change whose turn comes first, from the next free job on. It counts with `queue.order`: priority."""
     _ask("priority", slots, run, config, value)
+
+
+def rollback(
+    slots: SlotsArgument,
+    to: Annotated[
+        int, typer.Option("--to", min=0, metavar="STEP", help="The newest checkpoint at or before this step.")
+    ],
+    without: Annotated[
+        str, typer.Option(metavar="CONTRIBUTOR", help="Whose experience is not taken in again on the way.")
+    ] = "",
+    why: Annotated[str, typer.Option(help="Kept beside the decision, for whoever reads it later.")] = "",
+    run: RunOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Go on from an older checkpoint with the next job. Nothing is deleted; newer ones are passed over."""
+    from orchestrator.hosts.goingback import go_back  # noqa: PLC0415 - as above
+
+    print(go_back(locate(run, config), slots, to, why=why, without=without))
 
 
 def _ask(kind: Kind, slots: list[str], run: str | None, config: Path | None, value: int | None = None) -> None:

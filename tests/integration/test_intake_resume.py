@@ -98,6 +98,28 @@ def test_a_kill_with_segments_taken_since_the_last_checkpoint_changes_nothing(tm
     assert slot_digest(replayed) == digest
 
 
+def test_going_back_leaves_nothing_of_who_lied(tmp_path):
+    plans = [
+        {"20": [0, 2], "60": [1, 3], "70": [4], "90": {"drop": "bob"}},  # the last checkpoint before bob is of step 200
+        {"30": [6]},
+    ]
+    codes, printed = attempts(tmp_path / "original", *plans, contribution_rollback="auto")
+    assert codes == [HANDED_OVER, 0], printed
+    slot = tmp_path / "original/slots/0"
+    parent = json.loads((slot / "attempts/1/parent.json").read_text())
+    assert (parent["attempt"], parent["step"]) == (0, 200)
+    assert {entry.who for entry in history(slot) if isinstance(entry, Taken)} == {"alice"}
+    assert len(history(slot)) == 4  # also what alice had sent after that checkpoint
+    assert slot_digest(again_from_scratch(tmp_path / "replayed", tmp_path / "original", tmp_path)) == slot_digest(slot)
+
+
+def test_who_would_be_asked_is_told_how_to_go_back(tmp_path):
+    codes, printed = attempts(tmp_path, {"60": [1, 3], "90": {"drop": "bob"}})
+    assert codes == [0], printed
+    assert "`orchestrator rollback 0 --to 200 --without bob` goes back to it" in printed
+    assert not (tmp_path / "slots/0/rollbacks").exists()
+
+
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_kills_at_random_moments_change_nothing(tmp_path, seed):
     moments = random.Random(seed)

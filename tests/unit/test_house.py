@@ -158,6 +158,7 @@ def test_the_jobs_side_of_the_contract_is_the_standard_library_alone() -> None:
         "orchestrator.job",
         "orchestrator.oom",
         "orchestrator.processes",
+        "orchestrator.rollback",
         "orchestrator.shim",
         "orchestrator.tidying",
     }

@@ -24,6 +24,7 @@ from trainer.contributions.athand import Ready
 from trainer.contributions.contributed import Contributed
 from trainer.contributions.doorkeeper import Doorkeeper
 from trainer.contributions.experience import Accepted, BadSegmentError, decode, name_of
+from trainer.contributions.goingback import advice, first_taken, go_back, newest_before
 from trainer.contributions.intakelog import Entry, Removed, Taken, append, begin, inherited
 from trainer.contributions.spotcheck import Redo
 from trainer.resume import Start
@@ -40,7 +41,10 @@ CLOSE_WAIT_S = 5.0
 
 
 class Intake:
-    """What enters from outside, for one attempt. All methods are for the loop's thread."""
+    """What enters from outside, for one attempt. All methods are for the loop's thread.
+
+    `has_gone_back`: the slot goes on from an older checkpoint; what this attempt does from now on counts for nothing.
+    """
 
     def __init__(
         self,
@@ -58,6 +62,7 @@ class Intake:
         self._took_at = float("-inf")
         self._trouble: str | None = None
         self._is_hung = False
+        self.has_gone_back = False
         self._said: deque[str] = deque()
         self.door: Doorkeeper | None = None
         if job.accepts_contributions or schedule or (start is not None and start.contributed is not None):
@@ -90,8 +95,7 @@ class Intake:
             return
         self._took_at = time.monotonic()
         while (who := door.next_removal()) is not None:
-            if state.contributed is not None and state.contributed.rows_of(who):
-                self._remove(state, state.contributed, who, door)
+            self._remove(state, who, door)
         ready = door.at_hand.take(MAX_ROWS)
         if ready:
             self._take_new(state, ready, door)
@@ -138,12 +142,37 @@ class Intake:
         for one, entry in zip(ready, taken, strict=True):
             self._add(state, entry, one.task, one.rows)
 
-    def _remove(self, state: RunState, others: Contributed, who: str, door: Doorkeeper) -> None:
-        if self._written([Removed(state.step, who)]):
-            self._said.append(f"the rows of {who} are taken out: {others.rows_of(who):,} contributed rows forgotten")
+    def _remove(self, state: RunState, who: str, door: Doorkeeper) -> None:
+        others = state.contributed
+        if others is not None and (rows := others.rows_of(who)):
+            if not self._written([Removed(state.step, who)]):
+                door.remove_later(who)
+                return
+            self._said.append(f"the rows of {who} are taken out: {rows:,} contributed rows forgotten")
             others.drop(who)
-        else:
-            door.remove_later(who)
+        try:
+            self._unlearn(who)
+        except (OSError, ValueError) as error:
+            self._said.append(f"since when the training learned from {who} cannot be told ({error})")
+
+    def _unlearn(self, who: str) -> None:
+        """What was learned from rows of `who` is still there: go back to before, or say how. Errors: OSError,
+        ValueError.
+        """
+        wanted = self._training.contribution_rollback
+        first = first_taken(self._job, who) if wanted != "never" else None
+        if first is None:
+            return
+        ref = newest_before(self._job, first)
+        if wanted == "ask" or ref is None:
+            self._said.append(advice(self._job, ref, who, first))
+        elif self._job.superseded_by() is None:
+            go_back(self._job, ref, who)
+            self.has_gone_back = True
+            self._said.append(
+                f"the training has learned from rows of {who} since step {first:,}: the next job goes on from step "
+                f"{ref.step:,}, without them"
+            )
 
     def _written(self, entries: list[Any]) -> bool:
         """Journal `entries`. False: the disk refused, and the user was told; nothing may enter then."""

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.job import Job, write_bytes
+from orchestrator.job import Job, rollbacks, write_bytes
 from trainer.metrics import append_whole, as_line, lines
 from trainer.resume import Start
 
@@ -65,12 +65,21 @@ def entries(attempt_dir: Path) -> list[Entry]:
 
 
 def inherited(job: Job, start: Start | None) -> tuple[list[Taken], list[Entry]]:
-    """From the attempt that `start` belongs to: (segments that the checkpoint has, what came after it)."""
+    """From the attempt that `start` belongs to: (segments that the checkpoint has, what came after it).
+
+    What somebody sent to be rid of whom the slot went back is not among the latter.
+    """
     if start is None:
         return [], []
+    unwanted = {back.without for back in rollbacks(job.slot_dir) if start.ref.attempt <= back.attempt}
     found = entries(job.slot_dir / "attempts" / str(start.ref.attempt))
     counted = [entry for entry in found if entry.step <= start.ref.step and isinstance(entry, Taken)]
-    return counted, [entry for entry in found if entry.step > start.ref.step]
+    later = [entry for entry in found if entry.step > start.ref.step]
+    return counted, [entry for entry in later if _whose(entry) not in unwanted]
+
+
+def _whose(entry: Entry) -> str:
+    return entry.who if isinstance(entry, Taken) else entry.drop
 
 
 def _entry(line: dict[str, Any]) -> Entry:

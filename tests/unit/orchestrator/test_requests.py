@@ -12,6 +12,9 @@ from orchestrator.decisions.models import SlotStatus, parse_token
 from orchestrator.errors import ConfigError, RunFolderError
 from orchestrator.executors.base import JobState, Refused, Submitted
 from orchestrator.hosts.asking import add_experiments, ask_slots, experiments_of, slots_named
+from orchestrator.hosts.goingback import go_back
+from orchestrator.job import candidates_before
+from orchestrator.rollback import rollbacks
 from orchestrator.run.begin import begin
 from orchestrator.run.history import read_events
 from orchestrator.run.requests import ask, newest_request
@@ -67,6 +70,33 @@ class TestPlaces:
         world.tick(after=POLL_S)
         assert slots_at_work(world) == [0, 1, 2]
         assert world.ledger.slots[0].worked_s > 3 * 3600
+
+
+class TestGoingBack:
+    def back(self, world: World, *words: str, to: int) -> str:
+        return go_back(world.run_dir, words, to, why="", without="eve")
+
+    def with_checkpoints(self, world: World, slot: int, *steps: int) -> Path:
+        folder = world.run_dir.slot(slot)
+        for step in steps:
+            (folder / "attempts/0/checkpoints" / str(step)).mkdir(parents=True)
+        (folder / "attempts/0/parent.json").write_text(json.dumps({"attempt": None, "step": 0, "checkpoint": None}))
+        return folder
+
+    def test_the_next_job_goes_on_from_the_newest_one_at_or_before_that_step(self, world: World) -> None:
+        folder = self.with_checkpoints(world, 1, 100, 200)
+        said = self.back(world, "1", to=150)
+        assert "step 100 of attempt 0" in said
+        assert [ref.step for ref in candidates_before(folder, 1)] == [100]
+        assert [back.without for back in rollbacks(folder)] == ["eve"]
+
+    def test_where_there_is_none_nothing_is_changed_and_it_says_what_there_is(self, world: World) -> None:
+        folder = self.with_checkpoints(world, 1, 100)
+        with pytest.raises(ConfigError, match=r"slot 0 has no checkpoint.*none at all"):
+            self.back(world, "1", "0", to=150)
+        with pytest.raises(ConfigError, match="there is 100"):
+            self.back(world, "1", to=50)
+        assert rollbacks(folder) == []
 
 
 class TestRequests:

@@ -50,6 +50,7 @@ OTHER = {
     "publish_interval": 50,
     "contribution_max_lag": 70,
     "contribution_check_share": 0.5,
+    "contribution_rollback": "auto",
     "trusted_contributors": ("ann",),
     "keep_checkpoints": 5,
     "keep_milestones": 2,
@@ -119,7 +120,7 @@ def test_only_what_trains_no_other_numbers_is_left_out_of_the_identity():
         "preset", "total_steps", "num_envs", "device", "checkpoint_interval", "max_runtime_seconds", "num_workers",
         "threads", "cuda_graph", "metrics_interval", "evaluation_interval", "evaluation_goals",
         "evaluation_unseen_goals", "publish_interval",
-        "contribution_max_lag", "contribution_check_share", "trusted_contributors",
+        "contribution_max_lag", "contribution_check_share", "contribution_rollback", "trusted_contributors",
         "keep_checkpoints", "keep_milestones", "stream", "stream_port", "stream_top_k",
     }  # fmt: skip
 

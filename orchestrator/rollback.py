@@ -1,0 +1,68 @@
+"""Going back on purpose: which checkpoints of a slot nobody goes on from any more, and why.
+
+`slots/<k>/rollbacks/<n>.json`, each written once::
+
+    {"attempt": 7, "step": 120000, "at": 1760086400.0, "why": "…", "without": "mallory"}
+
+From the next attempt on, what attempts up to `attempt` saved after `step` is passed over. Newer attempts' checkpoints
+are not meant: they descend from what is left. `without`: a contributor whose experience is not taken in again.
+
+Standard library only: a job's side needs it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from orchestrator.files import create_exclusive, make_folder, read_json
+
+FOLDER = "rollbacks"
+
+
+class Rollback(NamedTuple):
+    """One decision to go back; see the module."""
+
+    attempt: int
+    step: int
+    at: float
+    why: str = ""
+    without: str = ""
+
+    def hides(self, attempt: int, step: int) -> bool:
+        """Whether the checkpoint of `step` that `attempt` saved is passed over."""
+        return attempt <= self.attempt and step > self.step
+
+
+def rollbacks(slot_dir: Path) -> list[Rollback]:
+    """All decisions, oldest first. Errors: OSError; ValueError for one that is damaged: to overlook it would go on from
+    what somebody wanted to be rid of.
+    """
+    folder = slot_dir / FOLDER
+    with contextlib.suppress(FileNotFoundError):
+        names = sorted((int(name.removesuffix(".json")), name) for name in os.listdir(folder) if name[:1].isdigit())
+        return [_read(folder / name) for _, name in names]
+    return []
+
+
+def roll_back(slot_dir: Path, decision: Rollback) -> None:
+    """Write `decision` down, durably. Errors: OSError."""
+    folder = slot_dir / FOLDER
+    make_folder(folder)
+    data = json.dumps(decision._asdict()).encode()
+    number = len(rollbacks(slot_dir))
+    while not create_exclusive(folder / f"{number}.json", data):
+        number += 1
+
+
+def _read(path: Path) -> Rollback:
+    value = read_json(path)
+    try:
+        return Rollback(
+            int(value["attempt"]), int(value["step"]), float(value["at"]), str(value["why"]), str(value["without"])
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is damaged: mend it, or delete it to go on from the newest checkpoint") from error
