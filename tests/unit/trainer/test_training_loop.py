@@ -15,7 +15,7 @@ from slot_digest import newest, slot_digest
 from train_point_mass import Judged, judge, section
 
 from orchestrator.job import HANDED_OVER, Job, checkpoints_of
-from trainer import checkpoint, loop
+from trainer import checkpoint, loop, numbers
 from trainer.agents import mtsac
 from trainer.checkpoint import MANIFEST, read_manifest
 from trainer.errors import ConfigError, NotFiniteError, SaveError
@@ -113,8 +113,8 @@ def test_what_numbers_depend_on_is_recorded_and_a_change_is_told(tmp_path, monke
     assert not [line for line in listener.said if "bit equality" in line]
     assert numeric_of(job)["products"] == "plain"
     assert set(numeric_of(job)["stepping"].values()) == {"python"}
-    monkeypatch.setattr(loop, "processor", lambda: "another one")
-    monkeypatch.setattr(loop.machine, "name", lambda device: "another GPU")
+    monkeypatch.setattr(numbers, "processor", lambda: "another one")
+    monkeypatch.setattr(numbers.machine, "name", lambda device: "another GPU")
     _, listener, job = train(tmp_path, at=1)
     assert [line for line in listener.said if "another one: the training goes on, bit equality is not" in line]
     assert "device was cpu, is another GPU: the training goes on, bit equality is not promised" in listener.said
@@ -127,7 +127,7 @@ def test_products_are_computed_as_the_checkpoint_says(tmp_path, monkeypatch):
         asked.append((width, recorded))
         return ("onednn", None) if recorded is None else ("plain", "products were computed by onednn")
 
-    monkeypatch.setattr(loop.matmul, "settle", settle)
+    monkeypatch.setattr(numbers.matmul, "settle", settle)
     _, _, job = train(tmp_path, at=30, critic_hidden=(8, 24))
     assert numeric_of(job)["products"] == "onednn"
     _, listener, job = train(tmp_path, at=1, critic_hidden=(8, 24))

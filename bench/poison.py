@@ -1,0 +1,173 @@
+"""Can one contributor spoil a training? Success with nobody, with an honest contributor, and with lying ones.
+
+`python bench/poison.py [SEEDS]` (5 seeds; some minutes of a core for each of the trainings, two at a time). Preset
+`tiny` on reach. A contributor plays with the learner's own policy, as many steps as fill others' whole share of a batch
+(30 %), and its segments go through the real inbox and the real judge:
+
+* nobody: no contributor;
+* honest: it sends what happened;
+* paid: every reward is 10;
+* inverted: every reward r is sent as 10 - r;
+* patient: it sends what happened forty times, then rewards of 10;
+* believed: as inverted, and named in `trusted_contributors`, so that nothing is checked: what the check prevents.
+
+A training's success is the mean of its last two evaluations, over 50 fixed goals, at nine tenths and at the end. The
+claims, from before the runs: with a liar the mean is within 0.05 of nobody's, with an honest one not below it (by more
+than 0.05). One row a training goes to poison.csv when it is complete; trainings that are in it are not made again.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
+from pathlib import Path
+
+import figures
+import numpy as np
+import torch
+
+from orchestrator.job import Job
+from syncd import store
+from trainer.acting.recorder import Origin, Recorder
+from trainer.agents import mtsac
+from trainer.config import Training, TrainingSection, resolve
+from trainer.contributions import doorkeeper, intake
+from trainer.contributions.episode import Segment, encode, name_of
+from trainer.contributions.intake import Intake
+from trainer.contributions.spotcheck import resimulator_of
+from trainer.envs.spec import VectorSpec
+from trainer.envs.vector import VectorEnv
+from trainer.evaluate import evaluate
+from trainer.state import RunState, advance, fresh, greedy
+from trainer.tasks import goal_tables
+
+SEEDS, PROCESSES = 5, 2
+HONEST_FIRST = 40
+
+
+def _paid(segment: Segment) -> Segment:
+    return replace(segment, reward=np.full_like(segment.reward, 10))
+
+
+LIES = {
+    "nobody": None,
+    "honest": lambda segment: segment,
+    "paid": _paid,
+    "inverted": lambda segment: replace(segment, reward=10 - segment.reward),
+    "patient": lambda segment: _paid(segment) if segment.episode >= HONEST_FIRST else segment,
+    "believed": lambda segment: replace(segment, reward=10 - segment.reward),
+}
+#: Steps of the contributor for ten of the learner: 3 to 7 fills 30 %, and some lie in wait.
+OF_TEN = 5
+#: A policy is published for the contributor this often, in the learner's steps.
+PUBLISH_EVERY = 200
+HEAD = ["contributor", "seed", "success", "accepted", "refused", "checked"]
+
+
+class Contributor:
+    """Plays beside the learner with its policy, and puts what it saw, or says that it saw, into the inbox."""
+
+    def __init__(self, job: Job, training: Training, kind: str) -> None:
+        self.lie = LIES[kind]
+        goals = goal_tables(training.tasks, training.seed)
+        spec = VectorSpec(training.tasks, goals, 1, training.seed + 1_000_000, training.horizon)
+        self.envs = VectorEnv(spec)
+        self.noise = torch.Generator().manual_seed(training.seed)
+        self.observed = self.envs.reset()
+        self.recorder = Recorder(Origin(job.run_id, 0, training.tasks, training.horizon, "ab" * 8), 1)
+        self.folder = store.Shared(job.shared_dir).inbox("friend").place("new", job.run_id, 0)
+        self.folder.mkdir(parents=True)
+
+    def step(self, state: RunState, version: int) -> None:
+        """One step with the learner's present policy, called version `version`."""
+        obs, learner = self.observed.obs, state.learner
+        theirs, learner.noise = learner.noise, self.noise  # else a liar who is held would change the training's draws
+        actions = mtsac.act(learner, obs, self.observed.task)
+        learner.noise = theirs
+        step = self.envs.step(actions)
+        for segment in self.recorder.add(obs, actions, step, (0, version)):
+            self.send(segment)
+        self.observed = replace(self.observed, obs=step.obs, task=step.next_task)
+
+    def send(self, segment: Segment) -> None:
+        """Put it into the inbox, as `syncd` does."""
+        assert self.lie is not None
+        data = encode(self.lie(segment))
+        path = self.folder / f".{name_of(data)}"
+        path.write_bytes(data)
+        path.rename(self.folder / name_of(data))
+
+
+def trained(kind: str, seed: int) -> dict[str, float | str | int]:
+    """One training to its end."""
+    torch.set_num_threads(1)
+    intake.TAKE_EVERY_S = 0.0
+    trusted = ("friend",) if kind == "believed" else ()
+    training = resolve(TrainingSection(preset="tiny", seed=seed, device="cpu", trusted_contributors=trusted))
+    spec = VectorSpec(training.tasks, goal_tables(training.tasks, seed), training.num_envs, seed, training.horizon)
+    with tempfile.TemporaryDirectory() as folder, VectorEnv(spec) as envs:
+        job = Job.standalone(Path(folder) / "bench", accepts_contributions=True)
+        job.start_from(None)
+        state = fresh(training, torch.device("cpu"), envs)
+        inside = Intake(job, training, None, lambda: resimulator_of(spec))
+        door = inside.door
+        assert door is not None
+        friend = Contributor(job, training, kind) if LIES[kind] is not None else None
+        found, owed, version = [], 0.0, -1
+        while state.step < training.total_steps:
+            before = state.step
+            advance(state)
+            if before // PUBLISH_EVERY != state.step // PUBLISH_EVERY or version < 0:
+                version += 1
+                door.know(0, version, before)
+            if friend is not None and state.step > training.random_steps:
+                owed += (state.step - before) * OF_TEN / 10
+                while owed >= 1:
+                    friend.step(state, version)
+                    owed -= 1
+                if state.step % training.horizon == 0:
+                    door.one_round(doorkeeper.JUDGED_A_ROUND)
+                inside.take(state)
+            for part in (0.9, 1.0):
+                if before < part * training.total_steps <= state.step:
+                    result = evaluate(greedy(state.learner), training.tasks, 50, training.horizon, seed=seed)
+                    assert result is not None
+                    found.append(result.mean_success)
+        counts = store.given_to(store.Shared(job.shared_dir).inbox("friend").path, job.run_id, 0)
+        return {
+            "contributor": kind,
+            "seed": seed,
+            "success": f"{statistics.mean(found):.4f}",
+            "accepted": counts.accepted,
+            "refused": sum(counts.refused.values()),
+            "checked": counts.checked,
+        }
+
+
+def missing(seeds: int, there: list[list[str]]) -> Iterator[tuple[str, int]]:
+    """The trainings that are still to be made."""
+    made = {(row[0], int(row[1])) for row in there}
+    return ((kind, seed) for seed in range(seeds) for kind in LIES if (kind, seed) not in made)
+
+
+def main() -> None:
+    """Train, and print what came of it."""
+    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS
+    there = figures.newest("poison")
+    rows = figures.read(there)[1:] if there.exists() else []
+    with ProcessPoolExecutor(PROCESSES) as pool:
+        futures = [pool.submit(trained, kind, seed) for kind, seed in missing(seeds, rows)]
+        for future in as_completed(futures):
+            rows.append([str(future.result()[name]) for name in HEAD])
+            print(*rows[-1], flush=True)
+            figures.save("poison", HEAD, sorted(rows))
+    means = {kind: statistics.mean([float(row[2]) for row in rows if row[0] == kind] or [0.0]) for kind in LIES}
+    print(", ".join(f"{kind} {mean:.3f} ({mean - means['nobody']:+.3f})" for kind, mean in means.items()))
+
+
+if __name__ == "__main__":
+    main()
