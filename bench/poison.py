@@ -134,7 +134,7 @@ def trained(kind: str, seed: int) -> dict[str, float | str | int]:
                 inside.take(state)
             for part in (0.9, 1.0):
                 if before < part * training.total_steps <= state.step:
-                    result = evaluate(greedy(state.learner), training.tasks, 50, training.horizon, seed=seed)
+                    result = evaluate(greedy(state), training.tasks, 50, training.horizon, seed=seed)
                     assert result is not None
                     found.append(result.mean_success)
         counts = store.given_to(store.Shared(job.shared_dir).inbox("friend").path, job.run_id, 0)
