@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from trainer.agents import categorical, mtsac
-from trainer.agents.inputs import prepare
+from trainer.agents.inputs import Inputs, prepare
 from trainer.agents.mtsac import Learner
+from trainer.contributions.contributed import Contributed
 from trainer.nets.gaussian import GaussianActor, sample
 from trainer.nets.mlp import MLP
 from trainer.nets.residual import ResidualCritic
@@ -35,7 +36,9 @@ INTERVAL_UPDATES = 500
 #: Rows of the probe: a batch, so that its cost follows an update's, but no more than a rank needs to be told from.
 MAX_ROWS = 1024
 #: The spawn key of the probe's stream; the run's others are 0 to 4 (`trainer.contributions.contributed`).
-_PROBE = 5
+_PROBE, _OF_OTHERS = 5, 6
+#: Rows of one contributor in its probe: the error's mean is known to a tenth.
+ROWS_OF_ONE = 128
 
 
 @dataclass(frozen=True)
@@ -69,22 +72,11 @@ def measure(learner: Learner, batch: Batch, noise: torch.Generator) -> Diagnosis
     """
     twin = replace(learner, largest_reward=learner.largest_reward.clone())
     inputs = prepare(batch, noise, learner.device)
-    task, action, reward, terminated = inputs.task, inputs.action, inputs.reward, inputs.terminated
-    x, next_x = (mtsac.with_task(one, task, learner.num_tasks) for one in (inputs.obs, inputs.next_obs))
-    temperature = learner.log_temperature.detach().exp()[task]
+    x = mtsac.with_task(inputs.obs, inputs.task, learner.num_tasks)
+    temperature = learner.log_temperature.detach().exp()[inputs.task]
 
     with watched(learner.critics) as seen_of_critics:
-        outputs = torch.stack([critic(x, action) for critic in learner.critics])
-    if learner.values is None:
-        goal = mtsac.td_target(twin, reward, terminated, next_x, temperature, inputs.then_noise)
-        q = outputs.squeeze(-1)
-        critic_loss = (q - goal).square().mean(dim=1).sum()
-    else:
-        reward = mtsac.scaled(twin, task, reward)
-        likely = mtsac.td_distribution(twin, reward, terminated, next_x, temperature, inputs.then_noise)
-        goal = likely @ learner.values
-        q = categorical.mean(outputs, learner.values)
-        critic_loss = categorical.cross_entropy(outputs, likely).mean(dim=1).sum()
+        q, goal, critic_loss = _judged(twin, inputs, x)
 
     with watched([learner.actor]) as seen_of_actor:
         mean, log_std = learner.actor(x)
@@ -103,6 +95,49 @@ def measure(learner: Learner, batch: Batch, noise: torch.Generator) -> Diagnosis
         nets[f"{name}_gradient"] = norm(torch.autograd.grad(loss, parameters))
     error = (q - goal).detach().abs()
     return Diagnosis(nets, _by_task(batch.task, learner.num_tasks, q=q.detach().mean(0), td_error=error.mean(0)))
+
+
+def td_errors(learner: Learner, batch: Batch, noise: torch.Generator) -> Tensor:
+    """|Q - target| of each row of `batch`, [B], the mean of both critics; as `measure` has it. Changes nothing."""
+    twin = replace(learner, largest_reward=learner.largest_reward.clone())
+    inputs = prepare(batch, noise, learner.device)
+    with torch.no_grad():
+        q, goal, _ = _judged(twin, inputs, mtsac.with_task(inputs.obs, inputs.task, learner.num_tasks))
+    return (q - goal).abs().mean(0)
+
+
+def of_contributors(learner: Learner, others: Contributed, step: int) -> dict[str, float]:
+    """The mean TD error of rows of each contributor, drawn alike from the tasks that it has rows of. As `diagnose`."""
+    words = np.random.SeedSequence(learner.training.seed, spawn_key=(_OF_OTHERS, step))
+    rng = np.random.default_rng(words)
+    found = {}
+    for number, who in enumerate(others.sources):
+        counts = np.zeros_like(others.sizes)
+        if not others.sizes[number].sum():
+            continue
+        counts[number], _ = shares(ROWS_OF_ONE, others.sizes[number], 0)
+        batch = others.pick(counts, rng)
+        noise = torch.Generator().manual_seed(int(rng.integers(2**62)))
+        found[who] = float(td_errors(learner, batch, noise).mean())
+    return found
+
+
+def _judged(twin: Learner, inputs: Inputs, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(each critic's Q [C, B], the target [B], the critics' loss) of `inputs`, whose observations with their tasks are
+    `x`. `twin`: a learner that may be changed.
+    """
+    task, reward, terminated = inputs.task, inputs.reward, inputs.terminated
+    next_x = mtsac.with_task(inputs.next_obs, task, twin.num_tasks)
+    temperature = twin.log_temperature.detach().exp()[task]
+    outputs = torch.stack([critic(x, inputs.action) for critic in twin.critics])
+    if twin.values is None:
+        goal = mtsac.td_target(twin, reward, terminated, next_x, temperature, inputs.then_noise)
+        q = outputs.squeeze(-1)
+        return q, goal, (q - goal).square().mean(dim=1).sum()
+    reward = mtsac.scaled(twin, task, reward)
+    likely = mtsac.td_distribution(twin, reward, terminated, next_x, temperature, inputs.then_noise)
+    q = categorical.mean(outputs, twin.values)
+    return q, likely @ twin.values, categorical.cross_entropy(outputs, likely).mean(dim=1).sum()
 
 
 @dataclass

@@ -195,10 +195,17 @@ def scalars(row: Mapping[str, Any]) -> dict[str, float]:
         if isinstance(value, int | float) and name not in _NO_CURVES
     }
     for group in ("diagnostics", "contributed"):
-        values |= {f"{group}/{name}": value for name, value in row.get(group, {}).items()}
+        values |= {f"{group}/{name}": value for name, value in row.get(group, {}).items() if name != "td_error"}
+    values |= {f"contributed/td_error/{who}": value for who, value in _td_errors(row).items()}
     for task, measured in row["tasks"].items():
         values |= {f"{name}/{task}": value for name, value in measured.items() if name != "episodes"}
     return values
+
+
+def _td_errors(row: Mapping[str, Any]) -> dict[str, float]:
+    """Contributor → TD error, where the row has it."""
+    errors: dict[str, float] = row.get("contributed", {}).get("td_error", {})
+    return errors
 
 
 def evaluation_scalars(row: Mapping[str, Any]) -> dict[str, float]:

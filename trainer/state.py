@@ -22,7 +22,7 @@ from trainer.agents.updates import KERNELS, Updates
 from trainer.checkpoint import Contents
 from trainer.config import Training
 from trainer.contributions.contributed import Contributed, parts
-from trainer.diagnostics import INTERVAL_UPDATES, diagnose
+from trainer.diagnostics import INTERVAL_UPDATES, diagnose, of_contributors
 from trainer.envs.spec import ACT_DIM, F32, I32, Observed, Step, VectorState
 from trainer.errors import NotFiniteError
 from trainer.metrics import Meter
@@ -228,7 +228,7 @@ def row(state: RunState) -> dict[str, Any]:
     In the first row past each multiple of `INTERVAL_UPDATES` updates there is more, from `trainer.diagnostics`:
     `diagnostics` of the nets, and `q` and `td_error` of each task.
     `contributed` is in it once others sent something in: rows in the ring, their share of a batch now, segments taken
-    since the row before and how many steps behind their policies were.
+    since the row before and how many steps behind their policies were; with the diagnostics each one's `td_error`.
     """
     drain(state)
     before = state.updates - state.meter.updates
@@ -243,6 +243,8 @@ def row(state: RunState) -> dict[str, Any]:
         own, size = state.replay, state.training.batch_size
         taken = parts(shares(size, own.sizes, own.turn)[0], own.sizes, others.sizes).sum()
         value["contributed"] = {"rows": others.ring_rows, "share": round(float(taken) / size, 4), **others.lag_row()}
+        if "diagnostics" in value:
+            value["contributed"]["td_error"] = _readable(of_contributors(state.learner, others, state.step))
     return value
 
 

@@ -121,6 +121,8 @@ def _row(inbox: Inbox) -> dict[str, Any]:
         "rows": total.rows,
         "checked": total.checked,
         "exact": total.exact,
+        "episodes": total.episodes,
+        "solved": total.solved,
         "refused": dict(sorted(total.refused.items())),
         "last_seen": last_seen(inbox.path),
         "dropped": inbox.is_dropped,
@@ -136,11 +138,17 @@ def _row(inbox: Inbox) -> dict[str, Any]:
 #: Below this the reasons stand under the table, so that 80 columns stay readable.
 WIDE = 110
 
-_HEADER = ("contributor", "waiting", "accepted", "rows", "refused", "last seen", "state")
+_HEADER = ("contributor", "waiting", "accepted", "rows", "checked", "solved", "refused", "last seen", "state")
+#: Columns for which 80 columns have no room: part of the segments that were simulated again, and that solved the task.
+_WIDE_ONLY = {"checked", "solved"}
 
 
 def _reasons(row: dict[str, Any]) -> str:
     return ", ".join(f"{reason} {count:,}" for reason, count in sorted(row["refused"].items(), key=lambda i: -i[1]))
+
+
+def _part(some: int, of: int) -> str:
+    return f"{100 * some / of:.0f} %" if of else "-"
 
 
 def _cells(row: dict[str, Any], now: float, *, with_reasons: bool = True) -> list[str]:
@@ -150,6 +158,8 @@ def _cells(row: dict[str, Any], now: float, *, with_reasons: bool = True) -> lis
         f"{row['waiting']:,}",
         f"{row['accepted']:,}",
         f"{row['rows']:,}",
+        _part(row["checked"], row["accepted"] + row["refused"].get("not_reproduced", 0)),
+        _part(row["solved"], row["episodes"]),
         f"{refused:,}" + (f" ({_reasons(row)})" if with_reasons and refused else ""),
         "never" if row["last_seen"] is None else f"{_duration(now - row['last_seen'])} ago",
         _state(row, now),
@@ -167,15 +177,18 @@ def _table(rows: list[dict[str, Any]], now: float, *, wide: bool) -> Table:
     from rich.text import Text  # noqa: PLC0415
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in _HEADER:
+    numbers = {"waiting", "accepted", "rows", "checked", "solved"} | (set() if wide else {"refused"})
+    shown = [i for i, name in enumerate(_HEADER) if wide or name not in _WIDE_ONLY]
+    for name in (_HEADER[i] for i in shown):
         table.add_column(
             name,
-            justify="right" if name in {"waiting", "accepted", "rows"} or (name == "refused" and not wide) else "left",
+            justify="right" if name in numbers else "left",
             overflow="fold",
             no_wrap=name not in {"contributor", "refused"},
         )
     for row in rows:
-        table.add_row(*map(Text, _cells(row, now, with_reasons=wide)), style="red" if row["dropped"] else None)
+        cells = _cells(row, now, with_reasons=wide)
+        table.add_row(*(Text(cells[i]) for i in shown), style="red" if row["dropped"] else None)
     return table
 
 

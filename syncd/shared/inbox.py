@@ -29,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from orchestrator.files import fsync_folder, read_json_or_none
 from syncd.shared import holds
 from syncd.shared.layout import SHA256, SLOT, checked_name, checked_sha256, folder_names, make_folder, put_json
+from syncd.shared.tally import Counts, note
 
 if TYPE_CHECKING:
     from syncd.shared.reception import Quota, Reception, Refusal, Stored
@@ -103,7 +104,7 @@ class Inbox:
             if file.bytes > MAX_SEGMENT_BYTES:
                 words = f"it has {file.bytes} bytes; {MAX_SEGMENT_BYTES} is the most"
                 self.refuse(file.path, "size", words, now=now, keep=False)
-                self.note(run_id, slot, refused={"size": 1}, now=now)
+                self.note(run_id, slot, Counts(refused={"size": 1}, last_at=now))
             else:
                 found.append(file)
         return [file.path for file in sorted(found, key=lambda file: (file.arrived_at, file.path.name))]
@@ -222,22 +223,8 @@ class Inbox:
 
         return receive(self, run_id, slot, sha256, size, quota)
 
-    def note(
-        self,
-        run_id: str,
-        slot: int,
-        *,
-        accepted: int = 0,
-        refused: dict[str, int] | None = None,
-        rows: int = 0,
-        checked: int = 0,
-        exact: int = 0,
-        now: float,
-    ) -> None:
+    def note(self, run_id: str, slot: int, more: Counts) -> None:
         """Add to the contributor's counts, which outlive their segments. One slot's learner writes one file of them."""
-        from syncd.shared.tally import Counts, note  # noqa: PLC0415 - as above
-
-        more = Counts(accepted=accepted, refused=refused or {}, rows=rows, checked=checked, exact=exact, last_at=now)
         note(self.path, f"{run_id}.{slot}", more)
 
     @property
@@ -257,8 +244,6 @@ class Inbox:
         for file in list(self.files("new")):
             moved += self.refuse_if_there(file.path, "dropped", f"{self.who} was dropped by {by}", now)
         if moved:
-            from syncd.shared.tally import Counts, note  # noqa: PLC0415 - as above
-
             note(self.path, "drop", Counts(refused={"dropped": moved}))  # nothing was heard of it
         return moved
 

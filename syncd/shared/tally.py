@@ -22,6 +22,7 @@ class Counts(BaseModel):
     """Segments accepted and refused (by reason), rows accepted, and when the last of them was judged (0: never).
 
     `checked`: segments that were simulated again; `exact`: those of them that came out the same to the last bit.
+    `episodes`: accepted segments that are whole episodes; `solved`: those in which the task was solved.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -31,6 +32,8 @@ class Counts(BaseModel):
     rows: int = 0
     checked: int = 0
     exact: int = 0
+    episodes: int = 0
+    solved: int = 0
     last_at: float = 0.0
 
     def plus(self, other: Counts) -> Counts:
@@ -41,6 +44,8 @@ class Counts(BaseModel):
             rows=self.rows + other.rows,
             checked=self.checked + other.checked,
             exact=self.exact + other.exact,
+            episodes=self.episodes + other.episodes,
+            solved=self.solved + other.solved,
             last_at=max(self.last_at, other.last_at),
         )
 

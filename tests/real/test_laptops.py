@@ -38,10 +38,14 @@ class Machine:
     stack: ExitStack
 
     def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
-        """A program of this laptop in the background; it ends with the test."""
+        """A module's program of this laptop in the background; it ends with the test."""
+        return self.start_program(name, "-m", *command)
+
+    def start_program(self, name: str, *command: str) -> subprocess.Popen[bytes]:
+        """A Python program of this laptop in the background; it ends with the test."""
         with open(self.laptop.home / f"{name}.txt", "wb") as out:
             child = subprocess.Popen(
-                [sys.executable, "-m", *command], env=self.env(), stdout=out, stderr=out, cwd=self.laptop.home
+                [sys.executable, *command], env=self.env(), stdout=out, stderr=out, cwd=self.laptop.home
             )
         self.stack.callback(end, child)
         return child
@@ -101,7 +105,7 @@ def new_machine(new_sshd: Callable[..., Sshd]) -> Iterator[Callable[..., Machine
         yield make
 
 
-def a_training(new_relay: NewRelay, slurm: SlurmCluster) -> Relay:
+def a_training(new_relay: NewRelay, slurm: SlurmCluster, **training: Any) -> Relay:
     return new_relay(
         "reach",
         env=slurm.env(),
@@ -122,6 +126,7 @@ def a_training(new_relay: NewRelay, slurm: SlurmCluster) -> Relay:
             "checkpoint_interval": 1_000,
             "metrics_interval": 500,
             "evaluation_goals": 0,
+            **training,
         },
     )
 
@@ -205,6 +210,51 @@ def test_weights_flow_out_and_experience_flows_in(
     relay.wait_for(lambda: (newest_of(shared) or before) > before, "the next job's policy")
     wait_for(lambda: all(newest_of(mirror) == newest_of(shared) for mirror in mirrors), "it on both mirrors")
     assert relay.run("stop").code == 0
+
+
+def test_one_who_lies_is_found_out_and_the_training_goes_back_to_before(
+    new_relay: NewRelay, slurm: SlurmCluster, new_machine: Callable[..., Machine]
+) -> None:
+    relay = a_training(
+        new_relay, slurm, contribution_check_share=1.0, contribution_rollback="auto", keep_checkpoints=1_000
+    )
+    slot = relay.run_dir / "slots" / "0"
+    shared = relay.run_dir / "shared"
+    relay.spawn("start")
+    relay.wait_for(lambda: list(slot.glob("attempts/*/checkpoints/[0-9]*")), "a checkpoint from before")
+    anna, mallory = new_machine("anna", shared), new_machine("mallory", shared, gated=True)
+    for machine in (anna, mallory):
+        machine.start("watch", "syncd", "watch")
+        wait_for(lambda machine=machine: newest_of(machine.folder) is not None, "a mirror")
+    words = ("--num-envs", "2", "--contribute")
+    anna.start("actors", "trainer", "actors", "--shared-dir", str(anna.folder), *words)
+    wait_for(lambda: "anna" in contributed(relay), "honest rows in the replay")
+    mallory.start_program(
+        "actors",
+        str(Path(__file__).parents[1] / "lying_actors.py"),
+        "10",
+        "actors",
+        "--shared-dir",
+        str(mallory.folder),
+        *words,
+    )
+    inbox = store.Shared(shared).inbox("mallory")
+    wait_for((slot / "rollbacks" / "0.json").exists, "the decision to go back")
+    assert (inbox.path / "held.json").exists()
+    lied = next(entry["step"] for entry in journal_of(relay) if entry.get("who") == "mallory")
+    relay.wait_for(lambda: len(list(slot.glob("attempts/*/parent.json"))) > 1, "the job that went back")
+    back = json.loads((slot / "rollbacks" / "0.json").read_text())
+    parent = json.loads((slot / "attempts" / str(back["attempt"] + 1) / "parent.json").read_text())
+    assert (back["without"], parent["step"]) == ("mallory", back["step"])
+    assert back["step"] < lied
+    relay.wait_for(
+        lambda: list((slot / "attempts" / str(back["attempt"] + 1)).glob("checkpoints/[0-9]*")), "a checkpoint of it"
+    )
+    assert relay.run("stop").code == 0
+    journals = [path for path in slot.glob("attempts/*/contributions.jsonl") if int(path.parent.name) > back["attempt"]]
+    assert not [path for path in journals if "mallory" in path.read_text()]
+    counts = store.given_to(store.Shared(shared).inbox("anna").path, relay.ledger()["run_id"], 0)
+    assert counts.checked == counts.exact > 0
 
 
 def assert_the_checkpoint_holds(relay: Relay, taken: dict[str, int]) -> None:

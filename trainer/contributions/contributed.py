@@ -156,9 +156,11 @@ class Contributed:
         wanted = parts(counts, own, self.sizes)
         return whole(wanted, self.sampling.random(), int(MAX_SHARE * counts.sum()))
 
-    def pick(self, counts: I64) -> Batch:
-        """`counts[s, k]` rows of each contributor s and task k, as `part_of` gave them."""
-        batch = self.ring.pick(counts.ravel(), self.sampling)
+    def pick(self, counts: I64, rng: np.random.Generator | None = None) -> Batch:
+        """`counts[s, k]` rows of each contributor s and task k, as `part_of` gave them; with a stream of their own, or
+        `rng`.
+        """
+        batch = self.ring.pick(counts.ravel(), rng or self.sampling)
         return replace(batch, task=batch.task % self._tasks)
 
     def lag_row(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from orchestrator.job import Job
 from syncd import store
@@ -24,7 +25,7 @@ from trainer.config import Training
 from trainer.contributions.athand import AtHand, Ready
 from trainer.contributions.conduct import Conduct
 from trainer.contributions.contributed import MAX_RECENT
-from trainer.contributions.episode import MALFORMED
+from trainer.contributions.episode import MALFORMED, MARKS
 from trainer.contributions.experience import Accepted, Expectation, Reason, Refused, judge
 from trainer.contributions.intakelog import Taken
 from trainer.contributions.spotcheck import Redo, SpotChecks
@@ -39,8 +40,6 @@ JUDGED_A_ROUND = 20
 MAX_READY_ROWS = 50_000
 #: Inboxes are freed of what nobody fetched this often.
 PRUNE_EVERY_S = 600.0
-#: Names in a round's notes beside the reasons of refusals.
-_ACCEPTED, _ROWS, _CHECKED, _EXACT = "+accepted", "+rows", "+checked", "+exact"
 #: What stands for a contributor's name where it is about all that give as accounts of this machine.
 OTHER_ACCOUNTS = "other accounts"
 #: What is wrong with a file itself, not with the folder: a link, no permission, no regular file.
@@ -76,11 +75,12 @@ class Doorkeeper:
         self._clock = clock
         self._shared = store.Shared(job.shared_dir)
         self._seen = dict.fromkeys([*seen, *(entry.content for entry in scheduled)])
+        self._marks: dict[bytes, None] = {}
         self._scheduled = {entry.sha256 for entry in scheduled}
         self._counted: deque[Taken] = deque(counted)
         self._versions = Versions(self._shared.slot(job.run_id, job.slot))
         self._judged_at = step
-        self._notes: dict[str, Counter[str]] = {}
+        self._notes: dict[str, store.Counts] = {}
         self._listed: dict[str, deque[Path]] = {}
         self._gone: set[str] = set()
         self._removals: deque[str] = deque()
@@ -169,7 +169,7 @@ class Doorkeeper:
         try:
             return self._judge_some(judged)
         finally:
-            self._note()
+            self._write_notes()
             if self._broken:
                 who, why = next(iter(self._broken.items()))
                 others = f" and {len(self._broken) - 1} more" if len(self._broken) > 1 else ""
@@ -279,7 +279,7 @@ class Doorkeeper:
         if done is None:
             return verdict
         exact = done.gap == 0.0 and not done.wrong
-        self._notes.setdefault(who, Counter()).update({_CHECKED: 1, _EXACT: int(exact)})
+        self._note(who, checked=1, exact=int(exact))
         return Refused(Reason.NOT_REPRODUCED, done.wrong) if done.wrong else verdict
 
     def _lied(self, inbox: store.Inbox, why: str) -> None:
@@ -312,6 +312,7 @@ class Doorkeeper:
             step=self._judged_at,
             max_lag=self._training.contribution_max_lag,
             seen=self._seen,
+            marks=self._marks,
         )
         try:
             return judge(data, name, expect)
@@ -327,33 +328,33 @@ class Doorkeeper:
         self._seen[verdict.content] = None
         while len(self._seen) > MAX_RECENT:
             del self._seen[next(iter(self._seen))]
+        self._marks.update(dict.fromkeys(verdict.marks))
+        while len(self._marks) > MARKS * MAX_RECENT:
+            del self._marks[next(iter(self._marks))]
         if not was_left_over:  # else it was counted when it was accepted first
-            self._notes.setdefault(inbox.who, Counter()).update({_ACCEPTED: 1, _ROWS: ready.count})
+            ended = bool(verdict.segment.truncated[-1])  # of an episode's beginning nobody knows how it ended
+            solved = ended and bool(verdict.segment.success.any())
+            self._note(inbox.who, accepted=1, rows=ready.count, episodes=int(ended), solved=int(solved))
         self.accepted += 1
         self.at_hand.add(ready)
 
     def _refuse(self, inbox: store.Inbox, path: Path, reason: str, sentence: str) -> None:
         inbox.refuse(path, str(reason), sentence, now=self._clock(), keep=reason not in MALFORMED)
-        self._notes.setdefault(inbox.who, Counter())[str(reason)] += 1
+        self._note(inbox.who, refused={str(reason): 1})
         self.refused[str(reason)] += 1
 
-    def _note(self) -> None:
+    def _note(self, who: str, **counts: Any) -> None:
+        """This belongs to the counts of `who`: see `store.Counts`."""
+        more = store.Counts(last_at=self._clock(), **counts)
+        self._notes[who] = self._notes.get(who, store.Counts()).plus(more)
+
+    def _write_notes(self) -> None:
         """Add the round to the contributors' counts."""
         for who, counts in list(self._notes.items()):
-            note = partial(
-                self._shared.inbox(who).note,
-                self._job.run_id,
-                self._job.slot,
-                accepted=counts[_ACCEPTED],
-                rows=counts[_ROWS],
-                checked=counts[_CHECKED],
-                exact=counts[_EXACT],
-                refused={reason: number for reason, number in counts.items() if not reason.startswith("+")},
-                now=self._clock(),
-            )
-            if self._try(who, note):
+            write = partial(self._shared.inbox(who).note, self._job.run_id, self._job.slot, counts)
+            if self._try(who, write):
                 del self._notes[who]
-                self.takings.add(who, accepted=counts[_ACCEPTED], rows=counts[_ROWS])
+                self.takings.add(who, accepted=counts.accepted, rows=counts.rows)
 
     def _see_to_drop(self, inbox: store.Inbox) -> None:
         if not inbox.is_dropped:

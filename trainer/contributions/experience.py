@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.contributions.episode import (
+    MARKS,
     MAX_RAW_BYTES,
     MAX_SEGMENT_BYTES,
     MAX_STEPS,
@@ -69,7 +70,7 @@ class Expectation:
 
     `tasks` in index order. `versions`: the policies of this slot that are known to have been published, sorted (a list
     to which `bisect.insort` adds will do). `step`: where the learner is. `max_lag`: oldest policy that is still taken,
-    in steps behind. `seen`: `Segment.content()` of what was accepted before.
+    in steps behind. `seen`, `marks`: `Segment.content()` and `Segment.marks()` of what was accepted before.
     """
 
     run_id: str
@@ -80,6 +81,7 @@ class Expectation:
     step: int
     max_lag: int
     seen: Collection[str] = field(default=frozenset(), repr=False)
+    marks: Collection[bytes] = field(default=frozenset(), repr=False)
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ class Accepted:
     task: int
     content: str
     lag: int
+    marks: tuple[bytes, ...] = ()
 
     def rows(self) -> dict[str, npt.NDArray[Any]]:
         """Its T transitions as `trainer.replay.FIELDS` names and types them, what is smaller than `SMALLEST` as 0."""
@@ -149,10 +152,12 @@ def _judged(data: bytes, name: str, expect: Expectation) -> Accepted:
     _flags(segment)
     _continuity(segment)
     lag = _lag(segment, expect)
-    content = segment.content()
+    content, marks = segment.content(), segment.marks()
     if content in expect.seen:
         raise BadSegmentError(Reason.DUPLICATE, "the same observations, actions and rewards were taken before")
-    return Accepted(segment, task, content, lag)
+    if marks and 2 * sum(mark in expect.marks for mark in marks) >= MARKS:
+        raise BadSegmentError(Reason.DUPLICATE, "nearly the same observations were taken before")
+    return Accepted(segment, task, content, lag, marks)
 
 
 def _belongs(segment: Segment, expect: Expectation) -> int:

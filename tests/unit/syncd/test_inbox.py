@@ -352,9 +352,9 @@ class TestJudged:
         assert deaths > 5
 
     def test_counts_outlive_the_segments_and_two_slots_do_not_disturb_each_other(self, inbox):
-        inbox.note(RUN, 0, accepted=3, rows=1500, refused={"size": 1}, now=NOW + 9)
-        inbox.note(RUN, 1, accepted=1, rows=500, refused={"size": 1, "dtype": 2}, now=NOW + 5)
-        inbox.note(RUN, 0, accepted=1, rows=10, now=NOW)
+        inbox.note(RUN, 0, Counts(accepted=3, rows=1500, refused={"size": 1}, last_at=NOW + 9))
+        inbox.note(RUN, 1, Counts(accepted=1, rows=500, refused={"size": 1, "dtype": 2}, last_at=NOW + 5))
+        inbox.note(RUN, 0, Counts(accepted=1, rows=10, last_at=NOW))
         total = counts(inbox.path)
         assert (total.accepted, total.rows, total.refused) == (5, 2010, {"size": 2, "dtype": 2})
         assert last_seen(inbox.path) == NOW + 9
@@ -362,7 +362,7 @@ class TestJudged:
         assert last_seen(inbox.path) == NOW + 20
 
     def test_torn_counts_and_verdicts_are_passed_over(self, inbox):
-        inbox.note(RUN, 0, accepted=3, now=NOW)
+        inbox.note(RUN, 0, Counts(accepted=3, last_at=NOW))
         (inbox.path / "counts" / "x.0.json").write_text('{"accepted": "lots"}')
         inbox.write_verdict(sha(b"a"), accepted=True, now=NOW)
         (inbox.path / "verdicts" / f"{sha(b'b')}.json").write_text("{")
@@ -484,8 +484,8 @@ class TestCommands:
 
     def test_contributors_say_what_became_of_what_they_sent(self, shared, inbox):
         arrive(inbox, b"abc")
-        inbox.note(RUN, 0, accepted=2, rows=1000, refused={"size": 1}, now=NOW)
-        inbox.note(RUN, 1, accepted=1, rows=500, now=NOW - 5)
+        inbox.note(RUN, 0, Counts(accepted=2, rows=1000, refused={"size": 1}, last_at=NOW))
+        inbox.note(RUN, 1, Counts(accepted=1, rows=500, last_at=NOW - 5))
         note(inbox.path, "drop", Counts())
         (row,) = json.loads(self.run("contributors", shared.path, "--json").stdout)
         assert row == {
@@ -496,6 +496,8 @@ class TestCommands:
             "rows": 1500,
             "checked": 0,
             "exact": 0,
+            "episodes": 0,
+            "solved": 0,
             "refused": {"size": 1},
             "last_seen": NOW,
             "dropped": False,
@@ -507,7 +509,7 @@ class TestCommands:
             },
         }
         words = self.run("contributors", shared.path).stdout.strip().split("\t")
-        assert words[:5] == ["alice", "1", "3", "1,500", "1 (size 1)"]
+        assert words[:7] == ["alice", "1", "3", "1,500", "0 %", "-", "1 (size 1)"]
 
     def test_dropping_asks_and_says_how_to_undo(self, shared, inbox):
         arrive(inbox, b"abc")

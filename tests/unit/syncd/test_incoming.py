@@ -13,6 +13,7 @@ from syncd.shared import incoming as incoming_module
 from syncd.shared import reception
 from syncd.shared.incoming import INCOMING_MODE, Deposit, account_name, collect_incoming, make_incoming
 from syncd.shared.layout import Shared
+from syncd.shared.tally import Counts
 
 RUN = "demo-0123abcd"
 NOW = 1_760_086_400.0
@@ -159,7 +160,7 @@ def test_who_was_dropped_is_told_and_gives_no_more(shared):
 
 
 def test_what_the_learner_said_is_read_from_its_counts(shared):
-    shared.inbox(ME).note(RUN, 0, accepted=3, rows=30, refused={"lag": 1}, now=NOW)
+    shared.inbox(ME).note(RUN, 0, Counts(accepted=3, rows=30, refused={"lag": 1}, last_at=NOW))
     judged = Deposit(shared).judged()
     assert (judged.accepted, judged.rows, judged.refused) == (3, 30, {"lag": 1})
 
