@@ -6,7 +6,6 @@
 
 * nobody: no contributor;
 * honest: it sends what happened;
-* paid: every reward is 10;
 * inverted: every reward r is sent as 10 - r;
 * patient: it sends what happened forty times, then rewards of 10;
 * believed: as inverted, and named in `trusted_contributors`, so that nothing is checked: what the check prevents.
@@ -56,7 +55,6 @@ def _paid(segment: Segment) -> Segment:
 LIES = {
     "nobody": None,
     "honest": lambda segment: segment,
-    "paid": _paid,
     "inverted": lambda segment: replace(segment, reward=10 - segment.reward),
     "patient": lambda segment: _paid(segment) if segment.episode >= HONEST_FIRST else segment,
     "believed": lambda segment: replace(segment, reward=10 - segment.reward),

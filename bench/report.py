@@ -107,6 +107,21 @@ where `rsync` every 5 s logs in 17,280 times a day):
 
 @{sharing}
 
+## What checking others' experience costs the learner
+
+`python bench/spotchecks.py`: whole episodes of MT10, 20 a second, of which a share drawn in secret is simulated again.
+The budget was 2 % of a core.
+
+@{spotchecks}
+
+## What one contributor can do to a training
+
+`python bench/poison.py`: success of preset `tiny` on reach, with a contributor that gives as much as a batch may take
+(30 %), honest or not. The claim, from before the runs: with a liar within 0.05 of nobody's, with an honest one not
+below.
+
+@{poison}
+
 ## What W&B live costs the learner
 
 `python bench/wandb_live.py`: preset `tiny` on MT10, one short job at a time, ways in turns: without W&B, sending to a

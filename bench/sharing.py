@@ -23,6 +23,7 @@ from syncd import store
 from trainer.config import TrainingSection, resolve
 from trainer.contributions.experience import encode, name_of
 from trainer.contributions.intake import Intake
+from trainer.contributions.spotcheck import resimulator_of
 from trainer.envs.spec import VectorSpec
 from trainer.envs.vector import VectorEnv
 from trainer.publisher import Publisher, snapshot
@@ -92,7 +93,9 @@ def main() -> None:
             state = fresh(training, torch.device("cpu"), envs)
             while not state.updates:
                 advance(state)
-            publisher, intake = Publisher(job, training), Intake(job, training, None)
+            publisher = Publisher(job, training)
+            played = VectorSpec(training.tasks, goal_tables(training.tasks, 42), 1, 0, training.horizon)  # `honest`'s
+            intake = Intake(job, training, None, lambda: resimulator_of(played))
             assert intake.door is not None
             intake.door.know(0, 0, 0)
             intake.begin()

@@ -1,0 +1,86 @@
+"""What doing others' segments again costs the learner: rows a second, and the part of a core at 20 segments a second.
+
+`python bench/spotchecks.py [MINUTES]` (3): whole episodes of 500 random steps of MT10 are checked as the doorkeeper
+does it, 20 of them in each second of an invented clock, after a first minute that is not counted (in which each
+contributor's first ones are all checked). The budget: 2 % of a core. Beside it the same physics without anything
+else (`race`), which nobody steps faster than. Writes spotchecks.csv.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from itertools import cycle, islice
+from pathlib import Path
+
+import figures
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from segments_of import honest  # noqa: E402
+
+from trainer.contributions.resimulation import Resimulator  # noqa: E402
+from trainer.contributions.spotcheck import SpotChecks  # noqa: E402
+from trainer.envs.board import Board  # noqa: E402
+from trainer.envs.metaworld import TaskEnv  # noqa: E402
+from trainer.envs.native.library import load  # noqa: E402
+from trainer.envs.native.rows import Rows, Seat  # noqa: E402
+from trainer.envs.slot import Books  # noqa: E402
+from trainer.envs.spec import VectorSpec  # noqa: E402
+from trainer.tasknames import BENCHMARKS  # noqa: E402
+from trainer.tasks import goal_tables  # noqa: E402
+
+A_SECOND, HORIZON, RACED = 20, 500, 2_000
+TASKS = BENCHMARKS["MT10"]
+
+
+def physics_alone() -> float:
+    """Steps a second of the simulator alone, the mean over the tasks."""
+    goals = goal_tables(TASKS, 42)
+    seconds = 0.0
+    for task, table in zip(TASKS, goals, strict=True):
+        board, env = Board(1), TaskEnv(task)
+        rows = Rows(load(), VectorSpec((task,), (table,), 1, 0, HORIZON), 1, board.fields, 1)
+        env.reset(table[0])
+        Seat(rows, 0, 0).take(env, 0, Books())
+        before = time.process_time()
+        rows.race(RACED)
+        seconds += time.process_time() - before
+        rows.close()
+        board.close()
+        env.close()
+    return RACED * len(TASKS) / seconds
+
+
+def main() -> None:
+    """Measure and print."""
+    minutes = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    segments = honest(2 * len(TASKS), tasks=TASKS, horizon=HORIZON, num_envs=len(TASKS))
+    referee = Resimulator(TASKS, goal_tables(TASKS, 42))
+    for one in segments:  # builds the environments and finds the goals
+        referee.redo(one)
+    now, counted, checked, cpu = 0.0, 0, 0, 0.0
+    checks = SpotChecks(lambda: referee, 0.1, monotonic=lambda: now)
+    for number, one in enumerate(islice(cycle(segments), A_SECOND * 60 * (minutes + 1))):
+        now = number / A_SECOND
+        before = time.process_time()
+        done = checks.check("friend", one, in_doubt=False)
+        if now >= 60:
+            cpu += time.process_time() - before
+            counted += 1
+            checked += done is not None
+    rows = [
+        ("segments a second", A_SECOND),
+        ("checked, % of them", f"{100 * checked / counted:.1f}"),
+        ("of a core, %", f"{100 * cpu / (60 * minutes):.2f}"),
+        ("rows a CPU second", f"{checked * HORIZON / cpu:.0f}"),
+        ("steps a CPU second, physics alone", f"{physics_alone():.0f}"),
+    ]
+    for name, value in rows:
+        print(f"{name}: {value}")
+    figures.save("spotchecks", ["what", "value"], rows)
+
+
+if __name__ == "__main__":
+    main()
