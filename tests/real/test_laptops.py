@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from slurm_cluster import SlurmCluster
 from sshd import Laptop, Sshd
 
 from syncd import store
+from trainer.contributions import conduct
 from trainer.metrics import read
 
 pytestmark = [pytest.mark.slurm, pytest.mark.trainer]
@@ -229,15 +231,14 @@ def test_one_who_lies_is_found_out_and_the_training_goes_back_to_before(
     words = ("--num-envs", "2", "--contribute")
     anna.start("actors", "trainer", "actors", "--shared-dir", str(anna.folder), *words)
     wait_for(lambda: "anna" in contributed(relay), "honest rows in the replay")
-    mallory.start_program(
-        "actors",
-        str(Path(__file__).parents[1] / "lying_actors.py"),
-        "10",
-        "actors",
-        "--shared-dir",
-        str(mallory.folder),
-        *words,
-    )
+    junk = new_machine("eve", shared, gated=True)
+    push_junk(junk, relay.ledger()["run_id"], 2 * conduct.LEAST)
+    held = store.Shared(shared).inbox("eve").path / "held.json"
+    wait_for(held.exists, "the sender of junk to be held")
+    assert not [path for path in held.parent.glob("quarantine/**/*") if path.is_file()]
+
+    liar = str(Path(__file__).parents[1] / "lying_actors.py")
+    mallory.start_program("actors", liar, "10", "actors", "--shared-dir", str(mallory.folder), *words)
     inbox = store.Shared(shared).inbox("mallory")
     wait_for((slot / "rollbacks" / "0.json").exists, "the decision to go back")
     assert (inbox.path / "held.json").exists()
@@ -255,6 +256,20 @@ def test_one_who_lies_is_found_out_and_the_training_goes_back_to_before(
     assert not [path for path in journals if "mallory" in path.read_text()]
     counts = store.given_to(store.Shared(shared).inbox("anna").path, relay.ledger()["run_id"], 0)
     assert counts.checked == counts.exact > 0
+
+
+def push_junk(machine: Machine, run_id: str, count: int) -> None:
+    """`count` files of four bytes, as segments, by rsync."""
+    folder = machine.laptop.home / "junk" / run_id / "0"
+    folder.mkdir(parents=True)
+    for number in range(count):
+        data = number.to_bytes(4)
+        (folder / hashlib.sha256(data).hexdigest()).write_bytes(data)
+    subprocess.run(
+        ["rsync", "-rt", "-e", f"ssh -F {machine.laptop.config}", "junk/", "cluster:v1/inbox/eve/new/"],
+        cwd=machine.laptop.home, env=machine.env(), stdin=subprocess.DEVNULL, capture_output=True,
+        timeout=PATIENCE_S, check=True,
+    )  # fmt: skip
 
 
 def assert_the_checkpoint_holds(relay: Relay, taken: dict[str, int]) -> None:

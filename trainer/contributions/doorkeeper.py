@@ -273,9 +273,15 @@ class Doorkeeper:
         who = inbox.who
         if who in self._training.trusted_contributors:
             return verdict
-        if not self._checks.can_repeat:
-            return Refused(Reason.UNTRUSTED, f"{who} is not named in trusted_contributors, and nothing can be checked")
-        done = self._checks.check(who, verdict.segment, in_doubt=store.in_doubt(inbox.path, self._clock()))
+        in_doubt = store.in_doubt(inbox.path, self._clock())
+        try:
+            if not self._checks.can_repeat:
+                return Refused(
+                    Reason.UNTRUSTED, f"{who} is not named in trusted_contributors, and nothing can be checked"
+                )
+            done = self._checks.check(who, verdict.segment, in_doubt=in_doubt)
+        except Exception as error:  # noqa: BLE001 - as in `_judged`
+            return Refused(Reason.DEFECT, f"simulating it again failed ({type(error).__name__}); please report it")
         if done is None:
             return verdict
         exact = done.gap == 0.0 and not done.wrong

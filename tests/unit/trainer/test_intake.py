@@ -545,6 +545,16 @@ class TestWhatIsNotTrue:
         counts = store.given_to(inbox_of(job, "ann").path, job.run_id, 0)
         assert (counts.accepted, counts.checked, counts.exact) == (2, 2, 2)
 
+    def test_a_check_that_fails_refuses_the_segment_and_goes_on(self, job):
+        class Broken(Checker):
+            def redo(self, segment):
+                raise RuntimeError("no")
+
+        door = self.door(job, resimulate=Broken)
+        sent(job, 1, 2, who="ann")
+        door.one_round()
+        assert list(reasons(job, "ann").values()) == ["defect"] * 2
+
     def test_where_nothing_can_be_done_again_only_the_trusted_give(self, job):
         training = section(horizon=HORIZON, trusted_contributors=("ann",))
         door = Doorkeeper(job, training, step=100, clock=lambda: self.now)
