@@ -1,0 +1,184 @@
+"""Laptops that log in as their own account of the cluster: an inbox belongs to an account, whatever a client says.
+
+The shared folder is `ann`'s; `ben` and `eve` are in its group. Each logs in at a real sshd as who they are.
+"""
+
+from __future__ import annotations
+
+import grp
+import hashlib
+import os
+import random
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from accounts import REPOSITORY, Account, missing_account_parts, throw_away_accounts
+from as_user import as_account
+from daemons import PATIENCE_S
+from far_side import until
+from needs import need
+from policies import RUN, publish_one
+from sshd import Laptop, Sshd
+
+from syncd.access.settings import Remote
+from syncd.shared import reception, tally  # noqa: F401 - loaded before a child becomes an account that cannot read them
+from syncd.shared.accounts import close_to_others
+from syncd.shared.incoming import collect_incoming, make_incoming
+from syncd.shared.layout import Shared
+from syncd.transports.base import News, Receipt, Transport
+from syncd.transports.factory import open_transport
+
+NOW = 1_760_086_400.0
+
+
+class Cluster:
+    """`ann`'s shared folder, the accounts, and the sshd at which they log in."""
+
+    def __init__(self, group: str, accounts: list[Account], new_sshd: Callable[..., Sshd], stack: ExitStack) -> None:
+        self.gid = grp.getgrnam(group).gr_gid
+        self.ann, self.ben, self.eve = accounts
+        self.shared = Shared(self.ann.home / "shared")
+        above = self.ann.home.parent
+        self.keys = above / "keys"
+        self.keys.mkdir(mode=0o755)
+        self.server = new_sshd(AuthorizedKeysFile=str(self.keys / "%u"))
+        self.syncd = above / "syncd"
+        self.syncd.write_text(f'#!/bin/sh\nPYTHONPATH={REPOSITORY} exec {self.ann.python} -m syncd "$@"\n')
+        self.syncd.chmod(0o755)
+        self.laptops = {account.name: self._laptop(account) for account in accounts}
+        self._stack = stack
+        self.as_ann(self._make)
+
+    def _laptop(self, account: Account) -> Laptop:
+        # sshd takes an account without any password for a locked one.
+        subprocess.run(["usermod", "-p", "*", account.name], check=True, timeout=PATIENCE_S)
+        laptop = self.server.new_client(account.name, options=None)
+        (self.keys / account.name).write_text(laptop.public_key + "\n")
+        (self.keys / account.name).chmod(0o644)
+        return laptop
+
+    def _make(self) -> None:
+        """As somebody makes a folder of a group's by hand, generously."""
+        os.umask(0o022)
+        self.shared.path.mkdir()
+        os.chown(self.shared.path, -1, self.gid)
+        self.shared.path.chmod(0o2770)
+        publish_one(self.shared, 1, 1)
+        make_incoming(self.shared, RUN, 0)
+
+    def as_ann(self, work: Callable[[], object]) -> None:
+        """The owner's side: her learner, her commands."""
+        as_account(self.ann.uid, self.ann.uid, [self.gid], work)
+
+    def learn(self) -> None:
+        """One round of the learner: it takes in what was given, and accepts all of it."""
+
+        def work() -> None:
+            close_to_others(self.shared)
+            make_incoming(self.shared, RUN, 0)
+            collect_incoming(self.shared, RUN, 0, 100, now=NOW)
+            for inbox in self.shared.inboxes():
+                for path in inbox.waiting(RUN, 0, now=NOW):
+                    inbox.accept(path, now=NOW)
+                    inbox.note(RUN, 0, accepted=1, rows=500, now=NOW)
+
+        self.as_ann(work)
+
+    def visit(self, account: Account, name: str, which: str = "openssh") -> Transport:
+        """`account` logs in from its laptop, and calls itself `name`."""
+        laptop = self.laptops[account.name]
+        remote = Remote(
+            path=str(self.shared.path), user=account.name, host="127.0.0.1", port=self.server.port, key=laptop.key,
+            known_hosts=laptop.known_hosts, ssh_config=laptop.config, command=str(self.syncd),
+        )  # fmt: skip
+        transport = open_transport(remote, which, client=name)  # type: ignore[arg-type]
+        self._stack.callback(transport.close)
+        transport.listing()
+        return transport
+
+    def send(self, transport: Transport, *seeds: int) -> list[Receipt]:
+        return transport.send([(self.segment(seed), RUN, 0) for seed in seeds])
+
+    def segment(self, seed: int) -> Path:
+        data = random.Random(seed).randbytes(5_000)
+        path = self.ann.home.parent / hashlib.sha256(data).hexdigest()
+        path.write_bytes(data)
+        return path
+
+    def sum_of(self, seed: int) -> str:
+        return self.segment(seed).name
+
+    def accepted(self) -> dict[str, int]:
+        """Contributor → segments that the learner took."""
+        return {inbox.who: tally.counts(inbox.path).accepted for inbox in self.shared.inboxes()}
+
+    def drop(self, who: str) -> None:
+        self.as_ann(lambda: self.shared.inbox(who).drop(by="ann", now=NOW))
+
+
+@pytest.fixture
+def cluster(new_sshd: Callable[..., Sshd]) -> Iterator[Cluster]:
+    need("accounts of a test's own", missing_account_parts())
+    with ExitStack() as stack:
+        group, accounts = stack.enter_context(throw_away_accounts("ann", "ben", "eve", env=os.environ))
+        yield Cluster(group, accounts, new_sshd, stack)
+
+
+def test_an_honest_laptop_has_its_verdicts_and_its_counts(cluster: Cluster) -> None:
+    laptop = cluster.visit(cluster.ben, "bens-laptop")
+    assert cluster.send(laptop, 1, 2) == [Receipt(True), Receipt(True)]
+    cluster.learn()
+    told: set[str] = set()
+
+    def all_are_told(news: News) -> bool:
+        told.update(verdict.sha256 for verdict in news.verdicts if verdict.accepted)
+        return told == {cluster.sum_of(1), cluster.sum_of(2)}
+
+    until(laptop, all_are_told)
+    assert cluster.accepted() == {f"user-{cluster.ben.name}": 2}
+
+
+def test_who_was_dropped_stays_dropped_under_every_name(cluster: Cluster) -> None:
+    assert cluster.send(cluster.visit(cluster.ben, "bens-laptop"), 1) == [Receipt(True)]
+    cluster.learn()
+    (who,) = cluster.accepted()
+    cluster.drop(who)
+    for name in ("bens-laptop", "somebody-new", f"user-{cluster.eve.name}"):
+        (receipt,) = cluster.send(cluster.visit(cluster.ben, name), 2)
+        assert (receipt.stored, receipt.reason) == (False, "dropped")
+    assert cluster.send(cluster.visit(cluster.eve, "bens-laptop"), 3) == [Receipt(True)]
+
+
+def test_nobody_reaches_anothers_inbox_through_our_server(cluster: Cluster) -> None:
+    eves = cluster.visit(cluster.eve, "eves-laptop")
+    cluster.send(eves, 1)
+    eves.close()
+    cluster.learn()
+    thief = cluster.visit(cluster.ben, "eves-laptop")
+    news = thief.listing()
+    assert news.verdicts == ()
+    cluster.send(thief, 2)
+    thief.close()
+    cluster.learn()
+    assert cluster.accepted() == {f"user-{cluster.ben.name}": 1, f"user-{cluster.eve.name}": 1}
+    again = cluster.visit(cluster.eve, "eves-laptop").listing()
+    assert [verdict.sha256 for verdict in again.verdicts] == [cluster.sum_of(1)]
+
+
+def test_nobody_writes_into_an_inbox_with_a_shell_either(cluster: Cluster) -> None:
+    cluster.send(cluster.visit(cluster.eve, "eves-laptop"), 1)
+    cluster.learn()
+    inboxes = cluster.shared.inbox_folder
+    (verdict,) = inboxes.glob("*/verdicts/*.json")
+    for account in (cluster.ben, cluster.eve):
+        assert account.run("rm", "-f", str(verdict)).returncode != 0
+        assert account.run("cp", "/dev/null", str(verdict)).returncode != 0
+        assert account.run("mkdir", str(inboxes / "somebody")).returncode != 0
+        assert account.run("mv", str(inboxes), str(cluster.shared.path / "v2")).returncode != 0
+        assert account.run("mv", str(cluster.shared.path / "v1"), str(cluster.shared.path / "v2")).returncode != 0
+        open_to_it = account.run("find", str(cluster.shared.path), "-writable", "!", "-user", account.name).stdout
+        assert open_to_it.split() == [str(cluster.shared.incoming(RUN, 0))]
+    assert verdict.exists()
