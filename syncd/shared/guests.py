@@ -91,6 +91,10 @@ class Guest:
         """Whose experience it is."""
         return self._deposit.who
 
+    def inbox(self) -> Inbox | None:
+        """The inbox that the owner keeps for this account; None before anything was taken. Errors: OSError."""
+        return self._deposit.inbox()
+
     def receive(
         self, run_id: str, slot: int, sha256: str, size: int, _quota: Quota | None = None
     ) -> Bundle | Stored | Refusal:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from syncd.shared.accounts import is_ours
 from syncd.shared.guests import Guest
+from syncd.shared.holds import held
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox
 from syncd.shared.layout import Shared
 from syncd.shared.tally import note_seen
@@ -310,10 +311,26 @@ class Server:
                 protocol=protocol.PROTOCOL,
                 version=ours,
                 contributor=None if self._inbox is None else self._inbox.who,
+                standing=self._standing(),
                 time=self._wall(),
                 segment_bytes=MAX_SEGMENT_BYTES,
             )
         )
+
+    def _standing(self) -> protocol.Standing | None:
+        """How the contributor stands with the folder's owner."""
+        inbox = self._inbox.inbox() if isinstance(self._inbox, Guest) else self._inbox
+        if inbox is None:
+            return protocol.Standing()
+        try:
+            now, used = self._wall(), inbox.claimed()
+            hold = held(inbox.path, now)
+            return protocol.Standing(
+                dropped=inbox.is_dropped, held_s=None if hold is None else hold.until - now,
+                why="" if hold is None else hold.why[:500], segments=used.segments, bytes=used.bytes,
+            )  # fmt: skip
+        except OSError:
+            return None
 
     def _look_for_inbox(self) -> None:
         """Take the client's inbox if it can be written to; where there is none, the nearest folder above takes one.
