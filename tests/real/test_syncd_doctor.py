@@ -9,15 +9,17 @@ import time
 from pathlib import Path
 
 import pytest
+from daemons import PATIENCE_S, wait_for
 from policies import publish_one
 from sshd import Laptop, Sshd, make_key
-from watching import client_env, syncd
+from watching import client_env, syncd, watching
 
 from syncd.access.gate import authorized_keys_line
 from syncd.access.settings import Remote, Settings, store_settings
 from syncd.shared.holds import hold
 from syncd.store import Shared
 
+AHEAD_S = 7_200.0
 SYNCD = str(Path(sys.executable).parent / "syncd")
 
 
@@ -136,6 +138,27 @@ def test_who_was_dropped_or_is_held_reads_it(world: World) -> None:
     code, lines = world.doctor()
     assert (code, lines["inbox"][0]) == (11, "problem")
     assert "syncd readmit --contributor anna" in lines["inbox"][2]
+
+
+def test_a_server_whose_clock_is_hours_off_is_named_and_policies_come_all_the_same(
+    world: World, tmp_path: Path
+) -> None:
+    program = tmp_path / "syncd"
+    ahead = f"import time; now = time.time; time.time = lambda: now() + {AHEAD_S}"
+    program.write_text(f"#!{sys.executable}\n{ahead}\nfrom syncd.cli import main; main()\n")
+    program.chmod(0o755)
+    world.store(command=str(program))
+    code, lines = world.doctor()
+    assert (code, lines["clock"][0]) == (11, "problem")
+    (seconds,) = re.findall(r"the other side's is (\d+)\.\d s ahead of ours", lines["clock"][1])
+    assert int(seconds) == pytest.approx(AHEAD_S, abs=PATIENCE_S)
+    with watching(world.folder, "", env=world.env) as watcher:
+        watcher.live()
+        publish_one(world.shared, 1, 2, created_at=time.time() + AHEAD_S)
+        wait_for(lambda: (word := watcher.word()) is not None and word.latency.count == 1, "the policy")
+        word = watcher.word()
+        assert word is not None
+        assert max(word.latency.last) < AHEAD_S / 2
 
 
 def test_a_restricted_key_is_asked_no_more_than_it_may_say(world: World) -> None:
