@@ -24,7 +24,7 @@ from orchestrator.files import read_json_or_none
 from syncd.shared.inbox import Inbox
 from syncd.shared.layout import NAME, Shared, folder_names, make_folder, put_once
 
-#: How the inboxes of accounts are called. No key and no laptop of the owner's may be.
+#: How the inboxes of accounts are called. No restricted key may be.
 PREFIX = "user-"
 
 
@@ -45,9 +45,10 @@ def inbox_of(shared: Shared, uid: int) -> Inbox | None:
 
 def claim_inbox(shared: Shared, uid: int) -> Inbox:
     """The inbox of account `uid`, from now on whatever it is called. For the folder's owner. Errors: OSError."""
+    make_folder(shared.accounts)
+    _insist_ours(shared.accounts)
     found = inbox_of(shared, uid)
     if found is None:
-        make_folder(shared.accounts)
         taken = {_noted(path) for path in shared.accounts.glob("*.json")}
         names = itertools.chain([called(uid)], (f"{PREFIX}{uid}-{number}" for number in itertools.count(1)))
         who = next(name for name in names if name not in taken)
@@ -73,8 +74,12 @@ def is_ours(shared: Shared) -> bool:
 def insist_ours(inbox: Inbox) -> None:
     """Errors: OSError where another account made this inbox: what lies there is whatever it likes."""
     for folder in (inbox.path.parent, inbox.path):
-        if os.lstat(folder).st_uid != os.geteuid():
-            raise PermissionError(errno.EPERM, "it belongs to another account", str(folder))
+        _insist_ours(folder)
+
+
+def _insist_ours(folder: Path) -> None:
+    if os.lstat(folder).st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, "it belongs to another account", str(folder))
 
 
 def close_to_others(shared: Shared) -> list[str]:
@@ -82,7 +87,8 @@ def close_to_others(shared: Shared) -> list[str]:
 
     For the folder's owner. Errors: OSError.
     """
-    return [sentence for folder in _guarded(shared) if (sentence := _close(folder)) is not None]
+    told = [_close(shared.path.parent, only_look=True), *map(_close, _guarded(shared))]
+    return [sentence for sentence in told if sentence is not None]
 
 
 def _guarded(shared: Shared) -> Iterator[Path]:
@@ -92,7 +98,7 @@ def _guarded(shared: Shared) -> Iterator[Path]:
         names[:] = [name for name in names if name in folder_names(Path(folder))]  # no links
 
 
-def _close(folder: Path) -> str | None:
+def _close(folder: Path, *, only_look: bool = False) -> str | None:
     try:
         status = os.lstat(folder)
     except FileNotFoundError:
@@ -100,7 +106,7 @@ def _close(folder: Path) -> str | None:
     mode = stat.S_IMODE(status.st_mode)
     others_write = mode & (stat.S_IWGRP | stat.S_IWOTH)
     if status.st_uid == os.geteuid():
-        if others_write and stat.S_ISDIR(status.st_mode):
+        if others_write and stat.S_ISDIR(status.st_mode) and not only_look:
             os.chmod(folder, mode & ~others_write)
     elif others_write and not mode & stat.S_ISVTX:
         return (

@@ -319,10 +319,10 @@ class Server:
 
     def _standing(self) -> protocol.Standing | None:
         """How the contributor stands with the folder's owner."""
-        inbox = self._inbox.inbox() if isinstance(self._inbox, Guest) else self._inbox
-        if inbox is None:
-            return protocol.Standing()
         try:
+            inbox = self._inbox.inbox() if isinstance(self._inbox, Guest) else self._inbox
+            if inbox is None:
+                return protocol.Standing()
             now, used = self._wall(), inbox.claimed()
             hold = held(inbox.path, now)
             return protocol.Standing(

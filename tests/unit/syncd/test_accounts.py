@@ -116,6 +116,28 @@ def test_an_inbox_that_somebody_else_made_is_not_looked_into(shared):
 
 
 @as_root
+def test_an_open_folder_above_is_said_and_left_as_it_is(shared, tmp_path):
+    inner = Shared(tmp_path / "inner")
+    (inner.path / "v1").mkdir(parents=True)
+    tmp_path.chmod(0o2770)
+    assert close_to_others(inner) == []
+    os.chown(tmp_path, ANN, -1)
+    tmp_path.chmod(0o2770)
+    (sentence,) = close_to_others(inner)
+    assert f"what lies in {tmp_path}, which is not yours" in sentence
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o2770
+
+
+@as_root
+def test_nobody_else_says_whose_inbox_it_is(shared, names):
+    shared.accounts.mkdir()
+    (shared.accounts / f"{BOB}.json").write_text('{"inbox": "user-ann"}')
+    os.chown(shared.accounts, BOB, -1)
+    with pytest.raises(PermissionError, match="belongs to another account"):
+        claim_inbox(shared, BOB)
+
+
+@as_root
 def test_the_folder_is_whose_v1_it_is(shared):
     assert is_ours(shared)
     os.chown(shared.path, ANN, -1)
