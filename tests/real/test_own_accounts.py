@@ -11,6 +11,7 @@ import os
 import random
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,13 +19,15 @@ from pathlib import Path
 import pytest
 from accounts import REPOSITORY, Account, missing_account_parts, throw_away_accounts
 from as_user import as_account
-from daemons import PATIENCE_S
+from daemons import PATIENCE_S, wait_for
 from far_side import until
 from needs import need
 from policies import RUN, publish_one
 from sshd import Laptop, Sshd
+from watching import client_env, watching
 
-from syncd.access.settings import Remote
+from syncd.access.settings import Remote, Settings, store_settings
+from syncd.laptop.outbox import read_contributions
 from syncd.shared import reception, tally  # noqa: F401 - loaded before a child becomes an account that cannot read them
 from syncd.shared.accounts import close_to_others
 from syncd.shared.incoming import collect_incoming, make_incoming
@@ -33,6 +36,12 @@ from syncd.transports.base import News, Receipt, Transport
 from syncd.transports.factory import open_transport
 
 NOW = 1_760_086_400.0
+#: A training that goes on until the test ends it.
+TINY = (
+    "--preset", "tiny", "--set", 'tasks=["reach-v3"]', "--set", "total_steps=10000000", "--set", "num_envs=2",
+    "--set", "num_workers=0", "--set", "updates_per_step=0.2", "--set", "random_steps=200", "--set",
+    "publish_interval=50", "--set", "evaluation_goals=0",
+)  # fmt: skip
 
 
 class Cluster:
@@ -88,14 +97,17 @@ class Cluster:
 
         self.as_ann(work)
 
-    def visit(self, account: Account, name: str, which: str = "openssh") -> Transport:
-        """`account` logs in from its laptop, and calls itself `name`."""
+    def remote(self, account: Account) -> Remote:
+        """As the laptop of `account` has it stored."""
         laptop = self.laptops[account.name]
-        remote = Remote(
+        return Remote(
             path=str(self.shared.path), user=account.name, host="127.0.0.1", port=self.server.port, key=laptop.key,
             known_hosts=laptop.known_hosts, ssh_config=laptop.config, command=str(self.syncd),
         )  # fmt: skip
-        transport = open_transport(remote, which, client=name)  # type: ignore[arg-type]
+
+    def visit(self, account: Account, name: str, which: str = "openssh") -> Transport:
+        """`account` logs in from its laptop, and calls itself `name`."""
+        transport = open_transport(self.remote(account), which, client=name)  # type: ignore[arg-type]
         self._stack.callback(transport.close)
         transport.listing()
         return transport
@@ -191,3 +203,51 @@ def test_nobody_writes_into_an_inbox_with_a_shell_either(cluster: Cluster) -> No
         open_to_it = account.run("find", str(cluster.shared.path), "-writable", "!", "-user", account.name).stdout
         assert open_to_it.split() == [str(cluster.shared.incoming(RUN, 0))]
     assert verdict.exists()
+
+
+@pytest.mark.trainer
+def test_a_training_takes_from_an_account_until_it_is_dropped(cluster: Cluster, tmp_path: Path) -> None:
+    ann, ben = cluster.ann, cluster.ben
+    cluster.shared = Shared(ann.home / "of-the-training")
+
+    def make() -> None:
+        cluster.shared.path.mkdir()
+        os.chown(cluster.shared.path, -1, cluster.gid)
+        cluster.shared.path.chmod(0o2770)
+
+    cluster.as_ann(make)
+    run = [str(ann.python), "-m", "trainer", "train", *TINY, "--run-dir", str(ann.home / "run")]
+    words = [*run, "--shared-dir", str(cluster.shared.path), "--accept-contributions"]
+    with open(tmp_path / "training.txt", "w") as out:
+        training = subprocess.Popen(
+            ["runuser", "-u", ann.name, "--", *words], cwd=ann.home, env=ann.env, stdout=out, stderr=out,
+            stdin=subprocess.DEVNULL, text=True, start_new_session=True,
+        )  # fmt: skip
+    ann.children.append(training)
+
+    def is_open() -> bool:
+        assert training.poll() is None, (tmp_path / "training.txt").read_text()
+        return any(cluster.shared.incoming_folder.glob("*/0"))
+
+    wait_for(is_open, "the training to take experience")
+    folder, laptop = tmp_path / "mirror", cluster.laptops[ben.name]
+    env = client_env(laptop.home, {"OMP_NUM_THREADS": "1"})
+    store_settings(Settings(remote=cluster.remote(ben), name="bens-laptop", folder=folder), env)
+    play = ["trainer", "actors", "--shared-dir", str(folder), "--num-envs", "1", "--contribute"]
+    with watching(folder, "", env=env) as watcher, open(tmp_path / "actors.txt", "w") as out:
+        watcher.live()
+        actors = subprocess.Popen([sys.executable, "-m", *play], env=env, stdout=out, stderr=out)
+        try:
+            wait_for(lambda: read_contributions(folder).accepted > 0, "a verdict on the laptop")
+            (who,) = cluster.accepted()
+            assert who == f"user-{ben.name}"
+            shared = str(cluster.shared.path)
+            dropped = ann.run(str(ann.python), "-m", "syncd", "drop", "--contributor", who, "--shared", shared, "--yes")
+            assert dropped.returncode == 0, dropped.stderr
+            wait_for(lambda: "takes nothing from this machine any more" in watcher.said(), "the laptop to be told")
+        finally:
+            actors.kill()
+            actors.wait(PATIENCE_S)
+    (place,) = cluster.shared.slots()
+    (receipt,) = cluster.visit(ben, "somebody-new").send([(cluster.segment(1), place.run_id, 0)])
+    assert (receipt.stored, receipt.reason) == (False, "dropped")
