@@ -78,7 +78,7 @@ def health_question(path: str) -> str:
             f"p={shlex.quote(path)}",
             'case "$p" in /*) ;; *) p="$HOME/$p" ;; esac',
             f'say() {{ echo "{_MARK}$1:$2"; }}',
-            'say rsync "$(rsync --version 2> /dev/null | head -n 2 | tr "\n" " ")"',
+            'say rsync "$(rsync --version 2> /dev/null | head -n 2 | tr "\\n" " ")"',
             'say df "$(df -Pk "$p" 2> /dev/null | tail -n 1)"',
             'say kind "$(stat -f -c %T "$p" 2> /dev/null)"',
             f'quota -w 2> /dev/null | while IFS= read -r line; do echo "{_MARK}quota:$line"; done',

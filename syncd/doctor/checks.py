@@ -198,7 +198,10 @@ def _filesystem(side: Side) -> Finding:
             found=f"it lies on {kind}, which tells of no changes: the outbox is looked at once a second",
             advice="a mirror, and its lock, are made for a disk of this machine: `syncd setup --folder` names another",
         )  # fmt: skip
-    return _ok("mirror", f"it lies on {kind}, a disk of this machine" if kind else "the system does not tell its disk")
+    return _ok(
+        "mirror",
+        f"it lies on {kind}, a disk of this machine: changes are told" if kind else "the system does not tell its disk",
+    )
 
 
 def _permissions(facts: Facts) -> Finding:

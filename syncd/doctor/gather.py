@@ -130,6 +130,8 @@ def _there(remote: Remote) -> tuple[Side | None, str]:
         return None, "the key was refused"
     except SyncError as error:
         return None, str(error)
+    except OSError:
+        return None, "there is no `ssh` here to ask with"
     if REFUSED_PREFIX in answer.said:
         return None, "our key is restricted to the weights and its own inbox"
     found = survey.marked(answer.out)

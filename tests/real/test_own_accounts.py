@@ -160,8 +160,12 @@ def test_who_was_dropped_stays_dropped_under_every_name(cluster: Cluster) -> Non
     (who,) = cluster.accepted()
     cluster.drop(who)
     for name in ("bens-laptop", "somebody-new", f"user-{cluster.eve.name}"):
-        (receipt,) = cluster.send(cluster.visit(cluster.ben, name), 2)
+        laptop = cluster.visit(cluster.ben, name)
+        (receipt,) = cluster.send(laptop, 2)
         assert (receipt.stored, receipt.reason) == (False, "dropped")
+        told = laptop.facts()
+        assert told.standing is not None
+        assert (told.contributor, told.standing.dropped) == (who, True)
     assert cluster.send(cluster.visit(cluster.eve, "bens-laptop"), 3) == [Receipt(True)]
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import subprocess
 
 import pytest
 from rich.console import Console
 
+from syncd.access import survey
 from syncd.doctor.checks import examine, rsync_words
 from syncd.doctor.facts import (
     ClientFacts,
@@ -168,3 +170,10 @@ def test_a_narrow_terminal_breaks_lines_and_loses_nothing():
         assert max(len(text) for text in shown.splitlines()) <= width
         assert "".join(shown.split()).count("w" * 90) == 1
     assert any(text.startswith("problem: login: www") for text in findings_lines(found))
+
+
+def test_what_the_other_sides_shell_is_asked_is_one_line_for_any_shell():
+    line = survey.health_question("/sha red's")
+    assert line.isprintable()
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True)
+    assert survey.marked(done.stdout)["asked"] == ["yes"]
