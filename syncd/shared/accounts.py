@@ -78,8 +78,12 @@ def insist_ours(inbox: Inbox) -> None:
 
 
 def _insist_ours(folder: Path) -> None:
-    if os.lstat(folder).st_uid != os.geteuid():
-        raise PermissionError(errno.EPERM, "it belongs to another account", str(folder))
+    if not _is_ours(folder):
+        raise PermissionError(errno.EPERM, "it belongs to another account: move it away", str(folder))
+
+
+def _is_ours(folder: Path) -> bool:
+    return os.lstat(folder).st_uid == os.geteuid()
 
 
 def close_to_others(shared: Shared) -> list[str]:
@@ -93,9 +97,11 @@ def close_to_others(shared: Shared) -> list[str]:
 
 def _guarded(shared: Shared) -> Iterator[Path]:
     yield from (shared.path, shared.path / "v1", shared.runs, shared.accounts, shared.incoming_folder)
+    yield shared.inbox_folder
     for folder, names, _ in os.walk(shared.inbox_folder):
-        yield Path(folder)
-        names[:] = [name for name in names if name in folder_names(Path(folder))]  # no links
+        real = folder_names(Path(folder))  # no links; and what is another's is not looked into
+        names[:] = [name for name in real if _is_ours(Path(folder, name))]
+        yield from (Path(folder, name) for name in names)
 
 
 def _close(folder: Path, *, only_look: bool = False) -> str | None:

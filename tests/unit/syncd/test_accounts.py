@@ -111,8 +111,10 @@ def test_an_inbox_that_somebody_else_made_is_not_looked_into(shared):
     inbox.path.mkdir(parents=True)
     insist_ours(inbox)
     os.chown(inbox.path, ANN, -1)
-    with pytest.raises(PermissionError, match="belongs to another account"):
+    inbox.path.chmod(0o2770)
+    with pytest.raises(PermissionError, match="belongs to another account: move it away"):
         insist_ours(inbox)
+    assert close_to_others(shared) == []
 
 
 @as_root
