@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from syncd.commands import gate, inbox, serve, service, setup, status, sync
+from syncd.commands import doctor, gate, inbox, serve, service, setup, status, sync
 from syncd.errors import SyncError
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ app.command()(sync.push)
 app.command()(sync.bidirectional)
 app.command()(sync.watch)
 app.command()(status.status)
+app.command()(doctor.doctor)
 app.command()(service.install)
 app.command()(service.uninstall)
 app.command("agent-status")(service.agent_status)

@@ -10,7 +10,8 @@
     ├── RemoteError (6)        connected, but the other side has no syncd, no such folder, or speaks another protocol
     │   └── GoneError          one offered file is not there any more; the connection lives
     ├── StorageError (7)       a file cannot be written here: disk full, quota, permission
-    └── ServiceError (8)       launchctl or systemctl refused
+    ├── ServiceError (8)       launchctl or systemctl refused
+    └── ProblemsFoundError (11)  `syncd doctor` found something that stops the sync
 
     DamagedPolicyError         one policy cannot be used, and why; the last good one stays
     └── MissingBlobError       its weights are not here (yet, or any more)
@@ -72,6 +73,12 @@ class ServiceError(SyncError):
     """The service manager refused. The files that were written stay, and are named."""
 
     exit_code = 8
+
+
+class ProblemsFoundError(SyncError):
+    """`doctor` found problems, and has said what to do about each. Nothing was changed."""
+
+    exit_code = 11
 
 
 class DamagedPolicyError(Exception):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from syncd.errors import DamagedPolicyError, MissingBlobError, StorageError
 from syncd.laptop.outbox import Contributions, Outbox, read_contributions
 from syncd.laptop.played import note_played
+from syncd.shared.accounts import close_to_others, insist_ours
 from syncd.shared.curves import CHUNK_ROWS, read_metrics, write_metrics
 from syncd.shared.holds import held, hold, in_doubt
 from syncd.shared.inbox import Inbox
@@ -75,6 +76,7 @@ __all__ = [
     "Spec",
     "StorageError",
     "Version",
+    "close_to_others",
     "collect",
     "collect_incoming",
     "given_to",
@@ -82,6 +84,7 @@ __all__ = [
     "hinted",
     "hold",
     "in_doubt",
+    "insist_ours",
     "make_incoming",
     "newest",
     "note_played",

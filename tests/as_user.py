@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,15 +30,23 @@ def ordinary_folder() -> Iterator[Path]:
 
 def as_ordinary_user(work: Callable[[], object]) -> None:
     """Call `work` in a child process that is no root. Errors: AssertionError with the child's traceback."""
+    as_account(UID, UID, (), work)
+
+
+def as_account(uid: int, gid: int, groups: Sequence[int], work: Callable[[], object]) -> None:
+    """Call `work` in a child process of that account, where we are root; else as we are. Errors: as above.
+
+    What `work` imports must have been imported before: the account may not be able to read it.
+    """
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         code = 1
         try:
             if os.geteuid() == 0:
-                os.setgroups([])
-                os.setgid(UID)
-                os.setuid(UID)
+                os.setgroups(groups)
+                os.setgid(gid)
+                os.setuid(uid)
             work()
             code = 0
         except BaseException:  # noqa: BLE001 - a child of pytest must end here, and say why

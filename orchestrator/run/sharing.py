@@ -22,7 +22,9 @@ FILE_MODE = 0o640
 
 
 def share_with(folder: Path, group: str) -> None:
-    """Give `folder` and all in it to `group`, to be read. One that is setgid and the group's already is left alone.
+    """Give `folder` and all in it to `group`, to be read and not to be written.
+
+    One that is so already is left alone.
 
     Errors: ConfigError (no such group, or not ours), StorageError (not our folder).
     """
@@ -65,9 +67,9 @@ def gid_of(group: str) -> int:
 
 
 def is_shared_with(folder: Path, gid: int) -> bool:
-    """Whether `folder` belongs to the group, to be read, and so does what is made in it. Errors: OSError."""
+    """Whether `folder` belongs to the group, to be read only, and so does what is made in it. Errors: OSError."""
     status = os.stat(folder)
-    return status.st_gid == gid and status.st_mode & FOLDER_MODE == FOLDER_MODE
+    return status.st_gid == gid and status.st_mode & (FOLDER_MODE | stat.S_IWGRP) == FOLDER_MODE
 
 
 def check_theirs(shared: Path) -> None:
@@ -116,11 +118,6 @@ def _theirs_at_ours(config: RunConfig, shared: Path) -> Iterator[str]:
                 " Choose a collaboration.shared_dir that they reach, or let them pass (chmod o+x)."
             )
             break
-    if shared.is_dir() and is_shared_with(shared, gid) and os.stat(shared).st_mode & stat.S_IWGRP:
-        yield (
-            f"collaboration.group: every member of {group} may write anywhere in {shared} (mode 2770). If they need "
-            f"only play for the run: chmod -R g-w {shared} (each slot's folder in v1/incoming is opened again)."
-        )
 
 
 def _ours_at_theirs(shared: Path) -> Iterator[str]:

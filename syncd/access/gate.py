@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from syncd.access.settings import WHO
 from syncd.errors import ConfigError
+from syncd.shared.accounts import PREFIX
 
 #: Exit code of a refusal: what a shell says of a command that it may not run.
 REFUSED_EXIT_CODE = 126
@@ -175,6 +176,10 @@ def authorized_keys_line(who: str, public_key: str, gate: Sequence[str], shared:
     """
     if not WHO.fullmatch(who):
         raise ConfigError(f"{who!r} is no contributor name: letters, digits, . _ -")
+    if who.startswith(PREFIX):
+        raise ConfigError(
+            f"{who!r}: names that begin with {PREFIX} are those of this machine's accounts; choose another"
+        )
     kind, blob = _public_key(public_key)
     words = [*gate, "gate", who, "--shared", shared]
     if not all(word and word.isprintable() for word in words) or not (words[0].startswith("/") and shared[:1] == "/"):

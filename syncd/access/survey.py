@@ -71,16 +71,39 @@ def question(path: str) -> str:
     return f"exec sh -c {shlex.quote(script)}"
 
 
-def findings(answer: str, asked: str, command: str | None = None) -> Findings:
-    """What the other side answered. `asked`: the path of the question; `command`: the user knows where syncd is.
+def health_question(path: str) -> str:
+    """One line for any shell over there: its rsync, and the room below `path`. `marked` reads the answer."""
+    script = "; ".join(
+        [
+            f"p={shlex.quote(path)}",
+            'case "$p" in /*) ;; *) p="$HOME/$p" ;; esac',
+            f'say() {{ echo "{_MARK}$1:$2"; }}',
+            'say rsync "$(rsync --version 2> /dev/null | head -n 2 | tr "\\n" " ")"',
+            'say df "$(df -Pk "$p" 2> /dev/null | tail -n 1)"',
+            'say kind "$(stat -f -c %T "$p" 2> /dev/null)"',
+            f'quota -w 2> /dev/null | while IFS= read -r line; do echo "{_MARK}quota:$line"; done',
+            "say asked yes",
+        ]
+    )
+    return f"exec sh -c {shlex.quote(script)}"
 
-    Errors: RemoteError where the folder is not there, or the shell did not answer.
-    """
+
+def marked(answer: str) -> dict[str, list[str]]:
+    """What a question's lines said: name → values, whatever a login printed between them."""
     found: dict[str, list[str]] = {}
     for line in answer.splitlines():
         if line.startswith(_MARK):
             name, _, value = line.removeprefix(_MARK).partition(":")
             found.setdefault(name, []).append(value)
+    return found
+
+
+def findings(answer: str, asked: str, command: str | None = None) -> Findings:
+    """What the other side answered. `asked`: the path of the question; `command`: the user knows where syncd is.
+
+    Errors: RemoteError where the folder is not there, or the shell did not answer.
+    """
+    found = marked(answer)
     if "home" not in found:
         raise RemoteError("the account over there runs no commands of ours: it needs a shell that knows sh")
     path = next(iter(found.get("path", [])), "")

@@ -19,7 +19,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -162,10 +162,14 @@ class Inbox:
         put_json(self.path / "verdicts" / f"{sha256}.json", verdict.model_dump())
         return verdict
 
-    def verdicts(self) -> list[Verdict]:
-        """Answers that the contributor has not acknowledged, `MAX_VERDICTS` at most; torn ones are passed over."""
-        paths = sorted(verdict_files(self.path / "verdicts"), key=lambda file: (file.arrived_at, file.path.name))
-        found = (_verdict_or_none(file.path) for file in paths[:MAX_VERDICTS])
+    def verdicts(self, without: Container[str] = ()) -> list[Verdict]:
+        """Answers that the contributor has not acknowledged, `MAX_VERDICTS` at most; torn ones are passed over.
+
+        `without`: sums of segments whose answers it has.
+        """
+        files = [file for file in verdict_files(self.path / "verdicts") if file.path.stem not in without]
+        files.sort(key=lambda file: (file.arrived_at, file.path.name))
+        found = (_verdict_or_none(file.path) for file in files[:MAX_VERDICTS])
         return [verdict for verdict in found if verdict is not None]
 
     def acknowledge(self, sha256s: Iterable[str]) -> None:

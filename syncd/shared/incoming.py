@@ -3,14 +3,16 @@
 ::
 
     incoming/<run_id>/<slot>/<sha256>          put there by whoever is in the folder's group, whole, by a rename
+    incoming/<run_id>/<slot>/<sha256>.asked    the same, of somebody who will look into the inbox for the verdict
     incoming/<run_id>/<slot>/.<sha256>….tmp    being written
 
 The folder belongs to the learner's account. It is setgid and sticky (3770): a member of the group may add files, and
 only their own account or the learner's may move or delete them. Everything else in the shared folder is 2750: members
 read it. So nobody needs to be trusted: a policy, an inbox or somebody else's segment cannot be replaced.
 
-Who gave a segment is what the file system says of the file's owner, never what its writer says. The learner copies what
-it takes into its own inbox folder, so that whoever still holds the file open changes nothing.
+Who gave a segment is what the file system says of the file's owner, never what its writer says
+(`syncd.shared.accounts`). The learner copies what it takes into its own inbox folder, so that whoever still holds the
+file open changes nothing.
 """
 
 from __future__ import annotations
@@ -20,19 +22,20 @@ import errno
 import grp
 import hashlib
 import os
-import pwd
+import re
 import secrets
 import stat
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
 from orchestrator.files import fsync_folder
 from syncd.errors import StorageError
-from syncd.shared.inbox import MAX_SEGMENT_BYTES
-from syncd.shared.layout import NAME, SHA256, Shared, is_a_groups, make_folder
+from syncd.shared.accounts import called, claim_inbox, inbox_of
+from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox
+from syncd.shared.layout import Shared, is_a_groups, make_folder
 from syncd.shared.reception import Quota, Reception, Refusal, Stored
 from syncd.shared.tally import Counts, counts
 
@@ -46,17 +49,10 @@ MAX_LISTED = 20_000
 ABANDONED_S = 600.0
 #: How long a count of what waits is believed.
 USAGE_BELIEVED_S = 2.0
+_ASKED = ".asked"
+_GIVEN = re.compile(rf"[0-9a-f]{{64}}({re.escape(_ASKED)})?")
 #: What is wrong with a file itself: a link, no permission, no regular file.
 _ITS_OWN_FAULT = (errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENXIO)
-
-
-def account_name(uid: int) -> str:
-    """What a contributor is called whose files belong to `uid`: the account's name, where that can name a folder."""
-    try:
-        name = pwd.getpwuid(uid).pw_name
-    except KeyError:
-        name = ""
-    return name if NAME.fullmatch(name) else f"uid-{uid}"
 
 
 def make_incoming(shared: Shared, run_id: str, slot: int) -> bool:
@@ -73,29 +69,51 @@ def make_incoming(shared: Shared, run_id: str, slot: int) -> bool:
 class Deposit:
     """The side of whoever gives: puts segments into `incoming/` as the account that runs this.
 
-    `is_dropped`: whoever owns the folder takes nothing from this account any more, as far as was seen lately.
+    `who`: what its inbox is called. `is_dropped`: whoever owns the folder takes nothing from this account any more, as
+    far as was seen lately.
     """
 
     def __init__(self, shared: Shared, clock: Callable[[], float] = time.monotonic) -> None:
-        self.who = account_name(os.geteuid())
         self.is_dropped = False
         self._shared = shared
+        inbox = self.inbox()
+        self.who = called(os.geteuid()) if inbox is None else inbox.who
         self._clock = clock
         self._waiting: dict[Path, int] = {}
         self._counted_at: dict[Path, float] = {}
 
-    def offer(self, run_id: str, slot: int, data: bytes) -> bool:
+    def inbox(self) -> Inbox | None:
+        """The inbox of this account; None before the learner has taken anything of it. Errors: OSError."""
+        return inbox_of(self._shared, os.geteuid())
+
+    def has_room(self, run_id: str, slot: int) -> bool:
+        """Whether `offer` would take one. Errors: StorageError, as there."""
+        folder = self._shared.incoming(run_id, slot)
+        with self._explained(folder, run_id, slot):
+            self._count(folder)
+        return self._is_open(folder)
+
+    def offer(self, run_id: str, slot: int, data: bytes, *, asks: bool = False) -> bool:
         """Put a segment there, durably; False where as many wait as may, or where this account was dropped.
 
+        `asks`: somebody will look into the inbox for the verdict.
         Errors: StorageError with one sentence: the folder is not there or not for us, or the disk is full.
         """
         folder = self._shared.incoming(run_id, slot)
-        try:
-            if not self._has_room(folder):
+        with self._explained(folder, run_id, slot):
+            self._count(folder)
+            if not self._is_open(folder):
                 return False
-            final = folder / hashlib.sha256(data).hexdigest()
+            final = folder / (hashlib.sha256(data).hexdigest() + _ASKED * asks)
             if not os.path.lexists(final):
                 _write_whole(final, data)
+        self._waiting[folder] += 1
+        return True
+
+    @contextlib.contextmanager
+    def _explained(self, folder: Path, run_id: str, slot: int) -> Iterator[None]:
+        try:
+            yield
         except FileNotFoundError as error:
             raise StorageError(
                 f"slot {slot} of {run_id} takes nothing from other accounts: its owner must set collaboration.enabled "
@@ -105,8 +123,6 @@ class Deposit:
             raise StorageError(f"{self.who} may not write into {folder}: {_who_may(folder)}") from error
         except OSError as error:
             raise StorageError(f"a segment cannot be written into {folder} ({error.strerror})") from error
-        self._waiting[folder] += 1
-        return True
 
     def count(self) -> int:
         """How many segments of ours wait in the folders that were written to, as counted lately."""
@@ -117,10 +133,10 @@ class Deposit:
 
     def judged(self) -> Counts:
         """What became of everything that this account ever gave to this shared folder, and that was judged."""
-        return counts(self._shared.inbox(self.who).path)
+        inbox = self.inbox()
+        return Counts() if inbox is None else counts(inbox.path)
 
-    def _has_room(self, folder: Path) -> bool:
-        self._count(folder)
+    def _is_open(self, folder: Path) -> bool:
         return self._waiting[folder] < MAX_WAITING and not self.is_dropped
 
     def _count(self, folder: Path) -> None:
@@ -130,7 +146,8 @@ class Deposit:
             return
         self._waiting[folder] = sum(uid == os.geteuid() for uid, _, _ in _listed(folder))
         self._counted_at[folder] = now
-        self.is_dropped = self._shared.inbox(self.who).is_dropped
+        inbox = self.inbox()
+        self.is_dropped = inbox is not None and inbox.is_dropped
 
 
 def _write_whole(final: Path, data: bytes) -> None:
@@ -167,18 +184,19 @@ def collect_incoming(shared: Shared, run_id: str, slot: int, most: int, *, now: 
     """Copy at most `most` waiting segments of one slot into their givers' inboxes, the givers taking turns.
 
     What is no segment goes. What an inbox has no room for stays. `now`: unix seconds. Returns the sums of those that
-    are in an inbox now. Errors: OSError.
+    are in an inbox now, and about whose verdict nobody asks. Errors: OSError.
     """
     folder = shared.incoming(run_id, slot)
     lines: dict[int, deque[str]] = {}
     for uid, name, status in sorted(_listed(folder), key=lambda entry: (entry[2].st_ctime, entry[1])):
-        if SHA256.fullmatch(name) and stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+        if _GIVEN.fullmatch(name) and stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
             lines.setdefault(uid, deque()).append(name)
         elif status.st_ctime < now - ABANDONED_S or not stat.S_ISREG(status.st_mode):
             _remove(folder / name)
     quotas: dict[int, Quota] = {}
-    taken: list[str] = []
-    while lines and len(taken) < most:
+    taken = 0
+    unasked: list[str] = []
+    while lines and taken < most:
         uid, names = next(iter(lines.items()))
         del lines[uid]
         name = names.popleft()
@@ -187,10 +205,11 @@ def collect_incoming(shared: Shared, run_id: str, slot: int, most: int, *, now: 
             continue  # no room for this giver now
         _remove(folder / name)
         if isinstance(answer, Stored):
-            taken.append(name)
+            taken += 1
+            unasked += [name] if not name.endswith(_ASKED) else []
         if names:
             lines[uid] = names  # to the end of the row of givers
-    return taken
+    return unasked
 
 
 def _take(
@@ -208,11 +227,12 @@ def _take(
         if not stat.S_ISREG(status.st_mode) or status.st_uid != uid:
             return None
         data = file.read(MAX_SEGMENT_BYTES + 1)
-    if hashlib.sha256(data).hexdigest() != path.name:
+    sha256 = hashlib.sha256(data).hexdigest()
+    if sha256 != path.name.removesuffix(_ASKED):
         return None
-    inbox = shared.inbox(account_name(uid))
+    inbox = claim_inbox(shared, uid)
     quota = quotas.setdefault(uid, Quota(inbox))
-    answer = inbox.receive(run_id, slot, path.name, len(data), quota)
+    answer = inbox.receive(run_id, slot, sha256, len(data), quota)
     if not isinstance(answer, Reception):
         return answer
     with answer as reception:

@@ -5,6 +5,7 @@
     $SHARED/v1/runs/<run_id>/<slot>/manifests/<attempt>-<seq>.json  blobs/ab/<sha256>  LATEST.json  metrics/
     $SHARED/v1/inbox/<who>/                                          see `syncd.shared.inbox`
     $SHARED/v1/incoming/<run_id>/<slot>/                             see `syncd.shared.incoming`
+    $SHARED/v1/accounts/                                             see `syncd.shared.accounts`
 
 A laptop's mirror has the same `v1/runs` tree. Everything here is a path or the making of one; nothing is judged.
 """
@@ -31,8 +32,7 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 #: Slot numbers as folder names: as they are written, no zeros in front, so that one slot has one name.
 SLOT = re.compile(r"0|[1-9][0-9]{0,5}")
 
-#: A group's folder (setgid): members of the group read, others see nothing. Whether members may also add and move there
-#: is as in the folder above it.
+#: A group's folder (setgid): members of the group read, others see nothing.
 _GROUP_FOLDER_MODE = 0o2750
 _GROUP_FILE_MODE = 0o640
 
@@ -120,11 +120,21 @@ class Shared:
         """Folder of all contributors' inboxes."""
         return self.path / "v1" / "inbox"
 
+    @property
+    def accounts(self) -> Path:
+        """Folder that says which inbox is which account's."""
+        return self.path / "v1" / "accounts"
+
+    @property
+    def incoming_folder(self) -> Path:
+        """Folder of all that other accounts of this machine give."""
+        return self.path / "v1" / "incoming"
+
     def incoming(self, run_id: str, slot: int) -> Path:
         """Where other accounts of this machine put segments for one slot. Errors: ValueError, as for `slot`."""
         if not SLOT.fullmatch(str(slot)):
             raise ValueError(f"slot {slot!r} is no slot number")
-        return self.path / "v1" / "incoming" / checked_name(run_id, "run id") / str(slot)
+        return self.incoming_folder / checked_name(run_id, "run id") / str(slot)
 
     def slot(self, run_id: str, slot: int) -> SlotPlace:
         """The place of one slot; it need not exist. Errors: ValueError where the name or the number is none."""
@@ -165,8 +175,7 @@ def folder_names(folder: Path) -> list[str]:
 def make_folder(folder: Path) -> None:
     """Make `folder` and what is missing above it, durably.
 
-    Inside a setgid folder new ones are 2770 where the group may write into it, else 2750, whatever the umask says;
-    elsewhere the umask decides. Errors: OSError.
+    Inside a setgid folder new ones are 2750, whatever the umask says; elsewhere the umask decides. Errors: OSError.
     """
     missing = []
     while not folder.is_dir():
@@ -178,7 +187,7 @@ def make_folder(folder: Path) -> None:
         except FileExistsError:
             continue  # another writer was quicker
         if is_a_groups(new.parent):
-            os.chmod(new, _GROUP_FOLDER_MODE | (os.stat(new.parent).st_mode & stat.S_IWGRP))
+            os.chmod(new, _GROUP_FOLDER_MODE)
         fsync_folder(new.parent)
 
 

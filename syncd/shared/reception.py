@@ -132,7 +132,7 @@ def receive(
     Nothing of what the other side says is trusted: names, size, quota, and whether the slot exists are checked here.
     `quota`: what the connection knows of it; None: it is counted now. Errors: OSError.
     """
-    refusal = _objection(inbox, run_id, slot, sha256, size)
+    refusal = objection(inbox, run_id, slot, sha256, size)
     if refusal is not None:
         return refusal
     for state in ("new", "accepted", "quarantine"):
@@ -153,7 +153,7 @@ def receive(
     return Reception(part, inbox.place("new", run_id, slot) / sha256, size)
 
 
-def _objection(inbox: Inbox, run_id: str, slot: int, sha256: str, size: int) -> Refusal | None:
+def objection(inbox: Inbox, run_id: str, slot: int, sha256: str, size: int) -> Refusal | None:
     """Why it is not taken, whatever waits already. Errors: OSError."""
     if not (NAME.fullmatch(run_id) and SLOT.fullmatch(str(slot)) and SHA256.fullmatch(sha256)):
         return Refusal("name", "its run, slot or sum is none")

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from syncd.wire.protocol import Standing
+
 
 @dataclass(frozen=True)
 class Offer:
@@ -59,7 +61,8 @@ class Facts:
 
     `bytes_in`, `bytes_out`: what it read and wrote so far (rsync: as rsync's own --stats say). `rtt_s`: of the last
     ping. `clock_offset_s`: the other side's clock minus ours. `contributor`: the inbox that is ours over there.
-    `logins`: how many logins it took. None: not known.
+    `logins`: how many logins it took. `version`: of Anchorleg over there. `standing`: how we stand with the folder's
+    owner. None: not known.
     """
 
     bytes_in: int = 0
@@ -68,6 +71,8 @@ class Facts:
     clock_offset_s: float | None = None
     contributor: str | None = None
     logins: int = 0
+    version: str | None = None
+    standing: Standing | None = None
 
 
 class Transport(Protocol):

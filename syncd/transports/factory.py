@@ -9,15 +9,22 @@ from syncd.errors import ConfigError
 from syncd.transports.base import Transport
 
 
+def choose(remote: Remote, which: TransportName = "auto") -> TransportName:
+    """The transport that `which` means here. auto: `local` for a folder that this machine mounts, else `openssh` where
+    `ssh` is on PATH, else `paramiko`.
+    """
+    if which != "auto":
+        return which
+    return "local" if remote.is_local else "openssh" if shutil.which("ssh") else "paramiko"
+
+
 def open_transport(remote: Remote, which: TransportName = "auto", *, client: str) -> Transport:
     """Connect, and return the transport: its other side has answered.
 
-    `client`: how this machine calls itself; over an own account the inbox there has this name. `which` auto: `local`
-    for a folder that this machine mounts, else `openssh` where `ssh` is on PATH, else `paramiko`.
+    `client`: how this machine calls itself; where the folder's owner logs in, the inbox there has this name.
     Errors: UnreachableError, HostKeyError, LoginRefusedError, RemoteError, ConfigError.
     """
-    if which == "auto":
-        which = "local" if remote.is_local else "openssh" if shutil.which("ssh") else "paramiko"
+    which = choose(remote, which)
     if (which == "local") != remote.is_local:
         words = "is a folder of this machine" if remote.is_local else "is on another machine"
         raise ConfigError(f"{remote} {words}: --transport {which} cannot bring you there; leave it away")

@@ -2,7 +2,9 @@
 
 Two phases, so that no manifest is seen whose blob is missing: what `LATEST.json` names, then those files by name. Only
 options that macOS's openrsync has too. It polls; it cannot acknowledge verdicts, so each listing tells all of them
-again; a segment that was seen before is for the learner to recognise.
+again; a segment that was seen before is for the learner to recognise. Where the login is another account than the
+folder's owner, segments go to `incoming/` (`syncd.shared.incoming`), and no verdicts are told: nobody says over there
+which inbox is ours.
 """
 
 from __future__ import annotations
@@ -229,11 +231,23 @@ class RsyncTransport:
         elif done.returncode == FILE_ERROR_CODE and "mkdir" in done.stderr:  # our first segment over there
             skeleton = self._runner.folder / "skeleton"
             (skeleton / "v1" / "inbox" / self._client / "new").mkdir(parents=True, exist_ok=True)
-            self._runner.run(["-r", f"{skeleton}/", self._runner.there("")])
-            done = push()
+            made = self._runner.run(["-r", f"{skeleton}/", self._runner.there("")])
+            done = self._deposit(outgoing) if "Permission denied" in made.stderr else push()
         if REFUSED_PREFIX in done.stderr:
             return done
         return self._runner.insist(done, *PARTIAL_CODES, FILE_ERROR_CODE)
+
+    def _deposit(self, outgoing: Path) -> Done:
+        """Put segments where accounts other than the owner's put them; the first slot's that failed, or a success.
+
+        Files alone travel, with their modes (`-p`): the folders are the owner's, and the learner must read the files
+        whatever the umask over there is.
+        """
+        done = []
+        for folder in sorted(outgoing.glob("*/*")):
+            there = self._runner.there(f"v1/incoming/{folder.relative_to(outgoing).as_posix()}/")
+            done.append(self._runner.run(["-tp", *map(str, sorted(folder.iterdir())), there]))
+        return next((each for each in done if each.returncode), done[-1])
 
     def _is_called_otherwise(self, done: Done) -> bool:
         """Whether a gate knows us by another name, which is ours from now on."""

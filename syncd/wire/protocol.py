@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from syncd.errors import SyncError
 
-PROTOCOL = 1
+PROTOCOL = 2
 #: What no login prints by chance: a NUL byte is in it.
 PREAMBLE = b"\n\x00anchorleg syncd\x00\n"
 #: 256 KiB a frame: a few per policy, and a ping waits behind one for 20 ms at 100 Mbit/s.
@@ -87,13 +87,28 @@ class Hello(Message):
     client: Name
 
 
+class Standing(BaseModel):
+    """How a contributor stands: thrown out; held for so long, and why; what counts against its quota."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    dropped: bool = False
+    held_s: Seconds | None = None
+    why: Sentence = ""
+    segments: Count = 0
+    bytes: Count = 0
+
+
 class Welcome(Message):
-    """Whom the server takes the client for (None: no inbox), its clock (unix s), and its cap on a segment."""
+    """Whom the server takes the client for (None: no inbox), its clock (unix s), and its cap on a segment.
+
+    `standing`: how the contributor stands; None: that could not be looked at.
+    """
 
     KIND = 2
     protocol: Count
     version: Word
     contributor: Name | None
+    standing: Standing | None = None
     time: Seconds
     segment_bytes: Count
 

@@ -16,6 +16,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from syncd.shared.accounts import is_ours
+from syncd.shared.guests import Guest
+from syncd.shared.holds import held
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox
 from syncd.shared.layout import Shared
 from syncd.shared.tally import note_seen
@@ -57,6 +60,8 @@ class _Ended(Exception):  # noqa: N818 - an end, not an error
 class Server:
     """Serves `shared` to one client. `contributor` None: the client's own name for itself names its inbox.
 
+    Both are for the folder's owner. Run by another account, it gives as that account, whatever anybody says.
+
     `fd_in`, `fd_out`: the connection; they become non-blocking. `clock` is monotonic, `wall` unix seconds.
     """
 
@@ -79,7 +84,7 @@ class Server:
         self._pushes: deque[Iterator[bytes]] = deque()
         self._feed = Feed(shared, clock)
         self._inbox_of: Inbox | None = None
-        self._inbox: Inbox | None = None
+        self._inbox: Inbox | Guest | None = None
         self._uploads = Uploads(None)
         self._verdicts = Pace(VERDICTS_EVERY_S)
         self._verdicts_told: set[str] = set()
@@ -182,7 +187,7 @@ class Server:
             with self._verdicts.looking(now):
                 self._look_for_verdicts(self._inbox)
 
-    def _look_for_verdicts(self, inbox: Inbox) -> None:
+    def _look_for_verdicts(self, inbox: Inbox | Guest) -> None:
         try:
             found = [verdict for verdict in inbox.verdicts() if verdict.sha256 not in self._verdicts_told]
         except OSError as error:
@@ -297,7 +302,7 @@ class Server:
             )
         self._inbox_of = self._shared.inbox(self._contributor or message.client)
         self._look_for_inbox()
-        if self._inbox is not None and self._inbox.path.is_dir():  # looking makes no inbox
+        if isinstance(self._inbox, Inbox) and self._inbox.path.is_dir():  # looking makes no inbox
             with contextlib.suppress(OSError):
                 note_seen(self._inbox.path, self._wall())
         self._is_welcome = True
@@ -306,22 +311,43 @@ class Server:
                 protocol=protocol.PROTOCOL,
                 version=ours,
                 contributor=None if self._inbox is None else self._inbox.who,
+                standing=self._standing(),
                 time=self._wall(),
                 segment_bytes=MAX_SEGMENT_BYTES,
             )
         )
+
+    def _standing(self) -> protocol.Standing | None:
+        """How the contributor stands with the folder's owner."""
+        try:
+            inbox = self._inbox.inbox() if isinstance(self._inbox, Guest) else self._inbox
+            if inbox is None:
+                return protocol.Standing()
+            now, used = self._wall(), inbox.claimed()
+            hold = held(inbox.path, now)
+            return protocol.Standing(
+                dropped=inbox.is_dropped, held_s=None if hold is None else hold.until - now,
+                why="" if hold is None else hold.why[:500], segments=used.segments, bytes=used.bytes,
+            )  # fmt: skip
+        except OSError:
+            return None
 
     def _look_for_inbox(self) -> None:
         """Take the client's inbox if it can be written to; where there is none, the nearest folder above takes one.
 
         Asked again at each segment: a learner may make the shared folder while the connection lives.
         """
-        if self._inbox is None and self._inbox_of is not None:
-            path = self._inbox_of.path
-            nearest = next(above for above in (path, *path.parents) if os.path.exists(above))
-            if os.access(nearest, os.W_OK) and not path.is_symlink():
-                self._inbox = self._inbox_of
-                self._uploads = Uploads(self._inbox)
+        if self._inbox is not None or self._inbox_of is None:
+            return
+        with contextlib.suppress(OSError):
+            if not is_ours(self._shared):
+                self._inbox = Guest(self._shared, self._clock) if self._shared.incoming_folder.is_dir() else None
+            else:
+                path = self._inbox_of.path
+                nearest = next(above for above in (path, *path.parents) if os.path.exists(above))
+                is_open = os.access(nearest, os.W_OK) and not path.is_symlink()
+                self._inbox = self._inbox_of if is_open else None
+            self._uploads = Uploads(self._inbox)
 
     def _list(self) -> None:
         """Everything on offer, then LISTED; from now on changes are pushed."""

@@ -139,8 +139,17 @@ class Session:
 
     def facts(self) -> Facts:
         """See `Transport`."""
-        contributor = None if self._welcome is None else self._welcome.contributor
-        return Facts(self._bytes_in, self._bytes_out, self._rtt_s, self._clock_offset_s, contributor, self._logins)
+        told = self._welcome
+        return Facts(
+            self._bytes_in,
+            self._bytes_out,
+            self._rtt_s,
+            self._clock_offset_s,
+            None if told is None else told.contributor,
+            self._logins,
+            None if told is None else told.version,
+            None if told is None else told.standing,
+        )
 
     def close(self) -> None:
         """See `Transport`."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 
+from syncd.shared.guests import Bundle, Guest
 from syncd.shared.inbox import Inbox
-from syncd.shared.reception import STORAGE_RETRY_S, Quota, Reception, Refusal
+from syncd.shared.reception import STORAGE_RETRY_S, Quota, Reception, Refusal, Stored
 from syncd.wire import protocol
 
 #: Segments that one client may have under way at once; above what ours sends, below what a mean one could hold open.
@@ -18,10 +19,10 @@ _LOG = logging.getLogger(__name__)
 class Uploads:
     """The open receptions of one connection. `inbox` None: nothing is taken. Its methods raise ProtocolError only."""
 
-    def __init__(self, inbox: Inbox | None) -> None:
+    def __init__(self, inbox: Inbox | Guest | None) -> None:
         self._inbox = inbox
-        self._quota = Quota(inbox) if inbox is not None else None
-        self._open: dict[str, tuple[Reception, int]] = {}
+        self._quota = Quota(inbox) if isinstance(inbox, Inbox) else None
+        self._open: dict[str, tuple[Reception | Bundle, int]] = {}
 
     def begin(self, put: protocol.Put) -> Answer:
         """A segment is announced."""
@@ -35,7 +36,7 @@ class Uploads:
             return self._failed(put.sha256, error)
         if isinstance(answer, Refusal):
             return _refused(put.sha256, answer)
-        if not isinstance(answer, Reception):
+        if isinstance(answer, Stored):
             return protocol.Stored(sha256=put.sha256)
         self._open[put.sha256] = (answer, put.bytes)
         if answer.offset == put.bytes:  # all of it came before the last connection broke

@@ -136,6 +136,7 @@ def test_a_job_waits_while_no_learner_lives_and_plays_when_one_does(shared, tmp_
 def test_a_job_of_who_was_dropped_asks_for_no_other(shared, tmp_path):
     with helping(shared, tmp_path) as job:
         wait_for(lambda: waiting(shared), "segments")
+        store.collect_incoming(shared, RUN, 0, 1, now=time.time())
         shared.inbox(store.Deposit(shared).who).drop(by="the owner", now=time.time())
         assert job.ended() == 93
     assert "takes nothing from" in job.said().splitlines()[-1]

@@ -60,6 +60,7 @@ class Friend:
 
     def __init__(self, account: Account) -> None:
         self.account = account
+        self.inbox = f"user-{account.name}"
         self.slot = account.home / "runs" / "helping" / "slots" / "0"
 
     def attempts(self) -> list[int]:
@@ -91,9 +92,9 @@ def given(shared: Path, who: str) -> int:
 
 def wait_for_more(shared: Path, friend: Friend) -> None:
     """Wait until more of theirs was accepted than now."""
-    before = given(shared, friend.account.name)
+    before = given(shared, friend.inbox)
     try:
-        wait_for(lambda: given(shared, friend.account.name) > before, f"experience of {friend.account.name}")
+        wait_for(lambda: given(shared, friend.inbox) > before, f"experience of {friend.account.name}")
     except TimeoutError as error:
         raise TimeoutError(f"{error}; its jobs said:\n{friend.log()}") from None
 
@@ -135,10 +136,10 @@ def test_two_friends_play_for_a_training_with_their_own_jobs_and_can_harm_nothin
     assert (status["hand_overs"], status["failures"], status["state"]) == (2, 0, "running")
 
     told = json.loads(owner.orchestrator("status", "--json").stdout)["slots"][0]["progress"]["contributors"]
-    assert {who for who, what in told.items() if what["transitions"] > 0} == {ben.account.name, eve.account.name}
+    assert {who for who, what in told.items() if what["transitions"] > 0} == {ben.inbox, eve.inbox}
     lines = owner.orchestrator("status").stdout
     assert "others gave: " in lines
-    assert f"{eve.account.name} " in lines
+    assert f"{eve.inbox} " in lines
 
     slot = str(next(incoming.glob("*/0")).relative_to(shared))
     assert {frozenset(writable(shared, friend.account)) for friend in friends} == {frozenset({slot})}

@@ -91,9 +91,9 @@ class Doorkeeper:
         self._broken: dict[str, str] = {}
         self._pruned_at = time.monotonic()
         self.takings = Takings(job, clock=clock)
-        self._has_incoming = False
+        self._is_closed = self._has_incoming = False
         self._conduct = Conduct()
-        self._handed: set[str] = set()  # segments of other accounts of this machine: nobody fetches their verdicts
+        self._handed: set[str] = set()  # segments of other accounts' jobs: nobody fetches their verdicts
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -179,6 +179,9 @@ class Doorkeeper:
         """What other accounts of this machine gave comes into their inboxes. Errors: OSError."""
         run_id, slot = self._job.run_id, self._job.slot
         if not self._has_incoming:
+            if not self._is_closed:
+                self._said.extend(store.close_to_others(self._shared))
+                self._is_closed = True
             self._has_incoming = store.make_incoming(self._shared, run_id, slot)
         if self._has_incoming:
             self._handed.update(store.collect_incoming(self._shared, run_id, slot, most, now=self._clock()))
@@ -187,7 +190,7 @@ class Doorkeeper:
         self.takings.look()
         if judged:
             self._try(OTHER_ACCOUNTS, partial(self._collect, judged))
-        inboxes = self._shared.inboxes()
+        inboxes = [one for one in self._shared.inboxes() if self._try(one.who, partial(store.insist_ours, one))]
         for inbox in inboxes:
             self._try(inbox.who, partial(self._see_to_drop, inbox))
         if time.monotonic() - self._pruned_at >= PRUNE_EVERY_S:

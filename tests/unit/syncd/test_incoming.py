@@ -11,7 +11,8 @@ import pytest
 from syncd.errors import StorageError
 from syncd.shared import incoming as incoming_module
 from syncd.shared import reception
-from syncd.shared.incoming import INCOMING_MODE, Deposit, account_name, collect_incoming, make_incoming
+from syncd.shared.accounts import called
+from syncd.shared.incoming import INCOMING_MODE, Deposit, collect_incoming, make_incoming
 from syncd.shared.layout import Shared
 from syncd.shared.tally import Counts
 
@@ -19,7 +20,7 @@ RUN = "demo-0123abcd"
 NOW = 1_760_086_400.0
 #: Accounts that this machine does not have.
 ANN, BOB = 54_321, 54_322
-ME = account_name(os.geteuid())
+ME = called(os.geteuid())
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other accounts")
 
 
@@ -87,8 +88,8 @@ def test_a_giver_is_whom_the_file_belongs_to_and_they_take_turns(shared):
         given(shared, b"ann %d" % number, ANN)
     given(shared, b"bob", BOB)
     assert len(collect(shared, most=2)) == 2
-    assert len(waiting(shared, f"uid-{ANN}")) == 1
-    assert waiting(shared, f"uid-{BOB}") == {b"bob"}
+    assert len(waiting(shared, f"user-{ANN}")) == 1
+    assert waiting(shared, f"user-{BOB}") == {b"bob"}
     assert len(collect(shared)) == 2
 
 
@@ -150,6 +151,8 @@ def test_one_account_leaves_a_bounded_number(shared, monkeypatch):
 
 
 def test_who_was_dropped_is_told_and_gives_no_more(shared):
+    given(shared, b"the first")
+    collect(shared)
     path = given(shared, b"some rows")
     shared.inbox(ME).drop(by="the owner", now=NOW)
     assert collect(shared) == []
@@ -160,6 +163,8 @@ def test_who_was_dropped_is_told_and_gives_no_more(shared):
 
 
 def test_what_the_learner_said_is_read_from_its_counts(shared):
+    given(shared, b"some rows")
+    collect(shared)
     shared.inbox(ME).note(RUN, 0, Counts(accepted=3, rows=30, refused={"lag": 1}, last_at=NOW))
     judged = Deposit(shared).judged()
     assert (judged.accepted, judged.rows, judged.refused) == (3, 30, {"lag": 1})
@@ -168,3 +173,10 @@ def test_what_the_learner_said_is_read_from_its_counts(shared):
 def test_a_slot_that_takes_nothing_is_one_sentence(tmp_path):
     with pytest.raises(StorageError, match=rf"slot 0 of {RUN} takes nothing .* collaboration\.group"):
         Deposit(Shared(tmp_path)).offer(RUN, 0, b"some rows")
+
+
+def test_only_verdicts_that_nobody_asks_for_are_named(shared):
+    path = given(shared, b"a job's")
+    assert Deposit(shared).offer(RUN, 0, b"a laptop's", asks=True)
+    assert collect(shared) == [path.name]
+    assert waiting(shared, ME) == {b"a job's", b"a laptop's"}

@@ -18,7 +18,7 @@ from syncd.wire.arrivals import EAGER_BYTES, EAGER_KEPT, Eager
 from syncd.wire.protocol import DEAD_AFTER_S, PREAMBLE, Decoder, Message, ProtocolError, encode
 from syncd.wire.session import MAX_NOISE_BYTES, Session
 
-WELCOME = protocol.Welcome(protocol=1, version="test", contributor="anna", time=0.0, segment_bytes=1000)
+WELCOME = protocol.Welcome(protocol=protocol.PROTOCOL, version="test", contributor="anna", time=0.0, segment_bytes=1000)
 SLOT = "v1/runs/demo-0/0"
 LOOK_S = 0.02
 

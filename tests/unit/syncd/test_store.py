@@ -178,7 +178,7 @@ class TestPublishing:
         place.latest.mkdir()
         assert publish_one(shared, 0, 0) == store.newest(place)
 
-    def test_a_groups_folder_stays_a_groups(self, shared, place, monkeypatch):
+    def test_a_groups_folder_stays_a_groups_to_read(self, shared, place, monkeypatch):
         os.chmod(shared.path, 0o2770)
         previous = os.umask(0o077)
         try:
@@ -186,7 +186,7 @@ class TestPublishing:
         finally:
             os.umask(previous)
         modes = {stat.S_IMODE(path.stat().st_mode) for path in shared.path.rglob("*") if path.is_dir()}
-        assert modes == {0o2770}
+        assert modes == {0o2750}
         assert {stat.S_IMODE((shared.path / name).stat().st_mode) for name in files_below(shared.path)} == {0o640}
 
     def test_elsewhere_the_umask_decides(self, shared):

@@ -468,6 +468,14 @@ class TestOtherAccountsOfTheMachine:
         assert shared.inbox(deposit.who).verdicts() == []
         assert list(shared.incoming(job.run_id, 0).iterdir()) == []
 
+    def test_the_verdict_stays_for_a_laptop_that_asks_for_it(self, job, shared):
+        door = Door(job).look()
+        deposit = store.Deposit(shared)
+        assert deposit.offer(job.run_id, 0, a_file(job, 1), asks=True)
+        door.look()
+        (verdict,) = shared.inbox(deposit.who).verdicts()
+        assert verdict.accepted
+
     def test_a_folder_of_theirs_that_cannot_be_used_keeps_no_laptop_out(self, job, shared, monkeypatch):
         def full(*_args, **_more):
             raise OSError(errno.ENOSPC, "No space left on device")

@@ -1,0 +1,63 @@
+"""`syncd doctor`: what stands between this machine and the other side."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from syncd.errors import ProblemsFoundError
+
+if TYPE_CHECKING:
+    from syncd.doctor.facts import Finding
+
+
+def doctor(
+    remote: Annotated[str, typer.Argument(help="[user@]host:path or a folder; left out: what `setup` stored.")] = "",
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="The mirror on this machine; left out: as `setup` stored.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+) -> None:
+    """Examine the way to the other side: host key, login, server, clocks, disks, the service, the inbox.
+
+    Says what to do about each finding. Ends with 11 where one of them is a problem. Changes nothing.
+    """
+    from syncd.access.settings import load_settings, parse_remote  # noqa: PLC0415 - `--help` stays quick
+    from syncd.commands.sync import default_name  # noqa: PLC0415
+    from syncd.doctor.checks import examine  # noqa: PLC0415
+    from syncd.doctor.facts import Level  # noqa: PLC0415
+    from syncd.doctor.gather import gather  # noqa: PLC0415
+
+    settings = load_settings()
+    place = parse_remote(remote, settings=settings)
+    mirror = Path(os.path.abspath(folder.expanduser())) if folder is not None else settings.mirror
+    facts = gather(place, mirror, settings, settings.name or default_name())
+    findings = examine(facts)
+    if as_json:
+        told = {"findings": [each.model_dump(mode="json") for each in findings], "facts": facts.model_dump(mode="json")}
+        print(json.dumps(told, indent=2))
+    else:
+        _show(findings)
+    bad = [each.check for each in findings if each.level is Level.PROBLEM]
+    if bad:
+        raise ProblemsFoundError(f"{len(bad)} problem{'s' * (len(bad) != 1)}: {', '.join(bad)}")
+
+
+def _show(findings: tuple[Finding, ...]) -> None:
+    from syncd.doctor import views  # noqa: PLC0415 - see above
+
+    if sys.stdout.isatty():
+        from rich.console import Console  # noqa: PLC0415
+
+        console = Console(emoji=False, highlight=False)
+        console.print(views.findings_table(findings))
+        console.print(f"\n{views.total(findings)}.")
+        return
+    for line in views.findings_lines(findings):
+        print(line)
+    print(f"{views.total(findings)}.", flush=True)

@@ -1,0 +1,145 @@
+"""A laptop that logs in as another account than the shared folder's owner: what `syncd serve` may do for it.
+
+It runs as that account, so the file system holds it to what every account may: read, and add to `incoming/`
+(`syncd.shared.incoming`). Its verdicts lie in the inbox that the owner's learner keeps for it; it reads them, and
+remembers for as long as the connection lives which of them the client has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Self
+
+from syncd.errors import StorageError
+from syncd.shared.accounts import PREFIX
+from syncd.shared.inbox import MAX_VERDICTS, Inbox, Verdict, verdict_files
+from syncd.shared.incoming import MAX_WAITING, Deposit
+from syncd.shared.layout import Shared
+from syncd.shared.reception import (
+    DAMAGED_RETRY_S,
+    QUOTA_RETRY_S,
+    STORAGE_RETRY_S,
+    Quota,
+    Refusal,
+    Stored,
+    objection,
+)
+
+#: How often the verdicts are looked through although the folder's time has not changed: two changes can have one time.
+LOOK_ANYWAY_S = 10.0
+
+
+class Bundle:
+    """A segment on its way in: in memory, and in `incoming/` when it is whole. The same calls as a `Reception`."""
+
+    offset = 0
+
+    def __init__(self, deposit: Deposit, run_id: str, slot: int, sha256: str, size: int) -> None:
+        self._deposit = deposit
+        self._run_id, self._slot, self._sha256, self._size = run_id, slot, sha256, size
+        self._data = bytearray()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def write(self, data: bytes) -> None:
+        """The next bytes. Errors: ValueError where they are more than was said."""
+        if self.offset + len(data) > self._size:
+            raise ValueError(f"more than the {self._size} bytes that were announced")
+        self._data += data
+        self.offset = len(self._data)
+
+    def finish(self) -> Stored | Refusal:
+        """Verify what arrived, and put it where the learner finds it, durably. Errors: none."""
+        data = bytes(self._data)
+        if len(data) != self._size or hashlib.sha256(data).hexdigest() != self._sha256:
+            return Refusal("damaged", "what arrived is not what its name says (sha256 differs)", DAMAGED_RETRY_S)
+        try:
+            is_taken = self._deposit.offer(self._run_id, self._slot, data, asks=True)
+        except StorageError as error:
+            return Refusal("storage", str(error), STORAGE_RETRY_S)
+        return Stored() if is_taken else _too_many(self._deposit)
+
+    def close(self) -> None:
+        """Let go."""
+        self._data.clear()
+
+
+class Guest:
+    """The account that runs this, at somebody else's shared folder. `who`: what its inbox is called.
+
+    Errors of the constructor: OSError.
+    """
+
+    def __init__(self, shared: Shared, clock: Callable[[], float] = time.monotonic) -> None:
+        self._shared, self._clock = shared, clock
+        self._deposit = Deposit(shared)
+        self._known: set[str] = set()
+        self._found: list[Verdict] = []
+        self._folder_at: int | None = None
+        self._look_at = 0.0
+
+    @property
+    def who(self) -> str:
+        """Whose experience it is."""
+        return self._deposit.who
+
+    def inbox(self) -> Inbox | None:
+        """The inbox that the owner keeps for this account; None before anything was taken. Errors: OSError."""
+        return self._deposit.inbox()
+
+    def receive(
+        self, run_id: str, slot: int, sha256: str, size: int, _quota: Quota | None = None
+    ) -> Bundle | Stored | Refusal:
+        """Take in a segment: see `syncd.shared.reception.receive`. Errors: OSError."""
+        inbox = self._deposit.inbox()
+        # Before anything was taken there is no inbox, nobody is dropped, and no name begins so.
+        asked = inbox or Inbox(who=self.who, path=self._shared.inbox_folder / f".{PREFIX}none")
+        refusal = objection(asked, run_id, slot, sha256, size)
+        if refusal is not None:
+            return refusal
+        if inbox is not None:
+            for state in ("new", "accepted", "quarantine"):
+                if (inbox.place(state, run_id, slot) / sha256).exists():
+                    return Stored()
+        if not self._shared.incoming(run_id, slot).is_dir():
+            return Refusal("no inbox", f"slot {slot} of {run_id} takes nothing from other accounts", STORAGE_RETRY_S)
+        try:
+            has_room = self._deposit.has_room(run_id, slot)
+        except StorageError as error:
+            return Refusal("storage", str(error), STORAGE_RETRY_S)
+        return Bundle(self._deposit, run_id, slot, sha256, size) if has_room else _too_many(self._deposit)
+
+    def verdicts(self) -> list[Verdict]:
+        """Answers that were not acknowledged over this connection, `MAX_VERDICTS` at most. Errors: OSError."""
+        inbox = self._deposit.inbox()
+        if inbox is None:
+            return []
+        try:
+            changed_at = os.stat(inbox.path / "verdicts").st_mtime_ns
+        except FileNotFoundError:
+            return []
+        is_news = changed_at != self._folder_at or self._clock() >= self._look_at
+        if is_news or len(self._found) >= MAX_VERDICTS:
+            self._folder_at, self._look_at = changed_at, self._clock() + LOOK_ANYWAY_S
+            self._known &= {file.path.stem for file in verdict_files(inbox.path / "verdicts")}
+            self._found = inbox.verdicts(self._known)
+        return [verdict for verdict in self._found if verdict.sha256 not in self._known]
+
+    def acknowledge(self, sha256s: Iterable[str]) -> None:
+        """The client has these verdicts."""
+        told = {verdict.sha256 for verdict in self._found}
+        self._known |= told.intersection(sha256s)
+
+
+def _too_many(deposit: Deposit) -> Refusal:
+    if deposit.is_dropped:
+        return Refusal("dropped", f"{deposit.who} was dropped by whoever owns this shared folder")
+    return Refusal("quota", f"{MAX_WAITING} segments of {deposit.who} wait for the learner already", QUOTA_RETRY_S)

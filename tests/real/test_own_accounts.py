@@ -1,0 +1,257 @@
+"""Laptops that log in as their own account of the cluster: an inbox belongs to an account, whatever a client says.
+
+The shared folder is `ann`'s; `ben` and `eve` are in its group. Each logs in at a real sshd as who they are.
+"""
+
+from __future__ import annotations
+
+import grp
+import hashlib
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from accounts import REPOSITORY, Account, missing_account_parts, throw_away_accounts
+from as_user import as_account
+from daemons import PATIENCE_S, wait_for
+from far_side import until
+from needs import need
+from policies import RUN, publish_one
+from sshd import Laptop, Sshd
+from watching import client_env, watching
+
+from syncd.access.settings import Remote, Settings, store_settings
+from syncd.laptop.outbox import read_contributions
+from syncd.shared import reception, tally  # noqa: F401 - loaded before a child becomes an account that cannot read them
+from syncd.shared.accounts import close_to_others
+from syncd.shared.incoming import collect_incoming, make_incoming
+from syncd.shared.layout import Shared
+from syncd.transports.base import News, Receipt, Transport
+from syncd.transports.factory import open_transport
+
+NOW = 1_760_086_400.0
+#: A training that goes on until the test ends it.
+TINY = (
+    "--preset", "tiny", "--set", 'tasks=["reach-v3"]', "--set", "total_steps=10000000", "--set", "num_envs=2",
+    "--set", "num_workers=0", "--set", "updates_per_step=0.2", "--set", "random_steps=200", "--set",
+    "publish_interval=50", "--set", "evaluation_goals=0",
+)  # fmt: skip
+
+
+class Cluster:
+    """`ann`'s shared folder, the accounts, and the sshd at which they log in."""
+
+    def __init__(self, group: str, accounts: list[Account], new_sshd: Callable[..., Sshd], stack: ExitStack) -> None:
+        self.gid = grp.getgrnam(group).gr_gid
+        self.ann, self.ben, self.eve = accounts
+        self.shared = Shared(self.ann.home / "shared")
+        above = self.ann.home.parent
+        self.keys = above / "keys"
+        self.keys.mkdir(mode=0o755)
+        self.server = new_sshd(AuthorizedKeysFile=str(self.keys / "%u"))
+        self.syncd = above / "syncd"
+        self.syncd.write_text(f'#!/bin/sh\nPYTHONPATH={REPOSITORY} exec {self.ann.python} -m syncd "$@"\n')
+        self.syncd.chmod(0o755)
+        self.laptops = {account.name: self._laptop(account) for account in accounts}
+        self._stack = stack
+        self.as_ann(self._make)
+
+    def _laptop(self, account: Account) -> Laptop:
+        # sshd takes an account without any password for a locked one.
+        subprocess.run(["usermod", "-p", "*", account.name], check=True, timeout=PATIENCE_S)
+        laptop = self.server.new_client(account.name, options=None)
+        (self.keys / account.name).write_text(laptop.public_key + "\n")
+        (self.keys / account.name).chmod(0o644)
+        return laptop
+
+    def _make(self) -> None:
+        """As somebody makes a folder of a group's by hand, generously."""
+        os.umask(0o022)
+        self.shared.path.mkdir()
+        os.chown(self.shared.path, -1, self.gid)
+        self.shared.path.chmod(0o2770)
+        publish_one(self.shared, 1, 1)
+        make_incoming(self.shared, RUN, 0)
+
+    def as_ann(self, work: Callable[[], object]) -> None:
+        """The owner's side: her learner, her commands."""
+        as_account(self.ann.uid, self.ann.uid, [self.gid], work)
+
+    def learn(self) -> None:
+        """One round of the learner: it takes in what was given, and accepts all of it."""
+
+        def work() -> None:
+            close_to_others(self.shared)
+            make_incoming(self.shared, RUN, 0)
+            collect_incoming(self.shared, RUN, 0, 100, now=NOW)
+            for inbox in self.shared.inboxes():
+                for path in inbox.waiting(RUN, 0, now=NOW):
+                    inbox.accept(path, now=NOW)
+                    inbox.note(RUN, 0, accepted=1, rows=500, now=NOW)
+
+        self.as_ann(work)
+
+    def remote(self, account: Account) -> Remote:
+        """As the laptop of `account` has it stored."""
+        laptop = self.laptops[account.name]
+        return Remote(
+            path=str(self.shared.path), user=account.name, host="127.0.0.1", port=self.server.port, key=laptop.key,
+            known_hosts=laptop.known_hosts, ssh_config=laptop.config, command=str(self.syncd),
+        )  # fmt: skip
+
+    def visit(self, account: Account, name: str, which: str = "openssh") -> Transport:
+        """`account` logs in from its laptop, and calls itself `name`."""
+        transport = open_transport(self.remote(account), which, client=name)  # type: ignore[arg-type]
+        self._stack.callback(transport.close)
+        transport.listing()
+        return transport
+
+    def send(self, transport: Transport, *seeds: int) -> list[Receipt]:
+        return transport.send([(self.segment(seed), RUN, 0) for seed in seeds])
+
+    def segment(self, seed: int) -> Path:
+        data = random.Random(seed).randbytes(5_000)
+        path = self.ann.home.parent / hashlib.sha256(data).hexdigest()
+        path.write_bytes(data)
+        return path
+
+    def sum_of(self, seed: int) -> str:
+        return self.segment(seed).name
+
+    def accepted(self) -> dict[str, int]:
+        """Contributor → segments that the learner took."""
+        return {inbox.who: tally.counts(inbox.path).accepted for inbox in self.shared.inboxes()}
+
+    def drop(self, who: str) -> None:
+        self.as_ann(lambda: self.shared.inbox(who).drop(by="ann", now=NOW))
+
+
+@pytest.fixture
+def cluster(new_sshd: Callable[..., Sshd]) -> Iterator[Cluster]:
+    need("accounts of a test's own", missing_account_parts())
+    with ExitStack() as stack:
+        group, accounts = stack.enter_context(throw_away_accounts("ann", "ben", "eve", env=os.environ))
+        yield Cluster(group, accounts, new_sshd, stack)
+
+
+def test_an_honest_laptop_has_its_verdicts_and_its_counts(cluster: Cluster) -> None:
+    laptop = cluster.visit(cluster.ben, "bens-laptop")
+    assert cluster.send(laptop, 1, 2) == [Receipt(True), Receipt(True)]
+    cluster.learn()
+    told: set[str] = set()
+
+    def all_are_told(news: News) -> bool:
+        told.update(verdict.sha256 for verdict in news.verdicts if verdict.accepted)
+        return told == {cluster.sum_of(1), cluster.sum_of(2)}
+
+    until(laptop, all_are_told)
+    assert cluster.accepted() == {f"user-{cluster.ben.name}": 2}
+
+
+def test_who_was_dropped_stays_dropped_under_every_name(cluster: Cluster) -> None:
+    assert cluster.send(cluster.visit(cluster.ben, "bens-laptop"), 1) == [Receipt(True)]
+    cluster.learn()
+    (who,) = cluster.accepted()
+    cluster.drop(who)
+    for name in ("bens-laptop", "somebody-new", f"user-{cluster.eve.name}"):
+        laptop = cluster.visit(cluster.ben, name)
+        (receipt,) = cluster.send(laptop, 2)
+        assert (receipt.stored, receipt.reason) == (False, "dropped")
+        told = laptop.facts()
+        assert told.standing is not None
+        assert (told.contributor, told.standing.dropped) == (who, True)
+    assert cluster.send(cluster.visit(cluster.eve, "bens-laptop"), 3) == [Receipt(True)]
+
+
+def test_nobody_reaches_anothers_inbox_through_our_server(cluster: Cluster) -> None:
+    eves = cluster.visit(cluster.eve, "eves-laptop")
+    cluster.send(eves, 1)
+    eves.close()
+    cluster.learn()
+    thief = cluster.visit(cluster.ben, "eves-laptop")
+    news = thief.listing()
+    assert news.verdicts == ()
+    cluster.send(thief, 2)
+    thief.close()
+    cluster.learn()
+    assert cluster.accepted() == {f"user-{cluster.ben.name}": 1, f"user-{cluster.eve.name}": 1}
+    again = cluster.visit(cluster.eve, "eves-laptop").listing()
+    assert [verdict.sha256 for verdict in again.verdicts] == [cluster.sum_of(1)]
+
+
+def test_rsync_gives_as_the_account_too(cluster: Cluster) -> None:
+    need("rsync", [] if shutil.which("rsync") else ["rsync"])
+    laptop = cluster.visit(cluster.ben, "somebody", "rsync")
+    assert cluster.send(laptop, 1, 2) == [Receipt(True), Receipt(True)]
+    cluster.learn()
+    assert cluster.accepted() == {f"user-{cluster.ben.name}": 2}
+
+
+def test_nobody_writes_into_an_inbox_with_a_shell_either(cluster: Cluster) -> None:
+    cluster.send(cluster.visit(cluster.eve, "eves-laptop"), 1)
+    cluster.learn()
+    inboxes = cluster.shared.inbox_folder
+    (verdict,) = inboxes.glob("*/verdicts/*.json")
+    for account in (cluster.ben, cluster.eve):
+        assert account.run("rm", "-f", str(verdict)).returncode != 0
+        assert account.run("cp", "/dev/null", str(verdict)).returncode != 0
+        assert account.run("mkdir", str(inboxes / "somebody")).returncode != 0
+        assert account.run("mv", str(inboxes), str(cluster.shared.path / "v2")).returncode != 0
+        assert account.run("mv", str(cluster.shared.path / "v1"), str(cluster.shared.path / "v2")).returncode != 0
+        open_to_it = account.run("find", str(cluster.shared.path), "-writable", "!", "-user", account.name).stdout
+        assert open_to_it.split() == [str(cluster.shared.incoming(RUN, 0))]
+    assert verdict.exists()
+
+
+@pytest.mark.trainer
+def test_a_training_takes_from_an_account_until_it_is_dropped(cluster: Cluster, tmp_path: Path) -> None:
+    ann, ben = cluster.ann, cluster.ben
+    cluster.shared = Shared(ann.home / "of-the-training")
+
+    def make() -> None:
+        cluster.shared.path.mkdir()
+        os.chown(cluster.shared.path, -1, cluster.gid)
+        cluster.shared.path.chmod(0o2770)
+
+    cluster.as_ann(make)
+    run = [str(ann.python), "-m", "trainer", "train", *TINY, "--run-dir", str(ann.home / "run")]
+    words = [*run, "--shared-dir", str(cluster.shared.path), "--accept-contributions"]
+    with open(tmp_path / "training.txt", "w") as out:
+        training = subprocess.Popen(
+            ["runuser", "-u", ann.name, "--", *words], cwd=ann.home, env=ann.env, stdout=out, stderr=out,
+            stdin=subprocess.DEVNULL, text=True, start_new_session=True,
+        )  # fmt: skip
+    ann.children.append(training)
+
+    def is_open() -> bool:
+        assert training.poll() is None, (tmp_path / "training.txt").read_text()
+        return any(cluster.shared.incoming_folder.glob("*/0"))
+
+    wait_for(is_open, "the training to take experience")
+    folder, laptop = tmp_path / "mirror", cluster.laptops[ben.name]
+    env = client_env(laptop.home, {"OMP_NUM_THREADS": "1"})
+    store_settings(Settings(remote=cluster.remote(ben), name="bens-laptop", folder=folder), env)
+    play = ["trainer", "actors", "--shared-dir", str(folder), "--num-envs", "1", "--contribute"]
+    with watching(folder, "", env=env) as watcher, open(tmp_path / "actors.txt", "w") as out:
+        watcher.live()
+        actors = subprocess.Popen([sys.executable, "-m", *play], env=env, stdout=out, stderr=out)
+        try:
+            wait_for(lambda: read_contributions(folder).accepted > 0, "a verdict on the laptop")
+            (who,) = cluster.accepted()
+            assert who == f"user-{ben.name}"
+            shared = str(cluster.shared.path)
+            dropped = ann.run(str(ann.python), "-m", "syncd", "drop", "--contributor", who, "--shared", shared, "--yes")
+            assert dropped.returncode == 0, dropped.stderr
+            wait_for(lambda: "takes nothing from this machine any more" in watcher.said(), "the laptop to be told")
+        finally:
+            actors.kill()
+            actors.wait(PATIENCE_S)
+    (place,) = cluster.shared.slots()
+    (receipt,) = cluster.visit(ben, "somebody-new").send([(cluster.segment(1), place.run_id, 0)])
+    assert (receipt.stored, receipt.reason) == (False, "dropped")

@@ -1,0 +1,179 @@
+"""`syncd doctor` against a real sshd: all well, and one fault at a time, each named on its line."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from daemons import PATIENCE_S, wait_for
+from policies import publish_one
+from sshd import Laptop, Sshd, make_key
+from watching import client_env, syncd, watching
+
+from syncd.access.gate import authorized_keys_line
+from syncd.access.settings import Remote, Settings, store_settings
+from syncd.shared.holds import hold
+from syncd.store import Shared
+
+AHEAD_S = 7_200.0
+SYNCD = str(Path(sys.executable).parent / "syncd")
+
+
+class World:
+    """A laptop on which `syncd setup` was done, and the other side."""
+
+    def __init__(self, sshd: Sshd, tmp_path: Path) -> None:
+        self.sshd = sshd
+        self.shared = Shared(tmp_path / "shared")
+        publish_one(self.shared, 1, 1)
+        self.laptop: Laptop = sshd.new_client("anna")
+        self.env = client_env(self.laptop.home)
+        self.folder = tmp_path / "mirror"
+        self.store()
+
+    def store(self, **changes: object) -> None:
+        values: dict[str, object] = {
+            "path": str(self.shared.path), "user": self.sshd.user, "host": "127.0.0.1", "port": self.sshd.port,
+            "command": SYNCD, "key": self.laptop.key, "known_hosts": self.laptop.known_hosts,
+            "ssh_config": self.laptop.config,
+        }  # fmt: skip
+        remote = Remote.model_validate(values | changes)
+        store_settings(Settings(remote=remote, name="anna", folder=self.folder), self.env)
+
+    def doctor(self) -> tuple[int, dict[str, tuple[str, str, str]]]:
+        """(exit code, check → (level, what was found, what to do))."""
+        done = syncd("doctor", "--json", env=self.env)
+        assert "Traceback" not in done.stderr
+        told = json.loads(done.stdout)["findings"]
+        return done.returncode, {each["check"]: (each["level"], each["found"], each["advice"]) for each in told}
+
+
+@pytest.fixture
+def world(sshd: Sshd, tmp_path: Path) -> World:
+    return World(sshd, tmp_path)
+
+
+def test_where_all_is_well_every_line_says_so(world: World) -> None:
+    code, lines = world.doctor()
+    assert code == 0, lines
+    assert {level for level, _, _ in lines.values()} == {"ok"}
+    assert lines["transport"][1].startswith("openssh, chosen by itself; not paramiko: ")
+    assert world.sshd.fingerprint() in lines["host key"][1]
+    assert lines["login"][1] == "works by openssh; 1 policy on offer"
+    assert re.fullmatch(r"anchorleg \S+ over there, and it speaks our protocol", lines["server"][1])
+    assert lines["inbox"][1].startswith("anna: 0 of 5,000 segments, 0 B wait there")
+    assert "free" in lines["disk here"][1]
+    assert "free" in lines["disk there"][1]
+    assert lines["last contact"][1].startswith("no client has ever kept this mirror")
+    assert not world.folder.exists()
+    assert not world.shared.inbox_folder.exists()
+
+
+def test_in_a_pipe_it_is_a_line_a_check_and_a_total(world: World) -> None:
+    done = syncd("doctor", env=world.env)
+    lines = done.stdout.splitlines()
+    assert all(re.match(r"(ok|warning|problem): [a-z ]+: ", line) for line in lines[:-1])
+    assert re.fullmatch(r"\d+ ok\.", lines[-1])
+
+
+def test_another_host_key_is_named_and_no_key_is_shown_to_it(world: World) -> None:
+    other = make_key(world.laptop.home / "other", "another host").split()
+    world.laptop.known_hosts.write_text(f"[127.0.0.1]:{world.sshd.port} {other[0]} {other[1]}\n")
+    code, lines = world.doctor()
+    assert code == 11
+    assert lines["host key"][0] == "problem"
+    assert "shows another host key" in lines["host key"][1]
+    assert "ask the site" in lines["host key"][2]
+    assert lines["login"][:2] == ("warning", "not tried: the host key comes first")
+    assert world.sshd.logins() == world.sshd.refusals() == 0
+
+
+def test_an_unknown_host_is_named(world: World) -> None:
+    world.laptop.known_hosts.write_text("")
+    code, lines = world.doctor()
+    assert code == 11
+    assert lines["host key"][1] == f"the host shows {world.sshd.fingerprint()}, and nothing is known of it here"
+
+
+def test_a_refused_key_is_tried_once(world: World) -> None:
+    world.sshd.authorized_keys.write_text("")
+    code, lines = world.doctor()
+    assert code == 11
+    assert lines["login"][0] == "problem"
+    assert "refused the key (tried once)" in lines["login"][1]
+    assert lines["disk there"][1] == "not asked: the login comes first"
+    assert world.sshd.refusals() <= 1
+
+
+def test_a_host_that_is_away_is_told_apart_from_a_refusal(world: World) -> None:
+    world.sshd.stop()
+    code, lines = world.doctor()
+    assert code == 11
+    assert "refuses connections" in lines["login"][1]
+    assert lines["host key"][0] == "warning"
+
+
+def test_a_syncd_or_a_folder_that_is_not_there_is_the_servers_line(world: World, tmp_path: Path) -> None:
+    world.store(command="/nowhere/syncd")
+    code, lines = world.doctor()
+    assert (code, lines["server"][0]) == (11, "problem")
+    assert "has no syncd where it was looked for" in lines["server"][1]
+    world.store(path=str(tmp_path / "elsewhere"))
+    code, lines = world.doctor()
+    assert (code, lines["server"][0]) == (11, "problem")
+    assert "is no folder over there" in lines["server"][1]
+
+
+def test_who_was_dropped_or_is_held_reads_it(world: World) -> None:
+    inbox = world.shared.inbox("anna")
+    hold(inbox.path, "most of it was \x1b[31mrefused", now=time.time())
+    code, lines = world.doctor()
+    assert (code, lines["inbox"][0]) == (0, "warning")
+    assert re.match(r"anna is held for \d+ min more: most of it was \?\[31mrefused", lines["inbox"][1])
+    inbox.drop(by="the owner", now=time.time())
+    code, lines = world.doctor()
+    assert (code, lines["inbox"][0]) == (11, "problem")
+    assert "syncd readmit --contributor anna" in lines["inbox"][2]
+
+
+def test_a_server_whose_clock_is_hours_off_is_named_and_policies_come_all_the_same(
+    world: World, tmp_path: Path
+) -> None:
+    program = tmp_path / "syncd"
+    ahead = f"import time; now = time.time; time.time = lambda: now() + {AHEAD_S}"
+    program.write_text(f"#!{sys.executable}\n{ahead}\nfrom syncd.cli import main; main()\n")
+    program.chmod(0o755)
+    world.store(command=str(program))
+    code, lines = world.doctor()
+    assert (code, lines["clock"][0]) == (11, "problem")
+    (seconds,) = re.findall(r"the other side's is (\d+)\.\d s ahead of ours", lines["clock"][1])
+    assert int(seconds) == pytest.approx(AHEAD_S, abs=PATIENCE_S)
+    with watching(world.folder, "", env=world.env) as watcher:
+        watcher.live()
+        publish_one(world.shared, 1, 2, created_at=time.time() + AHEAD_S)
+        wait_for(lambda: (word := watcher.word()) is not None and word.latency.count == 1, "the policy")
+        word = watcher.word()
+        assert word is not None
+        assert max(word.latency.last) < AHEAD_S / 2
+
+
+def test_a_restricted_key_is_asked_no_more_than_it_may_say(world: World) -> None:
+    line = authorized_keys_line("alice", world.laptop.public_key, [SYNCD], str(world.shared.path))
+    world.sshd.authorized_keys.write_text(line + "\n")
+    code, lines = world.doctor()
+    assert code == 0
+    assert lines["inbox"][1].startswith("alice: ")
+    assert lines["disk there"][1] == "not asked: our key is restricted to the weights and its own inbox"
+
+
+def test_a_state_that_others_may_write_to_is_named(world: World) -> None:
+    state = world.folder / "state"
+    state.mkdir(parents=True)
+    state.chmod(0o777)
+    code, lines = world.doctor()
+    assert (code, lines["permissions"][0]) == (0, "warning")
+    assert lines["permissions"][2] == f"close it: chmod go-w {state}"

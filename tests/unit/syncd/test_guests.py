@@ -1,0 +1,92 @@
+"""What `syncd serve` does for an account at somebody else's shared folder. The account is this one: modes are tested
+with real accounts (`tests/real/test_own_accounts.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+import pytest
+
+from syncd.shared import guests, inbox, incoming
+from syncd.shared.accounts import claim_inbox
+from syncd.shared.guests import Bundle, Guest
+from syncd.shared.incoming import collect_incoming, make_incoming
+from syncd.shared.layout import Shared
+from syncd.shared.reception import Refusal, Stored
+
+RUN = "demo-0123abcd"
+NOW = 1_760_086_400.0
+DATA = b"some rows"
+SUM = hashlib.sha256(DATA).hexdigest()
+
+
+@pytest.fixture
+def shared(tmp_path):
+    os.chmod(tmp_path, 0o2750)
+    made = Shared(tmp_path)
+    made.slot(RUN, 0).path.mkdir(parents=True)
+    assert make_incoming(made, RUN, 0)
+    return made
+
+
+def sums(verdicts):
+    return [verdict.sha256 for verdict in verdicts]
+
+
+def test_a_segment_in_pieces_is_given_whole_and_asks_for_its_verdict(shared):
+    with Guest(shared).receive(RUN, 0, SUM, len(DATA)) as bundle:
+        bundle.write(DATA[:4])
+        bundle.write(DATA[4:])
+        assert bundle.finish() == Stored()
+    assert [path.name for path in shared.incoming(RUN, 0).iterdir()] == [f"{SUM}.asked"]
+    assert collect_incoming(shared, RUN, 0, 1, now=NOW) == []
+    assert Guest(shared).receive(RUN, 0, SUM, len(DATA)) == Stored()
+
+
+def test_what_is_not_what_was_announced_is_given_to_nobody(shared):
+    bundle = Guest(shared).receive(RUN, 0, SUM, len(DATA))
+    assert isinstance(bundle, Bundle)
+    with pytest.raises(ValueError, match="more than the 9 bytes"):
+        bundle.write(DATA * 2)
+    bundle.write(b"some cows")
+    assert bundle.finish().reason == "damaged"
+    assert list(shared.incoming(RUN, 0).iterdir()) == []
+
+
+def test_refusals_say_why_and_whether_to_come_again(shared, monkeypatch):
+    guest = Guest(shared)
+    assert guest.receive(RUN, 7, SUM, 9).reason == "other_run"
+    shared.slot(RUN, 7).path.mkdir()
+    assert guest.receive(RUN, 7, SUM, 9).reason == "no inbox"
+    monkeypatch.setattr(incoming, "MAX_WAITING", 0)
+    full = guest.receive(RUN, 0, SUM, 9)
+    assert isinstance(full, Refusal)
+    assert (full.reason, full.retry_after_s is None) == ("quota", False)
+    claim_inbox(shared, os.geteuid()).drop(by="the owner", now=NOW)
+    gone = guest.receive(RUN, 0, SUM, 9)
+    assert (gone.reason, gone.retry_after_s) == ("dropped", None)
+
+
+def test_verdicts_are_told_until_the_client_has_them_and_nothing_is_deleted(shared, monkeypatch):
+    monkeypatch.setattr(inbox, "MAX_VERDICTS", 2)
+    monkeypatch.setattr(guests, "MAX_VERDICTS", 2)
+    now = [0.0]
+    guest = Guest(shared, clock=lambda: now[0])
+    assert guest.verdicts() == []
+    mine = claim_inbox(shared, os.geteuid())
+    assert guest.verdicts() == []
+    three = sorted(hashlib.sha256(b"%d" % number).hexdigest() for number in range(3))
+    for sha256 in three:
+        mine.write_verdict(sha256, accepted=True, now=NOW)
+    first = sums(guest.verdicts())
+    assert (len(first), sums(guest.verdicts())) == (2, first)
+    guest.acknowledge([*first, "f" * 64])
+    now[0] += guests.LOOK_ANYWAY_S
+    (last,) = sums(guest.verdicts())
+    assert sorted([*first, last]) == three
+    guest.acknowledge([last])
+    assert guest.verdicts() == []
+    assert len(mine.verdicts()) == 2
+    assert len(sums(Guest(shared).verdicts())) == 2
