@@ -21,8 +21,17 @@ Every message is one sentence for the user: what, where, what to do.
 
 from __future__ import annotations
 
+from orchestrator.printable import printable
 
-class SyncError(Exception):
+
+class _SentenceError(Exception):
+    """An error that is one sentence: whatever words of others are in it, a terminal shows them and obeys none."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(printable(sentence))
+
+
+class SyncError(_SentenceError):
     """Something that a user is told in one sentence, without a traceback."""
 
     exit_code = 1
@@ -74,7 +83,7 @@ class ServiceError(SyncError):
     exit_code = 8
 
 
-class DamagedPolicyError(Exception):
+class DamagedPolicyError(_SentenceError):
     """One policy cannot be used, and why. It does not mean that older ones are bad."""
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.files import write_bytes
+from orchestrator.printable import printable
 from syncd.access.settings import Remote
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError, UnreachableError
 from syncd.transports.openssh import EXIT_SSH, explain, ssh_words
@@ -39,6 +40,8 @@ INSTALL_TIMEOUT_S = 30.0
 DEFAULT_PORT = 22
 #: More rounds of questions than any site asks.
 _MOST_STEPS = 5
+#: And more lines before a question than any site prints.
+_MOST_LINES = 40
 
 #: Reads the key from stdin: appends it to authorized_keys unless it is there; modes as sshd's StrictModes wants them.
 #: On one line, and without single quotes: csh knows no other way to take it.
@@ -285,8 +288,9 @@ def _log_in(connection: paramiko.Transport, place: Endpoint, ask: Ask) -> None:
     account = f"{place.user}@{place.host}"
 
     def answer(title: str, instructions: str, prompts: list[tuple[str, bool]]) -> list[str]:
-        shown = [text for text in (title.strip(), instructions.strip()) if text]
-        return [ask("\n".join([*shown, prompt.strip() or "Password:"]), seen) for prompt, seen in prompts]
+        said = [*title.splitlines(), *instructions.splitlines()]
+        shown = [printable(line.strip()) for line in said if line.strip()][:_MOST_LINES]
+        return [ask("\n".join([*shown, printable(prompt.strip()) or "Password:"]), seen) for prompt, seen in prompts]
 
     try:
         kinds = _offered_logins(connection, place)

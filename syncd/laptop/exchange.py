@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from syncd.errors import DamagedPolicyError, GoneError, StorageError
 from syncd.laptop.backoff import DISK_RETRY_S
 from syncd.laptop.mirror import Arrival, Mirror
-from syncd.laptop.outbox import Outbox, Waiting
+from syncd.laptop.outbox import Outbox, Waiting, count_reason
 from syncd.transports.base import News, Offer, Receipt, Transport
 
 #: Some 0.7 MB: what is sent in one go before news are looked at again.
@@ -102,7 +102,7 @@ class Exchange:
             self.tally.accepted += sum(verdict.accepted for verdict in news.verdicts)
             for verdict in news.verdicts:
                 if not verdict.accepted:
-                    self.tally.refused[verdict.reason] = self.tally.refused.get(verdict.reason, 0) + 1
+                    count_reason(self.tally.refused, verdict.reason)
 
     @property
     def wants(self) -> bool:
@@ -190,7 +190,7 @@ class Exchange:
             self._hold(receipt.retry_after_s, words)
         elif segment.path.exists():
             self._outbox.refused(segment.path, receipt.reason)
-            self.tally.refused[receipt.reason] = self.tally.refused.get(receipt.reason, 0) + 1
+            count_reason(self.tally.refused, receipt.reason)
 
     def _hold(self, for_s: float, words: str) -> None:
         self.more_waits = False

@@ -11,8 +11,9 @@ import math
 import re
 from typing import Annotated, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from orchestrator.printable import printable
 from syncd.errors import DamagedPolicyError
 from syncd.shared.layout import NAME
 
@@ -30,7 +31,17 @@ _VERSION_TEXT = re.compile(r"(0|[1-9][0-9]{0,5})-(0|[1-9][0-9]{0,8})")
 _VERSION_FILE = re.compile(r"([0-9]{6})-([0-9]{9})\.json")
 
 _Count = Annotated[int, Field(ge=0, lt=2**53)]
-_Word = Annotated[str, Field(max_length=200)]
+
+
+def _checked_word(text: str) -> str:
+    if not text.isprintable():  # and not made so: the digest seals it as it is
+        raise ValueError("it has characters that cannot be shown")
+    return text
+
+
+_Word = Annotated[str, Field(max_length=200), AfterValidator(_checked_word)]
+#: Of a package, as PEP 440 has them: nothing that a shell would take for more than a word.
+_Release = Annotated[str, Field(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6}){0,5}[A-Za-z0-9.+_-]{0,40}$")]
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _Shape = Annotated[tuple[Annotated[int, Field(ge=0, le=2**24)], ...], Field(max_length=8)]
 
@@ -83,9 +94,9 @@ class Spec(_Model):
 
     reward: _Word
     horizon: Annotated[int, Field(ge=1, le=100_000)]
-    goal_seed: int
-    metaworld: _Word
-    mujoco: _Word
+    goal_seed: Annotated[int, Field(ge=0, lt=2**53)]
+    metaworld: _Release
+    mujoco: _Release
 
 
 class Origin(_Model):
@@ -150,7 +161,7 @@ class Draft(_Model):
     seq: Annotated[int, Field(ge=0, lt=1_000_000_000)]
     step: _Count
     updates: _Count
-    created_at: float
+    created_at: Annotated[float, Field(ge=0, le=1e12)]
     architecture: Architecture
     spec: Spec
     lineage: Lineage
@@ -214,7 +225,7 @@ def parse_manifest(data: bytes) -> Manifest:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "the whole"
-        raise DamagedPolicyError(f"its manifest is not one ({field}: {first['msg']})") from error
+        raise DamagedPolicyError(f"its manifest is not one ({printable(field, 100)}: {first['msg']})") from error
     if not manifest.is_whole():
         raise DamagedPolicyError("its manifest does not match its own digest")
     return manifest

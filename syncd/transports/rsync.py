@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.files import read_json_or_none
+from orchestrator.printable import printable
 from syncd.access.gate import PARTIAL_FOLDER, REFUSED_PREFIX
 from syncd.access.settings import Remote
 from syncd.errors import DamagedPolicyError, GoneError, RemoteError, StorageError
@@ -159,7 +160,7 @@ class RsyncTransport:
             value: Any = read_json_or_none(file)
             if isinstance(value, dict):
                 self._told.add(file.stem)
-                yield Verdict(file.stem, value.get("accepted") is True, str(value.get("reason", ""))[:100])
+                yield Verdict(file.stem, value.get("accepted") is True, printable(str(value.get("reason", "")), 100))
 
     def fetch(self, offer: Offer, part: Path) -> None:
         """See `Transport`."""

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
+from orchestrator.printable import printable
 from syncd.access.gate import FOR_NOW, REFUSED_EXIT_CODE, REFUSED_PREFIX
 from syncd.access.settings import Remote
 from syncd.errors import RemoteError, StorageError, SyncError, UnreachableError
@@ -115,4 +116,4 @@ def complaint(done: Done) -> str:
     """The line of stderr that says most: the first of rsync's own, or of the gate over there."""
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     ours = (line for line in lines if line.startswith(("rsync: ", REFUSED_PREFIX)))
-    return next(ours, lines[-1] if lines else f"exit code {done.returncode}")[:300]
+    return printable(next(ours, lines[-1] if lines else f"exit code {done.returncode}"), 300)

@@ -19,8 +19,8 @@ PACKAGES = ("orchestrator", "trainer", "syncd")
 #: package → the modules of other packages that it may import.
 DOORS = {
     "orchestrator": {"trainer.config"},
-    "trainer": {"orchestrator.job", "syncd.store"},
-    "syncd": {"orchestrator.files"},  # durable writes: standard library, and one way to do it
+    "trainer": {"orchestrator.job", "orchestrator.printable", "syncd.store"},
+    "syncd": {"orchestrator.files", "orchestrator.printable"},  # standard library, and one way to do each
 }
 #: Folders of `orchestrator` → what of it they may not know: decisions know no world, folders no people.
 BELOW = {
