@@ -21,8 +21,13 @@ FORMAT = 1
 ENCODING = "bf16-planes-zstd"
 #: A manifest with 64 golden observations has 60 kB; more is no manifest of ours, and is not parsed.
 MAX_MANIFEST_BYTES = 256 * 1024
-#: Decompressed bytes of one policy. A 1024 x 1024 x 1024 actor has 4.3 MB; nobody makes a laptop allocate gigabytes.
-MAX_RAW_BYTES = 256 * 1024 * 1024
+#: Decompressed bytes of one policy. A 1024 x 1024 x 1024 actor has 4.3 MB, one of 4096 has 68; reading takes three times
+#: as much memory, and no server makes a laptop take more.
+MAX_RAW_BYTES = 128 * 1024 * 1024
+#: Weights shrink to 0.7 of themselves. Larger ones that shrink to less than this part of them are no weights: a file of
+#: 8 kB must not fill the memory. A megabyte may be all zeros.
+MAX_GROWTH = 64
+_ANY_GROWTH_BYTES = 1024 * 1024
 #: The frame of incompressible data is a little longer than the data (zstd's bound), and the table comes before it.
 MAX_BLOB_BYTES = MAX_RAW_BYTES + MAX_RAW_BYTES // 128 + 1024 * 1024
 _BYTES_A_NUMBER = 2  # bf16
@@ -148,6 +153,8 @@ class Blob(_Model):
         numbers = sum(math.prod(shape) for shape in self.tensors.values())
         if self.raw_bytes != _BYTES_A_NUMBER * numbers:
             raise ValueError(f"raw_bytes {self.raw_bytes} is not 2 x {numbers} numbers")
+        if self.raw_bytes > max(_ANY_GROWTH_BYTES, MAX_GROWTH * self.bytes):
+            raise ValueError(f"{self.bytes} bytes that grow to {self.raw_bytes} are no weights")
         return self
 
 
