@@ -12,6 +12,7 @@
     ├── StorageError (7)       a file cannot be written here: disk full, quota, permission
     └── ServiceError (8)       launchctl or systemctl refused
 
+    NoRoomError                one offered file is beyond what a mirror takes (`syncd.laptop.room`); the rest goes on
     DamagedPolicyError         one policy cannot be used, and why; the last good one stays
     └── MissingBlobError       its weights are not here (yet, or any more)
 
@@ -81,6 +82,10 @@ class ServiceError(SyncError):
     """The service manager refused. The files that were written stay, and are named."""
 
     exit_code = 8
+
+
+class NoRoomError(_SentenceError):
+    """One offered file is beyond what a mirror takes. It does not mean that it is bad, or that the disk is full."""
 
 
 class DamagedPolicyError(_SentenceError):

@@ -47,7 +47,7 @@ def encode(tensors: Mapping[str, npt.NDArray[np.float32]]) -> bytes:
 def decode(data: bytes, shapes: Shapes) -> Tensors:
     """The tensors in `data`, which must be exactly those of `shapes`; writable views of one array.
 
-    Takes three times the bytes that `shapes` says, whatever the frame claims. Errors: DamagedPolicyError with one phrase.
+    Takes three times the bytes that `shapes` says, whatever the frame claims. Errors: DamagedPolicyError, one phrase.
     """
     frame = _frame(data, _table(shapes))
     numbers = sum(math.prod(shape) for shape in shapes.values())

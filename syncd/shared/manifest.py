@@ -21,8 +21,8 @@ FORMAT = 1
 ENCODING = "bf16-planes-zstd"
 #: A manifest with 64 golden observations has 60 kB; more is no manifest of ours, and is not parsed.
 MAX_MANIFEST_BYTES = 256 * 1024
-#: Decompressed bytes of one policy. A 1024 x 1024 x 1024 actor has 4.3 MB, one of 4096 has 68; reading takes three times
-#: as much memory, and no server makes a laptop take more.
+#: Decompressed bytes of one policy. A 1024 x 1024 x 1024 actor has 4.3 MB, one of 4096 has 68; reading takes three
+#: times as much memory, and no server makes a laptop take more.
 MAX_RAW_BYTES = 128 * 1024 * 1024
 #: Weights shrink to 0.7 of themselves. Larger ones that shrink to less than this part of them are no weights: a file of
 #: 8 kB must not fill the memory. A megabyte may be all zeros.
