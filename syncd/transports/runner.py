@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from orchestrator.printable import printable
 from syncd.access.gate import FOR_NOW, REFUSED_EXIT_CODE, REFUSED_PREFIX
 from syncd.access.settings import Remote
 from syncd.errors import RemoteError, StorageError, SyncError, UnreachableError
+from syncd.shared.space import is_nearly_full
 from syncd.transports.master import Master
 
 #: rsync's own: a transfer that stands still for so long is broken.
@@ -24,10 +29,37 @@ BULK_TIMEOUT_S = 6 * 3600.0
 PARTIAL_CODES = (23, 24)
 FILE_ERROR_CODE = 11
 
+#: How often it is looked whether what arrives is still within its bounds.
+LOOK_EVERY_S = 1.0
+#: More than rsync says of a hundred thousand files that are gone: what comes after it is not ours to keep.
+MOST_SAID_BYTES = 16 * 2**20
+
 _NO_RSYNC = re.compile(r"rsync: (command )?not found|rsync: No such file or directory$", re.MULTILINE)
 _STATS = re.compile(r"Total bytes (sent|received): ([0-9,.]+)")
 
 Done = subprocess.CompletedProcess[str]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What may lie in `folder` while an rsync writes into it; None: as much as the disk has room for."""
+
+    folder: Path
+    files: int | None = None
+    bytes: int | None = None
+
+    def objection(self, place: str) -> SyncError | None:
+        """What is wrong with the folder now. Errors: OSError."""
+        if self.folder.exists() and is_nearly_full(self.folder):
+            return StorageError(f"{self.folder}: the disk is nearly full, nothing more is fetched; make room there")
+        if self.files is None or self.bytes is None:
+            return None
+        files, size = _usage(self.folder)
+        if files > self.files:
+            return RemoteError(f"{place} sends more than {self.files:,} files: no run of ours has so many")
+        if size > self.bytes:
+            return RemoteError(f"{place} sends more than {self.bytes // 2**20} MiB of small files: no run of ours does")
+        return None
 
 
 class Runner:
@@ -49,8 +81,11 @@ class Runner:
         user = f"{self.remote.user}@" if self.remote.user else ""
         return f"{user}{host}:" + (path if path.startswith("/") else f"{self.remote.path.rstrip('/')}/{path}")
 
-    def run(self, words: Sequence[str], *, timeout_s: float = SMALL_TIMEOUT_S) -> Done:
-        """Run rsync with these words. Any exit code is returned. Errors: UnreachableError, RemoteError."""
+    def run(self, words: Sequence[str], *, timeout_s: float = SMALL_TIMEOUT_S, bounds: Bounds | None = None) -> Done:
+        """Run rsync with these words. Any exit code is returned.
+
+        Errors: UnreachableError, RemoteError; those of `bounds`, beyond which it is killed.
+        """
         if self._closed:
             raise UnreachableError(f"the connection to {self.place} was closed")
         self._master.check()
@@ -58,23 +93,40 @@ class Runner:
         # A gate over there reads the arguments: they must not travel by another way (rsync calls it protecting them).
         environ = {**os.environ, "RSYNC_PROTECT_ARGS": "0", "LC_ALL": "C"}
         try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=timeout_s,
-                env=environ,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise self.fail(UnreachableError(f"rsync with {self.place} took more than {timeout_s:g} s")) from error
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                errors="replace", env=environ,
+            )  # fmt: skip
         except OSError as error:
             raise RemoteError(f"rsync cannot be started ({error.strerror})") from error
+        try:
+            done = self._watched(child, timeout_s, bounds)
+        except BaseException:
+            child.kill()
+            child.communicate()
+            raise
         for kind, number in _STATS.findall(done.stdout):
             self.bytes[kind] += int(re.sub(r"[,.]", "", number))
         return done
+
+    def _watched(self, child: subprocess.Popen[str], timeout_s: float, bounds: Bounds | None) -> Done:
+        """The end of rsync. Errors: what makes us end it."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                out, said = child.communicate(timeout=LOOK_EVERY_S)
+                break
+            except subprocess.TimeoutExpired as late:
+                if time.monotonic() >= deadline:
+                    words = f"rsync with {self.place} took more than {timeout_s:g} s"
+                    raise self.fail(UnreachableError(words)) from late
+                if len(late.output or b"") + len(late.stderr or b"") > MOST_SAID_BYTES:
+                    raise RemoteError(f"{self.place} says more than a person could read") from None
+                if bounds is not None and (error := bounds.objection(self.place)) is not None:
+                    raise error from None
+        if bounds is not None and (error := bounds.objection(self.place)) is not None:
+            raise error
+        return Done(child.args, child.returncode, out, said)
 
     def insist(self, done: Done, *codes: int) -> Done:
         """`done`, unless it ended with another code than 0 and `codes`. Errors: what that means."""
@@ -117,3 +169,14 @@ def complaint(done: Done) -> str:
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     ours = (line for line in lines if line.startswith(("rsync: ", REFUSED_PREFIX)))
     return printable(next(ours, lines[-1] if lines else f"exit code {done.returncode}"), 300)
+
+
+def _usage(folder: Path) -> tuple[int, int]:
+    """(number, bytes) of the files below `folder`. What vanishes meanwhile counts nothing."""
+    files = size = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                size += os.lstat(os.path.join(path, name)).st_size
+                files += 1
+    return files, size
