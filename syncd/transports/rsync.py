@@ -120,7 +120,7 @@ class RsyncTransport:
             self._bring(missing, runs, MAX_MANIFEST_BYTES)
 
     def _bounds(self) -> Bounds:
-        return Bounds(self._runner.folder, STAGE_FILES, STAGE_BYTES)
+        return Bounds(self._runner.folder, self._runner.place, STAGE_FILES, STAGE_BYTES)
 
     def _bring(self, names: Sequence[str], into: Path, most: int) -> None:
         """Fetch files of `v1/runs` by name. What is gone over there, or larger than `most`, is passed over."""
@@ -286,7 +286,9 @@ def fetch_tree(remote: Remote, path: str, into: Path) -> None:
     runner = Runner(remote)
     try:
         words = ["-rt", _PARTIAL_DIR, runner.there(f"{path.rstrip('/')}/"), f"{arriving}/"]
-        done = runner.insist(runner.run(words, timeout_s=BULK_TIMEOUT_S, bounds=Bounds(arriving)), *PARTIAL_CODES)
+        done = runner.insist(
+            runner.run(words, timeout_s=BULK_TIMEOUT_S, bounds=Bounds(arriving, runner.place)), *PARTIAL_CODES
+        )
     finally:
         runner.close()
     damaged = _damaged(arriving)

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from syncd.access.gate import FOR_NOW, REFUSED_EXIT_CODE, REFUSED_PREFIX
 from syncd.access.settings import Remote
 from syncd.errors import RemoteError, StorageError, SyncError, UnreachableError
 from syncd.shared.space import is_nearly_full
+from syncd.transports.child import run_bounded
 from syncd.transports.master import Master
 
 #: rsync's own: a transfer that stands still for so long is broken.
@@ -29,11 +29,6 @@ BULK_TIMEOUT_S = 6 * 3600.0
 PARTIAL_CODES = (23, 24)
 FILE_ERROR_CODE = 11
 
-#: How often it is looked whether what arrives is still within its bounds.
-LOOK_EVERY_S = 1.0
-#: More than rsync says of a hundred thousand files that are gone: what comes after it is not ours to keep.
-MOST_SAID_BYTES = 16 * 2**20
-
 _NO_RSYNC = re.compile(r"rsync: (command )?not found|rsync: No such file or directory$", re.MULTILINE)
 _STATS = re.compile(r"Total bytes (sent|received): ([0-9,.]+)")
 
@@ -42,24 +37,26 @@ Done = subprocess.CompletedProcess[str]
 
 @dataclass(frozen=True)
 class Bounds:
-    """What may lie in `folder` while an rsync writes into it; None: as much as the disk has room for."""
+    """What may lie in `folder`, which is `place`'s, while an rsync writes; None: as much as the disk has room for."""
 
     folder: Path
+    place: str
     files: int | None = None
     bytes: int | None = None
 
-    def objection(self, place: str) -> SyncError | None:
-        """What is wrong with the folder now. Errors: OSError."""
+    def check(self) -> None:
+        """Look. Errors: RemoteError (too much), StorageError (the disk is nearly full); OSError."""
         if self.folder.exists() and is_nearly_full(self.folder):
-            return StorageError(f"{self.folder}: the disk is nearly full, nothing more is fetched; make room there")
+            raise StorageError(f"{self.folder}: the disk is nearly full, nothing more is fetched; make room there")
         if self.files is None or self.bytes is None:
-            return None
+            return
         files, size = _usage(self.folder)
         if files > self.files:
-            return RemoteError(f"{place} sends more than {self.files:,} files: no run of ours has so many")
+            raise RemoteError(f"{self.place} sends more than {self.files:,} files: no run of ours has so many")
         if size > self.bytes:
-            return RemoteError(f"{place} sends more than {self.bytes // 2**20} MiB of small files: no run of ours does")
-        return None
+            raise RemoteError(
+                f"{self.place} sends more than {self.bytes // 2**20} MiB of small files: no run of ours does"
+            )
 
 
 class Runner:
@@ -100,33 +97,12 @@ class Runner:
         except OSError as error:
             raise RemoteError(f"rsync cannot be started ({error.strerror})") from error
         try:
-            done = self._watched(child, timeout_s, bounds)
-        except BaseException:
-            child.kill()
-            child.communicate()
-            raise
+            done = run_bounded(child, self.place, timeout_s, bounds.check if bounds is not None else lambda: None)
+        except SyncError as error:
+            raise self.fail(error) from None
         for kind, number in _STATS.findall(done.stdout):
             self.bytes[kind] += int(re.sub(r"[,.]", "", number))
         return done
-
-    def _watched(self, child: subprocess.Popen[str], timeout_s: float, bounds: Bounds | None) -> Done:
-        """The end of rsync. Errors: what makes us end it."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            try:
-                out, said = child.communicate(timeout=LOOK_EVERY_S)
-                break
-            except subprocess.TimeoutExpired as late:
-                if time.monotonic() >= deadline:
-                    words = f"rsync with {self.place} took more than {timeout_s:g} s"
-                    raise self.fail(UnreachableError(words)) from late
-                if len(late.output or b"") + len(late.stderr or b"") > MOST_SAID_BYTES:
-                    raise RemoteError(f"{self.place} says more than a person could read") from None
-                if bounds is not None and (error := bounds.objection(self.place)) is not None:
-                    raise error from None
-        if bounds is not None and (error := bounds.objection(self.place)) is not None:
-            raise error
-        return Done(child.args, child.returncode, out, said)
 
     def insist(self, done: Done, *codes: int) -> Done:
         """`done`, unless it ended with another code than 0 and `codes`. Errors: what that means."""

@@ -164,6 +164,8 @@ def survey(attack: str) -> None:
     """The answers to the questions of `syncd setup`, over which it says where its files are."""
     said = {"home": "/home/anna", "path": "/srv/run", "is": "shared", "syncd": "/opt/bin/syncd"}
     said["path" if attack == "setup path" else "syncd"] = f"/srv/{EVIL}/syncd"
+    while attack == "setup flood":
+        os.write(1, b"x" * 2**20 + b"\n")
     for name, value in said.items():
         print(f"anchorleg-survey:{name}:{value}")
 

@@ -139,8 +139,8 @@ def test_a_slots_curves_are_bounded_and_status_says_so(victim: Callable[[str], V
     assert held <= MAX_CURVE_BYTES < CHUNKS * CHUNK_BYTES
 
 
-@pytest.mark.parametrize("attack", ["setup path", "setup command"])
-def test_setup_stores_no_path_and_no_command_that_is_none(
+@pytest.mark.parametrize("attack", ["setup path", "setup command", "setup flood"])
+def test_setup_stores_nothing_that_is_no_path_and_no_command(
     sshd: Sshd, victim: Callable[[str], Victim], attack: str
 ) -> None:
     laptop = victim(attack)
@@ -149,5 +149,6 @@ def test_setup_stores_no_path_and_no_command_that_is_none(
     done = laptop.syncd("setup", f"{sshd.user}@127.0.0.1:/srv/run", *keys)
     assert done.returncode == 6, done
     assert is_plain(done.stdout + done.stderr)
+    assert "Traceback" not in done.stderr
     assert settings_file(laptop.env).read_bytes() == before
     assert laptop.syncd("status", str(laptop.laptop.home)).returncode == 0
