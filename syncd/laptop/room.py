@@ -97,9 +97,10 @@ class Room:
             raise NoRoomError(sentence)
 
     def _slot_objection(self, place: SlotPlace, also: set[SlotPlace]) -> str:
-        known = self._held().keys() | also
-        if place in known:
+        held = self._held()
+        if place in held or place in also:
             return ""
+        known = held.keys() | also
         runs = {each.run_id for each in known}
         if place.run_id not in runs and len(runs) >= self._limits.runs:
             return self._full(f"{self._limits.runs} runs", "no other run is")
@@ -115,11 +116,9 @@ class Room:
         return ""
 
     def _objection(self, size: int) -> str:
-        folder = next(each for each in (self._shared.path, *self._shared.path.parents) if each.is_dir())
-        if is_nearly_full(folder, size):
-            raise StorageError(
-                f"{self._shared.path}: the disk is nearly full, nothing more is fetched; make room there"
-            )
+        here = self._shared.path
+        if is_nearly_full(here, size):
+            raise StorageError(f"{here}: the disk is nearly full, nothing more is fetched; make room there")
         held = self._held().values()
         if sum(each.files for each in held) >= self._limits.files:
             return self._full(f"{self._limits.files:,} files", "nothing more is")

@@ -37,7 +37,7 @@ Done = subprocess.CompletedProcess[str]
 
 @dataclass(frozen=True)
 class Bounds:
-    """What may lie in `folder`, which is `place`'s, while an rsync writes; None: as much as the disk has room for."""
+    """What may lie in `folder` while an rsync with `place` writes into it; None: as much as the disk has room for."""
 
     folder: Path
     place: str
