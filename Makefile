@@ -5,16 +5,28 @@ BIN := $(VENV)/bin
 # Half of the tests' time is waiting for Slurm, sshd and deadlines: more workers than the two cores of a small machine.
 JOBS ?= 4
 READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Wheels alone, each with a sum that is in the lock: nothing else is downloaded, and no stranger's setup.py runs.
+CHECKED := --quiet --require-hashes --only-binary :all: --no-deps
+# torch is the one package that people take from elsewhere too (a build for CPUs, a cluster's own wheels), with sums that
+# nobody here knows. So where pip is told of other places, torch is taken by its version alone; TORCH=checked insists.
+TORCH ?= auto
 
 # One torch and BLAS thread a process: several on a busy machine spin against each other.
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo test test-long test-gpu lint bench clean
+.PHONY: demo test test-long test-gpu lint lock bench clean
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt requirements.lock requirements-torch.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[trainer,dev]'
+	$(PIP) install $(CHECKED) -r requirements.lock
+	if [ $(TORCH) = checked ] || ! $(PIP) config list | grep -Eq 'find-links|extra-index-url'; then \
+		$(PIP) install $(CHECKED) -r requirements-torch.lock; \
+	else \
+		$(PIP) install --quiet -c constraints.txt torch; \
+	fi
+	$(PIP) install --quiet --no-deps --no-build-isolation -e .
 	touch $(READY)
 
 demo: $(READY)
@@ -36,6 +48,14 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Needs uv. Pins stay as they are where pyproject.toml and constraints.txt allow it; --upgrade is for UV_FLAGS.
+lock:
+	cat requirements.lock requirements-torch.lock >$(VENV)/all.lock
+	uv pip compile pyproject.toml --extra trainer --extra dev --universal --python-version 3.11 --generate-hashes \
+		--no-annotate --no-header --quiet -c constraints.txt $(UV_FLAGS) -o $(VENV)/all.lock
+	awk '/^[a-z]/ { out = /^(torch==|triton|cuda-|nvidia-)/ ? "requirements-torch.lock" : "requirements.lock" } \
+		{ print >out }' $(VENV)/all.lock
 
 # Figures and their page go to bench/out/, which git ignores. `make bench REPLACE=1` replaces the committed ones.
 bench: $(READY)

@@ -13,6 +13,7 @@
     ├── ServiceError (8)       launchctl or systemctl refused
     └── ProblemsFoundError (11)  `syncd doctor` found something that stops the sync
 
+    NoRoomError                one offered file is beyond what a mirror takes (`syncd.laptop.room`); the rest goes on
     DamagedPolicyError         one policy cannot be used, and why; the last good one stays
     └── MissingBlobError       its weights are not here (yet, or any more)
 
@@ -22,8 +23,17 @@ Every message is one sentence for the user: what, where, what to do.
 
 from __future__ import annotations
 
+from orchestrator.printable import printable
 
-class SyncError(Exception):
+
+class _SentenceError(Exception):
+    """An error that is one sentence: whatever words of others are in it, a terminal shows them and obeys none."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(printable(sentence))
+
+
+class SyncError(_SentenceError):
     """Something that a user is told in one sentence, without a traceback."""
 
     exit_code = 1
@@ -81,7 +91,11 @@ class ProblemsFoundError(SyncError):
     exit_code = 11
 
 
-class DamagedPolicyError(Exception):
+class NoRoomError(_SentenceError):
+    """One offered file is beyond what a mirror takes. It does not mean that it is bad, or that the disk is full."""
+
+
+class DamagedPolicyError(_SentenceError):
     """One policy cannot be used, and why. It does not mean that older ones are bad."""
 
 

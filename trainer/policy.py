@@ -155,7 +155,7 @@ def must_fit(manifest: store.Manifest) -> None:
     if _series(spec.metaworld) != _series(here):
         raise IncompatiblePolicyError(
             f"spec.metaworld is {spec.metaworld}, here is {here}: other rewards and observations; "
-            f"pip install 'metaworld=={spec.metaworld}'"
+            "it plays where Meta-World of its series is installed"
         )
 
 

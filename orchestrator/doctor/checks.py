@@ -227,7 +227,7 @@ def _python(facts: Facts) -> Iterator[Finding]:
         yield Finding(check="python", level=Level.PROBLEM, found=found, advice='set "python" in the config to one')
     elif not python.shim_ok:
         found = f"{python.command} (Python {python.version}) cannot load the job's shim: {python.words}"
-        yield Finding(check="python", level=Level.PROBLEM, found=found, advice="install anchorleg again")
+        yield Finding(check="python", level=Level.PROBLEM, found=found, advice="install Anchorleg's checkout again")
     else:
         yield Finding(check="python", level=Level.OK, found=f"{python.command}: Python {python.version}")
 

@@ -22,7 +22,7 @@ def package_folder(name: str) -> Path:
     """Where an installed package lives, without importing it."""
     spec = importlib.util.find_spec(name)
     if spec is None or not spec.submodule_search_locations:
-        raise FileNotFoundError(f"the installation lacks the package {name}; install anchorleg again")
+        raise FileNotFoundError(f"the installation lacks the package {name}; install Anchorleg's checkout again")
     return Path(next(iter(spec.submodule_search_locations)))
 
 

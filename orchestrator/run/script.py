@@ -52,7 +52,7 @@ def template_text(name: str) -> str:
     for folder in (package / "templates", package.parent / "templates"):
         if (folder / name).is_file():
             return (folder / name).read_text(encoding="utf-8")
-    raise FileNotFoundError(f"the installation lacks its template {name}; install anchorleg again")
+    raise FileNotFoundError(f"the installation lacks its template {name}; install Anchorleg's checkout again")
 
 
 def sbatch_lines(slurm: SlurmSection) -> Raw:

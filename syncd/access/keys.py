@@ -22,8 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.files import write_bytes
+from orchestrator.printable import printable
 from syncd.access.settings import Remote
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError, UnreachableError
+from syncd.transports.child import run_bounded
 from syncd.transports.openssh import EXIT_SSH, explain, ssh_words
 
 if TYPE_CHECKING:
@@ -39,6 +41,9 @@ INSTALL_TIMEOUT_S = 30.0
 DEFAULT_PORT = 22
 #: More rounds of questions than any site asks.
 _MOST_STEPS = 5
+#: And more lines before a question than any site prints.
+_MOST_LINES = 40
+_MOST_SAID = 16 * 1024
 
 #: Reads the key from stdin: appends it to authorized_keys unless it is there; modes as sshd's StrictModes wants them.
 #: On one line, and without single quotes: csh knows no other way to take it.
@@ -269,7 +274,9 @@ def install_public_key(place: Endpoint, expected: HostKey, public: str, ask: Ask
             channel.exec_command(f"exec sh -c '{_INSTALL_SCRIPT}'")
             channel.sendall(public.encode() + b"\n")
             channel.shutdown_write()
-            said = channel.makefile_stderr("r").read()
+            said = channel.makefile_stderr("r").read(_MOST_SAID)
+            if not channel.status_event.wait(INSTALL_TIMEOUT_S):
+                raise UnreachableError(f"{place.host} did not say whether it has the key now; try again")
             code = channel.recv_exit_status()
         except (paramiko.SSHException, EOFError, OSError) as error:
             raise UnreachableError(f"the connection broke while the key was installed ({error}); try again") from error
@@ -285,8 +292,9 @@ def _log_in(connection: paramiko.Transport, place: Endpoint, ask: Ask) -> None:
     account = f"{place.user}@{place.host}"
 
     def answer(title: str, instructions: str, prompts: list[tuple[str, bool]]) -> list[str]:
-        shown = [text for text in (title.strip(), instructions.strip()) if text]
-        return [ask("\n".join([*shown, prompt.strip() or "Password:"]), seen) for prompt, seen in prompts]
+        said = [*title.splitlines(), *instructions.splitlines()]
+        shown = [printable(line.strip()) for line in said if line.strip()][:_MOST_LINES]
+        return [ask("\n".join([*shown, printable(prompt.strip()) or "Password:"]), seen) for prompt, seen in prompts]
 
     try:
         kinds = _offered_logins(connection, place)
@@ -332,16 +340,13 @@ class Answer:
 def ask_shell(remote: Remote, command: str) -> Answer:
     """Run one line in the account's shell over there, with our key; the key is tried once.
 
-    Errors: those of a login: LoginRefusedError, HostKeyError, UnreachableError.
+    Errors: those of a login: LoginRefusedError, HostKeyError, UnreachableError; RemoteError where it never stops.
     """
-    words = [*ssh_words(remote), "--", remote.account, command]
-    try:
-        done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-            timeout=LOGIN_TIMEOUT_S, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise UnreachableError(f"{remote.host} did not answer within {LOGIN_TIMEOUT_S:g} s") from None
+    child = subprocess.Popen(
+        [*ssh_words(remote), "--", remote.account, command],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+    )  # fmt: skip
+    done = run_bounded(child, remote.host or "", LOGIN_TIMEOUT_S)
     if done.returncode == EXIT_SSH:
         raise explain(remote.host or "", done.returncode, done.stderr)
     return Answer(done.returncode, done.stdout, done.stderr)

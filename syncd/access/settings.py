@@ -42,6 +42,11 @@ def _is_plain(text: str) -> bool:
     return 0 < len(text) <= _LONGEST_PATH and text.isprintable()
 
 
+def is_absolute_path(text: str) -> bool:
+    """Whether `text` can be the absolute path of a folder or a program over there."""
+    return text.startswith("/") and _is_plain(text)
+
+
 class Remote(BaseModel):
     """One `$SHARED` and how to get there. Without `host` it is a folder that this machine mounts."""
 
@@ -82,7 +87,7 @@ class Remote(BaseModel):
     @field_validator("command")
     @classmethod
     def _command_is_absolute(cls, value: str | None) -> str | None:
-        if value is not None and not (value.startswith("/") and _is_plain(value)):
+        if value is not None and not is_absolute_path(value):
             raise ValueError(f"{value!r} is no absolute path")
         return value
 
@@ -180,9 +185,15 @@ def _first_sentence(error: ValidationError) -> str:
 
 
 def store_settings(settings: Settings, environ: Mapping[str, str] = os.environ) -> Path:
-    """Write `settings` durably, mode 0600 in a folder 0700; returns the file. Errors: StorageError."""
+    """Write `settings` durably, mode 0600 in a folder 0700; returns the file. Errors: StorageError; ConfigError for
+    what `load_settings` would refuse: much of it is what another machine said.
+    """
     path = settings_file(environ)
     text = settings.model_dump_json(indent=2, exclude_none=True) + "\n"
+    try:
+        Settings.model_validate_json(text)
+    except ValidationError as error:
+        raise ConfigError(f"{path} is left as it was: {_first_sentence(error)}") from error
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         before = os.umask(0o077)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from syncd.access.settings import is_absolute_path
 from syncd.errors import ConfigError, RemoteError
 
 _MARK = "anchorleg-survey:"
@@ -101,6 +102,7 @@ def marked(answer: str) -> dict[str, list[str]]:
 def findings(answer: str, asked: str, command: str | None = None) -> Findings:
     """What the other side answered. `asked`: the path of the question; `command`: the user knows where syncd is.
 
+    Whatever answers may lie: a path of it is a path, and a program that it names is called `syncd`.
     Errors: RemoteError where the folder is not there, or the shell did not answer.
     """
     found = marked(answer)
@@ -112,12 +114,11 @@ def findings(answer: str, asked: str, command: str | None = None) -> Findings:
             f"there is no folder {asked} over there (relative paths begin at {found['home'][0]}): name the run folder, "
             "or the shared folder that its config names"
         )
-    run = _run(next(iter(found.get("run", [])), ""))
-    return Findings(
-        shared=_shared(found, path, run),
-        command=command or next(iter(found.get("syncd", [])), None),
-        has_policies="runs" in found,
-    )
+    shared = _shared(found, path, _run(next(iter(found.get("run", [])), "")))
+    if not is_absolute_path(shared):
+        raise RemoteError(f"the other side names {shared[:200]} as the shared folder, which is no absolute path")
+    named = [each for each in found.get("syncd", []) if is_absolute_path(each) and posixpath.basename(each) == "syncd"]
+    return Findings(shared=shared, command=command or next(iter(named), None), has_policies="runs" in found)
 
 
 def _shared(found: dict[str, list[str]], path: str, run: dict[str, Any]) -> str:
@@ -150,6 +151,7 @@ def how_to_install(account: str) -> str:
     """The commands that bring `syncd` there."""
     here = Path(__file__).parents[2]
     checkout = shlex.quote(str(here)) if (here / "pyproject.toml").exists() else "CHECKOUT"
+    account = shlex.quote(account)
     copy = f"rsync -a --exclude .git --exclude .venv --exclude runs {checkout}/ {account}:{_SOURCE_PLACE}/"
     install = f"python3 -m venv {INSTALL_PLACE} && {INSTALL_PLACE}/bin/pip install ./{_SOURCE_PLACE}"
     return (
@@ -161,6 +163,6 @@ def how_to_install(account: str) -> str:
 
 def checked_command(command: str | None) -> str | None:
     """`--remote-command` if it can be one. Errors: ConfigError."""
-    if command is not None and not (command.startswith("/") and command.isprintable()):
+    if command is not None and not is_absolute_path(command):
         raise ConfigError(f"--remote-command {command}: the absolute path of syncd over there, please")
     return command

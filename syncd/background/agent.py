@@ -100,7 +100,7 @@ def _template(name: str) -> str:
     for folder in (package / "templates", package.parent / "templates"):
         if (folder / name).is_file():
             return (folder / name).read_text(encoding="utf-8")
-    raise ConfigError(f"the installation lacks its template {name}; install anchorleg again")
+    raise ConfigError(f"the installation lacks its template {name}; install Anchorleg's checkout again")
 
 
 def _writable(text: str) -> str:

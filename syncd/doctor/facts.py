@@ -7,15 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
+from orchestrator.printable import printable
 from syncd.wire.protocol import Standing
 
-
-def _printable(text: str) -> str:
-    """What another machine said cannot move the cursor, or colour what stands beside it."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
-
-
-Words = Annotated[str, AfterValidator(_printable)]
+Words = Annotated[str, AfterValidator(printable)]
 
 
 class _Frozen(BaseModel):

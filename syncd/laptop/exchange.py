@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from syncd.errors import DamagedPolicyError, GoneError, StorageError
+from syncd.errors import DamagedPolicyError, GoneError, NoRoomError, StorageError
 from syncd.laptop.backoff import DISK_RETRY_S
 from syncd.laptop.mirror import Arrival, Mirror
-from syncd.laptop.outbox import Outbox, Waiting
+from syncd.laptop.outbox import Outbox, Waiting, count_reason
+from syncd.laptop.room import MAX_FILES
 from syncd.transports.base import News, Offer, Receipt, Transport
 
 #: Some 0.7 MB: what is sent in one go before news are looked at again.
@@ -78,6 +79,7 @@ class Exchange:
         self._wanted: dict[str, tuple[Offer, bool]] = {}
         self._fetch_from = self._send_from = 0.0
         self._relist_at: float | None = None
+        self._passed_over: set[str] = set()
         self.more_waits = push
 
     def take(self, news: News, *, announced: bool) -> None:
@@ -93,7 +95,13 @@ class Exchange:
                 target = self._mirror.target(offer)
                 if target is not None:
                     key = f"{target.place.path}" if target.version is not None else offer.path
-                    self._wanted[key] = (offer, announced)
+                    if key in self._wanted or len(self._wanted) < MAX_FILES:
+                        self._wanted[key] = (offer, announced)
+                    else:
+                        self._pass_over(f"more than {MAX_FILES:,} files are on offer at once: the others are left out")
+            self._pass_over(*self._mirror.objections())
+            if news.left_out:
+                self._pass_over("the other side announced more at once than anybody has: the rest is left out")
         if news.verdicts:
             try:
                 self._outbox.judged(news.verdicts)
@@ -102,7 +110,7 @@ class Exchange:
             self.tally.accepted += sum(verdict.accepted for verdict in news.verdicts)
             for verdict in news.verdicts:
                 if not verdict.accepted:
-                    self.tally.refused[verdict.reason] = self.tally.refused.get(verdict.reason, 0) + 1
+                    count_reason(self.tally.refused, verdict.reason)
 
     @property
     def wants(self) -> bool:
@@ -128,12 +136,15 @@ class Exchange:
 
     def fetch_one(self) -> None:
         """Fetch one of what is wanted, policies first. Errors: UnreachableError; StorageError unless patient."""
-        key = next(iter(sorted(self._wanted, key=lambda each: self._wanted[each][0].kind != "manifest")))
+        policies = (key for key, (offer, _) in self._wanted.items() if offer.kind == "manifest")
+        key = next(policies, None) or next(iter(self._wanted))
         offer, announced = self._wanted.pop(key)
         try:
             arrival = self._mirror.bring(offer, self.transport.fetch)
         except GoneError:
             self._relist_at = self._monotonic() + RELIST_AFTER_S
+        except NoRoomError as error:
+            self._pass_over(str(error))
         except DamagedPolicyError as error:
             self._trouble(str(error))
         except StorageError as error:
@@ -190,12 +201,19 @@ class Exchange:
             self._hold(receipt.retry_after_s, words)
         elif segment.path.exists():
             self._outbox.refused(segment.path, receipt.reason)
-            self.tally.refused[receipt.reason] = self.tally.refused.get(receipt.reason, 0) + 1
+            count_reason(self.tally.refused, receipt.reason)
 
     def _hold(self, for_s: float, words: str) -> None:
         self.more_waits = False
         self._send_from = max(self._send_from, self._monotonic() + for_s)
         self._trouble(words)
+
+    def _pass_over(self, *sentences: str) -> None:
+        """Say once a connection what of it the mirror does not take: there may be a thousand more of it."""
+        for sentence in sentences:
+            if sentence not in self._passed_over:
+                self._passed_over.add(sentence)
+                self._trouble(sentence)
 
     def _trouble(self, sentence: str) -> None:
         if sentence not in self.tally.troubles:

@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.files import fsync_folder, read_json, write_json
-from syncd.errors import DamagedPolicyError, StorageError
-from syncd.shared.curves import MAX_CHUNK_BYTES, chunk_of_file
+from syncd.errors import DamagedPolicyError, NoRoomError, StorageError
+from syncd.laptop.room import Limits, Room
+from syncd.shared.curves import CHUNK_ROWS, MAX_CHUNK_BYTES, chunk_of_file
 from syncd.shared.layout import NAME, SLOT, Shared, SlotPlace, make_folder, put, put_json, put_once
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Manifest, Version, parse_manifest
 from syncd.shared.retention import MIRRORS, collect, sweep_slot
@@ -70,10 +71,12 @@ class Arrival:
 class Mirror:
     """The tree below `folder` (DIR). One process at a time (`lock`)."""
 
-    def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, folder: Path, *, limits: Limits | None = None, clock: Callable[[], float] = time.time) -> None:
         self.folder = folder
         self.shared = Shared(folder)
         self._clock = clock
+        self._room = Room(self.shared, self._parts, limits)
+        self._objections: dict[str, None] = {}
         self._bad = _read_bad(self._bad_file)
 
     @property
@@ -99,7 +102,7 @@ class Mirror:
         `changed`: the other side says that they are new; else it only lists them, and the last chunk of a curve may
         have changed without growing. Blobs are left out: a policy is fetched by its manifest.
         """
-        found = [(target, offer) for offer in offers if (target := self.target(offer)) is not None]
+        found = self._admitted(offers)
         newest: dict[SlotPlace, tuple[Version, Offer]] = {}
         last: dict[tuple[SlotPlace, str], int] = {}
         for target, offer in found:
@@ -126,6 +129,28 @@ class Mirror:
         ]
         return policies + curves
 
+    def _admitted(self, offers: Iterable[Offer]) -> list[tuple[Target, Offer]]:
+        """Those that are ours, of slots for which there is room."""
+        found: list[tuple[Target, Offer]] = []
+        places: set[SlotPlace] = set()
+        for offer in offers:
+            if (target := self.target(offer)) is None:
+                continue
+            try:
+                if target.place not in places:
+                    self._room.check_slot(target.place, places)
+            except NoRoomError as error:
+                self._objections[str(error)] = None
+                continue
+            places.add(target.place)
+            found.append((target, offer))
+        return found
+
+    def objections(self) -> list[str]:
+        """Why `wanted` passed something over since the last call: one sentence for each limit."""
+        said, self._objections = list(self._objections), {}
+        return said
+
     def _has(self, place: SlotPlace, version: Version) -> bool:
         """Whether this version or a newer one is here, with a blob of the right size."""
         for known in reversed(versions(place)):
@@ -140,14 +165,15 @@ class Mirror:
     def bring(self, offer: Offer, fetch: Fetch) -> Arrival:
         """Fetch what `offer` names, check it, make it visible. Only for what `wanted` returned.
 
-        Errors: DamagedPolicyError (a sentence; it is remembered, and what is here stays); StorageError; what `fetch`
-        raises (the unfinished part stays, and is gone on with).
+        Errors: DamagedPolicyError (a sentence; it is remembered, and what is here stays); NoRoomError; StorageError;
+        what `fetch` raises (the unfinished part stays, and is gone on with).
         """
         target = self.target(offer)
         if target is None:
             raise DamagedPolicyError(f"{offer.path[:200]!r} is no place of the tree")
         try:
             self._parts.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._room.check_slot(target.place)
             if target.version is not None:
                 return self._bring_policy(target, target.version, offer, fetch)
             return self._bring_curve(target, offer, fetch)
@@ -181,6 +207,7 @@ class Mirror:
             put_json(place.latest, {"attempt": version.attempt, "seq": version.seq})
         part.unlink(missing_ok=True)
         collect(place, now=self._clock(), keep=MIRRORS)
+        self._room.changed(place)
         return Arrival(target, came, manifest)
 
     def _bring_blob(self, place: SlotPlace, manifest: Manifest, fetch: Fetch) -> int:
@@ -198,6 +225,7 @@ class Mirror:
             "blob",
         )
         part = self._parts / blob.sha256
+        self._make_room(place, blob.bytes - (_size(part) or 0))
         data = _fetched(offer, part, fetch)
         try:
             unpack(data, manifest)
@@ -209,18 +237,29 @@ class Mirror:
         fsync_folder(final.parent)
         return len(data)
 
+    def _make_room(self, place: SlotPlace, size: int) -> None:
+        """Have room for `size` bytes of a policy. Errors: NoRoomError, StorageError; OSError."""
+        try:
+            self._room.check_policy(size)
+        except NoRoomError:
+            collect(place, now=self._clock(), keep=MIRRORS)
+            self._room.changed(place)
+            self._room.check_policy(size)
+
     def _bring_curve(self, target: Target, offer: Offer, fetch: Fetch) -> Arrival:
         place = target.place
         if offer.bytes > MAX_CHUNK_BYTES:
             raise DamagedPolicyError(f"it has {offer.bytes} bytes; {MAX_CHUNK_BYTES} is the most of a curve's part")
         part = self._parts / f"{place.run_id}.{place.slot}.{target.file_name}"
+        self._room.check_curve(place, target.file_name, offer.bytes)
         data = _fetched(offer, part, fetch)
         if len(data) > MAX_CHUNK_BYTES or not _is_json_lines(data):
             part.unlink(missing_ok=True)
-            raise DamagedPolicyError("it is not made of lines of JSON")
+            raise DamagedPolicyError(f"it is not made of lines of JSON, {CHUNK_ROWS} at most")
         make_folder(place.metrics)
         os.replace(part, place.metrics / target.file_name)
         fsync_folder(place.metrics)
+        self._room.changed(place)
         return Arrival(target, len(data))
 
     @property
@@ -244,6 +283,7 @@ class Mirror:
 
     def tidy(self) -> None:
         """Delete unfinished files: what a killed process left in the tree, and parts of what was overtaken."""
+        self._room.count_anew()
         with contextlib.suppress(OSError):
             for place in self.shared.slots():  # nobody else writes here: see the lock
                 sweep_slot(place, before=math.inf)
@@ -287,8 +327,9 @@ def _fetched(offer: Offer, part: Path, fetch: Fetch) -> bytes:
 def _is_json_lines(data: bytes) -> bool:
     if data and not data.endswith(b"\n"):
         return False
+    lines = data.splitlines()
     try:
-        return all(isinstance(json.loads(line), dict) for line in data.splitlines())
+        return len(lines) <= CHUNK_ROWS and all(isinstance(json.loads(line), dict) for line in lines)
     except (ValueError, RecursionError):
         return False
 

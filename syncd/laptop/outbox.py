@@ -36,6 +36,9 @@ MAX_BYTES = 256 * 2**20
 MAX_REFUSED_BYTES = 32 * 2**20
 #: Verdicts come for what was sent lately. Those for older segments are not counted twice, but not at all.
 MAX_UNJUDGED = 2_000
+#: A learner has some thirty reasons. The words are the other side's: no more than these are kept.
+MAX_REASONS = 50
+OTHER_REASON = "other"
 #: So much of a sha256 tells 2,000 segments apart, and keeps the counts' file at some 40 kB.
 _SHORT = 16
 #: A file in tmp/ that nobody has written to for so long has lost its writer.
@@ -90,11 +93,17 @@ class Contributions(BaseModel):
             if verdict.accepted:
                 accepted += 1
             else:
-                refused[verdict.reason] = refused.get(verdict.reason, 0) + 1
+                count_reason(refused, verdict.reason)
         if len(waiting) == len(self.unjudged):
             return self
         changed = {"accepted": accepted, "refused": refused, "judged_at": now, "unjudged": tuple(waiting)}
         return self.model_copy(update=changed)
+
+
+def count_reason(refused: dict[str, int], reason: str) -> None:
+    """One more refusal in `refused` (reason → number). A new reason beyond `MAX_REASONS` counts as `OTHER_REASON`."""
+    known = reason if reason in refused or len(refused) < MAX_REASONS else OTHER_REASON
+    refused[known] = refused.get(known, 0) + 1
 
 
 def read_contributions(folder: Path) -> Contributions:
@@ -217,7 +226,8 @@ class Outbox:
         except OSError as error:
             raise StorageError(f"{path} cannot be moved to {kept} ({error.strerror})") from error
         counts = read_contributions(self.folder)
-        refused = {**counts.refused, reason: counts.refused.get(reason, 0) + 1}
+        refused = dict(counts.refused)
+        count_reason(refused, reason)
         self._count(counts.model_copy(update={"refused": refused, "judged_at": self._clock()}))
 
     def judged(self, verdicts: Sequence[Verdict]) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Protocol
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from orchestrator.files import read_json, write_json
+from orchestrator.printable import printable
 
 #: Runs that nobody plays any more need no line for ever.
 MAX_PLAYED = 200
@@ -25,7 +26,7 @@ class Played(BaseModel):
 
     version: str
     ok: bool
-    error: str = ""
+    error: Annotated[str, AfterValidator(printable)] = ""
     at: float
 
 

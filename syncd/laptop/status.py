@@ -12,11 +12,12 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from orchestrator.files import read_json
+from orchestrator.printable import printable
 from syncd.laptop.lock import Holder, holder
 from syncd.laptop.outbox import Contributions, Outbox, read_contributions
 from syncd.laptop.played import Played, read_played
@@ -35,7 +36,8 @@ BUCKETS_S = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0)
 #: Of so many of the last policies the quantiles are taken.
 LATENCIES = 200
 TROUBLES = 5
-
+#: What others said, or was said of them: also where an older client wrote it down.
+_Words = Annotated[str, AfterValidator(printable)]
 
 #: `since` is when the outage, or the connection, began: tries that fail do not begin a new outage.
 _PHASES: dict[State, int] = {"offline": 0, "connecting": 0, "syncing": 1, "live": 1, "stopped": 2}
@@ -85,7 +87,7 @@ class ClientStatus(_Model):
     pull: bool = True
     push: bool = True
     contributor: str | None = None
-    error: str = ""
+    error: _Words = ""
     next_try_at: float | None = None
     rtt_s: float | None = None
     clock_offset_s: float | None = None
@@ -95,7 +97,7 @@ class ClientStatus(_Model):
     policies: int = 0
     unfetched: int = 0
     latency: Latency = Latency()
-    troubles: tuple[str, ...] = ()
+    troubles: tuple[_Words, ...] = ()
 
 
 class Board:

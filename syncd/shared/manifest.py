@@ -11,8 +11,9 @@ import math
 import re
 from typing import Annotated, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from orchestrator.printable import printable
 from syncd.errors import DamagedPolicyError
 from syncd.shared.layout import NAME
 
@@ -20,8 +21,13 @@ FORMAT = 1
 ENCODING = "bf16-planes-zstd"
 #: A manifest with 64 golden observations has 60 kB; more is no manifest of ours, and is not parsed.
 MAX_MANIFEST_BYTES = 256 * 1024
-#: Decompressed bytes of one policy. A 1024 x 1024 x 1024 actor has 4.3 MB; nobody makes a laptop allocate gigabytes.
-MAX_RAW_BYTES = 256 * 1024 * 1024
+#: Decompressed bytes of one policy. A 1024 x 1024 x 1024 actor has 4.3 MB, one of 4096 has 68; reading takes three
+#: times as much memory, and no server makes a laptop take more.
+MAX_RAW_BYTES = 128 * 1024 * 1024
+#: Weights shrink to 0.7 of themselves. Larger ones that shrink to less than this part of them are no weights: a file of
+#: 8 kB must not fill the memory. A megabyte may be all zeros.
+MAX_GROWTH = 64
+_ANY_GROWTH_BYTES = 1024 * 1024
 #: The frame of incompressible data is a little longer than the data (zstd's bound), and the table comes before it.
 MAX_BLOB_BYTES = MAX_RAW_BYTES + MAX_RAW_BYTES // 128 + 1024 * 1024
 _BYTES_A_NUMBER = 2  # bf16
@@ -30,7 +36,17 @@ _VERSION_TEXT = re.compile(r"(0|[1-9][0-9]{0,5})-(0|[1-9][0-9]{0,8})")
 _VERSION_FILE = re.compile(r"([0-9]{6})-([0-9]{9})\.json")
 
 _Count = Annotated[int, Field(ge=0, lt=2**53)]
-_Word = Annotated[str, Field(max_length=200)]
+
+
+def _checked_word(text: str) -> str:
+    if not text.isprintable():  # and not made so: the digest seals it as it is
+        raise ValueError("it has characters that cannot be shown")
+    return text
+
+
+_Word = Annotated[str, Field(max_length=200), AfterValidator(_checked_word)]
+#: Of a package, as PEP 440 has them: nothing that a shell would take for more than a word.
+_Release = Annotated[str, Field(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6}){0,5}[A-Za-z0-9.+_-]{0,40}$")]
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _Shape = Annotated[tuple[Annotated[int, Field(ge=0, le=2**24)], ...], Field(max_length=8)]
 
@@ -83,9 +99,9 @@ class Spec(_Model):
 
     reward: _Word
     horizon: Annotated[int, Field(ge=1, le=100_000)]
-    goal_seed: int
-    metaworld: _Word
-    mujoco: _Word
+    goal_seed: Annotated[int, Field(ge=0, lt=2**53)]
+    metaworld: _Release
+    mujoco: _Release
 
 
 class Origin(_Model):
@@ -137,6 +153,8 @@ class Blob(_Model):
         numbers = sum(math.prod(shape) for shape in self.tensors.values())
         if self.raw_bytes != _BYTES_A_NUMBER * numbers:
             raise ValueError(f"raw_bytes {self.raw_bytes} is not 2 x {numbers} numbers")
+        if self.raw_bytes > max(_ANY_GROWTH_BYTES, MAX_GROWTH * self.bytes):
+            raise ValueError(f"{self.bytes} bytes that grow to {self.raw_bytes} are no weights")
         return self
 
 
@@ -150,7 +168,7 @@ class Draft(_Model):
     seq: Annotated[int, Field(ge=0, lt=1_000_000_000)]
     step: _Count
     updates: _Count
-    created_at: float
+    created_at: Annotated[float, Field(ge=0, le=1e12)]
     architecture: Architecture
     spec: Spec
     lineage: Lineage
@@ -214,7 +232,7 @@ def parse_manifest(data: bytes) -> Manifest:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "the whole"
-        raise DamagedPolicyError(f"its manifest is not one ({field}: {first['msg']})") from error
+        raise DamagedPolicyError(f"its manifest is not one ({printable(field, 100)}: {first['msg']})") from error
     if not manifest.is_whole():
         raise DamagedPolicyError("its manifest does not match its own digest")
     return manifest

@@ -18,6 +18,7 @@ from typing import Self
 from syncd.shared.holds import held
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, MAX_WAITING_BYTES, MAX_WAITING_SEGMENTS, Inbox, Usage
 from syncd.shared.layout import NAME, SHA256, SLOT, file_mode, make_folder, put
+from syncd.shared.space import is_nearly_full
 
 #: After this long a full inbox may have room again: the learner looks into it every second.
 QUOTA_RETRY_S = 60.0
@@ -28,9 +29,6 @@ RECOUNT_S = 2.0
 STORAGE_RETRY_S = 60.0
 #: How often one who is held may ask again.
 HELD_RETRY_S = 600.0
-#: What a contributor leaves free on the owner's disk: checkpoints need it more. On a small disk, this share of it.
-FREE_BYTES = 1024**3
-FREE_SHARE = 0.02
 #: A part that came damaged was deleted: sending it again from the start may do.
 DAMAGED_RETRY_S = 1.0
 
@@ -168,11 +166,6 @@ def objection(inbox: Inbox, run_id: str, slot: int, sha256: str, size: int) -> R
         if not runs.is_dir():  # unmounted, say: whoever takes that for the run's end throws good segments away
             return Refusal("storage", "there are no runs in this shared folder now", STORAGE_RETRY_S)
         return Refusal("other_run", f"slot {slot} of run {run_id[:81]} does not publish here")
-    if _is_nearly_full(runs):
+    if is_nearly_full(runs):
         return Refusal("storage", "the disk over there is nearly full", STORAGE_RETRY_S)
     return None
-
-
-def _is_nearly_full(folder: Path) -> bool:
-    told = os.statvfs(folder)
-    return told.f_bavail * told.f_frsize < min(FREE_BYTES, FREE_SHARE * told.f_blocks * told.f_frsize)

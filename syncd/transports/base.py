@@ -49,10 +49,14 @@ class Receipt:
 
 @dataclass(frozen=True)
 class News:
-    """What changed: the newest offers of each changed slot, and verdicts on our segments. Empty: nothing did."""
+    """What changed: the newest offers of each changed slot, and verdicts on our segments. Empty: nothing did.
+
+    `left_out`: more was announced than a transport keeps.
+    """
 
     offers: tuple[Offer, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
+    left_out: bool = False
 
 
 @dataclass(frozen=True)

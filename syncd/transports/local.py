@@ -18,7 +18,9 @@ class LocalTransport(Session):
         try:
             stream = ChildStream(command, _explain)
         except OSError as error:
-            raise RemoteError(f"{sys.executable} cannot be started ({error.strerror}): reinstall anchorleg") from error
+            raise RemoteError(
+                f"{sys.executable} cannot be started ({error.strerror}): install Anchorleg's checkout again"
+            ) from error
         super().__init__("local", stream, client, place=remote.path, logins=0)
         self.server_pid = stream.pid
 

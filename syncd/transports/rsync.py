@@ -20,15 +20,18 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.files import read_json_or_none
+from orchestrator.printable import printable
 from syncd.access.gate import PARTIAL_FOLDER, REFUSED_PREFIX
 from syncd.access.settings import Remote
 from syncd.errors import DamagedPolicyError, GoneError, RemoteError, StorageError
+from syncd.laptop.room import MAX_FILES
+from syncd.shared.curves import MAX_CHUNK_BYTES
 from syncd.shared.inbox import MAX_SEGMENT_BYTES
 from syncd.shared.layout import SHA256, Shared, SlotPlace
-from syncd.shared.manifest import parse_manifest
+from syncd.shared.manifest import MAX_MANIFEST_BYTES, parse_manifest
 from syncd.store import hinted
 from syncd.transports.base import Facts, News, Offer, Receipt, Verdict
-from syncd.transports.runner import BULK_TIMEOUT_S, FILE_ERROR_CODE, PARTIAL_CODES, Done, Runner, complaint
+from syncd.transports.runner import BULK_TIMEOUT_S, FILE_ERROR_CODE, PARTIAL_CODES, Bounds, Done, Runner, complaint
 
 #: A look costs 40 ms of CPU here and 10 there; more often helps nobody who chose rsync.
 LOOK_EVERY_S = 2.0
@@ -37,6 +40,13 @@ RETRY_S = 60.0
 #: Refusals that say so of now only.
 _FOR_NOW = frozenset({"quota", "damaged", "storage"})
 _DEATH_LOOK_S = 0.2
+#: What is looked at lies in our temporary folder, which may be memory: as many files as a mirror has.
+STAGE_FILES = MAX_FILES
+STAGE_BYTES = 2**30
+#: A verdict has 200 bytes. rsync passes over what is larger than it was told.
+_VERDICT_BYTES = 64 * 1024
+#: A checkpoint's has a line for each file.
+_MANIFEST_BYTES = 16 * 2**20
 
 RUNS = "v1/runs"
 #: What of a slot is looked at each time: not the blobs, not the 1,500 manifests of a day.
@@ -94,7 +104,8 @@ class RsyncTransport:
         for place in self._stage.slots():
             # rsync takes a file of the same size and the same second for the same: hints are always fetched.
             place.latest.unlink(missing_ok=True)
-        done = self._runner.run(["-rt", *_FILTERS, self._runner.there(f"{RUNS}/"), f"{runs}/"])
+        words = ["-rt", *_FILTERS, f"--max-size={MAX_CHUNK_BYTES}", self._runner.there(f"{RUNS}/"), f"{runs}/"]
+        done = self._runner.run(words, bounds=self._bounds())
         if done.returncode and REFUSED_PREFIX in done.stderr and "(yet)" in done.stderr:
             return
         self._runner.insist(done, *PARTIAL_CODES)
@@ -108,14 +119,19 @@ class RsyncTransport:
         wanted = [place.manifest(version) for place, version in versions if version]
         missing = [file.relative_to(runs).as_posix() for file in wanted if not file.exists()]
         if missing:
-            self._bring(missing, runs)
+            self._bring(missing, runs, MAX_MANIFEST_BYTES)
 
-    def _bring(self, names: Sequence[str], into: Path) -> None:
-        """Fetch files of `v1/runs` by name. What is gone over there is passed over."""
+    def _bounds(self) -> Bounds:
+        return Bounds(self._runner.folder, self._runner.place, STAGE_FILES, STAGE_BYTES)
+
+    def _bring(self, names: Sequence[str], into: Path, most: int) -> None:
+        """Fetch files of `v1/runs` by name. What is gone over there, or larger than `most`, is passed over."""
         listed = self._runner.folder / "names"
         listed.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
-        words = ["-t", _PARTIAL_DIR, f"--files-from={listed}", self._runner.there(f"{RUNS}/"), f"{into}/"]
-        self._runner.insist(self._runner.run(words, timeout_s=BULK_TIMEOUT_S), *PARTIAL_CODES)
+        limits = [_PARTIAL_DIR, f"--max-size={most}", f"--files-from={listed}"]
+        words = ["-t", *limits, self._runner.there(f"{RUNS}/"), f"{into}/"]
+        done = self._runner.run(words, timeout_s=BULK_TIMEOUT_S, bounds=self._bounds())
+        self._runner.insist(done, *PARTIAL_CODES)
 
     def _offers(self, place: SlotPlace) -> Iterator[Offer]:
         """What is new of one slot since the last look."""
@@ -148,7 +164,7 @@ class RsyncTransport:
 
         def bring() -> Done:
             there = self._runner.there(f"v1/inbox/{self._client}/verdicts/")
-            return self._runner.run(["-rt", there, f"{folder}/"])
+            return self._runner.run(["-rt", f"--max-size={_VERDICT_BYTES}", there, f"{folder}/"], bounds=self._bounds())
 
         done = bring()
         if self._is_called_otherwise(done):
@@ -161,7 +177,7 @@ class RsyncTransport:
             value: Any = read_json_or_none(file)
             if isinstance(value, dict):
                 self._told.add(file.stem)
-                yield Verdict(file.stem, value.get("accepted") is True, str(value.get("reason", ""))[:100])
+                yield Verdict(file.stem, value.get("accepted") is True, printable(str(value.get("reason", "")), 100))
 
     def fetch(self, offer: Offer, part: Path) -> None:
         """See `Transport`."""
@@ -188,7 +204,7 @@ class RsyncTransport:
         if part.exists():
             os.replace(part, unfinished)
         try:
-            self._bring([name], work)
+            self._bring([name], work, length)
         finally:
             arrived = final.exists()
             if arrived or unfinished.exists():
@@ -284,7 +300,9 @@ def fetch_tree(remote: Remote, path: str, into: Path) -> None:
     runner = Runner(remote)
     try:
         words = ["-rt", _PARTIAL_DIR, runner.there(f"{path.rstrip('/')}/"), f"{arriving}/"]
-        done = runner.insist(runner.run(words, timeout_s=BULK_TIMEOUT_S), *PARTIAL_CODES)
+        done = runner.insist(
+            runner.run(words, timeout_s=BULK_TIMEOUT_S, bounds=Bounds(arriving, runner.place)), *PARTIAL_CODES
+        )
     finally:
         runner.close()
     damaged = _damaged(arriving)
@@ -301,7 +319,10 @@ def fetch_tree(remote: Remote, path: str, into: Path) -> None:
 
 def _damaged(folder: Path) -> str:
     """The first file that is not what `manifest.json` says; "" where all are. Errors: OSError."""
-    manifest: Any = read_json_or_none(folder / "manifest.json")
+    sealed = folder / "manifest.json"
+    if sealed.exists() and sealed.stat().st_size > _MANIFEST_BYTES:
+        return sealed.name
+    manifest: Any = read_json_or_none(sealed)
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
         return "manifest.json"
     for name, record in manifest["files"].items():

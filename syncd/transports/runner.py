@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
+from orchestrator.printable import printable
 from syncd.access.gate import FOR_NOW, REFUSED_EXIT_CODE, REFUSED_PREFIX
 from syncd.access.settings import Remote
 from syncd.errors import RemoteError, StorageError, SyncError, UnreachableError
+from syncd.shared.space import is_nearly_full
+from syncd.transports.child import run_bounded
 from syncd.transports.master import Master
 
 #: rsync's own: a transfer that stands still for so long is broken.
@@ -27,6 +33,30 @@ _NO_RSYNC = re.compile(r"rsync: (command )?not found|rsync: No such file or dire
 _STATS = re.compile(r"Total bytes (sent|received): ([0-9,.]+)")
 
 Done = subprocess.CompletedProcess[str]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What may lie in `folder` while an rsync with `place` writes into it; None: as much as the disk has room for."""
+
+    folder: Path
+    place: str
+    files: int | None = None
+    bytes: int | None = None
+
+    def check(self) -> None:
+        """Look. Errors: RemoteError (too much), StorageError (the disk is nearly full); OSError."""
+        if self.folder.exists() and is_nearly_full(self.folder):
+            raise StorageError(f"{self.folder}: the disk is nearly full, nothing more is fetched; make room there")
+        if self.files is None or self.bytes is None:
+            return
+        files, size = _usage(self.folder)
+        if files > self.files:
+            raise RemoteError(f"{self.place} sends more than {self.files:,} files: no run of ours has so many")
+        if size > self.bytes:
+            raise RemoteError(
+                f"{self.place} sends more than {self.bytes // 2**20} MiB of small files: no run of ours does"
+            )
 
 
 class Runner:
@@ -48,8 +78,11 @@ class Runner:
         user = f"{self.remote.user}@" if self.remote.user else ""
         return f"{user}{host}:" + (path if path.startswith("/") else f"{self.remote.path.rstrip('/')}/{path}")
 
-    def run(self, words: Sequence[str], *, timeout_s: float = SMALL_TIMEOUT_S) -> Done:
-        """Run rsync with these words. Any exit code is returned. Errors: UnreachableError, RemoteError."""
+    def run(self, words: Sequence[str], *, timeout_s: float = SMALL_TIMEOUT_S, bounds: Bounds | None = None) -> Done:
+        """Run rsync with these words. Any exit code is returned.
+
+        Errors: UnreachableError, RemoteError; those of `bounds`, beyond which it is killed.
+        """
         if self._closed:
             raise UnreachableError(f"the connection to {self.place} was closed")
         self._master.check()
@@ -57,20 +90,16 @@ class Runner:
         # A gate over there reads the arguments: they must not travel by another way (rsync calls it protecting them).
         environ = {**os.environ, "RSYNC_PROTECT_ARGS": "0", "LC_ALL": "C"}
         try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=timeout_s,
-                env=environ,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise self.fail(UnreachableError(f"rsync with {self.place} took more than {timeout_s:g} s")) from error
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                errors="replace", env=environ,
+            )  # fmt: skip
         except OSError as error:
             raise RemoteError(f"rsync cannot be started ({error.strerror})") from error
+        try:
+            done = run_bounded(child, self.place, timeout_s, bounds.check if bounds is not None else lambda: None)
+        except SyncError as error:
+            raise self.fail(error) from None
         for kind, number in _STATS.findall(done.stdout):
             self.bytes[kind] += int(re.sub(r"[,.]", "", number))
         return done
@@ -115,4 +144,15 @@ def complaint(done: Done) -> str:
     """The line of stderr that says most: the first of rsync's own, or of the gate over there."""
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     ours = (line for line in lines if line.startswith(("rsync: ", REFUSED_PREFIX)))
-    return next(ours, lines[-1] if lines else f"exit code {done.returncode}")[:300]
+    return printable(next(ours, lines[-1] if lines else f"exit code {done.returncode}"), 300)
+
+
+def _usage(folder: Path) -> tuple[int, int]:
+    """(number, bytes) of the files below `folder`. What vanishes meanwhile counts nothing."""
+    files = size = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                size += os.lstat(os.path.join(path, name)).st_size
+                files += 1
+    return files, size

@@ -13,14 +13,20 @@ from pathlib import Path
 from syncd.errors import GoneError, StorageError, SyncError
 from syncd.transports.base import News, Offer, Verdict
 from syncd.wire import protocol
-from syncd.wire.protocol import Frame, ProtocolError
+from syncd.wire.protocol import Frame
 
 #: Blobs up to this size are pushed right behind their manifest: a MT10 policy is 0.15 MB, the largest in use 1 MB.
 EAGER_BYTES = 1024 * 1024
 #: Pushed blobs that nobody has fetched yet; the oldest goes. It is fetched by asking then.
 EAGER_KEPT = 16
-#: More slots than this on offer would fill the memory with manifests.
+#: More slots than this on offer, more files or verdicts that nobody has taken yet, and longer paths are left out: a
+#: mirror takes fewer (`syncd.laptop.room`), and what is announced must not fill the memory.
 MAX_SLOTS = 4096
+MAX_OFFERS = 200_000
+MAX_VERDICTS = 8_000
+MAX_PATH = 250
+#: Of the newest manifests that came with their news. One of 15 kB for each of 4,000 slots; what is beyond is asked for.
+MANIFESTS_BYTES = 64 * 1024 * 1024
 
 
 def write_part(part: Path, content: bytes) -> None:
@@ -146,42 +152,46 @@ class Eager:
 
 
 class Arrivals:
-    """Everything that a server said and nobody has taken yet."""
+    """Everything that a server said and nobody has taken yet, as far as an honest one would."""
 
     def __init__(self) -> None:
         self.listings = 0
         self.downloads: dict[str, Download] = {}
         self.eager = Eager()
         self._manifests: dict[str, tuple[str, bytes]] = {}
+        self._manifests_bytes = 0
         self._offers: dict[str, Offer] = {}
+        self._of_policies: dict[str, tuple[str, str]] = {}
         self._verdicts: dict[str, Verdict] = {}
+        self._left_out = False
 
     def __bool__(self) -> bool:
-        return bool(self._offers or self._verdicts)
+        return bool(self._offers or self._verdicts or self._left_out)
 
     def take_news(self) -> News:
         """What has not been taken yet."""
-        news = News(tuple(self._offers.values()), tuple(self._verdicts.values()))
-        self._offers, self._verdicts = {}, {}
+        news = News(tuple(self._offers.values()), tuple(self._verdicts.values()), self._left_out)
+        self._offers, self._of_policies, self._verdicts, self._left_out = {}, {}, {}, False
         return news
 
     def manifest(self, path: str) -> bytes | None:
-        """The content of a slot's newest manifest; None where `path` is not that."""
+        """The content of a slot's newest manifest; None where `path` is not that, or where it was not kept."""
         newest, content = self._manifests.get(slot_of(path), ("", b""))
-        return content if newest == path else None
+        return content if newest == path and content else None
 
     def put(self, frame: Frame) -> bool:
-        """Keep what a frame brings; False where it is none of these. Errors: ProtocolError."""
+        """Keep what a frame brings; False where it is none of these."""
         message, payload = frame.message, frame.payload
         match message:
             case protocol.Policy():
                 self._put_policy(message, payload)
             case protocol.Metrics():
                 for file in message.files:
-                    self._offers[file.path] = Offer(file.path, file.bytes, file.sha256, "metrics")
+                    self._offer(Offer(file.path, file.bytes, file.sha256, "metrics"))
             case protocol.Verdicts():
-                for said in message.verdicts:
-                    self._verdicts[said.sha256] = Verdict(said.sha256, said.accepted, said.reason)
+                for said in message.verdicts:  # what is left out is told again, because it is not acknowledged
+                    if said.sha256 in self._verdicts or len(self._verdicts) < MAX_VERDICTS:
+                        self._verdicts[said.sha256] = Verdict(said.sha256, said.accepted, said.reason)
             case protocol.Listed():
                 self.listings += 1
             case protocol.Data() | protocol.End() | protocol.Gone():
@@ -193,14 +203,25 @@ class Arrivals:
     def _put_policy(self, message: protocol.Policy, payload: bytes) -> None:
         slot = slot_of(message.path)
         if slot not in self._manifests and len(self._manifests) >= MAX_SLOTS:
-            raise ProtocolError(f"the other side offers more than {MAX_SLOTS} slots")
-        for path in [path for path in self._offers if slot_of(path) == slot and self._offers[path].kind != "metrics"]:
-            del self._offers[path]  # the latest wins
-        self._manifests[slot] = (message.path, payload)
-        self._offers[message.path] = Offer(message.path, len(payload), hashlib.sha256(payload).hexdigest(), "manifest")
-        self._offers[message.blob_path] = Offer(message.blob_path, message.blob_bytes, message.blob_sha256, "blob")
+            self._left_out = True
+            return
+        for path in self._of_policies.pop(slot, ()):
+            self._offers.pop(path, None)  # the latest wins
+        _, before = self._manifests.get(slot, ("", b""))
+        kept = payload if self._manifests_bytes - len(before) + len(payload) <= MANIFESTS_BYTES else b""
+        self._manifests_bytes += len(kept) - len(before)
+        self._manifests[slot] = (message.path, kept)
+        self._of_policies[slot] = (message.path, message.blob_path)
+        self._offer(Offer(message.path, len(payload), hashlib.sha256(payload).hexdigest(), "manifest"))
+        self._offer(Offer(message.blob_path, message.blob_bytes, message.blob_sha256, "blob"))
         if message.eager:
             self.eager.announce(message.blob_sha256, message.blob_bytes)
+
+    def _offer(self, offer: Offer) -> None:
+        if len(offer.path) <= MAX_PATH and (offer.path in self._offers or len(self._offers) < MAX_OFFERS):
+            self._offers[offer.path] = offer
+        else:
+            self._left_out = True
 
     def _put_bytes(self, message: protocol.Data | protocol.End | protocol.Gone, payload: bytes) -> None:
         download = self.downloads.get(message.key)

@@ -21,10 +21,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from orchestrator.printable import printable
 from syncd.errors import SyncError
 
 PROTOCOL = 2
@@ -50,8 +52,10 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80}$")]
 SharedPath = Annotated[str, Field(pattern=r"^v1(/[A-Za-z0-9][A-Za-z0-9._-]{0,160}){2,6}$")]
 Key = Annotated[str, Field(pattern=r"^[0-9a-f]{1,64}$")]
 Count = Annotated[int, Field(ge=0, le=2**53)]
-Sentence = Annotated[str, Field(max_length=2000)]
-Word = Annotated[str, Field(max_length=100)]
+_SENTENCE_CHARS, _WORD_CHARS = 2000, 100
+#: The peer's own words: printable from here on, whoever shows or keeps them.
+Sentence = Annotated[str, Field(max_length=_SENTENCE_CHARS), AfterValidator(partial(printable, most=_SENTENCE_CHARS))]
+Word = Annotated[str, Field(max_length=_WORD_CHARS), AfterValidator(partial(printable, most=_WORD_CHARS))]
 Seconds = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 
 

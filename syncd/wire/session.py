@@ -73,6 +73,7 @@ class Session:
         self._arrivals = Arrivals()
         self._told: list[str] = []
         self._answers: dict[str, Message] = {}
+        self._asked: set[str] = set()
         self._closing = False
         self._reader = threading.Thread(target=self._read, name=f"syncd {name}", daemon=True)
         self._reader.start()
@@ -228,6 +229,7 @@ class Session:
                 continue
             contents[path.name] = content
             self._answers.pop(path.name, None)
+            self._asked.add(path.name)
             self._send(protocol.Put(sha256=path.name, run_id=run_id, slot=slot, bytes=len(content)))
         for sha256, content in contents.items():
             answer = self._answer(sha256)
@@ -243,6 +245,7 @@ class Session:
                 receipts[sha256] = Receipt(False, answer.reason, answer.retry_after_s)
             else:
                 receipts[sha256] = Receipt(True)
+        self._asked.clear()
         return [receipts[path.name] for path, _, _ in segments]
 
     def _farewell(self) -> None:
@@ -321,7 +324,8 @@ class Session:
             case protocol.Goaway(sentence=sentence, retry_after_s=retry_after_s):
                 raise RemoteError(sentence) if retry_after_s is None else UnreachableError(sentence)
             case protocol.Have() | protocol.Stored() | protocol.Refused() as answer:
-                self._answers[answer.sha256] = answer
+                if answer.sha256 in self._asked:  # else nobody will take it
+                    self._answers[answer.sha256] = answer
             case protocol.Ping(n=n):
                 self._pong(n)
             case protocol.Pong(n=n):

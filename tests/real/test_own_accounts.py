@@ -32,6 +32,7 @@ from syncd.shared import reception, tally  # noqa: F401 - loaded before a child 
 from syncd.shared.accounts import close_to_others
 from syncd.shared.incoming import collect_incoming, make_incoming
 from syncd.shared.layout import Shared
+from syncd.shared.tally import Counts
 from syncd.transports.base import News, Receipt, Transport
 from syncd.transports.factory import open_transport
 
@@ -93,7 +94,7 @@ class Cluster:
             for inbox in self.shared.inboxes():
                 for path in inbox.waiting(RUN, 0, now=NOW):
                     inbox.accept(path, now=NOW)
-                    inbox.note(RUN, 0, accepted=1, rows=500, now=NOW)
+                    inbox.note(RUN, 0, Counts(accepted=1, rows=500, last_at=NOW))
 
         self.as_ann(work)
 

@@ -17,8 +17,8 @@ from policies import publish_one
 from sshd import Sshd
 
 from syncd.access.settings import Remote
-from syncd.errors import GoneError, UnreachableError
-from syncd.store import Shared
+from syncd.errors import GoneError, RemoteError, StorageError, UnreachableError
+from syncd.store import Shared, Version
 from syncd.transports import master
 from syncd.transports.rsync import RsyncTransport, fetch_tree
 from syncd.transports.runner import Runner
@@ -118,3 +118,49 @@ def test_a_checkpoint_comes_whole_or_not_at_all(remote: Remote, tmp_path: Path, 
         with pytest.raises(GoneError):
             fetch_tree(remote, str(path), tmp_path / "laptop" / "other")
         assert not (tmp_path / "laptop" / "other").exists()
+
+
+def test_files_that_are_larger_than_any_of_ours_are_not_fetched(remote: Remote):
+    shared = Shared(Path(remote.path))
+    [place] = shared.slots()
+    transport = RsyncTransport(remote, "anna")
+    verdicts = shared.path / "v1" / "inbox" / "anna" / "verdicts"
+    verdicts.mkdir(parents=True)
+    place.metrics.mkdir()
+    large = bytes(5 * 2**20)
+    (verdicts / f"{'a' * 64}.json").write_bytes(large)
+    (place.metrics / "train-000000.jsonl").write_bytes(large)
+    other = shared.slot("other-00000000", 0)
+    other.manifests.mkdir(parents=True)
+    other.latest.write_text('{"attempt": 1, "seq": 1}')
+    other.manifest(Version(1, 1)).write_bytes(large)
+    try:
+        offered = transport.listing()
+        sizes = [path.stat().st_size for path in transport._runner.folder.rglob("*") if path.is_file()]
+    finally:
+        transport.close()
+    assert {offer.path.split("/")[2] for offer in offered.offers} == {place.run_id}
+    assert max(sizes) < 2**20
+
+
+def test_a_tree_that_is_larger_than_any_of_ours_ends_the_connection(remote: Remote, monkeypatch: pytest.MonkeyPatch):
+    [place] = Shared(Path(remote.path)).slots()
+    place.metrics.mkdir()
+    for number in range(40):
+        (place.metrics / f"train-{number:06d}.jsonl").write_bytes(b"{}\n")
+    monkeypatch.setattr("syncd.transports.rsync.STAGE_FILES", 20)
+    transport = RsyncTransport(remote, "anna")
+    try:
+        with pytest.raises(RemoteError, match="more than 20 files"):
+            transport.listing()
+    finally:
+        transport.close()
+
+
+def test_a_checkpoint_leaves_the_disk_some_room(remote: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    there = tmp_path / "run" / "slots" / "0" / "attempts" / "1" / "checkpoints" / "500"
+    checkpoint(there)
+    monkeypatch.setattr("syncd.shared.space.FREE_SHARE", 1.0)
+    monkeypatch.setattr("syncd.shared.space.FREE_BYTES", 2**80)
+    with pytest.raises(StorageError, match="nearly full"):
+        fetch_tree(remote, str(there), tmp_path / "laptop" / "500")

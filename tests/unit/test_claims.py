@@ -11,8 +11,9 @@ from orchestrator import baton
 from orchestrator.decisions import news, nodes, sightings, stalls
 from orchestrator.run import lease
 from orchestrator.screens import watch
-from syncd.shared import incoming
-from syncd.wire import feed, protocol
+from syncd.laptop import room
+from syncd.shared import incoming, manifest, space
+from syncd.wire import arrivals, feed, protocol
 from trainer.acting import selection
 from trainer.contributions import doorkeeper, intake, takings
 from trainer.evaluating import process as evaluating
@@ -39,6 +40,7 @@ NOT_TRIED = re.compile(r"not (?:\w+ ){0,2}tried|[Nn]ot tried|not against wandb\.
 #: Numbers in words, as the pages have them.
 WORDS = {1: "once", 2: "two", 3: "three", 5: "five", 10: "ten"}
 WAITS = Patience()
+MIB = 2**20
 OUT, AT_ONCE = WORDS[nodes.EXCLUDED_S // 3600], WORDS[nodes.NODES_AT_ONCE]
 PING_S, DEAD_S = protocol.PING_EVERY_S, protocol.DEAD_AFTER_S
 LEASE_MIN = WORDS[lease.TTL_S // 60]
@@ -98,8 +100,24 @@ def test_a_page_that_does_not_say_it_is_found(tmp_path: Path) -> None:
         ("shared-folder.md", f"what is no segment, {WORDS[incoming.ABANDONED_S // 60]} minutes"),
         ("status.md", f"`--watch` looks again every {WORDS[int(watch.WATCH_S)]} seconds"),
         ("benchmarks.md", f"the server's look at the hint, every {feed.HINT_EVERY_S} s"),
+        ("trust.md", f"a mirror has {room.MAX_RUNS} runs, {room.MAX_SLOTS:,} slots, {room.MAX_CURVE_BYTES // MIB} MiB"),
+        ("trust.md", f"{room.MAX_FILES:,} files and {room.MAX_BYTES // (1024 * MIB)} GiB at most, and"),
+        ("trust.md", f"and {space.FREE_BYTES // (1024 * MIB)} GiB (on a small disk {100 * space.FREE_SHARE:.0f} %)"),
+        ("trust.md", f"{manifest.MAX_RAW_BYTES // MIB} MiB of weights at most, {manifest.MAX_GROWTH} times what"),
+        ("trust.md", f"{arrivals.MAX_SLOTS:,} slots, {arrivals.MAX_OFFERS:,} files and {arrivals.MAX_VERDICTS:,}"),
         ("looking.md", {1.1: "unless others are a tenth faster"}[tuning.WORTH_CHANGING]),
     ],
 )  # fmt: skip
 def test_a_number_in_a_sentence_is_the_codes(name: str, sentence: str) -> None:
     assert sentence in " ".join((ROOT / "docs" / name).read_text(encoding="utf-8").split())
+
+
+def test_each_test_that_the_page_of_trust_names_is_there() -> None:
+    page = (ROOT / "docs" / "trust.md").read_text(encoding="utf-8")
+    files = {path.name: path for path in (ROOT / "tests").rglob("*.py")}
+    for named in re.findall(r"`((?:tests/)?[\w/]+\.py)`", page):
+        assert Path(named).name in files, named
+        assert "/" not in named or (ROOT / named).is_file(), named
+    all_of_them = "\n".join(path.read_text(encoding="utf-8") for path in files.values())
+    for named in re.findall(r"`(test_\w+)`", page):
+        assert f"def {named}(" in all_of_them, named

@@ -19,8 +19,8 @@ PACKAGES = ("orchestrator", "trainer", "syncd")
 #: package → the modules of other packages that it may import.
 DOORS = {
     "orchestrator": {"trainer.config"},
-    "trainer": {"orchestrator.job", "syncd.store"},
-    "syncd": {"orchestrator.files"},  # durable writes: standard library, and one way to do it
+    "trainer": {"orchestrator.job", "orchestrator.printable", "syncd.store"},
+    "syncd": {"orchestrator.files", "orchestrator.printable"},  # standard library, and one way to do each
 }
 #: Folders of `orchestrator` → what of it they may not know: decisions know no world, folders no people.
 BELOW = {
@@ -238,12 +238,22 @@ def test_nothing_is_left_to_do_later(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [*EVERY_MODULE, *sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))], ids=shown
+    "path",
+    [
+        *EVERY_MODULE,
+        *(path for path in sorted(ROOT.glob("*")) if path.is_file()),
+        *(
+            path
+            for name in ("docs", "templates", "containers", "examples")
+            for path in sorted((ROOT / name).rglob("*.*"))
+        ),
+    ],
+    ids=shown,
 )
 def test_nobody_is_told_to_install_a_name_that_is_not_ours(path: Path) -> None:
     """On the package index `anchorleg` belongs to nobody yet, and so to the first stranger who takes it."""
     text = path.read_text(encoding="utf-8")
-    assert re.findall(r"pip3? install[^\n]*(?<![./\w-])anchorleg(?![-\w/])", text) == []
+    assert re.findall(r"\b(?:re)?install\b[^\n]*(?<![./\w-])anchorleg(?![-\w/])", text) == []
 
 
 def test_every_template_is_shipped_in_the_wheel() -> None:

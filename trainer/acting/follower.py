@@ -165,9 +165,9 @@ class Follower:
         """Note what these slots say that they need."""
         rows = {}
         for place in places:
-            if found := store.read_metrics(place, INTAKE):
+            if found := store.read_metrics(place, INTAKE, parts=1):
                 rows[place.run_id, place.slot] = found[-1]
-        newest = max((at for row in rows.values() if isinstance(at := row.get("at"), int | float)), default=0.0)
+        newest = max((at for row in rows.values() if (at := needed.said_at(row)) is not None), default=0.0)
         now = self._wall() if giver.waits else newest
         self._needs = {}
         for key, row in rows.items():
@@ -175,8 +175,8 @@ class Follower:
             if row != last:  # the first one may be old; one that replaces another was written just now
                 since = float("-inf") if last is None else time.monotonic()
                 self._said[key] = row, since
-            at = row.get("at")
-            by_its_clock = now - at if isinstance(at, int | float) else float("inf")
+            at = needed.said_at(row)
+            by_its_clock = now - at if at is not None else float("inf")
             heard_s = max(0.0, min(by_its_clock, time.monotonic() - since))  # clocks of nodes may differ
             if (need := needed.parse(row, heard_s)) is not None:
                 self._needs[key] = need

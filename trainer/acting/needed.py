@@ -12,7 +12,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from syncd import store
 from trainer.acting.selection import STALE_S, SlotKey, key_of
@@ -24,6 +24,9 @@ USABLE = MAX_SHARE / (1 - MAX_SHARE)
 LEVELS = 10
 #: So long may a slot's first word come after the last of the others.
 FIRST_WORD_S = 12 * 3600.0
+#: A row may come from anybody's server: numbers beyond these are none, and nothing is computed with them.
+_MOST = 2**53
+_LATEST_S = 1e12
 
 
 @dataclass(frozen=True)
@@ -48,10 +51,20 @@ class Need:
 def parse(row: Mapping[str, Any], heard_s: float) -> Need | None:
     """From a row of the curve `intake`; None where it is none."""
     takes, over, rows, steps = (row.get(name) for name in ("takes", "over", "rows", "steps"))
-    if not (isinstance(takes, bool) and isinstance(over, bool) and isinstance(rows, int) and isinstance(steps, int)):
+    if not (isinstance(takes, bool) and isinstance(over, bool) and _is_count(rows) and _is_count(steps)):
         return None
     slots = row.get("slots")
-    return Need(takes, over, rows, steps, heard_s, slots if isinstance(slots, int) and slots > 0 else 1)
+    return Need(takes, over, rows, steps, heard_s, slots if _is_count(slots) and slots > 0 else 1)
+
+
+def said_at(row: Mapping[str, Any]) -> float | None:
+    """When a row was written, unix seconds of its writer's clock; None where it says nothing that can be."""
+    at = row.get("at")
+    return float(at) if isinstance(at, int | float) and 0 <= at <= _LATEST_S else None
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and 0 <= value <= _MOST
 
 
 def choose(

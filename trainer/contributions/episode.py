@@ -26,6 +26,8 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
+from orchestrator.printable import printable
+
 F32 = npt.NDArray[np.float32]
 U8 = npt.NDArray[np.uint8]
 I32 = npt.NDArray[np.int32]
@@ -199,8 +201,8 @@ def decode(data: bytes) -> Segment:
 
 
 def shown(text: str) -> str:
-    """A stranger's words, quoted, without control characters, and not too many of them."""
-    return ascii(text[:_SHOWN_CHARS]) + ("…" if len(text) > _SHOWN_CHARS else "")
+    """A stranger's words, quoted, harmless, and not too many of them."""
+    return f"'{printable(text, _SHOWN_CHARS)}'"
 
 
 def _shape(steps: int, width: int, extra: int) -> tuple[int, ...]:

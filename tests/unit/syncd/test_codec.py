@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -175,3 +176,18 @@ class TestBombs:
 def test_raw_bytes_are_two_a_number():
     assert raw_bytes(SMALL_SHAPES) == 10
     assert raw_bytes({"s": ()}) == 2
+
+
+def test_reading_takes_three_times_what_it_reads():
+    """Memory, in bytes: an array for the planes and one for the numbers, beside the file itself."""
+    array = np.random.default_rng(0).standard_normal(4_000_000).astype(np.float32)
+    data = encode({"w": array})
+    shapes = {"w": array.shape}
+    decode(data, shapes)
+    tracemalloc.start()
+    try:
+        decode(data, shapes)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 3.2 * raw_bytes(shapes)

@@ -12,7 +12,7 @@ from policies import a_draft, publish_one
 
 from syncd.errors import DamagedPolicyError
 from syncd.shared.layout import Shared
-from syncd.shared.manifest import MAX_MANIFEST_BYTES, Manifest, Version, parse_manifest
+from syncd.shared.manifest import MAX_GROWTH, MAX_MANIFEST_BYTES, MAX_RAW_BYTES, Manifest, Version, parse_manifest
 
 VERSIONS = st.builds(Version, st.integers(0, 999_999), st.integers(0, 999_999_999))
 
@@ -142,3 +142,21 @@ def test_a_draft_with_a_name_that_is_none_is_refused(tmp_path):
     place = Shared(tmp_path).slot("a", 0)
     with pytest.raises(ValueError, match="run_id"):
         a_draft(dataclasses.replace(place, run_id="a/b"), 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "compressed"),
+    [
+        (MAX_RAW_BYTES // 2 + 1, MAX_RAW_BYTES),  # too large, however it is packed
+        (MAX_RAW_BYTES // 2, 8_000),  # a bomb
+        (2**20, 2**20 // MAX_GROWTH // 2),
+    ],
+)
+def test_what_would_take_much_memory_is_refused_before_it_is_fetched(manifest, numbers, compressed):
+    blob = manifest.blob.model_dump() | {"bytes": compressed, "raw_bytes": 2 * numbers}
+    blob["tensors"] = {f"part {k}": (min(2**20, numbers - k),) for k in range(0, numbers, 2**20)}
+    with pytest.raises(DamagedPolicyError, match="blob"):
+        parse_manifest(changed(manifest, blob=blob))
+    if compressed < MAX_RAW_BYTES:
+        whole = changed(manifest, blob=blob | {"bytes": 2 * numbers // MAX_GROWTH})
+        assert parse_manifest(whole).blob.raw_bytes == 2 * numbers

@@ -288,7 +288,7 @@ def test_curves_come_along_and_only_their_last_part_again(server: Server, mirror
     assert len(mirror.wanted(without_sums, changed=True)) == 3
 
 
-@pytest.mark.parametrize("content", [b'{"a": 1}', b"[1]\n", b"{\n", b"\xff\n", b"[" * 100_000 + b"\n"])
+@pytest.mark.parametrize("content", [b'{"a": 1}', b"[1]\n", b"{\n", b"\xff\n", b"[" * 100_000 + b"\n", b"{}\n" * 129])
 def test_a_curve_that_is_none_is_left_out(server: Server, mirror: Mirror, content: bytes) -> None:
     path = server.shared.slot(RUN, 0).metrics / "train-000000.jsonl"
     path.parent.mkdir(parents=True)

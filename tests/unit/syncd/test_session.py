@@ -14,8 +14,8 @@ from daemons import PATIENCE_S
 from syncd.errors import GoneError, RemoteError, StorageError, SyncError, UnreachableError
 from syncd.transports.base import Offer
 from syncd.wire import protocol
-from syncd.wire.arrivals import EAGER_BYTES, EAGER_KEPT, Eager
-from syncd.wire.protocol import DEAD_AFTER_S, PREAMBLE, Decoder, Message, ProtocolError, encode
+from syncd.wire.arrivals import EAGER_BYTES, EAGER_KEPT, Arrivals, Eager
+from syncd.wire.protocol import DEAD_AFTER_S, PREAMBLE, Decoder, Frame, Message, ProtocolError, encode
 from syncd.wire.session import MAX_NOISE_BYTES, Session
 
 WELCOME = protocol.Welcome(protocol=protocol.PROTOCOL, version="test", contributor="anna", time=0.0, segment_bytes=1000)
@@ -305,3 +305,43 @@ def test_a_goodbye_acknowledges_what_was_told(begin):
     session.wait(PATIENCE_S)
     session.close()
     assert [type(message) for message in peer.heard][-2:] == [protocol.Ack, protocol.Bye]
+
+
+def test_what_a_server_says_unasked_fills_no_memory(begin, monkeypatch):
+    monkeypatch.setattr("syncd.wire.arrivals.MAX_SLOTS", 20)
+    monkeypatch.setattr("syncd.wire.arrivals.MAX_OFFERS", 30)
+    monkeypatch.setattr("syncd.wire.arrivals.MAX_VERDICTS", 40)
+    monkeypatch.setattr("syncd.wire.arrivals.MANIFESTS_BYTES", 50)
+    arrivals = Arrivals()
+    for number in range(200):
+        path = f"v1/runs/demo-{number}/0"
+        blob = f"{path}/blobs/aa/{'a' * 64}"
+        policy = protocol.Policy(
+            path=f"{path}/manifests/1.json", blob_path=blob, blob_bytes=1, blob_sha256="a" * 64, eager=False
+        )
+        assert arrivals.put(Frame(policy, bytes(10)))
+        file = protocol.File(path=f"{path}/metrics/train-000000.jsonl", bytes=1, sha256="a" * 64)
+        assert arrivals.put(Frame(protocol.Metrics(files=(file,))))
+        said = protocol.Judged(sha256=f"{number:064x}", accepted=True, reason="")
+        assert arrivals.put(Frame(protocol.Verdicts(verdicts=(said,))))
+    kept = [arrivals.manifest(f"v1/runs/demo-{number}/0/manifests/1.json") for number in range(200)]
+    assert [len(content or b"") for content in kept] == [10] * 5 + [0] * 195
+    news = arrivals.take_news()
+    assert (len(news.offers), len(news.verdicts), news.left_out) == (30, 40, True)
+    assert not arrivals
+    session = begin(Peer(PREAMBLE, WELCOME, *(protocol.Stored(sha256=f"{number:064x}") for number in range(100))))
+    session.wait(0.1)
+    assert session._answers == {}
+
+
+def test_a_slot_has_one_policy_in_the_news_however_often_it_publishes(begin):
+    arrivals = Arrivals()
+    for number in range(1, 100):
+        path = f"{SLOT}/manifests/{number:06d}-000000001.json"
+        blob = hashlib.sha256(bytes([number])).hexdigest()
+        policy = protocol.Policy(
+            path=path, blob_path=f"{SLOT}/blobs/aa/{blob}", blob_bytes=1, blob_sha256=blob, eager=False
+        )
+        arrivals.put(Frame(policy, bytes([number])))
+        assert arrivals.manifest(path) == bytes([number])
+    assert len(arrivals.take_news().offers) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 
@@ -144,3 +145,25 @@ def test_a_complete_training_is_known_to_be_over(tmp_path, clock, monkeypatch):
     follower = Follower(store.Shared(tmp_path), Choice("needed"), giver=Giver("ann", waits=True), wall=clock)
     assert looked(follower, monkeypatch).is_over
     assert follower.resting == "the training is complete"
+
+
+@pytest.mark.parametrize("name", ["rows", "steps", "slots", "at"])
+@pytest.mark.parametrize(
+    "number", [10**400, -1, float("nan"), float("inf"), "1", None, [], True], ids=lambda number: repr(number)[:8]
+)
+def test_whatever_number_a_server_names_no_actor_dies_of_it(tmp_path, name, number):
+    row = {"takes": True, "over": False, "rows": 1, "steps": 1, "slots": 1, "at": 1.0} | {name: number}
+    manifest = publish(tmp_path, training=TRAINING)
+    place = store.Shared(tmp_path).slot(manifest.run_id, manifest.slot)
+    place.metrics.mkdir()
+    (place.metrics / "intake-000000.jsonl").write_text(json.dumps(row) + "\n")
+    for waits in (False, True):
+        Follower(store.Shared(tmp_path), Choice("needed"), giver=Giver("ann", waits=waits)).look()
+    said = parse(row, 0.0)
+    assert said is None or 0 <= said.level <= 10
+
+
+def test_of_what_slots_say_an_actor_reads_one_part(tmp_path):
+    place = store.Shared(tmp_path).slot(RUN, 0)
+    store.write_metrics(place, takings.INTAKE, [{"step": number} for number in range(3 * store.CHUNK_ROWS)])
+    assert len(store.read_metrics(place, takings.INTAKE, parts=1)) == store.CHUNK_ROWS

@@ -119,8 +119,9 @@ def test_the_shapes_of_an_architecture_are_those_of_the_learners_actor(training)
 )
 def test_another_spec_is_refused_and_its_field_named(training, field, value):
     draft = draft_of(training, nets_for(training))
-    with pytest.raises(IncompatiblePolicyError, match=rf"spec\.{field}"):
+    with pytest.raises(IncompatiblePolicyError, match=rf"spec\.{field}") as caught:
         must_fit(draft.model_copy(update={"spec": draft.spec.model_copy(update={field: value})}))
+    assert "install '" not in str(caught.value), "no command is made of what a manifest says"
 
 
 def test_another_mujoco_is_worth_a_word_and_no_more(training):

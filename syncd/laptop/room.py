@@ -1,0 +1,165 @@
+"""How much of this machine a mirror takes, whatever its server offers.
+
+Whoever serves names runs, slots and curves as many as they like. What is beyond a limit is passed over before it is
+fetched, and said; what is here stays, and the rest goes on. No honest server comes near a limit.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from syncd.errors import NoRoomError, StorageError
+from syncd.shared.layout import Shared, SlotPlace, folder_names
+from syncd.shared.space import is_nearly_full
+
+#: A group's folder has some tens, and nobody clears them away here but the user.
+MAX_RUNS = 256
+#: A queue of 2,000 experiments, twice.
+MAX_SLOTS = 4_000
+#: Of one slot: 200,000 rows of metrics. A long training has some thousands.
+MAX_CURVE_BYTES = 64 * 2**20
+#: 4,000 slots with three policies each and ten parts of curves have 80,000.
+MAX_FILES = 200_000
+#: 4,000 slots with three policies of 0.35 MB each have 4.2 GB.
+MAX_BYTES = 8 * 2**30
+#: Before something is passed over, what is here is counted anew, but not more often: the user may have made room.
+RECOUNT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one mirror; `curve_bytes` of one slot. Tests have smaller ones."""
+
+    runs: int = MAX_RUNS
+    slots: int = MAX_SLOTS
+    curve_bytes: int = MAX_CURVE_BYTES
+    files: int = MAX_FILES
+    bytes: int = MAX_BYTES
+
+
+@dataclass(frozen=True)
+class _Held:
+    """What is here of one slot. `curves`: file name → bytes."""
+
+    files: int = 0
+    bytes: int = 0
+    curves: dict[str, int] = field(default_factory=dict)
+
+
+class Room:
+    """The room of the mirror `shared`; `parts` is its folder of unfinished files. One thread uses it."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        parts: Path,
+        limits: Limits | None = None,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._shared, self._parts = shared, parts
+        self._limits = limits or Limits()
+        self._monotonic = monotonic
+        self._slots: dict[SlotPlace, _Held] | None = None
+        self._counted_at = 0.0
+
+    def count_anew(self) -> None:
+        """Believe nothing that was counted before."""
+        self._slots = None
+
+    def changed(self, place: SlotPlace) -> None:
+        """Something of this slot came or went. Errors: OSError."""
+        self._held()[place] = _held_of(place)
+
+    def check_slot(self, place: SlotPlace, also: set[SlotPlace] | None = None) -> None:
+        """Whether there is room for one more slot, and its run; `also`: those that are let in meanwhile.
+
+        Errors: NoRoomError with one sentence.
+        """
+        self._check(lambda: self._slot_objection(place, also or set()))
+
+    def check_policy(self, size: int) -> None:
+        """Whether there is room for a policy of `size` bytes. Errors: NoRoomError; StorageError: the disk's."""
+        self._check(lambda: self._objection(size))
+
+    def check_curve(self, place: SlotPlace, name: str, size: int) -> None:
+        """Whether there is room for this part of a curve, in the place of what is here of it. Errors: as above."""
+        self._check(lambda: self._curve_objection(place, name, size) or self._objection(size))
+
+    def _check(self, objection: Callable[[], str]) -> None:
+        if objection() and self._monotonic() - self._counted_at >= RECOUNT_S:
+            self.count_anew()
+        if sentence := objection():
+            raise NoRoomError(sentence)
+
+    def _slot_objection(self, place: SlotPlace, also: set[SlotPlace]) -> str:
+        held = self._held()
+        if place in held or place in also:
+            return ""
+        known = held.keys() | also
+        runs = {each.run_id for each in known}
+        if place.run_id not in runs and len(runs) >= self._limits.runs:
+            return self._full(f"{self._limits.runs} runs", "no other run is")
+        if len(known) >= self._limits.slots:
+            return self._full(f"{self._limits.slots:,} slots", "no other slot is")
+        return ""
+
+    def _curve_objection(self, place: SlotPlace, name: str, size: int) -> str:
+        curves = self._held().get(place, _Held()).curves
+        if sum(curves.values()) - curves.get(name, 0) + size > self._limits.curve_bytes:
+            most = self._limits.curve_bytes // 2**20
+            return f"a slot has {most} MiB of curves, which is the most: further parts are left out"
+        return ""
+
+    def _objection(self, size: int) -> str:
+        here = self._shared.path
+        if is_nearly_full(here, size):
+            raise StorageError(f"{here}: the disk is nearly full, nothing more is fetched; make room there")
+        held = self._held().values()
+        if sum(each.files for each in held) >= self._limits.files:
+            return self._full(f"{self._limits.files:,} files", "nothing more is")
+        parts = sum(_sizes(self._parts).values())
+        if sum(each.bytes for each in held) + parts + size > self._limits.bytes:
+            return self._full(f"{self._limits.bytes / 2**30:.1f} GiB", "nothing more is")
+        return ""
+
+    def _full(self, what: str, more: str) -> str:
+        words = f"the mirror has {what}, which is the most: {more} fetched"
+        return f"{words}; delete runs that you no longer need in {self._shared.runs}"
+
+    def _held(self) -> dict[SlotPlace, _Held]:
+        if self._slots is None:
+            self._counted_at = self._monotonic()
+            self._slots = {place: _held_of(place) for place in self._shared.slots()}
+        return self._slots
+
+
+def _held_of(place: SlotPlace) -> _Held:
+    """Folders of blobs count as files: they stay, too. Errors: OSError."""
+    curves = _sizes(place.metrics)
+    blobs = folder_names(place.blobs)
+    sizes = [*curves.values(), *_sizes(place.manifests).values()]
+    for folder in blobs:
+        sizes += _sizes(place.blobs / folder).values()
+    return _Held(files=len(sizes) + len(blobs), bytes=sum(sizes), curves=curves)
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """File name → bytes. What vanishes meanwhile is not there."""
+    return dict(_files(folder))
+
+
+def _files(folder: Path) -> Iterator[tuple[str, int]]:
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                try:
+                    yield entry.name, entry.stat(follow_symlinks=False).st_size
+                except FileNotFoundError:
+                    continue
+    except (FileNotFoundError, NotADirectoryError):
+        return

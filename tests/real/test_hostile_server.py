@@ -1,0 +1,154 @@
+"""A server that lies to a laptop, over a real sshd. No terminal obeys it, no disk fills, the honest rest goes on."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from daemons import PATIENCE_S, wait_for
+from lying_server import CHUNK_BYTES, CHUNKS, COMMAND, RUNS
+from sshd import Laptop, Sshd
+from watching import client_env, seen, watching
+
+from syncd.access.settings import Remote, Settings, settings_file, store_settings
+from syncd.laptop.outbox import Outbox, read_contributions
+from syncd.laptop.room import MAX_CURVE_BYTES, MAX_RUNS
+from syncd.store import Shared
+
+LIAR = Path(__file__).with_name("lying_server.py")
+HONEST = "honest-00000000"
+#: Enough for `syncd pull` with numpy, and far less than the bomb would take.
+MEMORY_KIB = 1_200_000
+
+
+class Victim:
+    """A laptop whose key brings it to a liar."""
+
+    def __init__(self, sshd: Sshd, tmp_path: Path, attack: str) -> None:
+        words = shlex.join(["env", f"PYTHONPATH={LIAR.parents[1]}", sys.executable, str(LIAR), *attack.split()])
+        self.laptop: Laptop = sshd.new_client("anna", options=f'command="{words}"')
+        self.env = {**client_env(self.laptop.home), "OPENBLAS_NUM_THREADS": "1"}
+        self.folder = tmp_path / "mirror"
+        self.remote = Remote(
+            path="/srv/run", user=sshd.user, host="127.0.0.1", port=sshd.port, key=self.laptop.key,
+            known_hosts=self.laptop.known_hosts, ssh_config=self.laptop.config,
+        )  # fmt: skip
+        store_settings(Settings(remote=self.remote, name="anna"), self.env)
+
+    def syncd(self, *words: str) -> subprocess.CompletedProcess[str]:
+        limited = ["sh", "-c", f'ulimit -v {MEMORY_KIB}; exec "$@"', "sh"]
+        return subprocess.run(
+            [*limited, sys.executable, "-P", "-m", "syncd", *words], env=self.env, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+
+    def pull(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return self.syncd("pull", "", str(self.folder), *words)
+
+    def has_the_honest_policy(self) -> bool:
+        return seen(self.folder, HONEST) is not None
+
+
+@pytest.fixture
+def victim(sshd: Sshd, tmp_path: Path) -> Callable[[str], Victim]:
+    return lambda attack: Victim(sshd, tmp_path, attack)
+
+
+def is_plain(text: str) -> bool:
+    """Whether a terminal shows it, and does nothing else."""
+    return all(letter.isprintable() or letter == "\n" for letter in text)
+
+
+def strings_in(value: object) -> list[str]:
+    if isinstance(value, dict):
+        return [text for pair in value.items() for part in pair for text in strings_in(part)]
+    if isinstance(value, list):
+        return [text for part in value for text in strings_in(part)]
+    return [value] if isinstance(value, str) else []
+
+
+@pytest.mark.parametrize("attack", ["escapes", "goaway", "stderr"])
+def test_no_word_of_a_server_is_obeyed_by_a_terminal(victim: Callable[[str], Victim], attack: str) -> None:
+    laptop = victim(attack)
+    for words in ((), ("--json",)):
+        done = laptop.pull(*words)
+        assert is_plain(done.stdout + done.stderr), done
+        assert done.returncode == 6, done
+        assert "Traceback" not in done.stderr
+    assert "owned" in done.stdout + done.stderr, "what it said is shown, as text"
+
+
+@pytest.mark.parametrize("carrier", ["openssh", "paramiko"])
+def test_what_is_kept_of_a_servers_words_is_plain(victim: Callable[[str], Victim], carrier: str) -> None:
+    laptop = victim("escapes")
+    Outbox(laptop.folder).offer(HONEST, 0, b"a segment that is refused with an escape")
+    with watching(laptop.folder, "--transport", carrier, "", env=laptop.env) as watcher:
+        watcher.live()
+        wait_for(laptop.has_the_honest_policy, "the honest policy")
+        wait_for(lambda: "no more segments" in str(watcher.word()), "the refusal of the segment")
+        for words in ((), ("--json",)):
+            shown = laptop.syncd("status", str(laptop.folder), *words)
+            assert shown.returncode == 0, shown.stderr
+            assert is_plain(shown.stdout)
+            assert "owned" in shown.stdout
+        assert is_plain(watcher.said())
+    for file in (laptop.folder / "state").glob("*.json"):
+        assert all(map(is_plain, strings_in(json.loads(file.read_bytes())))), file
+    assert all(map(is_plain, read_contributions(laptop.folder).refused))
+
+
+def test_nothing_of_a_manifest_is_offered_as_a_command(victim: Callable[[str], Victim]) -> None:
+    laptop = victim("advice")
+    done = laptop.pull()
+    assert done.returncode == 6, done
+    assert "metaworld" in done.stderr
+    assert COMMAND not in done.stdout + done.stderr
+    assert laptop.has_the_honest_policy()
+
+
+def test_a_small_file_takes_little_memory(victim: Callable[[str], Victim]) -> None:
+    laptop = victim("bomb")
+    done = laptop.pull()
+    assert (done.returncode, "Traceback" in done.stderr) == (6, False), done.stderr
+    assert "evil-00000000/0 1-1 is left out" in done.stderr
+    assert laptop.has_the_honest_policy()
+
+
+def test_a_mirror_takes_so_many_runs_and_says_so(victim: Callable[[str], Victim]) -> None:
+    laptop = victim("runs")
+    done = laptop.pull()
+    assert done.returncode == 6, done
+    assert f"{MAX_RUNS} runs" in done.stderr
+    assert len(list(Shared(laptop.folder).runs.iterdir())) == MAX_RUNS < RUNS
+
+
+def test_a_slots_curves_are_bounded_and_status_says_so(victim: Callable[[str], Victim]) -> None:
+    laptop = victim("curves")
+    with watching(laptop.folder, "", env=laptop.env) as watcher:
+        watcher.live()
+        wait_for(lambda: "of curves" in str(watcher.word()), "the sentence")
+        wait_for(laptop.has_the_honest_policy, "the honest policy")
+        shown = laptop.syncd("status", str(laptop.folder))
+        assert f"{MAX_CURVE_BYTES // 2**20} MiB of curves" in shown.stdout, shown.stdout
+    held = sum(file.stat().st_size for file in laptop.folder.rglob("*.jsonl"))
+    assert held <= MAX_CURVE_BYTES < CHUNKS * CHUNK_BYTES
+
+
+@pytest.mark.parametrize("attack", ["setup path", "setup command", "setup flood"])
+def test_setup_stores_nothing_that_is_no_path_and_no_command(
+    sshd: Sshd, victim: Callable[[str], Victim], attack: str
+) -> None:
+    laptop = victim(attack)
+    before = settings_file(laptop.env).read_bytes()
+    keys = ("--port", str(sshd.port), "--key", str(laptop.laptop.key), "--yes-host-key", sshd.fingerprint())
+    done = laptop.syncd("setup", f"{sshd.user}@127.0.0.1:/srv/run", *keys)
+    assert done.returncode == 6, done
+    assert is_plain(done.stdout + done.stderr)
+    assert "Traceback" not in done.stderr
+    assert settings_file(laptop.env).read_bytes() == before
+    assert laptop.syncd("status", str(laptop.laptop.home)).returncode == 0

@@ -1,0 +1,45 @@
+"""Foreign text: every character of it is shown, and none is obeyed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.printable import MOST_CHARS, printable
+
+ANYTHING = st.text(st.characters(exclude_categories=()), max_size=60)
+
+
+@given(ANYTHING, st.integers(1, 50))
+def test_whatever_it_is_it_is_shown_and_fits(text: str, most: int) -> None:
+    found = printable(text, most)
+    assert found.isprintable()
+    assert len(found) <= most
+    assert printable(found, most) == found
+
+
+@given(ANYTHING.filter(str.isprintable))
+def test_what_is_harmless_stays(text: str) -> None:
+    assert printable(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[31mred\x1b[0m", r"\x1b[31mred\x1b[0m"),
+        ("\x1b]0;title\x07", r"\x1b]0;title\x07"),
+        ("\x9b2J", r"\x9b2J"),  # the same in one character, for terminals that read 8 bits
+        ("two\r\nlines\tand\u2028more", "two  lines and more"),
+        ("a\u202egnp.exe", r"a\u202egnp.exe"),
+        ("\ud800", r"\ud800"),
+        ("Größe, 三, 🙂", "Größe, 三, 🙂"),
+        ("C:\\path", "C:\\path"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_written_out(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_long_text_is_cut_before_it_is_looked_at() -> None:
+    assert len(printable("\x1b" * 10_000_000)) == MOST_CHARS

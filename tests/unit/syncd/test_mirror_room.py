@@ -1,0 +1,140 @@
+"""A mirror's limits: what is beyond them is passed over and said, what is here stays, and the rest goes on."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from policies import RUN, publish_one
+
+from syncd.errors import NoRoomError, StorageError
+from syncd.laptop.exchange import Exchange
+from syncd.laptop.mirror import Mirror
+from syncd.laptop.outbox import Outbox
+from syncd.laptop.room import RECOUNT_S, Limits, Room
+from syncd.store import Shared, newest, versions, write_metrics
+from syncd.transports.base import News, Offer
+
+
+class Server:
+    """A folder that is listed, and fetched from."""
+
+    def __init__(self, folder: Path) -> None:
+        self.shared = Shared(folder)
+
+    def listing(self) -> News:
+        found = []
+        for place in self.shared.slots():
+            if known := versions(place):
+                found.append(self._offer(place.manifest(known[-1]), "manifest"))
+            if place.metrics.exists():
+                found += [self._offer(path, "metrics") for path in sorted(place.metrics.iterdir())]
+        return News(tuple(found))
+
+    def _offer(self, path: Path, kind: str) -> Offer:
+        return Offer(path.relative_to(self.shared.path).as_posix(), path.stat().st_size, None, kind)  # type: ignore[arg-type]
+
+    def fetch(self, offer: Offer, part: Path) -> None:
+        part.write_bytes((self.shared.path / offer.path).read_bytes())
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Server:
+    return Server(tmp_path / "shared")
+
+
+def mirrored(server: Server, folder: Path, limits: Limits) -> list[str]:
+    """Fetch all that is on offer; returns what was said."""
+    mirror = Mirror(folder, limits=limits)
+    exchange = Exchange(server, mirror, Outbox(folder), push=False)  # type: ignore[arg-type]
+    exchange.take(server.listing(), announced=False)
+    while exchange.wants:
+        exchange.fetch_one()
+    return exchange.tally.troubles
+
+
+def runs_in(folder: Path) -> list[str]:
+    return sorted({place.run_id for place in Shared(folder).slots() if newest(place) is not None})
+
+
+def test_so_many_runs_and_no_more(server: Server, tmp_path: Path) -> None:
+    folder = tmp_path / "mirror"
+    for number in range(5):
+        publish_one(server.shared, 1, 1, run=f"demo-{number}")
+    [said] = mirrored(server, folder, Limits(runs=3))
+    assert said.startswith("the mirror has 3 runs, which is the most: no other run is fetched; delete")
+    assert runs_in(folder) == ["demo-0", "demo-1", "demo-2"]
+    publish_one(server.shared, 1, 2, run="demo-1")
+    publish_one(server.shared, 1, 2, run="demo-4")
+    assert len(mirrored(server, folder, Limits(runs=3))) == 1
+    assert runs_in(folder) == ["demo-0", "demo-1", "demo-2"]
+    found = newest(Shared(folder).slot("demo-1", 0))
+    assert found is not None
+    assert str(found.version) == "1-2", "what is here goes on"
+    shutil.rmtree(Shared(folder).runs / "demo-0")
+    mirrored(server, folder, Limits(runs=3))
+    assert len(runs_in(folder)) == 3, "room that was made is used"
+
+
+def test_so_many_slots_and_no_more(server: Server, tmp_path: Path) -> None:
+    for slot in range(5):
+        publish_one(server.shared, 1, 1, slot=slot)
+    [said] = mirrored(server, tmp_path / "mirror", Limits(slots=2))
+    assert said.startswith("the mirror has 2 slots, which is the most: no other slot is fetched")
+    assert [place.slot for place in Shared(tmp_path / "mirror").slots()] == [0, 1]
+
+
+def test_so_many_bytes_of_a_slots_curves_and_no_more(server: Server, tmp_path: Path) -> None:
+    place = server.shared.slot(RUN, 0)
+    write_metrics(place, "train", [{"step": k, "words": "x" * 10_000} for k in range(1_000)])
+    publish_one(server.shared, 1, 1, slot=1)
+    write_metrics(server.shared.slot(RUN, 1), "train", [{"step": 1}])
+    folder = tmp_path / "mirror"
+    [said] = mirrored(server, folder, Limits(curve_bytes=3 * 2**20))
+    assert said == "a slot has 3 MiB of curves, which is the most: further parts are left out"
+    held = [path.stat().st_size for path in Shared(folder).slot(RUN, 0).metrics.iterdir()]
+    assert 2 * 2**20 <= sum(held) <= 3 * 2**20
+    assert runs_in(folder) == [RUN]
+    assert len(list(Shared(folder).slot(RUN, 1).metrics.iterdir())) == 1, "the next slot's come"
+
+
+@pytest.mark.parametrize("limits", [Limits(files=12), Limits(bytes=12_000)])
+def test_so_much_in_all_and_no_more(server: Server, tmp_path: Path, limits: Limits) -> None:
+    for slot in range(8):
+        publish_one(server.shared, 1, 1, slot=slot)
+    [said] = mirrored(server, tmp_path / "mirror", limits)
+    assert "which is the most: nothing more is fetched" in said
+    held = [path for path in (tmp_path / "mirror" / "v1").rglob("*") if path.is_file()]
+    assert 0 < sum(path.stat().st_size for path in held) <= 16_000
+    assert len(held) <= 16
+    found = [place for place in Shared(tmp_path / "mirror").slots() if newest(place) is not None]
+    assert 1 < len(found) < 8
+
+
+def test_a_disk_that_is_nearly_full_is_left_alone(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_one(server.shared, 1, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr("syncd.shared.space.FREE_SHARE", 1.0)
+        patch.setattr("syncd.shared.space.FREE_BYTES", 2**80)
+        with pytest.raises(StorageError, match="nearly full"):
+            mirrored(server, tmp_path / "mirror", Limits())
+    assert runs_in(tmp_path / "mirror") == []
+    assert mirrored(server, tmp_path / "mirror", Limits()) == []
+    assert runs_in(tmp_path / "mirror") == [RUN]
+
+
+def test_room_that_the_user_made_is_seen_a_minute_later(tmp_path: Path) -> None:
+    shared = Shared(tmp_path)
+    now = 1000.0
+    room = Room(shared, tmp_path / "part", Limits(runs=1), monotonic=lambda: now)
+    publish_one(shared, 1, 1, run="old")
+    with pytest.raises(NoRoomError):
+        room.check_slot(shared.slot("new", 0))
+    shutil.rmtree(shared.runs / "old")
+    with pytest.raises(NoRoomError):
+        room.check_slot(shared.slot("new", 0))
+    now += RECOUNT_S
+    room.check_slot(shared.slot("new", 0))
