@@ -155,7 +155,7 @@ def test_an_older_server_is_the_servers_line():
 
 
 def test_what_another_machine_said_cannot_move_the_cursor():
-    assert Finding(check="x", level=Level.OK, found="a\x1b[2Jb\r\nc").found == "a?[2Jb??c"
+    assert Finding(check="x", level=Level.OK, found="a\x1b[2Jb\r\nc").found == r"a\x1b[2Jb  c"
 
 
 def test_a_narrow_terminal_breaks_lines_and_loses_nothing():

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.trainer
 TRAINING = section(
     horizon=HORIZON,
     contribution_max_lag=500,
-    trusted_contributors=("alice", "bob", "carol", "mallory", "flood", "quiet", getpass.getuser()),
+    trusted_contributors=("alice", "bob", "carol", "mallory", "flood", "quiet", f"user-{getpass.getuser()}"),
 )
 
 
