@@ -89,9 +89,9 @@ through one connection, against `rsync -a` over a fresh ssh every 5 s, at once.
 
 @{weight_latency}
 
-Most of ours is the server's look at the hint, every 0.25 s: network folders (not tried) report no changes, so they are
-polled. A real link adds its round trip. Waiting costs almost nothing (`logins` above: one for the connection's life,
-where `rsync` every 5 s logs in 17,280 times a day):
+On a disk of its own machine the server is told of changes. Network folders (not tried) report none: there comes the
+server's look at the hint on top, every 0.25 s. A real link adds its round trip. Waiting costs almost nothing (`logins`
+above: one for the connection's life, where `rsync` every 5 s logs in 17,280 times a day):
 
 @{weight_idle}
 

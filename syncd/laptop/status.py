@@ -95,6 +95,7 @@ class ClientStatus(_Model):
     policies: int = 0
     unfetched: int = 0
     latency: Latency = Latency()
+    polls_because: str | None = None
     troubles: tuple[str, ...] = ()
 
 
@@ -157,6 +158,7 @@ class Board:
             rtt_s=facts.rtt_s,
             clock_offset_s=facts.clock_offset_s,
             contributor=facts.contributor,
+            polls_because=facts.polls_because,
         )
 
     def write(self, *, now: float | None = None, at_once: bool = False) -> None:

@@ -59,7 +59,8 @@ class Facts:
 
     `bytes_in`, `bytes_out`: what it read and wrote so far (rsync: as rsync's own --stats say). `rtt_s`: of the last
     ping. `clock_offset_s`: the other side's clock minus ours. `contributor`: the inbox that is ours over there.
-    `logins`: how many logins it took. None: not known.
+    `logins`: how many logins it took. `polls_because`: why the other side looks for news again and again; "": its disk
+    tells it of them. None: not known.
     """
 
     bytes_in: int = 0
@@ -68,6 +69,7 @@ class Facts:
     clock_offset_s: float | None = None
     contributor: str | None = None
     logins: int = 0
+    polls_because: str | None = None
 
 
 class Transport(Protocol):

@@ -246,7 +246,8 @@ class RsyncTransport:
 
     def facts(self) -> Facts:
         """See `Transport`."""
-        return Facts(self._runner.bytes["received"], self._runner.bytes["sent"], contributor=self._client, logins=1)
+        moved = self._runner.bytes
+        return Facts(moved["received"], moved["sent"], contributor=self._client, logins=1, polls_because="by rsync")
 
     def close(self) -> None:
         """See `Transport`."""

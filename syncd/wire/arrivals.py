@@ -150,6 +150,7 @@ class Arrivals:
 
     def __init__(self) -> None:
         self.listings = 0
+        self.polls_because: str | None = None
         self.downloads: dict[str, Download] = {}
         self.eager = Eager()
         self._manifests: dict[str, tuple[str, bytes]] = {}
@@ -182,8 +183,9 @@ class Arrivals:
             case protocol.Verdicts():
                 for said in message.verdicts:
                     self._verdicts[said.sha256] = Verdict(said.sha256, said.accepted, said.reason)
-            case protocol.Listed():
+            case protocol.Listed(polls_because=why):
                 self.listings += 1
+                self.polls_because = why
             case protocol.Data() | protocol.End() | protocol.Gone():
                 self._put_bytes(message, payload)
             case _:

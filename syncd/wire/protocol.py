@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from syncd.errors import SyncError
 
-PROTOCOL = 1
+PROTOCOL = 2
 #: What no login prints by chance: a NUL byte is in it.
 PREAMBLE = b"\n\x00anchorleg syncd\x00\n"
 #: 256 KiB a frame: a few per policy, and a ping waits behind one for 20 ms at 100 Mbit/s.
@@ -52,6 +52,8 @@ Key = Annotated[str, Field(pattern=r"^[0-9a-f]{1,64}$")]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Sentence = Annotated[str, Field(max_length=2000)]
 Word = Annotated[str, Field(max_length=100)]
+#: A few words for people.
+Plain = Annotated[str, Field(max_length=100, pattern=r"^[ -~]*$")]
 Seconds = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 
 
@@ -114,9 +116,10 @@ class Listing(Message):
 
 
 class Listed(Message):
-    """All that was on offer has been told."""
+    """All that was on offer has been told. `polls_because`: why the server looks for news; "": its disk tells it."""
 
     KIND = 5
+    polls_because: Plain
 
 
 class Policy(Message):

@@ -106,6 +106,7 @@ class Server:
             self._goaway("protocol", str(error), None)
         finally:
             self._uploads.close()
+            self._feed.close()
 
     def _turn(self) -> None:
         """Wait until something can be done, and do it."""
@@ -118,7 +119,12 @@ class Server:
             poll.register(self._in, select.POLLIN)
         if self._waiting:
             poll.register(self._out, select.POLLOUT)
+        bell = self._feed.bell() if self._may_look() and self._clock() >= self._feed.quiet_until else -1
+        if bell >= 0:
+            poll.register(bell, select.POLLIN)
         ready = dict(poll.poll(self._patience_ms()))
+        if ready.get(bell):
+            self._feed.ring()
         if ready.get(self._in):
             self._read()
         if ready.get(self._out):
@@ -133,9 +139,15 @@ class Server:
     def _patience_ms(self) -> float:
         """Until the next look is due, or the clock should be asked about pings and silence."""
         due = [self._clock() + WAKE_EVERY_S]
-        if self._listens and not self._waiting and not self._pushes:
+        if self._may_look():
             due += [self._feed.next_at(), self._verdicts.next_at]
+            if self._feed.bell() >= 0 and (quiet_until := self._feed.quiet_until) > self._clock():
+                due.append(quiet_until)
         return max(0.0, (min(due) - self._clock()) * 1000)
+
+    def _may_look(self) -> bool:
+        """Whether the client has taken all earlier news."""
+        return self._listens and not self._waiting and not self._pushes
 
     # --- out -------------------------------------------------------------------------------------------------------
 
@@ -144,7 +156,7 @@ class Server:
 
     def _fill(self) -> None:
         """Put more frames behind those that wait, while there is room: news first, then files in turns."""
-        if self._listens and not self._waiting and not self._pushes:
+        if self._may_look():
             self._look()
         while len(self._waiting) < BUFFER_BYTES and (self._pushes or self._streams):
             queue = self._pushes or self._streams
@@ -338,4 +350,4 @@ class Server:
 
     def _listed(self) -> Iterator[bytes]:
         self._is_listing = False
-        yield encode(protocol.Listed())
+        yield encode(protocol.Listed(polls_because=self._feed.polls_because[:100]))

@@ -139,8 +139,15 @@ class Session:
 
     def facts(self) -> Facts:
         """See `Transport`."""
-        contributor = None if self._welcome is None else self._welcome.contributor
-        return Facts(self._bytes_in, self._bytes_out, self._rtt_s, self._clock_offset_s, contributor, self._logins)
+        return Facts(
+            bytes_in=self._bytes_in,
+            bytes_out=self._bytes_out,
+            rtt_s=self._rtt_s,
+            clock_offset_s=self._clock_offset_s,
+            contributor=None if self._welcome is None else self._welcome.contributor,
+            logins=self._logins,
+            polls_because=self._arrivals.polls_because,
+        )
 
     def close(self) -> None:
         """See `Transport`."""

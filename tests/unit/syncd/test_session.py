@@ -155,8 +155,16 @@ def test_a_message_that_waited_out_a_sleep_is_read_before_death_is_judged(begin)
 
 
 def test_only_the_latest_of_a_slot_is_news(begin):
-    peer = Peer(PREAMBLE, WELCOME, a_policy(b"one", b"1", seq=1), a_policy(b"two", b"2", seq=2), protocol.Listed())
-    peer.answers = lambda message: [protocol.Listed()] if isinstance(message, protocol.Listing) else []
+    peer = Peer(
+        PREAMBLE,
+        WELCOME,
+        a_policy(b"one", b"1", seq=1),
+        a_policy(b"two", b"2", seq=2),
+        protocol.Listed(polls_because="nfs"),
+    )
+    peer.answers = lambda message: (
+        [protocol.Listed(polls_because="nfs")] if isinstance(message, protocol.Listing) else []
+    )
     news = begin(peer).listing()
     (sealed, _) = news.offers
     assert sealed.path.endswith("/000002-000000001.json")
