@@ -25,8 +25,8 @@ from syncd.laptop.outbox import Outbox
 from syncd.laptop.status import Board
 from syncd.transports.base import Transport
 
-#: How long the client listens for news before it looks at the outbox and at itself. News end it at once.
-LISTEN_S = 0.25
+#: How long the client listens for news before it looks at itself. News and segments to send end it at once.
+LISTEN_S = 1.0
 #: A transport that is not pushed to looks once at the end of its wait: so it is asked this often.
 LOOK_EVERY_S = 5.0
 #: While it is offline the client looks at the clocks this often, to notice that the machine has been asleep.
@@ -87,8 +87,8 @@ class _WokeError(Exception):
 class Client:
     """Keeps the mirror `folder` in step with one remote. `connect` opens a transport, or raises a SyncError.
 
-    `say` takes sentences for the user or the log; `tick` is called some four times a second while it is connected or
-    waits (a terminal redraws then). Impure things are defaults, so that tests pass their own.
+    `say` takes sentences for the user or the log; `tick` is called about once a second while it is connected, and
+    more often while it waits (a terminal redraws then). Impure things are defaults, so that tests pass their own.
     """
 
     def __init__(
@@ -112,6 +112,7 @@ class Client:
         self._backoff = backoff or Backoff()
         self._moment, self._sleep, self._chance = moment, sleep, chance
         self._mirror, self._outbox = Mirror(folder), Outbox(folder)
+        self._transport: Transport | None = None
         self._was_live = False
         self._last_said = ""
         self._clock_offset_s: float | None = None
@@ -119,7 +120,7 @@ class Client:
 
     def watch(self) -> None:
         """Until a signal's exception, or an error that a person must mend, comes out of it."""
-        bell = Doorbell(self._outbox.path / "new") if self._wishes.push else None
+        bell = Doorbell(self._outbox.path / "new", self._interrupt) if self._wishes.push else None
         try:
             while True:
                 self._one_connection(bell)
@@ -127,6 +128,11 @@ class Client:
             if bell is not None:
                 bell.close()
             self.board.tell("stopped", next_try_at=None)
+
+    def _interrupt(self) -> None:
+        """Listen no longer: something is there to send. From the bell's thread."""
+        if (transport := self._transport) is not None:
+            transport.interrupt()
 
     def _tidy(self) -> None:
         """Bound what is kept of overtaken policies and of refused segments, where it is time to."""
@@ -142,12 +148,13 @@ class Client:
         began = self._moment()
         exchange: Exchange | None = None
         try:
-            transport = self._connect()
+            transport = self._transport = self._connect()
             try:
                 self.board.connected(transport.name)
                 exchange = self._exchange(transport)
                 self._live(exchange, bell)
             finally:
+                self._transport = None
                 transport.close()
                 self.board.facts(transport.facts())
         except _WokeError:

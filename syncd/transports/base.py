@@ -93,6 +93,10 @@ class Transport(Protocol):
         """
         ...
 
+    def interrupt(self) -> None:
+        """End the `wait` under way, or the next one, at once. For any thread; never raises. rsync takes no notice."""
+        ...
+
     def fetch(self, offer: Offer, part: Path) -> None:
         """Bring the offered file to `part`, going on where `part` ends if it exists already. Fsynced at the end.
 

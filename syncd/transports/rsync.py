@@ -80,6 +80,9 @@ class RsyncTransport:
             time.sleep(min(_DEATH_LOOK_S, left_s))
         return self._look() if time.monotonic() - self._looked >= LOOK_EVERY_S else News()
 
+    def interrupt(self) -> None:
+        """See `Transport`."""
+
     def _look(self) -> News:
         self._looked = time.monotonic()
         self._bring_hints()

@@ -25,7 +25,7 @@ WELCOME_TIMEOUT_S = 60.0
 #: A living peer that says nothing about a request for this long will not.
 STUCK_AFTER_S = 120.0
 #: The reader wakes this often to ping and to judge the silence.
-TICK_S = 1.0
+TICK_S = 2.5
 #: What a login may print before our preamble.
 MAX_NOISE_BYTES = 256 * 1024
 #: Segments under way at once, so that round trips overlap; below the server's own limit.
@@ -73,7 +73,7 @@ class Session:
         self._arrivals = Arrivals()
         self._told: list[str] = []
         self._answers: dict[str, Message] = {}
-        self._closing = False
+        self._closing = self._is_interrupted = False
         self._reader = threading.Thread(target=self._read, name=f"syncd {name}", daemon=True)
         self._reader.start()
         try:
@@ -97,10 +97,17 @@ class Session:
         """See `Transport`."""
         self._acknowledge()
         with self._changed:
-            self._changed.wait_for(lambda: self._failure or self._arrivals, timeout_s)
+            self._changed.wait_for(lambda: self._failure or self._arrivals or self._is_interrupted, timeout_s)
+            self._is_interrupted = False
             if self._failure is not None:
                 raise self._failure
         return self._take_news()
+
+    def interrupt(self) -> None:
+        """See `Transport`."""
+        with self._changed:
+            self._is_interrupted = True
+            self._changed.notify_all()
 
     def fetch(self, offer: Offer, part: Path) -> None:
         """See `Transport`."""

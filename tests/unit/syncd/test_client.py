@@ -80,6 +80,7 @@ class Scripted:
         self.fetched: list[str] = []
         self.listings = 0
         self.closed = 0
+        self.interrupted = threading.Event()
         self.fetch_errors: list[BaseException] = []
 
     def news(self) -> News:
@@ -119,6 +120,9 @@ class Scripted:
 
     def close(self) -> None:
         self.closed += 1
+
+    def interrupt(self) -> None:
+        self.interrupted.set()
 
 
 @pytest.fixture
@@ -172,6 +176,20 @@ def fill(folder: Path, count: int) -> list[str]:
     for k in range(count):
         assert box.offer(RUN, 0, f"segment {k}".encode())
     return [each.path.name for each in box.waiting()]
+
+
+def test_a_segment_that_is_put_down_ends_the_listening(tmp_path: Path, shared: Shared, world: World) -> None:
+    folder = tmp_path / "mirror"
+    transport = Scripted(shared, world)
+
+    def an_actor_at_work() -> News:
+        assert Outbox(folder).offer(RUN, 0, b"segment")
+        assert transport.interrupted.wait(PATIENCE_S)
+        return News()
+
+    transport.steps = [an_actor_at_work, News()]
+    Run(folder, world, [transport]).to_the_end()
+    assert transport.received == [hashlib.sha256(b"segment").hexdigest()]
 
 
 def test_one_pass_fetches_what_is_new_and_sends_what_waits(tmp_path: Path, shared: Shared, world: World) -> None:
@@ -424,7 +442,7 @@ def test_rounds_come_as_often_as_they_are_wished(tmp_path: Path, shared: Shared,
 
         return step
 
-    transport = Scripted(shared, world, [publish(seq) for seq in range(2, 40)])
+    transport = Scripted(shared, world, [publish(seq) for seq in range(2, 11)])
     run = Run(tmp_path / "mirror", world, [transport], every_s=5)
     run.client._tell_arrival = lambda arrival, _: seen.append((world.monotonic_s, arrival.manifest.version))
     run.to_the_end()

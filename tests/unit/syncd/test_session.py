@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import queue
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from daemons import PATIENCE_S
 
 from syncd.errors import GoneError, RemoteError, StorageError, SyncError, UnreachableError
-from syncd.transports.base import Offer
+from syncd.transports.base import News, Offer
 from syncd.wire import protocol
 from syncd.wire.arrivals import EAGER_BYTES, EAGER_KEPT, Eager
 from syncd.wire.protocol import DEAD_AFTER_S, PREAMBLE, Decoder, Message, ProtocolError, encode
@@ -131,6 +132,17 @@ def test_a_server_that_answered_once_and_is_gone_may_come_back(begin):
         session.wait(PATIENCE_S)
     with pytest.raises(UnreachableError):
         session.listing()
+
+
+def test_a_wait_is_ended_from_another_thread(begin):
+    session = begin(Peer(PREAMBLE, WELCOME))
+    session.interrupt()
+    assert session.wait(2 * PATIENCE_S) == News()  # longer than any test waits
+    ended = threading.Thread(target=lambda: session.wait(2 * PATIENCE_S))
+    ended.start()
+    session.interrupt()
+    ended.join(PATIENCE_S)
+    assert not ended.is_alive()
 
 
 def test_silence_is_noticed_by_whoever_waits(begin):
