@@ -90,8 +90,8 @@ through one connection, against `rsync -a` over a fresh ssh every 5 s, at once.
 @{weight_latency}
 
 On a disk of its own machine the server is told of changes. Network folders (not tried) report none: there the
-server's look at the hint, every 0.25 s, comes on top. A real link adds its round trip. Waiting costs almost nothing (`logins`
-above: one for the connection's life, where `rsync` every 5 s logs in 17,280 times a day):
+server's look at the hint, every 0.25 s, comes on top. A real link adds its round trip. Waiting costs almost nothing
+(`logins` above: one for the connection's life, where `rsync` every 5 s logs in 17,280 times a day):
 
 @{weight_idle}
 

@@ -10,6 +10,7 @@ the other side has them durably. So a signal may end the client wherever it stan
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable
@@ -29,6 +30,8 @@ from syncd.transports.base import Transport
 LISTEN_S = 1.0
 #: A transport that is not pushed to looks once at the end of its wait: so it is asked this often.
 LOOK_EVERY_S = 5.0
+#: A way that is not the best one is left after this time, to see whether the best can be gone again.
+STOPGAP_S = 1_800.0
 #: While it is offline the client looks at the clocks this often, to notice that the machine has been asleep.
 DOZE_S = 0.25
 #: How often a client that lives for weeks clears away what nobody asks for any more.
@@ -82,6 +85,10 @@ def _fetch_all(exchange: Exchange) -> bool:
 
 class _WokeError(Exception):
     """The machine slept, or the process was stopped: the connection is not to be trusted."""
+
+
+class _BetterWayError(Exception):
+    """The connection is a stopgap, and has lasted long enough."""
 
 
 class Client:
@@ -150,7 +157,7 @@ class Client:
         try:
             transport = self._transport = self._connect()
             try:
-                self.board.connected(transport.name)
+                self.board.connected(transport.name, transport.chosen_because)
                 exchange = self._exchange(transport)
                 self._live(exchange, bell)
             finally:
@@ -159,6 +166,8 @@ class Client:
                 self.board.facts(transport.facts())
         except _WokeError:
             self._voice("the machine slept; connecting again")
+            self._backoff = self._backoff.progressed()
+        except _BetterWayError:
             self._backoff = self._backoff.progressed()
         except SyncError as error:
             if stops(error, was_live=self._was_live):
@@ -190,6 +199,7 @@ class Client:
         self.board.tell("syncing")
         exchange.take(transport.listing(), announced=False)
         self._was_live = True
+        leave_at = self._moment().monotonic_s + STOPGAP_S if transport.is_stopgap else math.inf
         round_at = self._moment().monotonic_s
         while True:
             before = self._moment()
@@ -198,6 +208,8 @@ class Client:
                 self._work(exchange, bell, until_done=not is_pushed)
                 if not (exchange.wants or exchange.more_waits):
                     round_at = self._moment().monotonic_s + self._wishes.every_s
+            if before.monotonic_s >= leave_at:
+                raise _BetterWayError
             self._describe(exchange)
             self._tick()
             self._tidy()
@@ -226,7 +238,8 @@ class Client:
         self._clock_offset_s = facts.clock_offset_s
         self.board.facts(facts)
         if self.board.status.state != "live" and not exchange.wants:
-            self._voice(f"connected to {self.board.status.remote} ({exchange.transport.name})")
+            way = exchange.transport.name + (f": {why}" if (why := exchange.transport.chosen_because) else "")
+            self._voice(f"connected to {self.board.status.remote} ({way})")
             self.board.tell("live", error="")
         self.board.tell(unfetched=exchange.unfetched)
 

@@ -130,6 +130,8 @@ def details(view: MirrorView) -> list[str]:
         logins = f", {number(word.logins, 'login')}" if word.logins else ""
         span = duration(word.written_at - word.started_at)
         lines.append(f"line: {size(word.bytes_in)} in, {size(word.bytes_out)} out{logins} in {span}")
+        if word.transport and word.chosen_because:
+            lines.append(f"way: {word.transport}, because {word.chosen_because}")
         if word.polls_because is not None:
             lines.append(f"news: {news_way(word.polls_because)}")
     counts = view.contributions

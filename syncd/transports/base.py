@@ -80,6 +80,10 @@ class Transport(Protocol):
 
     name: str
     """openssh, paramiko, local or rsync."""
+    chosen_because: str
+    """Why it is this one, for people; "" where nobody chose."""
+    is_stopgap: bool
+    """Another way would be better, and could not be gone now."""
 
     def listing(self) -> News:
         """Everything on offer now: the newest manifest of every slot with its blob, all metrics, waiting verdicts."""

@@ -1,38 +1,83 @@
-"""Which transport brings us to a remote."""
+"""Which transport brings us to a remote, and why that one."""
 
 from __future__ import annotations
 
 import shutil
 
 from syncd.access.settings import Remote, TransportName
-from syncd.errors import ConfigError
+from syncd.errors import ConfigError, NoServerError, RemoteError
 from syncd.transports.base import Transport
 
 
-def open_transport(remote: Remote, which: TransportName = "auto", *, client: str) -> Transport:
-    """Connect, and return the transport: its other side has answered.
+def open_transport(
+    remote: Remote, which: TransportName = "auto", *, client: str, rsync: bool = True, bwlimit: int = 0
+) -> Transport:
+    """Connect, and return the transport: its other side has answered. Its `chosen_because` says why it is this one.
 
     `client`: how this machine calls itself; over an own account the inbox there has this name. `which` auto: `local`
-    for a folder that this machine mounts, else `openssh` where `ssh` is on PATH, else `paramiko`.
-    Errors: UnreachableError, HostKeyError, LoginRefusedError, RemoteError, ConfigError.
+    for a folder that this machine mounts, else `openssh` where `ssh` is on PATH, else `paramiko`; and where our server
+    cannot be started over there, `rsync`, unless it is switched off (`rsync` False). `bwlimit`: KiB a second each way,
+    0 for no limit. Errors: UnreachableError, HostKeyError, LoginRefusedError, RemoteError, ConfigError.
     """
+    if which == "rsync" and not rsync:
+        raise ConfigError("rsync is switched off (--no-rsync, or `syncd setup --no-rsync`): choose another --transport")
     if which == "auto":
-        which = "local" if remote.is_local else "openssh" if shutil.which("ssh") else "paramiko"
+        return _automatic(remote, client, rsync=rsync, bwlimit=bwlimit)
     if (which == "local") != remote.is_local:
         words = "is a folder of this machine" if remote.is_local else "is on another machine"
         raise ConfigError(f"{remote} {words}: --transport {which} cannot bring you there; leave it away")
+    return _because("it was asked for", _opened(remote, which, client, bwlimit))
+
+
+def _automatic(remote: Remote, client: str, *, rsync: bool, bwlimit: int) -> Transport:
+    if remote.is_local:
+        return _because("this machine has the folder", _opened(remote, "local", client, bwlimit))
+    has_ssh = shutil.which("ssh") is not None
+    try:
+        if has_ssh:
+            return _because("ssh is installed here", _opened(remote, "openssh", client, bwlimit))
+        return _because("there is no ssh here", _opened(remote, "paramiko", client, bwlimit))
+    except NoServerError as error:
+        if not (rsync and has_ssh and shutil.which("rsync")):  # rsync goes through ssh
+            raise
+        transport = _because(str(error), _by_rsync(remote, client, bwlimit, error))
+        transport.is_stopgap = True
+        return transport
+
+
+def _by_rsync(remote: Remote, client: str, bwlimit: int, why: NoServerError) -> Transport:
+    """What is left without our server. Errors: as above; where rsync cannot either, what both said."""
+    transport: Transport | None = None
+    try:
+        transport = _opened(remote, "rsync", client, bwlimit)
+        transport.listing()
+    except BaseException as error:
+        if transport is not None:
+            transport.close()
+        if isinstance(error, RemoteError):
+            raise RemoteError(f"{why}; and by rsync: {error}") from error
+        raise
+    return transport
+
+
+def _because(why: str, transport: Transport) -> Transport:
+    transport.chosen_because = why
+    return transport
+
+
+def _opened(remote: Remote, which: TransportName, client: str, bwlimit: int) -> Transport:
     if which == "local":
         from syncd.transports.local import LocalTransport  # noqa: PLC0415 - each brings its own imports
 
-        return LocalTransport(remote, client)
+        return LocalTransport(remote, client, bwlimit)
     if which == "openssh":
         from syncd.transports.openssh import OpensshTransport  # noqa: PLC0415 - see above
 
-        return OpensshTransport(remote, client)
+        return OpensshTransport(remote, client, bwlimit)
     if which == "paramiko":
         from syncd.transports.paramiko import ParamikoTransport  # noqa: PLC0415 - half a second of imports
 
-        return ParamikoTransport(remote, client)
+        return ParamikoTransport(remote, client, bwlimit)
     from syncd.transports.rsync import RsyncTransport  # noqa: PLC0415 - see above
 
-    return RsyncTransport(remote, client)
+    return RsyncTransport(remote, client, bwlimit)

@@ -46,9 +46,9 @@ class Target:
 class ParamikoTransport(Session):
     """See `Transport`."""
 
-    def __init__(self, remote: Remote, client: str) -> None:
+    def __init__(self, remote: Remote, client: str, bwlimit: int = 0) -> None:
         place = remote.host or ""
-        super().__init__("paramiko", _Channel(remote, place), client, place=place, logins=1)
+        super().__init__("paramiko", _Channel(remote, place), client, place=place, logins=1, bwlimit=bwlimit)
 
 
 def target_of(remote: Remote) -> Target:

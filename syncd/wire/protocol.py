@@ -81,12 +81,16 @@ class Message(BaseModel):
 
 
 class Hello(Message):
-    """The client's first word. `client` names the inbox where the login itself does not."""
+    """The client's first word. `client` names the inbox where the login itself does not.
+
+    `bwlimit`: the server is to send at most so many KiB a second; 0: as the connection takes it.
+    """
 
     KIND = 1
     protocol: Count
     version: Word
     client: Name
+    bwlimit: Count = 0
 
 
 class Welcome(Message):

@@ -21,6 +21,7 @@ from syncd.shared.layout import Shared
 from syncd.shared.tally import note_seen
 from syncd.wire import protocol
 from syncd.wire.arrivals import EAGER_BYTES
+from syncd.wire.bandwidth import Bandwidth
 from syncd.wire.feed import CurveNews, Feed, Pace, PolicyNews
 from syncd.wire.protocol import (
     DEAD_AFTER_S,
@@ -78,6 +79,7 @@ class Server:
         self._streams: deque[Iterator[bytes]] = deque()
         self._pushes: deque[Iterator[bytes]] = deque()
         self._feed = Feed(shared, clock)
+        self._bandwidth = Bandwidth(0, clock)
         self._inbox_of: Inbox | None = None
         self._inbox: Inbox | None = None
         self._uploads = Uploads(None)
@@ -139,6 +141,8 @@ class Server:
     def _patience_ms(self) -> float:
         """Until the next look is due, or the clock should be asked about pings and silence."""
         due = [self._clock() + WAKE_EVERY_S]
+        if wait_s := self._bandwidth.wait_s():
+            due.append(self._clock() + wait_s)
         if self._may_look():
             due += [self._feed.next_at(), self._verdicts.next_at]
             if self._feed.bell() >= 0 and (quiet_until := self._feed.quiet_until) > self._clock():
@@ -146,8 +150,8 @@ class Server:
         return max(0.0, (min(due) - self._clock()) * 1000)
 
     def _may_look(self) -> bool:
-        """Whether the client has taken all earlier news."""
-        return self._listens and not self._waiting and not self._pushes
+        """Whether the client has taken all earlier news, and may have more by its limit."""
+        return self._listens and not self._waiting and not self._pushes and not self._bandwidth.wait_s()
 
     # --- out -------------------------------------------------------------------------------------------------------
 
@@ -158,13 +162,14 @@ class Server:
         """Put more frames behind those that wait, while there is room: news first, then files in turns."""
         if self._may_look():
             self._look()
-        while len(self._waiting) < BUFFER_BYTES and (self._pushes or self._streams):
+        while len(self._waiting) < BUFFER_BYTES and (self._pushes or self._streams) and not self._bandwidth.wait_s():
             queue = self._pushes or self._streams
             frame = next(queue[0], None)
             if frame is None:
                 queue.popleft()
                 continue
             self._waiting += frame
+            self._bandwidth.took(len(frame))
             queue.rotate(0 if queue is self._pushes else -1)
 
     def _write(self) -> None:
@@ -307,6 +312,7 @@ class Server:
                 f"the other side (anchorleg {ours}) speaks protocol {protocol.PROTOCOL}, this one (anchorleg "
                 f"{message.version}) {message.protocol}: install the same version on both"
             )
+        self._bandwidth = Bandwidth(message.bwlimit, self._clock)
         self._inbox_of = self._shared.inbox(self._contributor or message.client)
         self._look_for_inbox()
         if self._inbox is not None and self._inbox.path.is_dir():  # looking makes no inbox

@@ -17,6 +17,7 @@ from syncd.errors import GoneError, RemoteError, StorageError, SyncError, Unreac
 from syncd.transports.base import Facts, News, Offer, Receipt
 from syncd.wire import protocol
 from syncd.wire.arrivals import Arrivals, Download, write_part
+from syncd.wire.bandwidth import Bandwidth
 from syncd.wire.protocol import DEAD_AFTER_S, PING_EVERY_S, PREAMBLE, Decoder, Frame, Message, ProtocolError, encode
 from syncd.wire.streams import Stream
 
@@ -39,8 +40,8 @@ class Session:
     """A connection that has been welcomed. Implements `Transport`.
 
     Args: `name` of the transport; `stream`, owned from here on; `client`, how we call ourselves; `place`, for
-    sentences ("cluster.edu"). Errors: those of the handshake (UnreachableError, RemoteError, and what the stream's
-    end explains); the stream is closed then.
+    sentences ("cluster.edu"); `bwlimit`, KiB a second each way, 0 for no limit. Errors: those of the handshake
+    (UnreachableError, RemoteError, and what the stream's end explains); the stream is closed then.
     """
 
     def __init__(
@@ -51,10 +52,13 @@ class Session:
         *,
         place: str,
         logins: int,
+        bwlimit: int = 0,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.name = name
+        self.chosen_because, self.is_stopgap = "", False
+        self._bandwidth = Bandwidth(bwlimit, clock)
         self._stream, self._place, self._logins = stream, place, logins
         self._clock, self._wall = clock, wall
         self._changed = threading.Condition()
@@ -77,7 +81,8 @@ class Session:
         self._reader = threading.Thread(target=self._read, name=f"syncd {name}", daemon=True)
         self._reader.start()
         try:
-            self._send(protocol.Hello(protocol=protocol.PROTOCOL, version=protocol.program_version(), client=client))
+            version = protocol.program_version()
+            self._send(protocol.Hello(protocol=protocol.PROTOCOL, version=version, client=client, bwlimit=bwlimit))
             self._await(lambda: self._welcome is not None, WELCOME_TIMEOUT_S, "did not answer")
         except BaseException:
             self.close()
@@ -239,7 +244,9 @@ class Session:
             if isinstance(answer, protocol.Have):
                 for at in range(answer.offset, max(len(content), answer.offset + 1), protocol.MAX_PAYLOAD_BYTES):
                     payload = memoryview(content)[at : at + protocol.MAX_PAYLOAD_BYTES]
+                    self._wait_for_room()
                     self._send(protocol.Data(key=sha256, offset=at), payload)
+                    self._bandwidth.took(len(payload))
             else:
                 self._answers[sha256] = answer
         for sha256 in contents:
@@ -249,6 +256,13 @@ class Session:
             else:
                 receipts[sha256] = Receipt(True)
         return [receipts[path.name] for path, _, _ in segments]
+
+    def _wait_for_room(self) -> None:
+        """Until the limit on the bandwidth lets the next part leave. Errors: what ended the connection meanwhile."""
+        with self._changed:
+            while (wait_s := self._bandwidth.wait_s()) > 0:
+                if self._changed.wait_for(lambda: self._failure, wait_s) and self._failure is not None:
+                    raise self._failure
 
     def _farewell(self) -> None:
         """Acknowledge, and say goodbye, as far as that goes at once: whoever ends a program does not wait."""

@@ -72,6 +72,8 @@ class Scripted:
     """A transport to a folder of this disk that plays one step at each `wait`."""
 
     name = "openssh"
+    chosen_because = ""
+    is_stopgap = False
 
     def __init__(self, shared: Shared, world: World, steps: Sequence[Step] = ()) -> None:
         self.shared, self.world, self.steps = shared, world, list(steps)
@@ -449,6 +451,23 @@ def test_rounds_come_as_often_as_they_are_wished(tmp_path: Path, shared: Shared,
     gaps = [after[0] - before[0] for before, after in itertools.pairwise(seen)]
     assert len(seen) == 2
     assert gaps == [pytest.approx(5, abs=0.3)]
+
+
+def test_a_stopgap_is_left_to_see_whether_the_best_way_can_be_gone_again(
+    tmp_path: Path, shared: Shared, world: World
+) -> None:
+    publish_one(shared, 1, 1)
+    stopgap = Scripted(shared, world, [News()] * 1000)
+    stopgap.name, stopgap.is_stopgap, stopgap.chosen_because = "rsync", True, "cluster has no syncd"
+    run = Run(tmp_path / "mirror", world, [stopgap, Scripted(shared, world, [News()])])
+    run.to_the_end()
+    assert [at - run.tries[0] for at in run.tries] == [0.0, pytest.approx(client.STOPGAP_S, abs=10)]
+    assert stopgap.closed == 1
+    assert [said for said in run.said if "because" in said or "rsync" in said] == [
+        "connected to cluster:/x (rsync: cluster has no syncd)"
+    ]
+    assert run.board.status.transport == "openssh"
+    assert run.board.status.chosen_because == ""
 
 
 def test_latency_counts_only_what_was_announced(tmp_path: Path, shared: Shared, world: World) -> None:

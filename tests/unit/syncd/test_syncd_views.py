@@ -82,6 +82,12 @@ def test_the_first_line_says_how_it_stands(view: MirrorView, words: str) -> None
     assert words in views.status_lines(view)[0]
 
 
+def test_the_way_is_said_with_its_reason() -> None:
+    word = a_word(transport="rsync", chosen_because="cluster has no syncd where it was looked for")
+    text = " ".join(drawn(a_view(client=word), 80).split())
+    assert "way: rsync, because cluster has no syncd where it was looked for" in text
+
+
 @pytest.mark.parametrize(
     ("why", "words"),
     [("", "by the disk, at once"), ("a file system of type nfs4", "again and again (a file system of type nfs4)")],
