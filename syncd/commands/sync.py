@@ -244,7 +244,7 @@ def _stay(verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wi
     sentence; `pull`, `push` and `bidirectional` wait for its end: whoever starts them again and again hears it once.
     """
     from syncd.laptop import views  # noqa: PLC0415 - numpy now: the first policy need not wait for it
-    from syncd.laptop.client import Client  # noqa: PLC0415
+    from syncd.laptop.client import LISTEN_S, Client  # noqa: PLC0415
     from syncd.laptop.lock import MirrorLock  # noqa: PLC0415
     from syncd.laptop.status import Board  # noqa: PLC0415
     from syncd.shared import codec  # noqa: F401, PLC0415 - numpy now: the first policy need not wait for it
@@ -266,6 +266,7 @@ def _stay(verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wi
                         say=say,
                         arrived=lines.arrived,
                         tick=redraw,
+                        listen_s=_REDRAW_S if on_terminal else LISTEN_S,
                     ).watch()
         except KeyboardInterrupt:
             if on_terminal:

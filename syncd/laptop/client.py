@@ -20,14 +20,14 @@ from pathlib import Path
 from syncd.errors import SyncError
 from syncd.laptop.backoff import Backoff, Moment, made_progress, slept, stops
 from syncd.laptop.doorbell import Doorbell
-from syncd.laptop.exchange import Exchange, Tally
+from syncd.laptop.exchange import RELIST_AFTER_S, Exchange, Tally
 from syncd.laptop.mirror import Arrival, Mirror
 from syncd.laptop.outbox import Outbox
 from syncd.laptop.status import Board
 from syncd.transports.base import Transport
 
 #: How long the client listens for news before it looks at itself. News and segments to send end it at once.
-LISTEN_S = 1.0
+LISTEN_S = 2.5
 #: A transport that is not pushed to looks once at the end of its wait: so it is asked this often.
 LOOK_EVERY_S = 5.0
 #: A way that is not the best one is left after this time, to see whether the best can be gone again.
@@ -94,7 +94,7 @@ class _BetterWayError(Exception):
 class Client:
     """Keeps the mirror `folder` in step with one remote. `connect` opens a transport, or raises a SyncError.
 
-    `say` takes sentences for the user or the log; `tick` is called about once a second while it is connected, and
+    `say` takes sentences for the user or the log; `tick` is called each `listen_s` while it is connected, and
     more often while it waits (a terminal redraws then). Impure things are defaults, so that tests pass their own.
     """
 
@@ -108,6 +108,7 @@ class Client:
         say: Callable[[str], None] = print,
         arrived: Callable[[Arrival, float | None], None] = lambda _arrival, _latency_s: None,
         tick: Callable[[], None] = lambda: None,
+        listen_s: float = LISTEN_S,
         backoff: Backoff | None = None,
         moment: Callable[[], Moment] = lambda: Moment(time.time(), time.monotonic()),
         sleep: Callable[[float], None] = time.sleep,
@@ -117,6 +118,7 @@ class Client:
         self._folder, self._connect, self._wishes = folder, connect, wishes
         self._say, self._tell_arrival, self._tick = say, arrived, tick
         self._backoff = backoff or Backoff()
+        self._listen_s = listen_s
         self._moment, self._sleep, self._chance = moment, sleep, chance
         self._mirror, self._outbox = Mirror(folder), Outbox(folder)
         self._transport: Transport | None = None
@@ -215,7 +217,10 @@ class Client:
             self._tidy()
             before = self._moment()
             busy = is_round and (exchange.wants or exchange.more_waits)
-            planned_s = 0.0 if busy else LISTEN_S if is_pushed else max(LOOK_EVERY_S, self._wishes.every_s)
+            patience_s = RELIST_AFTER_S if exchange.something_was_gone else self._listen_s
+            if (to_round_s := round_at - before.monotonic_s) > 0:
+                patience_s = min(patience_s, to_round_s)
+            planned_s = 0.0 if busy else patience_s if is_pushed else max(LOOK_EVERY_S, self._wishes.every_s)
             news = transport.wait(planned_s)
             if slept(before, self._moment(), planned_s):
                 raise _WokeError

@@ -52,10 +52,13 @@ def decode(data: bytes, shapes: Shapes) -> Tensors:
     frame = _frame(data, _table(shapes))
     numbers = sum(math.prod(shape) for shape in shapes.values())
     planes = np.frombuffer(_decompressed(frame, 2 * numbers), np.uint8).reshape(2, numbers)
-    halves = planes[0].astype(np.uint32) << 8 | planes[1]
-    if bool(((halves & 0x7F80) == 0x7F80).any()):
+    if bool(((planes[0] & 0x7F == 0x7F) & (planes[1] >= 0x80)).any()):
         raise DamagedPolicyError("its weights are not all finite")
-    values = (halves << 16).view(np.float32)
+    bits = planes[0].astype(np.uint32)
+    bits <<= 8  # in place: half of the time, and less than half of the memory, of large policies
+    bits |= planes[1]
+    bits <<= 16
+    values = bits.view(np.float32)
     tensors: Tensors = {}
     first = 0
     for name in sorted(shapes):
