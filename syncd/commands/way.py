@@ -29,8 +29,13 @@ RsyncOption = Annotated[
 ]
 LimitOption = Annotated[
     int | None,
-    typer.Option("--bwlimit", metavar="KIB", min=0, max=MOST_KIB_S, help="KiB a second each way; 0: no limit."),
+    typer.Option(
+        "--bwlimit", metavar="KIB", min=0, max=MOST_KIB_S, help="KiB a second each way, 16 at least; 0: no limit."
+    ),
 ]
+
+#: With less, one segment of experience takes so long that the other side is taken for dead.
+LEAST_KIB_S = 16
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,8 @@ class Way:
         merged = settings.model_copy(update=said)
         if not merged.rsync and merged.transport == "rsync":
             raise ConfigError("--transport rsync and --no-rsync together leave no way; give one of them")
+        if 0 < merged.bwlimit < LEAST_KIB_S:
+            raise ConfigError(f"--bwlimit {merged.bwlimit}: {LEAST_KIB_S} KiB a second at least, or 0 for no limit")
         return merged
 
 

@@ -22,6 +22,10 @@ class Bandwidth:
         if self.kib_s:
             self._free_at = max(self._free_at, self._clock()) + count / (1024 * self.kib_s)
 
+    def allows(self, count: int, within_s: float) -> bool:
+        """Whether so many bytes can be sent in this time."""
+        return not self.kib_s or count <= 1024 * self.kib_s * within_s
+
     def wait_s(self) -> float:
         """How long nothing more may leave; 0: now."""
         return max(0.0, self._free_at - self._clock()) if self.kib_s else 0.0

@@ -45,6 +45,8 @@ READ_BYTES = 256 * 1024
 VERDICTS_EVERY_S = 1.0
 #: It wakes at least this often, so that a signal is obeyed soon.
 WAKE_EVERY_S = 1.0
+#: A client with a limit on its bandwidth is not sent unasked what takes longer than this.
+EAGER_WITHIN_S = 10.0
 #: A client may ask for so many files at once.
 MOST_STREAMS = 64
 
@@ -223,7 +225,8 @@ class Server:
             if isinstance(one, CurveNews):
                 curves.append(one)
                 continue
-            pushed = eager and one.blob_bytes <= EAGER_BYTES
+            is_soon_there = self._bandwidth.allows(one.blob_bytes, EAGER_WITHIN_S)
+            pushed = eager and one.blob_bytes <= EAGER_BYTES and is_soon_there
             yield encode(
                 protocol.Policy(
                     path=one.path,

@@ -142,11 +142,12 @@ def is_python(pid: int) -> bool:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("carrier", [*CARRIERS, pytest.param("rsync", marks=NEEDS_RSYNC)])
 def test_a_server_that_hangs_is_given_up_and_found_again(
-    sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path
+    sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path, carrier: str
 ) -> None:
     folder = tmp_path / "mirror"
-    with watch(folder, settled(laptop, sshd, shared), "paramiko") as watcher:
+    with watch(folder, settled(laptop, sshd, shared), carrier) as watcher:
         watcher.live()
         sshd.pause()
         wait_for(lambda: is_offline(watcher), "it to give the silent server up")

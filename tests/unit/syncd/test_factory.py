@@ -123,5 +123,7 @@ def test_the_command_line_goes_before_what_is_stored():
     assert Way(rsync=True, bwlimit=0).over(stored) == Settings()
     with pytest.raises(ConfigError, match="give one of them"):
         Way(transport="rsync").over(stored)
+    with pytest.raises(ConfigError, match="16 KiB a second at least"):
+        Way(bwlimit=15).over(stored)
     with pytest.raises(ConfigError, match="switched off"):
         open_transport(FAR, "rsync", client="anna", rsync=False)

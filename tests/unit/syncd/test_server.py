@@ -307,3 +307,13 @@ def test_a_limit_on_the_bandwidth_is_kept_and_delays_no_ping(connect, shared):
     assert client.receive(protocol.Data).message.offset == MAX_PAYLOAD_BYTES
     now[0] += 1.1
     assert client.receive(protocol.End).message.bytes == 2 * MAX_PAYLOAD_BYTES
+
+
+@pytest.mark.parametrize(("kib_s", "pushed"), [(0, True), (16, False)])
+def test_what_a_limit_makes_slow_is_not_sent_unasked(connect, shared, kib_s, pushed):
+    publish_one(shared, 1, 1)
+    client = connect()
+    client.send(HELLO.model_copy(update={"bwlimit": kib_s}), protocol.Listing())
+    client.receive(protocol.Listed)
+    publish_one(shared, 1, 2, wide=4000)
+    assert client.receive(protocol.Policy).message.eager is pushed
