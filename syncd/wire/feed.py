@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from syncd.wire.tree import Folder
 
 #: How often a slot's hint is read where nothing tells of it: a policy is heard of this much later, at worst.
 HINT_EVERY_S = 0.25
-#: How often new runs, slots, and curves are looked for there.
+#: How often new runs and slots are looked for there, and curves anywhere: each time the last part goes out anew.
 SCAN_EVERY_S = 1.0
 #: How often everything is listed whatever the events, the hints and the folders' times say.
 FULL_EVERY_S = 10.0
@@ -135,7 +136,8 @@ class Feed:
         self._told = _Told()
         self._is_told = self._was_rung = False
         self._misses = 0
-        self.quiet_until = 0.0
+        self._curved: set[tuple[str, ...]] = set()
+        self._curves_from = self.quiet_until = 0.0
 
     def close(self) -> None:
         """Watch nothing any more."""
@@ -161,7 +163,7 @@ class Feed:
 
     def next_at(self) -> float:
         """When `changes` is worth its while again, unless `bell` rings before (monotonic s)."""
-        due = min(self._hints.next_at, self._scan.next_at)
+        due = min(self._hints.next_at, self._scan.next_at, self._curves_from if self._curved else math.inf)
         return min(due, self.quiet_until) if self._was_rung else due
 
     def changes(self) -> Iterator[PolicyNews | CurveNews]:
@@ -186,9 +188,12 @@ class Feed:
         for slot in found:
             if (news := self._newer(slot)) is not None:
                 yield news
-        for parts, slot in list(self._slots.items()):
-            if scan or parts in told.curves:
-                yield from self._new_curves(slot, full=full)
+        self._curved |= told.curves
+        if scan or now >= self._curves_from:
+            curved, self._curved, self._curves_from = self._curved, set(), now + SCAN_EVERY_S
+            for parts, slot in list(self._slots.items()):
+                if scan or parts in curved:
+                    yield from self._new_curves(slot, full=full)
         if self._is_told and not any(slot.retries for slot in self._slots.values()):
             self._hints.next_at = self._scan.next_at = self._full.next_at
         elif not polls:

@@ -17,7 +17,7 @@ from test_feed import Clock, names
 from syncd import store
 from syncd.wire import events as events_module
 from syncd.wire.events import Events, type_of
-from syncd.wire.feed import FULL_EVERY_S, HINT_EVERY_S, MISSES, TOLD_PAUSE_S, Feed
+from syncd.wire.feed import FULL_EVERY_S, HINT_EVERY_S, MISSES, SCAN_EVERY_S, TOLD_PAUSE_S, Feed
 from syncd.wire.tree import Folder
 
 
@@ -69,15 +69,28 @@ def test_a_new_policy_is_told_when_the_disk_tells_of_it(shared, feed, clock):
 def test_new_runs_slots_and_curves_are_told_as_well(shared, feed, clock):
     publish_one(shared, 1, 1, slot=3)
     assert rung(feed, clock) == ["000001-000000001.json"]
-    store.write_metrics(shared.slot(RUN, 3), "metrics", [{"step": 1}])
-    assert rung(feed, clock) == ["metrics-000000.jsonl"]
-    store.write_metrics(shared.slot(RUN, 3), "metrics", [{"step": 1}, {"step": 2}])
-    assert rung(feed, clock) == ["metrics-000000.jsonl"]
+    for step in range(3):
+        clock.now += SCAN_EVERY_S
+        store.write_metrics(shared.slot(RUN, 3), "metrics", [{"step": step}])
+        assert rung(feed, clock) == ["metrics-000000.jsonl"]
+    clock.now += SCAN_EVERY_S
     copied = shared.slot("other-0123abcd", 0)
     shutil.copytree(shared.slot(RUN, 0).path, copied.path)  # another run's name: its manifests are not its own
     assert rung(feed, clock) == []
     store.write_metrics(copied, "metrics", [{"step": 1}])
     assert rung(feed, clock) == ["metrics-000000.jsonl"]
+
+
+def test_curves_that_change_all_the_time_are_told_once_a_second(shared, feed, clock):
+    publish_one(shared, 1, 2)
+    store.write_metrics(shared.slot(RUN, 0), "metrics", [{"step": 0}])
+    assert rung(feed, clock) == ["000001-000000002.json", "metrics-000000.jsonl"]
+    store.write_metrics(shared.slot(RUN, 0), "metrics", [{"step": 1}])
+    publish_one(shared, 1, 3)
+    assert rung(feed, clock) == ["000001-000000003.json"]
+    assert clock.now < feed.next_at() <= clock.now + SCAN_EVERY_S
+    clock.now = feed.next_at()
+    assert names(list(feed.changes())) == ["metrics-000000.jsonl"]
 
 
 @pytest.mark.parametrize("above", [0, 1, 2, 3])
