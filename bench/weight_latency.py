@@ -169,9 +169,9 @@ def logins_of(server: Sshd, laptop: Laptop) -> int:
 
 
 def cpu_s(pids: list[int]) -> float:
-    """Processor seconds that these processes took so far."""
-    ticks = os.sysconf("SC_CLK_TCK")
-    return sum((int(fields[11]) + int(fields[12])) / ticks for pid in pids if (fields := _stat(pid)) is not None)
+    """Processor seconds that these processes took so far, to the nanosecond."""
+    threads = [thread for pid in pids for thread in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
 def idle(name: str, seconds: float, shared: Path, server: Sshd, scratch: Path) -> list[object]:

@@ -8,6 +8,7 @@
     ├── HostKeyError (4)       the other side's host key is unknown or another one than was pinned; nothing was sent
     ├── LoginRefusedError (5)  the key was refused; tried once, because three strikes are a ban at many sites
     ├── RemoteError (6)        connected, but the other side has no syncd, no such folder, or speaks another protocol
+    │   ├── NoServerError      our server cannot be started over there; rsync may do
     │   └── GoneError          one offered file is not there any more; the connection lives
     ├── StorageError (7)       a file cannot be written here: disk full, quota, permission
     ├── ServiceError (8)       launchctl or systemctl refused
@@ -67,6 +68,10 @@ class RemoteError(SyncError):
     """The other side answers, and cannot serve. It does not mean that the network is at fault."""
 
     exit_code = 6
+
+
+class NoServerError(RemoteError):
+    """Our server cannot be started over there. It does not mean that rsync could not bring the files."""
 
 
 class GoneError(RemoteError):

@@ -33,6 +33,8 @@ _HOST = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,254}")
 WHO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
 #: Longer than any system allows a path to be.
 _LONGEST_PATH = 4096
+#: A terabyte a second; what a gate's list of rsync's options takes has as many digits.
+MOST_KIB_S = 999_999_999
 DEFAULT_FOLDER = Path("~/shared_weights")
 
 TransportName = Literal["auto", "openssh", "paramiko", "rsync", "local"]
@@ -119,6 +121,8 @@ class Settings(BaseModel):
     remote: Remote | None = Field(default=None, description="The other side; None before `syncd setup`.")
     folder: Path = Field(default=DEFAULT_FOLDER, description="The mirror on this machine (DIR).")
     transport: TransportName = Field(default="auto", description="auto: openssh where `ssh` is there, else paramiko.")
+    rsync: bool = Field(default=True, description="rsync: the last way of auto, and the one for --checkpoints.")
+    bwlimit: int = Field(default=0, ge=0, le=MOST_KIB_S, description="KiB a second each way; 0: no limit.")
     name: str | None = Field(default=None, description="Contributor name: the inbox over there is called so.")
 
     @field_validator("name")

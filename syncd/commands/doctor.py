@@ -28,7 +28,7 @@ def doctor(
     Says what to do about each finding. Ends with 11 where one of them is a problem. Changes nothing.
     """
     from syncd.access.settings import load_settings, parse_remote  # noqa: PLC0415 - `--help` stays quick
-    from syncd.commands.sync import default_name  # noqa: PLC0415
+    from syncd.commands.way import default_name  # noqa: PLC0415
     from syncd.doctor.checks import examine  # noqa: PLC0415
     from syncd.doctor.facts import Level  # noqa: PLC0415
     from syncd.doctor.gather import gather  # noqa: PLC0415

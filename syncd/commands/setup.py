@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from syncd.commands.way import LimitOption, RsyncOption, Way
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ def setup(
     name: Annotated[
         str | None, typer.Option(help="What your contributions are called; default: account-machine.")
     ] = None,
+    rsync: RsyncOption = None,
+    bwlimit: LimitOption = None,
     friend: Annotated[
         str | None, typer.Option(metavar="NAME", help="Print the authorized_keys line of a friend's restricted key.")
     ] = None,
@@ -55,7 +58,7 @@ def setup(
     """
     from syncd.access.settings import load_settings  # noqa: PLC0415 - `--help` stays quick
 
-    settings = load_settings()
+    settings = Way(None, rsync, bwlimit).over(load_settings())
     if friend_key is not None and friend is None:
         raise ConfigError("--friend-key needs --friend NAME: how the friend's contributions are called")
     if remote or friend is None:
@@ -103,7 +106,7 @@ def _connect(
 ) -> Settings:
     from syncd.access import keys, survey  # noqa: PLC0415 - `--help` stays quick
     from syncd.access.settings import WHO, known_hosts_file, parse_remote, store_settings  # noqa: PLC0415
-    from syncd.commands.sync import default_name  # noqa: PLC0415
+    from syncd.commands.way import default_name  # noqa: PLC0415
 
     place = parse_remote(text, settings=settings)
     if place.is_local and not Path(place.path).exists():

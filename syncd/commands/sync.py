@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import math
 import os
-import re
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from syncd.access.settings import Remote, Settings, TransportName, load_settings, parse_remote
+from syncd.access.settings import Remote, Settings, load_settings, parse_remote
+from syncd.commands.way import LimitOption, RsyncOption, TransportOption, Way, connect
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError, SyncError
 
 if TYPE_CHECKING:
@@ -35,9 +33,6 @@ RemoteArgument = Annotated[
 ]
 FolderArgument = Annotated[
     str, typer.Argument(metavar="DIR", help='The mirror on this machine; left out or "": as `setup` stored.')
-]
-TransportOption = Annotated[
-    TransportName | None, typer.Option("--transport", help="auto: openssh where `ssh` is installed, else paramiko.")
 ]
 SecondsArgument = Annotated[
     float,
@@ -62,11 +57,13 @@ def pull(
     folder: FolderArgument = "",
     seconds: SecondsArgument = 0.0,
     transport: TransportOption = None,
+    rsync: RsyncOption = None,
+    bwlimit: LimitOption = None,
     checkpoints: CheckpointsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Fetch the newest policies and curves into DIR."""
-    _run("pull", remote, folder, seconds, transport, as_json=as_json, checkpoints=checkpoints)
+    _run("pull", remote, folder, seconds, Way(transport, rsync, bwlimit), as_json=as_json, checkpoints=checkpoints)
 
 
 def push(
@@ -74,10 +71,12 @@ def push(
     folder: FolderArgument = "",
     seconds: SecondsArgument = 0.0,
     transport: TransportOption = None,
+    rsync: RsyncOption = None,
+    bwlimit: LimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Send the experience that waits in DIR's outbox."""
-    _run("push", remote, folder, seconds, transport, as_json=as_json)
+    _run("push", remote, folder, seconds, Way(transport, rsync, bwlimit), as_json=as_json)
 
 
 def bidirectional(
@@ -85,17 +84,29 @@ def bidirectional(
     folder: FolderArgument = "",
     seconds: SecondsArgument = 0.0,
     transport: TransportOption = None,
+    rsync: RsyncOption = None,
+    bwlimit: LimitOption = None,
     checkpoints: CheckpointsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Fetch policies and curves, and send experience."""
-    _run("bidirectional", remote, folder, seconds, transport, as_json=as_json, checkpoints=checkpoints)
+    _run(
+        "bidirectional",
+        remote,
+        folder,
+        seconds,
+        Way(transport, rsync, bwlimit),
+        as_json=as_json,
+        checkpoints=checkpoints,
+    )
 
 
 def watch(
     remote: RemoteArgument = "",
     folder: FolderArgument = "",
     transport: TransportOption = None,
+    rsync: RsyncOption = None,
+    bwlimit: LimitOption = None,
     pull_only: Annotated[bool, typer.Option("--pull-only", help="Fetch, and send nothing.")] = False,
     push_only: Annotated[bool, typer.Option("--push-only", help="Send, and fetch nothing.")] = False,
 ) -> None:
@@ -105,7 +116,9 @@ def watch(
     from syncd.laptop.client import Wishes  # noqa: PLC0415 - `--help` stays quick
 
     settings, place, mirror = _places(remote, folder)
-    _stay("watch", settings, place, mirror, Wishes(pull=not push_only, push=not pull_only), transport)
+    _stay(
+        "watch", settings, place, mirror, Wishes(pull=not push_only, push=not pull_only), Way(transport, rsync, bwlimit)
+    )
 
 
 def _run(
@@ -113,7 +126,7 @@ def _run(
     remote: str,
     folder: str,
     every_s: float,
-    transport: TransportName | None,
+    way: Way,
     *,
     as_json: bool,
     checkpoints: bool = False,
@@ -126,17 +139,19 @@ def _run(
     wishes = Wishes(pull=verb != "push", push=verb != "pull", every_s=every_s)
     settings, place, mirror = _places(remote, folder)
     if checkpoints:
+        if not way.over(settings).rsync:
+            raise ConfigError("--checkpoints brings whole folders by rsync, which is switched off: `--rsync` allows it")
         run_folder_of(place)  # before anything is fetched: where it is not known, that is a sentence
     if every_s:
         if as_json or checkpoints:
             raise ConfigError("with SECONDS it goes on for ever: leave out --json and --checkpoints, or SECONDS")
         try:
-            _stay(verb, settings, place, mirror, wishes, transport)
+            _stay(verb, settings, place, mirror, wishes, way)
         except (ConfigError, HostKeyError, LoginRefusedError, RemoteError) as error:
             _hold_back(error)
             raise
         return
-    _once(verb, settings, place, mirror, wishes, transport, as_json=as_json, checkpoints=checkpoints)
+    _once(verb, settings, place, mirror, wishes, way, as_json=as_json, checkpoints=checkpoints)
 
 
 def _hold_back(error: SyncError) -> None:
@@ -156,7 +171,7 @@ def _once(
     place: Remote,
     mirror: Path,
     wishes: Wishes,
-    which: TransportName | None,
+    way: Way,
     *,
     as_json: bool,
     checkpoints: bool,
@@ -173,17 +188,17 @@ def _once(
 
     with _signals(), MirrorLock(mirror, verb):
         with _spinner(f"connecting to {place} …", quiet=as_json):
-            connection = _connect(settings, place, which)
+            connection = connect(settings, place, way)
         try:
             with _spinner("fetching …", quiet=as_json):
                 tally = sync_once(connection, mirror, wishes, arrived=arrived)
         finally:
             connection.close()
         with _spinner("fetching checkpoints …", quiet=as_json):
-            brought = fetch_newest(place, mirror) if checkpoints else []
+            brought = fetch_newest(place, mirror, way.over(settings).bwlimit) if checkpoints else []
     waiting = Outbox(mirror).count()
     if as_json:
-        print(json.dumps(_report(tally, str(place), mirror, connection.name, waiting, brought), indent=2))
+        print(json.dumps(_report(tally, str(place), mirror, connection, waiting, brought), indent=2))
     else:
         for line in views.tally_lines(tally, pull=wishes.pull, push=wishes.push, waiting=waiting, remote=str(place)):
             print(line)
@@ -194,13 +209,14 @@ def _once(
 
 
 def _report(
-    tally: Tally, remote: str, mirror: Path, transport: str, waiting: int, brought: list[str]
+    tally: Tally, remote: str, mirror: Path, connection: Transport, waiting: int, brought: list[str]
 ) -> dict[str, Any]:
     manifests = [arrival.manifest for arrival in tally.policies if arrival.manifest is not None]
     return {
         "remote": remote,
         "folder": str(mirror),
-        "transport": transport,
+        "transport": connection.name,
+        "chosen_because": connection.chosen_because,
         "policies": [
             {
                 "run_id": each.run_id,
@@ -223,14 +239,12 @@ def _report(
     }
 
 
-def _stay(
-    verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wishes, which: TransportName | None
-) -> None:
+def _stay(verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wishes, way: Way) -> None:
     """Until a signal, or an error that a person must mend. Where another one keeps the mirror, `watch` ends with a
     sentence; `pull`, `push` and `bidirectional` wait for its end: whoever starts them again and again hears it once.
     """
     from syncd.laptop import views  # noqa: PLC0415 - numpy now: the first policy need not wait for it
-    from syncd.laptop.client import Client  # noqa: PLC0415
+    from syncd.laptop.client import LISTEN_S, Client  # noqa: PLC0415
     from syncd.laptop.lock import MirrorLock  # noqa: PLC0415
     from syncd.laptop.status import Board  # noqa: PLC0415
     from syncd.shared import codec  # noqa: F401, PLC0415 - numpy now: the first policy need not wait for it
@@ -246,12 +260,13 @@ def _stay(
                 with _picture(mirror, board) if on_terminal else _no_picture() as redraw:
                     Client(
                         mirror,
-                        lambda: _connect(settings, place, which),
+                        lambda: connect(settings, place, way),
                         board,
                         wishes,
                         say=say,
                         arrived=lines.arrived,
                         tick=redraw,
+                        listen_s=_REDRAW_S if on_terminal else LISTEN_S,
                     ).watch()
         except KeyboardInterrupt:
             if on_terminal:
@@ -259,23 +274,6 @@ def _stay(
             if not was_told():
                 raise
             say("told to end (SIGTERM)")
-
-
-def _connect(settings: Settings, place: Remote, which: TransportName | None) -> Transport:
-    from syncd.transports.factory import open_transport  # noqa: PLC0415
-
-    chosen = which or ("auto" if place.is_local else settings.transport)
-    return open_transport(place, chosen, client=settings.name or default_name())
-
-
-def default_name() -> str:
-    """How this machine calls itself where `setup` stored no name: account and host, made safe as a folder's name."""
-    try:
-        account = getpass.getuser()
-    except (OSError, KeyError):  # an account without a name; KeyError before Python 3.13
-        account = str(os.getuid())
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{account}-{socket.gethostname().split('.')[0]}").strip("-._")
-    return plain[:80] or "laptop"
 
 
 def _places(remote: str, folder: str) -> tuple[Settings, Remote, Path]:

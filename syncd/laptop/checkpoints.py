@@ -59,10 +59,11 @@ def run_folder_of(remote: Remote) -> str:
     return parent or "."
 
 
-def fetch_newest(remote: Remote, mirror: Path) -> list[str]:
+def fetch_newest(remote: Remote, mirror: Path, bwlimit: int = 0) -> list[str]:
     """Bring the newest checkpoint of each slot to `DIR/checkpoints/<run id>/<slot>/<attempt>/<step>`; one line each.
 
-    An interrupted one is gone on with. Errors: ConfigError; those of `syncd.transports.rsync.fetch_tree`.
+    An interrupted one is gone on with. `bwlimit`: KiB a second, 0 for no limit. Errors: ConfigError; those
+    of `syncd.transports.rsync.fetch_tree`.
     """
     from syncd.transports.rsync import fetch_tree  # noqa: PLC0415 - rsync is for those who ask for it
 
@@ -75,7 +76,7 @@ def fetch_newest(remote: Remote, mirror: Path) -> list[str]:
         into = mirror / "checkpoints" / manifest.run_id / str(manifest.slot) / str(origin.attempt) / str(origin.step)
         name = f"checkpoint of step {origin.step:,} of {manifest.run_id}/{manifest.slot}"
         try:
-            fetch_tree(remote, posixpath.join(run_folder, path_in_run(manifest)), into)
+            fetch_tree(remote, posixpath.join(run_folder, path_in_run(manifest)), into, bwlimit)
         except GoneError:
             lines.append(f"{name} is not there any more; ask again after the next one")
         else:

@@ -10,6 +10,7 @@ the other side has them durably. So a signal may end the client wherever it stan
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable
@@ -19,16 +20,18 @@ from pathlib import Path
 from syncd.errors import SyncError
 from syncd.laptop.backoff import Backoff, Moment, made_progress, slept, stops
 from syncd.laptop.doorbell import Doorbell
-from syncd.laptop.exchange import Exchange, Tally
+from syncd.laptop.exchange import RELIST_AFTER_S, Exchange, Tally
 from syncd.laptop.mirror import Arrival, Mirror
 from syncd.laptop.outbox import Outbox
 from syncd.laptop.status import Board
 from syncd.transports.base import Transport
 
-#: How long the client listens for news before it looks at the outbox and at itself. News end it at once.
-LISTEN_S = 0.25
+#: How long the client listens for news before it looks at itself. News and segments to send end it at once.
+LISTEN_S = 2.5
 #: A transport that is not pushed to looks once at the end of its wait: so it is asked this often.
 LOOK_EVERY_S = 5.0
+#: A way that is not the best one is left after this time, to see whether the best can be gone again.
+STOPGAP_S = 1_800.0
 #: While it is offline the client looks at the clocks this often, to notice that the machine has been asleep.
 DOZE_S = 0.25
 #: How often a client that lives for weeks clears away what nobody asks for any more.
@@ -84,11 +87,15 @@ class _WokeError(Exception):
     """The machine slept, or the process was stopped: the connection is not to be trusted."""
 
 
+class _BetterWayError(Exception):
+    """The connection is a stopgap, and has lasted long enough."""
+
+
 class Client:
     """Keeps the mirror `folder` in step with one remote. `connect` opens a transport, or raises a SyncError.
 
-    `say` takes sentences for the user or the log; `tick` is called some four times a second while it is connected or
-    waits (a terminal redraws then). Impure things are defaults, so that tests pass their own.
+    `say` takes sentences for the user or the log; `tick` is called each `listen_s` while it is connected, and
+    more often while it waits (a terminal redraws then). Impure things are defaults, so that tests pass their own.
     """
 
     def __init__(
@@ -101,6 +108,7 @@ class Client:
         say: Callable[[str], None] = print,
         arrived: Callable[[Arrival, float | None], None] = lambda _arrival, _latency_s: None,
         tick: Callable[[], None] = lambda: None,
+        listen_s: float = LISTEN_S,
         backoff: Backoff | None = None,
         moment: Callable[[], Moment] = lambda: Moment(time.time(), time.monotonic()),
         sleep: Callable[[float], None] = time.sleep,
@@ -110,8 +118,10 @@ class Client:
         self._folder, self._connect, self._wishes = folder, connect, wishes
         self._say, self._tell_arrival, self._tick = say, arrived, tick
         self._backoff = backoff or Backoff()
+        self._listen_s = listen_s
         self._moment, self._sleep, self._chance = moment, sleep, chance
         self._mirror, self._outbox = Mirror(folder), Outbox(folder)
+        self._transport: Transport | None = None
         self._was_live = False
         self._last_said = ""
         self._clock_offset_s: float | None = None
@@ -119,7 +129,7 @@ class Client:
 
     def watch(self) -> None:
         """Until a signal's exception, or an error that a person must mend, comes out of it."""
-        bell = Doorbell(self._outbox.path / "new") if self._wishes.push else None
+        bell = Doorbell(self._outbox.path / "new", self._interrupt) if self._wishes.push else None
         try:
             while True:
                 self._one_connection(bell)
@@ -127,6 +137,11 @@ class Client:
             if bell is not None:
                 bell.close()
             self.board.tell("stopped", next_try_at=None)
+
+    def _interrupt(self) -> None:
+        """Listen no longer: something is there to send. From the bell's thread."""
+        if (transport := self._transport) is not None:
+            transport.interrupt()
 
     def _tidy(self) -> None:
         """Bound what is kept of overtaken policies and of refused segments, where it is time to."""
@@ -142,16 +157,19 @@ class Client:
         began = self._moment()
         exchange: Exchange | None = None
         try:
-            transport = self._connect()
+            transport = self._transport = self._connect()
             try:
-                self.board.connected(transport.name)
+                self.board.connected(transport.name, transport.chosen_because)
                 exchange = self._exchange(transport)
                 self._live(exchange, bell)
             finally:
+                self._transport = None
                 transport.close()
                 self.board.facts(transport.facts())
         except _WokeError:
             self._voice("the machine slept; connecting again")
+            self._backoff = self._backoff.progressed()
+        except _BetterWayError:
             self._backoff = self._backoff.progressed()
         except SyncError as error:
             if stops(error, was_live=self._was_live):
@@ -183,6 +201,7 @@ class Client:
         self.board.tell("syncing")
         exchange.take(transport.listing(), announced=False)
         self._was_live = True
+        leave_at = self._moment().monotonic_s + STOPGAP_S if transport.is_stopgap else math.inf
         round_at = self._moment().monotonic_s
         while True:
             before = self._moment()
@@ -191,12 +210,17 @@ class Client:
                 self._work(exchange, bell, until_done=not is_pushed)
                 if not (exchange.wants or exchange.more_waits):
                     round_at = self._moment().monotonic_s + self._wishes.every_s
+            if before.monotonic_s >= leave_at:
+                raise _BetterWayError
             self._describe(exchange)
             self._tick()
             self._tidy()
             before = self._moment()
             busy = is_round and (exchange.wants or exchange.more_waits)
-            planned_s = 0.0 if busy else LISTEN_S if is_pushed else max(LOOK_EVERY_S, self._wishes.every_s)
+            patience_s = RELIST_AFTER_S if exchange.something_was_gone else self._listen_s
+            if (to_round_s := round_at - before.monotonic_s) > 0:
+                patience_s = min(patience_s, to_round_s)
+            planned_s = 0.0 if busy else patience_s if is_pushed else max(LOOK_EVERY_S, self._wishes.every_s)
             news = transport.wait(planned_s)
             if slept(before, self._moment(), planned_s):
                 raise _WokeError
@@ -219,7 +243,8 @@ class Client:
         self._clock_offset_s = facts.clock_offset_s
         self.board.facts(facts)
         if self.board.status.state != "live" and not exchange.wants:
-            self._voice(f"connected to {self.board.status.remote} ({exchange.transport.name})")
+            way = exchange.transport.name + (f": {why}" if (why := exchange.transport.chosen_because) else "")
+            self._voice(f"connected to {self.board.status.remote} ({way})")
             self.board.tell("live", error="")
         self.board.tell(unfetched=exchange.unfetched)
 

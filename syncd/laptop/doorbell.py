@@ -15,23 +15,40 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from watchdog.observers.api import BaseObserver
 
-#: What events miss (a new slot's folder and its first file, FSEvents that were merged) is found by looking.
+#: How often it rings by itself where no events come.
 LOOK_S = 1.0
+#: And where they do: they miss a new slot's folder with its first file, and FSEvents merges them.
+SAFETY_LOOK_S = 5.0
 
 
 class Doorbell:
-    """Watches `folder` and what is below it, from `__enter__` to `close`. The folder is made where it is missing."""
+    """Watches `folder` and what is below it until `close`. The folder is made where it is missing.
 
-    def __init__(self, folder: Path, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    `ring` is called at each event as well, in another thread.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        ring: Callable[[], None] = lambda: None,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._rung = threading.Event()
+        self._ring = ring
         self._monotonic = monotonic
         self._looked_at: float | None = None
-        self._observer = _observe(folder, self._rung.set)
+        self._observer = _observe(folder, self._hear)
+
+    def _hear(self) -> None:
+        self._rung.set()
+        self._ring()
 
     def rang(self) -> bool:
         """Whether something came in since the last call, or it is time to look anyway."""
         now = self._monotonic()
-        is_due = self._looked_at is None or now - self._looked_at >= LOOK_S
+        every_s = LOOK_S if self._observer is None else SAFETY_LOOK_S
+        is_due = self._looked_at is None or now - self._looked_at >= every_s
         if not (is_due or self._rung.is_set()):
             return False
         self._rung.clear()

@@ -84,6 +84,7 @@ class ClientStatus(_Model):
     since: float
     remote: str
     transport: str = ""
+    chosen_because: str = ""
     pull: bool = True
     push: bool = True
     contributor: str | None = None
@@ -97,6 +98,7 @@ class ClientStatus(_Model):
     policies: int = 0
     unfetched: int = 0
     latency: Latency = Latency()
+    polls_because: _Words | None = None
     troubles: tuple[_Words, ...] = ()
 
 
@@ -138,8 +140,8 @@ class Board:
         self.tell(troubles=(*others, dated)[-TROUBLES:])
         self.write(at_once=True)
 
-    def connected(self, name: str) -> None:
-        """A new connection begins: its counts are added to those of the earlier ones."""
+    def connected(self, name: str, because: str = "") -> None:
+        """A new connection begins: its counts are added to those of the earlier ones. `because`: why this way."""
         seen = self._facts
         self._earlier = Facts(
             bytes_in=self._earlier.bytes_in + seen.bytes_in,
@@ -147,7 +149,7 @@ class Board:
             logins=self._earlier.logins + seen.logins,
         )
         self._facts = Facts()
-        self.tell(transport=name)
+        self.tell(transport=name, chosen_because=because)
 
     def facts(self, facts: Facts) -> None:
         """What the transport says of itself now."""
@@ -159,6 +161,7 @@ class Board:
             rtt_s=facts.rtt_s,
             clock_offset_s=facts.clock_offset_s,
             contributor=facts.contributor,
+            polls_because=facts.polls_because,
         )
 
     def write(self, *, now: float | None = None, at_once: bool = False) -> None:

@@ -102,6 +102,13 @@ def unfetched(word: ClientStatus) -> str:
     return f", {number(word.unfetched, 'file')} to fetch" if word.unfetched else ""
 
 
+def news_way(polls_because: str) -> str:
+    """How the other side comes to know of a new policy."""
+    if polls_because:
+        return f"looked for over there again and again ({polls_because})"
+    return "told over there by the disk, at once"
+
+
 def checked(slot: SlotView) -> str:
     """What is known of the policy's soundness here: sums and shapes always; its actions where an actor tried it."""
     if slot.played is None:
@@ -123,6 +130,10 @@ def details(view: MirrorView) -> list[str]:
         logins = f", {number(word.logins, 'login')}" if word.logins else ""
         span = duration(word.written_at - word.started_at)
         lines.append(f"line: {size(word.bytes_in)} in, {size(word.bytes_out)} out{logins} in {span}")
+        if word.transport and word.chosen_because:
+            lines.append(f"way: {word.transport}, because {word.chosen_because}")
+        if word.polls_because is not None:
+            lines.append(f"news: {news_way(word.polls_because)}")
     counts = view.contributions
     if view.waiting or counts.sent or counts.refusals:
         name = f" as {word.contributor}" if word is not None and word.contributor else ""

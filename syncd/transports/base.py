@@ -66,7 +66,8 @@ class Facts:
     `bytes_in`, `bytes_out`: what it read and wrote so far (rsync: as rsync's own --stats say). `rtt_s`: of the last
     ping. `clock_offset_s`: the other side's clock minus ours. `contributor`: the inbox that is ours over there.
     `logins`: how many logins it took. `version`: of Anchorleg over there. `standing`: how we stand with the folder's
-    owner. None: not known.
+    owner. `polls_because`: why the other side looks for news again and again; "": its disk tells it of them. None: not
+    known.
     """
 
     bytes_in: int = 0
@@ -77,6 +78,7 @@ class Facts:
     logins: int = 0
     version: str | None = None
     standing: Standing | None = None
+    polls_because: str | None = None
 
 
 class Transport(Protocol):
@@ -87,6 +89,10 @@ class Transport(Protocol):
 
     name: str
     """openssh, paramiko, local or rsync."""
+    chosen_because: str
+    """Why it is this one, for people; "" where nobody chose."""
+    is_stopgap: bool
+    """Another way would be better, and could not be gone now."""
 
     def listing(self) -> News:
         """Everything on offer now: the newest manifest of every slot with its blob, all metrics, waiting verdicts."""
@@ -98,6 +104,10 @@ class Transport(Protocol):
         Verdicts are told at least once: they count as received at the next call of `wait` or `close`.
         Pushed transports return within milliseconds of a change that the server saw; rsync looks once at the end.
         """
+        ...
+
+    def interrupt(self) -> None:
+        """End the `wait` under way, or the next one, at once. For any thread; never raises. rsync takes no notice."""
         ...
 
     def fetch(self, offer: Offer, part: Path) -> None:

@@ -13,7 +13,7 @@ from syncd.wire.streams import ChildStream
 class LocalTransport(Session):
     """See `Transport`. `remote` has no host."""
 
-    def __init__(self, remote: Remote, client: str) -> None:
+    def __init__(self, remote: Remote, client: str, bwlimit: int = 0) -> None:
         command = [sys.executable, "-P", "-m", "syncd", "serve", "--shared", remote.path]
         try:
             stream = ChildStream(command, _explain)
@@ -21,7 +21,7 @@ class LocalTransport(Session):
             raise RemoteError(
                 f"{sys.executable} cannot be started ({error.strerror}): install Anchorleg's checkout again"
             ) from error
-        super().__init__("local", stream, client, place=remote.path, logins=0)
+        super().__init__("local", stream, client, place=remote.path, logins=0, bwlimit=bwlimit)
         self.server_pid = stream.pid
 
 

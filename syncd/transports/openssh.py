@@ -7,8 +7,17 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from syncd.access.gate import REFUSED_PREFIX
 from syncd.access.settings import Remote
-from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, SyncError, UnreachableError
+from syncd.errors import (
+    ConfigError,
+    HostKeyError,
+    LoginRefusedError,
+    NoServerError,
+    RemoteError,
+    SyncError,
+    UnreachableError,
+)
 from syncd.wire.session import Session
 from syncd.wire.streams import ChildStream
 
@@ -30,6 +39,8 @@ _FLAGS = ("-T", "-a", "-x")
 EXIT_SSH = 255
 EXIT_NOT_FOUND = 127
 EXIT_REFUSED = 126
+#: A forced command that is not ours (rrsync), a shell that cannot, a Python without our packages.
+EXIT_FAILED = 1
 
 #: First match wins: (words of ssh, error, what a person should know). `{0}`: the place.
 _WORDS: tuple[tuple[str, type[SyncError], str], ...] = (
@@ -79,7 +90,7 @@ _WORDS: tuple[tuple[str, type[SyncError], str], ...] = (
 class OpensshTransport(Session):
     """See `Transport`. One ssh process, one login, for the connection's life."""
 
-    def __init__(self, remote: Remote, client: str) -> None:
+    def __init__(self, remote: Remote, client: str, bwlimit: int = 0) -> None:
         place = remote.host or ""
         try:
             stream = ChildStream(ssh_command(remote), lambda code, said: explain(place, code, said))
@@ -87,7 +98,7 @@ class OpensshTransport(Session):
             raise RemoteError(
                 f"ssh cannot be started ({error.strerror}): install it, or use --transport paramiko"
             ) from error
-        super().__init__("openssh", stream, client, place=place, logins=1)
+        super().__init__("openssh", stream, client, place=place, logins=1, bwlimit=bwlimit)
 
 
 def ssh_command(remote: Remote) -> list[str]:
@@ -137,9 +148,14 @@ def explain_remote(place: str, code: int, lines: Sequence[str]) -> SyncError:
     """The error that the end of the other side's command means. `lines`: what it said on stderr."""
     last = lines[-1][:300] if lines else ""
     if code == EXIT_NOT_FOUND:
-        return RemoteError(f"{place} has no syncd where it was looked for: run `syncd setup`, which finds it ({last})")
+        return NoServerError(
+            f"{place} has no syncd where it was looked for: run `syncd setup`, which finds it ({last})"
+        )
     if code == EXIT_REFUSED:
-        return RemoteError(f"{place} does not allow this: {last or 'its key is restricted'}")
+        is_ours = last.startswith(REFUSED_PREFIX)
+        refusal = f"{place} does not allow this: {last or 'its key is restricted'}"
+        return RemoteError(refusal) if is_ours else NoServerError(refusal)
     if code == 0 or code > EXIT_NOT_FOUND:
         return UnreachableError(f"the server at {place} ended" + (f" ({last})" if last else ""))
-    return RemoteError(f"the server at {place} does not start: {last or f'exit code {code}'}")
+    kind = NoServerError if code == EXIT_FAILED else RemoteError
+    return kind(f"the server at {place} does not start: {last or f'exit code {code}'}")

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 10.0
 #: Measured: 2 MiB, 8 MiB and more are alike for a channel, and 2 GiB makes it many times slower.
 WINDOW_BYTES = 8 * 1024 * 1024
+#: paramiko's thread looks this often whether it was closed: its own tenth of a second costs more than all the rest.
+_LOOK_EVERY_S = 1.0
 #: First in our list: twice as fast as the counter modes that paramiko prefers.
 _CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 #: paramiko would run its program through a library that reads our standard input.
@@ -44,9 +46,9 @@ class Target:
 class ParamikoTransport(Session):
     """See `Transport`."""
 
-    def __init__(self, remote: Remote, client: str) -> None:
+    def __init__(self, remote: Remote, client: str, bwlimit: int = 0) -> None:
         place = remote.host or ""
-        super().__init__("paramiko", _Channel(remote, place), client, place=place, logins=1)
+        super().__init__("paramiko", _Channel(remote, place), client, place=place, logins=1, bwlimit=bwlimit)
 
 
 def target_of(remote: Remote) -> Target:
@@ -137,6 +139,9 @@ class _Channel:
         """See `Stream`."""
         self._closing.set()
         with contextlib.suppress(OSError, EOFError):
+            if (transport := self._client.get_transport()) is not None:
+                transport.sock.shutdown(socket.SHUT_RDWR)  # its thread sees that at once
+        with contextlib.suppress(OSError, EOFError):
             self._client.close()
 
     def _hear(self) -> None:
@@ -187,6 +192,7 @@ def _transport(sock: socket.socket, **settings: object) -> paramiko.Transport:
 
     transport = paramiko.Transport(sock, default_window_size=WINDOW_BYTES, **settings)
     options = transport.get_security_options()
+    sock.settimeout(_LOOK_EVERY_S)
     options.ciphers = tuple(sorted(options.ciphers, key=lambda cipher: cipher not in _CIPHERS))
     return transport
 

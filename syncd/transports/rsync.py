@@ -69,12 +69,13 @@ class RsyncTransport:
 
     name = "rsync"
 
-    def __init__(self, remote: Remote, client: str) -> None:
+    def __init__(self, remote: Remote, client: str, bwlimit: int = 0) -> None:
+        self.chosen_because, self.is_stopgap = "", False
         self._client = client
         self._seen: dict[str, tuple[int, int]] = {}
         self._told: set[str] = set()
         self._looked = 0.0
-        self._runner = Runner(remote)
+        self._runner = Runner(remote, bwlimit)
         self._stage = Shared(self._runner.folder / "stage")
 
     # --- the other side's files ------------------------------------------------------------------------------------
@@ -91,6 +92,9 @@ class RsyncTransport:
             self._runner.beat()
             time.sleep(min(_DEATH_LOOK_S, left_s))
         return self._look() if time.monotonic() - self._looked >= LOOK_EVERY_S else News()
+
+    def interrupt(self) -> None:
+        """See `Transport`."""
 
     def _look(self) -> News:
         self._looked = time.monotonic()
@@ -276,15 +280,18 @@ class RsyncTransport:
 
     def facts(self) -> Facts:
         """See `Transport`."""
-        return Facts(self._runner.bytes["received"], self._runner.bytes["sent"], contributor=self._client, logins=1)
+        moved = self._runner.bytes
+        return Facts(moved["received"], moved["sent"], contributor=self._client, logins=1, polls_because="by rsync")
 
     def close(self) -> None:
         """See `Transport`."""
         self._runner.close()
 
 
-def fetch_tree(remote: Remote, path: str, into: Path) -> None:
+def fetch_tree(remote: Remote, path: str, into: Path, bwlimit: int = 0) -> None:
     """Bring the folder `path` (absolute over there) to `into`, which must not exist or be from before; resumable.
+
+    `bwlimit`: KiB a second, 0 for no limit.
 
     What its `manifest.json` says of its files (sha256) is checked; only then has it the name `into`.
     Errors: GoneError where it is not there, or changed meanwhile; UnreachableError (what arrived stays), RemoteError,
@@ -297,7 +304,7 @@ def fetch_tree(remote: Remote, path: str, into: Path) -> None:
         arriving.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(f"{arriving} cannot be made ({error.strerror})") from error
-    runner = Runner(remote)
+    runner = Runner(remote, bwlimit)
     try:
         words = ["-rt", _PARTIAL_DIR, runner.there(f"{path.rstrip('/')}/"), f"{arriving}/"]
         done = runner.insist(

@@ -60,13 +60,17 @@ class Bounds:
 
 
 class Runner:
-    """One connection to `remote`, and rsyncs over it. Its errors: no rsync here, and a login's."""
+    """One connection to `remote`, and rsyncs over it. Its errors: no rsync here, and a login's.
 
-    def __init__(self, remote: Remote) -> None:
+    `bwlimit`: KiB a second, 0 for no limit.
+    """
+
+    def __init__(self, remote: Remote, bwlimit: int = 0) -> None:
         if shutil.which("rsync") is None:
             raise RemoteError("there is no rsync on this machine: install it, or leave --transport away")
         self.remote = remote
         self.place = remote.host or ""
+        self._limit = [f"--bwlimit={bwlimit}"] if bwlimit else []
         self.bytes = {"sent": 0, "received": 0}
         self._closed = False
         self._master = Master(remote)
@@ -86,7 +90,7 @@ class Runner:
         if self._closed:
             raise UnreachableError(f"the connection to {self.place} was closed")
         self._master.check()
-        command = ["rsync", f"--timeout={SILENCE_S}", "--stats", "-e", self._master.shell, *words]
+        command = ["rsync", f"--timeout={SILENCE_S}", "--stats", *self._limit, "-e", self._master.shell, *words]
         # A gate over there reads the arguments: they must not travel by another way (rsync calls it protecting them).
         environ = {**os.environ, "RSYNC_PROTECT_ARGS": "0", "LC_ALL": "C"}
         try:

@@ -156,6 +156,7 @@ class Arrivals:
 
     def __init__(self) -> None:
         self.listings = 0
+        self.polls_because: str | None = None
         self.downloads: dict[str, Download] = {}
         self.eager = Eager()
         self._manifests: dict[str, tuple[str, bytes]] = {}
@@ -192,8 +193,9 @@ class Arrivals:
                 for said in message.verdicts:  # what is left out is told again, because it is not acknowledged
                     if said.sha256 in self._verdicts or len(self._verdicts) < MAX_VERDICTS:
                         self._verdicts[said.sha256] = Verdict(said.sha256, said.accepted, said.reason)
-            case protocol.Listed():
+            case protocol.Listed(polls_because=why):
                 self.listings += 1
+                self.polls_because = why
             case protocol.Data() | protocol.End() | protocol.Gone():
                 self._put_bytes(message, payload)
             case _:

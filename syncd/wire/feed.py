@@ -1,15 +1,17 @@
 """What is on offer below one `$SHARED`, and what of it changed since it was last told.
 
-Network folders tell nobody of changes, and cache what `stat` says for seconds: so `LATEST.json` is opened and read,
-again and again. Each kind of look has a least interval; one that costs much is taken less often.
+A disk of this machine tells of changes (`syncd.wire.events`), and is looked at when it does. Network folders tell
+nobody, and cache what `stat` says for seconds: so `LATEST.json` is opened and read, again and again. Each kind of look
+has a least interval; one that costs much is taken less often.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,14 +19,21 @@ from syncd.errors import DamagedPolicyError
 from syncd.shared.curves import MAX_CHUNK_BYTES, chunk_of_file
 from syncd.shared.layout import NAME, SHA256, SLOT
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Manifest, Version, parse_manifest
+from syncd.wire.events import Events, Mark
 from syncd.wire.tree import Folder
 
-#: How often a slot's hint is read. A reader on the same disk hears of a policy this much later, at worst.
+#: How often a slot's hint is read where nothing tells of it: a policy is heard of this much later, at worst.
 HINT_EVERY_S = 0.25
-#: How often new runs, slots, and curves are looked for.
+#: How often new runs and slots are looked for there, and curves anywhere: each time the last part goes out anew.
 SCAN_EVERY_S = 1.0
-#: How often everything is listed whatever the hints and the folders' times say.
+#: How often everything is listed whatever the events, the hints and the folders' times say.
 FULL_EVERY_S = 10.0
+#: After a look that an event asked for, the next one is put off by so many times its processor time, and by this much
+#: at least: whoever changes files without end takes a twentieth of a core, and the newest policy is told all the same.
+TOLD_SHARE = 20.0
+TOLD_PAUSE_S = 0.005
+#: Changes of hints that no event told of: after so many, events are not believed here. A single one may be a race.
+MISSES = 2
 #: A look waits for this many times the processor time that the last one took, but no longer than this many intervals.
 IDLE_SHARE = 500.0
 MOST_INTERVALS = 4.0
@@ -87,6 +96,30 @@ class _Slot:
         return "/".join(self.parts)
 
 
+@dataclass
+class _Told:
+    """What events say has changed: slots' hints, slots' curves, which folders there are; or that some were lost."""
+
+    hints: set[tuple[str, ...]] = field(default_factory=set)
+    curves: set[tuple[str, ...]] = field(default_factory=set)
+    folders: bool = False
+    lost: bool = False
+
+    def note(self, mark: Mark | None, name: str) -> None:
+        """One event, as `Events.read` tells it; kinds are "above" (all above the slots), "slot" and "metrics"."""
+        match mark:
+            case None:
+                self.lost = True
+            case (_, "above"):
+                self.folders = True
+            case (parts, "slot") if name == "LATEST.json":
+                self.hints.add(parts)
+            case (parts, "metrics") if name and not name.startswith("."):
+                self.curves.add(parts)
+            case _ if name in {"", "metrics"}:
+                self.folders = True
+
+
 class Feed:
     """Tells what is new, once. Errors of its methods: none; what cannot be read now is told later.
 
@@ -94,66 +127,143 @@ class Feed:
     and a slot's folder that was deleted and made again (or put back from a copy) is another one.
     """
 
-    def __init__(self, root: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, root: Path, clock: Callable[[], float] = time.monotonic, events: Events | None = None) -> None:
         self._root = root
         self._clock = clock
+        self._events = Events() if events is None else events
         self._slots: dict[tuple[str, ...], _Slot] = {}
         self._hints, self._scan, self._full = Pace(HINT_EVERY_S), Pace(SCAN_EVERY_S), Pace(FULL_EVERY_S)
+        self._told = _Told()
+        self._is_told = self._was_rung = False
+        self._misses = 0
+        self._curved: set[tuple[str, ...]] = set()
+        self._curves_from = self.quiet_until = 0.0
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        self._events.close()
+
+    @property
+    def polls_because(self) -> str:
+        """Why it looks again and again; "" where it is told of changes."""
+        return "" if self._is_told else self._events.why or "no runs there yet"
 
     def forget(self) -> None:
         """Tell everything again."""
         self._slots = {}
         self._hints.next_at = self._scan.next_at = self._full.next_at = 0.0
 
+    def bell(self) -> int:
+        """The descriptor that becomes readable when something has changed (call `ring` then); -1: none."""
+        return self._events.fd
+
+    def ring(self) -> None:
+        """`bell` was readable: `changes` is worth its while at `quiet_until`, and `bell` nothing before."""
+        self._was_rung = True
+
     def next_at(self) -> float:
-        """When `changes` is worth its while again (monotonic s)."""
-        return min(self._hints.next_at, self._scan.next_at)
+        """When `changes` is worth its while again, unless `bell` rings before (monotonic s)."""
+        due = min(self._hints.next_at, self._scan.next_at, self._curves_from if self._curved else math.inf)
+        return min(due, self.quiet_until) if self._was_rung else due
 
     def changes(self) -> Iterator[PolicyNews | CurveNews]:
         """What is new since the last call: the newest policy of each changed slot first, then curves."""
-        now = self._clock()
-        full = now >= self._full.next_at
-        scan = full or now >= self._scan.next_at
+        now, began = self._clock(), time.thread_time()
+        self._read_events()
+        told, self._told, self._was_rung = self._told, _Told(), False
+        full = told.lost or now >= self._full.next_at
+        scan = full or told.folders or now >= self._scan.next_at
         if scan:
             with (self._full if full else self._scan).looking(now):
                 self._find_slots()
             self._scan.next_at = max(self._scan.next_at, now + SCAN_EVERY_S)
-        if scan or now >= self._hints.next_at:
+        for slot in (self._slots[parts] for parts in told.hints if parts in self._slots):
+            slot.retries = RETRIES
+        polls = scan or now >= self._hints.next_at
+        if polls:
             with self._hints.looking(now):
-                found = self._hinted(full=full)
+                found = self._hinted(self._slots.values(), told, full=full)
         else:
-            found = []
+            found = self._hinted([self._slots[parts] for parts in told.hints if parts in self._slots], told)
         for slot in found:
             if (news := self._newer(slot)) is not None:
                 yield news
-        if scan:
-            for slot in list(self._slots.values()):
-                yield from self._new_curves(slot, full=full)
+        self._curved |= told.curves
+        if scan or now >= self._curves_from:
+            curved, self._curved, self._curves_from = self._curved, set(), now + SCAN_EVERY_S
+            for parts, slot in list(self._slots.items()):
+                if scan or parts in curved:
+                    yield from self._new_curves(slot, full=full)
+        if self._is_told and not any(slot.retries for slot in self._slots.values()):
+            self._hints.next_at = self._scan.next_at = self._full.next_at
+        elif not polls:
+            self._hints.next_at = min(self._hints.next_at, now + HINT_EVERY_S)
+        cost_s = time.thread_time() - began
+        self.quiet_until = now + max(TOLD_PAUSE_S, TOLD_SHARE * cost_s)
+
+    def _read_events(self) -> None:
+        for mark, name in self._events.read():
+            self._told.note(mark, name)
 
     def _find_slots(self) -> None:
         found: set[tuple[str, ...]] = set()
-        with contextlib.suppress(OSError), Folder.root(self._root) as root, root.down(("v1", "runs")) as runs:
-            for run_id in filter(NAME.fullmatch, runs.names()):
-                with contextlib.suppress(OSError), runs.folder(run_id) as run:
-                    for name in filter(SLOT.fullmatch, run.names()):
-                        parts: tuple[str, ...] = ("v1", "runs", run_id, name)
-                        found.add(parts)
-                        self._slots.setdefault(parts, _Slot(parts))
+        self._is_told = False
+        with self._events.renewed() as watch, contextlib.suppress(OSError), Folder.root(self._root) as root:
+            watch(root, ((), "above"))
+            with root.folder("v1") as top, top.folder("runs") as runs:
+                watch(top, ((), "above"))
+                watch(runs, ((), "above"))
+                for run_id in filter(NAME.fullmatch, runs.names()):
+                    with contextlib.suppress(OSError), runs.folder(run_id) as run:
+                        watch(run, ((), "above"))
+                        for name in filter(SLOT.fullmatch, run.names()):
+                            parts: tuple[str, ...] = ("v1", "runs", run_id, name)
+                            found.add(parts)
+                            self._slots.setdefault(parts, _Slot(parts))
+                            if not self._events.why:
+                                self._watch_slot(watch, run, parts)
+            self._is_told = not self._events.why
         for parts in set(self._slots) - found:
             del self._slots[parts]
+
+    @staticmethod
+    def _watch_slot(watch: Callable[[Folder, Mark], None], run: Folder, parts: tuple[str, ...]) -> None:
+        with contextlib.suppress(OSError), run.folder(parts[-1]) as slot:
+            watch(slot, (parts, "slot"))
+            with slot.folder("metrics") as metrics:  # where there is none: the slot tells when there is
+                watch(metrics, (parts, "metrics"))
 
     def _open(self, slot: _Slot, *inner: str) -> Folder:
         """The slot's folder, or one in it. Errors: OSError."""
         with Folder.root(self._root) as root:
             return root.down((*slot.parts, *inner))
 
-    def _hinted(self, *, full: bool) -> list[_Slot]:
-        """The slots whose hint changed or is followed; `full`: all of them."""
+    def _hinted(self, slots: Iterable[_Slot], told: _Told, *, full: bool = False) -> list[_Slot]:
+        """Those of `slots` whose hint changed or is followed; `full`: all of them."""
+        slots = list(slots)
+        if not slots:
+            return []
+        before = {slot.parts: slot.hint for slot in slots if slot.hint}
         try:
             with Folder.root(self._root) as root, root.down(("v1", "runs")) as runs:
-                return [slot for slot in self._slots.values() if self._hint_changed(runs, slot) or full]
+                found = [slot for slot in slots if self._hint_changed(runs, slot) or full]
         except OSError:
             return []
+        if self._is_told and not (told.folders or told.lost):
+            self._count_misses({slot.parts for slot in slots if before.get(slot.parts, slot.hint) != slot.hint}, told)
+        return found
+
+    def _count_misses(self, changed: set[tuple[str, ...]], told: _Told) -> None:
+        """Whether events told of what `changed`; where they do not, looking again and again must do."""
+        silent = changed - told.hints
+        if silent:
+            self._read_events()  # it may have been renamed into its place while we looked
+            self._was_rung = True
+            silent -= self._told.hints
+        self._misses += len(silent)
+        if self._misses >= MISSES:
+            self._events.give_up("events did not tell of all changes")
+            self._is_told = False
 
     @staticmethod
     def _hint_changed(runs: Folder, slot: _Slot) -> bool:
@@ -161,6 +271,7 @@ class Feed:
             with runs.down(slot.parts[2:]) as folder:
                 hint = folder.read("LATEST.json", _HINT_BYTES)
         except OSError:
+            slot.retries = max(0, slot.retries - 1)
             return False
         if hint != slot.hint:
             slot.hint, slot.retries = hint, RETRIES

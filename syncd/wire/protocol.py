@@ -83,12 +83,16 @@ class Message(BaseModel):
 
 
 class Hello(Message):
-    """The client's first word. `client` names the inbox where the login itself does not."""
+    """The client's first word. `client` names the inbox where the login itself does not.
+
+    `bwlimit`: the server is to send at most so many KiB a second; 0: as the connection takes it.
+    """
 
     KIND = 1
     protocol: Count
     version: Word
     client: Name
+    bwlimit: Count = 0
 
 
 class Standing(BaseModel):
@@ -133,9 +137,10 @@ class Listing(Message):
 
 
 class Listed(Message):
-    """All that was on offer has been told."""
+    """All that was on offer has been told. `polls_because`: why the server looks for news; "": its disk tells it."""
 
     KIND = 5
+    polls_because: Word
 
 
 class Policy(Message):

@@ -24,6 +24,7 @@ from syncd.shared.layout import Shared
 from syncd.shared.tally import note_seen
 from syncd.wire import protocol
 from syncd.wire.arrivals import EAGER_BYTES
+from syncd.wire.bandwidth import Bandwidth
 from syncd.wire.feed import CurveNews, Feed, Pace, PolicyNews
 from syncd.wire.protocol import (
     DEAD_AFTER_S,
@@ -47,6 +48,8 @@ READ_BYTES = 256 * 1024
 VERDICTS_EVERY_S = 1.0
 #: It wakes at least this often, so that a signal is obeyed soon.
 WAKE_EVERY_S = 1.0
+#: A client with a limit on its bandwidth is not sent unasked what takes longer than this.
+EAGER_WITHIN_S = 10.0
 #: A client may ask for so many files at once.
 MOST_STREAMS = 64
 
@@ -83,6 +86,7 @@ class Server:
         self._streams: deque[Iterator[bytes]] = deque()
         self._pushes: deque[Iterator[bytes]] = deque()
         self._feed = Feed(shared, clock)
+        self._bandwidth = Bandwidth(0, clock)
         self._inbox_of: Inbox | None = None
         self._inbox: Inbox | Guest | None = None
         self._uploads = Uploads(None)
@@ -111,6 +115,7 @@ class Server:
             self._goaway("protocol", str(error), None)
         finally:
             self._uploads.close()
+            self._feed.close()
 
     def _turn(self) -> None:
         """Wait until something can be done, and do it."""
@@ -123,7 +128,12 @@ class Server:
             poll.register(self._in, select.POLLIN)
         if self._waiting:
             poll.register(self._out, select.POLLOUT)
+        bell = self._feed.bell() if self._may_look() and self._clock() >= self._feed.quiet_until else -1
+        if bell >= 0:
+            poll.register(bell, select.POLLIN)
         ready = dict(poll.poll(self._patience_ms()))
+        if ready.get(bell):
+            self._feed.ring()
         if ready.get(self._in):
             self._read()
         if ready.get(self._out):
@@ -138,9 +148,17 @@ class Server:
     def _patience_ms(self) -> float:
         """Until the next look is due, or the clock should be asked about pings and silence."""
         due = [self._clock() + WAKE_EVERY_S]
-        if self._listens and not self._waiting and not self._pushes:
+        if wait_s := self._bandwidth.wait_s():
+            due.append(self._clock() + wait_s)
+        if self._may_look():
             due += [self._feed.next_at(), self._verdicts.next_at]
+            if self._feed.bell() >= 0 and (quiet_until := self._feed.quiet_until) > self._clock():
+                due.append(quiet_until)
         return max(0.0, (min(due) - self._clock()) * 1000)
+
+    def _may_look(self) -> bool:
+        """Whether the client has taken all earlier news, and may have more by its limit."""
+        return self._listens and not self._waiting and not self._pushes and not self._bandwidth.wait_s()
 
     # --- out -------------------------------------------------------------------------------------------------------
 
@@ -149,15 +167,16 @@ class Server:
 
     def _fill(self) -> None:
         """Put more frames behind those that wait, while there is room: news first, then files in turns."""
-        if self._listens and not self._waiting and not self._pushes:
+        if self._may_look():
             self._look()
-        while len(self._waiting) < BUFFER_BYTES and (self._pushes or self._streams):
+        while len(self._waiting) < BUFFER_BYTES and (self._pushes or self._streams) and not self._bandwidth.wait_s():
             queue = self._pushes or self._streams
             frame = next(queue[0], None)
             if frame is None:
                 queue.popleft()
                 continue
             self._waiting += frame
+            self._bandwidth.took(len(frame))
             queue.rotate(0 if queue is self._pushes else -1)
 
     def _write(self) -> None:
@@ -211,7 +230,8 @@ class Server:
             if isinstance(one, CurveNews):
                 curves.append(one)
                 continue
-            pushed = eager and one.blob_bytes <= EAGER_BYTES
+            is_soon_there = self._bandwidth.allows(one.blob_bytes, EAGER_WITHIN_S)
+            pushed = eager and one.blob_bytes <= EAGER_BYTES and is_soon_there
             yield encode(
                 protocol.Policy(
                     path=one.path,
@@ -300,6 +320,7 @@ class Server:
                 f"the other side (anchorleg {ours}) speaks protocol {protocol.PROTOCOL}, this one (anchorleg "
                 f"{message.version}) {message.protocol}: install the same version on both"
             )
+        self._bandwidth = Bandwidth(message.bwlimit, self._clock)
         self._inbox_of = self._shared.inbox(self._contributor or message.client)
         self._look_for_inbox()
         if isinstance(self._inbox, Inbox) and self._inbox.path.is_dir():  # looking makes no inbox
@@ -364,4 +385,4 @@ class Server:
 
     def _listed(self) -> Iterator[bytes]:
         self._is_listing = False
-        yield encode(protocol.Listed())
+        yield encode(protocol.Listed(polls_because=self._feed.polls_because[:100]))

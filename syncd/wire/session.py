@@ -17,6 +17,7 @@ from syncd.errors import GoneError, RemoteError, StorageError, SyncError, Unreac
 from syncd.transports.base import Facts, News, Offer, Receipt
 from syncd.wire import protocol
 from syncd.wire.arrivals import Arrivals, Download, write_part
+from syncd.wire.bandwidth import Bandwidth
 from syncd.wire.protocol import DEAD_AFTER_S, PING_EVERY_S, PREAMBLE, Decoder, Frame, Message, ProtocolError, encode
 from syncd.wire.streams import Stream
 
@@ -25,7 +26,7 @@ WELCOME_TIMEOUT_S = 60.0
 #: A living peer that says nothing about a request for this long will not.
 STUCK_AFTER_S = 120.0
 #: The reader wakes this often to ping and to judge the silence.
-TICK_S = 1.0
+TICK_S = 2.5
 #: What a login may print before our preamble.
 MAX_NOISE_BYTES = 256 * 1024
 #: Segments under way at once, so that round trips overlap; below the server's own limit.
@@ -39,8 +40,8 @@ class Session:
     """A connection that has been welcomed. Implements `Transport`.
 
     Args: `name` of the transport; `stream`, owned from here on; `client`, how we call ourselves; `place`, for
-    sentences ("cluster.edu"). Errors: those of the handshake (UnreachableError, RemoteError, and what the stream's
-    end explains); the stream is closed then.
+    sentences ("cluster.edu"); `bwlimit`, KiB a second each way, 0 for no limit. Errors: those of the handshake
+    (UnreachableError, RemoteError, and what the stream's end explains); the stream is closed then.
     """
 
     def __init__(
@@ -51,10 +52,13 @@ class Session:
         *,
         place: str,
         logins: int,
+        bwlimit: int = 0,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.name = name
+        self.chosen_because, self.is_stopgap = "", False
+        self._bandwidth = Bandwidth(bwlimit, clock)
         self._stream, self._place, self._logins = stream, place, logins
         self._clock, self._wall = clock, wall
         self._changed = threading.Condition()
@@ -74,11 +78,12 @@ class Session:
         self._told: list[str] = []
         self._answers: dict[str, Message] = {}
         self._asked: set[str] = set()
-        self._closing = False
+        self._closing = self._is_interrupted = False
         self._reader = threading.Thread(target=self._read, name=f"syncd {name}", daemon=True)
         self._reader.start()
         try:
-            self._send(protocol.Hello(protocol=protocol.PROTOCOL, version=protocol.program_version(), client=client))
+            version = protocol.program_version()
+            self._send(protocol.Hello(protocol=protocol.PROTOCOL, version=version, client=client, bwlimit=bwlimit))
             self._await(lambda: self._welcome is not None, WELCOME_TIMEOUT_S, "did not answer")
         except BaseException:
             self.close()
@@ -98,10 +103,17 @@ class Session:
         """See `Transport`."""
         self._acknowledge()
         with self._changed:
-            self._changed.wait_for(lambda: self._failure or self._arrivals, timeout_s)
+            self._changed.wait_for(lambda: self._failure or self._arrivals or self._is_interrupted, timeout_s)
+            self._is_interrupted = False
             if self._failure is not None:
                 raise self._failure
         return self._take_news()
+
+    def interrupt(self) -> None:
+        """See `Transport`."""
+        with self._changed:
+            self._is_interrupted = True
+            self._changed.notify_all()
 
     def fetch(self, offer: Offer, part: Path) -> None:
         """See `Transport`."""
@@ -142,14 +154,15 @@ class Session:
         """See `Transport`."""
         told = self._welcome
         return Facts(
-            self._bytes_in,
-            self._bytes_out,
-            self._rtt_s,
-            self._clock_offset_s,
-            None if told is None else told.contributor,
-            self._logins,
-            None if told is None else told.version,
-            None if told is None else told.standing,
+            bytes_in=self._bytes_in,
+            bytes_out=self._bytes_out,
+            rtt_s=self._rtt_s,
+            clock_offset_s=self._clock_offset_s,
+            contributor=None if told is None else told.contributor,
+            logins=self._logins,
+            version=None if told is None else told.version,
+            standing=None if told is None else told.standing,
+            polls_because=self._arrivals.polls_because,
         )
 
     def close(self) -> None:
@@ -236,7 +249,9 @@ class Session:
             if isinstance(answer, protocol.Have):
                 for at in range(answer.offset, max(len(content), answer.offset + 1), protocol.MAX_PAYLOAD_BYTES):
                     payload = memoryview(content)[at : at + protocol.MAX_PAYLOAD_BYTES]
+                    self._wait_for_room()
                     self._send(protocol.Data(key=sha256, offset=at), payload)
+                    self._bandwidth.took(len(payload))
             else:
                 self._answers[sha256] = answer
         for sha256 in contents:
@@ -247,6 +262,13 @@ class Session:
                 receipts[sha256] = Receipt(True)
         self._asked.clear()
         return [receipts[path.name] for path, _, _ in segments]
+
+    def _wait_for_room(self) -> None:
+        """Until the limit on the bandwidth lets the next part leave. Errors: what ended the connection meanwhile."""
+        with self._changed:
+            while (wait_s := self._bandwidth.wait_s()) > 0:
+                if self._changed.wait_for(lambda: self._failure, wait_s) and self._failure is not None:
+                    raise self._failure
 
     def _farewell(self) -> None:
         """Acknowledge, and say goodbye, as far as that goes at once: whoever ends a program does not wait."""

@@ -43,6 +43,10 @@ class Folder:
             os.close(self._fd)
             self._fd = -1
 
+    def fileno(self) -> int:
+        """Its descriptor; -1 once it is closed."""
+        return self._fd
+
     def folder(self, name: str) -> Folder:
         """A folder in it; a link is refused."""
         return Folder(os.open(_component(name), _FOLDER_FLAGS, dir_fd=self._fd))

@@ -142,11 +142,12 @@ def is_python(pid: int) -> bool:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("carrier", [*CARRIERS, pytest.param("rsync", marks=NEEDS_RSYNC)])
 def test_a_server_that_hangs_is_given_up_and_found_again(
-    sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path
+    sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path, carrier: str
 ) -> None:
     folder = tmp_path / "mirror"
-    with watch(folder, settled(laptop, sshd, shared), "paramiko") as watcher:
+    with watch(folder, settled(laptop, sshd, shared), carrier) as watcher:
         watcher.live()
         sshd.pause()
         wait_for(lambda: is_offline(watcher), "it to give the silent server up")
@@ -232,6 +233,42 @@ def test_rsync_brings_and_takes_the_same(sshd: Sshd, laptop: Laptop, shared: Sha
         Outbox(folder).offer(RUN, 0, b"segment")
         wait_for(lambda: is_here(folder, Version(1, 2)), "the policy")
         wait_for(lambda: Outbox(folder).count() == 0, "the segment to leave")
+
+
+@NEEDS_RSYNC
+def test_without_our_server_over_there_rsync_does_and_status_says_why(
+    sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path
+) -> None:
+    folder = tmp_path / "mirror"
+    publish_one(shared, 1, 1)
+    env = settled(laptop, sshd, shared, command="/nowhere/syncd")
+    alone = syncd("watch", "", str(tmp_path / "other"), "--no-rsync", env=env)
+    assert (alone.returncode, alone.stderr.count("\n")) == (6, 1)
+    assert "has no syncd where it was looked for" in alone.stderr
+    with watching(folder, "", env=env) as watcher:
+        watcher.live()
+        wait_for(lambda: is_here(folder, Version(1, 1)), "the policy")
+        said = " ".join(syncd("status", str(folder), env=env).stdout.split())
+        assert "way: rsync, because 127.0.0.1 has no syncd where it was looked for" in said
+    both = syncd("pull", "", str(folder), "--no-rsync", "--transport", "rsync", env=env)
+    bulk = syncd("pull", "", str(folder), "--no-rsync", "--checkpoints", env=env)
+    assert (both.returncode, bulk.returncode) == (2, 2)
+    assert "give one of them" in both.stderr
+    assert "switched off" in bulk.stderr
+
+
+@pytest.mark.parametrize("carrier", [*CARRIERS, pytest.param("rsync", marks=NEEDS_RSYNC)])
+def test_a_limit_on_the_bandwidth_slows_and_loses_nothing(
+    sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path, carrier: str
+) -> None:
+    folder = tmp_path / "mirror"
+    publish_one(shared, 1, 1, wide=20_000)
+    env = settled(laptop, sshd, shared)
+    Outbox(folder).offer(RUN, 0, os.urandom(300_000))
+    done = syncd("bidirectional", "", str(folder), "--transport", carrier, "--bwlimit", "2000", env=env)
+    assert done.returncode == 0, done.stderr
+    assert is_here(folder, Version(1, 1))
+    assert Outbox(folder).count() == 0
 
 
 @NEEDS_RSYNC

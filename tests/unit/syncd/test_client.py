@@ -72,6 +72,8 @@ class Scripted:
     """A transport to a folder of this disk that plays one step at each `wait`."""
 
     name = "openssh"
+    chosen_because = ""
+    is_stopgap = False
 
     def __init__(self, shared: Shared, world: World, steps: Sequence[Step] = ()) -> None:
         self.shared, self.world, self.steps = shared, world, list(steps)
@@ -80,6 +82,7 @@ class Scripted:
         self.fetched: list[str] = []
         self.listings = 0
         self.closed = 0
+        self.interrupted = threading.Event()
         self.fetch_errors: list[BaseException] = []
 
     def news(self) -> News:
@@ -119,6 +122,9 @@ class Scripted:
 
     def close(self) -> None:
         self.closed += 1
+
+    def interrupt(self) -> None:
+        self.interrupted.set()
 
 
 @pytest.fixture
@@ -172,6 +178,20 @@ def fill(folder: Path, count: int) -> list[str]:
     for k in range(count):
         assert box.offer(RUN, 0, f"segment {k}".encode())
     return [each.path.name for each in box.waiting()]
+
+
+def test_a_segment_that_is_put_down_ends_the_listening(tmp_path: Path, shared: Shared, world: World) -> None:
+    folder = tmp_path / "mirror"
+    transport = Scripted(shared, world)
+
+    def an_actor_at_work() -> News:
+        assert Outbox(folder).offer(RUN, 0, b"segment")
+        assert transport.interrupted.wait(PATIENCE_S)
+        return News()
+
+    transport.steps = [an_actor_at_work, News()]
+    Run(folder, world, [transport]).to_the_end()
+    assert transport.received == [hashlib.sha256(b"segment").hexdigest()]
 
 
 def test_one_pass_fetches_what_is_new_and_sends_what_waits(tmp_path: Path, shared: Shared, world: World) -> None:
@@ -424,13 +444,30 @@ def test_rounds_come_as_often_as_they_are_wished(tmp_path: Path, shared: Shared,
 
         return step
 
-    transport = Scripted(shared, world, [publish(seq) for seq in range(2, 40)])
+    transport = Scripted(shared, world, [publish(seq) for seq in range(2, 5)])
     run = Run(tmp_path / "mirror", world, [transport], every_s=5)
     run.client._tell_arrival = lambda arrival, _: seen.append((world.monotonic_s, arrival.manifest.version))
     run.to_the_end()
     gaps = [after[0] - before[0] for before, after in itertools.pairwise(seen)]
     assert len(seen) == 2
     assert gaps == [pytest.approx(5, abs=0.3)]
+
+
+def test_a_stopgap_is_left_to_see_whether_the_best_way_can_be_gone_again(
+    tmp_path: Path, shared: Shared, world: World
+) -> None:
+    publish_one(shared, 1, 1)
+    stopgap = Scripted(shared, world, [News()] * 1000)
+    stopgap.name, stopgap.is_stopgap, stopgap.chosen_because = "rsync", True, "cluster has no syncd"
+    run = Run(tmp_path / "mirror", world, [stopgap, Scripted(shared, world, [News()])])
+    run.to_the_end()
+    assert [at - run.tries[0] for at in run.tries] == [0.0, pytest.approx(client.STOPGAP_S, abs=10)]
+    assert stopgap.closed == 1
+    assert [said for said in run.said if "because" in said or "rsync" in said] == [
+        "connected to cluster:/x (rsync: cluster has no syncd)"
+    ]
+    assert run.board.status.transport == "openssh"
+    assert run.board.status.chosen_because == ""
 
 
 def test_latency_counts_only_what_was_announced(tmp_path: Path, shared: Shared, world: World) -> None:

@@ -33,9 +33,14 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture
-def feed(shared, clock):
-    return Feed(shared.path, clock)
+@pytest.fixture(params=["told", "polled"])
+def feed(request, shared, clock):
+    """Where the disk tells of changes, and where it does not."""
+    feed = Feed(shared.path, clock)
+    if request.param == "polled":
+        feed._events.give_up("this is a test")
+    yield feed
+    feed.close()
 
 
 def after(feed: Feed, clock: Clock, seconds: float = 4.1) -> list[PolicyNews | CurveNews]:

@@ -31,12 +31,16 @@ class Connection:
         self.ahead_s = 0.0
         their_in, self.out = os.pipe()
         self.inn, their_out = os.pipe()
-        self.server = Server(shared, contributor, their_in, their_out, clock=lambda: time.monotonic() + self.ahead_s)
+        self.clock: Callable[[], float] = lambda: time.monotonic() + self.ahead_s
+        self.server = Server(shared, contributor, their_in, their_out, clock=self._now)
         self.thread = threading.Thread(target=self._run, args=(their_in, their_out))
         self.decoder = Decoder()
         self.frames: list[Frame] = []
         self.preamble = b""
         self.thread.start()
+
+    def _now(self) -> float:
+        return self.clock()
 
     def _run(self, *fds: int) -> None:
         try:
@@ -279,3 +283,37 @@ def test_a_contributor_is_heard_of_by_connecting_and_a_mere_reader_gets_no_inbox
         assert client.receive(protocol.Welcome).message.contributor == hello.client
     assert last_seen(shared.inbox("anna").path) is not None
     assert not shared.inbox("rita").path.exists()
+
+
+def test_a_limit_on_the_bandwidth_is_kept_and_delays_no_ping(connect, shared):
+    """Its clock is the test's: a second frame leaves when the first has been paid for, not before."""
+    publish_one(shared, 1, 1)
+    big = shared.slot(RUN, 0).path / "blobs" / "aa" / ("a" * 64)
+    big.parent.mkdir(parents=True)
+    big.write_bytes(b"x" * (2 * MAX_PAYLOAD_BYTES))
+    client = connect()
+    now = [time.monotonic()]
+    client.clock = lambda: now[0]
+    kib = MAX_PAYLOAD_BYTES // 1024
+    client.send(HELLO.model_copy(update={"bwlimit": kib}))
+    client.receive(protocol.Welcome)
+    client.send(protocol.Get(key="1", path=big.relative_to(shared.path).as_posix(), offset=0))
+    assert client.receive(protocol.Data).message.offset == 0
+    for n in range(3):
+        client.send(protocol.Ping(n=n))
+        frame = client.receive(Message)
+        assert frame.message == protocol.Pong(n=n)
+    now[0] += 1.1  # 256 KiB and the frame's header
+    assert client.receive(protocol.Data).message.offset == MAX_PAYLOAD_BYTES
+    now[0] += 1.1
+    assert client.receive(protocol.End).message.bytes == 2 * MAX_PAYLOAD_BYTES
+
+
+@pytest.mark.parametrize(("kib_s", "pushed"), [(0, True), (16, False)])
+def test_what_a_limit_makes_slow_is_not_sent_unasked(connect, shared, kib_s, pushed):
+    publish_one(shared, 1, 1)
+    client = connect()
+    client.send(HELLO.model_copy(update={"bwlimit": kib_s}), protocol.Listing())
+    client.receive(protocol.Listed)
+    publish_one(shared, 1, 2, wide=4000)
+    assert client.receive(protocol.Policy).message.eager is pushed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import queue
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from daemons import PATIENCE_S
 
 from syncd.errors import GoneError, RemoteError, StorageError, SyncError, UnreachableError
-from syncd.transports.base import Offer
+from syncd.transports.base import News, Offer
 from syncd.wire import protocol
 from syncd.wire.arrivals import EAGER_BYTES, EAGER_KEPT, Arrivals, Eager
 from syncd.wire.protocol import DEAD_AFTER_S, PREAMBLE, Decoder, Frame, Message, ProtocolError, encode
@@ -133,6 +134,17 @@ def test_a_server_that_answered_once_and_is_gone_may_come_back(begin):
         session.listing()
 
 
+def test_a_wait_is_ended_from_another_thread(begin):
+    session = begin(Peer(PREAMBLE, WELCOME))
+    session.interrupt()
+    assert session.wait(2 * PATIENCE_S) == News()  # longer than any test waits
+    ended = threading.Thread(target=lambda: session.wait(2 * PATIENCE_S))
+    ended.start()
+    session.interrupt()
+    ended.join(PATIENCE_S)
+    assert not ended.is_alive()
+
+
 def test_silence_is_noticed_by_whoever_waits(begin):
     peer = Peer(PREAMBLE, WELCOME)
     session = begin(peer)
@@ -155,8 +167,16 @@ def test_a_message_that_waited_out_a_sleep_is_read_before_death_is_judged(begin)
 
 
 def test_only_the_latest_of_a_slot_is_news(begin):
-    peer = Peer(PREAMBLE, WELCOME, a_policy(b"one", b"1", seq=1), a_policy(b"two", b"2", seq=2), protocol.Listed())
-    peer.answers = lambda message: [protocol.Listed()] if isinstance(message, protocol.Listing) else []
+    peer = Peer(
+        PREAMBLE,
+        WELCOME,
+        a_policy(b"one", b"1", seq=1),
+        a_policy(b"two", b"2", seq=2),
+        protocol.Listed(polls_because="nfs"),
+    )
+    peer.answers = lambda message: (
+        [protocol.Listed(polls_because="nfs")] if isinstance(message, protocol.Listing) else []
+    )
     news = begin(peer).listing()
     (sealed, _) = news.offers
     assert sealed.path.endswith("/000002-000000001.json")

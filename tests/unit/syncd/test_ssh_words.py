@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncd.access.settings import Remote
-from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, UnreachableError
+from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, NoServerError, RemoteError, UnreachableError
 from syncd.transports.openssh import explain, server_command, ssh_command
 
 SAID = json.loads((Path(__file__).parents[2] / "fixtures/ssh/openssh-9.2p1.json").read_text())
 MEANS = {
     "no folder": (RemoteError, "is no folder"),
-    "no command": (RemoteError, "syncd setup"),
-    "not executable": (RemoteError, "Permission denied"),
+    "no command": (NoServerError, "syncd setup"),
+    "not executable": (NoServerError, "Permission denied"),
     "unknown host key": (HostKeyError, "not known here"),
     "changed host key": (HostKeyError, "not the one that was pinned"),
     "refused key": (LoginRefusedError, "tried once"),

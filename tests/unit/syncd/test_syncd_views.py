@@ -82,6 +82,21 @@ def test_the_first_line_says_how_it_stands(view: MirrorView, words: str) -> None
     assert words in views.status_lines(view)[0]
 
 
+def test_the_way_is_said_with_its_reason() -> None:
+    word = a_word(transport="rsync", chosen_because="cluster has no syncd where it was looked for")
+    text = " ".join(drawn(a_view(client=word), 80).split())
+    assert "way: rsync, because cluster has no syncd where it was looked for" in text
+
+
+@pytest.mark.parametrize(
+    ("why", "words"),
+    [("", "by the disk, at once"), ("a file system of type nfs4", "again and again (a file system of type nfs4)")],
+)
+def test_how_the_other_side_comes_to_know_of_news_is_said(why: str, words: str) -> None:
+    assert words in " ".join(drawn(a_view(client=a_word(polls_because=why)), 80).split())
+    assert "news:" not in drawn(a_view(), 80)
+
+
 def test_what_an_actor_found_is_shown() -> None:
     good = a_slot(run_id=RUN, played=Played(version="14-12345", ok=True, at=NOW))
     bad = a_slot(played=Played(version="14-12345", ok=False, error="its actions differ by 0.3", at=NOW))

@@ -1,0 +1,161 @@
+"""What `syncd` costs: one idle laptop, and twenty on one host, each figure beside its budget.
+
+`python bench/weight_class.py [LAPTOPS] [PUBLICATIONS] [IDLE_S]` starts real `syncd watch` processes against a real sshd
+on loopback. `idle`: processor time of one laptop (with its ssh) and of its server while nothing happens, over `ssh` and
+over paramiko. `class`: LAPTOPS over `ssh` at once; the time from a publication to the last laptop's verified file, the
+memory of a laptop's process and of its server (what they share is counted by halves), and the processor time of all
+of them for one policy and laptop. Writes weight_class.csv. Linux only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import figures
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests" / "real"), str(ROOT / "tests")]
+
+from daemons import _stat, wait_for  # noqa: E402
+from policies import RUN, publish_one  # noqa: E402
+from sshd import Sshd, missing_sshd_parts, throw_away_sshd  # noqa: E402
+from watching import Watcher, client_env, watching  # noqa: E402
+
+from syncd import store  # noqa: E402
+from syncd.access.settings import Remote, Settings, store_settings  # noqa: E402
+
+#: Columns of a policy's first tensor: some 0.35 MB, more than twice an MT10 actor.
+WIDE = 6_000
+#: After the start: what only the first seconds cost is not counted.
+SETTLE_S = 10.0
+#: ms of processor time in 5 s, one laptop, either side.
+IDLE_BUDGET_MS = 2.0
+#: To the last of twenty laptops; on two cores that all share, twenty times 20 ms of verifying is the most of it.
+LATENCY_BUDGET_MS = 1000.0
+#: A Python with numpy and pydantic has 40 MB of its own; twenty servers fit into 1 GB of a login node.
+MEMORY_BUDGET_MB = 50.0
+#: Of laptop, ssh, sshd and server together, for one policy.
+POLICY_BUDGET_MS = 100.0
+
+
+def start(stack: ExitStack, server: Sshd, shared: Path, scratch: Path, name: str, carrier: str) -> Watcher:
+    """One laptop that is connected."""
+    laptop = server.new_client(name)
+    env = client_env(laptop.home)
+    remote = Remote(
+        host="127.0.0.1", user=server.user, port=server.port, path=str(shared), key=laptop.key,
+        known_hosts=laptop.known_hosts, ssh_config=laptop.config, command=str(Path(sys.executable).parent / "syncd"),
+    )  # fmt: skip
+    store_settings(Settings(remote=remote, name=name), env)
+    watcher = stack.enter_context(watching(scratch / name, "--transport", carrier, "", env=env))
+    watcher.live()
+    return watcher
+
+
+def with_children(watchers: Sequence[Watcher]) -> list[int]:
+    """The laptops' processes and their ssh."""
+    parents = {watcher.pid for watcher in watchers}
+    pids = [int(name) for name in os.listdir("/proc") if re.fullmatch("[0-9]+", name)]
+    return [*parents, *(pid for pid in pids if (fields := _stat(pid)) is not None and int(fields[1]) in parents)]
+
+
+def cpu_ms(pids: Sequence[int]) -> float:
+    """Processor milliseconds that these processes took so far."""
+    threads = [thread for pid in pids for thread in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e6
+
+
+def memory_mb(pid: int) -> float:
+    """What a process has of its own, and its part of what it shares."""
+    facts = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
+    return int(facts["Pss"].split()[0]) / 1000
+
+
+def idle(carrier: str, seconds: float, server: Sshd, shared: Path, scratch: Path) -> list[list[object]]:
+    """Rows: processor time of one laptop and of its server in 5 s of waiting."""
+    with ExitStack() as stack:
+        watcher = start(stack, server, shared, scratch, f"idle-{carrier}", carrier)
+        time.sleep(SETTLE_S)
+        sides = {"laptop": with_children([watcher]), "server": server.processes()}
+        before = {side: cpu_ms(pids) for side, pids in sides.items()}
+        began = time.monotonic()
+        time.sleep(seconds)
+        fives = (time.monotonic() - began) / 5
+        return [
+            row(f"idle, {carrier}, {side}: ms of CPU in 5 s", (cpu_ms(pids) - before[side]) / fives, IDLE_BUDGET_MS)
+            for side, pids in sides.items()
+        ]
+
+
+def arrived_at(watcher: Watcher, version: store.Version) -> float:
+    """When (unix s) this laptop gave a verified policy its name."""
+    manifest = store.Shared(watcher.folder).slot(RUN, 0).manifest(version)
+    wait_for(manifest.exists, "the policy")
+    return manifest.stat().st_ctime
+
+
+def many(laptops: int, publications: int, server: Sshd, shared: Path, scratch: Path) -> list[list[object]]:
+    """Rows: latency, memory and processor time of `laptops` at once."""
+    with ExitStack() as stack:
+        watchers = [start(stack, server, shared, scratch, f"laptop-{k}", "openssh") for k in range(laptops)]
+        time.sleep(SETTLE_S)
+        near, far = with_children(watchers), server.processes()
+        before, last, all_of_them = cpu_ms([*near, *far]), [], []
+        for seq in range(2, publications + 2):
+            version = publish_one(store.Shared(shared), 1, seq, wide=WIDE).version
+            published = time.time()
+            late = [max(0.0, 1000 * (arrived_at(watcher, version) - published)) for watcher in watchers]
+            last.append(max(late))
+            all_of_them += late
+        spent = (cpu_ms([*near, *far]) - before) / publications / laptops
+        servers = [memory_mb(pid) for pid in server.processes("syncd", "serve") if is_python(pid)]
+        clients = [memory_mb(watcher.pid) for watcher in watchers]
+        return [
+            row(f"{laptops} laptops: ms to one of them, median", statistics.median(all_of_them), LATENCY_BUDGET_MS),
+            row(f"{laptops} laptops: ms to the last of them, median", statistics.median(last), LATENCY_BUDGET_MS),
+            row(f"{laptops} laptops: MB of one's server, most", max(servers), MEMORY_BUDGET_MB),
+            row(f"{laptops} laptops: MB of one's own process, most", max(clients), MEMORY_BUDGET_MB),
+            row(f"{laptops} laptops: ms of CPU a policy and laptop, all sides", spent, POLICY_BUDGET_MS),
+        ]
+
+
+def is_python(pid: int) -> bool:
+    try:
+        return "python" in os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return False
+
+
+def row(what: str, value: float, budget: float) -> list[object]:
+    """One figure beside its budget, printed."""
+    found = [what, f"{value:.1f}", f"{budget:g}", "yes" if value <= budget else "no"]
+    print(f"{found[0]}: {found[1]} (budget {found[2]}{'' if value <= budget else ', MISSED'})", flush=True)
+    return list(found)
+
+
+def main() -> None:
+    """Measure all and print it."""
+    laptops = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    publications = int(sys.argv[2]) if len(sys.argv) > 2 else 20
+    idle_s = float(sys.argv[3]) if len(sys.argv) > 3 else 60.0
+    if missing := missing_sshd_parts():
+        sys.exit(f"not there: {', '.join(missing)}")
+    with tempfile.TemporaryDirectory() as name, throw_away_sshd() as server:
+        scratch = Path(name)
+        shared = scratch / "shared"
+        publish_one(store.Shared(shared), 1, 1, wide=WIDE)
+        rows = [line for carrier in ("openssh", "paramiko") for line in idle(carrier, idle_s, server, shared, scratch)]
+        rows += many(laptops, publications, server, shared, scratch)
+    figures.save("weight_class", ["what", "measured", "budget", "kept"], rows)
+
+
+if __name__ == "__main__":
+    main()

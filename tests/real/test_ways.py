@@ -1,0 +1,199 @@
+"""The ways that laptops really have: a jump host, macOS's rsync, a server whose policies are poisoned."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from daemons import PATIENCE_S, wait_for
+from far_side import FarSide, of_kind, until
+from needs import need
+from policies import RUN, publish_one
+from sshd import Laptop, Sshd
+from watching import client_env, seen, watching
+
+from syncd import store
+from syncd.access.settings import Settings, store_settings
+from syncd.errors import RemoteError, UnreachableError
+from syncd.store import Version
+from syncd.transports.base import Transport
+from syncd.transports.rsync import fetch_tree
+
+WAYS = ["openssh", "paramiko", "rsync"]
+#: What the rsync of macOS 15 and later (openrsync, Apple's sources of 2026-04) does not know.
+LACKS = (
+    "--append-verify", "--protect-args", "--secluded-args", "--compress-choice", "--zc", "--checksum-choice", "--cc",
+    "--ignore-missing-args", "--mkpath", "--fsync", "--info",
+)  # fmt: skip
+OPENRSYNC = f"""#!{sys.executable}
+import os, sys
+words = sys.argv[1:]
+with open(os.environ["CALLS"], "a") as calls:
+    print(*words, file=calls)
+for word, before in zip(words, ["", *words]):
+    if word.partition("=")[0] in {LACKS!r} or (word[:1] == "-" != word[1:2] and "s" in word and before != "-e"):
+        sys.exit(f"openrsync: unrecognized option: {{word}}")
+os.execv({shutil.which("rsync")!r}, ["rsync", *words])
+"""
+
+
+def need_rsync(way: str) -> None:
+    need("rsync", [] if way != "rsync" or shutil.which("rsync") else ["rsync"])
+
+
+@pytest.fixture
+def far(tmp_path: Path, sshd: Sshd) -> FarSide:
+    """The other side, for whichever carrier a test sets."""
+    shared = store.Shared(tmp_path / "run" / "shared")
+    shared.path.mkdir(parents=True)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    return FarSide("openssh", shared, scratch, sshd, sshd.new_client("anna"))
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[[Transport], Transport]]:
+    """Closes at the end what a test has opened."""
+    found: list[Transport] = []
+
+    def keep(transport: Transport) -> Transport:
+        found.append(transport)
+        return transport
+
+    yield keep
+    for transport in found:
+        transport.close()
+
+
+def jump_through(jump: Sshd, laptop: Laptop) -> None:
+    """Let `cluster` be reached through `jump` only, as far as this laptop's ssh config goes."""
+    jump.add_key(laptop.public_key)
+    with open(laptop.known_hosts, "a", encoding="utf-8") as file:
+        file.write(jump.host_key_line + "\n")
+    before = laptop.config.read_text()
+    host = before.replace("Host cluster", "Host jump").splitlines()
+    host = [f"  Port {jump.port}" if line.strip().startswith("Port ") else line for line in host]
+    laptop.config.write_text(before + "  ProxyJump jump\n" + "\n".join(host) + "\n")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_jump_host_is_passed_as_the_ssh_config_says(
+    far: FarSide, new_sshd: Callable[..., Sshd], opened: Callable[[Transport], Transport], way: str
+) -> None:
+    need_rsync(way)
+    assert far.server is not None
+    assert far.laptop is not None
+    jump = new_sshd()
+    jump_through(jump, far.laptop)
+    far.carrier = way
+    manifest = far.publish(1)
+    alias = {"host": "cluster", "user": None, "port": None, "key": None, "known_hosts": None}
+    if way == "paramiko":
+        with pytest.raises(RemoteError, match="proxyjump, which paramiko cannot: use --transport openssh"):
+            far.open(**alias)
+        assert (jump.logins(), far.server.logins()) == (0, 0)
+        return
+    transport = opened(far.open(**alias))
+    (blob,) = of_kind(transport.listing(), "blob")
+    transport.fetch(blob, far.part())
+    assert hashlib.sha256(far.part().read_bytes()).hexdigest() == manifest.blob.sha256
+    assert all(receipt.stored for receipt in transport.send([far.segment(1)]))
+    assert (jump.logins(), far.server.logins()) == (1, 1)
+    jump.stop()
+    with pytest.raises(UnreachableError):
+        until(transport, lambda news: transport.listing() is None)
+    jump.start()
+    assert of_kind(opened(far.open(**alias)).listing(), "blob")
+
+
+@pytest.fixture
+def openrsync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An rsync on this laptop's PATH that refuses what macOS's does; returns the list of its calls."""
+    need_rsync("rsync")
+    program = tmp_path / "bin" / "rsync"
+    program.parent.mkdir()
+    program.write_text(OPENRSYNC)
+    program.chmod(0o755)
+    calls = tmp_path / "calls"
+    monkeypatch.setenv("CALLS", str(calls))
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    for word in ("--mkpath", "--info=stats", "-rts"):
+        refused = subprocess.run(["rsync", word, "a", "b"], capture_output=True, timeout=PATIENCE_S, check=False)
+        assert b"unrecognized option" in refused.stderr
+    calls.unlink()
+    return calls
+
+
+def test_an_rsync_that_knows_only_what_macs_does_is_enough(
+    far: FarSide, openrsync: Path, opened: Callable[[Transport], Transport]
+) -> None:
+    far.carrier = "rsync"
+    manifest = far.publish(1, wide=100_000)
+    store.write_metrics(far.shared.slot(RUN, 0), "metrics", [{"step": 1}])
+    far.shared.inbox("anna").write_verdict("a" * 64, accepted=True, now=1.0)
+    transport = opened(far.open())
+    news = transport.listing()
+    assert [len(of_kind(news, kind)) for kind in ("manifest", "blob", "metrics")] == [1, 1, 1]
+    assert len(news.verdicts) == 1
+    (blob,) = of_kind(news, "blob")
+    far.part().write_bytes((far.shared.path / blob.path).read_bytes()[:-700])
+    transport.fetch(blob, far.part())
+    assert hashlib.sha256(far.part().read_bytes()).hexdigest() == manifest.blob.sha256
+    segments = [far.segment(seed) for seed in range(3)]
+    assert all(receipt.stored for receipt in transport.send(segments))
+    inbox = far.shared.inbox("anna")
+    assert {path.name for path in inbox.place("new", RUN, 0).iterdir()} == {path.name for path, _, _ in segments}
+    there = far.shared.path.parent / "checkpoint"
+    there.mkdir()
+    (there / "manifest.json").write_text('{"files": {}}')
+    fetch_tree(far.remote(), str(there), far.scratch / "checkpoint", bwlimit=5000)
+    assert (far.scratch / "checkpoint" / "manifest.json").exists()
+    assert "--bwlimit=5000" in openrsync.read_text()
+
+
+def smuggle(shared: store.Shared, aside: store.Shared) -> None:
+    """Publish what lies `aside` as it is: the blob, its manifest, the hint."""
+    files = [path for path in aside.slot(RUN, 0).path.rglob("*") if path.is_file()]
+    for path in sorted(files, key=lambda path: ["blobs" in path.parts, "manifests" in path.parts], reverse=True):
+        target = shared.path / path.relative_to(aside.path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target.with_name(".smuggled"))
+        os.replace(target.with_name(".smuggled"), target)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_poisoned_policy_is_left_out_and_said_and_the_next_one_is_taken(
+    far: FarSide, tmp_path: Path, way: str
+) -> None:
+    need_rsync(way)
+    assert far.laptop is not None
+    folder = tmp_path / "mirror"
+    far.publish(1)
+    env = client_env(far.laptop.home)
+    store_settings(Settings(remote=far.remote(), name="anna"), env)
+
+    def has(seq: int) -> bool:
+        manifest = seen(folder, RUN)
+        return manifest is not None and manifest.version == Version(1, seq)
+
+    with watching(folder, "--transport", way, "", env=env) as watcher:
+        watcher.live()
+        wait_for(lambda: has(1), "the first policy")
+        aside = store.Shared(tmp_path / "aside")
+        blob = aside.slot(RUN, 0).blob(publish_one(aside, 1, 2).blob.sha256)
+        content = bytearray(blob.read_bytes())
+        content[-1] ^= 1
+        blob.chmod(0o644)
+        blob.write_bytes(content)
+        smuggle(far.shared, aside)
+        wait_for(lambda: any("1-2 is left out" in trouble for trouble in watcher.word().troubles), "it to be said")  # type: ignore[union-attr]
+        assert has(1)
+        far.publish(3)
+        wait_for(lambda: has(3), "the next policy")
+        assert watcher.is_live()

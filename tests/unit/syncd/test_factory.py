@@ -1,0 +1,129 @@
+"""The choice of the way: the best that works, rsync as the last one unless it is switched off, and never in silence."""
+
+from __future__ import annotations
+
+import shutil
+from types import SimpleNamespace
+
+import pytest
+
+from syncd.access.settings import Remote, Settings
+from syncd.commands.way import Way
+from syncd.errors import (
+    ConfigError,
+    HostKeyError,
+    LoginRefusedError,
+    NoServerError,
+    RemoteError,
+    SyncError,
+    UnreachableError,
+)
+from syncd.transports import factory
+from syncd.transports.factory import open_transport
+from syncd.transports.openssh import explain
+
+FAR = Remote(host="cluster", path="/shared")
+NEAR = Remote(path="/shared")
+
+
+class Ways:
+    """What each transport does when it is opened: an error, or nothing."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fails: dict[str, SyncError] = {}
+        self.opened: list[str] = []
+        self.closed: list[str] = []
+        self.listing: SyncError | None = None
+        self.programs = {"ssh", "rsync"}
+        monkeypatch.setattr(factory, "_opened", self._open)
+        monkeypatch.setattr(shutil, "which", lambda name: name if name in self.programs else None)
+
+    def _open(self, remote: Remote, which: str, client: str, bwlimit: int) -> SimpleNamespace:
+        self.opened.append(which)
+        if which in self.fails:
+            raise self.fails[which]
+        return SimpleNamespace(
+            name=which, is_stopgap=False, close=lambda: self.closed.append(which), listing=self._list
+        )
+
+    def _list(self) -> None:
+        if self.listing is not None:
+            raise self.listing
+
+
+@pytest.fixture
+def ways(monkeypatch: pytest.MonkeyPatch) -> Ways:
+    return Ways(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("remote", "programs", "name", "why"),
+    [
+        (FAR, {"ssh", "rsync"}, "openssh", "ssh is installed here"),
+        (FAR, {"rsync"}, "paramiko", "there is no ssh here"),
+        (NEAR, {"ssh"}, "local", "this machine has the folder"),
+    ],
+)
+def test_the_best_way_is_taken_and_says_why(ways, remote, programs, name, why):
+    ways.programs = programs
+    transport = open_transport(remote, client="anna")
+    assert (transport.name, transport.chosen_because, transport.is_stopgap) == (name, why, False)
+
+
+def test_without_our_server_over_there_rsync_does_and_says_so(ways):
+    ways.fails["openssh"] = NoServerError("cluster has no syncd")
+    transport = open_transport(FAR, client="anna")
+    assert (transport.name, transport.chosen_because, transport.is_stopgap) == ("rsync", "cluster has no syncd", True)
+
+
+@pytest.mark.parametrize("programs", [{"ssh"}, {"ssh", "rsync"}])
+def test_rsync_is_not_used_where_it_is_missing_or_switched_off(ways, programs):
+    ways.programs = programs
+    ways.fails["openssh"] = NoServerError("cluster has no syncd")
+    with pytest.raises(NoServerError):
+        open_transport(FAR, client="anna", rsync=programs == {"ssh"})
+    assert ways.opened == ["openssh"]
+
+
+@pytest.mark.parametrize("kind", [UnreachableError, HostKeyError, LoginRefusedError, RemoteError, ConfigError])
+def test_nothing_else_is_a_reason_for_a_second_login(ways, kind):
+    ways.fails["openssh"] = kind("no")
+    with pytest.raises(kind):
+        open_transport(FAR, client="anna")
+    assert ways.opened == ["openssh"]
+
+
+def test_where_rsync_cannot_either_both_are_told(ways):
+    ways.fails["openssh"] = NoServerError("cluster has no syncd")
+    ways.listing = RemoteError("cluster has no rsync")
+    with pytest.raises(RemoteError, match="no syncd; and by rsync: cluster has no rsync"):
+        open_transport(FAR, client="anna")
+    assert ways.closed == ["rsync"]
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "is_one"),
+    [
+        (127, "bash: syncd: command not found", True),
+        (126, "syncd: Permission denied", True),
+        (1, "/usr/bin/rrsync error: SSH_ORIGINAL_COMMAND does not run rsync.", True),
+        (126, "syncd gate: this key may run `syncd serve` and rsync, not 'ls'", False),
+        (2, "syncd: 'a b' is no contributor name", False),
+        (255, "Permission denied (publickey).", False),
+        (143, "", False),
+    ],
+)
+def test_what_means_that_there_is_no_server(code, said, is_one):
+    assert isinstance(explain("cluster", code, said), NoServerError) is is_one
+
+
+def test_the_command_line_goes_before_what_is_stored():
+    stored = Settings(rsync=False, bwlimit=500)
+    assert Way().over(stored) == stored
+    assert Way(rsync=True, bwlimit=0).over(stored) == Settings()
+    with pytest.raises(ConfigError, match="give one of them"):
+        Way(transport="rsync").over(stored)
+    with pytest.raises(ConfigError, match="16 KiB a second at least"):
+        Way(bwlimit=15).over(stored)
+    with pytest.raises(ConfigError, match="switched off"):
+        open_transport(FAR, "rsync", client="anna", rsync=False)
