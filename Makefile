@@ -21,7 +21,7 @@ $(READY): pyproject.toml constraints.txt requirements.lock requirements-torch.lo
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install $(CHECKED) -r requirements.lock
-	if [ $(TORCH) = checked ] || ! $(PIP) config list | grep -Eq 'find-links|extra-index-url'; then \
+	if [ $(TORCH) = checked ] || ! $(PIP) config list | grep -E 'find-links|extra-index-url' >/dev/null; then \
 		$(PIP) install $(CHECKED) -r requirements-torch.lock; \
 	else \
 		$(PIP) install --quiet -c constraints.txt torch; \
