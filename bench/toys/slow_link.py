@@ -2,9 +2,9 @@
 
 Prints its own port. Each direction has half of the round trip as delay, its own bandwidth (all connections share it)
 and a buffer of 50 ms before it, behind which senders wait. A new connection costs one round trip. A lost packet (1448
-bytes) is delivered one round trip later, as TCP sends it again; where fewer than three packets follow it at once, only
-TCP's timer finds out, 200 ms later. All that comes behind it waits for it. Not modelled: slow start, and that TCP sends
-less after a loss; `tc netem` would do both, where a kernel has it.
+bytes) is delivered one round trip later, as TCP sends it again; where fewer than three packets follow it in what was
+read at once (16 KiB at most), only TCP's timer finds out, 200 ms later. All that comes behind it waits for it. Not
+modelled: slow start, and that TCP sends less after a loss; `tc netem` would do both, where a kernel has it.
 """
 
 from __future__ import annotations

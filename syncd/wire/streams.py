@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -45,6 +47,13 @@ class Stream(Protocol):
         ...
 
 
+def _widen(pipe: int) -> None:
+    """Let a pipe hold what one read asks for, where the system can: with Linux's 64 KiB, 20 MB take twice as long."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # an account's limit on pipes
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, READ_BYTES)
+
+
 class ChildStream:
     """The pipes of a child process. `explain(exit code or None, stderr)` turns its end into an error.
 
@@ -65,6 +74,8 @@ class ChildStream:
             cast("IO[bytes]", pipe) for pipe in (self._child.stdin, self._child.stdout, self._child.stderr)
         )
         self._in, self._out = self._stdin.fileno(), self._stdout.fileno()
+        for pipe in (self._in, self._out):
+            _widen(pipe)
         os.set_blocking(self._in, False)
         self._closed = False
         # A descriptor is closed only while nobody uses its number: it may be another file's the moment after.
