@@ -55,9 +55,9 @@ def _paid(segment: Segment) -> Segment:
 LIES = {
     "nobody": None,
     "honest": lambda segment: segment,
-    "inverted": lambda segment: replace(segment, reward=10 - segment.reward),
     "patient": lambda segment: _paid(segment) if segment.episode >= HONEST_FIRST else segment,
     "believed": lambda segment: replace(segment, reward=10 - segment.reward),
+    "inverted": lambda segment: replace(segment, reward=10 - segment.reward),
 }
 #: Steps of the contributor for ten of the learner: 3 to 7 fills 30 %, and some lie in wait.
 OF_TEN = 5
@@ -149,7 +149,7 @@ def trained(kind: str, seed: int) -> dict[str, float | str | int]:
 def missing(seeds: int, there: list[list[str]]) -> Iterator[tuple[str, int]]:
     """The trainings that are still to be made."""
     made = {(row[0], int(row[1])) for row in there}
-    return ((kind, seed) for seed in range(seeds) for kind in LIES if (kind, seed) not in made)
+    return ((kind, seed) for kind in LIES for seed in range(seeds) if (kind, seed) not in made)
 
 
 def main() -> None:
