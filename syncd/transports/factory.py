@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 from syncd.access.settings import Remote, TransportName
-from syncd.errors import ConfigError, NoServerError, RemoteError
+from syncd.errors import ConfigError, NoServerError, RemoteError, UnreachableError
 from syncd.transports.base import Transport
 
 #: Why `choose` chose it.
@@ -66,7 +66,7 @@ def _by_rsync(remote: Remote, client: str, bwlimit: int, why: NoServerError) -> 
     except BaseException as error:
         if transport is not None:
             transport.close()
-        if isinstance(error, RemoteError):
+        if isinstance(error, (RemoteError, UnreachableError)):
             raise RemoteError(f"{why}; and by rsync: {error}") from error
         raise
     return transport

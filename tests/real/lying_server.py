@@ -128,7 +128,7 @@ def listing(attack: str, files: Files) -> Iterator[bytes]:
             yield frame(protocol.Metrics, files=[part])
     value, data = a_policy("honest-00000000")
     yield policy_frame(value, files, data)
-    yield frame(protocol.Listed)
+    yield frame(protocol.Listed, polls_because=EVIL if attack == "escapes" else "")
 
 
 def answer(attack: str, heard: Frame, files: Files) -> Iterator[bytes]:
@@ -136,7 +136,12 @@ def answer(attack: str, heard: Frame, files: Files) -> Iterator[bytes]:
     match heard.message:
         case protocol.Hello():
             yield frame(
-                protocol.Welcome, protocol=1, version=EVIL, contributor="anna", time=time.time(), segment_bytes=2**20
+                protocol.Welcome,
+                protocol=protocol.PROTOCOL,
+                version=EVIL,
+                contributor="anna",
+                time=time.time(),
+                segment_bytes=2**20,
             )
         case protocol.Listing():
             yield from listing(attack, files)
