@@ -84,7 +84,8 @@ def _host_key(remote: Remote) -> HostKeyFacts:
 def _visit(remote: Remote, settings: Settings, name: str) -> Visit:
     chosen = choose(remote, settings.transport)
     try:
-        transport = open_transport(remote, settings.transport, client=name)
+        # That rsync would do for a while is no answer to whether our server can be started.
+        transport = open_transport(remote, settings.transport, client=name, rsync=chosen == "rsync")
         try:
             offers = transport.listing().offers
             facts = transport.facts()

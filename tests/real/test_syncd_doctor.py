@@ -133,7 +133,7 @@ def test_who_was_dropped_or_is_held_reads_it(world: World) -> None:
     hold(inbox.path, "most of it was \x1b[31mrefused", now=time.time())
     code, lines = world.doctor()
     assert (code, lines["inbox"][0]) == (0, "warning")
-    assert re.match(r"anna is held for \d+ min more: most of it was \?\[31mrefused", lines["inbox"][1])
+    assert re.match(r"anna is held for \d+ min more: most of it was \\x1b\[31mrefused", lines["inbox"][1])
     inbox.drop(by="the owner", now=time.time())
     code, lines = world.doctor()
     assert (code, lines["inbox"][0]) == (11, "problem")
