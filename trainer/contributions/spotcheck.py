@@ -1,9 +1,10 @@
 """Which segments are done again before their rows enter, and what comes of it.
 
-Of each contributor the first `FIRST` that an attempt judges, then a share that nobody can foresee. The share is the
-run's own (`contribution_check_share`), five times that for whoever was held lately, and less where so much is sent
-that checking would cost more than `ROWS_A_SECOND`; never less than `LEAST_SHARE`. So a lie enters at times; as soon as
-one is found, all that its sender ever gave leaves the ring again.
+Of each contributor the first `FIRST` that an attempt judges, then a share that nobody can foresee. It falls as more of
+its sender's have passed (BOINC's adaptive replication), down to the run's own (`contribution_check_share`); it is five
+times as much for whoever was held lately, and less where so much is sent that checking would cost more than
+`ROWS_A_SECOND`, but never less than `LEAST_SHARE`. So a lie enters at times; as soon as one is found, all that its
+sender ever gave leaves the ring again.
 """
 
 from __future__ import annotations
@@ -58,10 +59,16 @@ def resimulator_of(spec: VectorSpec) -> Redo:
     return Resimulator(spec.tasks, spec.goals)
 
 
-def share(wanted: float, rows_a_second: float, *, in_doubt: bool) -> float:
-    """The part of a contributor's segments that is checked, where `rows_a_second` come in from all. Pure."""
+def share(wanted: float, passed: int, rows_a_second: float, *, in_doubt: bool) -> float:
+    """The part of a contributor's segments that is checked after `passed` of them came out as they were sent, where
+    `rows_a_second` come in from all. Pure.
+
+    The way from the first ones to `wanted` is gone at any rate: it costs FIRST * ln(1 / wanted) checks, a few seconds.
+    """
     affordable = max(LEAST_SHARE, ROWS_A_SECOND / max(rows_a_second, 1e-9))
-    return min(1.0, min(wanted, affordable) * (IN_DOUBT if in_doubt else 1.0))
+    unproven = FIRST / max(passed, FIRST)
+    usual = min(wanted, affordable) * (IN_DOUBT if in_doubt else 1.0)
+    return min(1.0, max(usual, unproven if unproven > wanted > 0 else 0.0))
 
 
 class SpotChecks:
@@ -98,7 +105,7 @@ class SpotChecks:
         """
         rate = self._rate(segment.steps)
         passed = self._passed.get(who, 0)
-        if passed >= FIRST and self._chance() >= share(self._wanted, rate, in_doubt=in_doubt):
+        if passed >= FIRST and self._chance() >= share(self._wanted, passed, rate, in_doubt=in_doubt):
             return None
         if not self.can_repeat or self._redo is None:
             return None

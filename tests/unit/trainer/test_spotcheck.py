@@ -27,6 +27,8 @@ from trainer.tasks import goal_tables
 pytestmark = pytest.mark.trainer
 #: Long enough that everything has moved.
 HORIZON = 40
+#: So many have passed that the share has fallen as far as it does.
+PROVEN = 10 * FIRST
 
 
 @pytest.fixture(scope="module", params=["auto", "python"])
@@ -97,12 +99,14 @@ def test_what_another_processor_rounds_otherwise_is_no_lie(referee):
         assert 0 < done.gap < TOLERANCE
 
 
-@given(st.floats(0, 1), st.floats(0, 1e6), st.booleans())
-def test_the_share_is_what_was_asked_for_and_less_only_where_that_is_too_much(wanted, rate, in_doubt):
-    found = share(wanted, rate, in_doubt=in_doubt)
-    assert min(wanted, LEAST_SHARE) <= found <= min(1.0, wanted * (IN_DOUBT if in_doubt else 1))
-    assert found <= share(wanted, rate, in_doubt=True)
-    assert found >= share(wanted, rate + 1, in_doubt=in_doubt)
+@given(st.floats(0, 1), st.integers(0, 10**6), st.floats(0, 1e6), st.booleans())
+def test_the_share_falls_to_what_was_asked_for_and_below_only_where_that_is_too_much(wanted, passed, rate, in_doubt):
+    found = share(wanted, passed, rate, in_doubt=in_doubt)
+    unproven = FIRST / max(passed, FIRST) if wanted > 0 else 0.0
+    assert min(wanted, LEAST_SHARE) <= found <= min(1.0, max(wanted * (IN_DOUBT if in_doubt else 1), unproven))
+    assert found <= share(wanted, passed, rate, in_doubt=True)
+    assert found >= share(wanted, passed, rate + 1, in_doubt=in_doubt)
+    assert found >= share(wanted, passed + 1, rate, in_doubt=in_doubt)
 
 
 class Fake:
@@ -131,22 +135,21 @@ class TestWhoIsChecked:
         one = honest(6)[0]
         for who in ("alice", "bob"):
             assert all(checks.check(who, one, in_doubt=False) for _ in range(FIRST))
+            checks._passed[who] = PROVEN
         assert [checks.check("alice", one, in_doubt=False) is not None for _ in range(3)] == [False, True, False]
         assert len(fake.done) == 2 * FIRST + 1
 
     def test_who_was_held_is_checked_more_often(self):
         _, checks = self.checks(lambda: 0.3)
         one = honest(6)[0]
-        for _ in range(FIRST):
-            checks.check("eve", one, in_doubt=True)
+        checks._passed["eve"] = PROVEN
         assert checks.check("eve", one, in_doubt=False) is None
         assert checks.check("eve", one, in_doubt=True) is not None
 
     def test_who_fails_begins_anew(self):
         _, checks = self.checks()
         one = honest(6)[0]
-        for _ in range(FIRST):
-            checks.check("eve", one, in_doubt=False)
+        checks._passed["eve"] = PROVEN
         assert checks.check("eve", one, in_doubt=False) is None
         checks._passed["eve"] = FIRST - 1
         assert checks.check("eve", _paid(one), in_doubt=False).wrong == "no"
@@ -155,8 +158,7 @@ class TestWhoIsChecked:
     def test_much_lowers_the_share_and_it_comes_back_with_time(self):
         _, checks = self.checks(lambda: 0.06)
         one = beginning(honest(6, horizon=500)[0], 400)
-        for _ in range(FIRST):
-            checks.check("alice", one, in_doubt=False)
+        checks._passed["alice"] = PROVEN
         for _ in range(int(2 * ROWS_A_SECOND / 0.1 * RATE_S / one.steps)):  # twice what 0.1 of them may cost
             checks.check("alice", one, in_doubt=False)
         assert checks.check("alice", one, in_doubt=False) is None
