@@ -1,6 +1,6 @@
 """What doing others' segments again costs the learner: rows a second, and the part of a core at 20 segments a second.
 
-`python bench/spotchecks.py [MINUTES]` (3): whole episodes of 500 random steps of MT10 are checked as the doorkeeper
+`python bench/spotchecks.py [MINUTES]` (20): whole episodes of 500 random steps of MT10 are checked as the doorkeeper
 does it, 20 of them in each second of an invented clock, after a first minute that is not counted (in which each
 contributor's first ones are all checked). The budget: 2 % of a core. Beside it the same physics without anything
 else (`race`), which nobody steps faster than. Writes spotchecks.csv.
@@ -55,7 +55,7 @@ def physics_alone() -> float:
 
 def main() -> None:
     """Measure and print."""
-    minutes = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    minutes = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     segments = honest(2 * len(TASKS), tasks=TASKS, horizon=HORIZON, num_envs=len(TASKS))
     referee = Resimulator(TASKS, goal_tables(TASKS, 42))
     for one in segments:  # builds the environments and finds the goals
