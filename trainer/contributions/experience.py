@@ -57,8 +57,8 @@ OBSERVATION_LIMIT = 10.0
 #: Reward version v2 is in [0, 10]; a hundredth for its arithmetic in single precision.
 REWARD_LOW, REWARD_HIGH = -0.01, 10.01
 #: Numbers nearer to 0 become 0. Those below 1.2e-38 (denormals) are computed many times slower, and products of others
-#: become such ones: rows full of them made updates 2.6 times slower. Honest observations hold a few (down to 2.5e-41
-#: in sweep-into), so they are no reason to refuse a segment.
+#: become such ones: rows full of them make updates slower. Honest observations hold a few, in sweep-into for one, so
+#: they are no reason to refuse a segment.
 SMALLEST = 1e-30
 #: Columns of an observation: the frame now, the frame before, the goal.
 _FRAME, _GOAL = 18, 36
