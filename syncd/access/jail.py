@@ -9,17 +9,18 @@ connection, and we speak its greeting; from then on both sides say the same, and
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import select
 import shutil
+import signal
 import struct
 import subprocess
 import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
 
 from syncd.access.gate import Rsync
 from syncd.errors import RemoteError
@@ -104,22 +105,44 @@ def run_rsync(
         file.write(configuration(folder, reads=wanted.reads))
         file.flush()
         file.seek(0)
-        child = subprocess.Popen(
-            [program, "--server", "--daemon", f"--config=/dev/fd/{file.fileno()}", "."],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            pass_fds=(file.fileno(),),
-            cwd=folder,
-            env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
-            preexec_fn=None if wanted.reads else lambda: _limit(longest_bytes),  # noqa: PLW1509 - no thread runs yet
-        )
+        ended, held = os.pipe()
+        try:
+            child = subprocess.Popen(
+                [program, "--server", "--daemon", f"--config=/dev/fd/{file.fileno()}", "."],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                bufsize=0,
+                pass_fds=(file.fileno(), held),
+                cwd=folder,
+                env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
+                process_group=0,
+                preexec_fn=None if wanted.reads else lambda: _limit(longest_bytes),  # noqa: PLW1509 - no thread yet
+            )
+        finally:
+            os.close(held)
         try:
             return _carry(child, wanted, client, is_overfull)
         finally:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
+            _end(child, ended)
+            os.close(ended)
+
+
+def _end(child: subprocess.Popen[bytes], ended: int) -> None:
+    """Kill what still runs of rsync, and wait until it is gone.
+
+    rsync writes with two processes, of which `child` is one; the other one would go on writing into a folder that is
+    being removed. Both hold the other end of the pipe `ended`, so its end is theirs.
+    """
+    if not select.select([ended], [], [], 0)[0]:
+        _kill(child)
+        select.select([ended], [], [], SILENCE_S)
+    with contextlib.suppress(subprocess.TimeoutExpired):  # a disk that hangs: what stays is told by who removes it
+        child.wait(timeout=SILENCE_S)
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS says the second of a dead group
+        os.killpg(child.pid, signal.SIGKILL)
 
 
 def _limit(longest_bytes: int) -> None:
@@ -130,7 +153,9 @@ def _carry(
     child: subprocess.Popen[bytes], wanted: Rsync, client: tuple[int, int], is_overfull: Callable[[], bool]
 ) -> int:
     """Introduce both sides to each other, then pass bytes on until the daemon ends."""
-    to_child, from_child = _descriptor(child.stdin), _descriptor(child.stdout)
+    if child.stdin is None or child.stdout is None:
+        raise RemoteError("rsync cannot be reached")
+    stdin, to_child, from_child = child.stdin, child.stdin.fileno(), child.stdout.fileno()
     try:
         _greet(wanted, client, (from_child, to_child))
     except EOFError:
@@ -139,7 +164,7 @@ def _carry(
 
     def inwards() -> None:
         _pass_on(client[0], to_child)
-        os.close(to_child)
+        stdin.close()
 
     def watch() -> None:
         while not over.wait(LOOK_EVERY_S):
@@ -148,7 +173,7 @@ def _carry(
             except OSError:  # what cannot be looked at must not grow unseen
                 is_enough = True
             if is_enough:
-                child.kill()
+                _kill(child)
                 return
 
     # Daemon threads: the first may wait for a client that says nothing more, after the transfer is over.
@@ -182,12 +207,6 @@ def _greet(wanted: Rsync, client: tuple[int, int], daemon: tuple[int, int]) -> N
     words = ["--server", *(["--sender"] if wanted.reads else []), *wanted.options, ".", f"{_MODULE}/{wanted.name}"]
     end = b"\0" if protocol >= _ZEROED_ARGUMENTS else b"\n"
     _write(daemon[1], b"".join(word.encode() + end for word in words) + end)
-
-
-def _descriptor(stream: IO[bytes] | None) -> int:
-    if stream is None:
-        raise RemoteError("rsync cannot be reached")
-    return stream.fileno()
 
 
 def _read(fd: int, count: int) -> bytes:
