@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.config import check_walltime, idle_gpus
-from orchestrator.doctor.facts import Facts, Finding, FolderFacts, HostFacts, Level, Quota
+from orchestrator.doctor.facts import Facts, FolderFacts, HostFacts, Quota
 from orchestrator.doctor.slurmchecks import slurm_findings
 from orchestrator.errors import ConfigError
 from orchestrator.executors.gpus import gpus_of_slot, sharing
+from orchestrator.findings import Finding, Level
 
 #: What the shim is written for.
 MIN_PYTHON = (3, 11)

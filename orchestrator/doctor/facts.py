@@ -1,9 +1,8 @@
-"""What was found, before anybody judges it; and what a judgement looks like."""
+"""What was found, before anybody judges it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Any
 
 from pydantic import Field
@@ -22,23 +21,6 @@ def section(report: Report, name: str) -> Report:
     """One look's result; empty where there is none."""
     found = report.get(name)
     return found if isinstance(found, dict) else {}
-
-
-class Level(StrEnum):
-    """How bad it is. A problem stops a run; a warning costs time or works by luck."""
-
-    OK = "ok"
-    WARNING = "warning"
-    PROBLEM = "problem"
-
-
-class Finding(Frozen):
-    """One line of `doctor`: what was looked at, what was found, and what to do where something is to be done."""
-
-    check: str
-    level: Level
-    found: str
-    advice: str = ""
 
 
 class Step(Frozen):

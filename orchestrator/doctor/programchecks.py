@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from orchestrator.config import RunConfig
 from orchestrator.doctor.checks import size
-from orchestrator.doctor.facts import Finding, Level, Report, section
+from orchestrator.doctor.facts import Report, section
 from orchestrator.doctor.probe import SIDE
+from orchestrator.findings import Finding, Level
 
 #: Without these the trainer does not start.
 TRAINER_NEEDS = ("torch", "numpy", "metaworld", "mujoco", "gymnasium", "safetensors")

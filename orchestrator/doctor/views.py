@@ -1,4 +1,4 @@
-"""How `doctor` looks: a table on a terminal, a line a check in a pipe, one object for machines."""
+"""How `doctor` says what to write into the config."""
 
 from __future__ import annotations
 
@@ -7,49 +7,6 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
-
-from orchestrator.doctor.facts import Finding, Level
-from orchestrator.screens.wrapping import folded
-
-#: Between two columns.
-_GAP = 2
-_COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
-
-
-def findings_table(findings: tuple[Finding, ...], width: int) -> RenderableType:
-    """One check a row; what to do stands below what was found."""
-    rooms = [max((len(text) for text in texts), default=0) for texts in _heads(findings)]
-    margin = " " * (sum(rooms) + 2 * _GAP)
-    lines = Text()
-    for finding, (level, check) in zip(findings, zip(*_heads(findings), strict=True), strict=True):
-        lines.append(level.ljust(rooms[0] + _GAP), style=_COLOURS[finding.level])
-        lines.append(check.ljust(rooms[1] + _GAP))
-        lines.append(folded(margin + finding.found, width, indent="")[len(margin) :] + "\n")
-        if finding.advice:
-            style = "bold" if finding.level is Level.PROBLEM else "dim"
-            lines.append(folded(margin + _sentence(finding.advice), width, indent="") + "\n", style=style)
-    lines.rstrip()
-    return lines
-
-
-def _heads(findings: tuple[Finding, ...]) -> tuple[list[str], list[str]]:
-    return [finding.level.value for finding in findings], [finding.check for finding in findings]
-
-
-def findings_lines(findings: tuple[Finding, ...]) -> list[str]:
-    """`level: check: found (what to do)`."""
-    return [
-        f"{finding.level}: {finding.check}: {finding.found}" + (f". {_sentence(finding.advice)}" * bool(finding.advice))
-        for finding in findings
-    ]
-
-
-def total(findings: tuple[Finding, ...]) -> str:
-    """How many of each, in one line."""
-    counts = {level: sum(finding.level is level for finding in findings) for level in Level}
-    parts = [f"{counts[Level.OK]} ok"]
-    parts += [_counted(counts[level], level.value) for level in (Level.WARNING, Level.PROBLEM) if counts[level]]
-    return ", ".join(parts)
 
 
 def recommendation(values: dict[str, Any], reasons: tuple[str, ...]) -> RenderableType:
@@ -60,11 +17,3 @@ def recommendation(values: dict[str, Any], reasons: tuple[str, ...]) -> Renderab
     title = Text("Recommended for cluster_config.json:", style="bold")
     why = [Text(f"- {reason}") for reason in reasons]
     return Group(title, Text(json.dumps(values, indent=2)), *why)
-
-
-def _counted(number: int, name: str) -> str:
-    return f"{number} {name}" + ("s" if number != 1 else "")
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -11,13 +11,14 @@ from rich.console import Console
 
 from orchestrator.doctor.advice import advise
 from orchestrator.doctor.checks import examine
-from orchestrator.doctor.facts import Facts, Finding, Level, ProbeResult
+from orchestrator.doctor.facts import Facts, ProbeResult
 from orchestrator.doctor.gather import Subject, gather
 from orchestrator.doctor.probechecks import probe_findings
 from orchestrator.doctor.probing import Say, send_probe
 from orchestrator.doctor.slurmchecks import chosen
-from orchestrator.doctor.views import findings_lines, findings_table, recommendation, total
+from orchestrator.doctor.views import recommendation
 from orchestrator.errors import CheckFailed, Interrupted
+from orchestrator.findings import Finding, Level, findings_lines, findings_table, total
 
 
 def visit(subject: Subject, *, probe: bool, wait_s: float, as_json: bool, out: Console) -> None:

@@ -13,7 +13,7 @@ import typer
 from syncd.errors import ProblemsFoundError
 
 if TYPE_CHECKING:
-    from syncd.doctor.facts import Finding
+    from orchestrator.findings import Finding
 
 
 def doctor(
@@ -27,10 +27,10 @@ def doctor(
 
     Says what to do about each finding. Ends with 11 where one of them is a problem. Changes nothing.
     """
-    from syncd.access.settings import load_settings, parse_remote  # noqa: PLC0415 - `--help` stays quick
+    from orchestrator.findings import Level  # noqa: PLC0415 - `--help` stays quick
+    from syncd.access.settings import load_settings, parse_remote  # noqa: PLC0415
     from syncd.commands.way import default_name  # noqa: PLC0415
     from syncd.doctor.checks import examine  # noqa: PLC0415
-    from syncd.doctor.facts import Level  # noqa: PLC0415
     from syncd.doctor.gather import gather  # noqa: PLC0415
 
     settings = load_settings()
@@ -49,15 +49,15 @@ def doctor(
 
 
 def _show(findings: tuple[Finding, ...]) -> None:
-    from syncd.doctor import views  # noqa: PLC0415 - see above
+    from orchestrator.findings import findings_lines, findings_table, total  # noqa: PLC0415 - see above
 
     if sys.stdout.isatty():
         from rich.console import Console  # noqa: PLC0415
 
         console = Console(emoji=False, highlight=False)
-        console.print(views.findings_table(findings))
-        console.print(f"\n{views.total(findings)}.")
+        console.print(findings_table(findings, console.width))
+        console.print(f"\n{total(findings)}.")
         return
-    for line in views.findings_lines(findings):
+    for line in findings_lines(findings):
         print(line)
-    print(f"{views.total(findings)}.", flush=True)
+    print(f"{total(findings)}.", flush=True)

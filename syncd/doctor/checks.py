@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from syncd.doctor.facts import Facts, Finding, Level, Side, Space
+from orchestrator.findings import Finding, Level
+from syncd.doctor.facts import Facts, Side, Space
 from syncd.shared.inbox import MAX_WAITING_BYTES, MAX_WAITING_SEGMENTS
 
 #: A mirror keeps three policies a slot, and an outbox of 256 MiB: below this they may not find room.

@@ -1,37 +1,16 @@
-"""What was found, before anybody judges it; and what a judgement looks like."""
+"""What was found, before anybody judges it."""
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict
 
-from orchestrator.printable import printable
 from syncd.wire.protocol import Standing
-
-Words = Annotated[str, AfterValidator(printable)]
 
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Level(StrEnum):
-    """How bad it is. A problem stops the sync; a warning costs time or works by luck."""
-
-    OK = "ok"
-    WARNING = "warning"
-    PROBLEM = "problem"
-
-
-class Finding(_Frozen):
-    """One line of `doctor`: what was looked at, what was found, and what to do where something is to be done."""
-
-    check: str
-    level: Level
-    found: Words
-    advice: Words = ""
 
 
 class Error(_Frozen):

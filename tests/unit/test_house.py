@@ -20,7 +20,7 @@ PACKAGES = ("orchestrator", "trainer", "syncd")
 DOORS = {
     "orchestrator": {"trainer.config"},
     "trainer": {"orchestrator.job", "orchestrator.printable", "syncd.store"},
-    "syncd": {"orchestrator.files", "orchestrator.printable"},  # standard library, and one way to do each
+    "syncd": {"orchestrator.files", "orchestrator.findings", "orchestrator.printable"},  # one way to do each
 }
 #: Folders of `orchestrator` → what of it they may not know: decisions know no world, folders no people.
 BELOW = {

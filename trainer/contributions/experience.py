@@ -23,7 +23,6 @@ from trainer.contributions.episode import (
     MARKS,
     MAX_RAW_BYTES,
     MAX_SEGMENT_BYTES,
-    MAX_STEPS,
     BadSegmentError,
     Reason,
     Segment,
@@ -36,7 +35,6 @@ from trainer.contributions.episode import (
 __all__ = [
     "MAX_RAW_BYTES",
     "MAX_SEGMENT_BYTES",
-    "MAX_STEPS",
     "Accepted",
     "BadSegmentError",
     "Expectation",

@@ -16,8 +16,9 @@ from orchestrator.decisions.actions import Submit
 from orchestrator.decisions.edits import reactivated
 from orchestrator.decisions.models import SlotStatus
 from orchestrator.doctor.checks import examine
-from orchestrator.doctor.facts import Facts, FolderFacts, Level, PythonFacts
+from orchestrator.doctor.facts import Facts, FolderFacts, PythonFacts
 from orchestrator.errors import ConfigError
+from orchestrator.findings import Level
 from orchestrator.run.begin import begin, prepare_folder
 from orchestrator.run.rundir import Run, RunDir
 from orchestrator.run.sharing import share_with, troubles

@@ -21,10 +21,8 @@ from orchestrator.doctor.advice import advise
 from orchestrator.doctor.checks import examine, host_findings, quota_finding, worst
 from orchestrator.doctor.facts import (
     Facts,
-    Finding,
     FolderFacts,
     HostFacts,
-    Level,
     ProbeResult,
     PythonFacts,
     RunFacts,
@@ -36,7 +34,6 @@ from orchestrator.doctor.gather import gather, kills_user_processes, slurm_facts
 from orchestrator.doctor.probe import Probe, memory_limit
 from orchestrator.doctor.probechecks import probe_findings
 from orchestrator.doctor.probing import probe_config, probe_script, times_of
-from orchestrator.doctor.views import findings_lines, findings_table, total
 from orchestrator.executors.base import JobRequest, JobRow, JobState, Poll, Refused, Submitted, Uncertain
 from orchestrator.executors.site import COMMANDS, Answered, Command, Trial
 from orchestrator.executors.site_text import (
@@ -49,6 +46,7 @@ from orchestrator.executors.site_text import (
     with_readable_times,
 )
 from orchestrator.executors.slurm_text import Partition, UnreadableError
+from orchestrator.findings import Finding, Level, findings_lines, findings_table, total
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "slurm"
 GPU = Partition(

@@ -8,22 +8,11 @@ import subprocess
 import pytest
 from rich.console import Console
 
+from orchestrator.findings import Finding, Level, findings_lines, findings_table, total
 from syncd.access import survey
 from syncd.doctor.checks import examine, rsync_words
-from syncd.doctor.facts import (
-    ClientFacts,
-    Error,
-    Facts,
-    Finding,
-    HostKeyFacts,
-    Level,
-    ServiceFacts,
-    Side,
-    Space,
-    Visit,
-)
+from syncd.doctor.facts import ClientFacts, Error, Facts, HostKeyFacts, ServiceFacts, Side, Space, Visit
 from syncd.doctor.gather import quota_left
-from syncd.doctor.views import findings_lines, findings_table, total
 from syncd.wire.protocol import Standing
 
 MIB, GIB = 2**20, 2**30
@@ -165,7 +154,7 @@ def test_a_narrow_terminal_breaks_lines_and_loses_nothing():
     for width in (80, 120):
         console = Console(width=width, force_terminal=True, color_system=None, file=io.StringIO())
         with console.capture() as capture:
-            console.print(findings_table(found))
+            console.print(findings_table(found, width))
         shown = capture.get()
         assert max(len(text) for text in shown.splitlines()) <= width
         assert "".join(shown.split()).count("w" * 90) == 1
