@@ -18,7 +18,7 @@ from pathlib import Path
 
 import figures
 
-from orchestrator.job import attempt_numbers
+from anchorleg.job import attempt_numbers
 
 ROOT = Path(__file__).resolve().parents[1]
 JOB_S = 1.0

@@ -29,7 +29,7 @@ import figures
 import numpy as np
 import torch
 
-from orchestrator.job import Job
+from anchorleg.job import Job
 from syncd import store
 from trainer.acting.recorder import Origin, Recorder
 from trainer.agents import mtsac

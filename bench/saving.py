@@ -27,7 +27,7 @@ import figures
 import numpy as np
 import torch
 
-from orchestrator.job import HANDED_OVER, Job
+from anchorleg.job import HANDED_OVER, Job
 from trainer import device as machine
 from trainer.config import Training, TrainingSection, resolve
 from trainer.envs.spec import VectorSpec

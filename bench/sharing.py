@@ -18,7 +18,7 @@ from pathlib import Path
 import figures
 import torch
 
-from orchestrator.job import Job
+from anchorleg.job import Job
 from syncd import store
 from trainer.config import TrainingSection, resolve
 from trainer.contributions.experience import encode, name_of

@@ -23,7 +23,7 @@ from pathlib import Path
 import figures
 
 ROOT = Path(__file__).resolve().parents[1]
-SIMULATED = ("orchestrator", "tests/simulator")
+SIMULATED = ("anchorleg", "orchestrator", "tests/simulator")
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "simulator")]
 
 from profiles import Profile  # noqa: E402

@@ -4,7 +4,7 @@
 #                                      with VARIANT=cuda EGL too (the GPU's driver itself comes from the machine)
 #   install.sh python VARIANT WHEELS   the locked versions (constraints.txt), in /opt/venv. WHEELS: a folder, or a page of
 #                                      links, with wheels that PyPI does not have; "none" without
-#   install.sh packages                orchestrator, trainer and syncd themselves
+#   install.sh packages                our own packages
 set -eu
 
 variant=${2:-}

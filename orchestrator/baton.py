@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from orchestrator.files import write_json
+from anchorleg.files import write_json
 
 #: A controller writes at least every 60 s, cron's every minute; shared folders show it up to a minute later.
 SILENT_S = 300.0

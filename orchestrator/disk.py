@@ -1,7 +1,7 @@
 """The run folder's files, as the controller uses them: one small interface, so that a test can put a folder in memory.
 
 Everything that the owner of a run reads or writes goes through the `disk` of its `RunDir`. Jobs do not: they use
-`orchestrator.files` and `orchestrator.job`, which need nothing but the standard library.
+`anchorleg.files` and `anchorleg.job`, which need nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from pydantic_core import from_json
 
-from orchestrator import files
+from anchorleg import files
 
 
 class Disk(Protocol):

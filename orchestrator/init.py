@@ -9,11 +9,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from anchorleg.files import write_json
 from orchestrator.config import check_walltime, parse_config
 from orchestrator.errors import ConfigError, SchedulerRefused, StorageError
 from orchestrator.executors.slurm import SlurmExecutor
 from orchestrator.executors.slurm_text import Partition
-from orchestrator.files import write_json
 from orchestrator.walltime import format_duration
 
 #: What most sites give a student, and what the relay is made for.

@@ -28,10 +28,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
+from anchorleg.files import create_exclusive, make_folder, read_json, read_json_or_none, to_json, write_json
+from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER, Job, candidates_before, parent_record
 from orchestrator import oom
 from orchestrator.baton import Watch, pass_on
-from orchestrator.files import create_exclusive, make_folder, read_json, read_json_or_none, to_json, write_json
-from orchestrator.job import DO_NOT_REQUEUE, HANDED_OVER, Job, candidates_before, parent_record
 
 #: The controller calls a job silent after several of these; a beat is one small file.
 HEARTBEAT_S = 30.0

@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from orchestrator.files import remove_folder
-from orchestrator.job import Job, attempt_numbers, candidates_before, checkpoints_of
+from anchorleg.files import remove_folder
+from anchorleg.job import Job, attempt_numbers, candidates_before, checkpoints_of
 
 #: An older attempt without a record of its end is over when its last sign is so much older than our own: by the clock
 #: of the files alone, since nodes' clocks differ. A shim beats every 30 s.

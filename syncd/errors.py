@@ -24,7 +24,7 @@ Every message is one sentence for the user: what, where, what to do.
 
 from __future__ import annotations
 
-from orchestrator.printable import printable
+from anchorleg.printable import printable
 
 
 class _SentenceError(Exception):

@@ -20,7 +20,7 @@ from point_mass import PointMasses
 from slot_digest import digest_of
 from train_point_mass import attempt, in_a_process_of_its_own, section
 
-from orchestrator.job import Job
+from anchorleg.job import Job
 from trainer.envs.spec import VectorSpec
 from trainer.resume import Start, find_start
 from trainer.saver import Saver

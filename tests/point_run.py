@@ -9,7 +9,7 @@ import torch
 from point_mass import PointMasses
 from train_point_mass import section
 
-from orchestrator.job import Job
+from anchorleg.job import Job
 from trainer.checkpoint import Contents
 from trainer.config import Training
 from trainer.envs.spec import VectorSpec

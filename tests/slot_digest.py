@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.job import attempt_numbers, candidates_before
+from anchorleg.job import attempt_numbers, candidates_before
 from trainer.checkpoint import read_manifest
 from trainer.metrics import read, read_evaluations
 from trainer.resume import load_contributed, load_exact

@@ -22,7 +22,7 @@ import torch._dynamo
 import torch.utils.tensorboard  # noqa: F401 - before the forks, as in train_point_mass
 from train_point_mass import TASKS, Interrupted, in_a_process_of_its_own, judge, section
 
-from orchestrator.job import Job, run_id_of
+from anchorleg.job import Job, run_id_of
 from syncd import store
 from trainer.contributions import doorkeeper, intake, intakelog
 from trainer.contributions.experience import Segment, encode, name_of

@@ -22,7 +22,7 @@ import torch._dynamo  # what the optimizers import at their first use: before th
 import torch.utils.tensorboard  # for the same reason
 from point_mass import PointMasses
 
-from orchestrator.job import Job
+from anchorleg.job import Job
 from trainer import state
 from trainer.agents import mtsac
 from trainer.checkpoint import read_manifest, read_nets

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestrator.job import Job
+from anchorleg.job import Job
 from trainer.commands.actors import actors
 from trainer.commands.autotune import autotune
 from trainer.commands.export import export

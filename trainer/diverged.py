@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from orchestrator.job import Job, write_json
+from anchorleg.job import Job, write_json
 from trainer.agents import mtsac
 from trainer.errors import NotFiniteError
 from trainer.metrics import read

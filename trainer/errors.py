@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.job import DO_NOT_REQUEUE
+from anchorleg.job import DO_NOT_REQUEUE
 
 
 class TrainerError(Exception):

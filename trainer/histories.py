@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.job import read_json, read_json_or_none, run_id_of
+from anchorleg.job import read_json, read_json_or_none, run_id_of
 from syncd import store
 from trainer.errors import ConfigError
 from trainer.metrics import EVALUATIONS, METRICS, read, read_evaluations

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.job import Stretch, attempt_numbers, lineage, read_json_or_none
+from anchorleg.job import Stretch, attempt_numbers, lineage, read_json_or_none
 
 METRICS = "metrics.jsonl"
 EVALUATIONS = "evaluations.jsonl"

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.job import Job
+from anchorleg.job import Job
 from syncd import store
 from trainer.agents.mtsac import Learner
 from trainer.config import Training, identity

@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.job import CheckpointRef, Job, candidates_before, remove_folder
+from anchorleg.job import CheckpointRef, Job, candidates_before, remove_folder
 from trainer.checkpoint import Manifest, downgrade, read_manifest
 from trainer.errors import DamagedCheckpointError
 

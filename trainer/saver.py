@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from orchestrator.job import Job
+from anchorleg.job import Job
 from trainer.checkpoint import Contents, publish
 from trainer.config import Training
 from trainer.contributions.contributed import Contributed, capacity_of

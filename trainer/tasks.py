@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.job import read_json_or_none, write_json
+from anchorleg.job import read_json_or_none, write_json
 from trainer.tasknames import BENCHMARKS, GOALS_PER_TASK, MT50
 
 Goals = npt.NDArray[np.float64]

@@ -6,8 +6,8 @@ import lightning
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+from anchorleg.job import Job
 from orchestrator.integrations.lightning import HandOver
-from orchestrator.job import Job
 
 
 class Sine(lightning.LightningModule):

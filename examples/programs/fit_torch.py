@@ -4,9 +4,9 @@ from pathlib import Path
 
 import torch
 
+from anchorleg.job import Job
 from orchestrator.integrations.checkpointer import Checkpointer
 from orchestrator.integrations.rng import random_state, restore_random_state
-from orchestrator.job import Job
 
 job = Job.from_environment() or Job.standalone(Path("runs/by-hand"))
 job.listen()

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 from torch.distributions import Categorical
 
+from anchorleg.job import Job
 from orchestrator.integrations.checkpointer import Checkpointer
 from orchestrator.integrations.envs import env_state, restore_env
 from orchestrator.integrations.rng import random_state, restore_random_state
-from orchestrator.job import Job
 
 job = Job.from_environment() or Job.standalone(Path("runs/by-hand"))
 job.listen()

@@ -5,8 +5,8 @@ from pathlib import Path
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 
+from anchorleg.job import Job
 from orchestrator.integrations.sb3 import HandOver
-from orchestrator.job import Job
 
 job = Job.from_environment() or Job.standalone(Path("runs/by-hand"))
 job.listen()

@@ -5,8 +5,8 @@ from pathlib import Path
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
+from anchorleg.job import Job
 from orchestrator.integrations.transformers import HandOver
-from orchestrator.job import Job
 
 job = Job.from_environment() or Job.standalone(Path("runs/by-hand"))
 job.listen()

@@ -66,7 +66,7 @@ def explain(
         return
     lines = explanation_lines(found, time.time())
     if (out := console()).is_terminal:
-        from orchestrator.screens.wrapping import wrapped  # noqa: PLC0415 - not in a pipe
+        from anchorleg.wrapping import wrapped  # noqa: PLC0415 - not in a pipe
 
         lines = [piece for line in lines for piece in wrapped(line, out.width)]
     print("\n".join(lines))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from anchorleg.job import HANDED_OVER
 from orchestrator.decisions.models import Attempt, Seen, Slot, SlotStatus, Submission, Verdict
 from orchestrator.decisions.sightings import TOLD_TO_END
 from orchestrator.executors.base import JobState
-from orchestrator.job import HANDED_OVER
 
 #: After a refusal, a decline or an end in the queue: the current job has no need of it, and asking again costs the
 #: scheduler as much as a real submission.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import signal
 
+from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER
 from orchestrator.decisions.models import Gone, Submission, Verdict
 from orchestrator.decisions.sightings import CANCELLED_BY, RAN_TWICE, was_not_launched
-from orchestrator.job import DO_NOT_REQUEUE, HANDED_OVER
 from orchestrator.run.evidence import Evidence, Exit, is_complete
 
 #: The shim's word for a hand-over that somebody wished by the hand-over file.

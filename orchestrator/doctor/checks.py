@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from anchorleg.findings import Finding, Level
 from orchestrator.config import check_walltime, idle_gpus
 from orchestrator.doctor.facts import Facts, FolderFacts, HostFacts, Quota
 from orchestrator.doctor.slurmchecks import slurm_findings
 from orchestrator.errors import ConfigError
 from orchestrator.executors.gpus import gpus_of_slot, sharing
-from orchestrator.findings import Finding, Level
 
 #: What the shim is written for.
 MIN_PYTHON = (3, 11)

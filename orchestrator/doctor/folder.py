@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from anchorleg.files import create_exclusive, write_bytes
 from orchestrator.doctor.facts import FolderFacts, Quota, Step
-from orchestrator.files import create_exclusive, write_bytes
 
 #: `quota` counts blocks of 1 KiB.
 BLOCK = 1024

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from orchestrator.files import read_json_or_none, to_json, write_bytes, write_json
+from anchorleg.files import read_json_or_none, to_json, write_bytes, write_json
 from orchestrator.shim import container_command, end_of_job
 
 POLL_S = 0.1

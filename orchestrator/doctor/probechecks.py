@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from anchorleg.findings import Finding, Level
 from orchestrator.config import EARLY_SIGNAL_S, RunConfig
 from orchestrator.doctor.checks import size, skew_finding
 from orchestrator.doctor.facts import ProbeResult, Report, section
 from orchestrator.doctor.programchecks import program_findings
 from orchestrator.executors.base import Refused
 from orchestrator.executors.slurm_text import read_submission
-from orchestrator.findings import Finding, Level
 from orchestrator.walltime import format_duration
 
 #: Slurm looks at its jobs' ends every 30 s, and start and end are told in whole seconds.

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
+from anchorleg.files import read_json_or_none, write_bytes, write_json
 from orchestrator.config import RunConfig
 from orchestrator.doctor.facts import ProbeResult
 from orchestrator.doctor.folder import nearest_existing
@@ -20,7 +21,6 @@ from orchestrator.doctor.gather import Subject
 from orchestrator.executors.base import Executor, JobRequest, JobRow, JobState, Refused, Submitted
 from orchestrator.executors.local import LocalExecutor
 from orchestrator.executors.slurm import SlurmExecutor
-from orchestrator.files import read_json_or_none, write_bytes, write_json
 from orchestrator.run.code import fix_code
 from orchestrator.run.script import job_script
 from orchestrator.walltime import format_duration

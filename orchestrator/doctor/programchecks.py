@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from anchorleg.findings import Finding, Level
 from orchestrator.config import RunConfig
 from orchestrator.doctor.checks import size
 from orchestrator.doctor.facts import Report, section
 from orchestrator.doctor.probe import SIDE
-from orchestrator.findings import Finding, Level
 
 #: Without these the trainer does not start.
 TRAINER_NEEDS = ("torch", "numpy", "metaworld", "mujoco", "gymnasium", "safetensors")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from anchorleg.findings import Finding, Level
 from orchestrator.config import EARLY_SIGNAL_S, SLURM_POLL_S, RunConfig
 from orchestrator.doctor.facts import SlurmFacts
 from orchestrator.executors.base import Refused, Uncertain
 from orchestrator.executors.site import Answered, Command
 from orchestrator.executors.site_text import Limits, SiteSettings, is_older
 from orchestrator.executors.slurm_text import Partition
-from orchestrator.findings import Finding, Level
 from orchestrator.walltime import format_duration
 
 #: Below this Slurm prints or knows less than we read: 20.11 has sacct's columns and --signal=B: as used here.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
+from anchorleg.findings import Finding, Level, findings_lines, findings_table, total
 from orchestrator.doctor.advice import advise
 from orchestrator.doctor.checks import examine
 from orchestrator.doctor.facts import Facts, ProbeResult
@@ -18,7 +21,6 @@ from orchestrator.doctor.probing import Say, send_probe
 from orchestrator.doctor.slurmchecks import chosen
 from orchestrator.doctor.views import recommendation
 from orchestrator.errors import CheckFailed, Interrupted
-from orchestrator.findings import Finding, Level, findings_lines, findings_table, total
 
 
 def visit(subject: Subject, *, probe: bool, wait_s: float, as_json: bool, out: Console) -> None:
@@ -84,7 +86,7 @@ def longest_s(facts: Facts) -> int | None:
 def show(findings: tuple[Finding, ...], out: Console) -> None:
     """For people at a terminal, or for a pipe."""
     if out.is_terminal:
-        out.print(findings_table(findings, out.width))
+        out.print(Text.assemble(*findings_table(findings, out.width)))
     else:
         print("\n".join(findings_lines(findings)))
 
@@ -98,7 +100,7 @@ def as_object(
 ) -> dict[str, Any]:
     """Everything for machines."""
     return {
-        "findings": [finding.model_dump(mode="json") for finding in findings],
+        "findings": [dataclasses.asdict(finding) for finding in findings],
         "recommended": values,
         "reasons": list(reasons),
         "facts": facts.model_dump(mode="json", exclude={"config"}),

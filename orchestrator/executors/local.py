@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from anchorleg.files import read_json_or_none
 from orchestrator.executors.base import Accounting, JobRequest, JobRow, JobState, Poll, Refused, Submitted, Uncertain
 from orchestrator.executors.gpus import gpu_environment, visible_gpus
-from orchestrator.files import read_json_or_none
 from orchestrator.processes import ProcessId, is_alive, send_signal
 
 #: A supervisor writes its first record within a few tenths of a second; on a machine busy enough to need longer,

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from orchestrator.files import read_json, write_json
+from anchorleg.files import read_json, write_json
 from orchestrator.processes import myself
 
 #: Slurm's default KillWait: how long after TERM a job is killed.

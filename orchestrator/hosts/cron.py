@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from anchorleg.files import to_json
 from orchestrator.disk import read_json_or_none
 from orchestrator.errors import ConfigError
 from orchestrator.executors.base import Frozen
-from orchestrator.files import to_json
 from orchestrator.processes import host_name
 from orchestrator.run.places import state_folder
 from orchestrator.run.rundir import Run, RunDir

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from anchorleg.job import CheckpointRef, attempt_numbers, candidates_before
+from anchorleg.rollback import Rollback, roll_back
 from orchestrator.errors import ConfigError
 from orchestrator.hosts.asking import slots_named
-from orchestrator.job import CheckpointRef, attempt_numbers, candidates_before
-from orchestrator.rollback import Rollback, roll_back
 from orchestrator.run.rundir import RunDir, load_run
 
 #: So many of the steps that one could go back to are listed.

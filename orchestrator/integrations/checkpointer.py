@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator.job import HANDED_OVER, CheckpointRef, Job
+from anchorleg.job import HANDED_OVER, CheckpointRef, Job
 
 #: How often `progress.json` is written, at most.
 REPORT_EVERY_S = 2.0

@@ -20,9 +20,9 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from anchorleg.job import Job
 from orchestrator.integrations.checkpointer import RESERVED, Checkpointer
 from orchestrator.integrations.rng import random_state, restore_random_state
-from orchestrator.job import Job
 
 _MODEL = "model.ckpt"
 #: What a training without an end reports as its total.

@@ -23,10 +23,10 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize, VecTransposeImage
 
+from anchorleg.job import Job
 from orchestrator.integrations.checkpointer import Checkpointer
 from orchestrator.integrations.envs import env_state, restore_env
 from orchestrator.integrations.rng import random_state, restore_random_state
-from orchestrator.job import Job
 
 _MODEL, _REPLAY, _NORMALIZE, _MOMENT = "model.zip", "replay.pkl", "normalize.pkl", "moment.json"
 

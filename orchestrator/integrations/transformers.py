@@ -19,8 +19,8 @@ from typing import Any
 
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from anchorleg.job import Job
 from orchestrator.integrations.checkpointer import RESERVED, Checkpointer
-from orchestrator.job import Job
 
 
 class HandOver(TrainerCallback):

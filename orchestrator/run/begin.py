@@ -9,11 +9,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from anchorleg.files import read_json_or_none
 from orchestrator.config import RunConfig, check_places, check_walltime, parse_config, training_identity
 from orchestrator.decisions.models import make_token
 from orchestrator.errors import ConfigError, IdentityMismatch, StorageError
 from orchestrator.experiments import merged
-from orchestrator.files import read_json_or_none
 from orchestrator.run.code import code_hash, fix_code
 from orchestrator.run.ledger import load_ledger
 from orchestrator.run.requests import newest_request

@@ -1,4 +1,4 @@
-"""The fixed code of a run: a copy of the three packages, named by its content, first on every job's PYTHONPATH.
+"""The fixed code of a run: a copy of the packages, named by its content, first on every job's PYTHONPATH.
 
 A later job of the run never picks up an edit by accident, and a container needs only the dependencies.
 """
@@ -12,9 +12,9 @@ import secrets
 import shutil
 from pathlib import Path
 
-from orchestrator.files import publish_folder
+from anchorleg.files import publish_folder
 
-PACKAGES = ("orchestrator", "trainer", "syncd")
+PACKAGES = ("anchorleg", "orchestrator", "trainer", "syncd")
 _SKIPPED = frozenset({"__pycache__"})
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import ConfigDict
 
+from anchorleg.job import HANDED_OVER
 from orchestrator.decisions.models import Ledger, Slot
 from orchestrator.disk import LOCAL_DISK, Disk
 from orchestrator.executors.base import Frozen, JobState, Poll
-from orchestrator.job import HANDED_OVER
 from orchestrator.run.rundir import RunDir
 
 #: Of a job's files only the heartbeat and the progress change between two looks: the others need not be parsed again.

@@ -21,10 +21,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from anchorleg.files import to_json
 from orchestrator.disk import read_json, read_json_or_none
 from orchestrator.errors import LeaseHeld, LeaseLost, RunFolderError
 from orchestrator.executors.base import Frozen
-from orchestrator.files import to_json
 from orchestrator.processes import ProcessId, boot_id, host_name, is_alive, myself
 from orchestrator.run.rundir import RunDir
 

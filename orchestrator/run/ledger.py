@@ -11,11 +11,11 @@ from typing import Literal
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from anchorleg.files import to_json
 from orchestrator.decisions.models import LEDGER_VERSION, Ledger
 from orchestrator.disk import read_json
 from orchestrator.errors import RunFolderError
 from orchestrator.executors.base import Frozen
-from orchestrator.files import to_json
 from orchestrator.run.rundir import RunDir
 
 #: Enough to see what happened in the last takeovers; each is a few kilobytes.

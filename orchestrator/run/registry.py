@@ -11,9 +11,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from anchorleg.files import write_json
 from orchestrator.errors import UnknownRun
 from orchestrator.executors.base import Frozen
-from orchestrator.files import write_json
 from orchestrator.run.evidence import Lenient, read_record
 from orchestrator.run.places import registry_folder
 from orchestrator.run.rundir import Run, RunDir

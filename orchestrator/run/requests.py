@@ -8,10 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from anchorleg.files import to_json
 from orchestrator.decisions.requests import Kind, Request
 from orchestrator.disk import Disk, read_json
 from orchestrator.errors import RunFolderError
-from orchestrator.files import to_json
 
 
 def newest_request(disk: Disk, folder: Path) -> int:

@@ -18,13 +18,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from anchorleg.files import to_json
+from anchorleg.job import SHARED
 from orchestrator.config import LOCAL_POLL_S, SLURM_POLL_S, RunConfig, training_identity
 from orchestrator.disk import LOCAL_DISK, Disk, read_json
 from orchestrator.errors import RunFolderError, UnknownRun
 from orchestrator.executors.base import Frozen
 from orchestrator.experiments import MOST_SLOTS
-from orchestrator.files import to_json
-from orchestrator.job import SHARED
 from orchestrator.run.requests import requests_after
 from orchestrator.run.script import LOGS
 from orchestrator.sections import ActorsSection

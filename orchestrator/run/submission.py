@@ -6,12 +6,12 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from anchorleg.files import to_json
 from orchestrator.decisions.actions import Submit
 from orchestrator.decisions.models import Gone, Ledger, Verdict, parse_token
 from orchestrator.decisions.verdicts import judge
 from orchestrator.disk import read_json_or_none
 from orchestrator.executors.base import JobRequest
-from orchestrator.files import to_json
 from orchestrator.run.evidence import read_evidence
 from orchestrator.run.rundir import Run, RunDir, shared_dir, theirs
 from orchestrator.run.script import job_script

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from anchorleg.files import read_json_or_none
 from orchestrator.decisions.models import Attempt
-from orchestrator.files import read_json_or_none
 from orchestrator.run.evidence import Progress, changed_at, read_record
 from orchestrator.run.rundir import RunDir
 

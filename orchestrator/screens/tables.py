@@ -8,10 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from anchorleg.wrapping import INDENT, folded
 from orchestrator.run.registry import Entry
 from orchestrator.screens.cells import counted, number
 from orchestrator.screens.summary import RunSummary
-from orchestrator.screens.wrapping import INDENT, folded
 
 #: Between two columns.
 _GAP = 2

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from anchorleg.wrapping import folded
 from orchestrator.baton import SILENT_S as SILENT_BATON_S
 from orchestrator.decisions.models import Verdict
 from orchestrator.screens.cells import (
@@ -33,7 +34,6 @@ from orchestrator.screens.queue import page_of
 from orchestrator.screens.secondlook import LATE_LOOK_S, SecondLook
 from orchestrator.screens.status import CRON, RunView, SlotView
 from orchestrator.screens.timeline import at_and_in, clock, end_words
-from orchestrator.screens.wrapping import folded
 from orchestrator.walltime import format_duration
 
 _COLOURS = {

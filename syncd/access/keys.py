@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.files import write_bytes
-from orchestrator.printable import printable
+from anchorleg.files import write_bytes
+from anchorleg.printable import printable
 from syncd.access.settings import Remote
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError, UnreachableError
 from syncd.transports.child import run_bounded

@@ -17,7 +17,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from orchestrator.files import write_bytes
+from anchorleg.files import write_bytes
 from syncd.errors import ConfigError, StorageError
 
 #: Environment variables that take the place of the user and the host of any remote, and of the stored one's folder.

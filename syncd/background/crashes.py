@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.files import read_json_or_none, write_json
+from anchorleg.files import read_json_or_none, write_json
 from syncd.access.settings import config_folder
 from syncd.errors import StorageError
 

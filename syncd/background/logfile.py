@@ -8,7 +8,7 @@ import stat
 import threading
 from pathlib import Path
 
-from orchestrator.files import write_bytes
+from anchorleg.files import write_bytes
 
 #: Some weeks of one line a policy; what is older interests nobody.
 MAX_LOG_BYTES = 4 * 2**20

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from orchestrator.files import write_bytes
+from anchorleg.files import write_bytes
 from syncd.background.agent import LABEL, UNIT, Agent, plist_text, unit_text
 from syncd.errors import ServiceError, StorageError
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,7 @@ import typer
 from syncd.errors import ProblemsFoundError
 
 if TYPE_CHECKING:
-    from orchestrator.findings import Finding
+    from anchorleg.findings import Finding
 
 
 def doctor(
@@ -27,7 +28,7 @@ def doctor(
 
     Says what to do about each finding. Ends with 11 where one of them is a problem. Changes nothing.
     """
-    from orchestrator.findings import Level  # noqa: PLC0415 - `--help` stays quick
+    from anchorleg.findings import Level  # noqa: PLC0415 - `--help` stays quick
     from syncd.access.settings import load_settings, parse_remote  # noqa: PLC0415
     from syncd.commands.way import default_name  # noqa: PLC0415
     from syncd.doctor.checks import examine  # noqa: PLC0415
@@ -39,7 +40,7 @@ def doctor(
     facts = gather(place, mirror, settings, settings.name or default_name())
     findings = examine(facts)
     if as_json:
-        told = {"findings": [each.model_dump(mode="json") for each in findings], "facts": facts.model_dump(mode="json")}
+        told = {"findings": [asdict(each) for each in findings], "facts": facts.model_dump(mode="json")}
         print(json.dumps(told, indent=2))
     else:
         _show(findings)
@@ -49,13 +50,14 @@ def doctor(
 
 
 def _show(findings: tuple[Finding, ...]) -> None:
-    from orchestrator.findings import findings_lines, findings_table, total  # noqa: PLC0415 - see above
+    from anchorleg.findings import findings_lines, findings_table, total  # noqa: PLC0415 - see above
 
     if sys.stdout.isatty():
         from rich.console import Console  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
 
         console = Console(emoji=False, highlight=False)
-        console.print(findings_table(findings, console.width))
+        console.print(Text.assemble(*findings_table(findings, console.width)))
         console.print(f"\n{total(findings)}.")
         return
     for line in findings_lines(findings):

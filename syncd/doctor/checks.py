@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from orchestrator.findings import Finding, Level
+from anchorleg.findings import Finding, Level
 from syncd.doctor.facts import Facts, Side, Space
 from syncd.shared.inbox import MAX_WAITING_BYTES, MAX_WAITING_SEGMENTS
 

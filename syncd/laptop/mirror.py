@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.files import fsync_folder, read_json, write_json
+from anchorleg.files import fsync_folder, read_json, write_json
 from syncd.errors import DamagedPolicyError, NoRoomError, StorageError
 from syncd.laptop.room import Limits, Room
 from syncd.shared.curves import CHUNK_ROWS, MAX_CHUNK_BYTES, chunk_of_file

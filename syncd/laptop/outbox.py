@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from orchestrator.files import fsync_folder, read_json, write_json
+from anchorleg.files import fsync_folder, read_json, write_json
 from syncd.errors import ConfigError, StorageError
 from syncd.shared.layout import NAME, SHA256, SLOT
 from syncd.transports.base import Verdict

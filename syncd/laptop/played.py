@@ -12,8 +12,8 @@ from typing import Annotated, Protocol
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
-from orchestrator.files import read_json, write_json
-from orchestrator.printable import printable
+from anchorleg.files import read_json, write_json
+from anchorleg.printable import printable
 
 #: Runs that nobody plays any more need no line for ever.
 MAX_PLAYED = 200

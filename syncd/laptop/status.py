@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
-from orchestrator.files import read_json
-from orchestrator.printable import printable
+from anchorleg.files import read_json
+from anchorleg.printable import printable
 from syncd.laptop.lock import Holder, holder
 from syncd.laptop.outbox import Contributions, Outbox, read_contributions
 from syncd.laptop.played import Played, read_played

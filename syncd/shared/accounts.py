@@ -20,7 +20,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from orchestrator.files import read_json_or_none
+from anchorleg.files import read_json_or_none
 from syncd.shared.inbox import Inbox
 from syncd.shared.layout import NAME, Shared, folder_names, make_folder, put_once
 

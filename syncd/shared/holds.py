@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from orchestrator.files import read_json_or_none
+from anchorleg.files import read_json_or_none
 from syncd.shared.layout import make_folder, put_json
 
 #: The first time; twice as long each time, a day at most. Who stays out of trouble for a week begins anew.

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from orchestrator.files import fsync_folder, read_json_or_none
+from anchorleg.files import fsync_folder, read_json_or_none
 from syncd.shared import holds
 from syncd.shared.layout import SHA256, SLOT, checked_name, checked_sha256, folder_names, make_folder, put_json
 from syncd.shared.tally import Counts, note

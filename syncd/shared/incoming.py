@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from orchestrator.files import fsync_folder
+from anchorleg.files import fsync_folder
 from syncd.errors import StorageError
 from syncd.shared.accounts import called, claim_inbox, inbox_of
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.files import create_exclusive, fsync_folder, to_json, write_bytes
+from anchorleg.files import create_exclusive, fsync_folder, to_json, write_bytes
 from syncd.errors import ConfigError
 
 if TYPE_CHECKING:

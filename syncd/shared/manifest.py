@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from orchestrator.printable import printable
+from anchorleg.printable import printable
 from syncd.errors import DamagedPolicyError
 from syncd.shared.layout import NAME
 

@@ -19,7 +19,7 @@ from syncd.shared.manifest import Version
 #: may be old before it counts as left behind by a dead one.
 UNLISTED_S = 600.0
 
-#: Names of temporary files, as `orchestrator.files` makes them.
+#: Names of temporary files, as `anchorleg.files` makes them.
 _TEMPORARY = re.compile(r"\..+\.tmp")
 
 
@@ -114,7 +114,7 @@ def sweep_slot(place: SlotPlace, *, before: float) -> None:
 
 
 def sweep_temporary(folder: Path, before: float) -> None:
-    """Delete what a killed writer of `orchestrator.files` left in `folder` before then (unix s). Errors: OSError."""
+    """Delete what a killed writer of `anchorleg.files` left in `folder` before then (unix s). Errors: OSError."""
     for entry in _entries(folder):
         if _TEMPORARY.fullmatch(entry.name):
             _delete_if_older(entry, before)

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.files import read_json_or_none
-from orchestrator.printable import printable
+from anchorleg.files import read_json_or_none
+from anchorleg.printable import printable
 from syncd.access.gate import PARTIAL_FOLDER, REFUSED_PREFIX
 from syncd.access.settings import Remote
 from syncd.errors import DamagedPolicyError, GoneError, RemoteError, StorageError

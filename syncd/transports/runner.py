@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.printable import printable
+from anchorleg.printable import printable
 from syncd.access.gate import FOR_NOW, REFUSED_EXIT_CODE, REFUSED_PREFIX
 from syncd.access.settings import Remote
 from syncd.errors import RemoteError, StorageError, SyncError, UnreachableError

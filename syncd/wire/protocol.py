@@ -26,7 +26,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from orchestrator.printable import printable
+from anchorleg.printable import printable
 from syncd.errors import SyncError
 
 PROTOCOL = 2

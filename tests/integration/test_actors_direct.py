@@ -15,7 +15,7 @@ pytest.importorskip("metaworld")
 
 from published import RUN, TASKS, publish, training_of
 
-from orchestrator.job import Job
+from anchorleg.job import Job
 from syncd import store
 from trainer.acting.selection import STALE_S
 from trainer.contributions import takings

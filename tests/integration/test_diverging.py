@@ -14,7 +14,7 @@ from daemons import WORK_S
 pytest.importorskip("torch")
 pytest.importorskip("metaworld")
 
-from orchestrator.job import Job, checkpoints_of
+from anchorleg.job import Job, checkpoints_of
 from syncd import store
 from trainer.diverged import FILE
 from trainer.resume import find_start

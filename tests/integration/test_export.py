@@ -18,7 +18,7 @@ pytest.importorskip("metaworld")
 from point_run import PointRun
 from published import RUN, publish, training_of
 
-from orchestrator import files as durable
+from anchorleg import files as durable
 from syncd import store
 from trainer.checkpoint import MANIFEST, NETS, read_manifest
 from trainer.cli import main
@@ -213,7 +213,7 @@ def test_actions_lie_within_their_bounds_also_where_the_net_leaves_them():
 
 
 def test_slots_are_chosen_by_number_in_run_folders_and_mirrors(tmp_path):
-    from orchestrator.job import Job
+    from anchorleg.job import Job
 
     for slot, steps in ((0, 1), (1, 2)):
         run = PointRun(tmp_path / f"of-slot-{slot}")

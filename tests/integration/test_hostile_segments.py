@@ -15,7 +15,7 @@ from slot_digest import slot_digest
 from train_contributed import HORIZON, send, wait_until
 from train_point_mass import TASKS, judge, section
 
-from orchestrator.job import Job
+from anchorleg.job import Job
 from syncd import store
 from syncd.shared.inbox import MAX_QUARANTINED
 from trainer.contributions import conduct, doorkeeper, intake

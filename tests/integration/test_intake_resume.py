@@ -17,7 +17,7 @@ pytest.importorskip("torch")
 
 from slot_digest import slot_digest
 
-from orchestrator.job import HANDED_OVER, lineage, run_id_of
+from anchorleg.job import HANDED_OVER, lineage, run_id_of
 from trainer.checkpoint import read_manifest
 from trainer.contributions.intakelog import CONTRIBUTIONS, Removed, Taken, entries
 

@@ -14,7 +14,7 @@ from daemons import PATIENCE_S, WORK_S
 
 pytest.importorskip("torch")
 
-from orchestrator.job import run_id_of
+from anchorleg.job import run_id_of
 from syncd import store
 from trainer import policy
 

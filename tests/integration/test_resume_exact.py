@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 
 from slot_digest import gaps, slot_digest
 
-from orchestrator.job import HANDED_OVER, attempt_numbers
+from anchorleg.job import HANDED_OVER, attempt_numbers
 
 pytestmark = pytest.mark.trainer
 PROGRAM = Path(__file__).parents[1] / "train_point_mass.py"

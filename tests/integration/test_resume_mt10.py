@@ -18,7 +18,7 @@ pytest.importorskip("metaworld")
 
 from slot_digest import gaps, slot_digest
 
-from orchestrator.job import HANDED_OVER, attempt_numbers
+from anchorleg.job import HANDED_OVER, attempt_numbers
 from trainer.metrics import METRICS, lines
 
 pytestmark = pytest.mark.trainer

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from test_frameworks import assert_same_tensors
 
-from orchestrator.job import HANDED_OVER, Job
+from anchorleg.job import HANDED_OVER, Job
 
 pytestmark = pytest.mark.trainer
 sb3 = pytest.importorskip("stable_baselines3")

@@ -14,8 +14,8 @@ from mutations import BATON_MUTATIONS
 from profiles import Profile
 from world import all_seeds, simulate
 
+from anchorleg.files import write_json
 from orchestrator import baton
-from orchestrator.files import write_json
 from orchestrator.run.rundir import RunDir
 from orchestrator.shim import HEARTBEAT_S
 

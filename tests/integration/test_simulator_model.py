@@ -26,7 +26,7 @@ TOKEN = make_token(0, 1, "0123abcd")
 PROGRAM = """
 import os, sys, time
 from pathlib import Path
-from orchestrator.job import HANDED_OVER, Job
+from anchorleg.job import HANDED_OVER, Job
 job = Job.from_environment()
 job.listen()
 start = job.choose_parent(lambda ref: True)

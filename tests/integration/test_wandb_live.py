@@ -12,7 +12,7 @@ from daemons import wait_for
 from wandb_runs import Run, a_row, an_evaluation, processes_of, run_command, serving_alone
 from wandb_server import API_KEY
 
-from orchestrator.job import Job
+from anchorleg.job import Job
 from trainer.live import process as live
 from trainer.live.process import LOG, LiveProcess, beside
 from trainer.live.request import Patience

@@ -20,7 +20,7 @@ from slot_digest import slot_digest
 from wandb_runs import Run, a_row, processes_of, serving_alone
 from wandb_server import API_KEY, Server
 
-from orchestrator.job import HANDED_OVER
+from anchorleg.job import HANDED_OVER
 from trainer.metrics import read, read_evaluations
 
 pytestmark = pytest.mark.trainer
@@ -80,7 +80,7 @@ def test_neither_a_bad_server_nor_a_stopped_or_killed_process_changes_a_bit(tmp_
 LEARNER = """
 import os, time
 from pathlib import Path
-from orchestrator.job import Job
+from anchorleg.job import Job
 from trainer.live.process import beside
 from trainer.live.request import Patience
 

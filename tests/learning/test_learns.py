@@ -78,7 +78,7 @@ def tiny(seed):
 def undisturbed(tmp_path_factory):
     """Seed → the slot of a run that nobody interrupted; 1-4 minutes each, made once."""
     pytest.importorskip("metaworld")
-    from orchestrator.job import Job
+    from anchorleg.job import Job
     from trainer.loop import run
     from trainer.views import Display
 
@@ -116,7 +116,7 @@ def test_reach_is_learned_by_the_tiny_preset_on_three_seeds(undisturbed):
 def test_three_forced_hand_overs_give_the_same_curve_bit_by_bit(undisturbed, tmp_path):
     from slot_digest import slot_digest
 
-    from orchestrator.job import HANDED_OVER, Job, attempt_numbers
+    from anchorleg.job import HANDED_OVER, Job, attempt_numbers
     from trainer.envs.vector import VectorEnv
     from trainer.loop import run
     from trainer.views import Display

@@ -10,7 +10,7 @@ import pytest
 from relay import NewRelay, Relay
 from slurm_cluster import SlurmCluster
 
-from orchestrator.job import lineage
+from anchorleg.job import lineage
 from trainer.metrics import read
 
 pytestmark = [pytest.mark.slurm, pytest.mark.trainer, pytest.mark.long]

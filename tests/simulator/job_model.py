@@ -1,7 +1,7 @@
 """A model of `orchestrator/shim.py` and of a program that checkpoints, on simulated nodes and a simulated folder.
 
 `test_simulator_model.py` puts it beside the real shim: the same inputs must leave the same files. What an attempt may
-start from is not modelled: `orchestrator.job` itself decides, on the simulated folder.
+start from is not modelled: `anchorleg.job` itself decides, on the simulated folder.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from baton_model import Baton
 from memory_disk import Server
 from queue_model import score
 
-from orchestrator import job as job_module
+from anchorleg import job as job_module
+from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER, CheckpointRef, candidates_before, parent_record
 from orchestrator.given import given
-from orchestrator.job import DO_NOT_REQUEUE, HANDED_OVER, CheckpointRef, candidates_before, parent_record
 from orchestrator.run.rundir import RunDir
 from orchestrator.shim import ABORT_S, HEARTBEAT_S, SHIM_FAILED
 
@@ -34,7 +34,7 @@ RATE = 100.0
 
 
 class ListedFolder:
-    """What `orchestrator.job` uses of `os`, on the simulated folder."""
+    """What `anchorleg.job` uses of `os`, on the simulated folder."""
 
     def __init__(self, server: Server, client: str | None) -> None:
         self._server = server
@@ -49,7 +49,7 @@ class ListedFolder:
 
 @contextmanager
 def seen_by(server: Server, client: str | None) -> Iterator[None]:
-    """`orchestrator.job` looks at the simulated folder, with the eyes of one machine (None: the server's own)."""
+    """`anchorleg.job` looks at the simulated folder, with the eyes of one machine (None: the server's own)."""
     before = job_module.os, job_module.read_json
     job_module.os = ListedFolder(server, client)
     job_module.read_json = lambda path: json.loads(server.read(client, str(path)))

@@ -10,9 +10,9 @@ from job_model import RATE, Run, seen_by
 from news_watch import NewsWatch
 from queue_model import QueueWatch
 
+from anchorleg.job import lineage
 from orchestrator.decisions.leftovers import LEFT_S
 from orchestrator.decisions.models import Blind, Ledger, SlotStatus, SubmissionState
-from orchestrator.job import lineage
 
 if TYPE_CHECKING:
     from cluster_model import SimJob

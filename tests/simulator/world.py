@@ -16,9 +16,9 @@ from timeline import Timeline, WallClock
 from watch import InvariantError, Watch
 from world_faults import Faults
 
+from anchorleg.job import CheckpointRef
 from orchestrator.config import parse_config
 from orchestrator.decisions.models import parse_token
-from orchestrator.job import CheckpointRef
 from orchestrator.run.ledger import write_control
 from orchestrator.run.rundir import Run as RunFile
 from orchestrator.run.rundir import RunDir, save_run

@@ -15,16 +15,19 @@ import pytest
 from daemons import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("orchestrator", "trainer", "syncd")
+PACKAGES = ("anchorleg", "orchestrator", "trainer", "syncd")
 #: package → the modules of other packages that it may import.
 DOORS = {
+    "anchorleg": set(),
     "orchestrator": {"trainer.config"},
-    "trainer": {"orchestrator.job", "orchestrator.printable", "syncd.store"},
-    "syncd": {"orchestrator.files", "orchestrator.findings", "orchestrator.printable"},  # one way to do each
+    "trainer": {"syncd.store"},
+    "syncd": set(),
 }
+#: The package that all others stand on: the standard library alone.
+GROUND = "anchorleg"
 #: Folders of `orchestrator` → what of it they may not know: decisions know no world, folders no people.
 BELOW = {
-    "decisions": {"controller", "looking", "hosts", "screens", "commands", "doctor", "disk", "files", "processes"},
+    "decisions": {"controller", "looking", "hosts", "screens", "commands", "doctor", "disk", "processes"},
     "executors": {"controller", "looking", "hosts", "screens", "commands", "doctor", "decisions"},
     "run": {"controller", "looking", "hosts", "screens", "commands", "doctor"},
     "screens": {"controller", "commands", "doctor"},  # `looking`: where the controller cannot write, a reader looks
@@ -93,7 +96,7 @@ def imports_of(path: Path) -> set[str]:
 @pytest.mark.parametrize("path", EVERY_MODULE, ids=shown)
 def test_packages_meet_at_their_doors_only(path: Path) -> None:
     package = path.relative_to(ROOT).parts[0]
-    foreign = {name for name in imports_of(path) if name.split(".")[0] in set(PACKAGES) - {package}}
+    foreign = {name for name in imports_of(path) if name.split(".")[0] in set(PACKAGES) - {package, GROUND}}
     assert foreign <= DOORS[package]
 
 
@@ -112,6 +115,12 @@ def test_a_folder_of_the_orchestrator_knows_only_what_is_below_it(folder: str) -
     assert known & BELOW[folder] == set()
     if folder == "decisions":
         assert {name.split(".")[0] for name in names} & OUTSIDE == set()
+        assert "anchorleg.files" not in names
+
+
+@pytest.mark.parametrize("path", modules_of(GROUND), ids=shown)
+def test_the_ground_is_the_standard_library_alone(path: Path) -> None:
+    assert {name.split(".")[0] for name in imports_of(path)} <= set(sys.stdlib_module_names) | {GROUND}
 
 
 def test_a_login_node_loads_neither_torch_nor_numpy() -> None:
@@ -122,15 +131,15 @@ def test_a_login_node_loads_neither_torch_nor_numpy() -> None:
 
 def test_nobody_imports_the_integrations_and_they_know_the_jobs_side_alone() -> None:
     for path in EVERY_MODULE:
-        ours = {name for name in imports_of(path) if name.startswith("orchestrator.")}
+        ours = {name for name in imports_of(path) if name.split(".")[0] in PACKAGES}
         known = {name for name in ours if name.startswith("orchestrator.integrations")}
-        assert ours - known <= {"orchestrator.job"} if path in INTEGRATIONS else known == set(), shown(path)
+        assert ours - known <= {"anchorleg.job"} if path in INTEGRATIONS else known == set(), shown(path)
 
 
 def test_the_jobs_side_of_the_contract_is_the_standard_library_alone() -> None:
     loaded = loaded_after(
         [
-            "orchestrator.job",
+            "anchorleg.job",
             "orchestrator.shim",
             "orchestrator.given",
             "orchestrator.tidying",
@@ -144,21 +153,22 @@ def test_the_jobs_side_of_the_contract_is_the_standard_library_alone() -> None:
     others = {name.split(".")[0] for name in loaded - loaded_after([])} - set(sys.stdlib_module_names) - set(PACKAGES)
     assert others == set()
     assert ours <= {
+        "anchorleg",
+        "anchorleg.files",
+        "anchorleg.job",
+        "anchorleg.rollback",
         "orchestrator",
         "orchestrator.baton",
         "orchestrator.doctor",
         "orchestrator.doctor.probe",
         "orchestrator.executors",
         "orchestrator.executors.supervisor",
-        "orchestrator.files",
         "orchestrator.given",
         "orchestrator.integrations",
         "orchestrator.integrations.checkpointer",
         "orchestrator.integrations.rng",
-        "orchestrator.job",
         "orchestrator.oom",
         "orchestrator.processes",
-        "orchestrator.rollback",
         "orchestrator.shim",
         "orchestrator.tidying",
     }

@@ -6,7 +6,7 @@ import signal
 from types import FrameType
 from typing import Any, Protocol, Self
 
-from orchestrator.job import Job
+from anchorleg.job import Job
 
 
 class Stopping(Protocol):

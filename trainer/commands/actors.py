@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.job import HANDED_OVER, Job
+from anchorleg.job import HANDED_OVER, Job
 from trainer.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from orchestrator.job import Job
+from anchorleg.job import Job
 from syncd import store
 from trainer.config import Training
 from trainer.contributions.athand import AtHand, Ready

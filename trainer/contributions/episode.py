@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
-from orchestrator.printable import printable
+from anchorleg.printable import printable
 
 F32 = npt.NDArray[np.float32]
 U8 = npt.NDArray[np.uint8]

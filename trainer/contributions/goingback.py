@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from orchestrator.job import CheckpointRef, Job, Rollback, candidates_before, lineage, roll_back
+from anchorleg.job import CheckpointRef, Job, Rollback, candidates_before, lineage, roll_back
 from trainer.contributions.intakelog import Taken, entries
 
 

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.job import Job, rollbacks, write_bytes
+from anchorleg.job import Job, rollbacks, write_bytes
 from trainer.metrics import append_whole, as_line, lines
 from trainer.resume import Start
 

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from orchestrator.job import Job
+from anchorleg.job import Job
 from syncd import store
 
 #: The curve's name.

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.job import HAND_OVER_SIGNALS
+from anchorleg.job import HAND_OVER_SIGNALS
 from trainer.envs import channel
 from trainer.envs.board import Board
 from trainer.envs.channel import Channel, Message

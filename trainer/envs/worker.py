@@ -14,7 +14,7 @@ import socket
 import sys
 from typing import Any
 
-from orchestrator.job import HAND_OVER_SIGNALS
+from anchorleg.job import HAND_OVER_SIGNALS
 from trainer.envs import channel
 from trainer.envs.channel import Channel, Message
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.job import attempt_numbers
+from anchorleg.job import attempt_numbers
 from trainer.metrics import EVALUATIONS, lines, read_evaluations
 
 #: Rows `{"step", "begun": true}` and `{"step", "left_out": why}` of one attempt.

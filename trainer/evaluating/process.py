@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
-from orchestrator.job import HAND_OVER_SIGNALS
+from anchorleg.job import HAND_OVER_SIGNALS
 from trainer.evaluate import Evaluation
 
 #: It says how far it is every few seconds once it plays; before, it reads torch and the simulator, which takes a cold

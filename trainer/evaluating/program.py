@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
-from orchestrator.job import HAND_OVER_SIGNALS
+from anchorleg.job import HAND_OVER_SIGNALS
 
 #: It says how far it is this often.
 _BEAT_S = 2.0

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from orchestrator.job import Job, candidates_before
+from anchorleg.job import Job, candidates_before
 from trainer.config import Training
 from trainer.evaluate import MIN_LANES
 from trainer.evaluating.past import EVALUATING, read_past

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from orchestrator.job import read_json_or_none, run_id_of
+from anchorleg.job import read_json_or_none, run_id_of
 from syncd import store
 from trainer.envs.spec import ACT_HIGH, ACT_LOW
 from trainer.histories import told_where

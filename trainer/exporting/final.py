@@ -13,7 +13,7 @@ from pathlib import Path
 import safetensors
 from pydantic import ValidationError
 
-from orchestrator.job import Job, attempt_numbers, candidates_before
+from anchorleg.job import Job, attempt_numbers, candidates_before
 from trainer.errors import TrainerError
 from trainer.exporting.card import NAME, Card
 from trainer.exporting.export import export

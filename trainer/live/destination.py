@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.job import attempt_numbers, read_json_or_none, write_json
+from anchorleg.job import attempt_numbers, read_json_or_none, write_json
 
 #: The project's name on W&B where nobody gives one.
 PROJECT = "anchorleg"

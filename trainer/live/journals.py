@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from orchestrator.job import Job
+from anchorleg.job import Job
 from trainer.live.points import Cursor, Point, points
 from trainer.metrics import EVALUATIONS, METRICS, read, read_evaluations
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from orchestrator.job import HAND_OVER_SIGNALS, Job
+from anchorleg.job import HAND_OVER_SIGNALS, Job
 from trainer.config import WANDB_MODES, wandb_mode
 from trainer.live import destination
 from trainer.live.destination import Destination

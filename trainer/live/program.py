@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from orchestrator.job import HAND_OVER_SIGNALS
+from anchorleg.job import HAND_OVER_SIGNALS
 from trainer.live.process import Word, end_children
 from trainer.live.request import Patience, Request
 

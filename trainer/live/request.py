@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.job import Job, write_json
+from anchorleg.job import Job, write_json
 from trainer.live.destination import Destination
 
 #: In `Request.folder`.

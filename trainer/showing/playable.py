@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from orchestrator.job import CheckpointRef
+from anchorleg.job import CheckpointRef
 from syncd import store
 from trainer import device as machine
 from trainer.acting.selection import DEFAULT_SHARED_DIR, Choice, pick

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from orchestrator.job import read_json_or_none, write_json
+from anchorleg.job import read_json_or_none, write_json
 from trainer.acting.room import MOST_ENVS, Room, by_size, fitted, room, usable_cores
 from trainer.errors import ConfigError, SaveError
 from trainer.tuning.host import Host, look

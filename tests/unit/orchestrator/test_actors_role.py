@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from builders import NOW, a_slot
 
+from anchorleg.findings import Level
 from orchestrator.config import RunConfig, parse_config, warnings_of
 from orchestrator.decisions.actions import Submit
 from orchestrator.decisions.edits import reactivated
@@ -18,7 +19,6 @@ from orchestrator.decisions.models import SlotStatus
 from orchestrator.doctor.checks import examine
 from orchestrator.doctor.facts import Facts, FolderFacts, PythonFacts
 from orchestrator.errors import ConfigError
-from orchestrator.findings import Level
 from orchestrator.run.begin import begin, prepare_folder
 from orchestrator.run.rundir import Run, RunDir
 from orchestrator.run.sharing import share_with, troubles

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from builders import NOW, RUN_ID
 
+from anchorleg.files import to_json
 from orchestrator import baton
 from orchestrator.baton import HOLDER, SILENT_S, Watch, pass_on, tick_environment
 from orchestrator.decisions.models import Attempt, Ledger, Slot, Submission, SubmissionState, Verdict
 from orchestrator.errors import LeaseHeld
-from orchestrator.files import to_json
 from orchestrator.hosts.ticking import without_waits_for_room
 from orchestrator.processes import myself
 from orchestrator.run.lease import TTL_S, Lease, Owner, living_owner

@@ -8,6 +8,7 @@ import pytest
 from builders import NOW, SUBMIT_GRACE_S
 from one_run import POLL_S, World
 
+from anchorleg.files import create_exclusive, to_json
 from orchestrator.controller import BEAT_S
 from orchestrator.decisions.models import SlotStatus, SubmissionState, Verdict
 from orchestrator.decisions.outcomes import QUOTA_WAIT_S, TEMPORARY_WAIT_S
@@ -18,7 +19,6 @@ from orchestrator.executors.base import (
     Refused,
     Uncertain,
 )
-from orchestrator.files import create_exclusive, to_json
 from orchestrator.run.lease import TTL_S
 from orchestrator.run.ledger import write_control
 

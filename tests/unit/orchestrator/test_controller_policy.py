@@ -8,6 +8,7 @@ import pytest
 from builders import NOW
 from one_run import POLL_S, World
 
+from anchorleg.files import write_json
 from orchestrator.controller import FIRST_LOOK_S, LOOK_S, Controller
 from orchestrator.decisions.actions import Submit
 from orchestrator.decisions.models import BadNode, Blind, SlotStatus, SubmissionState, Verdict
@@ -15,7 +16,6 @@ from orchestrator.decisions.outcomes import AHEAD_REFUSED_WAIT_S
 from orchestrator.decisions.sightings import RECORD_WAIT_S, WORD_MISSING
 from orchestrator.errors import LeaseLost
 from orchestrator.executors.base import JobState, Refused
-from orchestrator.files import write_json
 from orchestrator.run.lease import Onlooker
 from orchestrator.run.ledger import write_control
 

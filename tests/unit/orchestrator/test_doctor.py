@@ -14,7 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from rich.text import Text
 
+from anchorleg.findings import Finding, Level, findings_lines, findings_table, total
 from orchestrator.config import RunConfig, parse_config
 from orchestrator.doctor import probing
 from orchestrator.doctor.advice import advise
@@ -46,7 +48,6 @@ from orchestrator.executors.site_text import (
     with_readable_times,
 )
 from orchestrator.executors.slurm_text import Partition, UnreadableError
-from orchestrator.findings import Finding, Level, findings_lines, findings_table, total
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "slurm"
 GPU = Partition(
@@ -628,7 +629,9 @@ def test_the_table_fits_its_screen_and_loses_no_word(width: int) -> None:
     said = slurm(limits=Limits(told=True, submitted=2), partitions=())
     findings = examine(facts(slurm=said))
     page = io.StringIO()
-    Console(file=page, width=width, force_terminal=True, color_system=None).print(findings_table(findings, width))
+    Console(file=page, width=width, force_terminal=True, color_system=None).print(
+        Text.assemble(*findings_table(findings, width))
+    )
     assert all(len(line.rstrip()) <= width for line in page.getvalue().splitlines())
     shown = page.getvalue().split()
     for finding in findings:

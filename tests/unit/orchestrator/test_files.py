@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from daemons import PATIENCE_S
 
-from orchestrator import files
-from orchestrator.files import (
+from anchorleg import files
+from anchorleg.files import (
     append_line,
     create_exclusive,
     make_folder,
@@ -28,7 +28,7 @@ OLD, NEW = b"old " * 5000, b"new! " * 7000
 KILLED = """
 import builtins, os, signal, sys
 from pathlib import Path
-from orchestrator import files
+from anchorleg import files
 
 when, after = int(sys.argv[1]), sys.argv[2] == "after"
 calls = 0
@@ -181,7 +181,7 @@ class TestExclusiveCreation:
         assert create_exclusive(tmp_path / "claim", b"one")
 
     def test_of_many_at_once_one_makes_it(self, tmp_path: Path) -> None:
-        code = "import sys; from pathlib import Path; from orchestrator.files import create_exclusive;"
+        code = "import sys; from pathlib import Path; from anchorleg.files import create_exclusive;"
         code += (
             "print(end='.', flush=True); sys.stdin.read(); print(create_exclusive(Path('claim'), sys.argv[1].encode()))"
         )

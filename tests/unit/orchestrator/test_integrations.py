@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from anchorleg.job import HANDED_OVER, Job
 from orchestrator.integrations.checkpointer import Checkpointer
-from orchestrator.job import HANDED_OVER, Job
 
 
 def a_checkpointer(run_dir: Path, *, asked: bool = False, **more: Any) -> Checkpointer:

@@ -14,7 +14,7 @@ from daemons import PATIENCE_S
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.job import (
+from anchorleg.job import (
     HANDED_OVER,
     CheckpointRef,
     Job,
@@ -24,7 +24,7 @@ from orchestrator.job import (
     parent_record,
     run_id_of,
 )
-from orchestrator.rollback import Rollback, roll_back
+from anchorleg.rollback import Rollback, roll_back
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -284,7 +284,7 @@ class TestTheEnvironment:
 LEAVING = """
 import os, sys, time
 from pathlib import Path
-from orchestrator.job import HANDED_OVER, Job
+from anchorleg.job import HANDED_OVER, Job
 
 class Last:
     def __del__(self, write=os.write, sleep=time.sleep):

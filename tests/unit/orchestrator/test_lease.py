@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from builders import NOW, RUN_ID
 
+from anchorleg.files import create_exclusive, to_json, write_json
 from orchestrator import processes
 from orchestrator.decisions.models import Ledger
 from orchestrator.disk import LocalDisk
 from orchestrator.errors import LeaseHeld, LeaseLost, RunFolderError
-from orchestrator.files import create_exclusive, to_json, write_json
 from orchestrator.processes import ProcessId, identify, myself
 from orchestrator.run import lease as lease_module
 from orchestrator.run.lease import LATE_S, TTL_S, Lease, Owner, highest_epoch, living_owner, unseen_ledger

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from one_run import POLL_S, World
 
+from anchorleg.job import candidates_before
+from anchorleg.rollback import rollbacks
 from orchestrator.controller import Controller
 from orchestrator.decisions.models import SlotStatus, parse_token
 from orchestrator.errors import ConfigError, RunFolderError
 from orchestrator.executors.base import JobState, Refused, Submitted
 from orchestrator.hosts.asking import add_experiments, ask_slots, experiments_of, slots_named
 from orchestrator.hosts.goingback import go_back
-from orchestrator.job import candidates_before
-from orchestrator.rollback import rollbacks
 from orchestrator.run.begin import begin
 from orchestrator.run.history import read_events
 from orchestrator.run.requests import ask, newest_request

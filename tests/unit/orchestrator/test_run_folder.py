@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from builders import NOW, a_claim, a_job, a_run, a_slot, an_intent, seen, token
 
+from anchorleg.files import write_json
 from orchestrator.config import RunConfig, parse_config, training_identity
 from orchestrator.decisions.actions import Submit
 from orchestrator.decisions.models import Ledger, SlotStatus, SubmissionState, Verdict
 from orchestrator.errors import ConfigError, IdentityMismatch, RunFolderError, StorageError, UnknownRun
-from orchestrator.files import write_json
 from orchestrator.run import registry
 from orchestrator.run.begin import begin, check_identity, prepare_folder, run_dir_of
 from orchestrator.run.code import fix_code

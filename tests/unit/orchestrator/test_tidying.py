@@ -13,8 +13,8 @@ from guillotine import Guillotine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.files import write_json
-from orchestrator.job import CheckpointRef, Job, candidates_before, parent_record
+from anchorleg.files import write_json
+from anchorleg.job import CheckpointRef, Job, candidates_before, parent_record
 from orchestrator.tidying import SILENT_S, tidy
 
 #: When the attempt under test claimed, by the files' clock.

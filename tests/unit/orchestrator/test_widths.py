@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
+from anchorleg.wrapping import INDENT, wrapped
 from orchestrator.decisions.models import Verdict
 from orchestrator.run.registry import Entry
 from orchestrator.screens.goodput import JobGoodput, RunGoodput, SlotGoodput, Times, total
@@ -19,7 +20,6 @@ from orchestrator.screens.status import ExcludedNode, RunView, SlotView
 from orchestrator.screens.summary import RunSummary, SlotSummary
 from orchestrator.screens.tables import runs_table, summary_table
 from orchestrator.screens.views import about, note_lines, run_table
-from orchestrator.screens.wrapping import INDENT, wrapped
 
 WIDTHS = [80, 120]
 SLOTS = [3, 40, 500]

@@ -7,8 +7,9 @@ import subprocess
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
-from orchestrator.findings import Finding, Level, findings_lines, findings_table, total
+from anchorleg.findings import Finding, Level, findings_lines, findings_table, total
 from syncd.access import survey
 from syncd.doctor.checks import examine, rsync_words
 from syncd.doctor.facts import ClientFacts, Error, Facts, HostKeyFacts, ServiceFacts, Side, Space, Visit
@@ -154,7 +155,7 @@ def test_a_narrow_terminal_breaks_lines_and_loses_nothing():
     for width in (80, 120):
         console = Console(width=width, force_terminal=True, color_system=None, file=io.StringIO())
         with console.capture() as capture:
-            console.print(findings_table(found, width))
+            console.print(Text.assemble(*findings_table(found, width)))
         shown = capture.get()
         assert max(len(text) for text in shown.splitlines()) <= width
         assert "".join(shown.split()).count("w" * 90) == 1

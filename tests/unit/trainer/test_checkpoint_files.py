@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 from point_run import PointRun
 from slot_digest import digest_of
 
-from orchestrator.job import Job
+from anchorleg.job import Job
 from trainer import checkpoint, saver
 from trainer.checkpoint import ENVS, LEARNER, MANIFEST, NETS, STATE, downgrade, read_manifest
 from trainer.errors import ConfigError, NoGoodCheckpointError, NotFiniteError, OtherIdentityError, SaveError

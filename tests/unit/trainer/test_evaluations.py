@@ -14,7 +14,7 @@ from point_mass import PointMasses
 from slot_digest import slot_digest
 from train_point_mass import Judged, judge, section
 
-from orchestrator.job import HANDED_OVER, Job, checkpoints_of
+from anchorleg.job import HANDED_OVER, Job, checkpoints_of
 from trainer import checkpoint
 from trainer.checkpoint import read_manifest
 from trainer.evaluating.past import EVALUATING, read_past

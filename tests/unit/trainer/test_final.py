@@ -16,7 +16,7 @@ from point_mass import PointMasses
 from slot_digest import slot_digest
 from train_point_mass import in_a_process_of_its_own, judge, section
 
-from orchestrator.job import HANDED_OVER, Job
+from anchorleg.job import HANDED_OVER, Job
 from trainer.exporting import export as exporting
 from trainer.exporting import final
 from trainer.exporting.card import NAME, Card

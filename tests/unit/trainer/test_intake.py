@@ -20,7 +20,7 @@ pytest.importorskip("torch")
 from train_contributed import HORIZON, made_up, send
 from train_point_mass import section
 
-from orchestrator.job import Job
+from anchorleg.job import Job
 from syncd import store
 from trainer.contributions import doorkeeper, intakelog
 from trainer.contributions.conduct import LEAST

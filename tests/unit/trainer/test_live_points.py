@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from orchestrator.job import Job, write_json
+from anchorleg.job import Job, write_json
 from trainer.config import wandb_mode
 from trainer.live.destination import Destination, recorded, write_down
 from trainer.live.journals import Journals, Tail

@@ -8,7 +8,7 @@ import sys
 import pytest
 from daemons import PATIENCE_S
 
-from orchestrator.job import Job
+from anchorleg.job import Job
 from trainer.live import process as live
 from trainer.live import program
 from trainer.live.destination import Destination

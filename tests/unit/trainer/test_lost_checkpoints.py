@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.job import Job
+from anchorleg.job import Job
 from trainer.config import TrainingSection, resolve
 from trainer.errors import NoGoodCheckpointError
 from trainer.resume import find_start

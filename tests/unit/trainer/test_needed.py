@@ -12,7 +12,7 @@ pytest.importorskip("metaworld")
 
 from published import draft_of, nets_for, publish, training_of
 
-from orchestrator.job import Job
+from anchorleg.job import Job
 from syncd import store
 from trainer.acting.follower import Follower, Giver
 from trainer.acting.needed import FIRST_WORD_S, Need, choose, is_over, parse, why_not

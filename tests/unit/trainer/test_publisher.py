@@ -16,7 +16,7 @@ from point_mass import PointMasses
 from slot_digest import slot_digest
 from train_point_mass import TASKS, judge, section
 
-from orchestrator.job import Job
+from anchorleg.job import Job
 from syncd import store
 from trainer import policy
 from trainer.agents import mtsac

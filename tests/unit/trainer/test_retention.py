@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 from point_run import PointRun
 
-from orchestrator.job import CheckpointRef, Job
+from anchorleg.job import CheckpointRef, Job
 from trainer import retention, saver
 from trainer.checkpoint import NETS, Manifest, downgrade, read_manifest
 from trainer.errors import SupersededError

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from orchestrator.job import Job
+from anchorleg.job import Job
 from syncd import store
 from trainer.contributions import takings
 from trainer.contributions.takings import INTAKE, LATELY_S, SAY_EVERY_S, Takings, say_over

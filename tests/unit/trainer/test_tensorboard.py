@@ -13,7 +13,7 @@ from point_mass import PointMasses
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from train_point_mass import judge, section
 
-from orchestrator.job import Job, checkpoints_of
+from anchorleg.job import Job, checkpoints_of
 from trainer.loop import run
 from trainer.metrics import read, read_evaluations
 

@@ -14,7 +14,7 @@ from point_mass import PointMasses
 from slot_digest import newest, slot_digest
 from train_point_mass import Judged, judge, section
 
-from orchestrator.job import HANDED_OVER, Job, checkpoints_of
+from anchorleg.job import HANDED_OVER, Job, checkpoints_of
 from trainer import checkpoint, loop, numbers
 from trainer.agents import mtsac
 from trainer.checkpoint import MANIFEST, read_manifest

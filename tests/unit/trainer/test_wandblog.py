@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 from typer.testing import CliRunner
 
-from orchestrator.job import write_json
+from anchorleg.job import write_json
 from syncd import store
 from trainer.cli import app
 from trainer.errors import ConfigError

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
-from rich.console import RenderableType
-from rich.text import Text
-
-from orchestrator.printable import printable
-from orchestrator.screens.wrapping import folded
+from anchorleg.printable import printable
+from anchorleg.wrapping import folded
 
 #: Between two columns.
 _GAP = 2
@@ -25,34 +22,33 @@ class Level(StrEnum):
 
 
 _COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
-_Words = Annotated[str, AfterValidator(printable)]
 
 
-class Finding(BaseModel):
+@dataclass(frozen=True)
+class Finding:
     """One line of `doctor`: what was looked at, what was found, and what to do where something is to be done."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     check: str
     level: Level
-    found: _Words
-    advice: _Words = ""
+    found: str
+    advice: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("found", "advice"):
+            object.__setattr__(self, name, printable(getattr(self, name)))
 
 
-def findings_table(findings: tuple[Finding, ...], width: int) -> RenderableType:
-    """One check a row; what to do stands below what was found."""
+def findings_table(findings: tuple[Finding, ...], width: int) -> Iterator[tuple[str, str]]:
+    """One check a row; what to do stands below what was found. Texts and their styles, for `Text.assemble` of rich."""
     rooms = [max((len(text) for text in texts), default=0) for texts in _heads(findings)]
     margin = " " * (sum(rooms) + 2 * _GAP)
-    lines = Text()
-    for finding, (level, check) in zip(findings, zip(*_heads(findings), strict=True), strict=True):
-        lines.append(level.ljust(rooms[0] + _GAP), style=_COLOURS[finding.level])
-        lines.append(check.ljust(rooms[1] + _GAP))
-        lines.append(folded(margin + finding.found, width, indent="")[len(margin) :] + "\n")
+    for number, (finding, (level, check)) in enumerate(zip(findings, zip(*_heads(findings), strict=True), strict=True)):
+        yield ("\n" * bool(number) + level.ljust(rooms[0] + _GAP), _COLOURS[finding.level])
+        yield (check.ljust(rooms[1] + _GAP), "")
+        yield (folded(margin + finding.found, width, indent="")[len(margin) :], "")
         if finding.advice:
             style = "bold" if finding.level is Level.PROBLEM else "dim"
-            lines.append(folded(margin + _sentence(finding.advice), width, indent="") + "\n", style=style)
-    lines.rstrip()
-    return lines
+            yield ("\n" + folded(margin + _sentence(finding.advice), width, indent=""), style)
 
 
 def _heads(findings: tuple[Finding, ...]) -> tuple[list[str], list[str]]:

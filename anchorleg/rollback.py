@@ -18,7 +18,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from orchestrator.files import create_exclusive, make_folder, read_json
+from anchorleg.files import create_exclusive, make_folder, read_json
 
 FOLDER = "rollbacks"
 

@@ -1,6 +1,6 @@
 """Does this tree train the same bits as that commit? For changes of the code's form, on any machine.
 
-`python bench/samebits.py BEFORE [--only NAME]` lays out the commit BEFORE beside this tree, makes the same short
+`python tests/samebits.py BEFORE [--only NAME]` lays out the commit BEFORE beside this tree, makes the same short
 trainings with both, and compares what they came to: every tensor of the newest checkpoint and every row of the replay
 by its bytes (not by its name or its file, which such a change may change), and the rows of metrics.
 

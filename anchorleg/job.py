@@ -37,7 +37,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-from orchestrator.files import (
+from anchorleg.files import (
     append_line,
     create_exclusive,
     fsync_tree,
@@ -50,7 +50,7 @@ from orchestrator.files import (
     write_bytes,
     write_json,
 )
-from orchestrator.rollback import Rollback, roll_back, rollbacks
+from anchorleg.rollback import Rollback, roll_back, rollbacks
 
 __all__ = [
     "DO_NOT_REQUEUE",
@@ -148,7 +148,7 @@ def candidates_before(slot_dir: Path, attempt: int) -> Iterator[CheckpointRef]:
     """Where `attempt` may start from, best first, following each attempt's own decision.
 
     An attempt that decided on a parent hides whatever older attempts published after that parent, and so does a
-    decision to go back (`orchestrator.rollback`). Errors: OSError, ValueError where one of these cannot be read.
+    decision to go back (`anchorleg.rollback`). Errors: OSError, ValueError where one of these cannot be read.
     """
     at, bound = attempt - 1, None
     backs = [back for back in rollbacks(slot_dir) if back.attempt < attempt]

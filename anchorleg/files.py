@@ -4,7 +4,7 @@ Everything here holds on shared network folders too, where neither `flock` nor S
 `os.replace` is no compare-and-swap: exclusive creation goes through `os.link`, which POSIX makes atomic
 and NFS implements on the server (open(2), "NOTES", on O_EXCL and NFS).
 
-Standard library only: the job's side of the contract (`orchestrator.job`, `orchestrator.shim`) uses it.
+Standard library only: the job's side of the contract (`anchorleg.job`, `orchestrator.shim`) uses it.
 """
 
 from __future__ import annotations
