@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from anchorleg.printable import printable
+from anchorleg.words import counted
 from anchorleg.wrapping import folded
 
 #: Between two columns.
@@ -67,12 +68,8 @@ def total(findings: tuple[Finding, ...]) -> str:
     """How many of each, in one line."""
     counts = {level: sum(finding.level is level for finding in findings) for level in Level}
     parts = [f"{counts[Level.OK]} ok"]
-    parts += [_counted(counts[level], level.value) for level in (Level.WARNING, Level.PROBLEM) if counts[level]]
+    parts += [counted(counts[level], level.value) for level in (Level.WARNING, Level.PROBLEM) if counts[level]]
     return ", ".join(parts)
-
-
-def _counted(number: int, name: str) -> str:
-    return f"{number} {name}" + ("s" if number != 1 else "")
 
 
 def _sentence(text: str) -> str:

@@ -5,7 +5,6 @@ The training section's fields belong to `trainer.config`; this module only carri
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Collection, Sequence
@@ -14,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, WithJsonSchema, model_validator
 
+from anchorleg.words import did_you_mean
 from orchestrator.errors import ConfigError
 from orchestrator.experiments import MOST_SLOTS, expanded, merged, read_lines, settings_in
 from orchestrator.sections import (
@@ -198,8 +198,7 @@ class RunConfig(Section):
             own = self.fields_of(slot)
             if missing := sorted(places - own.keys()):
                 known = ["slot", *self.params, *own]
-                near = difflib.get_close_matches(missing[0], known, n=1, cutoff=0.5)
-                hint = f"did you mean @{{{near[0]}}}?" if near else f"known here: {', '.join(sorted(known))}"
+                hint = did_you_mean(missing[0], known)
                 where = f" for slot {self.name_of(slot) or slot}" if self.slot_overrides or self.experiments else ""
                 raise ValueError(f"command: there is no param for @{{{missing[0]}}}{where}; {hint}")
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from anchorleg.files import write_json
+from anchorleg.words import counted
 from orchestrator.config import check_walltime, parse_config
 from orchestrator.errors import ConfigError, SchedulerRefused, StorageError
 from orchestrator.executors.slurm import SlurmExecutor
@@ -101,7 +102,7 @@ def summary(partition: Partition | None) -> str:
     kinds = ", ".join(f"{count}x {kind or 'GPU'}" for kind, count in partition.gpus.items()) or "no GPU"
     slots = slots_for(partition)
     words = "1 slot, one job at a time" if slots == 1 else f"{slots} slots, at most {slots} jobs at once"
-    few = f", because it has {'1 GPU' if slots == 1 else f'{slots} GPUs'}" if slots < USUAL_SLOTS else ""
+    few = f", because it has {counted(slots, 'GPU')}" if slots < USUAL_SLOTS else ""
     return f"partition {partition.name} ({kinds} a node), {words}{few}."
 
 

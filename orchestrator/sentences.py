@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import types
 import typing
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+
+from anchorleg.words import did_you_mean
 
 #: What pydantic says of these names its own classes, or leaves the notation open.
 _KINDS_OF_VALUES = {
@@ -27,9 +28,7 @@ def sentences(error: ValidationError, model: type[BaseModel]) -> list[tuple[str,
         dotted = ".".join(path) or "config"
         if problem["type"] == "extra_forbidden":
             names = _known_fields(model, path[:-1])
-            near = difflib.get_close_matches(path[-1], names, n=1, cutoff=0.5)
-            hint = f'did you mean "{near[0]}"?' if near else f"known here: {', '.join(sorted(names))}."
-            words = f"{dotted}: there is no such field; {hint}"
+            words = f"{dotted}: there is no such field; {did_you_mean(path[-1], names)}"
         elif problem["type"] == "value_error":
             words = str(problem["ctx"]["error"]) if "ctx" in problem else problem["msg"]
             words = f"{dotted}: {words}" if path else words

@@ -201,12 +201,12 @@ def laid_out(commit: str, folder: Path) -> Path:
     """The tree of `commit` in `folder`."""
     if not folder.exists():
         folder.mkdir(parents=True)
-        subprocess.run(["tar", "-x", "-C", str(folder)], input=_git("archive", commit), check=True, timeout=60)
+        subprocess.run(["tar", "-x", "-C", str(folder)], input=_git("archive", commit), check=True, timeout=TIMEOUT_S)
     return folder
 
 
 def _git(*words: str) -> bytes:
-    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, check=True, timeout=60).stdout
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, check=True, timeout=TIMEOUT_S).stdout
 
 
 def main() -> int:

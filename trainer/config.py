@@ -6,14 +6,14 @@ A login node imports this module, so it needs pydantic and nothing else (no torc
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from anchorleg.words import did_you_mean
 from trainer.presets import ABOUT, DEFAULT_PRESET, PRESETS, by_task
 from trainer.tasknames import BENCHMARKS, GOALS_PER_TASK, MAX_HORIZON, MT50
 
@@ -177,14 +177,14 @@ class TrainingSection(BaseModel):
     @classmethod
     def _preset_is_known(cls, value: str) -> str:
         if value not in PRESETS:
-            raise ValueError(f"there is no preset {value!r}; {nearest(value, PRESETS)}")
+            raise ValueError(f"there is no preset {value!r}; {did_you_mean(value, PRESETS)}")
         return value
 
     @field_validator("benchmark")
     @classmethod
     def _benchmark_is_known(cls, value: str | None) -> str | None:
         if value is not None and value.upper() not in BENCHMARKS:
-            raise ValueError(f"there is no benchmark {value!r}; {nearest(value.upper(), BENCHMARKS)}")
+            raise ValueError(f"there is no benchmark {value!r}; {did_you_mean(value.upper(), BENCHMARKS)}")
         return value.upper() if value is not None else None
 
     @field_validator("tasks")
@@ -302,21 +302,13 @@ def wandb_environment(section: WandbSection, environ: Mapping[str, str]) -> dict
     return {name: value for name, value in found.items() if value}
 
 
-def nearest(wrong: str, known: Iterable[str]) -> str:
-    """`did you mean 'x'?` where something is near, else the list of what there is."""
-    names = sorted(known)
-    near = difflib.get_close_matches(wrong, names, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
-
-
 def checked_tasks(names: tuple[str, ...]) -> tuple[str, ...]:
     """`names` if they are distinct v3 tasks. Errors: ValueError with the nearest known name."""
     if not names:
         raise ValueError("the list of tasks is empty; name at least one, such as 'reach-v3'")
     for name in names:
         if name not in MT50:
-            near = difflib.get_close_matches(name, MT50, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "task names end in -v3, such as 'reach-v3'"
+            hint = did_you_mean(name, MT50, "task names end in -v3, such as 'reach-v3'")
             raise ValueError(f"there is no task {name!r}; {hint}")
         if names.count(name) > 1:
             raise ValueError(f"task {name!r} is listed {names.count(name)} times; list each task once")

@@ -17,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from anchorleg.words import counted
 from trainer.envs.spec import NO_TASK, Script, VectorSpec
 from trainer.envs.vector import VectorEnv
 from trainer.tasknames import GOALS_PER_TASK
@@ -72,7 +73,7 @@ class Evaluation:
 
     def summary(self) -> str:
         """One line, which says so where the evaluation is a small one."""
-        size = f"{self.goals_per_task} goal{'' if self.goals_per_task == 1 else 's'} a task"
+        size = f"{counted(self.goals_per_task, 'goal')} a task"
         if self.is_small:
             size += f": a small evaluation, the protocol has {GOALS_PER_TASK}"
         unseen = "" if self.unseen is None else f"; unseen goals {100 * self.unseen.mean_success:.1f} %"

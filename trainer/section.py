@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from anchorleg.words import did_you_mean
 from trainer.config import NOT_BUILT_YET, Training, TrainingSection, WandbSection, resolve
 from trainer.errors import ConfigError
 
@@ -90,8 +90,7 @@ def _sentences(error: ValidationError, model: type[BaseModel]) -> list[str]:
     for problem in error.errors(include_url=False):
         path = ".".join(str(part) for part in problem["loc"])
         if problem["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(path, model.model_fields, n=1)
-            lines.append(f"{path}: there is no such field" + (f"; did you mean {near[0]}?" if near else ""))
+            lines.append(f"{path}: there is no such field; {did_you_mean(path, model.model_fields)}")
         elif problem["type"] == "value_error":
             words = str(problem["ctx"]["error"])
             lines.append(f"{path}: {words}" if path else words)

@@ -12,7 +12,6 @@ Which of the goals an episode starts from is drawn by the environment's own `np.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import logging
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anchorleg.job import read_json_or_none, write_json
+from anchorleg.words import did_you_mean
 from trainer.tasknames import BENCHMARKS, GOALS_PER_TASK, MT50
 
 Goals = npt.NDArray[np.float64]
@@ -40,23 +40,17 @@ def task_names(benchmark: str | None = None, tasks: Sequence[str] | None = None)
         raise ValueError("give either a benchmark or a list of tasks, not both and not neither")
     if benchmark is not None:
         if benchmark.upper() not in BENCHMARKS:
-            raise ValueError(f"unknown benchmark {benchmark!r}{suggestion(benchmark.upper(), tuple(BENCHMARKS))}")
+            raise ValueError(f"unknown benchmark {benchmark!r}; {did_you_mean(benchmark.upper(), BENCHMARKS)}")
         return BENCHMARKS[benchmark.upper()]
     names = tuple(tasks or ())
     for name in names:
         if name not in MT50:
-            raise ValueError(f"unknown task {name!r}{suggestion(name, MT50)}")
+            raise ValueError(f"unknown task {name!r}; {did_you_mean(name, MT50)}")
         if names.count(name) > 1:
             raise ValueError(f"task {name!r} is listed {names.count(name)} times; list each task once")
     if not names:
         raise ValueError("the list of tasks is empty; name at least one, such as 'reach-v3'")
     return names
-
-
-def suggestion(wrong: str, known: Sequence[str]) -> str:
-    """`; did you mean 'x'?`, or the empty string where nothing is near."""
-    near = difflib.get_close_matches(wrong, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def goal_table(task: str, seed: int, cache_dir: Path | None = None) -> Goals:

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column, Table
 
+from anchorleg.words import duration
+
 #: Plain lines this far apart tell enough and keep a job's log small (1,440 lines in four hours).
 PLAIN_EVERY_S = 10.0
 #: In 80 columns the rest still fits on two lines.
@@ -113,14 +115,6 @@ class Display:
         elif time.monotonic() - self._last_line_at >= PLAIN_EVERY_S:
             self._last_line_at = time.monotonic()
             self.say(f"step {pulse.step:,} of {pulse.total:,} · {pulse.words()}")
-
-
-def duration(seconds: float) -> str:
-    """`3 h 05 min`, `12 min 07 s` or `42 s`."""
-    whole = round(seconds)
-    if whole >= 3600:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-    return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"
 
 
 def show_evaluation(result: Mapping[str, Any], summary: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from anchorleg.findings import Finding, Level
+from anchorleg.words import counted
 from orchestrator.config import EARLY_SIGNAL_S, SLURM_POLL_S, RunConfig
 from orchestrator.doctor.facts import SlurmFacts
 from orchestrator.executors.base import Refused, Uncertain
@@ -171,7 +172,7 @@ def partition(config: RunConfig, offered: tuple[Partition, ...] | str) -> Iterat
         advice = "lower slurm.gpus or choose another partition"
         yield Finding(check="partition", level=Level.PROBLEM, found=found, advice=advice)
     if not bad:
-        each = f"{one.cpus_per_node} CPUs and {gpus or 'no'} GPU{'' if gpus == 1 else 's'}"
+        each = f"{one.cpus_per_node} CPUs and {counted(gpus, 'GPU') if gpus else 'no GPUs'}"
         found = f"{one.name} is up: {longest}, {one.nodes} nodes, each with {each}"
         yield Finding(check="partition", level=Level.OK, found=found)
     useful = 1 - (config.lead_seconds + EARLY_SIGNAL_S) / max(1, wanted.time_limit_s)

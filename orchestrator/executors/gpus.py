@@ -11,6 +11,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from anchorleg.words import counted
+
 #: Without the driver's persistence mode the first answer takes seconds; a driver that needs longer hangs.
 QUESTION_TIMEOUT_S = 20.0
 #: A folder for each GPU, named by its place on the bus.
@@ -97,7 +99,7 @@ def sharing(there: Sequence[str], slots: int, wanted: int) -> str:
     if not there or not wanted:
         return ""
     count = len(there)
-    here = "1 GPU" if count == 1 else f"{count} GPUs"
+    here = counted(count, "GPU")
     if wanted > count:
         every = f" of the {slots} slots" if slots > 1 else ""
         return (

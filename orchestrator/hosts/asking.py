@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import re
 import time
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from anchorleg.words import did_you_mean
 from orchestrator.config import RunConfig
 from orchestrator.decisions.models import Ledger, SlotStatus
 from orchestrator.decisions.requests import Kind, with_request, with_slots
@@ -96,8 +96,7 @@ def slots_named(config: RunConfig, words: Sequence[str]) -> tuple[int, ...]:
             continue
         matching = [slot for slot, name in enumerate(names) if name and fnmatch.fnmatchcase(name, word)]
         if not matching:
-            near = difflib.get_close_matches(word, filter(None, names), n=1, cutoff=0.5)
-            hint = f'did you mean "{near[0]}"?' if near else "`orchestrator status` shows them."
+            hint = did_you_mean(word, filter(None, names), "`orchestrator status` shows them.")
             raise ConfigError(f'no slot of {config.run_name} is called "{word}": {hint}')
         found.update(dict.fromkeys(matching))
     return tuple(found)

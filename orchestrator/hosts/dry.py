@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from anchorleg.words import counted
 from orchestrator.config import RunConfig, check_places, check_walltime, training_identity
 from orchestrator.controller import Controller
 from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Release, Submit
@@ -25,7 +26,7 @@ from orchestrator.run.ledger import load_ledger
 from orchestrator.run.program import commands_of
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.run.starting import Asked
-from orchestrator.screens.cells import counted, slots_words
+from orchestrator.screens.cells import slots_words
 
 #: Of a thousand submissions so many are written out; the slots of the others are named in one line.
 SLOTS_SHOWN = 8
@@ -219,7 +220,7 @@ class _Looking:
 
 
 def _summary(config: RunConfig, run_dir: RunDir, executor: str) -> list[str]:
-    slots = f"{config.slots} slot{'s' if config.slots > 1 else ''}"
+    slots = counted(config.slots, "slot")
     ours = "the trainer" if config.trains else "actors"
     commands = commands_of(config)
     more = f" (and {len(commands) - 1} more)" if len(commands) > 1 else ""

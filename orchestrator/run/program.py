@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from anchorleg.words import did_you_mean
 from orchestrator.config import RunConfig
 from orchestrator.errors import ConfigError
 
@@ -71,6 +71,5 @@ def check_script(config: RunConfig, folder: Path) -> None:
             there = [one.name for one in path.parent.iterdir() if one.is_file()]
         except OSError:
             there = []
-        near = difflib.get_close_matches(path.name, there, n=1)
-        hint = f"did you mean {near[0]}?" if near else "jobs run in the config file's folder"
+        hint = did_you_mean(path.name, there, "jobs run in the config file's folder")
         raise ConfigError(f"command: there is no {path.name} in {path.parent}; {hint}")

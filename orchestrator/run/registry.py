@@ -6,12 +6,12 @@ One small file a run in `$XDG_STATE_HOME/anchorleg/runs/` (default `~/.local/sta
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from anchorleg.files import write_json
+from anchorleg.words import did_you_mean
 from orchestrator.errors import UnknownRun
 from orchestrator.executors.base import Frozen
 from orchestrator.run.evidence import Lenient, read_record
@@ -62,6 +62,5 @@ def find(name: str, environ: Mapping[str, str] = os.environ) -> RunDir:
     for entry in known:
         if name in {entry.run_name, entry.run_id}:
             return RunDir(Path(entry.run_dir))
-    near = difflib.get_close_matches(name, [entry.run_name for entry in known], n=1)
-    hint = f'Did you mean "{near[0]}"?' if near else "See the known ones with `orchestrator runs`."
-    raise UnknownRun(f'no run called "{name}" was started from this account. {hint}')
+    hint = did_you_mean(name, {entry.run_name for entry in known}, "see the known ones with `orchestrator runs`.")
+    raise UnknownRun(f'no run called "{name}" was started from this account; {hint}')

@@ -36,11 +36,6 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if value is not None else ""
 
 
-def counted(count: int, thing: str) -> str:
-    """`1 job`, `2,000 jobs`."""
-    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
-
-
 def steps(slot: SlotView) -> str:
     """`done/total`."""
     if slot.step is None:

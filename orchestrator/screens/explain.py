@@ -6,13 +6,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from anchorleg.words import counted
 from orchestrator.decisions.halving import place_words
 from orchestrator.decisions.models import Attempt, Blind, Gone, Ledger, Seen, Slot, SlotStatus, Submission
 from orchestrator.errors import ConfigError
 from orchestrator.executors.base import Frozen
 from orchestrator.run.history import read_events
 from orchestrator.run.rundir import Run, RunDir, load_run
-from orchestrator.screens.cells import counted
 from orchestrator.screens.status import RunView, SlotView, picture
 from orchestrator.screens.timeline import clock, sentence
 from orchestrator.screens.views import notes, seen_itself

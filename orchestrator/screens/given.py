@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from anchorleg.words import counted
 from orchestrator.walltime import format_duration
 
 #: So many are named; a class is more, and `syncd contributors` shows all.
@@ -29,7 +30,7 @@ def _words(who: str, one: Mapping[str, Any], now: float) -> str:
     ago_s = max(0.0, now - last_at)
     ago = f"{ago_s:.0f} s" if ago_s < SHORT_S else format_duration(ago_s)
     last = f", last {ago} ago" if last_at else ""
-    return f"{who} {segments:,.0f} segment{'s' * (segments != 1)} ({transitions:,.0f} transitions{last})"
+    return f"{who} {counted(round(segments), 'segment')} ({transitions:,.0f} transitions{last})"
 
 
 def _number(value: Any) -> float:

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.screens.cells import counted
+from anchorleg.words import counted
 from orchestrator.screens.goodput import RunGoodput, SlotGoodput, Times
 from orchestrator.walltime import format_duration
 

@@ -8,9 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from anchorleg.words import counted
 from anchorleg.wrapping import INDENT, folded
 from orchestrator.run.registry import Entry
-from orchestrator.screens.cells import counted, number
+from orchestrator.screens.cells import number
 from orchestrator.screens.summary import RunSummary
 
 #: Between two columns.

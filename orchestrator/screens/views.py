@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from anchorleg.words import counted
 from anchorleg.wrapping import folded
 from orchestrator.baton import SILENT_S as SILENT_BATON_S
 from orchestrator.decisions.models import Verdict
 from orchestrator.screens.cells import (
     OVER,
     bar,
-    counted,
     done_in,
     ends_in,
     gpu,

@@ -6,7 +6,6 @@ mode 0600, written durably. It holds no secret: keys stay where ssh has them, pa
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -18,6 +17,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from anchorleg.files import write_bytes
+from anchorleg.words import did_you_mean
 from syncd.errors import ConfigError, StorageError
 
 #: Environment variables that take the place of the user and the host of any remote, and of the stored one's folder.
@@ -183,8 +183,7 @@ def _first_sentence(error: ValidationError) -> str:
     field = ".".join(place) or "the whole file"
     if first["type"] == "extra_forbidden":
         known = list((Remote if place[:1] == ["remote"] else Settings).model_fields)
-        near = difflib.get_close_matches(place[-1], known, n=1, cutoff=0.5)
-        return f"unknown field {field}; " + (f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}")
+        return f"unknown field {field}; {did_you_mean(place[-1], known)}"
     return f"{field}: {first['msg'].removeprefix('Value error, ')}"
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from anchorleg.words import counted
 from syncd.errors import ProblemsFoundError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def doctor(
         _show(findings)
     bad = [each.check for each in findings if each.level is Level.PROBLEM]
     if bad:
-        raise ProblemsFoundError(f"{len(bad)} problem{'s' * (len(bad) != 1)}: {', '.join(bad)}")
+        raise ProblemsFoundError(f"{counted(len(bad), 'problem')}: {', '.join(bad)}")
 
 
 def _show(findings: tuple[Finding, ...]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import getpass
 import json
 import shlex
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from anchorleg.words import did_you_mean, roughly
 from syncd.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
@@ -93,9 +93,7 @@ def _inbox(shared: Shared, who: str) -> Inbox:
     known = {inbox.who: inbox for inbox in shared.inboxes()}
     if who in known:
         return known[who]
-    near = difflib.get_close_matches(who, known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(known) or 'nobody yet'}"
-    raise ConfigError(f"no contributor {who[:81]!r} in {shared.inbox_folder}; {hint}")
+    raise ConfigError(f"no contributor {who[:81]!r} in {shared.inbox_folder}; {did_you_mean(who, known)}")
 
 
 def _confirmed(inbox: Inbox) -> bool:
@@ -161,7 +159,7 @@ def _cells(row: dict[str, Any], now: float, *, with_reasons: bool = True) -> lis
         _part(row["checked"], row["accepted"] + row["refused"].get("not_reproduced", 0)),
         _part(row["solved"], row["episodes"]),
         f"{refused:,}" + (f" ({_reasons(row)})" if with_reasons and refused else ""),
-        "never" if row["last_seen"] is None else f"{_duration(now - row['last_seen'])} ago",
+        "never" if row["last_seen"] is None else f"{roughly(now - row['last_seen'])} ago",
         _state(row, now),
     ]
 
@@ -169,7 +167,7 @@ def _cells(row: dict[str, Any], now: float, *, with_reasons: bool = True) -> lis
 def _state(row: dict[str, Any], now: float) -> str:
     if row["dropped"]:
         return "dropped"
-    return f"held for {_duration(row['held_until'] - now)}" if row["held_until"] else "welcome"
+    return f"held for {roughly(row['held_until'] - now)}" if row["held_until"] else "welcome"
 
 
 def _table(rows: list[dict[str, Any]], now: float, *, wide: bool) -> Table:
@@ -190,11 +188,3 @@ def _table(rows: list[dict[str, Any]], now: float, *, wide: bool) -> Table:
         cells = _cells(row, now, with_reasons=wide)
         table.add_row(*(Text(cells[i]) for i in shown), style="red" if row["dropped"] else None)
     return table
-
-
-def _duration(seconds: float) -> str:
-    """Roughly: 4 s, 12 min, 3 h, 5 d."""
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{int(seconds // length)} {unit}"
-    return f"{max(0, int(seconds))} s"

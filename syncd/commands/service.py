@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from anchorleg.words import counted
 from syncd.errors import (
     ConfigError,
     HostKeyError,
@@ -121,7 +122,7 @@ def status_lines(state: ServiceState, record: Record, now: float) -> list[str]:
         lines = [f"syncd runs in the background{f' (pid {state.pid})' if state.pid else ''}", where]
         failed = len(record.started) - 1
         if failed > 0:
-            lines.append(f"it crashed {failed} {'time' if failed == 1 else 'times'} of late; see the log")
+            lines.append(f"it crashed {counted(failed, 'time')} of late; see the log")
     elif record.stopped:
         minutes = max(0, now - (record.stopped_at or now)) / 60
         lines = [f"syncd has stopped ({minutes:.0f} min ago): {record.stopped}", where]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from anchorleg.words import counted
 from syncd.commands.way import LimitOption, RsyncOption, Way
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError
 
@@ -229,7 +230,7 @@ def _tried(place: Remote, name: str) -> tuple[str | None, int]:
 
 
 def _what_is_there(policies: int) -> str:
-    return f"; {policies} polic{'y is' if policies == 1 else 'ies are'} there" if policies else "; no policy there yet"
+    return f"; {counted(policies, 'policy is', 'policies are')} there" if policies else "; no policy there yet"
 
 
 def _print_friend(settings: Settings, friend: str, file: Path | None) -> None:

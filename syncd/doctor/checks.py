@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from anchorleg.findings import Finding, Level
+from anchorleg.words import counted, roughly
 from syncd.doctor.facts import Facts, Side, Space
 from syncd.shared.inbox import MAX_WAITING_BYTES, MAX_WAITING_SEGMENTS
 
@@ -104,7 +105,7 @@ def _visited(facts: Facts) -> Iterator[Finding]:
         advice = _ADVICE.get(visit.error.kind, "")
         yield Finding(check=check, level=Level.PROBLEM, found=visit.error.sentence, advice=advice)
         return
-    number = f"{visit.policies} polic{'y' if visit.policies == 1 else 'ies'} on offer"
+    number = f"{counted(visit.policies, 'policy', 'policies')} on offer"
     yield _ok("login", f"works by {visit.transport}; {number}")
     if visit.version is not None:
         yield _ok("server", f"anchorleg {visit.version} over there, and it speaks our protocol")
@@ -233,7 +234,7 @@ def _client(facts: Facts) -> Finding:
     client, check = facts.client, "last contact"
     if client.age_s is None:
         return _ok(check, "no client has ever kept this mirror; `syncd watch` does")
-    ago = f"{_ago(client.age_s)} ago"
+    ago = f"{roughly(client.age_s)} ago"
     if client.runs and client.state in {"live", "syncing"}:
         return _ok(check, f"`syncd {client.verb}` is connected ({client.state}, {ago})")
     if client.error:
@@ -241,13 +242,6 @@ def _client(facts: Facts) -> Finding:
         found = f"{words}; {ago} it said: {client.error}"
         return Finding(check=check, level=Level.WARNING, found=found, advice="see the lines above for what it meets")
     return _ok(check, f"{ago} ({client.state}); " + ("a client runs" if client.runs else "no client runs now"))
-
-
-def _ago(seconds: float) -> str:
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{int(seconds // length)} {unit}"
-    return f"{max(0, int(seconds))} s"
 
 
 def size(count: float) -> str:

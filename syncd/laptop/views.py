@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from anchorleg.words import counted, roughly
 from syncd.laptop.exchange import Tally
 from syncd.laptop.mirror import Arrival
 from syncd.laptop.status import BUCKETS_S, ClientStatus, Latency, MirrorView, SlotView
@@ -23,19 +24,6 @@ LINE_EVERY_S = 60.0
 
 _STYLES = {"live": "green", "syncing": "cyan", "connecting": "cyan", "offline": "yellow", "stopped": "dim"}
 _BARS = " ▁▂▃▄▅▆▇█"
-_MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
-
-
-def duration(seconds: float) -> str:
-    """`8 s`, `3 min`, `2 h 05 min`, `4 days`."""
-    whole = max(0, int(seconds))
-    if whole < 2 * _MINUTE_S:
-        return f"{whole} s"
-    if whole < _HOUR_S:
-        return f"{whole // _MINUTE_S} min"
-    if whole < 2 * _DAY_S:
-        return f"{whole // _HOUR_S} h {whole % _HOUR_S // _MINUTE_S:02d} min"
-    return f"{whole // _DAY_S} days"
 
 
 def size(count: float) -> str:
@@ -57,16 +45,11 @@ def milliseconds(seconds: float) -> str:
     return f"{1000 * seconds:.1f} ms" if seconds < 0.01 else f"{1000 * seconds:.0f} ms"
 
 
-def number(count: int, noun: str, plural: str = "") -> str:
-    """`1 policy`, `2,000 segments`."""
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
-
-
 def headline(view: MirrorView) -> str:
     """One line: whether a client keeps the mirror, and how it stands with the other side."""
     word, now = view.client, view.looked_at
     if not view.runs:
-        last = f" (the last one ended {duration(now - word.written_at)} ago)" if word is not None else ""
+        last = f" (the last one ended {roughly(now - word.written_at)} ago)" if word is not None else ""
         why = f". It had ended with: {word.error}" if word is not None and word.error else ""
         return f"no syncd runs for {view.folder}{last}; start one with `syncd watch`{why}"
     if word is None or word.pid != view.pid:
@@ -75,7 +58,7 @@ def headline(view: MirrorView) -> str:
         return f"syncd (pid {view.pid}) runs for {view.folder}, and has not said anything yet"
     if now - word.written_at > SILENT_AFTER_S:
         return (
-            f"syncd (pid {word.pid}) has said nothing for {duration(now - word.written_at)}: stopped, stuck, "
+            f"syncd (pid {word.pid}) has said nothing for {roughly(now - word.written_at)}: stopped, stuck, "
             f"or the disk is full; its last word was {word.state}"
         )
     return f"{word.state}{' ' if word.state in {'offline', 'connecting'} else ': '}{standing(word, now)}"
@@ -83,10 +66,10 @@ def headline(view: MirrorView) -> str:
 
 def standing(word: ClientStatus, now: float) -> str:
     """What `headline` says after the state."""
-    since = duration(now - word.since)
+    since = roughly(now - word.since)
     match word.state:
         case "offline":
-            again = "" if word.next_try_at is None else f"; trying again in {duration(word.next_try_at - now)}"
+            again = "" if word.next_try_at is None else f"; trying again in {roughly(word.next_try_at - now)}"
             return f"for {since}{again}: {word.error}"
         case "connecting":
             return f"to {word.remote}, for {since}" + (f"; before that: {word.error}" if word.error else "")
@@ -99,7 +82,7 @@ def standing(word: ClientStatus, now: float) -> str:
 
 def unfetched(word: ClientStatus) -> str:
     """What is still to come."""
-    return f", {number(word.unfetched, 'file')} to fetch" if word.unfetched else ""
+    return f", {counted(word.unfetched, 'file')} to fetch" if word.unfetched else ""
 
 
 def news_way(polls_because: str) -> str:
@@ -126,9 +109,9 @@ def details(view: MirrorView) -> list[str]:
         if median is not None:
             worst = word.latency.quantile(0.95)
             speed = f"; from publication to here ≈ {latency(median)} (95 %: {latency(worst or median)})"
-        lines.append(f"received: {number(word.policies, 'policy', 'policies')}{speed}")
-        logins = f", {number(word.logins, 'login')}" if word.logins else ""
-        span = duration(word.written_at - word.started_at)
+        lines.append(f"received: {counted(word.policies, 'policy', 'policies')}{speed}")
+        logins = f", {counted(word.logins, 'login')}" if word.logins else ""
+        span = roughly(word.written_at - word.started_at)
         lines.append(f"line: {size(word.bytes_in)} in, {size(word.bytes_out)} out{logins} in {span}")
         if word.transport and word.chosen_because:
             lines.append(f"way: {word.transport}, because {word.chosen_because}")
@@ -173,7 +156,7 @@ def _slots_table(view: MirrorView, width: int) -> Table:
     rows = []
     for slot in view.slots:
         row = [slot.run_id, str(slot.slot), slot.version, f"{slot.step:,}", _success(slot.success)]
-        row.append(duration(view.looked_at + _offset_s(view) - slot.created_at))
+        row.append(roughly(view.looked_at + _offset_s(view) - slot.created_at))
         rows.append([*row, *([size(slot.bytes)] if width >= WIDE else []), checked(slot)])
     table = Table(box=None, pad_edge=False, header_style="bold")
     for head in heads:
@@ -196,7 +179,7 @@ def status_lines(view: MirrorView) -> list[str]:
     lines = [headline(view)]
     for slot in view.slots:
         success = f", success {_success(slot.success)}" if slot.success is not None else ""
-        age = duration(view.looked_at + _offset_s(view) - slot.created_at)
+        age = roughly(view.looked_at + _offset_s(view) - slot.created_at)
         lines.append(
             f"{slot.run_id}/{slot.slot} {slot.version}, step {slot.step:,}{success}, made {age} ago, "
             f"{size(slot.bytes)}, checked: {checked(slot)}"
@@ -228,15 +211,15 @@ def tally_lines(tally: Tally, *, pull: bool, push: bool, waiting: int, remote: s
         if not tally.offered and not tally.curves:
             lines.append(f"nothing there yet: {remote} has no policy; a run publishes its first one when it starts")
         elif not tally.moved - tally.sent:
-            lines.append(f"{number(tally.offered, 'slot')} up to date")
+            lines.append(f"{counted(tally.offered, 'slot')} up to date")
         else:
-            parts = [number(policies, "policy", "policies")] if policies else []
-            parts += [f"{number(tally.curves, 'part')} of curves"] if tally.curves else []
-            here = f"; {number(current, 'slot')} up to date" if current > 0 else ""
+            parts = [counted(policies, "policy", "policies")] if policies else []
+            parts += [f"{counted(tally.curves, 'part')} of curves"] if tally.curves else []
+            here = f"; {counted(current, 'slot')} up to date" if current > 0 else ""
             lines.append(f"{' and '.join(parts)} fetched, {size(tally.bytes)}{here}")
     if push:
-        left = f"; {number(waiting, 'segment')} still waiting" if waiting else ""
-        lines.append(f"{number(tally.sent, 'segment')} sent{left}" if tally.sent or waiting else "nothing to send")
+        left = f"; {counted(waiting, 'segment')} still waiting" if waiting else ""
+        lines.append(f"{counted(tally.sent, 'segment')} sent{left}" if tally.sent or waiting else "nothing to send")
     if tally.accepted or tally.refused:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(tally.refused.items()))
         refused = sum(tally.refused.values())

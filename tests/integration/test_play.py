@@ -82,9 +82,9 @@ def test_a_mirrored_policy_becomes_a_film(tmp_path, mirror, eyes):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--task", "push-v9"], "did you mean 'push-v3'?"),
+        (["--task", "push-v9"], 'did you mean "push-v3"?'),
         ([], "--task is missing: this policy plays reach-v3, push-v3"),
-        (["--task", "reach-v3", "--camera", "corner22"], "did you mean 'corner2'?"),
+        (["--task", "reach-v3", "--camera", "corner22"], 'did you mean "corner2"?'),
         (["--task", "reach-v3", "--size", "99"], "use an even number"),
         (["--task", "reach-v3", "--out", "film.gif"], "ends in .mp4"),
     ],

@@ -69,7 +69,7 @@ def test_a_program_that_always_crashes_is_given_up_with_its_cause(new_relay: New
 def test_a_misspelt_program_is_refused_before_anything_is_begun(new_relay: NewRelay) -> None:
     relay = new_relay(command=["python3", "counts.py"])
     for words in (("start",), ("start", "--dry-run")):
-        relay.run(*words).assert_refused(2, "command: there is no counts.py in", "did you mean count.py?")
+        relay.run(*words).assert_refused(2, "command: there is no counts.py in", 'did you mean "count.py"?')
     assert not relay.run_dir.exists()
 
 

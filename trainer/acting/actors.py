@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 
+from anchorleg.words import counted
 from syncd import store
 from trainer.acting.actorviews import ActorDisplay, Playing
 from trainer.acting.follower import Followed, Follower, Giver
@@ -112,9 +113,7 @@ class Building:
 
     def __init__(self, manifest: store.Manifest, plan: Plan) -> None:
         tasks = len(manifest.architecture.tasks)
-        self.words = (
-            f"building {plan.num_envs:,} environment{'s' * (plan.num_envs != 1)} of {tasks} task{'s' * (tasks != 1)}"
-        )
+        self.words = f"building {counted(plan.num_envs, 'environment')} of {counted(tasks, 'task')}"
         self._stage: Stage | None = None
         self._error: Exception | None = None
         self._is_wanted = True

@@ -14,7 +14,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from trainer.views import PLAIN_EVERY_S, duration
+from anchorleg.words import counted, duration
+from trainer.views import PLAIN_EVERY_S
 
 #: The table is drawn anew this often: quick enough to follow, and 0.2 % of a core.
 LIVE_EVERY_S = 0.5
@@ -96,8 +97,8 @@ class Playing:
     def speed_words(self) -> str:
         """How fast, on what, how far."""
         rate = f"{self.steps_per_s:,.0f} steps/s" if self.steps_per_s is not None else "measuring"
-        where = f"{self.envs:,} environment{'s' * (self.envs != 1)}"
-        where += f" in {self.workers} worker{'s' * (self.workers != 1)}" if self.workers else ""
+        where = counted(self.envs, "environment")
+        where += f" in {counted(self.workers, 'worker')}" if self.workers else ""
         return f"{rate} · {where}, {self.device} · {self.steps:,} steps, {self.episodes:,} episodes"
 
     def line(self) -> str:

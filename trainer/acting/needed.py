@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
+from anchorleg.words import counted
 from syncd import store
 from trainer.acting.selection import STALE_S, SlotKey, key_of
 from trainer.contributions.contributed import MAX_SHARE
@@ -97,7 +98,7 @@ def why_not(needs: Mapping[SlotKey, Need]) -> str:
     if not living:
         return "waiting for a slot that says that it takes experience (its owner's collaboration.enabled)"
     minutes = min(need.heard_s for need in living) / 60
-    slots = f"{len(living)} unfinished slot{'s' * (len(living) != 1)}"
+    slots = counted(len(living), "unfinished slot")
     return f"waiting for a learner: none of {slots} was heard of for {minutes:,.0f} min"
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from anchorleg.words import counted
 from trainer.tuning.host import Host
 
 #: What stays with the owner of a laptop.
@@ -109,7 +110,7 @@ def fitted(host: Host, wanted: Room, *, keeps_envs: bool = False) -> Room:
         words = f"less than {OWNERS_BYTES // _GB} GB stay yours"
     else:
         return found
-    needed = f"about {need / _GB:.1f} GB of memory are needed for {_count(envs, 'environment')}"
+    needed = f"about {need / _GB:.1f} GB of memory are needed for {counted(envs, 'environment')}"
     return Room(envs, found.workers, (f"{needed}, {words}",))
 
 
@@ -128,12 +129,8 @@ def _more_than_one(workers: int) -> int:
 
 def _instead(found: Room, wanted: Room) -> str:
     if found.num_envs < wanted.num_envs:
-        return f"{_count(found.num_envs, 'environment')} instead of {wanted.num_envs}"
-    return f"{_count(found.workers, 'worker') if found.workers else 'no workers'} instead of {wanted.workers}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"
+        return f"{counted(found.num_envs, 'environment')} instead of {wanted.num_envs}"
+    return f"{counted(found.workers, 'worker') if found.workers else 'no workers'} instead of {wanted.workers}"
 
 
 def workers_for(tasks: int, wanted: Room, host: Host) -> int:

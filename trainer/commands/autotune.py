@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from anchorleg.words import counted, duration
 from trainer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -174,7 +175,6 @@ def _training(
 
 
 def _show_training(training: Training, tried: Tried, best: Advice) -> None:
-    from trainer.views import duration  # noqa: PLC0415
 
     order = sorted(
         tried.trials, key=lambda trial: (trial.setting.threads, trial.setting.num_envs, trial.setting.workers)
@@ -253,9 +253,9 @@ def _show(facts: Facts, best: Recommendation, now: float, *, known: bool) -> Non
 
 
 def _choice(best: Recommendation, kind: str) -> str:
-    envs = f"{best.num_envs} environment{'s' * (best.num_envs > 1)}"
-    where = f"on {best.workers} {kind}{'s' * (best.workers > 1)}" if best.workers else "in the program itself"
-    return f"{envs} {where}; policy on {best.device}, {best.threads} thread{'s' * (best.threads > 1)}"
+    envs = counted(best.num_envs, "environment")
+    where = f"on {counted(best.workers, kind)}" if best.workers else "in the program itself"
+    return f"{envs} {where}; policy on {best.device}, {counted(best.threads, 'thread')}"
 
 
 def _computer(host: Host) -> str:
@@ -263,7 +263,7 @@ def _computer(host: Host) -> str:
     if host.memory_bytes is not None:
         free = "" if host.free_bytes is None else f" ({host.free_bytes / _GB:.1f} GB were free)"
         memory = f"{host.memory_bytes / _GB:.1f} GB{free}"
-    return f"{host.name}: {host.cores} core{'s' * (host.cores > 1)}, {memory}"
+    return f"{host.name}: {counted(host.cores, 'core')}, {memory}"
 
 
 def _age(seconds: float) -> str:

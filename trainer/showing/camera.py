@@ -13,7 +13,7 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
-from trainer.config import nearest
+from anchorleg.words import did_you_mean
 from trainer.errors import ConfigError, SaveError
 
 Picture = npt.NDArray[np.uint8]
@@ -36,7 +36,7 @@ class Camera:
         self._model, self._data = simulation
         known = [self._model.camera(index).name for index in range(self._model.ncam)]
         if name not in known:
-            raise ConfigError(f"there is no camera {name!r}; {nearest(name, known)}")
+            raise ConfigError(f"there is no camera {name!r}; {did_you_mean(name, known)}")
         if not MIN_SIZE <= size <= MAX_SIZE or size % 2:
             raise ConfigError(f"--size is {size}; use an even number from {MIN_SIZE} to {MAX_SIZE}")
         self._id = self._model.camera(name).id

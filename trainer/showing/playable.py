@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from anchorleg.job import CheckpointRef
+from anchorleg.words import did_you_mean
 from syncd import store
 from trainer import device as machine
 from trainer.acting.selection import DEFAULT_SHARED_DIR, Choice, pick
 from trainer.checkpoint import Manifest
-from trainer.config import nearest
 from trainer.errors import ConfigError, DamagedCheckpointError, NoGoodCheckpointError
 from trainer.evaluate import Act
 from trainer.histories import told_where
@@ -43,7 +43,7 @@ class Playable:
         if task is None:
             raise ConfigError(f"--task is missing: this policy plays {', '.join(self.tasks)}")
         if task not in self.tasks:
-            raise ConfigError(f"this policy was not trained on {task!r}; {nearest(task, self.tasks)}")
+            raise ConfigError(f"this policy was not trained on {task!r}; {did_you_mean(task, self.tasks)}")
         return self.tasks.index(task)
 
 

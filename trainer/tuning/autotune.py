@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorleg.job import read_json_or_none, write_json
+from anchorleg.words import counted
 from trainer.acting.room import MOST_ENVS, Room, by_size, fitted, room, usable_cores
 from trainer.errors import ConfigError, SaveError
 from trainer.tuning.host import Host, look
@@ -92,7 +93,7 @@ def recommend(facts: Facts) -> Recommendation:
     if near.num_envs > size:
         at_size = max((rate for choice, rate in few.items() if choice.num_envs == size), default=None)
         much = "the most steps/s" if at_size is None else f"{few[near] / at_size:.1f} times as many steps/s"
-        notes.append(f"by its size it would be {_envs(size)}; {near.num_envs} make {much}")
+        notes.append(f"by its size it would be {counted(size, 'environment')}; {near.num_envs} make {much}")
         wanted = Room(near.num_envs, near.workers)
     else:
         of_size = {choice: rate for choice, rate in few.items() if choice.num_envs == size}
@@ -114,10 +115,6 @@ def _smallest_near(rates: Mapping[Stepping, float]) -> Stepping:
     fastest = max(rates.values())
     near = (choice for choice, rate in rates.items() if rate >= NEAR * fastest)
     return min(near, key=lambda choice: (choice.num_envs, choice.workers))
-
-
-def _envs(count: int) -> str:
-    return f"{count} environment{'s' * (count != 1)}"
 
 
 def _inference(measured: tuple[Inference, ...]) -> Inference | None:
@@ -145,7 +142,8 @@ def advise(num_envs: int | None = None, user_id: str | None = None, host: Host |
     if facts is None or not is_of(facts, host):
         thumb = room(host, num_envs)
         if num_envs is None:
-            word = f"{_envs(by_size(host))} by this machine's size; `trainer autotune` measures whether more pay"
+            envs = counted(by_size(host), "environment")
+            word = f"{envs} by this machine's size; `trainer autotune` measures whether more pay"
             thumb = replace(thumb, notes=(word, *thumb.notes))
         return _by_rule(thumb)
     found = recommend(replace(facts, host=host))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 
+from anchorleg.words import counted
 from syncd import store
 from trainer.acting.room import MOST_ENVS, Room, by_size, fitted, usable_cores
 from trainer.envs.native.plan import native_tasks
@@ -47,8 +48,7 @@ def measure(budget_s: float, say: Say) -> Facts:
     devices = [("cpu", 1), *([("cpu", 2)] if host.cores > 1 else []), *([(accelerator, 1)] if accelerator else [])]
     for device, threads in devices:
         found = Inference(device, threads, _batches_per_s(torch.device(device), threads))
-        plural = "s" * (threads > 1)
-        say(f"policy on {device}, {threads} thread{plural}: {found.batches_per_s:,.0f} batches of {BATCH}/s")
+        say(f"policy on {device}, {counted(threads, 'thread')}: {found.batches_per_s:,.0f} batches of {BATCH}/s")
         inference.append(found)
     torch.set_num_threads(1)
     goals = goal_tables(TASKS, _SEED)
@@ -97,9 +97,9 @@ def choices(host: Host) -> Iterator[tuple[int, int]]:
 
 
 def _words(num_envs: int, workers: int, stepper: str) -> str:
-    envs = f"{num_envs} environment{'s' * (num_envs > 1)}"
+    envs = counted(num_envs, "environment")
     kind = "thread" if stepper == "native" else "worker"
-    return f"{envs} in the program" if workers == 0 else f"{envs}, {workers} {kind}{'s' * (workers > 1)}"
+    return f"{envs} in the program" if workers == 0 else f"{envs}, {counted(workers, kind)}"
 
 
 def _steps_per_s(spec: VectorSpec, workers: int) -> float:

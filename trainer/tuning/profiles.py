@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from anchorleg.words import counted
 from trainer.errors import ConfigError
 from trainer.tuning.autotune import Facts, cache_file, is_of, read_facts, versions_here
 from trainer.tuning.host import Host
@@ -56,7 +57,7 @@ def why_not(path: Path, facts: Facts | None, host: Host) -> str:
 
 def _words(host: Host) -> str:
     memory = "" if host.memory_bytes is None else f" and {host.memory_bytes / _GB:.1f} GB"
-    return f"{host.cores} core{'s' * (host.cores > 1)}{memory}"
+    return f"{counted(host.cores, 'core')}{memory}"
 
 
 def _newest_of(folder: Path, host: Host) -> str | None:

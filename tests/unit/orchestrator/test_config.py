@@ -108,7 +108,7 @@ class TestUnknownFields:
 
     def test_where_nothing_is_near_all_names_are_listed(self) -> None:
         text = complaint({"wandb": {"zzzzzz": 1}})
-        assert "wandb.zzzzzz: there is no such field; known here: entity, group, mode, project, tags." in text
+        assert "wandb.zzzzzz: there is no such field; known here: entity, group, mode, project, tags" in text
 
     def test_each_mistake_is_a_line_of_its_own(self) -> None:
         assert len(complaint({"slots": 0, "nonsense": 1, "slurm": {"gpus": -1}}).splitlines()) == 3

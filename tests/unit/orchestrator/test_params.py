@@ -63,7 +63,7 @@ class TestTheWordsOfTheCommand:
 
     def test_an_unknown_name_is_refused_with_the_nearest_one(self) -> None:
         words = complaint("x", "--@{rat}", params={"rate": 1, "env": "a"})
-        assert words == "c.json: command: there is no param for @{rat}; did you mean @{rate}?"
+        assert words == 'c.json: command: there is no param for @{rat}; did you mean "rate"?'
         assert complaint("x", "@{}").endswith("there is no param for @{}; known here: slot")
 
     def test_a_slot_that_lacks_one_is_named(self) -> None:
@@ -79,7 +79,7 @@ class TestTheWordsOfTheCommand:
         config = a_config(
             "python3", "@{name}.py", slots=2, params={"name": "ppo"}, slot_overrides={"1": {"name": "pqo"}}
         )
-        with pytest.raises(ConfigError, match=r"there is no pqo\.py in .*; did you mean ppo\.py\?"):
+        with pytest.raises(ConfigError, match=r'there is no pqo\.py in .*; did you mean "ppo\.py"\?'):
             check_script(config, tmp_path)
         check_script(a_config("python3", "@{name}.py", params={"name": "ppo"}), tmp_path)
 

@@ -35,7 +35,9 @@ def test_which_file_a_command_runs(command: str, script: str | None) -> None:
 def test_a_misspelt_script_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     check_script(parse_config({"command": ["python3", "train.py"]}, "here"), tmp_path)
-    with pytest.raises(ConfigError, match=rf"^command: there is no trian\.py in {tmp_path}; did you mean train\.py\?$"):
+    with pytest.raises(
+        ConfigError, match=rf'^command: there is no trian\.py in {tmp_path}; did you mean "train\.py"\?$'
+    ):
         check_script(parse_config({"command": ["python3", "trian.py"]}, "here"), tmp_path)
     with pytest.raises(ConfigError, match=r"there is no x\.sh in .*nowhere; jobs run in the config file's folder"):
         check_script(parse_config({"command": ["bash", "nowhere/x.sh"]}, "here"), tmp_path)

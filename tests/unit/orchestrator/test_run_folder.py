@@ -375,7 +375,7 @@ class TestRegistry:
 
     def test_a_near_name_is_offered(self, run_dir: RunDir, home: dict[str, str]) -> None:
         registry.register(begun(run_dir), run_dir, NOW, home)
-        with pytest.raises(UnknownRun, match='Did you mean "toy"'):
+        with pytest.raises(UnknownRun, match='did you mean "toy"'):
             registry.find("tyo", home)
 
     def test_a_home_that_cannot_be_written_costs_nothing_else(self, run_dir: RunDir, tmp_path: Path) -> None:

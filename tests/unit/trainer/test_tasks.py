@@ -37,10 +37,10 @@ def test_a_list_of_tasks_keeps_its_order():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"tasks": ["reach-v2"]}, "unknown task 'reach-v2'; did you mean 'reach-v3'?"),
-        ({"tasks": ["pick-plaec-v3"]}, "did you mean 'pick-place-v3'?"),
+        ({"tasks": ["reach-v2"]}, "unknown task 'reach-v2'; did you mean \"reach-v3\"?"),
+        ({"tasks": ["pick-plaec-v3"]}, 'did you mean "pick-place-v3"?'),
         ({"tasks": ["zzzzzz"]}, "unknown task 'zzzzzz'"),
-        ({"benchmark": "MT11"}, "did you mean 'MT10'?"),
+        ({"benchmark": "MT11"}, 'did you mean "MT10"?'),
         ({"tasks": ["reach-v3", "push-v3", "reach-v3"]}, "'reach-v3' is listed 2 times"),
         ({"tasks": []}, "is empty"),
         ({}, "either a benchmark or a list"),

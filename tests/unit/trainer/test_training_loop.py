@@ -21,7 +21,7 @@ from trainer.checkpoint import MANIFEST, read_manifest
 from trainer.errors import ConfigError, NotFiniteError, SaveError
 from trainer.loop import reported, run
 from trainer.resume import find_policy
-from trainer.views import Pulse, duration
+from trainer.views import Pulse
 
 pytestmark = pytest.mark.trainer
 
@@ -232,4 +232,3 @@ def test_a_pulse_tells_rate_and_time_left():
     pulse = Pulse(step=500, total=1500, checkpoint_step=400, steps_per_s=10.0, gpu_percent=63.0, success=0.5)
     assert pulse.left_s == 100
     assert pulse.words() == "saved at 400 · 10 steps/s · 1 min 40 s left · GPU 63 % · success 50 %"
-    assert [duration(s) for s in (3.2, 61, 7265)] == ["3 s", "1 min 01 s", "2 h 01 min"]
