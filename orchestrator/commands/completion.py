@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from orchestrator.run.places import registry_folder
+from anchorleg.places import runs_folder
 
 
 def run_names(incomplete: str) -> list[str]:
@@ -49,7 +49,7 @@ def _config_of(ctx: typer.Context, name: Any) -> dict[str, Any]:
 
 def _entries() -> list[dict[str, Any]]:
     try:
-        found = [_read(path) for path in registry_folder().glob("*.json")]
+        found = [_read(path) for path in runs_folder().glob("*.json")]
     except OSError:
         return []
     there = [entry for entry in found if Path(str(entry.get("run_dir", ""))).joinpath("run.json").exists()]

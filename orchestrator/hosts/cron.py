@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from anchorleg.files import to_json
+from anchorleg.places import own_folder
 from orchestrator.disk import read_json_or_none
 from orchestrator.errors import ConfigError
 from orchestrator.executors.base import Frozen
 from orchestrator.processes import host_name
-from orchestrator.run.places import state_folder
 from orchestrator.run.rundir import Run, RunDir
 
 #: crontab(1) copies a small file.
@@ -181,7 +181,7 @@ def _path(environ: Mapping[str, str] = os.environ) -> str:
 def _alone() -> Iterator[None]:
     """Of all our processes on this machine only we change the table now: crontab(1) knows only whole tables."""
     # Not in /tmp, where anybody could hold it for ever. Its home may be every machine's: the table is this one's.
-    path = state_folder() / f"crontab-{host_name()}.lock"
+    path = own_folder("state") / f"crontab-{host_name()}.lock"
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from anchorleg.files import write_json
+from anchorleg.places import runs_folder
 from anchorleg.words import did_you_mean
 from orchestrator.errors import UnknownRun
 from orchestrator.executors.base import Frozen
 from orchestrator.run.evidence import Lenient, read_record
-from orchestrator.run.places import registry_folder
 from orchestrator.run.rundir import Run, RunDir
 
 
@@ -34,7 +34,7 @@ class _RunId(Lenient):
 
 def register(run: Run, run_dir: RunDir, now: float, environ: Mapping[str, str] = os.environ) -> None:
     """Remember a run. A home folder that cannot be written costs the comfort, not the run."""
-    folder = registry_folder(environ)
+    folder = runs_folder(environ)
     entry = Entry(run_id=run.run_id, run_name=run.config.run_name, run_dir=str(run_dir.path), registered_at=now)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ def register(run: Run, run_dir: RunDir, now: float, environ: Mapping[str, str] =
 
 def entries(environ: Mapping[str, str] = os.environ) -> list[Entry]:
     """All runs that still have their folder, newest first."""
-    records = (read_record(Entry, path) for path in sorted(registry_folder(environ).glob("*.json")))
+    records = (read_record(Entry, path) for path in sorted(runs_folder(environ).glob("*.json")))
     known: list[Entry] = [entry for entry in records if entry is not None]
     return sorted((entry for entry in known if _is_there(entry)), key=lambda entry: -entry.registered_at)
 

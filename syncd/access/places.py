@@ -13,6 +13,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from anchorleg.places import own_folder
 from syncd.errors import StorageError
 
 #: One laptop needs one; a second one, a `syncd pull` by hand and a doctor find a place, too.
@@ -55,5 +56,4 @@ def _folder(environ: Mapping[str, str]) -> Path:
             status = None
         if status is not None and stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
             return Path(runtime) / "anchorleg" / "gate"
-    base = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(base) / "anchorleg" / "gate"
+    return own_folder("state", environ) / "gate"

@@ -17,6 +17,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from anchorleg.files import write_bytes
+from anchorleg.places import own_folder
 from anchorleg.words import did_you_mean
 from syncd.errors import ConfigError, StorageError
 
@@ -140,13 +141,7 @@ class Settings(BaseModel):
 
 def config_folder(environ: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
     """Where the settings and the pinned host keys lie. It need not exist yet."""
-    stated = environ.get("XDG_CONFIG_HOME", "")
-    if stated.startswith("/"):  # the XDG specification: relative paths are to be ignored
-        return Path(stated) / "anchorleg"
-    home = Path(environ.get("HOME") or Path.home())
-    if platform == "darwin":
-        return home / "Library" / "Application Support" / "anchorleg"
-    return home / ".config" / "anchorleg"
+    return own_folder("config", environ, platform)
 
 
 def settings_file(environ: Mapping[str, str] = os.environ) -> Path:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from anchorleg.files import write_bytes
+from anchorleg.places import base_folder, home_folder
 from syncd.background.agent import LABEL, UNIT, Agent, plist_text, unit_text
 from syncd.errors import ServiceError, StorageError
 
@@ -95,17 +96,14 @@ def manager(
     environ: Mapping[str, str] = os.environ, platform: str = sys.platform, *, uid: int | None = None, run: Run = run
 ) -> Launchd | Systemd:
     """This machine's service manager."""
-    home = Path(environ.get("HOME") or Path.home())
     if platform == "darwin":
-        return Launchd(home, os.getuid() if uid is None else uid, run)
-    stated = environ.get("XDG_CONFIG_HOME", "")
-    config = Path(stated) if stated.startswith("/") else home / ".config"
-    return Systemd(config / "systemd" / "user", environ.get("USER", ""), run)
+        return Launchd(home_folder(environ), os.getuid() if uid is None else uid, run)
+    return Systemd(base_folder("config", environ, platform) / "systemd" / "user", environ.get("USER", ""), run)
 
 
 def log_file(environ: Mapping[str, str] = os.environ) -> Path:
     """Where a LaunchAgent's output goes."""
-    return Path(environ.get("HOME") or Path.home()) / "Library" / "Logs" / "anchorleg" / "syncd.log"
+    return home_folder(environ) / "Library" / "Logs" / "anchorleg" / "syncd.log"
 
 
 class Launchd:

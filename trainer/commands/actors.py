@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anchorleg.job import HANDED_OVER, Job
+from anchorleg.places import own_folder
 from trainer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def actors(
         contribute=contribute,
         steps=steps,
         seconds=seconds,
-        goals_cache=_cache(),
+        goals_cache=own_folder("cache"),
         giver=_giver(choice, job, direct=direct) if contribute else None,
         deposit=store.Deposit(where) if direct else None,
     )
@@ -212,12 +213,6 @@ def check_room(advice: Recommendation, host: Host) -> None:
             f"--num-envs {advice.num_envs}: they need about {need / 2**30:.0f} GB of memory, and this machine has "
             f"{there / 2**30:.1f} GB; give fewer, or auto"
         )
-
-
-def _cache() -> Path:
-    """Where goal tables are kept between starts."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "anchorleg"
 
 
 def _summary(last: Playing, *, stopped: bool, is_over: bool, direct: bool) -> str:

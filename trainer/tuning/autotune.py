@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorleg.job import read_json_or_none, write_json
+from anchorleg.places import own_folder
 from anchorleg.words import counted
 from trainer.acting.room import MOST_ENVS, Room, by_size, fitted, room, usable_cores
 from trainer.errors import ConfigError, SaveError
@@ -178,10 +179,7 @@ def cache_file(user_id: str, environ: Mapping[str, str] = os.environ, platform: 
     """Where the facts of this machine are kept. Errors: ConfigError for an impossible name."""
     if not _NAME.fullmatch(user_id):
         raise ConfigError(f"--user-id {user_id!r}: use letters, digits, '.', '_' and '-', such as $(hostname)")
-    stated = environ.get("XDG_CACHE_HOME", "")
-    home = Path(environ.get("HOME") or Path.home())
-    usual = home / "Library" / "Caches" if platform == "darwin" else home / ".cache"
-    return (Path(stated) if stated.startswith("/") else usual) / "anchorleg" / f"autotune-{user_id}.json"
+    return own_folder("cache", environ, platform) / f"autotune-{user_id}.json"
 
 
 def read_facts(path: Path) -> Facts | None:

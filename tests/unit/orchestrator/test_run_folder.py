@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from builders import NOW, a_claim, a_job, a_run, a_slot, an_intent, seen, token
 
+from anchorleg import places
 from anchorleg.files import write_json
 from orchestrator.config import RunConfig, parse_config, training_identity
 from orchestrator.decisions.actions import Submit
@@ -387,7 +388,7 @@ class TestRegistry:
         self, run_dir: RunDir, home: dict[str, str], text: str, request: Any
     ) -> None:
         registry.register(begun(run_dir), run_dir, NOW, home)
-        (registry.registry_folder(home) / "other-00000000.json").write_text(text)
+        (places.runs_folder(home) / "other-00000000.json").write_text(text)
         assert registry.find("toy", home) == run_dir
 
 

@@ -21,6 +21,8 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from anchorleg.places import own_folder
+
 SOURCES = Path(__file__).parent
 #: No contraction and no `pow` of the compiler's own: each changes last bits (numbers.h).
 FLAGS = ("-O2", "-std=gnu11", "-ffp-contract=off", "-fno-fast-math", "-fno-builtin-pow", "-shared", "-fPIC")
@@ -48,12 +50,11 @@ def default_folder() -> Path:
 
     Errors: StepperUnavailableError where there is no home folder.
     """
-    base = os.environ.get("XDG_CACHE_HOME")
     try:
-        cache = Path(base) if base and os.path.isabs(base) else Path.home() / ".cache"
+        cache = own_folder("cache")
     except RuntimeError as error:  # a container's user whom its system does not know
         raise StepperUnavailableError(f"{error} Set HOME or XDG_CACHE_HOME") from error
-    return cache / "anchorleg" / f"native-{_recipe()[:16]}"
+    return cache / f"native-{_recipe()[:16]}"
 
 
 def find_or_build(folder: Path) -> Library:

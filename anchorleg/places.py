@@ -1,0 +1,44 @@
+"""Where this account keeps what belongs to no single run: state, settings, caches.
+
+The folders of the XDG base directory specification, and on macOS, where no XDG variable is set, those of Apple's file
+system guide. Not `platformdirs`: shells that complete wait for this module, and jobs have the standard library alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+Kind = Literal["state", "config", "cache"]
+_NAME = "anchorleg"
+_USUAL = {"state": ".local/state", "config": ".config", "cache": ".cache"}
+_APPLES = {"state": ".local/state", "config": "Library/Application Support", "cache": "Library/Caches"}
+
+
+def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """`$HOME`, else what the system says. Errors: RuntimeError where neither does, as in a container."""
+    return Path(environ.get("HOME") or Path.home())
+
+
+def base_folder(kind: Kind, environ: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
+    """Where programs of this account put their folders. A relative `$XDG_…` is ignored, as its specification says.
+
+    Errors: RuntimeError as above.
+    """
+    stated = environ.get(f"XDG_{kind.upper()}_HOME", "")
+    if os.path.isabs(stated):
+        return Path(stated)
+    return home_folder(environ) / (_APPLES if platform == "darwin" else _USUAL)[kind]
+
+
+def own_folder(kind: Kind, environ: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
+    """Ours in it; it need not exist yet. Errors: RuntimeError as above."""
+    return base_folder(kind, environ, platform) / _NAME
+
+
+def runs_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the entries of the runs of this account are (`orchestrator.run.registry`)."""
+    return own_folder("state", environ) / "runs"
