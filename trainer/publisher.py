@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from anchorleg.job import Job
+from anchorleg.notices import Notices
 from syncd import store
 from trainer.agents.mtsac import Learner
 from trainer.config import Training, identity
@@ -94,9 +94,8 @@ class Publisher:
         self._seq = 0
         self._before: store.Version | None = None
         self._collected_at = float("-inf")
-        self._trouble: str | None = None
+        self._notices = Notices()
         self._clutter: set[str] = set()
-        self._said: deque[str] = deque()
         self._held: Snapshot | None = None
         self._offered_step = -1
         self._waiting: Snapshot | None = None
@@ -136,8 +135,7 @@ class Publisher:
 
     def tell(self, say: Callable[[str], None]) -> None:
         """Hand out what there is to say."""
-        while self._said:
-            say(self._said.popleft())
+        self._notices.tell(say)
 
     def close(self, wait_s: float = CLOSE_WAIT_S) -> None:
         """Finish what waits; give up after `wait_s`."""
@@ -183,13 +181,12 @@ class Publisher:
             return False
         except OSError as error:
             what = "the disk is full or the quota used up" if error.errno in _NO_SPACE else error.strerror or str(error)
-            self._say_once(f"no policy can be published to {self._place.path} ({what}); the training goes on")
+            self._notices.trouble(f"no policy can be published to {self._place.path} ({what}); the training goes on")
         except Exception as error:  # noqa: BLE001 - whatever a publication dies of, the training does not
-            self._say_once(f"no policy can be published ({type(error).__name__}: {error}); the training goes on")
+            self._notices.trouble(f"no policy can be published ({type(error).__name__}: {error}); the training goes on")
         else:
-            if taken is not None and self._trouble is not None:
-                self._trouble = None
-                self._said.append("policies are published again")
+            if taken is not None:
+                self._notices.over("policies are published again")
         return True
 
     def _write_curves(self) -> None:
@@ -258,18 +255,13 @@ class Publisher:
         if now - self._collected_at >= COLLECT_EVERY_S:
             self._collected_at = now
             troubles = set(store.collect(self._place, now=self._clock()))
-            self._said.extend(sorted(troubles - self._clutter))
+            self._notices.note(*sorted(troubles - self._clutter))
             self._clutter = troubles
 
     def _look(self) -> None:
         above = self._job.superseded_by()
         if above is not None:
             raise SupersededError(above)
-
-    def _say_once(self, sentence: str) -> None:
-        if sentence != self._trouble:
-            self._said.append(sentence)
-        self._trouble = sentence
 
 
 def _rows(array: F32) -> tuple[tuple[float, ...], ...]:

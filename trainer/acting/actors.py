@@ -197,8 +197,7 @@ class Actors:
                         f"whoever owns {plan.shared.path} takes nothing from {plan.deposit.who} any more; ask them, "
                         "then start again"
                     )
-                for note in follower.notes():
-                    self.show.say(note)
+                follower.tell(self.show.say)
                 try:
                     missing = self._missing(follower)
                     if missing is None:
@@ -214,8 +213,7 @@ class Actors:
                 if self._recorder:
                     dispatch.put(self._recorder.rest())
                 dispatch.close()
-            for note in follower.notes():
-                self.show.say(note)
+            follower.tell(self.show.say)
         self.is_over = follower.is_over and not stop.asked
         self.tally.doing = "stopped" if stop.asked else "done"
         return self.tally.playing(self._current, is_fresh=True)

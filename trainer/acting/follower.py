@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
 import torch
 
+from anchorleg.notices import Notices
 from syncd import store
 from trainer.acting import needed
 from trainer.acting.selection import Choice, SlotKey, key_of, pick
@@ -92,12 +92,10 @@ class Follower:
         self._device = device
         self._tried = tried
         self._look_s = look_s
-        self._lock = threading.Lock()
         self._ready: Followed | None = None
         self._bad: dict[SlotKey, store.Version] = {}  # of each slot the last one that cannot be used
-        self._told: set[str] = set()
+        self._notices = Notices()
         self._defect: Exception | None = None
-        self._notes: deque[str] = deque()
         self._newest: dict[SlotKey, store.Manifest] = {}
         self._surveyed_at = float("-inf")
         self._stop = threading.Event()
@@ -125,12 +123,9 @@ class Follower:
             return current
         return ready
 
-    def notes(self) -> list[str]:
-        """Sentences for the user since the last call."""
-        with self._lock:
-            told = list(self._notes)
-            self._notes.clear()
-        return told
+    def tell(self, say: Callable[[str], None]) -> None:
+        """Hand out what there is to say: each cause once, for each publication of an incompatible run has it."""
+        self._notices.tell(say)
 
     def look(self) -> None:
         """One look; what the thread does again and again."""
@@ -215,28 +210,22 @@ class Follower:
             self._bad[key_of(manifest)] = manifest.version
             self.waiting_for = f"waiting for a policy that can be played here: {name} cannot: {error}"
             kept = " The last good one goes on." if self._ready else " Waiting for the next."
-            self._tell(f"{name} is not used: {error}.{kept}", once=str(error))
+            self._notices.trouble(f"{name} is not used: {error}.{kept}", cause=str(error))
             self._tried(place, manifest, str(error))
             return
         warning = differences(manifest.spec)
         if warning:
-            self._tell(warning, once=warning)
+            self._notices.trouble(warning)
         self._ready = Followed(place, manifest, policy, time.monotonic())
         self._tried(place, manifest, "")
-
-    def _tell(self, sentence: str, *, once: str) -> None:
-        """Say it, unless the same cause was told before: each publication of an incompatible run has it."""
-        if once not in self._told:
-            self._told.add(once)
-            with self._lock:
-                self._notes.append(sentence)
 
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
                 self.look()
             except OSError as error:
-                self._tell(f"{self._shared.path} cannot be read ({error.strerror or error})", once=str(error.errno))
+                why = error.strerror or str(error)
+                self._notices.trouble(f"{self._shared.path} cannot be read ({why})", cause=why)
             except Exception as error:  # noqa: BLE001 - raised again by `newest`: a thread cannot end the program
                 self._defect = error
                 return

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorleg.job import Job
+from anchorleg.notices import Notices
 from syncd import store
 from trainer.config import Training
 from trainer.contributions.athand import AtHand, Ready
@@ -86,8 +87,7 @@ class Doorkeeper:
         self._removals: deque[str] = deque()
         self.at_hand = AtHand()
         self._checks = SpotChecks(resimulate, training.contribution_check_share)
-        self._said: deque[str] = deque()
-        self._trouble: str | None = None
+        self._notices = Notices()
         self._broken: dict[str, str] = {}
         self._pruned_at = time.monotonic()
         self.takings = Takings(job, clock=clock)
@@ -131,8 +131,7 @@ class Doorkeeper:
 
     def tell(self, say: Callable[[str], None]) -> None:
         """Hand out what there is to say."""
-        while self._said:
-            say(self._said.popleft())
+        self._notices.tell(say)
 
     def _run(self) -> None:
         try:
@@ -153,12 +152,12 @@ class Doorkeeper:
                     self.takings.say(self.step, takes=True)
             except OSError as error:
                 why = error.strerror or str(error)
-                self._say_once(f"the inboxes under {self._shared.path} cannot be used now ({why}); trying again")
+                self._notices.trouble(f"the inboxes under {self._shared.path} cannot be used now ({why}); trying again")
             except Exception as error:  # noqa: BLE001 - whatever lies there, the training goes on
-                self._say_once(f"the inbox cannot be judged ({type(error).__name__}: {error}); trying again")
+                self._notices.trouble(f"the inbox cannot be judged ({type(error).__name__}: {error}); trying again")
             else:
                 if not self._broken:
-                    self._trouble = None
+                    self._notices.over()
             self._stop.wait(ROUND_S)
 
     def one_round(self, judged: int = JUDGED_A_ROUND) -> int:
@@ -173,14 +172,14 @@ class Doorkeeper:
             if self._broken:
                 who, why = next(iter(self._broken.items()))
                 others = f" and {len(self._broken) - 1} more" if len(self._broken) > 1 else ""
-                self._say_once(f"the inbox of {who}{others} cannot be used now ({why}); trying again")
+                self._notices.trouble(f"the inbox of {who}{others} cannot be used now ({why}); trying again")
 
     def _collect(self, most: int) -> None:
         """What other accounts of this machine gave comes into their inboxes. Errors: OSError."""
         run_id, slot = self._job.run_id, self._job.slot
         if not self._has_incoming:
             if not self._is_closed:
-                self._said.extend(store.close_to_others(self._shared))
+                self._notices.note(*store.close_to_others(self._shared))
                 self._is_closed = True
             self._has_incoming = store.make_incoming(self._shared, run_id, slot)
         if self._has_incoming:
@@ -300,7 +299,7 @@ class Doorkeeper:
         made = store.hold(inbox.path, why, now=self._clock())
         self._listed[inbox.who].clear()  # it waits in the inbox until then
         hours = (made.until - made.at) / 3600
-        self._said.append(f"nothing of {inbox.who} is taken for {hours:g} h: {why} (`syncd readmit` ends that)")
+        self._notices.note(f"nothing of {inbox.who} is taken for {hours:g} h: {why} (`syncd readmit` ends that)")
 
     def _take_back(self, inbox: store.Inbox, reason: Reason, sentence: str) -> None:
         """What `inbox` gave leaves: what waits for the loop now, the ring's rows at its next barrier."""
@@ -385,8 +384,3 @@ class Doorkeeper:
         if path is not None and path.parent.parent.parent.name == "new":
             inbox.accept(path, now=self._clock())
         inbox.consumed(self._job.run_id, self._job.slot, [entry.sha256])
-
-    def _say_once(self, sentence: str) -> None:
-        if sentence != self._trouble:
-            self._said.append(sentence)
-        self._trouble = sentence

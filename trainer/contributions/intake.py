@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorleg.job import Job
+from anchorleg.notices import Notices
 from syncd import store
 from trainer.config import Training
 from trainer.contributions.athand import Ready
@@ -60,10 +61,9 @@ class Intake:
         self._uncounted: list[Taken] = []
         self._published_step = start.ref.step if start else 0
         self._took_at = float("-inf")
-        self._trouble: str | None = None
         self._is_hung = False
         self.has_gone_back = False
-        self._said: deque[str] = deque()
+        self._notices = Notices()
         self.door: Doorkeeper | None = None
         if job.accepts_contributions or schedule or (start is not None and start.contributed is not None):
             self.door = Doorkeeper(
@@ -124,8 +124,7 @@ class Intake:
 
     def tell(self, say: Callable[[str], None]) -> None:
         """Hand out what there is to say."""
-        while self._said:
-            say(self._said.popleft())
+        self._notices.tell(say)
         if self.door is not None:
             self.door.tell(say)
 
@@ -148,12 +147,12 @@ class Intake:
             if not self._written([Removed(state.step, who)]):
                 door.remove_later(who)
                 return
-            self._said.append(f"the rows of {who} are taken out: {rows:,} contributed rows forgotten")
+            self._notices.note(f"the rows of {who} are taken out: {rows:,} contributed rows forgotten")
             others.drop(who)
         try:
             self._unlearn(who)
         except (OSError, ValueError) as error:
-            self._said.append(f"since when the training learned from {who} cannot be told ({error})")
+            self._notices.note(f"since when the training learned from {who} cannot be told ({error})")
 
     def _unlearn(self, who: str) -> None:
         """What was learned from rows of `who` is still there: go back to before, or say how. Errors: OSError,
@@ -165,11 +164,11 @@ class Intake:
             return
         ref = newest_before(self._job, first)
         if wanted == "ask" or ref is None:
-            self._said.append(advice(self._job, ref, who, first))
+            self._notices.note(advice(self._job, ref, who, first))
         elif self._job.superseded_by() is None:
             go_back(self._job, ref, who)
             self.has_gone_back = True
-            self._said.append(
+            self._notices.note(
                 f"the training has learned from rows of {who} since step {first:,}: the next job goes on from step "
                 f"{ref.step:,}, without them"
             )
@@ -179,12 +178,9 @@ class Intake:
         try:
             append(self._job.attempt_dir, entries)
         except OSError as error:
-            sentence = f"the journal of contributions cannot be written ({error.strerror}); they wait"
-            if sentence != self._trouble:
-                self._said.append(sentence)
-            self._trouble = sentence
+            self._notices.trouble(f"the journal of contributions cannot be written ({error.strerror}); they wait")
             return False
-        self._trouble = None
+        self._notices.over()
         return True
 
     def _take_again(self, entry: Entry, state: RunState) -> None:
@@ -196,7 +192,7 @@ class Intake:
             segment = decode(self._in_time(partial(self._read, entry)))
             task = self._training.tasks.index(segment.task)
         except (OSError, ValueError, BadSegmentError) as error:
-            self._said.append(
+            self._notices.note(
                 f"a segment of {entry.who} that entered at step {entry.step:,} is gone or damaged ({error}): going on "
                 "without it; this training is no longer bit for bit the one that was interrupted"
             )
