@@ -161,21 +161,33 @@ def _delete(path: Path) -> None:
         path.unlink()
 
 
-def append_line(path: Path, value: Any) -> None:
-    """Append `value` as one line of JSON, with one `write` and an fsync, so that lines never interleave.
+def as_line(value: Any) -> bytes:
+    """`value` as one line of JSON."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
-    A line before it that was written only in part (a full disk, a kill) is closed first, and stays the only one lost.
-    Errors: OSError; the line may then be there in part, and should be appended again.
+
+def append_lines(path: Path, *lines: bytes) -> None:
+    """Append whole lines, all or none of them, with one `write` and an fsync, so that lines never interleave.
+
+    A line before them that was written only in part (a kill) is closed first, and stays the only one lost.
+    Errors: OSError (disk full): none is there then, unless somebody else appended at the same moment.
     """
-    line = (json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n").encode()
+    data = b"".join(lines)
+    written = 0
     fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
-        size = os.fstat(fd).st_size
-        if size and os.pread(fd, 1, size - 1) != b"\n":
-            line = b"\n" + line
-        if os.write(fd, line) != len(line):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301 - as write(2) itself, a moment later
-        os.fsync(fd)
+        before = os.fstat(fd).st_size
+        if before and os.pread(fd, 1, before - 1) != b"\n":
+            data = b"\n" + data
+        try:
+            written = os.write(fd, data)
+            if written != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301 - as write(2) itself, a moment later
+            os.fsync(fd)
+        except OSError:
+            if os.fstat(fd).st_size == before + written:
+                os.ftruncate(fd, before)
+            raise
     except OSError as error:
         error.filename = error.filename or str(path)  # a full disk is met by write(2), which does not know where
         raise

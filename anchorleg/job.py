@@ -38,40 +38,17 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from anchorleg.files import (
-    append_line,
     create_exclusive,
     fsync_tree,
     make_folder,
     publish_folder,
     read_json,
-    read_json_or_none,
     remove_folder,
     to_json,
     write_bytes,
     write_json,
 )
-from anchorleg.rollback import Rollback, roll_back, rollbacks
-
-__all__ = [
-    "DO_NOT_REQUEUE",
-    "HANDED_OVER",
-    "CheckpointRef",
-    "Job",
-    "Rollback",
-    "Stretch",
-    "append_line",
-    "create_exclusive",
-    "lineage",
-    "make_folder",
-    "publish_folder",
-    "read_json",
-    "read_json_or_none",
-    "remove_folder",
-    "roll_back",
-    "rollbacks",
-    "write_bytes",
-    "write_json",
-]
+from anchorleg.rollback import rollbacks
 
 #: Where a run publishes when it is not told where, in its own folder.
 SHARED = "shared"

@@ -109,7 +109,7 @@ class LocalDisk:
 
     def append(self, path: Path, value: Any) -> None:
         """See `Disk`."""
-        files.append_line(path, value)
+        files.append_lines(path, files.as_line(value))
 
     def make_folder(self, path: Path, *, exist_ok: bool = False) -> None:
         """See `Disk`."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from daemons import PATIENCE_S, started_at
 from wandb_server import Server, serving
 
-from anchorleg.job import write_json
+from anchorleg.files import write_json
 
 
 def a_row(first, last, at):

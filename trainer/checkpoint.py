@@ -32,7 +32,7 @@ import safetensors.torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
-from anchorleg.job import make_folder, publish_folder, write_json
+from anchorleg.files import make_folder, publish_folder, write_json
 from trainer.config import Training, identity
 from trainer.errors import DamagedCheckpointError
 from trainer.segments import Segment

@@ -15,7 +15,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from anchorleg.job import Job, write_json
+from anchorleg.files import write_json
+from anchorleg.job import Job
 from trainer.agents import mtsac
 from trainer.errors import NotFiniteError
 from trainer.metrics import read

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from anchorleg.job import read_json, read_json_or_none, run_id_of
+from anchorleg.files import read_json, read_json_or_none
+from anchorleg.job import run_id_of
 from syncd import store
 from trainer.errors import ConfigError
 from trainer.metrics import EVALUATIONS, METRICS, read, read_evaluations

@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from anchorleg.job import HANDED_OVER, Job, make_folder
+from anchorleg.files import make_folder
+from anchorleg.job import HANDED_OVER, Job
 from trainer import device as machine
 from trainer import memory
 from trainer.config import Training

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from anchorleg.job import Stretch, attempt_numbers, lineage, read_json_or_none
+from anchorleg.files import append_lines, as_line, read_json_or_none
+from anchorleg.job import Stretch, attempt_numbers, lineage
 
 METRICS = "metrics.jsonl"
 EVALUATIONS = "evaluations.jsonl"
@@ -127,29 +127,8 @@ class Journal:
     def flush(self) -> None:
         """Write what waits, durably, whole lines or nothing. Errors: OSError."""
         if self._waiting:
-            append_whole(self._path, b"".join(self._waiting))
+            append_lines(self._path, *self._waiting)
             self._waiting.clear()
-
-
-def append_whole(path: Path, data: bytes) -> None:
-    """Append `data` durably, all of it or nothing. Errors: OSError."""
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-    try:
-        before = os.fstat(fd).st_size
-        try:
-            while data:
-                data = data[os.write(fd, data) :]
-            os.fsync(fd)
-        except OSError:
-            os.ftruncate(fd, before)
-            raise
-    finally:
-        os.close(fd)
-
-
-def as_line(row: Mapping[str, Any]) -> bytes:
-    """`row` as one line of JSON."""
-    return json.dumps(row, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
 
 class Events:

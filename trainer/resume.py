@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from anchorleg.job import CheckpointRef, Job, attempt_numbers, candidates_before, read_json, read_json_or_none
+from anchorleg.files import read_json, read_json_or_none
+from anchorleg.job import CheckpointRef, Job, attempt_numbers, candidates_before
 from trainer.checkpoint import Contents, Manifest, read_contents, read_manifest, read_nets, versions
 from trainer.config import Training, differences, identity
 from trainer.contributions.contributed import Contributed

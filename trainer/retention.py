@@ -13,7 +13,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
-from anchorleg.job import CheckpointRef, Job, candidates_before, remove_folder
+from anchorleg.files import remove_folder
+from anchorleg.job import CheckpointRef, Job, candidates_before
 from trainer.checkpoint import Manifest, downgrade, read_manifest
 from trainer.errors import DamagedCheckpointError
 

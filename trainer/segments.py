@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 import safetensors.numpy
 from pydantic import BaseModel, ConfigDict, Field
 
-from anchorleg.job import make_folder, write_bytes
+from anchorleg.files import make_folder, write_bytes
 from trainer.errors import DamagedCheckpointError
 from trainer.replay import Block, Replay
 

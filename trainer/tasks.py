@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from anchorleg.job import read_json_or_none, write_json
+from anchorleg.files import read_json_or_none, write_json
 from anchorleg.words import did_you_mean
 from trainer.tasknames import BENCHMARKS, GOALS_PER_TASK, MT50
 

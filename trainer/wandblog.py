@@ -23,7 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from anchorleg.job import publish_folder, read_json_or_none, write_json
+from anchorleg.files import publish_folder, read_json_or_none, write_json
 from trainer.errors import ConfigError, SaveError
 from trainer.histories import History, Rows
 from trainer.live.destination import Destination, name_of_slot

@@ -21,7 +21,7 @@ pytest.importorskip("metaworld")
 import torch
 from published import RUN, TASKS, publish, training_of
 
-from anchorleg.job import read_json_or_none, write_json
+from anchorleg.files import read_json_or_none, write_json
 from syncd import store
 from trainer.acting.actors import Actors, Plan
 from trainer.acting.selection import Choice

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from anchorleg.job import read_json_or_none
+from anchorleg.files import read_json_or_none
 from syncd import store
 from trainer.acting.actorviews import Playing, Recording, Score
 from trainer.acting.follower import Followed

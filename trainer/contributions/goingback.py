@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from anchorleg.job import CheckpointRef, Job, Rollback, candidates_before, lineage, roll_back
+from anchorleg.job import CheckpointRef, Job, candidates_before, lineage
+from anchorleg.rollback import Rollback, roll_back
 from trainer.contributions.intakelog import Taken, entries
 
 

@@ -15,8 +15,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from anchorleg.job import Job, rollbacks, write_bytes
-from trainer.metrics import append_whole, as_line, lines
+from anchorleg.files import append_lines, as_line, write_bytes
+from anchorleg.job import Job
+from anchorleg.rollback import rollbacks
+from trainer.metrics import lines
 from trainer.resume import Start
 
 CONTRIBUTIONS = "contributions.jsonl"
@@ -50,7 +52,7 @@ Entry = Taken | Removed
 
 def append(attempt_dir: Path, new: Sequence[Entry]) -> None:
     """Add `new` durably, all or none. Errors: OSError."""
-    append_whole(attempt_dir / CONTRIBUTIONS, b"".join(as_line(asdict(entry)) for entry in new))
+    append_lines(attempt_dir / CONTRIBUTIONS, *(as_line(asdict(entry)) for entry in new))
 
 
 def begin(attempt_dir: Path, inherited: Collection[Entry]) -> None:

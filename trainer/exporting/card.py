@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from anchorleg.job import read_json_or_none, run_id_of
+from anchorleg.files import read_json_or_none
+from anchorleg.job import run_id_of
 from syncd import store
 from trainer.envs.spec import ACT_HIGH, ACT_LOW
 from trainer.histories import told_where

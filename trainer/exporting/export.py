@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from anchorleg.job import make_folder, write_bytes
+from anchorleg.files import make_folder, write_bytes
 from trainer.errors import ConfigError, NoGoodCheckpointError, SaveError
 from trainer.exporting.card import Card
 from trainer.exporting.files import kind_of

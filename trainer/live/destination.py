@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from anchorleg.job import attempt_numbers, read_json_or_none, write_json
+from anchorleg.files import read_json_or_none, write_json
+from anchorleg.job import attempt_numbers
 
 #: The project's name on W&B where nobody gives one.
 PROJECT = "anchorleg"

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from anchorleg.job import Job, write_json
+from anchorleg.files import write_json
+from anchorleg.job import Job
 from trainer.live.destination import Destination
 
 #: In `Request.folder`.

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from anchorleg.job import write_bytes
+from anchorleg.files import write_bytes
 from trainer.errors import ConfigError, SaveError
 
 #: A picture is 1200 pixels wide: whole on a laptop's screen, readable in a chat and at half its size.

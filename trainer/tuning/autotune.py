@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from anchorleg.job import read_json_or_none, write_json
+from anchorleg.files import read_json_or_none, write_json
 from anchorleg.places import own_folder
 from anchorleg.words import counted
 from trainer.acting.room import MOST_ENVS, Room, by_size, fitted, room, usable_cores

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from anchorleg.job import write_bytes
+from anchorleg.files import write_bytes
 from trainer.errors import SaveError
 
 

@@ -13,7 +13,8 @@ from daemons import PATIENCE_S
 
 from anchorleg import files
 from anchorleg.files import (
-    append_line,
+    append_lines,
+    as_line,
     create_exclusive,
     make_folder,
     publish_folder,
@@ -211,20 +212,47 @@ class TestExclusiveCreation:
 
 def test_lines_are_appended_whole(tmp_path: Path) -> None:
     for number in range(3):
-        append_line(tmp_path / "events", {"n": number, "text": "a\nb"})
+        append_lines(tmp_path / "events", as_line({"n": number, "text": "a\nb"}))
     lines = (tmp_path / "events").read_text().splitlines()
     assert [json.loads(line)["n"] for line in lines] == [0, 1, 2]
 
 
 def test_a_line_that_was_written_in_part_spoils_no_other(tmp_path: Path) -> None:
     events = tmp_path / "events"
-    append_line(events, {"n": 0})
+    append_lines(events, as_line({"n": 0}))
     with open(events, "a") as file:
         file.write('{"n": 1, "te')
 
-    append_line(events, {"n": 2})
+    append_lines(events, as_line({"n": 2}))
 
     assert events.read_text().splitlines() == ['{"n":0}', '{"n": 1, "te', '{"n":2}']
+
+
+@pytest.mark.parametrize("others", [b"", b"another's\n"])
+def test_on_a_full_disk_all_lines_are_there_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: bytes
+) -> None:
+    """What another process appended at that moment stays, whatever became of ours."""
+    events = tmp_path / "events"
+    append_lines(events, as_line({"n": 0}))
+    write = os.write
+
+    def in_part(fd: int, data: bytes) -> int:
+        written = write(fd, data[:13])
+        if others:
+            with open(events, "ab") as file:
+                file.write(b"\n" + others)
+        return written
+
+    monkeypatch.setattr(os, "write", in_part)
+    with pytest.raises(OSError, match=r"No space left on device: .*events"):
+        append_lines(events, as_line({"n": 1}), as_line({"n": 2}))
+    monkeypatch.undo()
+
+    append_lines(events, as_line({"n": 3}))
+    lines = events.read_bytes().splitlines(keepends=True)
+    assert [lines[0], lines[-1]] == [as_line({"n": 0}), as_line({"n": 3})]
+    assert lines[-2:-1] == [others] if others else len(lines) == 2
 
 
 def test_a_hint_that_is_absent_or_torn_is_none(tmp_path: Path) -> None:

@@ -14,16 +14,7 @@ from daemons import PATIENCE_S
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anchorleg.job import (
-    HANDED_OVER,
-    CheckpointRef,
-    Job,
-    Stretch,
-    candidates_before,
-    lineage,
-    parent_record,
-    run_id_of,
-)
+from anchorleg.job import HANDED_OVER, CheckpointRef, Job, Stretch, candidates_before, lineage, parent_record, run_id_of
 from anchorleg.rollback import Rollback, roll_back
 
 REPOSITORY = Path(__file__).resolve().parents[3]

@@ -424,7 +424,7 @@ class TestTheJournal:
         sent(job, 1, 2)
         made.door.look()
         with monkeypatch.context() as patch:
-            patch.setattr(intakelog, "append_whole", _full_disk)
+            patch.setattr(intakelog, "append_lines", _full_disk)
             for _ in range(3):
                 made.take(state)
         assert state.contributed is None

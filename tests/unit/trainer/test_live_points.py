@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from anchorleg.job import Job, write_json
+from anchorleg.files import write_json
+from anchorleg.job import Job
 from trainer.config import wandb_mode
 from trainer.live.destination import Destination, recorded, write_down
 from trainer.live.journals import Journals, Tail

@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 
 from slot_digest import gaps
 
-from anchorleg.job import write_json
+from anchorleg.files import write_json
 from trainer.metrics import Events, Journal, Meter, best_evaluation, lines, read, read_evaluations, scalars
 from trainer.state import crossed, earned
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("matplotlib")
 
-from anchorleg.job import write_json
+from anchorleg.files import write_json
 from syncd import store
 from trainer.errors import ConfigError, SaveError
 from trainer.evaluate import iqm

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 from typer.testing import CliRunner
 
-from anchorleg.job import write_json
+from anchorleg.files import write_json
 from syncd import store
 from trainer.cli import app
 from trainer.errors import ConfigError

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from anchorleg.job import read_json_or_none, write_json
+from anchorleg.files import read_json_or_none, write_json
 from trainer.envs.native.library import Stepper
 
 #: Packages whose version may change a bit of a step.
