@@ -77,7 +77,7 @@ class Contributor:
         self.noise = torch.Generator().manual_seed(training.seed)
         self.observed = self.envs.reset()
         self.recorder = Recorder(Origin(job.run_id, 0, training.tasks, training.horizon, "ab" * 8), 1)
-        self.folder = store.Shared(job.shared_dir).inbox("friend").place("new", job.run_id, 0)
+        self.folder = store.Inbox.of(store.Shared(job.shared_dir), "friend").place("new", job.run_id, 0)
         self.folder.mkdir(parents=True)
 
     def step(self, state: RunState, version: int) -> None:
@@ -135,7 +135,7 @@ def trained(kind: str, seed: int) -> dict[str, float | str | int]:
                     result = evaluate(greedy(state), training.tasks, 50, training.horizon, seed=seed)
                     assert result is not None
                     found.append(result.mean_success)
-        counts = store.given_to(store.Shared(job.shared_dir).inbox("friend").path, job.run_id, 0)
+        counts = store.given_to(store.Inbox.of(store.Shared(job.shared_dir), "friend").path, job.run_id, 0)
         return {
             "contributor": kind,
             "seed": seed,

@@ -50,7 +50,7 @@ class Friend(threading.Thread):
             encode(segment)
             for segment in honest(count, run_id=job.run_id, tasks=tasks, horizon=horizon, version=(0, 0))
         ]
-        self.folder = store.Shared(job.shared_dir).inbox("friend").place("new", job.run_id, 0)
+        self.folder = store.Inbox.of(store.Shared(job.shared_dir), "friend").place("new", job.run_id, 0)
         self.folder.mkdir(parents=True)
         self.may = threading.Event()
 

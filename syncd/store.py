@@ -22,7 +22,7 @@ from syncd.shared.curves import CHUNK_ROWS, read_metrics, write_metrics
 from syncd.shared.holds import held, hold, in_doubt
 from syncd.shared.inbox import Inbox
 from syncd.shared.incoming import Deposit, collect_incoming, make_incoming
-from syncd.shared.layout import Shared, SlotPlace, make_folder, put, put_json, put_once
+from syncd.shared.layout import Shared, SlotPlace, Version, make_folder, put, put_json, put_once
 from syncd.shared.manifest import (
     ENCODING,
     FORMAT,
@@ -37,7 +37,6 @@ from syncd.shared.manifest import (
     Origin,
     Score,
     Spec,
-    Version,
     parse_manifest,
 )
 from syncd.shared.pruning import prune

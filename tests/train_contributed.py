@@ -69,7 +69,7 @@ def pool(run_id: str, count: int = POOL) -> list[bytes]:
 
 def send(shared: Path, who: str, run_id: str, data: bytes, *, state: str = "new", name: str | None = None) -> Path:
     """Put a file into an inbox as `syncd` does: by a rename."""
-    folder = store.Shared(shared).inbox(who).place(state, run_id, 0)  # type: ignore[arg-type]
+    folder = store.Inbox.of(store.Shared(shared), who).place(state, run_id, 0)  # type: ignore[arg-type]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / (name or name_of(data))
     path.with_suffix(".part").write_bytes(data)
@@ -94,7 +94,7 @@ class Visited(Interrupted):
         what = self.plan.get(str(self.steps + 1))
         shared = store.Shared(self.job.shared_dir)
         if isinstance(what, dict):
-            shared.inbox(what["drop"]).drop(by="the owner", now=time.time())
+            store.Inbox.of(shared, what["drop"]).drop(by="the owner", now=time.time())
         elif isinstance(what, list):
             place = shared.slot(self.job.run_id, 0)
             wait_until(lambda: store.newest(place) is not None)

@@ -24,7 +24,7 @@ from syncd.access.gate import FOR_NOW
 from syncd.errors import StorageError, UnreachableError
 from syncd.shared.inbox import LANDING_PREFIX, MAX_SEGMENT_BYTES, MAX_WAITING_BYTES, Inbox
 from syncd.shared.layout import SLOT, folder_names, make_folder
-from syncd.shared.reception import Quota, Reception, Refusal, Stored
+from syncd.shared.reception import Quota, Reception, Refusal, Stored, receive
 from syncd.shared.removal import remove_tree
 
 #: Files and folders of one transfer: more than may wait in an inbox. Counted with bytes, so that empty ones cannot
@@ -107,7 +107,7 @@ class Landing:
                 data = file.read(MAX_SEGMENT_BYTES + 1)
         except PermissionError:
             return Refusal("name", "its mode forbids to read it")
-        answer = self._inbox.receive(parts[0], int(parts[1]), parts[2], len(data), self._quota)
+        answer = receive(self._inbox, parts[0], int(parts[1]), parts[2], len(data), self._quota)
         if not isinstance(answer, Reception):
             return answer
         with answer as reception:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from syncd.errors import StorageError, SyncError, UnreachableError
+from syncd.shared.inbox import Inbox
 
 if TYPE_CHECKING:
     from syncd.access.gate import Rsync
@@ -85,7 +86,7 @@ def _rsync(wanted: Rsync, shared: Path, who: str) -> int:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     if wanted.reads:
         return jail.run_rsync(wanted, jail.open_folder(shared, wanted.folder), longest_bytes=0)
-    inbox = Shared(shared).inbox(who)
+    inbox = Inbox.of(Shared(shared), who)
     # Nothing is made by a stranger where there is no shared folder, nor behind a link.
     jail.open_folder(shared, ("v1", "inbox", who) if os.path.lexists(inbox.path) else ("v1",))
     with Landing(inbox) as landing:

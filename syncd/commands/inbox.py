@@ -32,7 +32,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable outpu
 
 def contributors(shared: SharedArgument = Path(), as_json: JsonOption = False) -> None:
     """Show who sent experience in, and what became of it."""
-    rows = [_row(inbox) for inbox in _shared(shared).inboxes()]
+    from syncd.shared.inbox import Inbox  # noqa: PLC0415 - `--help` must stay quick
+
+    rows = [_row(inbox) for inbox in Inbox.all_of(_shared(shared))]
     if as_json:
         print(json.dumps(rows, indent=2))
     elif sys.stdout.isatty():
@@ -90,7 +92,9 @@ def _shared(path: Path) -> Shared:
 
 def _inbox(shared: Shared, who: str) -> Inbox:
     """The inbox of a contributor that exists. Errors: ConfigError with the nearest name."""
-    known = {inbox.who: inbox for inbox in shared.inboxes()}
+    from syncd.shared.inbox import Inbox  # noqa: PLC0415 - as above
+
+    known = {inbox.who: inbox for inbox in Inbox.all_of(shared)}
     if who in known:
         return known[who]
     raise ConfigError(f"no contributor {who[:81]!r} in {shared.inbox_folder}; {did_you_mean(who, known)}")

@@ -25,8 +25,8 @@ from anchorleg.files import fsync_folder, read_json, write_json
 from syncd.errors import DamagedPolicyError, NoRoomError, StorageError
 from syncd.laptop.room import Limits, Room
 from syncd.shared.curves import CHUNK_ROWS, MAX_CHUNK_BYTES, chunk_of_file
-from syncd.shared.layout import NAME, SLOT, Shared, SlotPlace, make_folder, put, put_json, put_once
-from syncd.shared.manifest import MAX_MANIFEST_BYTES, Manifest, Version, parse_manifest
+from syncd.shared.layout import NAME, SLOT, Shared, SlotPlace, Version, make_folder, put, put_json, put_once
+from syncd.shared.manifest import MAX_MANIFEST_BYTES, Manifest, parse_manifest
 from syncd.shared.retention import MIRRORS, collect, sweep_slot
 from syncd.store import hinted, read_manifest, unpack, versions
 from syncd.transports.base import Offer

@@ -40,7 +40,7 @@ def called(uid: int) -> str:
 def inbox_of(shared: Shared, uid: int) -> Inbox | None:
     """The inbox of account `uid`; None where nothing of it was taken yet. Errors: OSError."""
     who = _noted(shared.accounts / f"{uid}.json")
-    return shared.inbox(who) if who is not None else None
+    return Inbox.of(shared, who) if who is not None else None
 
 
 def claim_inbox(shared: Shared, uid: int) -> Inbox:

@@ -23,7 +23,6 @@ from syncd.shared.reception import (
     DAMAGED_RETRY_S,
     QUOTA_RETRY_S,
     STORAGE_RETRY_S,
-    Quota,
     Refusal,
     Stored,
     objection,
@@ -95,9 +94,7 @@ class Guest:
         """The inbox that the owner keeps for this account; None before anything was taken. Errors: OSError."""
         return self._deposit.inbox()
 
-    def receive(
-        self, run_id: str, slot: int, sha256: str, size: int, _quota: Quota | None = None
-    ) -> Bundle | Stored | Refusal:
+    def receive(self, run_id: str, slot: int, sha256: str, size: int) -> Bundle | Stored | Refusal:
         """Take in a segment: see `syncd.shared.reception.receive`. Errors: OSError."""
         inbox = self._deposit.inbox()
         # Before anything was taken there is no inbox, nobody is dropped, and no name begins so.

@@ -22,17 +22,24 @@ import stat
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from anchorleg.files import fsync_folder, read_json_or_none
 from syncd.shared import holds
-from syncd.shared.layout import SHA256, SLOT, checked_name, checked_sha256, folder_names, make_folder, put_json
+from syncd.shared.layout import (
+    NAME,
+    SHA256,
+    SLOT,
+    Shared,
+    checked_name,
+    checked_sha256,
+    folder_names,
+    make_folder,
+    put_json,
+)
 from syncd.shared.tally import Counts, note
-
-if TYPE_CHECKING:
-    from syncd.shared.reception import Quota, Reception, Refusal, Stored
 
 #: Compressed bytes of one segment. 500 steps of Meta-World have 45 kB; ten times that is room for other simulators.
 MAX_SEGMENT_BYTES = 1024 * 1024
@@ -86,6 +93,16 @@ class Inbox:
 
     who: str
     path: Path
+
+    @classmethod
+    def of(cls, shared: Shared, who: str) -> Self:
+        """The inbox of one contributor; it need not exist. Errors: ValueError where the name is none."""
+        return cls(who=checked_name(who, "contributor"), path=shared.inbox_folder / who)
+
+    @classmethod
+    def all_of(cls, shared: Shared) -> list[Self]:
+        """The inboxes that exist, sorted by name."""
+        return [cls.of(shared, who) for who in folder_names(shared.inbox_folder) if NAME.fullmatch(who)]
 
     def place(self, state: State, run_id: str, slot: int) -> Path:
         """Folder of one slot's segments in one state. Errors: ValueError for what is no run id or slot."""
@@ -218,14 +235,6 @@ class Inbox:
             return []
         runs = [name for name in folder_names(self.path / state) if not name.startswith(".")]
         return [(run_id, slot) for run_id in runs for slot in folder_names(self.path / state / run_id)]
-
-    def receive(
-        self, run_id: str, slot: int, sha256: str, size: int, quota: Quota | None = None
-    ) -> Reception | Stored | Refusal:
-        """Begin, or go on with, the arrival of a segment of `size` bytes: see `syncd.shared.reception.receive`."""
-        from syncd.shared.reception import receive  # noqa: PLC0415 - it builds on this module
-
-        return receive(self, run_id, slot, sha256, size, quota)
 
     def note(self, run_id: str, slot: int, more: Counts) -> None:
         """Add to the contributor's counts, which outlive their segments. One slot's learner writes one file of them."""

@@ -36,7 +36,7 @@ from syncd.errors import StorageError
 from syncd.shared.accounts import called, claim_inbox, inbox_of
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox
 from syncd.shared.layout import Shared, is_a_groups, make_folder
-from syncd.shared.reception import Quota, Reception, Refusal, Stored
+from syncd.shared.reception import Quota, Reception, Refusal, Stored, receive
 from syncd.shared.tally import Counts, counts
 
 #: Setgid, sticky, members of the group may add; others see nothing.
@@ -232,7 +232,7 @@ def _take(
         return None
     inbox = claim_inbox(shared, uid)
     quota = quotas.setdefault(uid, Quota(inbox))
-    answer = inbox.receive(run_id, slot, sha256, len(data), quota)
+    answer = receive(inbox, run_id, slot, sha256, len(data), quota)
     if not isinstance(answer, Reception):
         return answer
     with answer as reception:

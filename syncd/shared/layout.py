@@ -17,20 +17,19 @@ import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from anchorleg.files import create_exclusive, fsync_folder, to_json, write_bytes
 from syncd.errors import ConfigError
-
-if TYPE_CHECKING:
-    from syncd.shared.inbox import Inbox
-    from syncd.shared.manifest import Version
 
 #: Run ids and contributors' names: safe as a folder name, in a command line and in a table; no dot in front.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 #: Slot numbers as folder names: as they are written, no zeros in front, so that one slot has one name.
 SLOT = re.compile(r"0|[1-9][0-9]{0,5}")
+
+VERSION_TEXT = re.compile(r"(0|[1-9][0-9]{0,5})-(0|[1-9][0-9]{0,8})")
+_VERSION_FILE = re.compile(r"([0-9]{6})-([0-9]{9})\.json")
 
 #: A group's folder (setgid): members of the group read, others see nothing.
 _GROUP_FOLDER_MODE = 0o2750
@@ -49,6 +48,35 @@ def checked_sha256(text: str) -> str:
     if not SHA256.fullmatch(text):
         raise ValueError(f"{text[:80]!r} is no sha256")
     return text
+
+
+class Version(NamedTuple):
+    """Which publication of a slot: the attempt that made it and the count within it. Later ones compare greater."""
+
+    attempt: int
+    seq: int
+
+    def __str__(self) -> str:
+        return f"{self.attempt}-{self.seq}"
+
+    @property
+    def file_name(self) -> str:
+        """Name of its manifest: `000003-000000017.json`, so that names sort as versions do."""
+        return f"{self.attempt:06d}-{self.seq:09d}.json"
+
+    @classmethod
+    def parse(cls, text: str) -> Version:
+        """From `3-17`. Errors: ValueError."""
+        found = VERSION_TEXT.fullmatch(text)
+        if not found:
+            raise ValueError(f"{text[:40]!r} is no version; one looks like 3-17")
+        return cls(int(found[1]), int(found[2]))
+
+    @classmethod
+    def of_file(cls, name: str) -> Version | None:
+        """From a manifest's file name; None where it is not one."""
+        found = _VERSION_FILE.fullmatch(name)
+        return cls(int(found[1]), int(found[2])) if found else None
 
 
 @dataclass(frozen=True)
@@ -151,16 +179,6 @@ class Shared:
             if NAME.fullmatch(run_id)
             for name in sorted((n for n in folder_names(self.runs / run_id) if SLOT.fullmatch(n)), key=int)
         ]
-
-    def inbox(self, who: str) -> Inbox:
-        """The inbox of one contributor; it need not exist. Errors: ValueError where the name is none."""
-        from syncd.shared.inbox import Inbox  # noqa: PLC0415 - the inbox builds on this module
-
-        return Inbox(who=checked_name(who, "contributor"), path=self.inbox_folder / who)
-
-    def inboxes(self) -> list[Inbox]:
-        """The inboxes that exist, sorted by name."""
-        return [self.inbox(who) for who in folder_names(self.inbox_folder) if NAME.fullmatch(who)]
 
 
 def folder_names(folder: Path) -> list[str]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from anchorleg.printable import printable
 from syncd.errors import DamagedPolicyError
-from syncd.shared.layout import NAME
+from syncd.shared.layout import NAME, VERSION_TEXT, Version
 
 FORMAT = 1
 ENCODING = "bf16-planes-zstd"
@@ -32,8 +31,6 @@ _ANY_GROWTH_BYTES = 1024 * 1024
 MAX_BLOB_BYTES = MAX_RAW_BYTES + MAX_RAW_BYTES // 128 + 1024 * 1024
 _BYTES_A_NUMBER = 2  # bf16
 
-_VERSION_TEXT = re.compile(r"(0|[1-9][0-9]{0,5})-(0|[1-9][0-9]{0,8})")
-_VERSION_FILE = re.compile(r"([0-9]{6})-([0-9]{9})\.json")
 
 _Count = Annotated[int, Field(ge=0, lt=2**53)]
 
@@ -49,35 +46,6 @@ _Word = Annotated[str, Field(max_length=200), AfterValidator(_checked_word)]
 _Release = Annotated[str, Field(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6}){0,5}[A-Za-z0-9.+_-]{0,40}$")]
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _Shape = Annotated[tuple[Annotated[int, Field(ge=0, le=2**24)], ...], Field(max_length=8)]
-
-
-class Version(NamedTuple):
-    """Which publication of a slot: the attempt that made it and the count within it. Later ones compare greater."""
-
-    attempt: int
-    seq: int
-
-    def __str__(self) -> str:
-        return f"{self.attempt}-{self.seq}"
-
-    @property
-    def file_name(self) -> str:
-        """Name of its manifest: `000003-000000017.json`, so that names sort as versions do."""
-        return f"{self.attempt:06d}-{self.seq:09d}.json"
-
-    @classmethod
-    def parse(cls, text: str) -> Version:
-        """From `3-17`. Errors: ValueError."""
-        found = _VERSION_TEXT.fullmatch(text)
-        if not found:
-            raise ValueError(f"{text[:40]!r} is no version; one looks like 3-17")
-        return cls(int(found[1]), int(found[2]))
-
-    @classmethod
-    def of_file(cls, name: str) -> Version | None:
-        """From a manifest's file name; None where it is not one."""
-        found = _VERSION_FILE.fullmatch(name)
-        return cls(int(found[1]), int(found[2])) if found else None
 
 
 class _Model(BaseModel):
@@ -115,7 +83,7 @@ class Lineage(_Model):
     """Where it comes from: hash of the training's identity, the version before, the checkpoint if it is one's."""
 
     identity: _Word
-    parent: Annotated[str, Field(pattern=rf"^{_VERSION_TEXT.pattern}$")] | None = None
+    parent: Annotated[str, Field(pattern=rf"^{VERSION_TEXT.pattern}$")] | None = None
     checkpoint: Origin | None = None
 
 

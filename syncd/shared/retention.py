@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from syncd.shared.layout import SHA256, SlotPlace, folder_names
-from syncd.shared.manifest import Version
+from syncd.shared.layout import SHA256, SlotPlace, Version, folder_names
 
 #: A reader has the manifest and fetches its blob: it gets this long. Also what an unfinished file of a living writer
 #: may be old before it counts as left behind by a dead one.

@@ -321,7 +321,7 @@ class Server:
                 f"{message.version}) {message.protocol}: install the same version on both"
             )
         self._bandwidth = Bandwidth(message.bwlimit, self._clock)
-        self._inbox_of = self._shared.inbox(self._contributor or message.client)
+        self._inbox_of = Inbox.of(self._shared, self._contributor or message.client)
         self._look_for_inbox()
         if isinstance(self._inbox, Inbox) and self._inbox.path.is_dir():  # looking makes no inbox
             with contextlib.suppress(OSError):

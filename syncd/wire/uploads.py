@@ -6,7 +6,7 @@ import logging
 
 from syncd.shared.guests import Bundle, Guest
 from syncd.shared.inbox import Inbox
-from syncd.shared.reception import STORAGE_RETRY_S, Quota, Reception, Refusal, Stored
+from syncd.shared.reception import STORAGE_RETRY_S, Quota, Reception, Refusal, Stored, receive
 from syncd.wire import protocol
 
 #: Segments that one client may have under way at once; above what ours sends, below what a mean one could hold open.
@@ -24,6 +24,11 @@ class Uploads:
         self._quota = Quota(inbox) if isinstance(inbox, Inbox) else None
         self._open: dict[str, tuple[Reception | Bundle, int]] = {}
 
+    def _received(self, inbox: Inbox | Guest, put: protocol.Put) -> Reception | Bundle | Stored | Refusal:
+        if isinstance(inbox, Guest):
+            return inbox.receive(put.run_id, put.slot, put.sha256, put.bytes)
+        return receive(inbox, put.run_id, put.slot, put.sha256, put.bytes, self._quota)
+
     def begin(self, put: protocol.Put) -> Answer:
         """A segment is announced."""
         if self._inbox is None:
@@ -31,7 +36,7 @@ class Uploads:
         if put.sha256 in self._open or len(self._open) >= MOST_AT_ONCE:
             raise protocol.ProtocolError(f"more than {MOST_AT_ONCE} segments at once, or the same one twice")
         try:
-            answer = self._inbox.receive(put.run_id, put.slot, put.sha256, put.bytes, self._quota)
+            answer = self._received(self._inbox, put)
         except OSError as error:
             return self._failed(put.sha256, error)
         if isinstance(answer, Refusal):

@@ -109,7 +109,7 @@ def test_a_job_hands_in_what_it_plays_and_hands_over_with_nothing_left_behind(sh
     count = len(list(shared.incoming(RUN, 0).iterdir()))  # nothing that is half written among them
     assert len(store.collect_incoming(shared, RUN, 0, count, now=time.time())) == count
     who = store.Deposit(shared).who
-    found = list(shared.inbox(who).place("new", RUN, 0).iterdir())
+    found = list(store.Inbox.of(shared, who).place("new", RUN, 0).iterdir())
     expect = Expectation(RUN, 0, TASKS, HORIZON, [(1, 1, 100)], 100, 0)
     judged = [judge(path.read_bytes(), path.name, expect) for path in found]
     assert [one for one in judged if not isinstance(one, Accepted)] == []
@@ -137,7 +137,7 @@ def test_a_job_of_who_was_dropped_asks_for_no_other(shared, tmp_path):
     with helping(shared, tmp_path) as job:
         wait_for(lambda: waiting(shared), "segments")
         store.collect_incoming(shared, RUN, 0, 1, now=time.time())
-        shared.inbox(store.Deposit(shared).who).drop(by="the owner", now=time.time())
+        store.Inbox.of(shared, store.Deposit(shared).who).drop(by="the owner", now=time.time())
         assert job.ended() == 93
     assert "takes nothing from" in job.said().splitlines()[-1]
     assert "Traceback" not in job.said()

@@ -98,13 +98,13 @@ def test_a_thousand_hostile_segments_are_refused_for_the_right_reasons_and_harm_
                 data, name = hostile(kind, segment, rng, old=(0, 0))
                 send(job.shared_dir, "mallory", job.run_id, data, name=name)
                 expected.setdefault(name, set()).add(str(reason))
-        new = store.Shared(job.shared_dir).inbox("mallory")
+        new = store.Inbox.of(store.Shared(job.shared_dir), "mallory")
         wait_until(lambda: not new.waiting(job.run_id, 0, now=0.0))
 
     besieged = train(tmp_path / "besieged", attack)
     calm = train(tmp_path / "calm", lambda _job: None)
 
-    inbox = store.Shared(besieged.shared_dir).inbox("mallory")
+    inbox = store.Inbox.of(store.Shared(besieged.shared_dir), "mallory")
     verdicts = [json.loads(path.read_text()) for path in (inbox.path / "verdicts").glob("*.json")]
     refused = {verdict["sha256"]: verdict["reason"] for verdict in verdicts}
     kept = list(inbox.place("quarantine", besieged.run_id, 0).glob("*.reason.json"))

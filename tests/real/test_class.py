@@ -87,7 +87,7 @@ def given(shared: Path, who: str) -> int:
     """Transitions of `who` that the learner accepted."""
     found = store.Shared(shared)
     places = found.slots()
-    return sum(store.given_to(found.inbox(who).path, place.run_id, place.slot).rows for place in places)
+    return sum(store.given_to(store.Inbox.of(found, who).path, place.run_id, place.slot).rows for place in places)
 
 
 def wait_for_more(shared: Path, friend: Friend) -> None:

@@ -20,6 +20,7 @@ from watching import Watcher, client_env, seen, syncd, watching
 
 from syncd.access.settings import Remote, Settings, store_settings
 from syncd.laptop.outbox import Outbox, read_contributions
+from syncd.shared.inbox import Inbox
 from syncd.store import Origin, Shared, Version, publish
 
 NEEDS_RSYNC = pytest.mark.skipif(
@@ -83,7 +84,7 @@ def test_one_login_carries_policies_and_experience(
         assert (word.logins, word.contributor, word.transport) == (1, "anna", carrier)
         assert watcher.end(signal.SIGTERM) == 0
     assert sshd.logins() == 1
-    assert len(list(shared.inbox("anna").path.glob(f"new/{RUN}/0/*"))) == 5
+    assert len(list(Inbox.of(shared, "anna").path.glob(f"new/{RUN}/0/*"))) == 5
     wait_for(lambda: not sshd.processes("syncd", "serve"), "the end of the server")
 
 

@@ -13,6 +13,7 @@ from restricted import Friend
 from syncd.access import places
 from syncd.access.gate import FOR_NOW
 from syncd.errors import UnreachableError
+from syncd.shared.inbox import Inbox
 from syncd.shared.removal import remove_tree
 from syncd.transports.base import Transport
 from syncd.transports.factory import open_transport
@@ -57,7 +58,7 @@ def test_nothing_of_a_deep_folder_stays(friend: Friend):
 
     wait_for(is_let_in, "the end of the gate before")
     assert "syncd gate" not in said[-1]
-    assert [path.name for path in friend.shared.inbox("alice").waiting(RUN, 0, now=1.0)] == [segment.name]
+    assert [path.name for path in Inbox.of(friend.shared, "alice").waiting(RUN, 0, now=1.0)] == [segment.name]
 
 
 @pytest.mark.parametrize("which", ["openssh", "paramiko"])

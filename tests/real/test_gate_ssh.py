@@ -15,6 +15,7 @@ from ports import free_ports, listens
 from restricted import SECRET, Friend
 
 from syncd.access.gate import REFUSED_EXIT_CODE
+from syncd.shared.inbox import Inbox
 from syncd.transports.factory import open_transport
 
 
@@ -26,7 +27,7 @@ def refused(done: subprocess.CompletedProcess[bytes]) -> bool:
 
 @pytest.mark.parametrize("which", ["openssh", "paramiko", "rsync"])
 def test_the_weights_come_and_the_own_inbox_takes(friend: Friend, which: str):
-    inbox = friend.shared.inbox("alice")
+    inbox = Inbox.of(friend.shared, "alice")
     inbox.write_verdict("a" * 64, accepted=False, reason="range", now=1.0)
     transport = open_transport(friend.remote(), which, client="somebody-else")  # type: ignore[arg-type]
     try:

@@ -233,13 +233,13 @@ def test_one_who_lies_is_found_out_and_the_training_goes_back_to_before(
     wait_for(lambda: "anna" in contributed(relay), "honest rows in the replay")
     junk = new_machine("eve", shared, gated=True)
     push_junk(junk, relay.ledger()["run_id"], 2 * conduct.LEAST)
-    held = store.Shared(shared).inbox("eve").path / "held.json"
+    held = store.Inbox.of(store.Shared(shared), "eve").path / "held.json"
     wait_for(held.exists, "the sender of junk to be held")
     assert not [path for path in held.parent.glob("quarantine/**/*") if path.is_file()]
 
     liar = str(Path(__file__).parents[1] / "lying_actors.py")
     mallory.start_program("actors", liar, "10", "actors", "--shared-dir", str(mallory.folder), *words)
-    inbox = store.Shared(shared).inbox("mallory")
+    inbox = store.Inbox.of(store.Shared(shared), "mallory")
     wait_for((slot / "rollbacks" / "0.json").exists, "the decision to go back")
     assert (inbox.path / "held.json").exists()
     lied = next(entry["step"] for entry in journal_of(relay) if entry.get("who") == "mallory")
@@ -254,7 +254,7 @@ def test_one_who_lies_is_found_out_and_the_training_goes_back_to_before(
     assert relay.run("stop").code == 0
     journals = [path for path in slot.glob("attempts/*/contributions.jsonl") if int(path.parent.name) > back["attempt"]]
     assert not [path for path in journals if "mallory" in path.read_text()]
-    counts = store.given_to(store.Shared(shared).inbox("anna").path, relay.ledger()["run_id"], 0)
+    counts = store.given_to(store.Inbox.of(store.Shared(shared), "anna").path, relay.ledger()["run_id"], 0)
     assert counts.checked == counts.exact > 0
 
 

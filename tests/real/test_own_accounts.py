@@ -30,6 +30,7 @@ from syncd.access.settings import Remote, Settings, store_settings
 from syncd.laptop.outbox import read_contributions
 from syncd.shared import reception, tally  # noqa: F401 - loaded before a child becomes an account that cannot read them
 from syncd.shared.accounts import close_to_others
+from syncd.shared.inbox import Inbox
 from syncd.shared.incoming import collect_incoming, make_incoming
 from syncd.shared.layout import Shared
 from syncd.shared.tally import Counts
@@ -91,7 +92,7 @@ class Cluster:
             close_to_others(self.shared)
             make_incoming(self.shared, RUN, 0)
             collect_incoming(self.shared, RUN, 0, 100, now=NOW)
-            for inbox in self.shared.inboxes():
+            for inbox in Inbox.all_of(self.shared):
                 for path in inbox.waiting(RUN, 0, now=NOW):
                     inbox.accept(path, now=NOW)
                     inbox.note(RUN, 0, Counts(accepted=1, rows=500, last_at=NOW))
@@ -127,10 +128,10 @@ class Cluster:
 
     def accepted(self) -> dict[str, int]:
         """Contributor → segments that the learner took."""
-        return {inbox.who: tally.counts(inbox.path).accepted for inbox in self.shared.inboxes()}
+        return {inbox.who: tally.counts(inbox.path).accepted for inbox in Inbox.all_of(self.shared)}
 
     def drop(self, who: str) -> None:
-        self.as_ann(lambda: self.shared.inbox(who).drop(by="ann", now=NOW))
+        self.as_ann(lambda: Inbox.of(self.shared, who).drop(by="ann", now=NOW))
 
 
 @pytest.fixture

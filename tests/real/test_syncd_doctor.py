@@ -17,6 +17,7 @@ from watching import client_env, syncd, watching
 from syncd.access.gate import authorized_keys_line
 from syncd.access.settings import Remote, Settings, store_settings
 from syncd.shared.holds import hold
+from syncd.shared.inbox import Inbox
 from syncd.store import Shared
 
 AHEAD_S = 7_200.0
@@ -129,7 +130,7 @@ def test_a_syncd_or_a_folder_that_is_not_there_is_the_servers_line(world: World,
 
 
 def test_who_was_dropped_or_is_held_reads_it(world: World) -> None:
-    inbox = world.shared.inbox("anna")
+    inbox = Inbox.of(world.shared, "anna")
     hold(inbox.path, "most of it was \x1b[31mrefused", now=time.time())
     code, lines = world.doctor()
     assert (code, lines["inbox"][0]) == (0, "warning")

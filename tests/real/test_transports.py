@@ -167,7 +167,7 @@ def test_segments_are_stored_once_and_refused_with_a_reason(far, connect):
     segments = [far.segment(seed) for seed in range(40)]
     assert all(receipt.stored for receipt in transport.send(segments))
     assert all(receipt.stored for receipt in transport.send(segments[:3]))
-    inbox = far.shared.inbox("anna")
+    inbox = store.Inbox.of(far.shared, "anna")
     wait_for(lambda: len(inbox.waiting(RUN, 0, now=NOW)) == 40, "the segments in the inbox")
     for path, _, _ in segments:
         assert (inbox.place("new", RUN, 0) / path.name).read_bytes() == path.read_bytes()
@@ -189,7 +189,7 @@ def test_the_inbox_says_why_it_refuses(far, connect):
     assert [(one.stored, one.reason) for one in (other, damaged, size)] == [
         (False, "other_run"), (False, "damaged"), (False, "size"),
     ]  # fmt: skip
-    far.shared.inbox("anna").drop(by="the owner", now=NOW)
+    store.Inbox.of(far.shared, "anna").drop(by="the owner", now=NOW)
     (dropped,) = transport.send([far.segment(4)])
     assert (dropped.stored, dropped.reason, dropped.retry_after_s) == (False, "dropped", None)
 
@@ -197,7 +197,7 @@ def test_the_inbox_says_why_it_refuses(far, connect):
 @through(*CARRIERS)
 def test_verdicts_are_told_until_they_have_arrived(far, connect):
     far.publish(1)
-    inbox = far.shared.inbox("anna")
+    inbox = store.Inbox.of(far.shared, "anna")
     inbox.write_verdict("a" * 64, accepted=True, now=NOW)
     transport = connect()
     assert transport.listing().verdicts == (Verdict("a" * 64, accepted=True, reason=""),)

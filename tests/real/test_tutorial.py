@@ -133,7 +133,7 @@ def has_begun(shared: Path) -> bool:
 
 def accepted(shared: Path, who: str | None) -> int:
     """How many segments the learner took, of everybody or of one."""
-    inboxes = [inbox for inbox in store.Shared(shared).inboxes() if who in {None, inbox.who}]
+    inboxes = [inbox for inbox in store.Inbox.all_of(store.Shared(shared)) if who in {None, inbox.who}]
     return sum(counts(inbox.path).accepted for inbox in inboxes)
 
 
@@ -156,4 +156,4 @@ def test_every_line_of_the_tutorial_does_what_it_says(world: World) -> None:
     laptop = world.people["laptop"].home
     assert (laptop / "reach.mp4").stat().st_size > 10_000
     assert (laptop / "curves.png").read_bytes().startswith(b"\x89PNG")
-    assert store.Shared(shared).inbox("ben").is_dropped
+    assert store.Inbox.of(store.Shared(shared), "ben").is_dropped

@@ -313,7 +313,7 @@ class Guide:
         assert waiting > 0
         self.world.type(machine, line)
         assert Outbox(self.world.mirror).count() == 0
-        [inbox] = self.world.shared.inboxes()
+        [inbox] = store.Inbox.all_of(self.world.shared)
         assert len([path for path in (inbox.path / "new").rglob("*") if path.is_file()]) == waiting
 
     def pulls_in_the_background(self, machine: str, line: str) -> None:

@@ -136,7 +136,7 @@ def test_an_rsync_that_knows_only_what_macs_does_is_enough(
     far.carrier = "rsync"
     manifest = far.publish(1, wide=100_000)
     store.write_metrics(far.shared.slot(RUN, 0), "metrics", [{"step": 1}])
-    far.shared.inbox("anna").write_verdict("a" * 64, accepted=True, now=1.0)
+    store.Inbox.of(far.shared, "anna").write_verdict("a" * 64, accepted=True, now=1.0)
     transport = opened(far.open())
     news = transport.listing()
     assert [len(of_kind(news, kind)) for kind in ("manifest", "blob", "metrics")] == [1, 1, 1]
@@ -147,7 +147,7 @@ def test_an_rsync_that_knows_only_what_macs_does_is_enough(
     assert hashlib.sha256(far.part().read_bytes()).hexdigest() == manifest.blob.sha256
     segments = [far.segment(seed) for seed in range(3)]
     assert all(receipt.stored for receipt in transport.send(segments))
-    inbox = far.shared.inbox("anna")
+    inbox = store.Inbox.of(far.shared, "anna")
     assert {path.name for path in inbox.place("new", RUN, 0).iterdir()} == {path.name for path, _, _ in segments}
     there = far.shared.path.parent / "checkpoint"
     there.mkdir()

@@ -189,7 +189,9 @@ class Doorkeeper:
         self.takings.look()
         if judged:
             self._try(OTHER_ACCOUNTS, partial(self._collect, judged))
-        inboxes = [one for one in self._shared.inboxes() if self._try(one.who, partial(store.insist_ours, one))]
+        inboxes = [
+            one for one in store.Inbox.all_of(self._shared) if self._try(one.who, partial(store.insist_ours, one))
+        ]
         for inbox in inboxes:
             self._try(inbox.who, partial(self._see_to_drop, inbox))
         if time.monotonic() - self._pruned_at >= PRUNE_EVERY_S:
@@ -359,7 +361,7 @@ class Doorkeeper:
     def _write_notes(self) -> None:
         """Add the round to the contributors' counts."""
         for who, counts in list(self._notes.items()):
-            write = partial(self._shared.inbox(who).note, self._job.run_id, self._job.slot, counts)
+            write = partial(store.Inbox.of(self._shared, who).note, self._job.run_id, self._job.slot, counts)
             if self._try(who, write):
                 del self._notes[who]
                 self.takings.add(who, accepted=counts.accepted, rows=counts.rows)
@@ -379,7 +381,7 @@ class Doorkeeper:
             self._counted.popleft()
 
     def _consume(self, entry: Taken) -> None:
-        inbox = self._shared.inbox(entry.who)
+        inbox = store.Inbox.of(self._shared, entry.who)
         path = inbox.find(self._job.run_id, self._job.slot, entry.sha256)
         if path is not None and path.parent.parent.parent.name == "new":
             inbox.accept(path, now=self._clock())

@@ -221,7 +221,7 @@ class Intake:
         return answer.result()
 
     def _read(self, entry: Taken) -> bytes:
-        inbox = store.Shared(self._job.shared_dir).inbox(entry.who)
+        inbox = store.Inbox.of(store.Shared(self._job.shared_dir), entry.who)
         path: Path | None = inbox.find(self._job.run_id, self._job.slot, entry.sha256)
         if path is None:
             raise FileNotFoundError(2, f"{entry.sha256[:12]}… is not in the inbox")

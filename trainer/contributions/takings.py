@@ -68,7 +68,7 @@ class Takings:
         if self._given is None:
             self._given = {
                 inbox.who: store.given_to(inbox.path, self._job.run_id, self._job.slot)
-                for inbox in self._shared.inboxes()
+                for inbox in store.Inbox.all_of(self._shared)
             }
 
     def say(self, step: int, *, takes: bool) -> None:

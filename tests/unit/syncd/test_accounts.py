@@ -12,6 +12,7 @@ import pytest
 from syncd.access.gate import authorized_keys_line
 from syncd.errors import ConfigError
 from syncd.shared.accounts import called, claim_inbox, close_to_others, inbox_of, insist_ours, is_ours
+from syncd.shared.inbox import Inbox
 from syncd.shared.layout import Shared
 
 #: Accounts that this machine does not have.
@@ -72,7 +73,7 @@ def test_a_key_cannot_be_called_like_an_account():
 
 
 def test_what_the_group_could_write_is_closed(shared):
-    inbox = shared.inbox("ben")
+    inbox = Inbox.of(shared, "ben")
     (inbox.path / "verdicts").mkdir(parents=True)
     slot = shared.incoming("demo-0123abcd", 0)
     slot.mkdir(parents=True)
@@ -107,7 +108,7 @@ def test_an_open_folder_of_somebody_elses_is_said_and_a_sticky_one_is_safe(share
 
 @as_root
 def test_an_inbox_that_somebody_else_made_is_not_looked_into(shared):
-    inbox = shared.inbox("ben")
+    inbox = Inbox.of(shared, "ben")
     inbox.path.mkdir(parents=True)
     insist_ours(inbox)
     os.chown(inbox.path, ANN, -1)

@@ -19,10 +19,10 @@ from syncd.cli import app
 from syncd.errors import ConfigError
 from syncd.shared import holds
 from syncd.shared import inbox as inbox_module
-from syncd.shared.inbox import MAX_SEGMENT_BYTES, Usage
+from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox, Usage
 from syncd.shared.layout import Shared
 from syncd.shared.pruning import QUARANTINE_S, WAITING_S, prune
-from syncd.shared.reception import RECOUNT_S, Quota, Reception, Refusal, Stored
+from syncd.shared.reception import RECOUNT_S, Quota, Reception, Refusal, Stored, receive
 from syncd.shared.tally import Counts, counts, last_seen, note, note_seen
 
 RUN = "demo-0123abcd"
@@ -39,7 +39,7 @@ def shared(tmp_path):
 
 @pytest.fixture
 def inbox(shared):
-    return shared.inbox("alice")
+    return Inbox.of(shared, "alice")
 
 
 def sha(data):
@@ -48,7 +48,7 @@ def sha(data):
 
 def arrive(inbox, data, slot=0, quota=None):
     """A segment that came in whole; its path."""
-    found = inbox.receive(RUN, slot, sha(data), len(data), quota)
+    found = receive(inbox, RUN, slot, sha(data), len(data), quota)
     assert isinstance(found, Reception), found
     with found as reception:
         reception.write(data)
@@ -84,34 +84,34 @@ class TestArriving:
     def test_it_goes_on_where_it_ends_and_is_whole(self, tmp_path_factory, data, draw):
         shared = Shared(tmp_path_factory.mktemp("s"))
         shared.slot(RUN, 0).path.mkdir(parents=True)
-        inbox = shared.inbox("alice")
+        inbox = Inbox.of(shared, "alice")
         cuts = sorted(draw.draw(st.lists(st.integers(0, len(data)), max_size=3)))
         for first, after in zip([0, *cuts], [*cuts, len(data)], strict=True):
-            with inbox.receive(RUN, 0, sha(data), len(data)) as reception:
+            with receive(inbox, RUN, 0, sha(data), len(data)) as reception:
                 assert reception.offset == first
                 assert inbox.waiting(RUN, 0, now=NOW) == []  # never visible in parts
                 reception.write(data[first:after])
-        with inbox.receive(RUN, 0, sha(data), len(data)) as reception:
+        with receive(inbox, RUN, 0, sha(data), len(data)) as reception:
             assert reception.finish() == Stored()
         (path,) = inbox.waiting(RUN, 0, now=NOW)
         assert inbox.read(path) == data
-        assert inbox.receive(RUN, 0, sha(data), len(data)) == Stored()
+        assert receive(inbox, RUN, 0, sha(data), len(data)) == Stored()
 
     def test_what_is_not_what_its_name_says_is_deleted(self, inbox):
-        with inbox.receive(RUN, 0, sha(b"right"), 5) as reception:
+        with receive(inbox, RUN, 0, sha(b"right"), 5) as reception:
             reception.write(b"wrong")
             refusal = reception.finish()
         assert (refusal.reason, refusal.retry_after_s) == ("damaged", 1.0)
         assert states(inbox) == {}
 
     def test_half_of_it_is_not_taken_for_all(self, inbox):
-        with inbox.receive(RUN, 0, sha(b"right"), 5) as reception:
+        with receive(inbox, RUN, 0, sha(b"right"), 5) as reception:
             reception.write(b"rig")
             assert reception.finish().reason == "damaged"
 
     def test_two_connections_may_bring_the_same(self, inbox):
         data = bytes(range(200))
-        with inbox.receive(RUN, 0, sha(data), 200) as one, inbox.receive(RUN, 0, sha(data), 200) as other:
+        with receive(inbox, RUN, 0, sha(data), 200) as one, receive(inbox, RUN, 0, sha(data), 200) as other:
             one.write(data[:150])
             other.write(data)
             assert other.finish() == Stored()
@@ -120,7 +120,7 @@ class TestArriving:
         assert states(inbox) == {"new": [sha(data)]}
 
     def test_more_than_was_said_is_not_written(self, inbox):
-        with inbox.receive(RUN, 0, sha(b"ab"), 2) as reception:
+        with receive(inbox, RUN, 0, sha(b"ab"), 2) as reception:
             with pytest.raises(ValueError, match="announced"):
                 reception.write(b"abc")
             reception.write(b"ab")
@@ -140,44 +140,44 @@ class TestArriving:
         ],
     )
     def test_what_is_never_taken(self, inbox, run, slot, name, size, reason):
-        refusal = inbox.receive(run, slot, name, size)
+        refusal = receive(inbox, run, slot, name, size)
         assert isinstance(refusal, Refusal)
         assert (refusal.reason, refusal.retry_after_s) == (reason, None)
         assert not inbox.path.exists()
 
     def test_an_unmounted_folder_is_not_the_end_of_a_run(self, inbox, tmp_path):
         shutil.rmtree(tmp_path / "v1")
-        refusal = inbox.receive(RUN, 0, sha(b"a"), 1)
+        refusal = receive(inbox, RUN, 0, sha(b"a"), 1)
         assert (refusal.reason, refusal.retry_after_s) == ("storage", 60.0)
         assert list(tmp_path.iterdir()) == []
 
     def test_a_full_inbox_says_when_to_come_again_and_parts_may_be_finished(self, inbox, monkeypatch):
-        with inbox.receive(RUN, 0, sha(b"part"), 4) as reception:
+        with receive(inbox, RUN, 0, sha(b"part"), 4) as reception:
             reception.write(b"pa")
         arrive(inbox, b"one")
         monkeypatch.setattr("syncd.shared.reception.MAX_WAITING_SEGMENTS", 2)
-        refusal = inbox.receive(RUN, 0, sha(b"two"), 3)
+        refusal = receive(inbox, RUN, 0, sha(b"two"), 3)
         assert (refusal.reason, refusal.retry_after_s) == ("quota", 60.0)
-        with inbox.receive(RUN, 0, sha(b"part"), 4) as reception:
+        with receive(inbox, RUN, 0, sha(b"part"), 4) as reception:
             reception.write(b"rt")
             assert reception.finish() == Stored()
         monkeypatch.setattr("syncd.shared.reception.MAX_WAITING_SEGMENTS", 3)
         monkeypatch.setattr("syncd.shared.reception.MAX_WAITING_BYTES", MAX_SEGMENT_BYTES + 6)
-        assert inbox.receive(RUN, 0, sha(b"three"), 5).reason == "quota"
+        assert receive(inbox, RUN, 0, sha(b"three"), 5).reason == "quota"
         monkeypatch.setattr("syncd.shared.reception.MAX_WAITING_BYTES", MAX_SEGMENT_BYTES + 7)
-        with inbox.receive(RUN, 0, sha(b"2!"), 2):
+        with receive(inbox, RUN, 0, sha(b"2!"), 2):
             pass
 
     def test_what_was_announced_and_is_filled_later_counts_from_the_beginning(self, inbox, monkeypatch):
         monkeypatch.setattr("syncd.shared.reception.MAX_WAITING_BYTES", 3 * MAX_SEGMENT_BYTES)
         for data in (b"one", b"two", b"three"):
-            with inbox.receive(RUN, 0, sha(data), len(data)) as reception:
+            with receive(inbox, RUN, 0, sha(data), len(data)) as reception:
                 assert reception.offset == 0
-        assert inbox.receive(RUN, 0, sha(b"four"), 4).reason == "quota"
+        assert receive(inbox, RUN, 0, sha(b"four"), 4).reason == "quota"
 
     def test_an_accepted_one_is_no_file_that_a_connection_has_open(self, inbox):
         """Else what was verified could be changed after that."""
-        with inbox.receive(RUN, 0, sha(b"good"), 4) as other:
+        with receive(inbox, RUN, 0, sha(b"good"), 4) as other:
             path = arrive(inbox, b"good")
             other.write(b"evil")
             accepted = inbox.accept(path, now=NOW)
@@ -191,7 +191,7 @@ class TestArriving:
         for times, hours in enumerate((1, 2, 4, 8, 16, 24, 24), 1):
             made = holds.hold(inbox.path, "too much of it is none", now=now)
             assert (made.times, made.until - now) == (times, hours * 3600)
-        refusal = inbox.receive(RUN, 0, sha(b"a"), 1)
+        refusal = receive(inbox, RUN, 0, sha(b"a"), 1)
         assert (refusal.reason, refusal.retry_after_s) == ("held", 600.0)
         assert "too much of it is none" in refusal.sentence
         assert holds.held(inbox.path, now + 24 * 3600) is None
@@ -204,7 +204,7 @@ class TestArriving:
     def test_a_nearly_full_disk_takes_nothing(self, inbox, monkeypatch):
         monkeypatch.setattr("syncd.shared.space.FREE_SHARE", 1.0)
         monkeypatch.setattr("syncd.shared.space.FREE_BYTES", 2**80)
-        refusal = inbox.receive(RUN, 0, sha(b"a"), 1)
+        refusal = receive(inbox, RUN, 0, sha(b"a"), 1)
         assert (refusal.reason, refusal.retry_after_s) == ("storage", 60.0)
         assert not inbox.path.exists()
 
@@ -213,7 +213,7 @@ class TestArriving:
         moment = [0.0]
         quota = Quota(inbox, clock=lambda: moment[0])
         paths = [arrive(inbox, data, quota=quota) for data in (b"one", b"two")]
-        assert inbox.receive(RUN, 0, sha(b"three"), 5, quota).reason == "quota"
+        assert receive(inbox, RUN, 0, sha(b"three"), 5, quota).reason == "quota"
         inbox.accept(paths[0], now=NOW)
         moment[0] = RECOUNT_S
         arrive(inbox, b"three", quota=quota)
@@ -222,13 +222,13 @@ class TestArriving:
         def full(*_arguments):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        with inbox.receive(RUN, 0, sha(b"abcd"), 4) as reception:
+        with receive(inbox, RUN, 0, sha(b"abcd"), 4) as reception:
             reception.write(b"ab")
             monkeypatch.setattr("os.pwrite", full)
             with pytest.raises(OSError, match="No space"):
                 reception.write(b"cd")
         monkeypatch.undo()
-        with inbox.receive(RUN, 0, sha(b"abcd"), 4) as reception:
+        with receive(inbox, RUN, 0, sha(b"abcd"), 4) as reception:
             assert reception.offset == 2
 
 
@@ -289,7 +289,7 @@ class TestJudged:
         assert accepted == inbox.accepted(RUN, 0, sha(b"a")) == inbox.find(RUN, 0, sha(b"a"))
         assert inbox.read(accepted) == b"a"
         assert [verdict.accepted for verdict in inbox.verdicts()] == [True]
-        assert inbox.receive(RUN, 0, sha(b"a"), 1) == Stored()  # sent again: it is here
+        assert receive(inbox, RUN, 0, sha(b"a"), 1) == Stored()  # sent again: it is here
         inbox.consumed(RUN, 0, [sha(b"a"), sha(b"never there")])
         assert states(inbox) == {}
         assert inbox.find(RUN, 0, sha(b"a")) is None
@@ -320,7 +320,7 @@ class TestJudged:
 
         deaths = 0
         while True:
-            inbox = shared.inbox(f"contributor-{deaths}")
+            inbox = Inbox.of(shared, f"contributor-{deaths}")
             path = arrive(inbox, b"a")
             contacts = []
 
@@ -379,7 +379,7 @@ class TestDropping:
         assert inbox.is_dropped
         assert states(inbox) == {"quarantine": sorted([sha(b"a"), sha(b"b")]), "accepted": [kept.name]}
         assert counts(inbox.path).refused == {"dropped": 2}
-        assert inbox.receive(RUN, 0, sha(b"d"), 1).reason == "dropped"
+        assert receive(inbox, RUN, 0, sha(b"d"), 1).reason == "dropped"
         assert inbox.readmit()
         assert not inbox.readmit()
         arrive(inbox, b"d")
@@ -454,7 +454,7 @@ class TestPruning:
         assert inbox.usage("quarantine") == Usage(segments=2, bytes=8)
 
     def test_an_abandoned_upload_goes(self, inbox):
-        with inbox.receive(RUN, 0, sha(b"abc"), 3) as reception:
+        with receive(inbox, RUN, 0, sha(b"abc"), 3) as reception:
             reception.write(b"a")
         prune(inbox, now=time.time())
         assert states(inbox) == {"tmp": [sha(b"abc")]}

@@ -12,6 +12,7 @@ from syncd.errors import StorageError
 from syncd.shared import incoming as incoming_module
 from syncd.shared import reception
 from syncd.shared.accounts import called
+from syncd.shared.inbox import Inbox
 from syncd.shared.incoming import INCOMING_MODE, Deposit, collect_incoming, make_incoming
 from syncd.shared.layout import Shared
 from syncd.shared.tally import Counts
@@ -38,7 +39,7 @@ def collect(shared, most=100, now=NOW):
 
 
 def waiting(shared, who):
-    return {path.read_bytes() for path in shared.inbox(who).place("new", RUN, 0).iterdir()}
+    return {path.read_bytes() for path in Inbox.of(shared, who).place("new", RUN, 0).iterdir()}
 
 
 def given(shared, data, uid=None):
@@ -154,7 +155,7 @@ def test_who_was_dropped_is_told_and_gives_no_more(shared):
     given(shared, b"the first")
     collect(shared)
     path = given(shared, b"some rows")
-    shared.inbox(ME).drop(by="the owner", now=NOW)
+    Inbox.of(shared, ME).drop(by="the owner", now=NOW)
     assert collect(shared) == []
     assert not path.exists()
     deposit = Deposit(shared)
@@ -165,7 +166,7 @@ def test_who_was_dropped_is_told_and_gives_no_more(shared):
 def test_what_the_learner_said_is_read_from_its_counts(shared):
     given(shared, b"some rows")
     collect(shared)
-    shared.inbox(ME).note(RUN, 0, Counts(accepted=3, rows=30, refused={"lag": 1}, last_at=NOW))
+    Inbox.of(shared, ME).note(RUN, 0, Counts(accepted=3, rows=30, refused={"lag": 1}, last_at=NOW))
     judged = Deposit(shared).judged()
     assert (judged.accepted, judged.rows, judged.refused) == (3, 30, {"lag": 1})
 

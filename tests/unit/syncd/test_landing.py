@@ -35,7 +35,7 @@ def a_shared_folder(folder: Path) -> Shared:
 
 @pytest.fixture
 def inbox(tmp_path: Path) -> Inbox:
-    return a_shared_folder(tmp_path).inbox("alice")
+    return Inbox.of(a_shared_folder(tmp_path), "alice")
 
 
 def put(place: Landing, data: bytes, name: str | None = None, folder: str = f"{RUN}/0") -> str:
@@ -123,7 +123,7 @@ def test_another_transfer_of_the_same_contributor_is_kept_out(inbox: Inbox):
         with pytest.raises(UnreachableError, match="alice brings segments now: try again"), Landing(inbox):
             pass
         assert first.take_in() == []
-        with Landing(Shared(inbox.path.parents[2]).inbox("bob")):
+        with Landing(Inbox.of(Shared(inbox.path.parents[2]), "bob")):
             pass  # everybody else's may come meanwhile
     with Landing(inbox):
         pass
@@ -145,7 +145,7 @@ def test_what_a_stranger_closed_goes_as_well_and_what_cannot_go_keeps_the_next_o
 
         def work() -> None:
             os.environ["XDG_STATE_HOME"] = str(above / "state")
-            inbox = a_shared_folder(above).inbox("alice")
+            inbox = Inbox.of(a_shared_folder(above), "alice")
             with Landing(inbox) as place:
                 put(place, b"honest")
                 put(place, b"closed", folder=f"{RUN}/0/deep/deeper")
@@ -161,7 +161,7 @@ def test_what_a_stranger_closed_goes_as_well_and_what_cannot_go_keeps_the_next_o
 
             def blocked() -> None:
                 os.environ["XDG_STATE_HOME"] = str(above / "state")
-                with pytest.raises(StorageError, match="cannot be removed"), Landing(Shared(above).inbox("alice")):
+                with pytest.raises(StorageError, match="cannot be removed"), Landing(Inbox.of(Shared(above), "alice")):
                     pass
 
             as_ordinary_user(blocked)

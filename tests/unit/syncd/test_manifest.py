@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from policies import a_draft, publish_one
 
 from syncd.errors import DamagedPolicyError
-from syncd.shared.layout import Shared
-from syncd.shared.manifest import MAX_GROWTH, MAX_MANIFEST_BYTES, MAX_RAW_BYTES, Manifest, Version, parse_manifest
+from syncd.shared.layout import Shared, Version
+from syncd.shared.manifest import MAX_GROWTH, MAX_MANIFEST_BYTES, MAX_RAW_BYTES, Manifest, parse_manifest
 
 VERSIONS = st.builds(Version, st.integers(0, 999_999), st.integers(0, 999_999_999))
 

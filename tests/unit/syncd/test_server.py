@@ -110,7 +110,7 @@ def test_the_login_says_whose_inbox_it_is_before_the_client_does(connect, shared
     assert client.receive(protocol.Have).message.offset == 0
     client.send(protocol.Data(key=sha256, offset=0), payload=data)
     client.receive(protocol.Stored)
-    assert (shared.inbox(is_called).place("new", RUN, 0) / sha256).read_bytes() == data
+    assert (store.Inbox.of(shared, is_called).place("new", RUN, 0) / sha256).read_bytes() == data
 
 
 def test_a_folder_that_takes_nothing_has_no_inbox(connect, shared, monkeypatch):
@@ -166,7 +166,7 @@ def test_bytes_of_a_segment_out_of_order_end_the_connection(connect, shared):
     client.receive(protocol.Have)
     client.send(protocol.Data(key="a" * 64, offset=5), payload=b"later")
     assert "order" in client.receive(protocol.Goaway).message.sentence
-    assert shared.inbox("anna").waiting(RUN, 0, now=0.0) == []
+    assert store.Inbox.of(shared, "anna").waiting(RUN, 0, now=0.0) == []
 
 
 @pytest.mark.parametrize("greets", [True, False])
@@ -263,7 +263,7 @@ def test_a_folder_that_this_account_may_not_read_is_a_sentence(tmp_path, monkeyp
 
 def test_a_verdict_that_changed_after_it_was_fetched_is_told_again(connect, shared):
     """Accepted, then dropped; and what was acknowledged is not kept in mind as long as the connection lives."""
-    inbox = shared.inbox("anna")
+    inbox = store.Inbox.of(shared, "anna")
     sha256 = "5" * 64
     inbox.write_verdict(sha256, accepted=True, now=1.0)
     client = connect()
@@ -276,13 +276,13 @@ def test_a_verdict_that_changed_after_it_was_fetched_is_told_again(connect, shar
 
 
 def test_a_contributor_is_heard_of_by_connecting_and_a_mere_reader_gets_no_inbox(connect, shared):
-    (shared.inbox("anna").path / "new").mkdir(parents=True)
+    (store.Inbox.of(shared, "anna").path / "new").mkdir(parents=True)
     for hello in (HELLO, HELLO.model_copy(update={"client": "rita"})):
         client = connect()
         client.send(hello)
         assert client.receive(protocol.Welcome).message.contributor == hello.client
-    assert last_seen(shared.inbox("anna").path) is not None
-    assert not shared.inbox("rita").path.exists()
+    assert last_seen(store.Inbox.of(shared, "anna").path) is not None
+    assert not store.Inbox.of(shared, "rita").path.exists()
 
 
 def test_a_limit_on_the_bandwidth_is_kept_and_delays_no_ping(connect, shared):

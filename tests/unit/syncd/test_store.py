@@ -326,7 +326,7 @@ class TestPlaces:
         with pytest.raises(ValueError, match="run id"):
             shared.slot(run, 0)
         with pytest.raises(ValueError, match="contributor"):
-            shared.inbox(run)
+            store.Inbox.of(shared, run)
 
     @pytest.mark.parametrize("slot", [-1, 1.5, "01", "x", 10**6])
     def test_no_number_leads_elsewhere(self, shared, slot):

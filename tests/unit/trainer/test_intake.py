@@ -71,7 +71,7 @@ def sent(job, *numbers, who="alice", **more):
 
 
 def inbox_of(job, who="alice"):
-    return store.Shared(job.shared_dir).inbox(who)
+    return store.Inbox.of(store.Shared(job.shared_dir), who)
 
 
 def reasons(job, who="alice"):
@@ -465,7 +465,7 @@ class TestOtherAccountsOfTheMachine:
         assert (ready.who, ready.count) == (deposit.who, HORIZON)
         assert door.takings.by_contributor == {deposit.who: {"segments": 1, "transitions": HORIZON, "last_at": 1e9}}
         assert (deposit.judged().accepted, deposit.judged().refused) == (1, {"other_task": 1})
-        assert shared.inbox(deposit.who).verdicts() == []
+        assert store.Inbox.of(shared, deposit.who).verdicts() == []
         assert list(shared.incoming(job.run_id, 0).iterdir()) == []
 
     def test_the_verdict_stays_for_a_laptop_that_asks_for_it(self, job, shared):
@@ -473,7 +473,7 @@ class TestOtherAccountsOfTheMachine:
         deposit = store.Deposit(shared)
         assert deposit.offer(job.run_id, 0, a_file(job, 1), asks=True)
         door.look()
-        (verdict,) = shared.inbox(deposit.who).verdicts()
+        (verdict,) = store.Inbox.of(shared, deposit.who).verdicts()
         assert verdict.accepted
 
     def test_a_folder_of_theirs_that_cannot_be_used_keeps_no_laptop_out(self, job, shared, monkeypatch):

@@ -43,9 +43,9 @@ def said(job):
 
 def test_what_older_attempts_noted_counts_on(job, clock):
     shared = store.Shared(job.shared_dir)
-    shared.inbox("ann").note(job.run_id, job.slot, store.Counts(accepted=2, rows=20, last_at=NOW - 50))
-    shared.inbox("ann").note(job.run_id, 1, store.Counts(accepted=9, rows=90, last_at=NOW))  # another slot's
-    shared.inbox("eve").note(job.run_id, job.slot, store.Counts(refused={"lag": 3}, last_at=NOW))
+    store.Inbox.of(shared, "ann").note(job.run_id, job.slot, store.Counts(accepted=2, rows=20, last_at=NOW - 50))
+    store.Inbox.of(shared, "ann").note(job.run_id, 1, store.Counts(accepted=9, rows=90, last_at=NOW))  # another slot's
+    store.Inbox.of(shared, "eve").note(job.run_id, job.slot, store.Counts(refused={"lag": 3}, last_at=NOW))
     found = takings_of(job, clock)
     found.look()
     found.add("ann", accepted=1, rows=10)
