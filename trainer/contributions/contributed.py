@@ -41,14 +41,15 @@ def parts(counts: I64, own: I64, others: I64) -> npt.NDArray[np.float64]:
 
 
 def whole(wanted: npt.NDArray[np.float64], chance: float, most: int) -> I64:
-    """Whole numbers (as many as `wanted` has, in its shape) whose mean over `chance`, uniform in [0, 1), is `wanted`;
-    at most `most` in all.
+    """Whole numbers (as many as `wanted` [S, K] has) whose mean over `chance`, uniform in [0, 1), is `wanted`; at most
+    `most` in all, and of no task more than its sum rounded up, however many contributors share it.
     """
-    reached = np.floor(np.concatenate([[0.0], np.cumsum(wanted)]) + chance).astype(np.int64)
+    by_task = wanted.T.ravel()  # neighbours are rounded together
+    reached = np.floor(np.concatenate([[0.0], np.cumsum(by_task)]) + chance).astype(np.int64)
     taken: I64 = np.diff(reached)
     while taken.sum() > most:
-        taken[(taken - wanted.ravel()).argmax()] -= 1
-    return taken.reshape(wanted.shape)
+        taken[(taken - by_task).argmax()] -= 1
+    return taken.reshape(wanted.T.shape).T
 
 
 def capacity_of(training: Training) -> int:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from daemons import PATIENCE_S
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 pytest.importorskip("torch")
@@ -89,6 +89,8 @@ class TestTheShareOfABatch:
         ),
         st.floats(0, 1, exclude_max=True),
     )
+    @example([(46, 1, 1, 0, 0), (166, 1, 43028, 731434, 380), (4644, 5252, 187, 161, 1), (2, 1, 1, 1, 1)], 0.0)
+    @example([(2, 1, *[1] * 20), (3, 1, *[1] * 20)] * 9, 0.5)
     def test_it_is_the_part_of_each_tasks_rows_and_never_above_the_cap(self, tasks, chance):
         counts, own, *each = np.array(tasks, np.int64).T
         others = np.array(each)
@@ -96,6 +98,7 @@ class TestTheShareOfABatch:
         wanted = parts(counts, own, others)
         taken = whole(wanted, chance, int(MAX_SHARE * counts.sum()))
         assert (taken >= 0).all()
+        assert (taken.sum(axis=0) <= np.ceil(wanted.sum(axis=0) - 1e-6)).all()
         assert (taken.sum(axis=0) <= counts).all()
         assert (taken[others == 0] == 0).all()
         assert taken.sum() <= MAX_SHARE * counts.sum()
