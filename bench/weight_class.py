@@ -30,7 +30,8 @@ from sshd import Sshd, missing_sshd_parts, throw_away_sshd  # noqa: E402
 from watching import Watcher, client_env, watching  # noqa: E402
 
 from syncd import store  # noqa: E402
-from syncd.access.settings import Remote, Settings, store_settings  # noqa: E402
+from syncd.access.settings import Settings, store_settings  # noqa: E402
+from syncd.remote import Remote  # noqa: E402
 
 #: Columns of a policy's first tensor: some 0.35 MB, more than twice an MT10 actor.
 WIDE = 6_000

@@ -31,10 +31,10 @@ from policies import RUN, a_draft  # noqa: E402
 from sshd import Laptop, Sshd, missing_sshd_parts, throw_away_sshd  # noqa: E402
 
 from syncd import store  # noqa: E402
-from syncd.access.settings import Remote  # noqa: E402
 from syncd.laptop.mirror import Mirror  # noqa: E402
-from syncd.transports.base import Transport  # noqa: E402
+from syncd.remote import Remote  # noqa: E402
 from syncd.transports.factory import open_transport  # noqa: E402
+from syncd.wire.transport import Transport  # noqa: E402
 
 RSYNC_EVERY_S = 5.0
 OURS = ("openssh", "paramiko")

@@ -29,10 +29,10 @@ from policies import RUN, publish_one  # noqa: E402
 from sshd import Laptop, Sshd, missing_sshd_parts, throw_away_sshd  # noqa: E402
 
 from syncd import store  # noqa: E402
-from syncd.access.settings import Remote  # noqa: E402
 from syncd.laptop.mirror import Mirror  # noqa: E402
-from syncd.transports.base import News, Transport  # noqa: E402
+from syncd.remote import Remote  # noqa: E402
 from syncd.transports.factory import open_transport  # noqa: E402
+from syncd.wire.transport import News, Transport  # noqa: E402
 
 #: Columns of the first tensor, for a blob of about so many bytes.
 SIZES = {"0.35 MB": 6_000, "30 MB": 515_000}

@@ -15,8 +15,6 @@ from collections.abc import Callable, Container, Mapping
 from typing import TYPE_CHECKING
 
 from syncd.errors import DamagedPolicyError, MissingBlobError, StorageError
-from syncd.laptop.outbox import Contributions, Outbox, read_contributions
-from syncd.laptop.played import note_played
 from syncd.shared.accounts import close_to_others, insist_ours
 from syncd.shared.curves import CHUNK_ROWS, read_metrics, write_metrics
 from syncd.shared.holds import held, hold, in_doubt
@@ -56,7 +54,6 @@ __all__ = [
     "MIRRORS",
     "Architecture",
     "Blob",
-    "Contributions",
     "Counts",
     "DamagedPolicyError",
     "Deposit",
@@ -68,7 +65,6 @@ __all__ = [
     "Manifest",
     "MissingBlobError",
     "Origin",
-    "Outbox",
     "Score",
     "Shared",
     "SlotPlace",
@@ -86,12 +82,10 @@ __all__ = [
     "insist_ours",
     "make_incoming",
     "newest",
-    "note_played",
     "parse_manifest",
     "prune",
     "publish",
     "read",
-    "read_contributions",
     "read_manifest",
     "read_metrics",
     "rounded",

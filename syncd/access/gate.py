@@ -16,16 +16,11 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from syncd.access.settings import WHO
 from syncd.errors import ConfigError
 from syncd.shared.accounts import PREFIX
+from syncd.shared.layout import NAME
+from syncd.wire.refusals import PARTIAL_FOLDER
 
-#: Exit code of a refusal: what a shell says of a command that it may not run.
-REFUSED_EXIT_CODE = 126
-#: How every refusal begins, so that the other side knows who speaks.
-REFUSED_PREFIX = "syncd gate:"
-#: What a refusal says that is one of now only.
-FOR_NOW = "try again when"
 #: Longer than any honest command: rsync's are below 200 characters.
 LONGEST_COMMAND = 4096
 #: v1/inbox/<who>/new/<run id>/<slot>
@@ -34,8 +29,6 @@ LONGEST_INBOX_PATH = 6
 _COMPONENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,160}")
 #: Bundles of short options: recursive, times, relative (with --files-from), then the client's capabilities.
 _BUNDLE = re.compile(r"-[rtR]+(e[0-9]*\.[A-Za-z]*)?|-e[0-9]*\.[A-Za-z]*")
-#: Where unfinished files lie: the one folder name that our client uses.
-PARTIAL_FOLDER = ".part"
 _TIMEOUT = re.compile(r"--timeout=[1-9][0-9]{0,3}")
 _BANDWIDTH = re.compile(r"--bwlimit=[1-9][0-9]{0,8}")
 _READERS_WORDS = frozenset({"--files-from=-", "--from0"})
@@ -75,7 +68,7 @@ def decide(command: str | None, who: str, shared: str) -> Serve | Rsync:
 
     Errors: RefusedError.
     """
-    if not WHO.fullmatch(who) or not shared.startswith("/"):
+    if not NAME.fullmatch(who) or not shared.startswith("/"):
         raise RefusedError("its line in authorized_keys is wrong: it needs a plain name and an absolute --shared")
     if not command:
         raise RefusedError("no shell here: this key carries policies and experience only (try `syncd pull`)")
@@ -174,7 +167,7 @@ def authorized_keys_line(who: str, public_key: str, gate: Sequence[str], shared:
     `gate`: the words of our absolute `syncd` command. Errors: ConfigError (a name or a key that is none, a path that
     could break the line).
     """
-    if not WHO.fullmatch(who):
+    if not NAME.fullmatch(who):
         raise ConfigError(f"{who!r} is no contributor name: letters, digits, . _ -")
     if who.startswith(PREFIX):
         raise ConfigError(

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 
 from anchorleg.files import write_bytes
 from anchorleg.printable import printable
-from syncd.access.settings import Remote
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError, UnreachableError
+from syncd.remote import Remote
 from syncd.transports.child import run_bounded
 from syncd.transports.openssh import EXIT_SSH, explain, ssh_words
 

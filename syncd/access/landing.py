@@ -20,12 +20,12 @@ from types import TracebackType
 from typing import Self
 
 from syncd.access import places
-from syncd.access.gate import FOR_NOW
 from syncd.errors import StorageError, UnreachableError
 from syncd.shared.inbox import LANDING_PREFIX, MAX_SEGMENT_BYTES, MAX_WAITING_BYTES, Inbox
 from syncd.shared.layout import SLOT, folder_names, make_folder
 from syncd.shared.reception import Quota, Reception, Refusal, Stored, receive
 from syncd.shared.removal import remove_tree
+from syncd.wire.refusals import FOR_NOW
 
 #: Files and folders of one transfer: more than may wait in an inbox. Counted with bytes, so that empty ones cannot
 #: flood it.

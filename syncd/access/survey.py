@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from syncd.access.settings import is_absolute_path
 from syncd.errors import ConfigError, RemoteError
+from syncd.remote import is_absolute_path
 
 _MARK = "anchorleg-survey:"
 #: Folders with a `syncd` at people's homes, in the order of preference; below the run folder come first.

@@ -13,6 +13,7 @@ import typer
 
 from syncd.errors import StorageError, SyncError, UnreachableError
 from syncd.shared.inbox import Inbox
+from syncd.wire.refusals import FOR_NOW, REFUSED_EXIT_CODE, REFUSED_PREFIX
 
 if TYPE_CHECKING:
     from syncd.access.gate import Rsync
@@ -46,7 +47,7 @@ def gate(
         os.nice(NICENESS)
         resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES))
         is_full = places.take(who, shared, "connection", places.CONNECTIONS) is None  # the process's end gives it back
-        full = f"{who} has {places.CONNECTIONS} connections to this machine already: {rules.FOR_NOW} one has ended"
+        full = f"{who} has {places.CONNECTIONS} connections to this machine already: {FOR_NOW} one has ended"
         if isinstance(wanted, rules.Serve):
             _serve(shared, who, full if is_full else "")
             return
@@ -54,13 +55,13 @@ def gate(
             raise UnreachableError(full)
         code = _rsync(wanted, shared, who)
     except rules.RefusedError as error:
-        print(f"{rules.REFUSED_PREFIX} {error}", file=sys.stderr)
-        code = rules.REFUSED_EXIT_CODE
+        print(f"{REFUSED_PREFIX} {error}", file=sys.stderr)
+        code = REFUSED_EXIT_CODE
     except SyncError as error:
-        print(f"{rules.REFUSED_PREFIX} {error}", file=sys.stderr)
+        print(f"{REFUSED_PREFIX} {error}", file=sys.stderr)
         code = error.exit_code
     except OSError as error:
-        print(f"{rules.REFUSED_PREFIX} the inbox cannot be written now: {error.strerror}", file=sys.stderr)
+        print(f"{REFUSED_PREFIX} the inbox cannot be written now: {error.strerror}", file=sys.stderr)
         code = StorageError.exit_code
     # Not sys.exit: a thread may still wait for a client that says nothing more.
     sys.stderr.flush()
@@ -78,7 +79,6 @@ def _serve(shared: Path, who: str, full: str) -> None:
 
 def _rsync(wanted: Rsync, shared: Path, who: str) -> int:
     from syncd.access import jail  # noqa: PLC0415 - `--help` stays quick
-    from syncd.access.gate import REFUSED_PREFIX  # noqa: PLC0415
     from syncd.access.landing import Landing  # noqa: PLC0415
     from syncd.shared.inbox import MAX_SEGMENT_BYTES  # noqa: PLC0415
     from syncd.shared.layout import Shared  # noqa: PLC0415

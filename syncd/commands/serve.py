@@ -20,9 +20,9 @@ def serve(
     ] = None,
 ) -> None:
     """Serve policies, and take experience, over standard input and output. Clients start it; it is not for people."""
-    from syncd.access.settings import WHO  # noqa: PLC0415 - `--help` stays quick
+    from syncd.shared.layout import NAME  # noqa: PLC0415 - `--help` stays quick
 
-    if contributor is not None and not WHO.fullmatch(contributor):
+    if contributor is not None and not NAME.fullmatch(contributor):
         raise ConfigError(f"{contributor!r} is no contributor name (letters, digits, . _ -)")
     if sys.stdin.isatty() or sys.stdout.isatty():
         raise ConfigError("`syncd serve` speaks to programs only: use `syncd pull` or `syncd watch`")

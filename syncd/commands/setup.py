@@ -16,7 +16,8 @@ from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteErr
 
 if TYPE_CHECKING:
     from syncd.access.keys import Endpoint, HostKey, OwnKey
-    from syncd.access.settings import Remote, Settings
+    from syncd.access.settings import Settings
+    from syncd.remote import Remote
 
 #: Wide enough for the longest step's name.
 _STEP_WIDTH = 13
@@ -106,15 +107,16 @@ def _connect(
     name: str | None,
 ) -> Settings:
     from syncd.access import keys, survey  # noqa: PLC0415 - `--help` stays quick
-    from syncd.access.settings import WHO, known_hosts_file, parse_remote, store_settings  # noqa: PLC0415
+    from syncd.access.settings import known_hosts_file, parse_remote, store_settings  # noqa: PLC0415
     from syncd.commands.way import default_name  # noqa: PLC0415
+    from syncd.shared.layout import NAME  # noqa: PLC0415
 
     place = parse_remote(text, settings=settings)
     if place.is_local and not Path(place.path).exists():
         raise ConfigError(f"{text}: write the other side as [user@]host:/path of the run folder or its shared folder")
     if place.is_local:
         raise ConfigError(f"{place} is a folder of this machine: it needs no setup, use it as REMOTE of pull and watch")
-    if name is not None and not WHO.fullmatch(name):
+    if name is not None and not NAME.fullmatch(name):
         raise ConfigError(f"--name {name}: letters, digits, . _ - please, beginning with a letter or digit")
     survey.checked_command(command)
     own = keys.ensure_key(Path(key).expanduser().absolute() if key else place.key or keys.default_key())
@@ -182,7 +184,7 @@ def _surveyed(
 ) -> tuple[Remote, bool]:
     """The remote with its absolute folder and `syncd`, and whether our key only reaches a gate there."""
     from syncd.access import keys, survey  # noqa: PLC0415 - see above
-    from syncd.access.gate import REFUSED_PREFIX  # noqa: PLC0415
+    from syncd.wire.refusals import REFUSED_PREFIX  # noqa: PLC0415
 
     line = survey.question(place.path)
     try:

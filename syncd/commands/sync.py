@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from syncd.access.settings import Remote, Settings, load_settings, parse_remote
+from syncd.access.settings import Settings, load_settings, parse_remote
 from syncd.commands.way import LimitOption, RsyncOption, TransportOption, Way, connect
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError, SyncError
+from syncd.remote import Remote
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from syncd.laptop.exchange import Tally
     from syncd.laptop.mirror import Arrival
     from syncd.laptop.status import Board
-    from syncd.transports.base import Transport
+    from syncd.wire.transport import Transport
 
 RemoteArgument = Annotated[
     str, typer.Argument(metavar="REMOTE", help='[user@]host:path or a folder; left out or "": what `setup` stored.')
@@ -180,7 +181,7 @@ def _once(
     from syncd.laptop.checkpoints import fetch_newest  # noqa: PLC0415
     from syncd.laptop.client import sync_once  # noqa: PLC0415
     from syncd.laptop.lock import MirrorLock  # noqa: PLC0415
-    from syncd.laptop.outbox import Outbox  # noqa: PLC0415
+    from syncd.outbox import Outbox  # noqa: PLC0415
 
     def arrived(arrival: Arrival, announced: bool) -> None:  # noqa: ARG001 - one pass knows of no announcements
         if arrival.manifest is not None and not as_json:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from syncd.access.settings import MOST_KIB_S, Remote, Settings, TransportName
+from syncd.access.settings import MOST_KIB_S, Settings
 from syncd.errors import ConfigError
+from syncd.remote import Remote, TransportName
 
 if TYPE_CHECKING:
-    from syncd.transports.base import Transport
+    from syncd.wire.transport import Transport
 
 TransportOption = Annotated[
     TransportName | None,

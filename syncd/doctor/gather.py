@@ -16,14 +16,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from syncd.access import keys, survey
-from syncd.access.gate import REFUSED_PREFIX
-from syncd.access.settings import Remote, Settings, settings_file
+from syncd.access.settings import Settings, settings_file
 from syncd.background import service
 from syncd.doctor.facts import ClientFacts, Error, Facts, HostKeyFacts, ServiceFacts, Side, Space, Visit
 from syncd.errors import HostKeyError, LoginRefusedError, ServiceError, SyncError
 from syncd.laptop.lock import holder
 from syncd.laptop.status import read_status
+from syncd.remote import Remote
 from syncd.transports.factory import choose, open_transport
+from syncd.wire.refusals import REFUSED_PREFIX
 
 #: `rsync --version`, `quota`: local programs, of which the latter may ask a file server.
 LOCAL_TIMEOUT_S = 20.0

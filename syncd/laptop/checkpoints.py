@@ -9,8 +9,8 @@ from __future__ import annotations
 import posixpath
 from pathlib import Path
 
-from syncd.access.settings import Remote
 from syncd.errors import ConfigError, DamagedPolicyError, GoneError
+from syncd.remote import Remote
 from syncd.shared.layout import Shared, SlotPlace
 from syncd.shared.manifest import Manifest
 from syncd.store import read_manifest, versions

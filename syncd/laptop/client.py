@@ -22,9 +22,9 @@ from syncd.laptop.backoff import Backoff, Moment, made_progress, slept, stops
 from syncd.laptop.doorbell import Doorbell
 from syncd.laptop.exchange import RELIST_AFTER_S, Exchange, Tally
 from syncd.laptop.mirror import Arrival, Mirror
-from syncd.laptop.outbox import Outbox
 from syncd.laptop.status import Board
-from syncd.transports.base import Transport
+from syncd.outbox import Outbox
+from syncd.wire.transport import Transport
 
 #: How long the client listens for news before it looks at itself. News and segments to send end it at once.
 LISTEN_S = 2.5

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from syncd.errors import DamagedPolicyError, GoneError, NoRoomError, StorageError
 from syncd.laptop.backoff import DISK_RETRY_S
 from syncd.laptop.mirror import Arrival, Mirror
-from syncd.laptop.outbox import Outbox, Waiting, count_reason
-from syncd.laptop.room import MAX_FILES
-from syncd.transports.base import News, Offer, Receipt, Transport
+from syncd.outbox import Outbox, Waiting, count_reason
+from syncd.wire.transport import MAX_FILES, News, Offer, Receipt, Transport
 
 #: Some 0.7 MB: what is sent in one go before news are looked at again.
 SEND_AT_ONCE = 32

@@ -29,7 +29,7 @@ from syncd.shared.layout import NAME, SLOT, Shared, SlotPlace, Version, make_fol
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Manifest, parse_manifest
 from syncd.shared.retention import MIRRORS, collect, sweep_slot
 from syncd.store import hinted, read_manifest, unpack, versions
-from syncd.transports.base import Offer
+from syncd.wire.transport import Offer
 
 #: A file that arrives with another sum was damaged on its way; one that does so each time is bad.
 FETCHES = 3

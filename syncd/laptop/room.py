@@ -15,6 +15,7 @@ from pathlib import Path
 from syncd.errors import NoRoomError, StorageError
 from syncd.shared.layout import Shared, SlotPlace, folder_names
 from syncd.shared.space import is_nearly_full
+from syncd.wire.transport import MAX_FILES
 
 #: A group's folder has some tens, and nobody clears them away here but the user.
 MAX_RUNS = 256
@@ -22,8 +23,6 @@ MAX_RUNS = 256
 MAX_SLOTS = 4_000
 #: Of one slot: 200,000 rows of metrics. A long training has some thousands.
 MAX_CURVE_BYTES = 64 * 2**20
-#: 4,000 slots with three policies each and ten parts of curves have 80,000.
-MAX_FILES = 200_000
 #: 4,000 slots with three policies of 0.35 MB each have 4.2 GB.
 MAX_BYTES = 8 * 2**30
 #: Before something is passed over, what is here is counted anew, but not more often: the user may have made room.

@@ -19,11 +19,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from anchorleg.files import read_json
 from anchorleg.printable import printable
 from syncd.laptop.lock import Holder, holder
-from syncd.laptop.outbox import Contributions, Outbox, read_contributions
-from syncd.laptop.played import Played, read_played
+from syncd.outbox import Contributions, Outbox, read_contributions
+from syncd.played import Played, read_played
 from syncd.shared.layout import Shared
 from syncd.store import newest
-from syncd.transports.base import Facts
+from syncd.wire.transport import Facts
 
 State = Literal["connecting", "syncing", "live", "offline", "stopped"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 
-from syncd.access.settings import Remote, TransportName
 from syncd.errors import ConfigError, NoServerError, RemoteError, UnreachableError
-from syncd.transports.base import Transport
+from syncd.remote import Remote, TransportName
+from syncd.wire.transport import Transport
 
 #: Why `choose` chose it.
 _REASONS: dict[TransportName, str] = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from syncd.access.settings import Remote
 from syncd.errors import RemoteError, SyncError, UnreachableError
+from syncd.remote import Remote
 from syncd.wire.session import Session
 from syncd.wire.streams import ChildStream
 

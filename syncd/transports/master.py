@@ -12,8 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from syncd.access.settings import Remote
 from syncd.errors import RemoteError, SyncError, UnreachableError
+from syncd.remote import Remote
 from syncd.transports.openssh import EXIT_SSH, explain, ssh_words
 
 #: From the start to a login: ssh's own ConnectTimeout, and a slow login node.

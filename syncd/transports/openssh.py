@@ -7,8 +7,6 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from syncd.access.gate import REFUSED_PREFIX
-from syncd.access.settings import Remote
 from syncd.errors import (
     ConfigError,
     HostKeyError,
@@ -18,6 +16,8 @@ from syncd.errors import (
     SyncError,
     UnreachableError,
 )
+from syncd.remote import Remote
+from syncd.wire.refusals import REFUSED_PREFIX
 from syncd.wire.session import Session
 from syncd.wire.streams import ChildStream
 

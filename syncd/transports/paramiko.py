@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from syncd.access.settings import Remote
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, SyncError, UnreachableError
+from syncd.remote import Remote
 from syncd.transports.openssh import explain_remote, server_command
 from syncd.wire.session import Session
 from syncd.wire.streams import LAST_WORDS_S, READ_BYTES, STDERR_BYTES

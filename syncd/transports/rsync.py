@@ -21,17 +21,16 @@ from typing import Any
 
 from anchorleg.files import read_json_or_none
 from anchorleg.printable import printable
-from syncd.access.gate import PARTIAL_FOLDER, REFUSED_PREFIX
-from syncd.access.settings import Remote
 from syncd.errors import DamagedPolicyError, GoneError, RemoteError, StorageError
-from syncd.laptop.room import MAX_FILES
+from syncd.remote import Remote
 from syncd.shared.curves import MAX_CHUNK_BYTES
 from syncd.shared.inbox import MAX_SEGMENT_BYTES
 from syncd.shared.layout import SHA256, Shared, SlotPlace
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, parse_manifest
 from syncd.store import hinted
-from syncd.transports.base import Facts, News, Offer, Receipt, Verdict
 from syncd.transports.runner import BULK_TIMEOUT_S, FILE_ERROR_CODE, PARTIAL_CODES, Bounds, Done, Runner, complaint
+from syncd.wire.refusals import PARTIAL_FOLDER, REFUSED_PREFIX
+from syncd.wire.transport import MAX_FILES, Facts, News, Offer, Receipt, Verdict
 
 #: A look costs 40 ms of CPU here and 10 there; more often helps nobody who chose rsync.
 LOOK_EVERY_S = 2.0

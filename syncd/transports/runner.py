@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anchorleg.printable import printable
-from syncd.access.gate import FOR_NOW, REFUSED_EXIT_CODE, REFUSED_PREFIX
-from syncd.access.settings import Remote
 from syncd.errors import RemoteError, StorageError, SyncError, UnreachableError
+from syncd.remote import Remote
 from syncd.shared.space import is_nearly_full
 from syncd.transports.child import run_bounded
 from syncd.transports.master import Master
+from syncd.wire.refusals import FOR_NOW, REFUSED_EXIT_CODE, REFUSED_PREFIX
 
 #: rsync's own: a transfer that stands still for so long is broken.
 SILENCE_S = 20

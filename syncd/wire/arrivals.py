@@ -11,9 +11,9 @@ from collections import OrderedDict
 from pathlib import Path
 
 from syncd.errors import GoneError, StorageError, SyncError
-from syncd.transports.base import News, Offer, Verdict
 from syncd.wire import protocol
 from syncd.wire.protocol import Frame
+from syncd.wire.transport import News, Offer, Verdict
 
 #: Blobs up to this size are pushed right behind their manifest: a MT10 policy is 0.15 MB, the largest in use 1 MB.
 EAGER_BYTES = 1024 * 1024

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from syncd.errors import GoneError, RemoteError, StorageError, SyncError, UnreachableError
-from syncd.transports.base import Facts, News, Offer, Receipt
 from syncd.wire import protocol
 from syncd.wire.arrivals import Arrivals, Download, write_part
 from syncd.wire.bandwidth import Bandwidth
 from syncd.wire.protocol import DEAD_AFTER_S, PING_EVERY_S, PREAMBLE, Decoder, Frame, Message, ProtocolError, encode
 from syncd.wire.streams import Stream
+from syncd.wire.transport import Facts, News, Offer, Receipt
 
 #: From the connection's start to WELCOME: a first Python start from a cold network folder takes tens of seconds.
 WELCOME_TIMEOUT_S = 60.0

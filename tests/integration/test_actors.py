@@ -22,7 +22,7 @@ import torch
 from published import RUN, TASKS, publish, training_of
 
 from anchorleg.files import read_json_or_none, write_json
-from syncd import store
+from syncd import outbox, store
 from trainer.acting.actors import Actors, Plan
 from trainer.acting.selection import Choice
 from trainer.acting.stopping import Stop
@@ -260,8 +260,8 @@ def test_workers_that_die_again_and_again_end_it_with_one_sentence(tmp_path, mon
 
 def test_a_full_outbox_is_said_and_playing_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "syncd.laptop.outbox.Outbox.__init__.__kwdefaults__",
-        {**store.Outbox.__init__.__kwdefaults__, "max_segments": 5},
+        "syncd.outbox.Outbox.__init__.__kwdefaults__",
+        {**outbox.Outbox.__init__.__kwdefaults__, "max_segments": 5},
     )
     publish(tmp_path, training=TRAINING)
     with actors(tmp_path) as (screen, _):

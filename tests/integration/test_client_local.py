@@ -18,7 +18,7 @@ from daemons import PATIENCE_S, started_at, wait_for
 from policies import RUN, publish_one
 from watching import Watcher, client_env, is_kept, seen, syncd, watching
 
-from syncd.laptop.outbox import Outbox, read_contributions
+from syncd.outbox import Outbox, read_contributions
 from syncd.store import Shared, Version, versions
 
 #: More than the server pushes unasked: it is fetched in several frames.

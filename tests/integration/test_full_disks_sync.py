@@ -10,7 +10,7 @@ from full_disk import fill
 from policies import RUN, publish_one
 from watching import client_env, seen, syncd, watching
 
-from syncd.laptop.outbox import Outbox, read_contributions
+from syncd.outbox import Outbox, read_contributions
 from syncd.store import Shared, Version
 
 

@@ -13,10 +13,10 @@ from daemons import PATIENCE_S, _pids
 from policies import RUN, publish_one
 from sshd import Laptop, Sshd, _command
 
-from syncd.access.settings import Remote
+from syncd.remote import Remote
 from syncd.store import Manifest, Shared
-from syncd.transports.base import News, Offer, Transport
 from syncd.transports.factory import open_transport
+from syncd.wire.transport import News, Offer, Transport
 
 CLIENT = "anna"
 

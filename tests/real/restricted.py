@@ -14,7 +14,7 @@ from policies import RUN, publish_one
 from sshd import Laptop, Sshd
 
 from syncd.access.gate import authorized_keys_line
-from syncd.access.settings import Remote
+from syncd.remote import Remote
 from syncd.store import Manifest, Shared
 
 SYNCD = str(Path(sys.executable).parent / "syncd")

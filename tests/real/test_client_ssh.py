@@ -18,8 +18,9 @@ from policies import RUN, a_draft, publish_one, tensors
 from sshd import Laptop, Sshd, make_key
 from watching import Watcher, client_env, seen, syncd, watching
 
-from syncd.access.settings import Remote, Settings, store_settings
-from syncd.laptop.outbox import Outbox, read_contributions
+from syncd.access.settings import Settings, store_settings
+from syncd.outbox import Outbox, read_contributions
+from syncd.remote import Remote
 from syncd.shared.inbox import Inbox
 from syncd.store import Origin, Shared, Version, publish
 

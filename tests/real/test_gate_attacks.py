@@ -11,12 +11,12 @@ from policies import RUN
 from restricted import Friend
 
 from syncd.access import places
-from syncd.access.gate import FOR_NOW
 from syncd.errors import UnreachableError
 from syncd.shared.inbox import Inbox
 from syncd.shared.removal import remove_tree
-from syncd.transports.base import Transport
 from syncd.transports.factory import open_transport
+from syncd.wire.refusals import FOR_NOW
+from syncd.wire.transport import Transport
 
 
 def pushed(friend: Friend, *options: str) -> str:

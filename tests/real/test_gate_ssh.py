@@ -14,9 +14,9 @@ from policies import RUN
 from ports import free_ports, listens
 from restricted import SECRET, Friend
 
-from syncd.access.gate import REFUSED_EXIT_CODE
 from syncd.shared.inbox import Inbox
 from syncd.transports.factory import open_transport
+from syncd.wire.refusals import REFUSED_EXIT_CODE
 
 
 def refused(done: subprocess.CompletedProcess[bytes]) -> bool:

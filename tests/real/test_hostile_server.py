@@ -15,9 +15,10 @@ from lying_server import CHUNK_BYTES, CHUNKS, COMMAND, RUNS
 from sshd import Laptop, Sshd
 from watching import client_env, seen, watching
 
-from syncd.access.settings import Remote, Settings, settings_file, store_settings
-from syncd.laptop.outbox import Outbox, read_contributions
+from syncd.access.settings import Settings, settings_file, store_settings
 from syncd.laptop.room import MAX_CURVE_BYTES, MAX_RUNS
+from syncd.outbox import Outbox, read_contributions
+from syncd.remote import Remote
 from syncd.store import Shared
 
 LIAR = Path(__file__).with_name("lying_server.py")

@@ -26,16 +26,17 @@ from policies import RUN, publish_one
 from sshd import Laptop, Sshd
 from watching import client_env, watching
 
-from syncd.access.settings import Remote, Settings, store_settings
-from syncd.laptop.outbox import read_contributions
+from syncd.access.settings import Settings, store_settings
+from syncd.outbox import read_contributions
+from syncd.remote import Remote
 from syncd.shared import reception, tally  # noqa: F401 - loaded before a child becomes an account that cannot read them
 from syncd.shared.accounts import close_to_others
 from syncd.shared.inbox import Inbox
 from syncd.shared.incoming import collect_incoming, make_incoming
 from syncd.shared.layout import Shared
 from syncd.shared.tally import Counts
-from syncd.transports.base import News, Receipt, Transport
 from syncd.transports.factory import open_transport
+from syncd.wire.transport import News, Receipt, Transport
 
 NOW = 1_760_086_400.0
 #: A training that goes on until the test ends it.

@@ -16,8 +16,8 @@ from needs import need
 from policies import publish_one
 from sshd import Sshd
 
-from syncd.access.settings import Remote
 from syncd.errors import GoneError, RemoteError, StorageError, UnreachableError
+from syncd.remote import Remote
 from syncd.store import Shared, Version
 from syncd.transports import master
 from syncd.transports.rsync import RsyncTransport, fetch_tree

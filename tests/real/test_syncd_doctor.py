@@ -15,7 +15,8 @@ from sshd import Laptop, Sshd, make_key
 from watching import client_env, syncd, watching
 
 from syncd.access.gate import authorized_keys_line
-from syncd.access.settings import Remote, Settings, store_settings
+from syncd.access.settings import Settings, store_settings
+from syncd.remote import Remote
 from syncd.shared.holds import hold
 from syncd.shared.inbox import Inbox
 from syncd.store import Shared

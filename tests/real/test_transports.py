@@ -22,10 +22,10 @@ from sshd import Sshd, _command, make_key
 
 from syncd import store
 from syncd.errors import GoneError, HostKeyError, LoginRefusedError, RemoteError, UnreachableError
-from syncd.transports.base import Offer, Verdict
 from syncd.wire.arrivals import Download
 from syncd.wire.protocol import DEAD_AFTER_S
 from syncd.wire.session import Session
+from syncd.wire.transport import Offer, Verdict
 
 PUSHING = ["local", "openssh", "paramiko"]
 CARRIERS = [*PUSHING, "rsync"]
@@ -311,7 +311,7 @@ def test_a_server_killed_in_the_middle_leaves_a_part_that_is_gone_on_with(far, c
 #: A laptop's program, in a process of its own: connects, says so, and waits for news for ever.
 CLIENT_PROGRAM = """
 import sys
-from syncd.access.settings import Remote
+from syncd.remote import Remote
 from syncd.transports.factory import open_transport
 transport = open_transport(Remote.model_validate_json(sys.argv[1]), sys.argv[2], client="anna")
 transport.listing()

@@ -26,7 +26,7 @@ from typist import Typist
 
 from syncd import store
 from syncd.laptop.lock import Holder, holder
-from syncd.laptop.outbox import Outbox
+from syncd.outbox import Outbox
 
 pytestmark = [pytest.mark.slurm, pytest.mark.trainer, pytest.mark.long]
 

@@ -22,8 +22,8 @@ from syncd import store
 from syncd.access.settings import Settings, store_settings
 from syncd.errors import RemoteError, UnreachableError
 from syncd.store import Version
-from syncd.transports.base import Transport
 from syncd.transports.rsync import fetch_tree
+from syncd.wire.transport import Transport
 
 WAYS = ["openssh", "paramiko", "rsync"]
 #: What the rsync of macOS 15 and later (openrsync, Apple's sources of 2026-04) does not know.

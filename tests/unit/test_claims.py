@@ -14,6 +14,7 @@ from orchestrator.screens import watch
 from syncd.laptop import room
 from syncd.shared import incoming, manifest, space
 from syncd.wire import arrivals, feed, protocol
+from syncd.wire.transport import MAX_FILES
 from trainer.acting import selection
 from trainer.contributions import doorkeeper, intake, takings
 from trainer.evaluating import process as evaluating
@@ -101,7 +102,7 @@ def test_a_page_that_does_not_say_it_is_found(tmp_path: Path) -> None:
         ("status.md", f"`--watch` looks again every {WORDS[int(watch.WATCH_S)]} seconds"),
         ("benchmarks.md", f"the server's look at the hint, every {feed.HINT_EVERY_S} s"),
         ("trust.md", f"a mirror has {room.MAX_RUNS} runs, {room.MAX_SLOTS:,} slots, {room.MAX_CURVE_BYTES // MIB} MiB"),
-        ("trust.md", f"{room.MAX_FILES:,} files and {room.MAX_BYTES // (1024 * MIB)} GiB at most, and"),
+        ("trust.md", f"{MAX_FILES:,} files and {room.MAX_BYTES // (1024 * MIB)} GiB at most, and"),
         ("trust.md", f"and {space.FREE_BYTES // (1024 * MIB)} GiB (on a small disk {100 * space.FREE_SHARE:.0f} %)"),
         ("trust.md", f"{manifest.MAX_RAW_BYTES // MIB} MiB of weights at most, {manifest.MAX_GROWTH} times what"),
         ("trust.md", f"{arrivals.MAX_SLOTS:,} slots, {arrivals.MAX_OFFERS:,} files and {arrivals.MAX_VERDICTS:,}"),

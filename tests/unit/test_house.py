@@ -20,7 +20,7 @@ PACKAGES = ("anchorleg", "orchestrator", "trainer", "syncd")
 DOORS = {
     "anchorleg": set(),
     "orchestrator": {"trainer.config"},
-    "trainer": {"syncd.store"},
+    "trainer": {"syncd.store", "syncd.outbox", "syncd.played"},
     "syncd": set(),
 }
 #: The package that all others stand on: the standard library alone.

@@ -21,6 +21,8 @@ import torch
 
 from anchorleg.words import counted
 from syncd import store
+from syncd.outbox import Outbox
+from syncd.played import note_played
 from trainer.acting.actorviews import ActorDisplay, Playing
 from trainer.acting.follower import Followed, Follower, Giver
 from trainer.acting.recorder import INCOMING_FULL, OUTBOX_FULL, WAITING_A_ENV, Dispatch, Origin, Recorder
@@ -183,7 +185,7 @@ class Actors:
         """Play until asked to stop, or until the plan's end. Returns the last state."""
         plan = self.plan
         began = self._clock()
-        outbox = (plan.deposit or store.Outbox(plan.folder)) if plan.contribute else None
+        outbox = (plan.deposit or Outbox(plan.folder)) if plan.contribute else None
         follower = Follower(plan.shared, plan.choice, plan.device, giver=plan.giver, tried=self._tried)
         with ExitStack() as stack:
             stack.callback(self._clear)
@@ -304,4 +306,4 @@ class Actors:
     def _tried(self, place: store.SlotPlace, manifest: store.Manifest, error: str) -> None:
         """Tell the mirror's `status` whether this machine can play the policy. Called from the follower's thread."""
         if (self.plan.folder / "state").is_dir():
-            store.note_played(self.plan.folder, place, manifest.version, not error, error)
+            note_played(self.plan.folder, place, manifest.version, not error, error)

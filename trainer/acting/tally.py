@@ -12,6 +12,7 @@ import numpy as np
 
 from anchorleg.files import read_json_or_none
 from syncd import store
+from syncd.outbox import Outbox, read_contributions
 from trainer.acting.actorviews import Playing, Recording, Score
 from trainer.acting.follower import Followed
 from trainer.acting.recorder import Dispatch
@@ -54,13 +55,13 @@ class Tally:
         self._marks: deque[tuple[float, int]] = deque([(clock(), 0)])
         self._counts: dict[str, int] = {}
         self._last: dict[str, deque[tuple[bool, float]]] = {}
-        self._outbox: store.Outbox | store.Deposit | None = None
+        self._outbox: Outbox | store.Deposit | None = None
         self._dispatch: Dispatch | None = None
         self._read_at = float("-inf")
         self._recording: Recording | None = None
         self._network: str | None = None
 
-    def records(self, outbox: store.Outbox | store.Deposit | None, dispatch: Dispatch | None) -> None:
+    def records(self, outbox: Outbox | store.Deposit | None, dispatch: Dispatch | None) -> None:
         """Where the segments go; None: nowhere."""
         self._outbox, self._dispatch = outbox, dispatch
 
@@ -146,12 +147,12 @@ class Tally:
                 trouble=self._dispatch.trouble,
             )
 
-    def _judged(self, outbox: store.Outbox | store.Deposit, waiting: int) -> tuple[int, Mapping[str, int], int]:
+    def _judged(self, outbox: Outbox | store.Deposit, waiting: int) -> tuple[int, Mapping[str, int], int]:
         """(accepted, refused, sent): of this machine's mirror, or of all that this account ever gave to the folder."""
         if isinstance(outbox, store.Deposit):
             judged = outbox.judged()
             return judged.accepted, judged.refused, judged.accepted + sum(judged.refused.values()) + waiting
-        counts = store.read_contributions(self._folder)
+        counts = read_contributions(self._folder)
         return counts.accepted, counts.refused, counts.sent
 
 

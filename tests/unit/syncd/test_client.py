@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from policies import RUN, publish_one
 
+from syncd import outbox
 from syncd.errors import (
     ConfigError,
     GoneError,
@@ -27,16 +28,16 @@ from syncd.errors import (
     SyncError,
     UnreachableError,
 )
-from syncd.laptop import client, outbox
+from syncd.laptop import client
 from syncd.laptop.backoff import DISK_RETRY_S, Moment
 from syncd.laptop.client import Client, Wishes, sync_once
 from syncd.laptop.exchange import Exchange
 from syncd.laptop.lock import MirrorLock, holder
 from syncd.laptop.mirror import Mirror
-from syncd.laptop.outbox import Outbox, read_contributions
 from syncd.laptop.status import Board, read_status
+from syncd.outbox import Outbox, read_contributions
 from syncd.store import Shared, Version, newest, versions
-from syncd.transports.base import Facts, News, Offer, Receipt, Verdict
+from syncd.wire.transport import Facts, News, Offer, Receipt, Verdict
 
 NOW = 1_790_000_000.0
 

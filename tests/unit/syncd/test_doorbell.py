@@ -8,7 +8,7 @@ import pytest
 from daemons import wait_for
 
 from syncd.laptop.doorbell import LOOK_S, Doorbell
-from syncd.laptop.outbox import Outbox
+from syncd.outbox import Outbox
 
 
 def test_it_rings_for_a_segment_in_a_folder_that_is_new(tmp_path: Path) -> None:

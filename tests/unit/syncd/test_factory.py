@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from syncd.access.settings import Remote, Settings
+from syncd.access.settings import Settings
 from syncd.commands.way import Way
 from syncd.errors import (
     ConfigError,
@@ -18,6 +18,7 @@ from syncd.errors import (
     SyncError,
     UnreachableError,
 )
+from syncd.remote import Remote
 from syncd.transports import factory
 from syncd.transports.factory import open_transport
 from syncd.transports.openssh import explain

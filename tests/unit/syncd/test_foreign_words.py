@@ -13,16 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policies import publish_one
 
-from syncd.access.settings import Remote, Settings, load_settings, settings_file, store_settings
+from syncd.access.settings import Settings, load_settings, settings_file, store_settings
 from syncd.access.survey import findings, how_to_install
 from syncd.errors import ConfigError, DamagedPolicyError, RemoteError
-from syncd.laptop.outbox import MAX_REASONS, OTHER_REASON, Outbox, read_contributions
 from syncd.laptop.status import Board, read_status, status_file
+from syncd.outbox import MAX_REASONS, OTHER_REASON, Outbox, read_contributions
+from syncd.remote import Remote
 from syncd.shared.manifest import parse_manifest
 from syncd.store import Manifest, Shared
-from syncd.transports.base import Verdict
 from syncd.wire import protocol
 from syncd.wire.protocol import Decoder
+from syncd.wire.transport import Verdict
 
 EVIL = "\x1b]0;owned\x07\u202e\r\n"
 MARK = "anchorleg-survey:"

@@ -12,8 +12,9 @@ from daemons import PATIENCE_S
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncd.access.gate import PARTIAL_FOLDER, RefusedError, Rsync, Serve, authorized_keys_line, decide
+from syncd.access.gate import RefusedError, Rsync, Serve, authorized_keys_line, decide
 from syncd.errors import ConfigError
+from syncd.wire.refusals import PARTIAL_FOLDER
 
 SHARED = "/home/me/project/runs/mt10/shared"
 KEY = f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{'A' * 43} ben@laptop"

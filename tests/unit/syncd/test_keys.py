@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from syncd.access import keys, survey
 from syncd.access.keys import Endpoint, HostKey
-from syncd.access.settings import Remote
 from syncd.errors import ConfigError, RemoteError, StorageError
+from syncd.remote import Remote
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not here")
 

@@ -22,7 +22,7 @@ from syncd.laptop.mirror import FETCHES, MAX_BAD, Mirror
 from syncd.shared import codec
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob, Manifest
 from syncd.store import Shared, Version, newest, read, read_metrics, versions, write_metrics
-from syncd.transports.base import Offer
+from syncd.wire.transport import Offer
 
 NOW = 1_790_000_000.0
 

@@ -11,10 +11,10 @@ from policies import RUN, publish_one
 from syncd.errors import NoRoomError, StorageError
 from syncd.laptop.exchange import Exchange
 from syncd.laptop.mirror import Mirror
-from syncd.laptop.outbox import Outbox
 from syncd.laptop.room import RECOUNT_S, Limits, Room
+from syncd.outbox import Outbox
 from syncd.store import Shared, newest, versions, write_metrics
-from syncd.transports.base import News, Offer
+from syncd.wire.transport import News, Offer
 
 
 class Server:

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncd.errors import ConfigError, StorageError
-from syncd.laptop.outbox import ABANDONED_AFTER_S, Contributions, Outbox, read_contributions
-from syncd.laptop.played import MAX_PLAYED, note_played, read_played
-from syncd.transports.base import Verdict
+from syncd.outbox import ABANDONED_AFTER_S, Contributions, Outbox, read_contributions
+from syncd.played import MAX_PLAYED, note_played, read_played
+from syncd.wire.transport import Verdict
 
 RUN = "demo-0123abcd"
 

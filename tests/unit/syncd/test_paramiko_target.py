@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from syncd.access.settings import Remote
 from syncd.errors import ConfigError, RemoteError
+from syncd.remote import Remote
 from syncd.transports.paramiko import target_of
 
 

@@ -13,11 +13,11 @@ import pytest
 from daemons import PATIENCE_S
 
 from syncd.errors import GoneError, RemoteError, StorageError, SyncError, UnreachableError
-from syncd.transports.base import News, Offer
 from syncd.wire import protocol
 from syncd.wire.arrivals import EAGER_BYTES, EAGER_KEPT, Arrivals, Eager
 from syncd.wire.protocol import DEAD_AFTER_S, PREAMBLE, Decoder, Frame, Message, ProtocolError, encode
 from syncd.wire.session import MAX_NOISE_BYTES, Session
+from syncd.wire.transport import News, Offer
 
 WELCOME = protocol.Welcome(protocol=protocol.PROTOCOL, version="test", contributor="anna", time=0.0, segment_bytes=1000)
 SLOT = "v1/runs/demo-0/0"

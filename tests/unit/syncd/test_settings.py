@@ -10,16 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncd.access.settings import (
-    Remote,
-    Settings,
-    config_folder,
-    load_settings,
-    parse_remote,
-    settings_file,
-    store_settings,
-)
+from syncd.access.settings import Settings, config_folder, load_settings, parse_remote, settings_file, store_settings
 from syncd.errors import ConfigError
+from syncd.remote import Remote
 
 STORED = Settings(
     remote=Remote(path="/runs/mt10/shared", user="me", host="gpu", port=2222, command="/opt/syncd", key=Path("/k")),

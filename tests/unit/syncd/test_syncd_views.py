@@ -7,9 +7,9 @@ from policies import RUN
 from rich.console import Console
 
 from syncd.laptop import views
-from syncd.laptop.outbox import Contributions
-from syncd.laptop.played import Played
 from syncd.laptop.status import BUCKETS_S, ClientStatus, Latency, MirrorView, SlotView
+from syncd.outbox import Contributions
+from syncd.played import Played
 
 NOW = 1_790_000_000.0
 

@@ -12,6 +12,9 @@ from typing import Literal, Protocol
 
 from syncd.wire.protocol import Standing
 
+#: 4,000 slots with three policies each and ten parts of curves have 80,000.
+MAX_FILES = 200_000
+
 
 @dataclass(frozen=True)
 class Offer:

@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from anchorleg.files import fsync_folder, read_json, write_json
 from syncd.errors import ConfigError, StorageError
 from syncd.shared.layout import NAME, SHA256, SLOT
-from syncd.transports.base import Verdict
+from syncd.wire.transport import Verdict
 
 #: Some hours of a laptop's experience. More would reach the learner too old to be accepted.
 MAX_SEGMENTS = 2_000
