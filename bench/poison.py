@@ -37,7 +37,7 @@ from trainer.config import Training, TrainingSection, resolve
 from trainer.contributions import doorkeeper, intake
 from trainer.contributions.episode import Segment, encode, name_of
 from trainer.contributions.intake import Intake
-from trainer.contributions.spotcheck import resimulator_of
+from trainer.contributions.resimulation import Resimulator
 from trainer.envs.spec import VectorSpec
 from trainer.envs.vector import VectorEnv
 from trainer.evaluate import evaluate
@@ -111,7 +111,7 @@ def trained(kind: str, seed: int) -> dict[str, float | str | int]:
         job = Job.standalone(Path(folder) / "bench", accepts_contributions=True)
         job.start_from(None)
         state = fresh(training, torch.device("cpu"), envs)
-        inside = Intake(job, training, None, lambda: resimulator_of(spec))
+        inside = Intake(job, training, None, lambda: Resimulator(spec.tasks, spec.goals))
         door = inside.door
         assert door is not None
         friend = Contributor(job, training, kind) if LIES[kind] is not None else None

@@ -23,7 +23,7 @@ from syncd import store
 from trainer.config import TrainingSection, resolve
 from trainer.contributions.experience import encode, name_of
 from trainer.contributions.intake import Intake
-from trainer.contributions.spotcheck import resimulator_of
+from trainer.contributions.resimulation import Resimulator
 from trainer.envs.spec import VectorSpec
 from trainer.envs.vector import VectorEnv
 from trainer.publisher import Publisher, snapshot
@@ -95,7 +95,7 @@ def main() -> None:
                 advance(state)
             publisher = Publisher(job, training)
             played = VectorSpec(training.tasks, goal_tables(training.tasks, 42), 1, 0, training.horizon)  # `honest`'s
-            intake = Intake(job, training, None, lambda: resimulator_of(played))
+            intake = Intake(job, training, None, lambda: Resimulator(played.tasks, played.goals))
             assert intake.door is not None
             intake.door.know(0, 0, 0)
             intake.begin()

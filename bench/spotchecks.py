@@ -26,8 +26,8 @@ from trainer.envs.board import Board  # noqa: E402
 from trainer.envs.metaworld import TaskEnv  # noqa: E402
 from trainer.envs.native.library import load  # noqa: E402
 from trainer.envs.native.rows import Rows, Seat  # noqa: E402
-from trainer.envs.slot import Books  # noqa: E402
 from trainer.envs.spec import VectorSpec  # noqa: E402
+from trainer.envs.stats import Books  # noqa: E402
 from trainer.tasknames import BENCHMARKS  # noqa: E402
 from trainer.tasks import goal_tables  # noqa: E402
 

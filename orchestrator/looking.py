@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from orchestrator.decisions.evidence import Evidence, Exit
 from orchestrator.decisions.facts import Facts
 from orchestrator.decisions.models import Ledger
 from orchestrator.decisions.sightings import has_ended_by_its_word, is_cancelled_by_somebody, missing_from
 from orchestrator.disk import left_on_full_disk, read_json_or_none
 from orchestrator.executors.base import Accounting, Executor, Poll
-from orchestrator.run.evidence import Evidence, Exit, newer_attempts, read_all, read_evidence, read_record
+from orchestrator.run.evidence import newer_attempts, read_all, read_evidence, read_record
 from orchestrator.run.rundir import Run, RunDir
 
 #: sacct compares with the clock of another machine.

@@ -22,7 +22,7 @@ from daemons import PATIENCE_S, sweep, wait_for
 from orchestrator.decisions.actions import Submit
 from orchestrator.decisions.models import make_token
 from orchestrator.executors.base import JobRequest, Submitted
-from orchestrator.executors.pick import make_executor
+from orchestrator.run.pick import make_executor
 from orchestrator.run.rundir import RunDir, load_run
 from orchestrator.run.submission import make_job_folder
 

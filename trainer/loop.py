@@ -22,7 +22,7 @@ from trainer import device as machine
 from trainer import memory
 from trainer.config import Training
 from trainer.contributions.intake import Intake
-from trainer.contributions.spotcheck import Redo, resimulator_of
+from trainer.contributions.spotcheck import Redo
 from trainer.contributions.takings import say_over
 from trainer.diverged import leave_behind
 from trainer.envs.spec import VectorSpec
@@ -54,6 +54,12 @@ MakeEnvs = Callable[[VectorSpec, int], Envs]
 Resimulate = Callable[[VectorSpec], Redo | None]
 
 
+def _resimulator(spec: VectorSpec) -> Redo:
+    from trainer.contributions.resimulation import Resimulator  # noqa: PLC0415 - loads the simulator: in the judge's thread
+
+    return Resimulator(spec.tasks, spec.goals)
+
+
 def run(
     job: Job,
     training: Training,
@@ -61,7 +67,7 @@ def run(
     *,
     make_envs: MakeEnvs = VectorEnv,
     evaluator: Begin = EvaluatorProcess,
-    resimulate: Resimulate = resimulator_of,
+    resimulate: Resimulate = _resimulator,
 ) -> int:
     """Train until the last step or until the job must hand over. Returns the exit code: 0 or 75.
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from orchestrator.decisions.evidence import Evidence
 from orchestrator.decisions.facts import Event, Facts, event
 from orchestrator.decisions.models import Attempt, Gone, Slot, Submission, SubmissionState
 from orchestrator.executors.base import JobRow, JobState
-from orchestrator.run.evidence import Evidence
 
 
 def adopt(slot: Slot, facts: Facts, events: list[Event]) -> Slot:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from orchestrator.decisions.evidence import Evidence
 from orchestrator.decisions.models import Attempt, Slot, SlotStatus, Submission, Verdict
-from orchestrator.run.evidence import Evidence
 from orchestrator.sections import RelaySection
 
 #: A program that stalls twice from the same checkpoint stalls there for ever.

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from orchestrator.decisions.evidence import Evidence
 from orchestrator.decisions.models import Attempt, Slot, parse_token
 from orchestrator.executors.base import Accounting, JobRow, Poll
-from orchestrator.run.evidence import Evidence
 from orchestrator.sections import QueueSection, RelaySection
 
 #: One line of history in the making: its kind and its facts.

@@ -11,6 +11,7 @@ from typing import Any
 from orchestrator.decisions import ahead, ends, leftovers, nodes, stalls
 from orchestrator.decisions.adoption import adopt
 from orchestrator.decisions.clocks import with_clock_set_back
+from orchestrator.decisions.evidence import Evidence, Progress
 from orchestrator.decisions.facts import Event, Facts, event
 from orchestrator.decisions.halving import with_metric_of, with_rungs
 from orchestrator.decisions.models import (
@@ -32,7 +33,6 @@ from orchestrator.decisions.reasons import reason_of
 from orchestrator.decisions.sightings import is_stuck, missing_from, never_accepted, sight
 from orchestrator.decisions.verdicts import judge, made_progress
 from orchestrator.executors.base import JobState
-from orchestrator.run.evidence import Evidence, Progress
 from orchestrator.sections import QueueSection
 
 #: Ended attempts that stay in the ledger for `status`; all of them stay in the event log.

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from orchestrator.decisions import leftovers
 from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Release, Submit
 from orchestrator.decisions.ahead import wants_successor
+from orchestrator.decisions.control import Control
 from orchestrator.decisions.halving import is_at_rung, may_pass
 from orchestrator.decisions.models import Attempt, Ledger, Seen, Slot, SlotStatus, Submission, make_token
 from orchestrator.decisions.nodes import excluded
@@ -22,7 +23,6 @@ from orchestrator.decisions.sightings import is_pending, is_stuck
 from orchestrator.decisions.stalls import ABORT_WAIT_S, is_stalled, never_begins
 from orchestrator.decisions.turns import Turns, in_turn
 from orchestrator.decisions.verdicts import LAUNCH_FAILED, NEVER_BEGAN
-from orchestrator.run.ledger import Control
 
 #: A cancel that had no effect is repeated; scancel of an ended job is harmless.
 CANCEL_AGAIN_S = 60.0

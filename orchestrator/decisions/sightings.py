@@ -30,9 +30,9 @@ from __future__ import annotations
 import re
 
 from anchorleg.job import DO_NOT_REQUEUE
+from orchestrator.decisions.evidence import Evidence, Exit, is_complete
 from orchestrator.decisions.models import Attempt, Blind, Gone, Seen, Sighting, Submission
 from orchestrator.executors.base import Accounting, JobRow, JobState, Poll
-from orchestrator.run.evidence import Evidence, Exit, is_complete
 
 #: A heartbeat each 30 s (shim.HEARTBEAT_S), 60 s until a network folder shows it (RECORD_WAIT_S), 30 s for a slow node.
 HEARTBEAT_SILENT_S = 120.0

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from orchestrator.decisions.evidence import Evidence
 from orchestrator.decisions.models import Attempt, Seen, Slot, Submission
 from orchestrator.decisions.sightings import HEARTBEAT_SILENT_S
 from orchestrator.executors.base import JobState
-from orchestrator.run.evidence import Evidence
 
 #: One look counts for a fraction of the limit at most, so that a stall is seen by several looks, never by one.
 LOOKS = 4

@@ -6,9 +6,9 @@ import re
 import signal
 
 from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER
+from orchestrator.decisions.evidence import Evidence, Exit, is_complete
 from orchestrator.decisions.models import Gone, Submission, Verdict
 from orchestrator.decisions.sightings import CANCELLED_BY, RAN_TWICE, was_not_launched
-from orchestrator.run.evidence import Evidence, Exit, is_complete
 
 #: The shim's word for a hand-over that somebody wished by the hand-over file.
 ASKED_TO = "asked to"

@@ -29,8 +29,9 @@ from orchestrator.executors.base import JobState
 from orchestrator.executors.gpus import visible_gpus
 from orchestrator.executors.site import Site, Trial
 from orchestrator.executors.slurm import NoAnswer, SlurmExecutor, run_command
-from orchestrator.hosts.cron import host_of, read_table
+from orchestrator.hosts.cron import read_table
 from orchestrator.run.begin import compute_python, kept_environment, pick_executor, rendered, run_dir_of
+from orchestrator.run.cronrecord import host_of
 from orchestrator.run.lease import living_owner
 from orchestrator.run.ledger import read_control
 from orchestrator.run.program import commands_of, missing_script

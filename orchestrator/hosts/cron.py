@@ -18,10 +18,9 @@ from pathlib import Path
 
 from anchorleg.files import to_json
 from anchorleg.places import own_folder
-from orchestrator.disk import read_json_or_none
 from orchestrator.errors import ConfigError
-from orchestrator.executors.base import Frozen
 from orchestrator.processes import host_name
+from orchestrator.run.cronrecord import CronHost, cron_record, host_of
 from orchestrator.run.rundir import Run, RunDir
 
 #: crontab(1) copies a small file.
@@ -33,33 +32,13 @@ LOCK_TIMEOUT_S = 60.0
 LOCK_LOOK_S = 0.05
 
 
-class CronHost(Frozen):
-    """Where the line of a run is. `since`: unix seconds."""
-
-    host: str
-    run_id: str
-    since: float
-
-    @property
-    def is_here(self) -> bool:
-        """Whether this machine's cron ticks the run."""
-        return self.host == host_name()
-
-
-def host_of(run_dir: RunDir) -> CronHost | None:
-    """The machine whose cron ticks this run, None where none does. When it last looked: `written_at` of the ledger."""
-    value = read_json_or_none(run_dir.disk, _record(run_dir))
-    try:
-        return CronHost.model_validate(value) if value is not None else None
-    except ValueError:
-        return None
-
-
 def register(run: Run, run_dir: RunDir, now: float) -> None:
     """Write the run's line, in place of an older one. Errors: ConfigError where there is no crontab for us, OSError."""
     line = line_of(run, run_dir)
     record = CronHost(host=host_name(), run_id=run.run_id, since=now)
-    run_dir.disk.write(_record(run_dir), to_json(record.model_dump()))  # first: whoever looks for the line looks here
+    run_dir.disk.write(
+        cron_record(run_dir), to_json(record.model_dump())
+    )  # first: whoever looks for the line looks here
     with _alone():
         before = read_table()
         after = with_line(before, run.run_id, line)
@@ -78,7 +57,7 @@ def unregister(run_id: str, run_dir: RunDir) -> bool:
     if not registered.is_here:
         return False
     take_out(run_id)
-    run_dir.disk.remove(_record(run_dir))
+    run_dir.disk.remove(cron_record(run_dir))
     return True
 
 
@@ -210,7 +189,3 @@ def _lock(handle: int, path: Path) -> None:
             raise ConfigError(f"--via cron: {path} cannot be locked ({error.strerror}). {_INSTEAD}") from None
         else:
             return
-
-
-def _record(run_dir: RunDir) -> Path:
-    return run_dir.lease / "cron.json"

@@ -17,12 +17,12 @@ from orchestrator.decisions.models import Slot
 from orchestrator.decisions.turns import in_turn, turns_of
 from orchestrator.disk import LOCAL_DISK, Disk
 from orchestrator.executors.base import Executor, Poll
-from orchestrator.executors.pick import make_executor
 from orchestrator.hosts.host import WAITING_FOR_START, already_finished, notes_of, wish_to_run
 from orchestrator.hosts.stopping import grace_of, wish_to_stop
 from orchestrator.run.begin import UNDRAWN, check_identity, has_begun, pick_executor, rendered
 from orchestrator.run.lease import Onlooker, living_owner
 from orchestrator.run.ledger import load_ledger
+from orchestrator.run.pick import make_executor
 from orchestrator.run.program import commands_of
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.run.starting import Asked

@@ -18,14 +18,15 @@ from orchestrator.controller import Controller
 from orchestrator.decisions.models import Ledger, SlotStatus
 from orchestrator.errors import ConfigError, Interrupted, LeaseHeld, RunFailed, RunPaused, SchedulerRefused
 from orchestrator.executors.gpus import sharing, visible_gpus
-from orchestrator.executors.pick import make_executor
 from orchestrator.hosts import cron
 from orchestrator.hosts.display import Display, interruptions
 from orchestrator.hosts.hook import Hook
 from orchestrator.run import curves
 from orchestrator.run.begin import begin, pick_executor, prepare_folder
+from orchestrator.run.cronrecord import host_of
 from orchestrator.run.lease import Lease, living_owner
 from orchestrator.run.ledger import TIME_OVER, load_ledger, read_control, write_control
+from orchestrator.run.pick import make_executor
 from orchestrator.run.registry import register
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.run.starting import Asked
@@ -160,7 +161,7 @@ def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) 
                 f"the controller of {name} has ended; its jobs go on{who_goes_on(run, run_dir)}. Take it up again with "
                 f"`orchestrator start {name}`, or end the jobs with `orchestrator stop {name}`."
             )
-        line = cron.host_of(run_dir)
+        line = host_of(run_dir)
         then = f"cron on {line.host} submits the next ones" if line is not None else "nobody submits the next ones"
         raise Interrupted(
             f"the controller of {name} has ended. No job of it is there now, and {then}. Take it up again with "
@@ -190,7 +191,7 @@ def already_finished(config: RunConfig) -> str:
 
 def who_goes_on(run: Run, run_dir: RunDir) -> str:
     """Who keeps the run going while no controller is there, as the end of a sentence."""
-    if (line := cron.host_of(run_dir)) is not None:
+    if (line := host_of(run_dir)) is not None:
         return f", and cron on {line.host} looks after them once a minute"
     if run.executor == "slurm" and run.config.relay.baton:
         return ", and each that ends after five minutes without a controller submits the next itself"

@@ -9,16 +9,17 @@ from contextlib import suppress
 from rich.console import Console
 
 from orchestrator.controller import HAND_OVER_MARGIN_S
+from orchestrator.decisions.control import Control
 from orchestrator.decisions.models import Ledger
 from orchestrator.errors import ConfigError, Interrupted, LeaseHeld, StopUnfinished
 from orchestrator.executors.base import JobState
-from orchestrator.executors.pick import make_executor
 from orchestrator.hosts import cron
 from orchestrator.hosts.display import Display, interruptions
 from orchestrator.hosts.hook import Hook
 from orchestrator.hosts.host import make_controller
 from orchestrator.run.lease import TTL_S, Lease, Owner, living_owner, silent_for
-from orchestrator.run.ledger import Control, load_ledger, write_control
+from orchestrator.run.ledger import load_ledger, write_control
+from orchestrator.run.pick import make_executor
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.screens.status import RunView, SlotView, run_view
 

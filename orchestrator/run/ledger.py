@@ -12,10 +12,10 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from anchorleg.files import to_json
+from orchestrator.decisions.control import Control
 from orchestrator.decisions.models import LEDGER_VERSION, Ledger
 from orchestrator.disk import read_json
 from orchestrator.errors import RunFolderError
-from orchestrator.executors.base import Frozen
 from orchestrator.run.rundir import RunDir
 
 #: Enough to see what happened in the last takeovers; each is a few kilobytes.
@@ -112,20 +112,6 @@ def drop_old_epochs(run_dir: RunDir) -> None:
         run_dir.disk.remove(run_dir.ledger(epoch))
         run_dir.disk.remove(run_dir.lease / str(epoch))
         run_dir.disk.remove(run_dir.lease / f"{epoch}.released")
-
-
-class Control(Frozen):
-    """A wish that every tick honours: `run`, `stop` (hand over first) or `stop-now`. The highest number counts.
-
-    `until`: a `run` that `start --for` bounds; the first tick from then on (unix seconds) turns it into a `stop`.
-    """
-
-    number: int = 0
-    wish: Literal["run", "stop", "stop-now"] = "run"
-    at: float = 0.0
-    by: str = ""
-    grace_s: float = 0.0
-    until: float | None = None
 
 
 def read_control(run_dir: RunDir) -> Control:

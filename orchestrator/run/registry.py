@@ -13,9 +13,10 @@ from pathlib import Path
 from anchorleg.files import write_json
 from anchorleg.places import runs_folder
 from anchorleg.words import did_you_mean
+from orchestrator.decisions.evidence import Lenient
 from orchestrator.errors import UnknownRun
 from orchestrator.executors.base import Frozen
-from orchestrator.run.evidence import Lenient, read_record
+from orchestrator.run.evidence import read_record
 from orchestrator.run.rundir import Run, RunDir
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from anchorleg.files import read_json_or_none
+from orchestrator.decisions.evidence import Progress
 from orchestrator.decisions.models import Attempt
-from orchestrator.run.evidence import Progress, changed_at, read_record
+from orchestrator.run.evidence import changed_at, read_record
 from orchestrator.run.rundir import RunDir
 
 NAME = "progress.json"

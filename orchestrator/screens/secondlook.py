@@ -73,8 +73,8 @@ def second_look(run: Run, run_dir: RunDir, ledger: Ledger, now: float, *, looked
 
 def _looked(run: Run, run_dir: RunDir, ledger: Ledger, now: float, left: int | None) -> OwnLook:
     from orchestrator.decisions.fold import fold  # noqa: PLC0415 - a screen of a healthy run needs none of it
-    from orchestrator.executors.pick import make_executor  # noqa: PLC0415
     from orchestrator.looking import look  # noqa: PLC0415
+    from orchestrator.run.pick import make_executor  # noqa: PLC0415
 
     executor = make_executor(run, run_dir, patience_s=PATIENCE_S)
     poll = executor.poll()

@@ -9,11 +9,12 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 
 from orchestrator.decisions.ends import lead_warning
+from orchestrator.decisions.evidence import Claim, Exit
 from orchestrator.decisions.models import Attempt, Ledger, Seen, Slot, SlotStatus, Verdict
 from orchestrator.decisions.reasons import Kind, reason_of
 from orchestrator.executors.base import Frozen
-from orchestrator.hosts.cron import host_of
-from orchestrator.run.evidence import Claim, Exit, read_record
+from orchestrator.run.cronrecord import host_of
+from orchestrator.run.evidence import read_record
 from orchestrator.run.lease import highest_epoch, living_owner
 from orchestrator.run.ledger import load_ledger, read_control
 from orchestrator.run.rundir import Run, RunDir, load_run

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from anchorleg.files import read_json_or_none
 from anchorleg.job import attempt_numbers, lineage
+from orchestrator.decisions.evidence import Claim, Exit
 from orchestrator.decisions.verdicts import ASKED_TO
 from orchestrator.executors.base import Frozen
-from orchestrator.run.evidence import Claim, Exit, read_record
+from orchestrator.run.evidence import read_record
 from orchestrator.run.history import read_events
 from orchestrator.run.ledger import load_ledger
 from orchestrator.run.rundir import Run, RunDir

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER, Stretch, attempt_numbers, checkpoints_of, lineage
+from orchestrator.decisions.evidence import Claim, Exit, Lenient, Progress
 from orchestrator.decisions.models import Slot, SlotStatus
 from orchestrator.decisions.sightings import HEARTBEAT_SILENT_S
 from orchestrator.disk import read_json_or_none
 from orchestrator.errors import RunFolderError
-from orchestrator.run.evidence import Claim, Exit, Lenient, Progress, changed_at, read_record
+from orchestrator.run.evidence import changed_at, read_record
 from orchestrator.run.history import read_events
 from orchestrator.run.ledger import load_ledger, read_control
 from orchestrator.run.rundir import RunDir, load_run

@@ -23,7 +23,8 @@ from trainer.contributions.contributed import Contributed
 from trainer.contributions.doorkeeper import Doorkeeper
 from trainer.contributions.episode import MALFORMED
 from trainer.contributions.experience import encode
-from trainer.contributions.spotcheck import FIRST, resimulator_of
+from trainer.contributions.resimulation import Resimulator
+from trainer.contributions.spotcheck import FIRST
 from trainer.envs.spec import VectorSpec
 from trainer.loop import run
 from trainer.state import RunState
@@ -125,7 +126,7 @@ def test_three_thousand_honest_segments_are_taken(tmp_path, hasty):
     training = section(tasks=TASKS, horizon=SHORT, buffer_size=200_000)
     checks = []
     spec = VectorSpec(TASKS, goal_tables(TASKS, 42), 1, 42, SHORT)  # as `honest`
-    door = Doorkeeper(job, training, step=500, resimulate=lambda: Counted(resimulator_of(spec), checks))
+    door = Doorkeeper(job, training, step=500, resimulate=lambda: Counted(Resimulator(spec.tasks, spec.goals), checks))
     door.know(0, 0, 400)
     for number, segment in enumerate(honest(HONEST, run_id=job.run_id, tasks=TASKS, horizon=SHORT, version=(0, 0))):
         send(job.shared_dir, f"friend-{number % 5}", job.run_id, encode(segment))

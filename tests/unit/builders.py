@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from orchestrator.decisions.control import Control
+from orchestrator.decisions.evidence import Claim, Evidence, Exit, Progress
 from orchestrator.decisions.facts import Event, Facts
 from orchestrator.decisions.fold import fold
 from orchestrator.decisions.models import (
@@ -20,8 +22,6 @@ from orchestrator.decisions.models import (
     make_token,
 )
 from orchestrator.executors.base import Accounting, JobRow, JobState, Poll
-from orchestrator.run.evidence import Claim, Evidence, Exit, Progress
-from orchestrator.run.ledger import Control
 
 #: The moment at which every test happens: Fri 10 Oct 2025, 08:53:20 UTC.
 NOW = 1_760_086_400.0

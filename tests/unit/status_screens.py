@@ -181,7 +181,7 @@ def full_disk(run_dir: RunDir) -> Iterator[None]:
         queue.show(str(run_dir.job(name)), state, raw=raw, **ends)
     (run_dir.job(token(0, 2)) / "job-81230.err").write_text("OSError: [Errno 28] No space left on device\n")
     with (
-        patch("orchestrator.executors.pick.make_executor", lambda *_, **__: queue),
+        patch("orchestrator.run.pick.make_executor", lambda *_, **__: queue),
         patch("orchestrator.screens.secondlook.left_on_full_disk", lambda _: 0),
     ):
         yield

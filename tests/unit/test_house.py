@@ -100,6 +100,51 @@ def test_packages_meet_at_their_doors_only(path: Path) -> None:
     assert foreign <= DOORS[package]
 
 
+def room_of(module: str) -> str:
+    """Its folder; a file beside the folders of a package is a room of its own."""
+    return ".".join(module.split(".")[:2])
+
+
+def circles_in(arrows: dict[str, set[str]]) -> list[list[str]]:
+    """Groups of nodes that lead to each other and what lies between two such groups: all else is trimmed away."""
+    left = {node: {to for to in tos if to != node} & set(arrows) for node, tos in arrows.items()}
+    ends: set[str] = {""}
+    while ends:
+        ends = {node for node, tos in left.items() if not tos}
+        ends |= set(left) - {to for tos in left.values() for to in tos}
+        left = {node: tos - ends for node, tos in left.items() if node not in ends}
+    return [sorted(left)] if left else []
+
+
+#: Folders of `trainer` that still import each other. The list only gets shorter.
+KNOTS = {
+    "trainer": {
+        "trainer.acting", "trainer.contributions", "trainer.diagnostics", "trainer.live", "trainer.memory",
+        "trainer.resume", "trainer.state", "trainer.tuning", "trainer.wandblog",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_file_leads_back_to_itself(package: str) -> None:
+    arrows = {name_of(path): imports_of(path) for path in modules_of(package)}
+    assert circles_in(arrows) == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_folder_leads_back_to_itself(package: str) -> None:
+    arrows: dict[str, set[str]] = {}
+    for path in modules_of(package):
+        arrows.setdefault(room_of(name_of(path)), set()).update(map(room_of, imports_of(path)))
+    del arrows[package]  # its __init__ imports nothing
+    assert {room for circle in circles_in(arrows) for room in circle} <= KNOTS.get(package, set())
+
+
+def test_a_circle_is_found() -> None:
+    assert circles_in({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a", "d"}, "e": set()}) == [["b", "c"]]
+    assert circles_in({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+
+
 def loaded_after(imports: list[str]) -> set[str]:
     code = f"import json, sys\nfor name in {imports!r}:\n    __import__(name)\nprint(json.dumps(sorted(sys.modules)))"
     done = subprocess.run(

@@ -23,8 +23,8 @@ from trainer.envs.native.library import load
 from trainer.envs.native.plan import Choice, native_tasks
 from trainer.envs.native.rows import RowFaultError, Rows, Seat
 from trainer.envs.pool import EnvPool
-from trainer.envs.slot import Books
 from trainer.envs.spec import F32, F64, VectorSpec
+from trainer.envs.stats import Books
 from trainer.tasknames import MAX_HORIZON
 
 #: Metres, quaternion parts, and points of reward.

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from trainer.contributions.episode import Segment
-from trainer.envs.spec import VectorSpec
 
 #: Enough to show that somebody's machine and version do the same as ours: a second of one core.
 FIRST = 20
@@ -50,13 +49,6 @@ class Redo(Protocol):
 
     def close(self) -> None:
         """Free what it holds."""
-
-
-def resimulator_of(spec: VectorSpec) -> Redo:
-    """What does segments of `spec`'s tasks and goals again. Errors: as `Resimulator`."""
-    from trainer.contributions.resimulation import Resimulator  # noqa: PLC0415 - loads the simulator: in the judge's thread
-
-    return Resimulator(spec.tasks, spec.goals)
 
 
 def share(wanted: float, passed: int, rows_a_second: float, *, in_doubt: bool) -> float:

@@ -12,18 +12,10 @@ import numpy.typing as npt
 from trainer.envs.metaworld import EnvState, TaskEnv
 from trainer.envs.pool import EnvPool
 from trainer.envs.spec import F32, NO_TASK, OBS_DIM, VectorSpec, scheduled_task
+from trainer.envs.stats import Books
 
 if TYPE_CHECKING:
     from trainer.envs.native.rows import Seat
-
-
-@dataclass
-class Books:
-    """Where an episode stands: steps, their rewards' sum, whether one of them succeeded."""
-
-    length: int = 0
-    total: float = 0.0
-    solved: bool = False
 
 
 @dataclass

@@ -32,11 +32,11 @@ from orchestrator.controller import Controller
 from orchestrator.decisions.models import SlotStatus, parse_token
 from orchestrator.disk import LocalDisk
 from orchestrator.executors.local import LocalExecutor
-from orchestrator.executors.pick import make_executor
 from orchestrator.executors.slurm import SlurmExecutor
 from orchestrator.run.begin import begin, prepare_folder
 from orchestrator.run.lease import Lease
 from orchestrator.run.ledger import load_ledger, read_control, write_control
+from orchestrator.run.pick import make_executor
 from orchestrator.run.rundir import RunDir, load_run
 
 TOTAL = 24

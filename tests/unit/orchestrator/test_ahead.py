@@ -7,10 +7,10 @@ from builders import NOW, SlotBuilder, a_claim, a_job, a_look, a_row, a_run, a_s
 
 from orchestrator.decisions.actions import Action, Cancel, HandOver, Submit
 from orchestrator.decisions.ahead import AHEAD_WAIT_S
+from orchestrator.decisions.evidence import Evidence
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus, Submission, SubmissionState, Verdict
 from orchestrator.decisions.plan import Limits, is_held, next_attempt, plan
 from orchestrator.executors.base import JobState
-from orchestrator.run.evidence import Evidence
 
 AHEAD = Limits(slots=9, max_jobs=None, others=0, queue_ahead=True)
 NEXT = token(0, 1)

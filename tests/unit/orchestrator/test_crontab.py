@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from orchestrator.config import RunConfig
 from orchestrator.errors import ConfigError
 from orchestrator.hosts import cron
+from orchestrator.run.cronrecord import host_of
 from orchestrator.run.rundir import Run, RunDir
 
 RUN_ID = "toy-0123abcd"
@@ -123,13 +124,13 @@ class TestWithAFakeCrontab:
 
 def test_another_machines_line_is_left_to_that_machine(run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cron, "take_out", lambda _: pytest.fail("not on this machine"))
-    assert cron.host_of(run_dir) is None
+    assert host_of(run_dir) is None
     assert cron.unregister(RUN_ID, run_dir)
     (run_dir.lease / "cron.json").write_text('{"host": "login2", "run_id": "toy-0123abcd", "since": 1.0}')
 
     assert not cron.unregister(RUN_ID, run_dir)
 
-    registered = cron.host_of(run_dir)
+    registered = host_of(run_dir)
     assert registered is not None
     assert (registered.host, registered.is_here) == ("login2", False)
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.decisions.ends import HAND_OVERS_KEPT, delay_after, lead_warning
+from orchestrator.decisions.evidence import Evidence
 from orchestrator.decisions.models import Slot, SlotStatus, Verdict
 from orchestrator.executors.base import JobState
-from orchestrator.run.evidence import Evidence
 from orchestrator.sections import RelaySection
 
 RELAY = RelaySection()

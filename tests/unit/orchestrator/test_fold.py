@@ -22,12 +22,12 @@ from builders import (
     token,
 )
 
+from orchestrator.decisions.evidence import Evidence
 from orchestrator.decisions.fold import ATTEMPTS_KEPT
 from orchestrator.decisions.models import Blind, Ledger, Slot, SlotStatus, Submission, SubmissionState, Verdict
 from orchestrator.decisions.plan import next_attempt
 from orchestrator.decisions.sightings import SETTLE_S
 from orchestrator.executors.base import JobRow, JobState
-from orchestrator.run.evidence import Evidence
 from orchestrator.sections import RelaySection
 
 SECOND = token(serial=2)

@@ -3,13 +3,13 @@ from __future__ import annotations
 from builders import NOW, SlotBuilder, a_job, a_look, a_row, a_run, a_slot, a_wish, gone, token
 
 from orchestrator.decisions.actions import Action, Cancel, Release, Submit
+from orchestrator.decisions.evidence import Evidence
 from orchestrator.decisions.models import BadNode, Ledger, Seen, SlotStatus, Verdict
 from orchestrator.decisions.nodes import excluded
 from orchestrator.decisions.plan import RELEASE_WAIT_S, Limits, plan
 from orchestrator.decisions.sightings import FOR_EVER_S
 from orchestrator.decisions.verdicts import LAUNCH_FAILED, judge
 from orchestrator.executors.base import JobState
-from orchestrator.run.evidence import Evidence
 
 LIMITS = Limits(slots=1, max_jobs=None, others=0)
 HELD = "launch failed requeued held"

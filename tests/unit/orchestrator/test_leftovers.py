@@ -8,12 +8,12 @@ from builders import NOW, Look, a_claim, a_job, a_look, a_row, a_run, a_slot, a_
 from orchestrator.decisions.actions import Cancel
 from orchestrator.decisions.clocks import with_clock_set_back
 from orchestrator.decisions.edits import with_intents
+from orchestrator.decisions.evidence import Evidence
 from orchestrator.decisions.fold import ATTEMPTS_KEPT
 from orchestrator.decisions.leftovers import LEFT_S, WHY
 from orchestrator.decisions.models import Gone, Ledger, SlotStatus, Submission, SubmissionState, Verdict
 from orchestrator.decisions.plan import CANCEL_AGAIN_S, Limits, plan
 from orchestrator.executors.base import JobState
-from orchestrator.run.evidence import Evidence
 
 OVER = Gone(proof="the job's own exit record", at=NOW - 5, by_job=True)
 STILL_THERE = a_look().seeing(a_row())

@@ -4,9 +4,9 @@ from builders import NOW, a_claim, a_job, a_look, a_run, a_slot, an_exit, token
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.decisions.evidence import Evidence
 from orchestrator.decisions.models import BadNode, Death, Ledger, Verdict
 from orchestrator.decisions.nodes import EXCLUDED_S, NODES_AT_ONCE, WITHIN_S, decayed, excluded, with_death
-from orchestrator.run.evidence import Evidence
 
 Nodes = tuple[BadNode, ...]
 

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.decisions.actions import Action, Cancel, HandOver, Submit
+from orchestrator.decisions.control import Control
 from orchestrator.decisions.edits import with_intents
 from orchestrator.decisions.models import LIVE, Ledger, SlotStatus, Submission, SubmissionState, Verdict
 from orchestrator.decisions.plan import (
@@ -29,7 +30,6 @@ from orchestrator.decisions.plan import (
     plan,
 )
 from orchestrator.executors.base import JobState
-from orchestrator.run.ledger import Control
 
 ALL = Limits(slots=100, max_jobs=None, others=0)
 

@@ -33,7 +33,7 @@ class Place:
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("orchestrator.run.begin.fix_code", lambda _: "0123456789abcdef")
         monkeypatch.setattr("orchestrator.run.begin.pick_executor", lambda *_: "slurm")
-        monkeypatch.setattr("orchestrator.executors.pick.make_executor", lambda *_, **__: self.cluster)
+        monkeypatch.setattr("orchestrator.run.pick.make_executor", lambda *_, **__: self.cluster)
         monkeypatch.setattr("orchestrator.screens.status.keeper", lambda *_: self.controller)
         monkeypatch.setattr(secondlook, "left_on_full_disk", lambda _: self.left)
         monkeypatch.setattr(secondlook, "_kept", {})

@@ -22,6 +22,7 @@ from builders import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.decisions.evidence import Evidence
 from orchestrator.decisions.models import Attempt, Blind, Gone, Seen, Sighting, Submission
 from orchestrator.decisions.sightings import (
     HEARTBEAT_SILENT_S,
@@ -35,7 +36,6 @@ from orchestrator.decisions.sightings import (
     sight,
 )
 from orchestrator.executors.base import JobRow, JobState, Poll
-from orchestrator.run.evidence import Evidence
 
 OTHER = token(serial=9)
 FORGOTTEN = NOW - FORGET_AFTER_S - 1

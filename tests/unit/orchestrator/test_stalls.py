@@ -3,12 +3,12 @@ from __future__ import annotations
 from builders import NOW, Look, a_claim, a_job, a_look, a_row, a_run, a_slot, a_wish, gone, progress, seen, token
 
 from orchestrator.decisions.actions import Abort, Action, Cancel
+from orchestrator.decisions.evidence import Evidence, Progress
 from orchestrator.decisions.models import Attempt, Ledger, Slot, Verdict
 from orchestrator.decisions.plan import Limits, plan
 from orchestrator.decisions.stalls import ABORT_WAIT_S, BEGIN_STALLS, LOOKS, is_stalled, limit_s
 from orchestrator.decisions.verdicts import judge
 from orchestrator.executors.base import JobState
-from orchestrator.run.evidence import Evidence, Progress
 
 STALL_S = 600.0
 LIMITS = Limits(slots=1, max_jobs=None, others=0, stall_s=STALL_S)

@@ -5,9 +5,9 @@ from builders import NOW, a_claim, an_exit, gone, progress
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.decisions.evidence import Evidence, Exit
 from orchestrator.decisions.models import Verdict
 from orchestrator.decisions.verdicts import DISK_FULL, cause_in, judge, made_progress
-from orchestrator.run.evidence import Evidence, Exit
 
 
 def left(exit_: Exit | None = None, **more: object) -> Evidence:

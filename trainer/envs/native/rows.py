@@ -12,8 +12,8 @@ import numpy.typing as npt
 from trainer.envs.metaworld import TaskEnv
 from trainer.envs.native.library import FAULTS, ROW, SIMULATOR_FAULT, Stepper
 from trainer.envs.native.ports import read_episode, write_episode, write_settings
-from trainer.envs.slot import Books
 from trainer.envs.spec import F32, VectorSpec
+from trainer.envs.stats import Books
 
 
 class RowFaultError(Exception):

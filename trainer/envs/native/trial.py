@@ -13,8 +13,8 @@ from trainer.envs.board import Board
 from trainer.envs.metaworld import EnvState, TaskEnv
 from trainer.envs.native.library import Stepper
 from trainer.envs.native.rows import RowFaultError, Rows, Seat
-from trainer.envs.slot import Books
 from trainer.envs.spec import VectorSpec
+from trainer.envs.stats import Books
 from trainer.tasknames import MAX_HORIZON
 from trainer.tasks import goal_table
 

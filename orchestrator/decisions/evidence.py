@@ -1,0 +1,107 @@
+"""What jobs write of themselves, as the decisions use it: the only source that proves a clean end. Pure."""
+
+from __future__ import annotations
+
+import math
+
+from pydantic import ConfigDict
+
+from orchestrator.executors.base import Frozen
+
+
+class Lenient(Frozen):
+    """A record written by a job: fields that we do not use may be there."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Claim(Lenient):
+    """The winner of an attempt. `gpus`: those that its job was given, as the node names them."""
+
+    token: str | None
+    job_id: str
+    host: str
+    pid: int
+    at: float
+    gpus: str = ""
+
+
+class Exit(Lenient):
+    """How the claimant's program ended. `code` is negative for a signal. `deadline`: when it would have been asked to
+    hand over, unix seconds on the node's clock. `given`: of an end with 0, what the program was given
+    (`orchestrator.given`).
+    """
+
+    token: str | None
+    code: int
+    at: float
+    started_at: float | None = None
+    asked: str | None = None
+    asked_at: float | None = None
+    first_progress_at: float | None = None
+    deadline: float | None = None
+    superseded_by: int | None = None
+    words: str = ""
+    given: str = ""
+
+
+class Progress(Lenient):
+    """`progress.json`, where the program writes one, with whatever else it reports."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    step: int
+    total: int
+    checkpoint_step: int
+    at: float = 0.0
+
+    def metric(self, name: str) -> float | None:
+        """What it reports under `name`; None where that is no finite number."""
+        value = (self.model_extra or {}).get(name)
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+            return None
+        return float(value)
+
+
+class Beat(Lenient):
+    """`heartbeat.json`: a number that grows."""
+
+    beat: int
+
+
+class Parent(Lenient):
+    """`parent.json`: what the attempt started from."""
+
+    step: int
+
+
+class Duplicate(Lenient):
+    """The record of a job that found the attempt taken, or (`unneeded`: why) that its slot has no use for it."""
+
+    token: str
+    unneeded: str | None = None
+
+
+class Evidence(Frozen):
+    """Everything in one attempt's folder that the controller uses. `newest_checkpoint`: step of a published folder.
+
+    `duplicates`: jobs that ended without a claim, by their own record; `declined`: those of them that were queued
+    behind another job and were not needed. `log_tail`: the end of the claimant's error output, read only when an end
+    is to be judged: a job that was killed leaves no other word.
+    """
+
+    claim: Claim | None = None
+    exit: Exit | None = None
+    progress: Progress | None = None
+    beat: int = -1
+    start_step: int = 0
+    newest_checkpoint: int | None = None
+    duplicates: tuple[str, ...] = ()
+    declined: tuple[str, ...] = ()
+    log_tail: str = ""
+
+
+def is_complete(evidence: Evidence) -> bool:
+    """Whether the program ended well, and with all that it was to do."""
+    ended, progress = evidence.exit, evidence.progress
+    return ended is not None and ended.code == 0 and (progress is None or progress.checkpoint_step >= progress.total)

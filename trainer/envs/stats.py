@@ -1,0 +1,14 @@
+"""What is counted of an episode while it lasts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Books:
+    """Where an episode stands: steps, their rewards' sum, whether one of them succeeded."""
+
+    length: int = 0
+    total: float = 0.0
+    solved: bool = False
