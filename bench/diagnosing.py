@@ -16,12 +16,12 @@ import figures
 import numpy as np
 import torch
 
-from trainer import device as machine
-from trainer import matmul
-from trainer.agents import mtsac
+from trainer.algorithms import mtsac
+from trainer.algorithms.probe import INTERVAL_UPDATES, diagnose
+from trainer.buffers.replay import Replay
 from trainer.config import TrainingSection, resolve
-from trainer.diagnostics import INTERVAL_UPDATES, diagnose
-from trainer.replay import Replay
+from trainer.machine import device as machine
+from trainer.machine import products as matmul
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS_A_TASK = 2_000

@@ -4,8 +4,8 @@
 train one policy for `TASKS` with a one-hot task after the observation, on the same environments and fixed goals, with
 equal nets, batch, replay, random steps, one update a transition, and the step size, discount, target entropy and first
 temperature that preset `tiny` has. What is different is the algorithm: ours has a temperature a task and draws each
-batch balanced over the tasks. Both policies are played deterministically by `trainer.evaluate` from the same goals at
-every `EVERY` steps; a run's final success is the mean of its last two evaluations.
+batch balanced over the tasks. Both policies are played deterministically by `trainer.evaluation.protocol` from the same
+goals at every `EVERY` steps; a run's final success is the mean of its last two evaluations.
 
 The claim, written down before the runs: **ours is not worse by more than 0.05 of success**, averaged over tasks and
 seeds. It is *shown* where the lower end of the 95 % interval of the difference of the means (Welch's t over seeds) is
@@ -38,14 +38,14 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 from rivals import sac, vectors  # noqa: E402 - beside this file
 
-from trainer import device as machine  # noqa: E402
-from trainer import matmul  # noqa: E402
 from trainer.config import TrainingSection, resolve  # noqa: E402
-from trainer.envs.spec import VectorSpec  # noqa: E402
+from trainer.envs.step import VectorSpec  # noqa: E402
+from trainer.envs.suites.metaworld.goals import goal_tables  # noqa: E402
 from trainer.envs.vector import VectorEnv  # noqa: E402
-from trainer.evaluate import Act, evaluate  # noqa: E402
-from trainer.state import advance, drain, fresh, greedy  # noqa: E402
-from trainer.tasks import goal_tables  # noqa: E402
+from trainer.evaluation.protocol import Act, evaluate  # noqa: E402
+from trainer.machine import device as machine  # noqa: E402
+from trainer.machine import products as matmul  # noqa: E402
+from trainer.training.run import advance, drain, fresh, greedy  # noqa: E402
 
 #: Chosen by pilots with other sets of tasks (ours, seeds 1000 and 0; stable-baselines3, seed 0). window-close-v3 was
 #: left out: a run solves it or never meets its reward, so that chance would decide.

@@ -31,18 +31,19 @@ import torch
 
 from anchorleg.job import Job
 from syncd import store
-from trainer.acting.recorder import Origin, Recorder
-from trainer.agents import mtsac
+from trainer.actors.recorder import Origin, Recorder
+from trainer.algorithms import mtsac
 from trainer.config import Training, TrainingSection, resolve
-from trainer.contributions import doorkeeper, intake
-from trainer.contributions.episode import Segment, encode, name_of
-from trainer.contributions.intake import Intake
-from trainer.contributions.resimulation import Resimulator
-from trainer.envs.spec import VectorSpec
+from trainer.envs.step import VectorSpec
+from trainer.envs.suites.metaworld.goals import goal_tables
 from trainer.envs.vector import VectorEnv
-from trainer.evaluate import evaluate
-from trainer.state import RunState, advance, fresh, greedy
-from trainer.tasks import goal_tables
+from trainer.evaluation.protocol import evaluate
+from trainer.sharing import ingest as doorkeeper
+from trainer.sharing.resimulation import Resimulator
+from trainer.sharing.segment import Segment, encode, name_of
+from trainer.training import inflow as intake
+from trainer.training.inflow import Intake
+from trainer.training.run import RunState, advance, fresh, greedy
 
 SEEDS, PROCESSES = 5, 2
 HONEST_FIRST = 40

@@ -28,15 +28,15 @@ import numpy as np
 import torch
 
 from anchorleg.job import HANDED_OVER, Job
-from trainer import device as machine
+from trainer.checkpoints.rows import saved_until
+from trainer.checkpoints.saver import Saver
 from trainer.config import Training, TrainingSection, resolve
-from trainer.envs.spec import VectorSpec
+from trainer.envs.step import VectorSpec
+from trainer.envs.suites.metaworld.goals import goal_tables
 from trainer.envs.vector import VectorEnv
-from trainer.metrics import METRICS
-from trainer.saver import Saver
-from trainer.segments import saved_until
-from trainer.state import RunState, capture, fresh
-from trainer.tasks import goal_tables
+from trainer.history.metrics import METRICS
+from trainer.machine import device as machine
+from trainer.training.run import RunState, capture, fresh
 
 CADENCE_S = 600.0
 ROWS_A_SAVE, PART, CHUNK = 300_000, 100_000, 10_000
@@ -107,7 +107,7 @@ def saves(run_dir: Path, training: Training, times: int) -> list[tuple[float, fl
 def seconds_of_imports() -> float:
     """A Python that imports what `trainer train` does, torch's optimizer included, and makes one step of it."""
     program = (
-        "import trainer.cli, trainer.loop, trainer.views, trainer.envs.group, torch;"
+        "import trainer.cli, trainer.training.attempt, trainer.training.progress, trainer.envs.group, torch;"
         "torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))]).step()"
     )
     began = time.perf_counter()

@@ -21,14 +21,14 @@ import torch
 from anchorleg.job import Job
 from syncd import store
 from trainer.config import TrainingSection, resolve
-from trainer.contributions.experience import encode, name_of
-from trainer.contributions.intake import Intake
-from trainer.contributions.resimulation import Resimulator
-from trainer.envs.spec import VectorSpec
+from trainer.envs.step import VectorSpec
+from trainer.envs.suites.metaworld.goals import goal_tables
 from trainer.envs.vector import VectorEnv
-from trainer.publisher import Publisher, snapshot
-from trainer.state import RunState, advance, fresh
-from trainer.tasks import goal_tables
+from trainer.sharing.judge import encode, name_of
+from trainer.sharing.publisher import Publisher, snapshot
+from trainer.sharing.resimulation import Resimulator
+from trainer.training.inflow import Intake
+from trainer.training.run import RunState, advance, fresh
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))

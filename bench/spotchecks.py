@@ -20,16 +20,16 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from segments_of import honest  # noqa: E402
 
-from trainer.contributions.resimulation import Resimulator  # noqa: E402
-from trainer.contributions.spotcheck import SpotChecks  # noqa: E402
-from trainer.envs.board import Board  # noqa: E402
-from trainer.envs.metaworld import TaskEnv  # noqa: E402
-from trainer.envs.native.library import load  # noqa: E402
-from trainer.envs.native.rows import Rows, Seat  # noqa: E402
-from trainer.envs.spec import VectorSpec  # noqa: E402
+from trainer.envs.shared import Board  # noqa: E402
 from trainer.envs.stats import Books  # noqa: E402
+from trainer.envs.step import VectorSpec  # noqa: E402
+from trainer.envs.suites.metaworld.env import TaskEnv  # noqa: E402
+from trainer.envs.suites.metaworld.goals import goal_tables  # noqa: E402
+from trainer.envs.suites.metaworld.native.library import load  # noqa: E402
+from trainer.envs.suites.metaworld.native.rows import Rows, Seat  # noqa: E402
+from trainer.sharing.resimulation import Resimulator  # noqa: E402
+from trainer.sharing.spotcheck import SpotChecks  # noqa: E402
 from trainer.tasknames import BENCHMARKS  # noqa: E402
-from trainer.tasks import goal_tables  # noqa: E402
 
 A_SECOND, HORIZON, RACED = 20, 500, 2_000
 TASKS = BENCHMARKS["MT10"]

@@ -23,10 +23,10 @@ from pathlib import Path
 import figures
 import numpy as np
 
-from trainer.envs.spec import VectorSpec
+from trainer.envs.step import VectorSpec
+from trainer.envs.suites.metaworld.goals import goal_tables
 from trainer.envs.vector import VectorEnv
 from trainer.tasknames import MT10
-from trainer.tasks import goal_tables
 
 ROOT = Path(__file__).resolve().parents[1]
 HORIZON = 500

@@ -3,9 +3,9 @@
 `python bench/training.py [ROUNDS] [SHAPE]`: ten environments, one update every vector step of ten transitions, one
 torch thread, equal nets and batch. The loops take turns in blocks of about two seconds, all in one process. Ours is
 what `trainer train` does: environments step on threads beside the learner, products by the library that
-`trainer.matmul` chooses (`plain products`: by torch's default, which the rivals have). The rivals step gymnasium's
-`Meta-World/MT10` (sync); stable-baselines3 also on our environments, which tells the learner's part from the
-simulator's. Wall time is what a user waits for; CPU time, of all threads, is what a busy machine changes least.
+`trainer.machine.products` chooses (`plain products`: by torch's default, which the rivals have). The rivals step
+gymnasium's `Meta-World/MT10` (sync); stable-baselines3 also on our environments, which tells the learner's part from
+the simulator's. Wall time is what a user waits for; CPU time, of all threads, is what a busy machine changes least.
 Writes training.csv.
 """
 
@@ -29,15 +29,15 @@ sys.path.insert(0, str(ROOT / "bench"))
 from rivals import sac, vectors  # noqa: E402 - beside this file
 from update import ACTIONS, INPUTS, SHAPES, TASKS  # noqa: E402
 
-from trainer import device as machine  # noqa: E402
-from trainer import matmul  # noqa: E402
+from trainer.buffers.replay import Replay  # noqa: E402
 from trainer.config import TrainingSection, resolve  # noqa: E402
-from trainer.envs.spec import VectorSpec  # noqa: E402
+from trainer.envs.step import VectorSpec  # noqa: E402
+from trainer.envs.suites.metaworld.goals import goal_tables  # noqa: E402
 from trainer.envs.vector import VectorEnv  # noqa: E402
-from trainer.replay import Replay  # noqa: E402
-from trainer.state import advance, drain, fresh  # noqa: E402
+from trainer.machine import device as machine  # noqa: E402
+from trainer.machine import products as matmul  # noqa: E402
 from trainer.tasknames import MT10  # noqa: E402
-from trainer.tasks import goal_tables  # noqa: E402
+from trainer.training.run import advance, drain, fresh  # noqa: E402
 
 BLOCK_S, RANDOM_STEPS, ROWS = 2.0, 400, 100_000
 Shape = tuple[tuple[int, ...], tuple[int, ...], int]

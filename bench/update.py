@@ -5,8 +5,8 @@ turns; a round is so many updates of one as take about half a second. Every upda
 CPU time an update (one thread: the same as wall time on an idle machine), the median over rounds, with the quarter and
 three-quarter points. The floor is the products of one update alone, each at the best rate that documented settings of
 torch reach in the same run: that many operations nobody can save. Ours computes its products by the library that
-`trainer.matmul` chooses here, as `trainer train` does; `plain products`: by torch's default, which the rivals have
-(they would gain by the same setting). Writes update.csv.
+`trainer.machine.products` chooses here, as `trainer train` does; `plain products`: by torch's default, which the rivals
+have (they would gain by the same setting). Writes update.csv.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 from rivals import sac  # noqa: E402 - beside this file
 
-from trainer import device as machine  # noqa: E402
-from trainer import matmul  # noqa: E402
-from trainer.agents import mtsac  # noqa: E402
+from trainer.algorithms import mtsac  # noqa: E402
+from trainer.buffers.replay import Replay  # noqa: E402
 from trainer.config import TrainingSection, resolve  # noqa: E402
-from trainer.replay import Replay  # noqa: E402
+from trainer.machine import device as machine  # noqa: E402
+from trainer.machine import products as matmul  # noqa: E402
 
 #: Name → actor, critic, batch.
 SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], int]] = {

@@ -21,11 +21,11 @@ from slot_digest import digest_of
 from train_point_mass import attempt, in_a_process_of_its_own, section
 
 from anchorleg.job import Job
-from trainer.envs.spec import VectorSpec
-from trainer.resume import Start, find_start
-from trainer.saver import Saver
-from trainer.segments import saved_until
-from trainer.state import advance, capture, resumed
+from trainer.checkpoints.resume import Start, find_start
+from trainer.checkpoints.rows import saved_until
+from trainer.checkpoints.saver import Saver
+from trainer.envs.step import VectorSpec
+from trainer.training.run import advance, capture, resumed
 
 FIELDS: dict[str, Any] = {"total_steps": 400, "evaluation_interval": 0, "keep_milestones": 1, "evaluation_goals": 0}
 ORDERLY = 7

@@ -10,9 +10,9 @@ from itertools import count
 
 import numpy as np
 
-from trainer.acting import recorder
+from trainer.actors import recorder
 from trainer.cli import main
-from trainer.contributions.episode import Segment, encode
+from trainer.sharing.segment import Segment, encode
 
 
 def lie_after(honest: int) -> None:

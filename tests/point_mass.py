@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trainer.envs.spec import Observed, Step, VectorSpec, VectorState, scheduled_task
+from trainer.envs.step import Observed, Step, VectorSpec, VectorState, scheduled_task
 
 #: Far enough for the mass to reach any goal from anywhere, short enough for many episodes.
 HORIZON = 20

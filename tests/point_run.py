@@ -10,14 +10,14 @@ from point_mass import PointMasses
 from train_point_mass import section
 
 from anchorleg.job import Job
-from trainer.checkpoint import Contents
+from trainer.buffers.replay import Block
+from trainer.checkpoints.checkpoint import Contents
+from trainer.checkpoints.resume import find_start
+from trainer.checkpoints.rows import saved_until
+from trainer.checkpoints.saver import Saver
 from trainer.config import Training
-from trainer.envs.spec import VectorSpec
-from trainer.replay import Block
-from trainer.resume import find_start
-from trainer.saver import Saver
-from trainer.segments import saved_until
-from trainer.state import RunState, advance, capture, fresh, resumed
+from trainer.envs.step import VectorSpec
+from trainer.training.run import RunState, advance, capture, fresh, resumed
 
 CPU = torch.device("cpu")
 

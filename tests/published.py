@@ -11,7 +11,7 @@ import torch
 
 from syncd import store
 from trainer.config import TrainingSection, resolve
-from trainer.policy import Policy, actor_tensors, architecture_of
+from trainer.sharing.policies import Policy, actor_tensors, architecture_of
 
 RUN = "toy-0123abcd"
 TASKS = ("reach-v3", "push-v3")
@@ -25,7 +25,7 @@ def training_of(tasks=TASKS, horizon=40, hidden=(16, 16), seed=3):
 
 def nets_for(training, seed=0):
     """The actor's tensors of a fresh learner."""
-    from trainer.agents import mtsac
+    from trainer.algorithms import mtsac
 
     learner = mtsac.create(training.model_copy(update={"seed": seed}), torch.device("cpu"))
     return actor_tensors(learner.actor)

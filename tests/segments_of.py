@@ -16,12 +16,12 @@ from functools import cache
 import numpy as np
 import zstandard
 
-from trainer.acting.recorder import Origin, Recorder
-from trainer.contributions.episode import MAX_SEGMENT_BYTES
-from trainer.contributions.experience import Expectation, Reason, Segment, encode, name_of
-from trainer.envs.spec import VectorSpec
+from trainer.actors.recorder import Origin, Recorder
+from trainer.envs.step import VectorSpec
+from trainer.envs.suites.metaworld.goals import goal_tables
 from trainer.envs.vector import VectorEnv
-from trainer.tasks import goal_tables
+from trainer.sharing.judge import Expectation, Reason, Segment, encode, name_of
+from trainer.sharing.segment import MAX_SEGMENT_BYTES
 
 RUN, SLOT = "toy-0123abcd", 0
 TASKS = ("reach-v3", "push-v3")

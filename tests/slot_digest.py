@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from anchorleg.job import attempt_numbers, candidates_before
-from trainer.checkpoint import read_manifest
-from trainer.metrics import read, read_evaluations
-from trainer.resume import load_contributed, load_exact
+from trainer.checkpoints.checkpoint import read_manifest
+from trainer.checkpoints.resume import load_contributed, load_exact
+from trainer.history.metrics import read, read_evaluations
 
 
 def newest(slot: Path) -> Path:

@@ -24,12 +24,14 @@ from train_point_mass import TASKS, Interrupted, in_a_process_of_its_own, judge,
 
 from anchorleg.job import Job, run_id_of
 from syncd import store
-from trainer.contributions import doorkeeper, intake, intakelog
-from trainer.contributions.experience import Segment, encode, name_of
-from trainer.envs.spec import Step, VectorSpec
+from trainer.envs.step import Step, VectorSpec
 from trainer.errors import TrainerError
-from trainer.loop import run
-from trainer.views import Display
+from trainer.sharing import ingest as doorkeeper
+from trainer.sharing import journal as intakelog
+from trainer.sharing.judge import Segment, encode, name_of
+from trainer.training import inflow as intake
+from trainer.training.attempt import run
+from trainer.training.progress import Display
 
 #: Short episodes make short segments; the point masses do not care.
 HORIZON = 10

@@ -23,18 +23,18 @@ import torch.utils.tensorboard  # for the same reason
 from point_mass import PointMasses
 
 from anchorleg.job import Job
-from trainer import state
-from trainer.agents import mtsac
-from trainer.checkpoint import read_manifest, read_nets
+from trainer.algorithms import mtsac
+from trainer.checkpoints.checkpoint import read_manifest, read_nets
 from trainer.config import Training, TrainingSection, resolve
-from trainer.envs.spec import Step, VectorSpec
+from trainer.envs.step import Step, VectorSpec
 from trainer.errors import TrainerError
-from trainer.evaluate import Evaluation, summarise
-from trainer.evaluating.process import Request
-from trainer.live.process import beside
-from trainer.live.request import Patience
-from trainer.loop import run
-from trainer.views import Display
+from trainer.evaluation.process import Request
+from trainer.evaluation.protocol import Evaluation, summarise
+from trainer.training import run as state
+from trainer.training.attempt import run
+from trainer.training.progress import Display
+from trainer.wandb.process import beside
+from trainer.wandb.request import Patience
 
 TASKS = ("reach-v3", "push-v3", "door-open-v3")
 SMALL: dict[str, Any] = {
@@ -79,7 +79,7 @@ class Interrupted(PointMasses):
 def live_process() -> int:
     """The process beside this one that sends its curves to W&B."""
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    [found] = [int(pid) for pid in children if b"trainer.live" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    [found] = [int(pid) for pid in children if b"trainer.wandb" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load, save
 
-from trainer.envs.spec import VectorState
+from trainer.envs.step import VectorState
 
 
 def as_bytes(record: Any) -> dict[str, bytes]:

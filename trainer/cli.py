@@ -119,8 +119,8 @@ def evaluate(
     """Play every task from its fixed goals with the deterministic policy; success at any step counts."""
     from rich.console import Console  # noqa: PLC0415
 
-    from trainer.showing.play import evaluate_checkpoint  # noqa: PLC0415 - torch and the simulator
-    from trainer.views import show_evaluation  # noqa: PLC0415
+    from trainer.evaluation.checkpoints import evaluate_checkpoint  # noqa: PLC0415 - torch and the simulator
+    from trainer.training.progress import show_evaluation  # noqa: PLC0415
 
     with Console(stderr=True).status("reading the checkpoint") as status:  # on a terminal only
         found = evaluate_checkpoint(
@@ -163,11 +163,11 @@ def _alone(asked: Asked, run_dir: Path | None, shared_dir: Path | None, *, accep
 
 
 def _train(job: Job, asked: Asked) -> int:
-    from trainer import device as machine  # noqa: PLC0415 - torch
-    from trainer.live.process import beside  # noqa: PLC0415
-    from trainer.loop import run  # noqa: PLC0415 - torch and the simulator
-    from trainer.memory import shortage  # noqa: PLC0415 - numpy
-    from trainer.views import Display  # noqa: PLC0415
+    from trainer.machine import device as machine  # noqa: PLC0415 - torch
+    from trainer.training.attempt import run  # noqa: PLC0415 - torch and the simulator
+    from trainer.training.memory import shortage  # noqa: PLC0415 - numpy
+    from trainer.training.progress import Display  # noqa: PLC0415
+    from trainer.wandb.process import beside  # noqa: PLC0415
 
     try:
         environ = {**os.environ, **wandb_environment(asked.wandb, os.environ)}

@@ -55,7 +55,7 @@ class SaveError(TrainerError):
 
 
 class EnvironmentFailedError(TrainerError):
-    """An environment cannot go on (`trainer.envs.spec.EnvError` is one). The last checkpoint is good."""
+    """An environment cannot go on (`trainer.envs.step.EnvError` is one). The last checkpoint is good."""
 
     exit_code = 6
 

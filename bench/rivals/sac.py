@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from trainer.replay import Batch
+from trainer.buffers.replay import Batch
 
 #: stable-baselines3 and what it imports beyond the project's own packages.
 PACKAGES = ("stable-baselines3==2.9.2", "pandas", "python-dateutil", "six", "pytz", "tzdata")

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from trainer.envs.spec import VectorSpec
+from trainer.envs.step import VectorSpec
 from trainer.envs.vector import VectorEnv
 
 

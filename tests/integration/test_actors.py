@@ -23,12 +23,12 @@ from published import RUN, TASKS, publish, training_of
 
 from anchorleg.files import read_json_or_none, write_json
 from syncd import outbox, store
-from trainer.acting.actors import Actors, Plan
-from trainer.acting.selection import Choice
-from trainer.acting.stopping import Stop
-from trainer.contributions.episode import decode
-from trainer.contributions.experience import Accepted, Expectation, judge
+from trainer.actors.actors import Actors, Plan
+from trainer.actors.stopping import Stop
 from trainer.errors import EnvironmentFailedError
+from trainer.sharing.judge import Accepted, Expectation, judge
+from trainer.sharing.segment import decode
+from trainer.sharing.selection import Choice
 from trainer.tasknames import MT10
 
 pytestmark = pytest.mark.trainer
@@ -223,7 +223,7 @@ def test_best_changes_the_slot_at_the_end_of_the_episodes_and_names_it_in_the_se
 def python_steps(monkeypatch):
     """Worker processes, as on a machine without a compiler, that are lost for good."""
     monkeypatch.setattr("trainer.envs.vector.native_tasks", lambda tasks, choice: frozenset())
-    monkeypatch.setattr("trainer.envs.crew.MAX_REPLACED", 0)
+    monkeypatch.setattr("trainer.envs.workers.MAX_REPLACED", 0)
 
 
 @pytest.mark.usefixtures("python_steps")
@@ -244,7 +244,7 @@ def test_a_killed_worker_is_replaced_and_what_it_played_before_is_kept(tmp_path)
 @pytest.mark.usefixtures("python_steps")
 def test_workers_that_die_again_and_again_end_it_with_one_sentence(tmp_path, monkeypatch):
     publish(tmp_path, training=TRAINING)
-    monkeypatch.setattr("trainer.acting.actors.MAX_RESTARTS", 1)
+    monkeypatch.setattr("trainer.actors.actors.MAX_RESTARTS", 1)
 
     def kill_twice(running):
         killed = set()

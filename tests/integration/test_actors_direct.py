@@ -17,9 +17,9 @@ from published import RUN, TASKS, publish, training_of
 
 from anchorleg.job import Job
 from syncd import store
-from trainer.acting.selection import STALE_S
-from trainer.contributions import takings
-from trainer.contributions.experience import Accepted, Expectation, judge
+from trainer.sharing import takings
+from trainer.sharing.judge import Accepted, Expectation, judge
+from trainer.sharing.selection import STALE_S
 
 pytestmark = pytest.mark.trainer
 HORIZON = 10

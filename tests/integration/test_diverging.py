@@ -16,9 +16,9 @@ pytest.importorskip("metaworld")
 
 from anchorleg.job import Job, checkpoints_of
 from syncd import store
-from trainer.diverged import FILE
-from trainer.resume import find_start
+from trainer.checkpoints.resume import find_start
 from trainer.section import read_section
+from trainer.training.crash_report import FILE
 
 pytestmark = pytest.mark.trainer
 REPOSITORY = Path(__file__).parents[2]

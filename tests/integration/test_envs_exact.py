@@ -15,11 +15,11 @@ from metaworld.policies import ENV_POLICY_MAP
 from safetensors.numpy import load, save
 from vector_bytes import info_bytes
 
-from trainer.envs.metaworld import EnvState, TaskEnv
-from trainer.envs.pool import EnvPool
-from trainer.envs.spec import EnvError
+from trainer.envs.instances import EnvPool
+from trainer.envs.step import EnvError
+from trainer.envs.suites.metaworld.env import EnvState, TaskEnv
+from trainer.envs.suites.metaworld.goals import goal_table
 from trainer.tasknames import MT10, MT50
-from trainer.tasks import goal_table
 
 pytestmark = pytest.mark.trainer
 SEED = 5

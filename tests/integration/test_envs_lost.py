@@ -21,11 +21,11 @@ pytest.importorskip("metaworld")
 
 from slot_digest import slot_digest
 
-from trainer.envs import crew
-from trainer.envs.spec import EnvError, VectorSpec
+from trainer.envs import workers as crew
+from trainer.envs.step import EnvError, VectorSpec
+from trainer.envs.suites.metaworld.goals import goal_tables
 from trainer.envs.vector import VectorEnv
-from trainer.metrics import METRICS, lines
-from trainer.tasks import goal_tables
+from trainer.history.metrics import METRICS, lines
 
 pytestmark = pytest.mark.trainer
 REPOSITORY = Path(__file__).parents[2]
@@ -99,7 +99,7 @@ import sys, time
 from pathlib import Path
 MARK = Path({mark!r})
 if "trainer.envs.worker" in sys.orig_argv:
-    from trainer.envs.metaworld import TaskEnv
+    from trainer.envs.suites.metaworld.env import TaskEnv
     real = TaskEnv.step
     def loop_for_ever():
         while True:

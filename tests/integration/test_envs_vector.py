@@ -13,11 +13,11 @@ pytest.importorskip("metaworld")
 
 from vector_bytes import as_bytes, through_files
 
-from trainer.envs.metaworld import TaskEnv
-from trainer.envs.spec import EnvError, Step, VectorSpec
+from trainer.envs.step import EnvError, Step, VectorSpec
+from trainer.envs.suites.metaworld.env import TaskEnv
+from trainer.envs.suites.metaworld.goals import goal_tables
 from trainer.envs.vector import VectorEnv
-from trainer.evaluate import evaluate
-from trainer.tasks import goal_tables
+from trainer.evaluation.protocol import evaluate
 
 pytestmark = pytest.mark.trainer
 TASKS = ("reach-v3", "push-v3", "door-unlock-v3")

@@ -16,11 +16,11 @@ from daemons import PATIENCE_S
 pytest.importorskip("metaworld")
 
 from trainer.envs import channel
-from trainer.envs.board import Board
-from trainer.envs.crew import spawn_worker
-from trainer.envs.spec import EnvError, VectorSpec
+from trainer.envs.shared import Board
+from trainer.envs.step import EnvError, VectorSpec
+from trainer.envs.suites.metaworld.goals import goal_tables
 from trainer.envs.vector import VectorEnv
-from trainer.tasks import goal_tables
+from trainer.envs.workers import spawn_worker
 
 pytestmark = pytest.mark.trainer
 TASKS = ("reach-v3", "push-v3")
@@ -96,9 +96,9 @@ def test_a_worker_that_cannot_obey_says_why_in_one_sentence(spec):
 
 LEARNER = """
 import numpy as np
-from trainer.envs.spec import VectorSpec
+from trainer.envs.step import VectorSpec
 from trainer.envs.vector import VectorEnv
-from trainer.tasks import goal_tables
+from trainer.envs.suites.metaworld.goals import goal_tables
 spec = VectorSpec(tasks=("reach-v3",), goals=goal_tables(("reach-v3",), 0), num_envs=2, seed=0, horizon=10)
 envs = VectorEnv(spec, 2, "python")
 envs.reset()

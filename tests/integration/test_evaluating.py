@@ -18,10 +18,10 @@ pytest.importorskip("metaworld")
 from daemons import PATIENCE_S, WORK_S, started_at, wait_for
 from point_run import PointRun
 
-from trainer.agents import mtsac
-from trainer.evaluate import evaluate, unseen_seed
-from trainer.evaluating import process
-from trainer.evaluating.process import EvaluatorError, EvaluatorProcess, Request
+from trainer.algorithms import mtsac
+from trainer.evaluation import process
+from trainer.evaluation.process import EvaluatorError, EvaluatorProcess, Request
+from trainer.evaluation.protocol import evaluate, unseen_seed
 
 pytestmark = pytest.mark.trainer
 REPOSITORY = Path(__file__).parents[2]
@@ -88,7 +88,7 @@ def endless(tmp_path):
 
 def test_it_ends_with_its_learner(endless):
     program = (
-        "import time\nfrom pathlib import Path\nfrom trainer.evaluating.process import EvaluatorProcess, Request\n"
+        "import time\nfrom pathlib import Path\nfrom trainer.evaluation.process import EvaluatorProcess, Request\n"
         f"running = EvaluatorProcess(Request(Path({str(endless.checkpoint)!r}), 1, Path('/'), 0))\n"
         "print(running.pid, flush=True)\ntime.sleep(600)\n"
     )

@@ -20,16 +20,16 @@ from published import RUN, publish, training_of
 
 from anchorleg import files as durable
 from syncd import store
-from trainer.checkpoint import MANIFEST, NETS, read_manifest
+from trainer.checkpoints.checkpoint import MANIFEST, NETS, read_manifest
 from trainer.cli import main
 from trainer.config import TrainingSection, resolve
 from trainer.errors import ConfigError, NoGoodCheckpointError, SaveError
+from trainer.evaluation.playable import find, of_checkpoint
 from trainer.exporting import export as exporting
 from trainer.exporting import files
 from trainer.exporting.card import TOLERANCE, Card
 from trainer.exporting.export import export
 from trainer.presets import PRESETS
-from trainer.showing.playable import find, of_checkpoint
 
 pytestmark = pytest.mark.trainer
 ROOT = Path(__file__).resolve().parents[2]

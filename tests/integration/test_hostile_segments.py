@@ -18,18 +18,20 @@ from train_point_mass import TASKS, judge, section
 from anchorleg.job import Job
 from syncd import store
 from syncd.shared.inbox import MAX_QUARANTINED
-from trainer.contributions import conduct, doorkeeper, intake
-from trainer.contributions.contributed import Contributed
-from trainer.contributions.doorkeeper import Doorkeeper
-from trainer.contributions.episode import MALFORMED
-from trainer.contributions.experience import encode
-from trainer.contributions.resimulation import Resimulator
-from trainer.contributions.spotcheck import FIRST
-from trainer.envs.spec import VectorSpec
-from trainer.loop import run
-from trainer.state import RunState
-from trainer.tasks import goal_tables
-from trainer.views import Display
+from trainer.buffers.experience import Contributed
+from trainer.envs.step import VectorSpec
+from trainer.envs.suites.metaworld.goals import goal_tables
+from trainer.sharing import conduct
+from trainer.sharing import ingest as doorkeeper
+from trainer.sharing.ingest import Doorkeeper
+from trainer.sharing.judge import encode
+from trainer.sharing.resimulation import Resimulator
+from trainer.sharing.segment import MALFORMED
+from trainer.sharing.spotcheck import FIRST
+from trainer.training import inflow as intake
+from trainer.training.attempt import run
+from trainer.training.progress import Display
+from trainer.training.run import RunState
 
 pytestmark = pytest.mark.trainer
 #: Of each kind; some kinds are the same bytes whatever they are made of.

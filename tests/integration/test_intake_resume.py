@@ -18,8 +18,8 @@ pytest.importorskip("torch")
 from slot_digest import slot_digest
 
 from anchorleg.job import HANDED_OVER, lineage, run_id_of
-from trainer.checkpoint import read_manifest
-from trainer.contributions.intakelog import CONTRIBUTIONS, Removed, Taken, entries
+from trainer.checkpoints.checkpoint import read_manifest
+from trainer.sharing.journal import CONTRIBUTIONS, Removed, Taken, entries
 
 pytestmark = pytest.mark.trainer
 TESTS = Path(__file__).parents[1]
@@ -65,7 +65,7 @@ def history(slot_dir):
 
 
 def name_of(data):
-    from trainer.contributions.experience import name_of as sha256
+    from trainer.sharing.judge import name_of as sha256
 
     return sha256(data)
 

@@ -15,11 +15,11 @@ from daemons import PATIENCE_S
 
 pytest.importorskip("metaworld")
 
-from trainer.envs.native import build, check, library
-from trainer.envs.native.build import StepperUnavailableError, default_folder, find_or_build
-from trainer.envs.spec import EnvError, VectorSpec
+from trainer.envs.step import EnvError, VectorSpec
+from trainer.envs.suites.metaworld.goals import goal_tables
+from trainer.envs.suites.metaworld.native import build, check, library
+from trainer.envs.suites.metaworld.native.build import StepperUnavailableError, default_folder, find_or_build
 from trainer.envs.vector import VectorEnv
-from trainer.tasks import goal_tables
 
 try:
     library.load()
@@ -101,7 +101,7 @@ def test_a_damaged_one_that_another_removes_first_is_built_again(tmp_path, monke
 BUILDER = """
 import sys
 from pathlib import Path
-from trainer.envs.native.build import find_or_build
+from trainer.envs.suites.metaworld.native.build import find_or_build
 sys.stdin.read()
 print(find_or_build(Path(sys.argv[1])).digest)
 """
@@ -210,7 +210,8 @@ def test_a_task_that_differs_in_a_bit_is_stepped_by_python(wrong, caplog):
 def test_a_verdict_is_reached_once_for_a_processor(tmp_path, monkeypatch):
     stepper = library.Stepper(tmp_path / "native")
     asked = []
-    monkeypatch.setattr("trainer.envs.native.trial.steps_alike", lambda stepper, task: asked.append(task) or True)
+    trial = "trainer.envs.suites.metaworld.native.trial.steps_alike"
+    monkeypatch.setattr(trial, lambda stepper, task: asked.append(task) or True)
     assert check.approved(stepper, TASKS) == check.approved(stepper, TASKS) == set(TASKS)
     assert asked == list(TASKS)
     monkeypatch.setattr(stepper, "machine", "another processor")
@@ -220,7 +221,7 @@ def test_a_verdict_is_reached_once_for_a_processor(tmp_path, monkeypatch):
 
 def test_a_damaged_verdict_is_reached_again(tmp_path, monkeypatch):
     stepper = library.Stepper(tmp_path / "native")
-    monkeypatch.setattr("trainer.envs.native.trial.steps_alike", lambda stepper, task: True)
+    monkeypatch.setattr("trainer.envs.suites.metaworld.native.trial.steps_alike", lambda stepper, task: True)
     check.approved(stepper, TASKS)
     path = check._verdict_file(stepper)
     for text in ("", "[]", '{"reach-v3": 1}'):

@@ -16,16 +16,16 @@ from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 from metaworld.policies import ENV_POLICY_MAP
 from vector_bytes import as_bytes, info_bytes, through_files
 
-from trainer.envs.board import Board
 from trainer.envs.group import EnvGroup
-from trainer.envs.native import plan
-from trainer.envs.native.build import StepperUnavailableError
-from trainer.envs.native.library import load as load_stepper
-from trainer.envs.native.ports import PORTS
-from trainer.envs.spec import EnvError, Script, VectorSpec
+from trainer.envs.shared import Board
+from trainer.envs.step import EnvError, Script, VectorSpec
+from trainer.envs.suites.metaworld.goals import goal_table, goal_tables
+from trainer.envs.suites.metaworld.native import plan
+from trainer.envs.suites.metaworld.native.build import StepperUnavailableError
+from trainer.envs.suites.metaworld.native.library import load as load_stepper
+from trainer.envs.suites.metaworld.native.ports import PORTS
 from trainer.envs.vector import VectorEnv
 from trainer.tasknames import MT10
-from trainer.tasks import goal_table, goal_tables
 
 try:
     load_stepper()

@@ -13,10 +13,10 @@ from daemons import WORK_S
 pytest.importorskip("metaworld")
 
 
-from trainer.contributions.episode import decode
-from trainer.contributions.resimulation import Resimulator
+from trainer.envs.suites.metaworld.goals import goal_tables
+from trainer.sharing.resimulation import Resimulator
+from trainer.sharing.segment import decode
 from trainer.tasknames import BENCHMARKS, MT50
-from trainer.tasks import goal_tables
 
 pytestmark = pytest.mark.trainer
 TESTS = Path(__file__).parents[1]
@@ -29,7 +29,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from segments_of import honest
-from trainer.contributions.episode import encode
+from trainer.sharing.segment import encode
 folder, horizon, tasks = Path(sys.argv[1]), int(sys.argv[2]), tuple(sys.argv[3:])
 for number, one in enumerate(honest(len(tasks), tasks=tasks, horizon=horizon, num_envs=len(tasks))):
     (folder / str(number)).write_bytes(encode(one))

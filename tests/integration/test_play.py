@@ -19,10 +19,10 @@ from published import RUN, publish, training_of
 
 from syncd import store
 from trainer.errors import ConfigError, NoGoodCheckpointError
-from trainer.evaluate import evaluate
+from trainer.evaluation.playable import Playable, find
+from trainer.evaluation.protocol import evaluate
 from trainer.showing import drawing
 from trainer.showing.play import ENCORE_STEPS, Stage
-from trainer.showing.playable import Playable, find
 
 pytestmark = pytest.mark.trainer
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,8 +101,8 @@ PICTURES = """
 import sys, json
 import mujoco, numpy as np
 from trainer.showing.camera import Camera
-from trainer.envs.metaworld import TaskEnv
-from trainer.tasks import goal_table
+from trainer.envs.suites.metaworld.env import TaskEnv
+from trainer.envs.suites.metaworld.goals import goal_table
 
 env = TaskEnv("reach-v3")
 env.reset(goal_table("reach-v3", 0)[0])
@@ -155,7 +155,7 @@ import numpy as np
 from PIL import Image
 from trainer.showing.camera import Camera
 from trainer.showing.play import Stage
-from trainer.showing.playable import Playable
+from trainer.evaluation.playable import Playable
 
 def act(obs, task):
     return np.array([[0.5, 1.0, -0.5, 1.0]], np.float32)

@@ -16,7 +16,7 @@ pytest.importorskip("torch")
 
 from anchorleg.job import run_id_of
 from syncd import store
-from trainer import policy
+from trainer.sharing import policies as policy
 
 pytestmark = pytest.mark.trainer
 TESTS = Path(__file__).parents[1]

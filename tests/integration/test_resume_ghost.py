@@ -10,8 +10,8 @@ from point_run import PointRun
 from slot_digest import digest_of, gaps
 
 from trainer.errors import SupersededError
-from trainer.metrics import Journal, read
-from trainer.state import row
+from trainer.history.metrics import Journal, read
+from trainer.training.run import row
 
 pytestmark = pytest.mark.trainer
 

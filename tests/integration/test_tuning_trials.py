@@ -8,13 +8,13 @@ pytest.importorskip("metaworld")
 
 import torch
 
-from trainer import device as machine
-from trainer import matmul
 from trainer.commands.autotune import autotune
 from trainer.config import TrainingSection, resolve
 from trainer.errors import ConfigError, OutOfMemoryError
+from trainer.machine import device as machine
+from trainer.machine import products as matmul
+from trainer.machine.host import Host
 from trainer.tuning import trials
-from trainer.tuning.host import Host
 from trainer.tuning.training import Setting, choose
 
 pytestmark = pytest.mark.trainer

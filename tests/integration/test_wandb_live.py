@@ -13,9 +13,9 @@ from wandb_runs import Run, a_row, an_evaluation, processes_of, run_command, ser
 from wandb_server import API_KEY
 
 from anchorleg.job import Job
-from trainer.live import process as live
-from trainer.live.process import LOG, LiveProcess, beside
-from trainer.live.request import Patience
+from trainer.wandb import process as live
+from trainer.wandb.process import LOG, LiveProcess, beside
+from trainer.wandb.request import Patience
 
 pytest.importorskip("wandb")
 

@@ -21,7 +21,7 @@ from wandb_runs import Run, a_row, processes_of, serving_alone
 from wandb_server import API_KEY, Server
 
 from anchorleg.job import HANDED_OVER
-from trainer.metrics import read, read_evaluations
+from trainer.history.metrics import read, read_evaluations
 
 pytestmark = pytest.mark.trainer
 TESTS = Path(__file__).parents[1]
@@ -81,8 +81,8 @@ LEARNER = """
 import os, time
 from pathlib import Path
 from anchorleg.job import Job
-from trainer.live.process import beside
-from trainer.live.request import Patience
+from trainer.wandb.process import beside
+from trainer.wandb.request import Patience
 
 job = Job(Path({run_dir!r}), 0, 0, run_id="mt10-0123abcd")
 with beside(job, {{}}, os.environ, lambda sentence: print(sentence, flush=True), patience=Patience(transmit_s=1)):
@@ -103,7 +103,7 @@ def test_nothing_outlives_a_learner_that_is_killed(tmp_path, is_stopped):
         assert len(beside) == 2
         for pid in beside if is_stopped else ():
             # wandb's service sees its parent's end only if it runs; who is beside the training is ended by the kernel.
-            if b"trainer.live" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if b"trainer.wandb" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 os.kill(pid, signal.SIGSTOP)
         learner.kill()
         learner.communicate()

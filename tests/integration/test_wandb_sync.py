@@ -7,10 +7,10 @@ from wandb_runs import Run, a_row, an_evaluation, run_command
 from wandb_server import serving
 
 from trainer.errors import ConfigError
-from trainer.histories import find
-from trainer.live.destination import Destination
-from trainer.wandbfile import HEADER, has_ended
-from trainer.wandblog import write
+from trainer.history.slots import find
+from trainer.wandb.destination import Destination
+from trainer.wandb.runfile import HEADER, has_ended
+from trainer.wandb.upload import write
 
 pytest.importorskip("wandb")
 

@@ -14,9 +14,9 @@ from point_mass import PointMasses
 from point_run import CPU, envs_of
 from train_point_mass import section
 
-from trainer.agents import mtsac
-from trainer.envs.spec import VectorSpec
-from trainer.state import advance, fresh
+from trainer.algorithms import mtsac
+from trainer.envs.step import VectorSpec
+from trainer.training.run import advance, fresh
 
 pytestmark = pytest.mark.trainer
 #: Distance within which a point mass counts as being at its goal.
@@ -79,8 +79,8 @@ def undisturbed(tmp_path_factory):
     """Seed → the slot of a run that nobody interrupted; 1-4 minutes each, made once."""
     pytest.importorskip("metaworld")
     from anchorleg.job import Job
-    from trainer.loop import run
-    from trainer.views import Display
+    from trainer.training.attempt import run
+    from trainer.training.progress import Display
 
     @cache
     def slot_of(seed):
@@ -95,8 +95,8 @@ def undisturbed(tmp_path_factory):
 @pytest.mark.timeout(1800)
 def test_reach_is_learned_by_the_tiny_preset_on_three_seeds(undisturbed):
     """The bars were written down before the runs. Random policies reach 0 of 50 goals (measured here)."""
-    from trainer.evaluate import evaluate
-    from trainer.metrics import read_evaluations
+    from trainer.evaluation.protocol import evaluate
+    from trainer.history.metrics import read_evaluations
 
     rng = np.random.default_rng(0)
     chance = evaluate(
@@ -118,8 +118,8 @@ def test_three_forced_hand_overs_give_the_same_curve_bit_by_bit(undisturbed, tmp
 
     from anchorleg.job import HANDED_OVER, Job, attempt_numbers
     from trainer.envs.vector import VectorEnv
-    from trainer.loop import run
-    from trainer.views import Display
+    from trainer.training.attempt import run
+    from trainer.training.progress import Display
 
     training = tiny(0)
     for steps in (4_321, 3_210, 7_654, None):

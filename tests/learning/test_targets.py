@@ -11,10 +11,10 @@ import torch
 from point_run import CPU
 from train_point_mass import section
 
-from trainer.agents import mtsac
-from trainer.envs.spec import Observed, Step
-from trainer.replay import Batch
-from trainer.state import advance, fresh
+from trainer.algorithms import mtsac
+from trainer.buffers.replay import Batch
+from trainer.envs.step import Observed, Step
+from trainer.training.run import advance, fresh
 
 pytestmark = pytest.mark.trainer
 

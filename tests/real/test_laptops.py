@@ -21,8 +21,8 @@ from slurm_cluster import SlurmCluster
 from sshd import Laptop, Sshd
 
 from syncd import store
-from trainer.contributions import conduct
-from trainer.metrics import read
+from trainer.history.metrics import read
+from trainer.sharing import conduct
 
 pytestmark = [pytest.mark.slurm, pytest.mark.trainer]
 

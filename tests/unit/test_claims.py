@@ -15,11 +15,12 @@ from syncd.laptop import room
 from syncd.shared import incoming, manifest, space
 from syncd.wire import arrivals, feed, protocol
 from syncd.wire.transport import MAX_FILES
-from trainer.acting import selection
-from trainer.contributions import doorkeeper, intake, takings
-from trainer.evaluating import process as evaluating
-from trainer.live.request import Patience
+from trainer.evaluation import process as evaluating
+from trainer.sharing import ingest as doorkeeper
+from trainer.sharing import selection, takings
+from trainer.training import inflow as intake
 from trainer.tuning import training as tuning
+from trainer.wandb.request import Patience
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Made by other tests: config.md is printed from the config's own words.

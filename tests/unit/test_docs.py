@@ -15,7 +15,7 @@ from orchestrator.cli import app
 from orchestrator.reference import config_reference
 from syncd import errors as syncd_errors
 from trainer import errors as trainer_errors
-from trainer.contributions.episode import Reason
+from trainer.sharing.segment import Reason
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), ROOT / "examples/README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     import torch
 
     from syncd import store
-    from trainer.acting.actorviews import Playing
-    from trainer.acting.follower import Giver
-    from trainer.acting.selection import Choice
+    from trainer.actors.follower import Giver
+    from trainer.actors.views import Playing
+    from trainer.machine.host import Host
+    from trainer.sharing.selection import Choice
     from trainer.tuning.autotune import Recommendation
-    from trainer.tuning.host import Host
 
 #: The owner's programs come first. 10 is what syncd's service uses too.
 _NICE = 10
@@ -83,11 +83,11 @@ def actors(
     wanted = _count(num_envs)
     folder = _folder(shared_dir)
     from syncd import store  # noqa: PLC0415 - with the rest
-    from trainer.acting.actors import Actors, Plan  # noqa: PLC0415 - torch and the simulator
-    from trainer.acting.actorviews import ActorDisplay  # noqa: PLC0415
-    from trainer.acting.selection import Choice  # noqa: PLC0415
-    from trainer.acting.stopping import HandOver, Stop  # noqa: PLC0415
-    from trainer.tuning.host import look  # noqa: PLC0415
+    from trainer.actors.actors import Actors, Plan  # noqa: PLC0415 - torch and the simulator
+    from trainer.actors.stopping import HandOver, Stop  # noqa: PLC0415
+    from trainer.actors.views import ActorDisplay  # noqa: PLC0415
+    from trainer.machine.host import look  # noqa: PLC0415
+    from trainer.sharing.selection import Choice  # noqa: PLC0415
 
     choice, where = Choice.parse(policy or ("needed" if contribute else "latest")), _shared(folder)
     host = look()
@@ -134,7 +134,7 @@ def _giver(choice: Choice, job: Job | None, *, direct: bool) -> Giver | None:
 
     Each job of a run has an order of slots of its own.
     """
-    from trainer.acting.follower import Giver  # noqa: PLC0415 - with the rest
+    from trainer.actors.follower import Giver  # noqa: PLC0415 - with the rest
 
     if choice.kind != "needed" and not (direct and choice.kind == "named"):
         return None
@@ -151,7 +151,7 @@ def _count(text: str) -> int | None:
 
 
 def _folder(shared_dir: Path | None) -> Path:
-    from trainer.acting.selection import DEFAULT_SHARED_DIR  # noqa: PLC0415 - with the rest
+    from trainer.sharing.selection import DEFAULT_SHARED_DIR  # noqa: PLC0415 - with the rest
 
     folder = (shared_dir or DEFAULT_SHARED_DIR).expanduser()
     try:
@@ -177,7 +177,7 @@ def _shared(folder: Path) -> store.Shared:
 
 
 def _device(wanted: str) -> torch.device:
-    from trainer import device as machine  # noqa: PLC0415 - torch
+    from trainer.machine import device as machine  # noqa: PLC0415 - torch
 
     if wanted not in {"auto", "cpu", "cuda", "mps"}:
         raise ConfigError(f"there is no device {wanted!r}; use auto, cpu, cuda or mps")
@@ -205,7 +205,7 @@ def check_room(advice: Recommendation, host: Host) -> None:
 
     A number that is merely larger than what is free is the user's own decision; a note warns of it.
     """
-    from trainer.acting.room import need_bytes  # noqa: PLC0415 - with the rest
+    from trainer.envs.memory import need_bytes  # noqa: PLC0415 - with the rest
 
     there, need = host.memory_bytes, need_bytes(advice.num_envs, advice.workers)
     if there is not None and advice.num_envs > 1 and need > there:

@@ -18,8 +18,8 @@ from trainer.errors import ConfigError
 
 if TYPE_CHECKING:
     from trainer.config import Training
+    from trainer.machine.host import Host
     from trainer.tuning.autotune import Facts, Recommendation
-    from trainer.tuning.host import Host
     from trainer.tuning.training import Advice
     from trainer.tuning.trials import Tried
 
@@ -67,8 +67,8 @@ def autotune(
         return
     if save:
         raise ConfigError("--save writes into a training's config; give it with --config FILE")
+    from trainer.machine.host import look  # noqa: PLC0415
     from trainer.tuning.autotune import cache_file, recommend  # noqa: PLC0415
-    from trainer.tuning.host import look  # noqa: PLC0415
 
     host = look()
     facts, known = measured(host, user_id, budget_s=budget or AUTOTUNE_S, again=again)
@@ -142,8 +142,8 @@ def _training(
     if shutil.which("sbatch") and "SLURM_JOB_ID" not in os.environ:
         _say("this is no Slurm job: what is measured is this machine, not the one that the training will run on")
     _announce(budget_s)
-    from trainer import device as machine  # noqa: PLC0415 - torch
-    from trainer.memory import shortage  # noqa: PLC0415 - numpy
+    from trainer.machine import device as machine  # noqa: PLC0415 - torch
+    from trainer.training.memory import shortage  # noqa: PLC0415 - numpy
     from trainer.tuning.autotune import cache_file  # noqa: PLC0415
     from trainer.tuning.training import choose  # noqa: PLC0415
     from trainer.tuning.trials import measure  # noqa: PLC0415 - torch and the simulator

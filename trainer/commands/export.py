@@ -36,9 +36,9 @@ def export(
     """
     from rich.console import Console  # noqa: PLC0415
 
+    from trainer.evaluation.playable import find  # noqa: PLC0415
     from trainer.exporting import files  # noqa: PLC0415 - torch
     from trainer.exporting.export import export as write  # noqa: PLC0415
-    from trainer.showing.playable import find  # noqa: PLC0415
 
     files.kind_of(out)  # before anything is read
     found = find(policy, shared_dir, "cpu", best=best, slot=slot)

@@ -45,8 +45,8 @@ def play(
     slot: SlotOption = None,
 ) -> None:
     """Play single episodes with the deterministic policy, and make a video of them."""
+    from trainer.evaluation.playable import find  # noqa: PLC0415 - torch
     from trainer.showing import drawing  # noqa: PLC0415
-    from trainer.showing.playable import find  # noqa: PLC0415 - torch
 
     found = find(policy, shared_dir, device, best=best, slot=slot)
     found.task_index(task)

@@ -29,9 +29,9 @@ def wandb(
 
     With WANDB_MODE=online a job sends them itself while it trains; then this fills in whatever did not arrive.
     """
-    from trainer import wandblog  # noqa: PLC0415 - numpy
-    from trainer.histories import find, told_where  # noqa: PLC0415
-    from trainer.live.destination import Destination, recorded  # noqa: PLC0415
+    from trainer.history.slots import find, told_where  # noqa: PLC0415
+    from trainer.wandb import upload as wandblog  # noqa: PLC0415 - numpy
+    from trainer.wandb.destination import Destination, recorded  # noqa: PLC0415
 
     unset = "env -u WANDB_RESUME " if os.environ.get("WANDB_RESUME") else ""  # it would send every row twice
     wandblog.library()  # before anything is read: one sentence where it is missing

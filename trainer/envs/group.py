@@ -8,13 +8,13 @@ from typing import Any
 import numpy.typing as npt
 
 from trainer.envs import channel
-from trainer.envs.board import Board
 from trainer.envs.channel import Message
-from trainer.envs.native.library import load
-from trainer.envs.native.rows import RowFaultError, Rows, Seat
-from trainer.envs.pool import EnvPool
-from trainer.envs.slot import EnvSlot
-from trainer.envs.spec import NO_TASK, EnvError, VectorSpec
+from trainer.envs.episodes import EnvSlot
+from trainer.envs.instances import EnvPool
+from trainer.envs.shared import Board
+from trainer.envs.step import NO_TASK, EnvError, VectorSpec
+from trainer.envs.suites.metaworld.native.library import load
+from trainer.envs.suites.metaworld.native.rows import RowFaultError, Rows, Seat
 
 
 class EnvGroup:

@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.envs import channel
-from trainer.envs.board import Board
-from trainer.envs.crew import Crew
-from trainer.envs.native.build import StepperUnavailableError
-from trainer.envs.native.plan import Choice, native_tasks
-from trainer.envs.spec import ACT_DIM, F32, OBS_DIM, EnvError, Observed, Step, VectorSpec, VectorState
+from trainer.envs.shared import Board
+from trainer.envs.step import ACT_DIM, F32, OBS_DIM, EnvError, Observed, Step, VectorSpec, VectorState
+from trainer.envs.suites.metaworld.goals import digest
+from trainer.envs.suites.metaworld.native.build import StepperUnavailableError
+from trainer.envs.suites.metaworld.native.plan import Choice, native_tasks
+from trainer.envs.workers import Crew
 from trainer.tasknames import MAX_HORIZON
-from trainer.tasks import digest
 
 if TYPE_CHECKING:
     from trainer.envs.group import EnvGroup
@@ -37,7 +37,7 @@ class VectorEnv:
     Where every task is stepped natively, `num_workers` is the number of threads of this process (0: the caller's), and
     there are no worker processes. Which task an environment plays is `scheduled_task` of its episode count; which goal,
     a draw from its own stream.
-    A worker that dies or hangs is replaced without a difference (`trainer.envs.crew`). A thread that hangs in the
+    A worker that dies or hangs is replaced without a difference (`trainer.envs.workers`). A thread that hangs in the
     simulator cannot be ended by itself: then the whole process stalls, which is the orchestrator's business.
     After an EnvError the vector is closed: build a new one and restore the last state.
     """

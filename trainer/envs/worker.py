@@ -52,9 +52,9 @@ def _serve(learner: Channel, board_fd: int) -> None:
 
 
 def _set_up(message: Message, board_fd: int) -> Any:
-    from trainer.envs.board import Board  # noqa: PLC0415 - the simulator is loaded once the signals are dealt with
     from trainer.envs.group import EnvGroup  # noqa: PLC0415
-    from trainer.envs.spec import Script, VectorSpec  # noqa: PLC0415
+    from trainer.envs.shared import Board  # noqa: PLC0415 - the simulator is loaded once the signals are dealt with
+    from trainer.envs.step import Script, VectorSpec  # noqa: PLC0415
 
     fields = dict(message.meta["spec"])
     if fields["scripts"] is not None:

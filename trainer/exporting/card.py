@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict
 from anchorleg.files import read_json_or_none
 from anchorleg.job import run_id_of
 from syncd import store
-from trainer.envs.spec import ACT_HIGH, ACT_LOW
-from trainer.histories import told_where
-from trainer.metrics import read_evaluations
-from trainer.policy import REWARD
-from trainer.showing.playable import Checkpoint, Found
+from trainer.envs.step import ACT_HIGH, ACT_LOW
+from trainer.evaluation.playable import Checkpoint, Found
+from trainer.history.metrics import read_evaluations
+from trainer.history.slots import told_where
+from trainer.sharing.policies import REWARD
 
 FORMAT = 1
 #: The card's name in a file: in ONNX's `metadata_props` and in the header of safetensors; with .json in a .pt2.

@@ -10,10 +10,10 @@ import numpy as np
 
 from anchorleg.files import make_folder, write_bytes
 from trainer.errors import ConfigError, NoGoodCheckpointError, SaveError
+from trainer.evaluation.playable import Found
 from trainer.exporting.card import Card
 from trainer.exporting.files import kind_of
 from trainer.exporting.module import of_policy
-from trainer.showing.playable import Found
 
 
 @dataclass(frozen=True)

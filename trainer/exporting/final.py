@@ -15,9 +15,9 @@ from pydantic import ValidationError
 
 from anchorleg.job import Job, attempt_numbers, candidates_before
 from trainer.errors import TrainerError
+from trainer.evaluation.playable import of_checkpoint
 from trainer.exporting.card import NAME, Card
 from trainer.exporting.export import export
-from trainer.showing.playable import of_checkpoint
 
 FINAL = "final.safetensors"
 

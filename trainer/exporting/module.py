@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from trainer.envs.spec import ACT_HIGH, ACT_LOW
-from trainer.policy import Policy
+from trainer.envs.step import ACT_HIGH, ACT_LOW
+from trainer.sharing.policies import Policy
 
 #: What every exported file calls its inputs and its output.
 INPUTS = ("observation", "task")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from trainer.nets.fused import Stacked
 from trainer.nets.mlp import MLP
-from trainer.nets.stacked import Stacked
 
 
 class Critic(MLP):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainer.evaluate import RESAMPLES, bootstrap_interval, iqm
+from trainer.evaluation.protocol import RESAMPLES, bootstrap_interval, iqm
 from trainer.showing.learning import F64, mean_over
 
 #: From so many slots on an interval speaks about seeds (Agarwal et al. 2021 have three to ten); below, about episodes.

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from trainer import histories
-from trainer.histories import Rows
+from trainer.history import slots as histories
+from trainer.history.slots import Rows
 
 F64 = npt.NDArray[np.float64]
 
@@ -62,7 +62,7 @@ class Curves:
 
 
 def curves_of(run: str, slot: int, rows: Rows, evaluations: Rows) -> Curves:
-    """The curves of rows as `trainer.metrics` has them. `rows` must not be empty. Pure."""
+    """The curves of rows as `trainer.history.metrics` has them. `rows` must not be empty. Pure."""
     tasks = tuple(sorted({task for row in rows for task in row["tasks"]}))
     episodes = _table(rows, tasks, "episodes")
     solved = episodes * _table(rows, tasks, "success")
@@ -133,7 +133,7 @@ def _on_grid(grid: F64, curves: Curves, name: str, tasks: Sequence[str]) -> F64:
 
 
 def find(*paths: Path) -> list[Curves]:
-    """The curves of what `trainer.histories.find` finds at `paths`, each slot once.
+    """The curves of what `trainer.history.slots.find` finds at `paths`, each slot once.
 
     Runs of one name in different places go by their places. Errors: ConfigError.
     """

@@ -1,84 +1,21 @@
-"""Policies at play: an evaluated checkpoint, and single episodes to look at."""
+"""Policies at play: single episodes to look at."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from trainer import device as machine
-from trainer.envs.metaworld import TaskEnv
-from trainer.errors import ConfigError
-from trainer.evaluate import MIN_LANES, Evaluation, evaluate, unseen_seed
-from trainer.showing.playable import Playable, of_checkpoint
+from trainer.envs.suites.metaworld.env import TaskEnv
+from trainer.envs.suites.metaworld.goals import goal_table
+from trainer.evaluation.playable import Playable
 from trainer.tasknames import GOALS_PER_TASK
-from trainer.tasks import goal_table
 
 #: Steps that are still shown after the first success: half a second of the simulation.
 ENCORE_STEPS = 40
-
-
-@dataclass(frozen=True)
-class Played:
-    """An evaluated checkpoint."""
-
-    path: Path
-    step: int
-    evaluation: Evaluation
-    notes: tuple[str, ...]
-
-
-def evaluate_checkpoint(
-    path: Path,
-    *,
-    goals: int,
-    goal_seed: int | None,
-    device: str,
-    unseen_goals: int = 0,
-    best: bool = False,
-    threads: int | None = None,
-    num_workers: int | None = None,
-    goals_dir: Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    interrupted: Callable[[], bool] = lambda: False,
-) -> Played:
-    """Evaluate the newest good checkpoint at or below `path`, or its `best`, on `goals` fixed goals a task.
-
-    `goal_seed` None: the goals it was trained on. `unseen_goals` a task are played, too, that those are not. `threads`
-    (torch's) None: the training's. `num_workers` None: by the CPUs. The rest is for `evaluate`; `interrupted` may only
-    look. Errors: ConfigError, NoGoodCheckpointError, EnvError.
-    """
-    if device not in {"auto", "cpu", "cuda", "mps"}:
-        raise ConfigError(f"there is no device {device!r}; use auto, cpu, cuda or mps")
-    policy = of_checkpoint(path, device, best=best, threads=threads)
-    total = len(policy.tasks) * (goals + unseen_goals)
-
-    def played(count: int, seed: int, before: int) -> Evaluation:
-        result = evaluate(
-            policy.act,
-            policy.tasks,
-            count,
-            policy.horizon,
-            seed,
-            machine.workers(num_workers, max(len(policy.tasks), MIN_LANES)),
-            goals_dir=goals_dir,
-            progress=progress and (lambda done, _: progress(before + done, total)),
-            interrupted=interrupted,
-        )
-        if result is None:
-            raise AssertionError("nobody interrupts this evaluation")
-        return result
-
-    seed = policy.goal_seed if goal_seed is None else goal_seed
-    found = played(goals, seed, 0)
-    if unseen_goals:
-        unseen = played(unseen_goals, unseen_seed(policy.goal_seed), total - len(policy.tasks) * unseen_goals)
-        found = replace(found, unseen=unseen)
-    return Played(Path(policy.name), policy.step, found, policy.notes)
 
 
 @dataclass(frozen=True)

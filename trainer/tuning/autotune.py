@@ -14,9 +14,9 @@ from typing import Any
 from anchorleg.files import read_json_or_none, write_json
 from anchorleg.places import own_folder
 from anchorleg.words import counted
-from trainer.acting.room import MOST_ENVS, Room, by_size, fitted, room, usable_cores
+from trainer.envs.memory import MOST_ENVS, Room, by_size, fitted, room, usable_cores
 from trainer.errors import ConfigError, SaveError
-from trainer.tuning.host import Host, look
+from trainer.machine.host import Host, look
 
 #: Raised when what is measured changes its meaning; older caches are then measured again.
 FORMAT = 3

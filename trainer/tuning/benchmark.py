@@ -10,17 +10,17 @@ import torch
 
 from anchorleg.words import counted
 from syncd import store
-from trainer.acting.room import MOST_ENVS, Room, by_size, fitted, usable_cores
-from trainer.envs.native.plan import native_tasks
-from trainer.envs.spec import ACT_DIM, F32, OBS_DIM, EnvError, VectorSpec
+from trainer.envs.memory import MOST_ENVS, Room, by_size, fitted, usable_cores
+from trainer.envs.step import ACT_DIM, F32, OBS_DIM, EnvError, VectorSpec
+from trainer.envs.suites.metaworld.goals import goal_tables
+from trainer.envs.suites.metaworld.native.plan import native_tasks
 from trainer.envs.vector import VectorEnv
-from trainer.nets.gaussian import GaussianActor
-from trainer.policy import KIND, Policy
+from trainer.machine.host import Host, look
+from trainer.nets.distributions import GaussianActor
 from trainer.presets import PRESETS
+from trainer.sharing.policies import KIND, Policy
 from trainer.tasknames import MAX_HORIZON, MT10
-from trainer.tasks import goal_tables
 from trainer.tuning.autotune import Facts, Inference, Stepping, versions_here
-from trainer.tuning.host import Host, look
 
 #: One light, one middling and one heavy task: what a multi-task run mixes, without building ten.
 TASKS = ("reach-v3", "drawer-open-v3", "peg-insert-side-v3")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from anchorleg.words import counted
 from trainer.errors import ConfigError
+from trainer.machine.host import Host
 from trainer.tuning.autotune import Facts, cache_file, is_of, read_facts, versions_here
-from trainer.tuning.host import Host
 
 _GB = 2**30
 

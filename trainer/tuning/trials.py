@@ -10,16 +10,17 @@ from pathlib import Path
 
 import torch
 
-from trainer import device as machine
-from trainer import matmul, memory
-from trainer.agents import updates
+from trainer.algorithms import recorded as updates
 from trainer.config import Training
-from trainer.envs.native.plan import native_tasks
-from trainer.envs.spec import F64, EnvError, VectorSpec
+from trainer.envs.step import F64, EnvError, VectorSpec
+from trainer.envs.suites.metaworld.goals import goal_tables
+from trainer.envs.suites.metaworld.native.plan import native_tasks
 from trainer.envs.vector import VectorEnv
-from trainer.state import RunState, advance, drain, draw, fresh
-from trainer.tasks import goal_tables
-from trainer.tuning.host import Host, look
+from trainer.machine import device as machine
+from trainer.machine import products as matmul
+from trainer.machine.host import Host, look
+from trainer.training import memory
+from trainer.training.run import RunState, advance, drain, draw, fresh
 from trainer.tuning.training import Memory, Setting, Trial, explore, thread_counts, worker_counts
 
 #: Rates settle within a few updates; the first steps of an environment and the first calls of a kernel are slower.
@@ -38,7 +39,7 @@ Say = Callable[[str], None]
 class Tried:
     """What was measured. `update_s`: an update alone, `collected_per_s`: steps without any, both with `own`.
 
-    `products`: see `trainer.matmul`, "" on a GPU. `stepping`: "native", "python" or "both".
+    `products`: see `trainer.machine.products`, "" on a GPU. `stepping`: "native", "python" or "both".
     """
 
     host: Host

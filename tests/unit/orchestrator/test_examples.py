@@ -45,8 +45,8 @@ def test_a_ready_config_gives_a_script_that_asks_for_what_it_says_and_names_no_s
 @pytest.mark.parametrize("name", NAMES)
 def test_a_ready_configs_training_fits_into_the_memory_that_it_asks_for(name: str) -> None:
     pytest.importorskip("torch")
-    from trainer.acting.room import need_bytes
-    from trainer.memory import check
+    from trainer.envs.memory import need_bytes
+    from trainer.training.memory import check
 
     config, training = an_example(name)
     assert config.slurm.mem is not None

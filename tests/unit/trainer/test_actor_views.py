@@ -10,8 +10,8 @@ from rich.console import Console
 
 pytest.importorskip("metaworld")
 
-from trainer.acting.actorviews import ActorDisplay, Playing, Recording, Score, screen
-from trainer.acting.tally import Tally, network_words
+from trainer.actors.counts import Tally, network_words
+from trainer.actors.views import ActorDisplay, Playing, Recording, Score, screen
 from trainer.tasknames import MT50
 
 pytestmark = pytest.mark.trainer

@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.acting.room import MOST_ENVS, OWNERS_BYTES, by_size, need_bytes, room
 from trainer.commands.actors import check_room
+from trainer.envs.memory import MOST_ENVS, OWNERS_BYTES, by_size, need_bytes, room
 from trainer.errors import ConfigError
+from trainer.machine import host
+from trainer.machine.host import Host, cpu_quota, look, mac_free, memory_limit, memory_of
 from trainer.showing.drawing import choose
-from trainer.tuning import autotune, host
+from trainer.tuning import autotune
 from trainer.tuning.autotune import (
     NEAR,
     WORTH_IT,
@@ -25,7 +27,6 @@ from trainer.tuning.autotune import (
     recommend,
 )
 from trainer.tuning.autotune import write_facts as write
-from trainer.tuning.host import Host, cpu_quota, look, mac_free, memory_limit, memory_of
 
 GB = 2**30
 LAPTOP = Host("laptop", 8, 16 * GB, 11 * GB)

@@ -12,13 +12,13 @@ from point_run import PointRun
 from slot_digest import digest_of
 
 from anchorleg.job import Job
-from trainer import checkpoint, saver
-from trainer.checkpoint import ENVS, LEARNER, MANIFEST, NETS, STATE, downgrade, read_manifest
+from trainer.checkpoints import checkpoint, saver
+from trainer.checkpoints.checkpoint import ENVS, LEARNER, MANIFEST, NETS, STATE, downgrade, read_manifest
+from trainer.checkpoints.resume import find_policy, find_start
+from trainer.checkpoints.retention import tidy
 from trainer.errors import ConfigError, NoGoodCheckpointError, NotFiniteError, OtherIdentityError, SaveError
-from trainer.resume import find_policy, find_start
-from trainer.retention import tidy
-from trainer.showing.playable import of_checkpoint
-from trainer.state import capture
+from trainer.evaluation.playable import of_checkpoint
+from trainer.training.run import capture
 
 pytestmark = pytest.mark.trainer
 FILES = (NETS, LEARNER, ENVS, STATE, MANIFEST)

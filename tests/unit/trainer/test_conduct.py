@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.contributions.conduct import HARMLESS, LEAST, WINDOW, Conduct
-from trainer.contributions.experience import Reason
+from trainer.sharing.conduct import HARMLESS, LEAST, WINDOW, Conduct
+from trainer.sharing.judge import Reason
 
 BAD = sorted(set(Reason) - HARMLESS)
 

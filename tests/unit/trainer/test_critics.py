@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from trainer.nets.critic import Critic, slope_of_smallest
+from trainer.nets.fused import Stacked
 from trainer.nets.residual import EMBEDDING, ResidualCritic
-from trainer.nets.stacked import Stacked
 
 pytestmark = pytest.mark.trainer
 TASKS = 3

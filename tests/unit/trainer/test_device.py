@@ -10,8 +10,8 @@ pytest.importorskip("torch")
 
 import torch
 
-from trainer import device as machine
 from trainer.errors import ConfigError
+from trainer.machine import device as machine
 
 pytestmark = pytest.mark.trainer
 

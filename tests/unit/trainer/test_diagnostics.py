@@ -12,14 +12,14 @@ import torch
 from point_run import PointRun
 from slot_digest import digest_of
 
-from trainer import state as run_state
-from trainer.agents import mtsac
+from trainer.algorithms import mtsac
+from trainer.algorithms.probe import DELTA, TAU, diagnose, dormant, effective_rank, measure, norm, watched
+from trainer.buffers.replay import Batch
 from trainer.config import TrainingSection, resolve
-from trainer.diagnostics import DELTA, TAU, diagnose, dormant, effective_rank, measure, norm, watched
 from trainer.nets.mlp import MLP
 from trainer.nets.residual import ResidualCritic
-from trainer.replay import Batch
-from trainer.state import capture, row
+from trainer.training import run as run_state
+from trainer.training.run import capture, row
 
 pytestmark = pytest.mark.trainer
 CPU = torch.device("cpu")

@@ -11,9 +11,9 @@ pytest.importorskip("torch")
 
 from point_run import PointRun
 
-from trainer import diverged
-from trainer.diverged import FILE, leave_behind, plain
 from trainer.errors import NotFiniteError
+from trainer.training import crash_report as diverged
+from trainer.training.crash_report import FILE, leave_behind, plain
 
 pytestmark = pytest.mark.trainer
 

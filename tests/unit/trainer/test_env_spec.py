@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.envs.board import Board
 from trainer.envs.channel import STEP, Channel
-from trainer.envs.spec import scheduled_task
+from trainer.envs.shared import Board
+from trainer.envs.step import scheduled_task
 
 SIZES = st.integers(1, 60)
 

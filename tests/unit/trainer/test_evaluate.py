@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainer.evaluate import Evaluation, _lanes, bootstrap_interval, evaluate, iqm, summarise, unseen_seed
+from trainer.evaluation.protocol import Evaluation, _lanes, bootstrap_interval, evaluate, iqm, summarise, unseen_seed
 
 ROOT = Path(__file__).parents[3]
 TEN = tuple(f"task-{k}" for k in range(10))
@@ -89,7 +89,7 @@ def test_every_goal_is_played_once_and_a_lane_keeps_its_task(tasks, goals):
 
 
 def test_a_learner_with_workers_loads_no_simulator():
-    program = "import sys, trainer.evaluate; print({'metaworld', 'mujoco', 'torch'} & set(sys.modules))"
+    program = "import sys, trainer.evaluation.protocol; print({'metaworld', 'mujoco', 'torch'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "set()"
 

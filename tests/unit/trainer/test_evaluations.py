@@ -15,13 +15,13 @@ from slot_digest import slot_digest
 from train_point_mass import Judged, judge, section
 
 from anchorleg.job import HANDED_OVER, Job, checkpoints_of
-from trainer import checkpoint
-from trainer.checkpoint import read_manifest
-from trainer.evaluating.past import EVALUATING, read_past
-from trainer.evaluating.process import EvaluatorError, spare_workers
-from trainer.evaluating.queue import MAX_JOBS, MAX_PENDING, NICE
-from trainer.loop import run
-from trainer.metrics import EVALUATIONS, read_evaluations
+from trainer.checkpoints import checkpoint
+from trainer.checkpoints.checkpoint import read_manifest
+from trainer.evaluation.past import EVALUATING, read_past
+from trainer.evaluation.process import EvaluatorError, spare_workers
+from trainer.evaluation.queue import MAX_JOBS, MAX_PENDING, NICE
+from trainer.history.metrics import EVALUATIONS, read_evaluations
+from trainer.training.attempt import run
 
 pytestmark = pytest.mark.trainer
 

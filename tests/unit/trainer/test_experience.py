@@ -13,9 +13,9 @@ pytest.importorskip("metaworld")
 
 from segments_of import HORIZON, KINDS, KNOWN, NOW, TASKS, beginning, expectation, honest, hostile
 
-from trainer.contributions.episode import decode
-from trainer.contributions.experience import Accepted, Reason, Refused, encode, judge, name_of, step_of
-from trainer.replay import FIELDS
+from trainer.buffers.replay import FIELDS
+from trainer.sharing.judge import Accepted, Reason, Refused, encode, judge, name_of, step_of
+from trainer.sharing.segment import decode
 
 pytestmark = pytest.mark.trainer
 

@@ -17,11 +17,11 @@ from slot_digest import slot_digest
 from train_point_mass import in_a_process_of_its_own, judge, section
 
 from anchorleg.job import HANDED_OVER, Job
+from trainer.evaluation.playable import find
 from trainer.exporting import export as exporting
 from trainer.exporting import final
 from trainer.exporting.card import NAME, Card
-from trainer.loop import run
-from trainer.showing.playable import find
+from trainer.training.attempt import run
 
 pytestmark = pytest.mark.trainer
 

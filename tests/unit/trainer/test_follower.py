@@ -9,8 +9,8 @@ pytest.importorskip("torch")
 from published import RUN, publish, training_of
 
 from syncd import store
-from trainer.acting.follower import Follower
-from trainer.acting.selection import Choice
+from trainer.actors.follower import Follower
+from trainer.sharing.selection import Choice
 
 pytestmark = pytest.mark.trainer
 

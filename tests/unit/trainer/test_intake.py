@@ -22,16 +22,17 @@ from train_point_mass import section
 
 from anchorleg.job import Job
 from syncd import store
-from trainer.contributions import doorkeeper, intakelog
-from trainer.contributions.conduct import LEAST
-from trainer.contributions.contributed import MAX_SHARE, Contributed, capacity_of, parts, whole
-from trainer.contributions.doorkeeper import Doorkeeper
-from trainer.contributions.episode import encode, name_of
-from trainer.contributions.intake import Intake
-from trainer.contributions.intakelog import Removed, Taken
-from trainer.contributions.spotcheck import Redone
-from trainer.replay import FIELDS, Replay
-from trainer.state import RunState, draw
+from trainer.buffers.experience import MAX_SHARE, Contributed, capacity_of, parts, whole
+from trainer.buffers.replay import FIELDS, Replay
+from trainer.sharing import ingest as doorkeeper
+from trainer.sharing import journal as intakelog
+from trainer.sharing.conduct import LEAST
+from trainer.sharing.ingest import Doorkeeper
+from trainer.sharing.journal import Removed, Taken
+from trainer.sharing.segment import encode, name_of
+from trainer.sharing.spotcheck import Redone
+from trainer.training.inflow import Intake
+from trainer.training.run import RunState, draw
 
 pytestmark = pytest.mark.trainer
 #: What the senders of `made_up` send cannot be done again by anybody.
@@ -419,7 +420,7 @@ class TestTheJournal:
         assert intakelog.entries(tmp_path) == new
 
     def test_nothing_enters_that_is_not_journaled(self, job, monkeypatch):
-        from trainer.contributions import intake
+        from trainer.training import inflow as intake
 
         monkeypatch.setattr(intake, "TAKE_EVERY_S", 0.0)
         made, state, said = Intake(job, TRAINING, None), _state(104), []

@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from trainer.live.follow import REFUSALS, Delivery, StuckError, follow
-from trainer.live.points import START, Cursor, Point
-from trainer.live.program import pause_s
-from trainer.live.request import Patience
-from trainer.live.session import LostError
+from trainer.wandb.follow import REFUSALS, Delivery, StuckError, follow
+from trainer.wandb.points import START, Cursor, Point
+from trainer.wandb.program import pause_s
+from trainer.wandb.request import Patience
+from trainer.wandb.session import LostError
 
 PATIENCE = Patience(look_s=0.0, check_s=30.0, stuck_s=60.0)
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 
-from trainer.views import Display, Pulse
+from trainer.training.progress import Display, Pulse
 
 
 def test_a_narrow_terminal_shows_all_of_where_the_training_stands(monkeypatch, capsys):

@@ -9,9 +9,9 @@ import pytest
 from anchorleg.files import write_json
 from anchorleg.job import Job
 from trainer.config import wandb_mode
-from trainer.live.destination import Destination, recorded, write_down
-from trainer.live.journals import Journals, Tail
-from trainer.live.points import START, Cursor, numbered, points
+from trainer.wandb.destination import Destination, recorded, write_down
+from trainer.wandb.journals import Journals, Tail
+from trainer.wandb.points import START, Cursor, numbered, points
 
 
 def a_row(to, **more):

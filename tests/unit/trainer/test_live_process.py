@@ -9,11 +9,11 @@ import pytest
 from daemons import PATIENCE_S
 
 from anchorleg.job import Job
-from trainer.live import process as live
-from trainer.live import program
-from trainer.live.destination import Destination
-from trainer.live.process import LiveProcess
-from trainer.live.request import Patience, Request
+from trainer.wandb import process as live
+from trainer.wandb import program
+from trainer.wandb.destination import Destination
+from trainer.wandb.process import LiveProcess
+from trainer.wandb.request import Patience, Request
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_an_end_between_two_connections_is_no_complete_one(monkeypatch, request_
     """Of a connection that was left to begin another one the learner was told nothing: its exit code must."""
     path = request_of_a_job.write()
     code = (
-        "import os, sys; from trainer.live import program; program._end_with = lambda learner: None; "
+        "import os, sys; from trainer.wandb import program; program._end_with = lambda learner: None; "
         f"sys.exit(program.main([{str(path)!r}, '1', 'live']))"
     )
     done = subprocess.run(

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from anchorleg.job import Job
+from trainer.checkpoints.resume import find_start
 from trainer.config import TrainingSection, resolve
 from trainer.errors import NoGoodCheckpointError
-from trainer.resume import find_start
 
 TRAINING = resolve(TrainingSection(preset="debug"))
 

@@ -8,8 +8,8 @@ pytest.importorskip("torch")
 
 import torch
 
-from trainer import matmul
-from trainer.matmul import ONEDNN, PLAIN, Measured
+from trainer.machine import products as matmul
+from trainer.machine.products import ONEDNN, PLAIN, Measured
 
 pytestmark = pytest.mark.trainer
 EXACT = 5e-7

@@ -15,10 +15,10 @@ pytest.importorskip("torch")
 
 import torch
 
-from trainer.agents import mtsac
+from trainer.algorithms import mtsac
 from trainer.config import TrainingSection, resolve
 from trainer.errors import ConfigError
-from trainer.memory import ROW_BYTES, actor_parameters, check, critic_parameters, host_parts, shortage
+from trainer.training.memory import ROW_BYTES, actor_parameters, check, critic_parameters, host_parts, shortage
 
 pytestmark = pytest.mark.trainer
 REPOSITORY = Path(__file__).parents[3]

@@ -15,8 +15,8 @@ pytest.importorskip("torch")
 from slot_digest import gaps
 
 from anchorleg.files import write_json
-from trainer.metrics import Events, Journal, Meter, best_evaluation, lines, read, read_evaluations, scalars
-from trainer.state import crossed, earned
+from trainer.history.metrics import Events, Journal, Meter, best_evaluation, lines, read, read_evaluations, scalars
+from trainer.training.run import crossed, earned
 
 pytestmark = pytest.mark.trainer
 NAMES, TASKS = ("loss",), ("reach-v3", "push-v3")

@@ -9,12 +9,12 @@ pytest.importorskip("torch")
 
 import torch
 
-from trainer import matmul
-from trainer.agents import categorical, mtsac
+from trainer.algorithms import categorical, mtsac
+from trainer.buffers.replay import Batch
 from trainer.config import TrainingSection, resolve
-from trainer.nets.gaussian import sample
+from trainer.machine import products as matmul
+from trainer.nets.distributions import sample
 from trainer.nets.mlp import MLP
-from trainer.replay import Batch
 
 pytestmark = pytest.mark.trainer
 CPU = torch.device("cpu")

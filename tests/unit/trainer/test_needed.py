@@ -14,10 +14,10 @@ from published import draft_of, nets_for, publish, training_of
 
 from anchorleg.job import Job
 from syncd import store
-from trainer.acting.follower import Follower, Giver
-from trainer.acting.needed import FIRST_WORD_S, Need, choose, is_over, parse, why_not
-from trainer.acting.selection import STALE_S, Choice
-from trainer.contributions import takings
+from trainer.actors.follower import Follower, Giver
+from trainer.actors.needed import FIRST_WORD_S, Need, choose, is_over, parse, why_not
+from trainer.sharing import takings
+from trainer.sharing.selection import STALE_S, Choice
 
 pytestmark = pytest.mark.trainer
 TRAINING = training_of()
@@ -99,7 +99,7 @@ def a_job(folder, slot=0):
 
 
 def looked(follower, monkeypatch):
-    monkeypatch.setattr("trainer.acting.follower.SURVEY_S", 0.0)
+    monkeypatch.setattr("trainer.actors.follower.SURVEY_S", 0.0)
     follower.look()
     return follower
 

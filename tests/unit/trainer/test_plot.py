@@ -12,7 +12,7 @@ pytest.importorskip("matplotlib")
 from anchorleg.files import write_json
 from syncd import store
 from trainer.errors import ConfigError, SaveError
-from trainer.evaluate import iqm
+from trainer.evaluation.protocol import iqm
 from trainer.showing.certainty import MIN_SEEDS, band, iqm_of, mean_of, share_of
 from trainer.showing.learning import EPISODES_A_POINT, aligned, curves_of, find, mean_over, window_rows
 from trainer.showing.plot import caption, draw

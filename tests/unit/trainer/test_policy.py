@@ -9,8 +9,8 @@ pytest.importorskip("metaworld")
 from published import RUN, draft_of, nets_for, publish, training_of
 
 from syncd import store
-from trainer.agents import mtsac
-from trainer.policy import (
+from trainer.algorithms import mtsac
+from trainer.sharing.policies import (
     GoldenMismatchError,
     IncompatiblePolicyError,
     Policy,

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from trainer.machine.host import Host
 from trainer.tuning.autotune import Facts, Inference, Stepping, cache_file, versions_here, write_facts
-from trainer.tuning.host import Host
 from trainer.tuning.profiles import find
 
 GB = 2**30

@@ -18,13 +18,13 @@ from train_point_mass import TASKS, judge, section
 
 from anchorleg.job import Job
 from syncd import store
-from trainer import policy
-from trainer.agents import mtsac
+from trainer.algorithms import mtsac
 from trainer.config import identity
-from trainer.loop import run
-from trainer.metrics import read, read_evaluations
-from trainer.publisher import GOLDEN_ROWS, Publisher, snapshot
-from trainer.views import Display
+from trainer.history.metrics import read, read_evaluations
+from trainer.sharing import policies as policy
+from trainer.sharing.publisher import GOLDEN_ROWS, Publisher, snapshot
+from trainer.training.attempt import run
+from trainer.training.progress import Display
 
 pytestmark = pytest.mark.trainer
 
@@ -164,7 +164,7 @@ def test_curves_that_take_long_are_written_seldom_and_at_the_end(learning, monke
     written = []
 
     monkeypatch.setattr(store, "write_metrics", lambda _place, name, _rows: written.append(name))
-    monkeypatch.setattr("trainer.publisher.CURVES_REST", 1e9)
+    monkeypatch.setattr("trainer.sharing.publisher.CURVES_REST", 1e9)
     publisher = learning.publisher()
     until = time.monotonic() + PATIENCE_S
     for step in range(3):

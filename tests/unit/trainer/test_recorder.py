@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("metaworld")
 
-from trainer.acting.recorder import Dispatch, Origin, Recorder
-from trainer.contributions.episode import decode
-from trainer.contributions.experience import Accepted, Expectation, encode, judge, name_of
-from trainer.envs.spec import Step
+from trainer.actors.recorder import Dispatch, Origin, Recorder
+from trainer.envs.step import Step
+from trainer.sharing.judge import Accepted, Expectation, encode, judge, name_of
+from trainer.sharing.segment import decode
 
 pytestmark = pytest.mark.trainer
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.replay import FIELDS, Replay, shares
-from trainer.segments import read_into, saved_until, still_needed, write_segment
+from trainer.buffers.replay import FIELDS, Replay, shares
+from trainer.checkpoints.rows import read_into, saved_until, still_needed, write_segment
 
 
 def rows(task, first):

@@ -13,10 +13,10 @@ pytest.importorskip("torch")
 from point_run import PointRun
 
 from anchorleg.job import CheckpointRef, Job
-from trainer import retention, saver
-from trainer.checkpoint import NETS, Manifest, downgrade, read_manifest
+from trainer.checkpoints import retention, saver
+from trainer.checkpoints.checkpoint import NETS, Manifest, downgrade, read_manifest
+from trainer.checkpoints.retention import Kept, decide, thin, tidy
 from trainer.errors import SupersededError
-from trainer.retention import Kept, decide, thin, tidy
 
 pytestmark = pytest.mark.trainer
 

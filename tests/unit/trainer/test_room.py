@@ -10,17 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from trainer.acting.room import (
-    MOST_ENVS,
-    OWNERS_BYTES,
-    OWNERS_CORES,
-    Room,
-    by_size,
-    need_bytes,
-    room,
-    workers_for,
-)
-from trainer.tuning.host import Host
+from trainer.envs.memory import MOST_ENVS, OWNERS_BYTES, OWNERS_CORES, Room, by_size, need_bytes, room, workers_for
+from trainer.machine.host import Host
 
 GB = 2**30
 #: The machines of the user guide's table, each as small and as large as it is sold, and what its row recommends.

@@ -9,8 +9,8 @@ pytest.importorskip("metaworld")
 from published import draft_of, nets_for, training_of
 
 from syncd import store
-from trainer.acting.selection import STALE_S, Choice, key_of, pick
 from trainer.errors import ConfigError
+from trainer.sharing.selection import STALE_S, Choice, key_of, pick
 
 pytestmark = pytest.mark.trainer
 TRAINING = training_of()

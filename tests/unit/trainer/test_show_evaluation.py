@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from trainer.metrics import evaluation_scalars
-from trainer.views import show_evaluation
+from trainer.history.metrics import evaluation_scalars
+from trainer.training.progress import show_evaluation
 
 RESULT = {
     "step": 400,

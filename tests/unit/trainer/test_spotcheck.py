@@ -11,18 +11,9 @@ pytest.importorskip("metaworld")
 
 from segments_of import TASKS, beginning, honest
 
-from trainer.contributions.resimulation import TOLERANCE, Resimulator
-from trainer.contributions.spotcheck import (
-    FIRST,
-    IN_DOUBT,
-    LEAST_SHARE,
-    RATE_S,
-    ROWS_A_SECOND,
-    Redone,
-    SpotChecks,
-    share,
-)
-from trainer.tasks import goal_tables
+from trainer.envs.suites.metaworld.goals import goal_tables
+from trainer.sharing.resimulation import TOLERANCE, Resimulator
+from trainer.sharing.spotcheck import FIRST, IN_DOUBT, LEAST_SHARE, RATE_S, ROWS_A_SECOND, Redone, SpotChecks, share
 
 pytestmark = pytest.mark.trainer
 #: Long enough that everything has moved.

@@ -8,9 +8,9 @@ pytest.importorskip("torch")
 
 import torch
 
-from trainer.nets import gaussian
+from trainer.nets import distributions as gaussian
+from trainer.nets.fused import Stacked
 from trainer.nets.mlp import MLP
-from trainer.nets.stacked import Stacked
 
 pytestmark = pytest.mark.trainer
 

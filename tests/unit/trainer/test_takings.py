@@ -8,8 +8,8 @@ import pytest
 
 from anchorleg.job import Job
 from syncd import store
-from trainer.contributions import takings
-from trainer.contributions.takings import INTAKE, LATELY_S, SAY_EVERY_S, Takings, say_over
+from trainer.sharing import takings
+from trainer.sharing.takings import INTAKE, LATELY_S, SAY_EVERY_S, Takings, say_over
 
 NOW = 1_760_086_400.0
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainer import tasks
+from trainer.envs.suites.metaworld import goals as tasks
 from trainer.tasknames import MT10, MT50
 
 

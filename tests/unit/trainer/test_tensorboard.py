@@ -14,8 +14,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from train_point_mass import judge, section
 
 from anchorleg.job import Job, checkpoints_of
-from trainer.loop import run
-from trainer.metrics import read, read_evaluations
+from trainer.history.metrics import read, read_evaluations
+from trainer.training.attempt import run
 
 pytestmark = pytest.mark.trainer
 

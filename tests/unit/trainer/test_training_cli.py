@@ -135,8 +135,8 @@ def test_evaluating_a_folder_without_checkpoints_is_one_sentence(tmp_path):
 
 @pytest.mark.trainer
 def test_environments_that_cannot_go_on_end_an_evaluation_with_one_sentence(monkeypatch, capsys):
-    play = pytest.importorskip("trainer.showing.play")
-    from trainer.envs.spec import EnvError
+    play = pytest.importorskip("trainer.evaluation.checkpoints")
+    from trainer.envs.step import EnvError
 
     def gone(*_, **__):
         raise EnvError("environment worker 1 was killed by SIGKILL")

@@ -15,13 +15,15 @@ from slot_digest import newest, slot_digest
 from train_point_mass import Judged, judge, section
 
 from anchorleg.job import HANDED_OVER, Job, checkpoints_of
-from trainer import checkpoint, loop, numbers
-from trainer.agents import mtsac
-from trainer.checkpoint import MANIFEST, read_manifest
+from trainer.algorithms import mtsac
+from trainer.checkpoints import checkpoint
+from trainer.checkpoints.checkpoint import MANIFEST, read_manifest
+from trainer.checkpoints.resume import find_policy
 from trainer.errors import ConfigError, NotFiniteError, SaveError
-from trainer.loop import reported, run
-from trainer.resume import find_policy
-from trainer.views import Pulse
+from trainer.training import attempt as loop
+from trainer.training import numbers
+from trainer.training.attempt import reported, run
+from trainer.training.progress import Pulse
 
 pytestmark = pytest.mark.trainer
 

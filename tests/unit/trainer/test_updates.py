@@ -7,11 +7,12 @@ pytest.importorskip("torch")
 
 import torch
 
-from trainer.agents import mtsac, updates
-from trainer.agents.inputs import prepare
-from trainer.agents.updates import GRAPH, KERNELS, WARM_UP, Updates, choose, is_same
+from trainer.algorithms import mtsac
+from trainer.algorithms import recorded as updates
+from trainer.algorithms.inputs import prepare
+from trainer.algorithms.recorded import GRAPH, KERNELS, WARM_UP, Updates, choose, is_same
+from trainer.buffers.replay import Batch
 from trainer.config import TrainingSection, resolve
-from trainer.replay import Batch
 
 pytestmark = pytest.mark.trainer
 CPU, GPU = torch.device("cpu"), torch.device("cuda")

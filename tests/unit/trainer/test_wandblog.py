@@ -13,10 +13,10 @@ from anchorleg.files import write_json
 from syncd import store
 from trainer.cli import app
 from trainer.errors import ConfigError
-from trainer.histories import History, find
-from trainer.live.points import points
-from trainer.wandbfile import BLOCK_BYTES, HEADER, last_record
-from trainer.wandblog import gaps, library, name_of
+from trainer.history.slots import History, find
+from trainer.wandb.points import points
+from trainer.wandb.runfile import BLOCK_BYTES, HEADER, last_record
+from trainer.wandb.upload import gaps, library, name_of
 
 
 def a_row(number, **more):

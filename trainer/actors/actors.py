@@ -1,0 +1,309 @@
+"""Actors: play with the newest policy that a learner published, and write down what is experienced.
+
+The loop is: take the newest verified policy, sample actions, step, record. A newer policy of the same slot is swapped
+in between two steps; another slot's only where all episodes have just ended. No network is needed once there is one.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from anchorleg.words import counted
+from syncd import store
+from syncd.outbox import Outbox
+from syncd.played import note_played
+from trainer.actors.counts import Tally
+from trainer.actors.follower import Followed, Follower, Giver
+from trainer.actors.recorder import INCOMING_FULL, OUTBOX_FULL, WAITING_A_ENV, Dispatch, Origin, Recorder
+from trainer.actors.stopping import Stopping
+from trainer.actors.views import ActorDisplay, Playing
+from trainer.envs.memory import Room, workers_for
+from trainer.envs.step import EnvError, VectorSpec
+from trainer.envs.suites.metaworld.goals import goal_tables
+from trainer.envs.vector import VectorEnv
+from trainer.errors import DroppedError, EnvironmentFailedError
+from trainer.machine.host import look
+from trainer.sharing.selection import Choice
+
+#: Workers that die are started anew so often within `RESTARTS_WITHIN_S`; more is no accident (memory, a broken driver).
+MAX_RESTARTS = 3
+RESTARTS_WITHIN_S = 600.0
+#: How long the end waits for environments that are still being built.
+_ABANDON_S = 0.5
+#: Between two looks while there is no policy: short beside the time that a person waits.
+_WAIT_S = 0.1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the actors do. `folder`: DIR, where the outbox and the state lie. `steps`, `seconds`: end after so many.
+
+    `giver`: choose the slot by what it needs. `deposit`: where the experience goes instead of the outbox.
+    """
+
+    folder: Path
+    shared: store.Shared
+    choice: Choice
+    num_envs: int
+    workers: int
+    device: torch.device
+    contribute: bool
+    steps: int | None = None
+    seconds: float | None = None
+    goals_cache: Path | None = None
+    giver: Giver | None = None
+    deposit: store.Deposit | None = None
+
+
+class Stage:
+    """The environments of one spec (tasks, goals, horizon), and where they stand.
+
+    `is_boundary`: every environment is at the start of an episode. They start and end together: all have the same
+    horizon, and nothing else ends an episode.
+    """
+
+    def __init__(self, manifest: store.Manifest, plan: Plan) -> None:
+        self.tasks, self._spec = manifest.architecture.tasks, manifest.spec
+        goals = goal_tables(self.tasks, manifest.spec.goal_seed, plan.goals_cache)
+        self.envs = VectorEnv(
+            VectorSpec(
+                tasks=self.tasks,
+                goals=goals,
+                num_envs=plan.num_envs,
+                seed=secrets.randbits(31),  # every actor sees goals of its own
+                horizon=manifest.spec.horizon,
+            ),
+            workers_for(len(self.tasks), Room(plan.num_envs, plan.workers), look()),
+        )
+        self.is_boundary = True
+        try:
+            observed = self.envs.reset()
+        except BaseException:
+            self.close()
+            raise
+        self.obs, self.task = observed.obs, observed.task
+
+    def suits(self, manifest: store.Manifest) -> bool:
+        """Whether `manifest` plays in the same environments."""
+        return (self.tasks, self._spec.goal_seed, self._spec.horizon) == (
+            manifest.architecture.tasks,
+            manifest.spec.goal_seed,
+            manifest.spec.horizon,
+        )
+
+    def close(self) -> None:
+        """End the environments at once: nothing in them is kept."""
+        for pid in self.envs.worker_pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.envs.close()
+
+
+class Building:
+    """A stage in the making, in a thread: it takes seconds, in which Ctrl-C must still end the program at once."""
+
+    def __init__(self, manifest: store.Manifest, plan: Plan) -> None:
+        tasks = len(manifest.architecture.tasks)
+        self.words = f"building {counted(plan.num_envs, 'environment')} of {counted(tasks, 'task')}"
+        self._stage: Stage | None = None
+        self._error: Exception | None = None
+        self._is_wanted = True
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._build, args=(manifest, plan), name="building", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread still runs; the simulator in it can be waited for, not interrupted."""
+        return self._thread.is_alive()
+
+    def take(self) -> Stage | None:
+        """The stage, once; None while it is not ready. Errors: what building it raised."""
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            stage, self._stage = self._stage, None
+            return stage
+
+    def abandon(self) -> None:
+        """Nobody waits for it any more: it closes itself."""
+        with self._lock:
+            self._is_wanted = False
+            if self._stage is not None:
+                self._stage.close()
+        self._thread.join(_ABANDON_S)
+
+    def _build(self, manifest: store.Manifest, plan: Plan) -> None:
+        try:
+            stage = Stage(manifest, plan)
+        except OSError as error:
+            self._error = EnvError(f"the environments cannot be started ({error.strerror or error})")
+            return
+        except Exception as error:  # noqa: BLE001 - raised again by `take`
+            self._error = error
+            return
+        with self._lock:
+            if self._is_wanted:
+                self._stage = stage
+            else:
+                stage.close()
+
+
+class Actors:
+    """One run of `trainer actors`. Errors of `run`: EnvironmentFailedError, DroppedError; of the constructor: none.
+
+    `is_over`: it ended because the training for which it played is complete.
+    """
+
+    def __init__(self, plan: Plan, show: ActorDisplay, clock: Callable[[], float] = time.monotonic) -> None:
+        self.plan = plan
+        self.show = show
+        self.tally = Tally(plan.folder, plan.num_envs, plan.workers, str(plan.device))
+        self.is_over = False
+        self._clock = clock
+        self._actor = secrets.token_hex(8)
+        self._noise = torch.Generator().manual_seed(secrets.randbits(62))
+        self._restarts: deque[float] = deque()
+        self._stage: Stage | None = None
+        self._building: Building | None = None
+        self._abandoned: Building | None = None
+        self._recorder: Recorder | None = None
+        self._current: Followed | None = None
+
+    def run(self, stop: Stopping) -> Playing:
+        """Play until asked to stop, or until the plan's end. Returns the last state."""
+        plan = self.plan
+        began = self._clock()
+        outbox = (plan.deposit or Outbox(plan.folder)) if plan.contribute else None
+        follower = Follower(plan.shared, plan.choice, plan.device, giver=plan.giver, tried=self._tried)
+        with ExitStack() as stack:
+            stack.callback(self._clear)
+            full = OUTBOX_FULL if plan.deposit is None else INCOMING_FULL
+            dispatch = Dispatch(outbox.offer, plan.num_envs * WAITING_A_ENV, full=full) if outbox else None
+            stack.enter_context(follower)
+            self.tally.records(outbox, dispatch)
+            while not (stop.asked or self._has_ended(began) or follower.is_over):
+                if plan.deposit is not None and plan.deposit.is_dropped:
+                    raise DroppedError(
+                        f"whoever owns {plan.shared.path} takes nothing from {plan.deposit.who} any more; ask them, "
+                        "then start again"
+                    )
+                follower.tell(self.show.say)
+                try:
+                    missing = self._missing(follower)
+                    if missing is None:
+                        self._step(dispatch)
+                    else:
+                        self.tally.wait(missing)
+                        time.sleep(_WAIT_S)
+                except EnvError as error:
+                    self._restart(error, dispatch)
+                if self.show.is_due(self.tally.doing):
+                    self.show.pulse(self.tally.playing(self._current))
+            if dispatch:
+                if self._recorder:
+                    dispatch.put(self._recorder.rest())
+                dispatch.close()
+            follower.tell(self.show.say)
+        self.is_over = follower.is_over and not stop.asked
+        self.tally.doing = "stopped" if stop.asked else "done"
+        return self.tally.playing(self._current, is_fresh=True)
+
+    @property
+    def is_still_building(self) -> bool:
+        """Whether environments that nobody wants any more are still being built: leave without waiting for them."""
+        return self._abandoned is not None and self._abandoned.is_alive
+
+    def _missing(self, follower: Follower) -> str | None:
+        """What it waits for: a policy, or environments for it. None: it can act, with the newest that may act now."""
+        if follower.resting is not None:
+            return follower.resting
+        boundary = self._stage is None or self._stage.is_boundary
+        newest = follower.newest(self._current, may_change_slot=boundary)
+        if newest is None:
+            return follower.waiting_for
+        manifest = newest.manifest
+        if self._stage is None or not self._stage.suits(manifest):
+            if self._building is None:
+                self._clear()
+                self._building = Building(manifest, self.plan)
+            self._stage = self._building.take()
+            if self._stage is None:
+                return self._building.words
+            self._building = None
+            self.tally.workers = self._stage.envs.num_workers
+            if self.tally.workers < min(self.plan.workers, self.plan.num_envs):
+                self.show.say(
+                    f"{self.tally.workers or 'no'} workers instead of {self.plan.workers}: with "
+                    f"{len(self._stage.tasks)} tasks each takes more memory, and there is no more for them"
+                )
+            return self._missing(follower)  # the policy may be another one by now
+        is_other_slot = self._current is None or newest.key != self._current.key
+        if is_other_slot or self._recorder is None:
+            origin = Origin(
+                manifest.run_id, manifest.slot, manifest.architecture.tasks, manifest.spec.horizon, self._actor
+            )
+            self._recorder = Recorder(origin, self.plan.num_envs)
+        if newest is not self._current:
+            self.tally.swapped(newest, is_other_slot=is_other_slot)
+            self._current = newest
+        return None
+
+    def _step(self, dispatch: Dispatch | None) -> None:
+        stage, current, recorder = self._stage, self._current, self._recorder
+        if stage is None or current is None or recorder is None:
+            raise AssertionError("there is a policy and there are environments")
+        actions = current.policy.act(stage.obs, stage.task, self._noise)
+        step = stage.envs.step(actions)
+        if dispatch:
+            dispatch.put(recorder.add(stage.obs, actions, step, current.version))
+        stage.obs, stage.task = step.obs, step.next_task
+        stage.is_boundary = bool(step.finished.all())
+        self.tally.stepped(step, stage.tasks)
+
+    def _restart(self, error: EnvError, dispatch: Dispatch | None) -> None:
+        """A worker died: what it played so far is kept, and new environments start. Errors: too often."""
+        words = str(error).partition("; ")[0]
+        now = self._clock()
+        while self._restarts and now - self._restarts[0] > RESTARTS_WITHIN_S:
+            self._restarts.popleft()
+        self._restarts.append(now)
+        if dispatch and self._recorder:
+            dispatch.put(self._recorder.rest())
+        self._recorder = None
+        self._clear()
+        if len(self._restarts) > MAX_RESTARTS:
+            raise EnvironmentFailedError(
+                f"{words}; that is {len(self._restarts)} times within {RESTARTS_WITHIN_S / 60:.0f} minutes: "
+                "try fewer environments (--num-envs), and look for lack of memory"
+            ) from error
+        self.show.say(f"{words}; starting new environments")
+
+    def _clear(self) -> None:
+        if self._stage is not None:
+            self._stage.close()
+        if self._building is not None:
+            self._abandoned = self._building
+            self._building.abandon()
+        self._stage = self._building = None
+
+    def _has_ended(self, began: float) -> bool:
+        plan = self.plan
+        enough = plan.steps is not None and self.tally.steps >= plan.steps
+        return enough or (plan.seconds is not None and self._clock() - began >= plan.seconds)
+
+    def _tried(self, place: store.SlotPlace, manifest: store.Manifest, error: str) -> None:
+        """Tell the mirror's `status` whether this machine can play the policy. Called from the follower's thread."""
+        if (self.plan.folder / "state").is_dir():
+            note_played(self.plan.folder, place, manifest.version, not error, error)

@@ -1,0 +1,1 @@
+"""Where transitions wait to be learned from."""

@@ -1,0 +1,170 @@
+"""The replay ring: one ring of rows a task in memory, and blocks of rows on their way to and from the disk.
+
+Rows of a task are numbered from 0 as they come; row n lies at place n mod capacity. So the numbers alone say where
+everything lies, and a ring that was filled from blocks is the same, place by place, as the one that they were cut from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trainer.envs.step import ACT_DIM, F32, OBS_DIM
+
+I64 = npt.NDArray[np.int64]
+
+#: Field → (its width, its type). Task and age are implied by the place.
+FIELDS: dict[str, tuple[tuple[int, ...], type[np.generic]]] = {
+    "obs": ((OBS_DIM,), np.float32),
+    "action": ((ACT_DIM,), np.float32),
+    "reward": ((), np.float32),
+    "next_obs": ((OBS_DIM,), np.float32),
+    "terminated": ((), np.uint8),
+}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B transitions: `obs`, `next_obs` [B, 39], `action` [B, 4], `reward`, `terminated` [B] float32, `task` [B]."""
+
+    obs: F32
+    action: F32
+    reward: F32
+    next_obs: F32
+    terminated: F32
+    task: I64
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive rows of every task: task k's rows `starts[k]` … `starts[k] + counts[k] - 1`, one task after another.
+
+    `arrays` has the ring's fields, each with sum(counts) rows.
+    """
+
+    starts: tuple[int, ...]
+    counts: tuple[int, ...]
+    arrays: dict[str, npt.NDArray[np.generic]]
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The number of the row after the last, of each task."""
+        return tuple(start + count for start, count in zip(self.starts, self.counts, strict=True))
+
+
+def shares(batch_size: int, sizes: I64, turn: int) -> tuple[I64, int]:
+    """How many rows of each task a batch takes ([K]), and whose turn it is next.
+
+    Every task that has rows gets the same number; what is left over goes round, starting at `turn`, so that over
+    several batches every task is drawn equally often. Errors: ValueError where no task has rows.
+    """
+    filled = np.flatnonzero(sizes > 0)
+    if filled.size == 0:
+        raise ValueError("the replay ring is empty: nothing to learn from yet")
+    each, left_over = divmod(batch_size, filled.size)
+    counts = np.zeros(sizes.shape[0], np.int64)
+    counts[filled] = each
+    counts[filled[(turn + np.arange(left_over)) % filled.size]] += 1
+    return counts, int((turn + left_over) % filled.size)
+
+
+def joined(one: Batch, other: Batch) -> Batch:
+    """Both in one batch, `one` first."""
+    return Batch(**{name: np.concatenate([value, getattr(other, name)]) for name, value in vars(one).items()})
+
+
+class Replay:
+    """`capacity` rows in all, split evenly over `num_tasks` rings.
+
+    `counts[k]` is the number of rows that task k ever got; `turn` is the pointer of `shares`.
+    """
+
+    def __init__(self, capacity: int, num_tasks: int) -> None:
+        self.num_tasks = num_tasks
+        self.capacity = capacity // num_tasks
+        self.counts: I64 = np.zeros(num_tasks, np.int64)
+        self.turn = 0
+        rows = self.capacity * num_tasks
+        self._data = {name: np.zeros((rows, *shape), kind) for name, (shape, kind) in FIELDS.items()}
+
+    @property
+    def sizes(self) -> I64:
+        """Rows that each task has in the ring now."""
+        return np.minimum(self.counts, self.capacity)
+
+    def add(
+        self,
+        *,
+        task: npt.NDArray[np.integer],
+        obs: F32,
+        action: F32,
+        reward: F32,
+        next_obs: F32,
+        terminated: npt.NDArray[np.bool_],
+    ) -> None:
+        """Append N transitions, each to the ring of its task ([N])."""
+        places = np.empty(task.shape[0], np.int64)
+        for i, k in enumerate(task.tolist()):
+            places[i] = k * self.capacity + self.counts[k] % self.capacity
+            self.counts[k] += 1
+        data = self._data
+        data["obs"][places], data["action"][places], data["reward"][places] = obs, action, reward
+        data["next_obs"][places], data["terminated"][places] = next_obs, terminated
+
+    def deal(self, batch_size: int) -> I64:
+        """How many rows of each task the next balanced batch takes ([K]). Errors: ValueError if empty."""
+        counts, self.turn = shares(batch_size, self.sizes, self.turn)
+        return counts
+
+    def pick(self, counts: I64, rng: np.random.Generator) -> Batch:
+        """`counts[k]` rows of each task k, one task after another, with independent indices for every task.
+
+        A task with a count above 0 must have rows.
+        """
+        task = np.repeat(np.arange(self.num_tasks), counts)
+        places = task * self.capacity + rng.integers(0, self.sizes[task])
+        data = self._data
+        return Batch(
+            obs=data["obs"][places],
+            action=data["action"][places],
+            reward=data["reward"][places],
+            next_obs=data["next_obs"][places],
+            terminated=data["terminated"][places].astype(np.float32),
+            task=task,
+        )
+
+    def block_since(self, since: tuple[int, ...]) -> Block:
+        """A copy of every row numbered `since[k]` or later that is still in the ring."""
+        starts = np.maximum(np.array(since, np.int64), self.counts - self.capacity)
+        return self._block(starts, [np.arange(start, end) for start, end in zip(starts, self.counts, strict=True)])
+
+    def _block(self, starts: I64, numbers: list[npt.NDArray[np.integer[Any]]]) -> Block:
+        places = np.concatenate([k * self.capacity + n % self.capacity for k, n in enumerate(numbers)])
+        arrays = {name: array[places] for name, array in self._data.items()}
+        return Block(tuple(map(int, starts)), tuple(n.shape[0] for n in numbers), arrays)
+
+    def put_back(self, block: Block) -> int:
+        """Lay the rows of `block` where they lay, as far as they are not overwritten; `counts` must be set before.
+
+        Returns how many that were. Errors: ValueError where the block does not fit this ring.
+        """
+        if len(block.starts) != self.num_tasks:
+            raise ValueError(f"a block of {len(block.starts)} tasks does not fit a ring of {self.num_tasks}")
+        task = np.repeat(np.arange(self.num_tasks), block.counts)
+        first = np.repeat(np.cumsum([0, *block.counts[:-1]]), block.counts)
+        number = np.repeat(np.array(block.starts), block.counts) + np.arange(task.shape[0]) - first
+        alive = (number >= (self.counts - self.capacity)[task]) & (number < self.counts[task])
+        places = (task * self.capacity + number % self.capacity)[alive]
+        for name, (shape, kind) in FIELDS.items():
+            array = block.arrays.get(name)
+            if array is None or array.shape != (task.shape[0], *shape) or array.dtype != kind:
+                raise ValueError(f"the block's field {name!r} is missing or has another shape or type")
+            self._data[name][places] = array[alive]
+        return int(alive.sum())
+
+    def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+        """The ring itself, field by field, [num_tasks * capacity, …]: for comparing, not for writing."""
+        return self._data

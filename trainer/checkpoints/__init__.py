@@ -1,0 +1,1 @@
+"""What a training is saved as, and where it goes on from."""

@@ -1,0 +1,246 @@
+"""One checkpoint on disk: what is in it, how it is published, how it is read back.
+
+`<attempt_dir>/checkpoints/<step>/`::
+
+    nets.safetensors      actor, critics, log temperatures           kept for milestones, best and final too
+    learner.safetensors   targets, Adam's state, the noise's state
+    envs.safetensors      every environment in the middle of its episode
+    state.json            counters, random streams, running sums, what belongs to the environments' arrays
+    manifest.json         sha256 and size of each file, the row files of the rings, versions, identity
+
+The folder is made under a name that is no number, every file is fsynced, the manifest comes last, then the rename.
+`kind` "exact" can be resumed; "policy" has its nets only. Tensors are safetensors, the rest is JSON; no pickle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy.typing as npt
+import safetensors
+import safetensors.numpy
+import safetensors.torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+from torch import Tensor
+
+from anchorleg.files import make_folder, publish_folder, write_json
+from trainer.checkpoints.rows import Segment
+from trainer.config import Training, identity
+from trainer.errors import DamagedCheckpointError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+NETS = "nets.safetensors"
+LEARNER = "learner.safetensors"
+ENVS = "envs.safetensors"
+STATE = "state.json"
+
+#: Packages whose versions decide whether a resume can be bit-equal.
+_PACKAGES = ("torch", "numpy", "mujoco", "metaworld", "gymnasium")
+
+
+@dataclass(frozen=True)
+class Contents:
+    """All of a checkpoint but the rings' rows. The loop makes it at a barrier; nothing in it changes afterwards."""
+
+    step: int
+    nets: Mapping[str, Tensor]
+    learner: Mapping[str, Tensor]
+    envs: Mapping[str, npt.NDArray[Any]]
+    state: Mapping[str, Any]
+
+
+class FileRecord(BaseModel):
+    """What a file must be."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sha256: str
+    bytes: int
+
+
+class Manifest(BaseModel):
+    """`manifest.json`. `digest` is the sha256 of all the rest, so that a flipped bit in here shows too."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: int
+    kind: Literal["exact", "policy"]
+    step: int
+    identity: str
+    training: dict[str, Any]
+    versions: dict[str, str]
+    files: dict[str, FileRecord]
+    segments: tuple[Segment, ...]
+    contributed: tuple[Segment, ...] = ()
+    digest: str = ""
+
+    def sealed(self) -> Self:
+        """The same with its digest."""
+        return self.model_copy(update={"digest": self._digest()})
+
+    def is_whole(self) -> bool:
+        """Whether the digest is right."""
+        return self.digest == self._digest()
+
+    def _digest(self) -> str:
+        # Without the empty list, so that checkpoints from before there were contributions keep their digest.
+        left_out = {"digest"} if self.contributed else {"digest", "contributed"}
+        text = json.dumps(self.model_dump(mode="json", exclude=left_out), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computes, by name; a package that is not installed is absent."""
+    found = {"python": platform.python_version(), "machine": platform.machine()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def publish(
+    attempt_dir: Path,
+    contents: Contents,
+    training: Training,
+    segments: tuple[Segment, ...],
+    contributed: tuple[Segment, ...] = (),
+    before_rename: Callable[[], None] = lambda: None,
+) -> Path:
+    """Make `contents` a checkpoint, whole or not at all; returns its folder.
+
+    `segments`, `contributed`: the row files of the two rings.
+    `before_rename` is the last word: what it raises stops the publication. Errors: OSError; no part remains then.
+    """
+    folder = attempt_dir / "checkpoints"
+    make_folder(folder)
+    final = folder / f"{contents.step:012d}"
+    temporary = folder / f".{contents.step:012d}.{os.getpid()}.tmp"
+    temporary.mkdir()
+    try:
+        files = {
+            NETS: safetensors.torch.save(dict(contents.nets)),
+            LEARNER: safetensors.torch.save(dict(contents.learner)),
+            ENVS: safetensors.numpy.save(dict(contents.envs)),
+            STATE: json.dumps(contents.state, allow_nan=False).encode(),
+        }
+        for name, data in files.items():
+            _write(temporary / name, data)
+        manifest = Manifest(
+            format=FORMAT,
+            kind="exact",
+            step=contents.step,
+            identity=identity(training),
+            training=training.model_dump(mode="json"),
+            versions=versions(),
+            files={name: FileRecord(sha256=_sha256(data), bytes=len(data)) for name, data in files.items()},
+            segments=segments,
+            contributed=contributed,
+        ).sealed()
+        _write(temporary / MANIFEST, manifest.model_dump_json(indent=1).encode())
+        before_rename()
+        publish_folder(temporary, final)
+    except BaseException:
+        # Renamed, only the last fsync failed: others may see it already, so it is published. Where both are gone, a
+        # newer attempt has cleared the unfinished folder away.
+        if final.exists() and not temporary.exists():
+            return final
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return final
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a published checkpoint. Errors: DamagedCheckpointError."""
+    try:
+        manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
+    except OSError as error:
+        raise DamagedCheckpointError(f"{MANIFEST}: {error.strerror}") from error
+    except ValidationError as error:
+        raise DamagedCheckpointError(f"{MANIFEST} is torn or foreign") from error
+    if not manifest.is_whole():
+        raise DamagedCheckpointError(f"{MANIFEST} does not match its own digest")
+    if manifest.format != FORMAT:
+        raise DamagedCheckpointError(f"its format {manifest.format} is not the {FORMAT} that this version reads")
+    return manifest
+
+
+def read_nets(folder: Path, manifest: Manifest) -> dict[str, Tensor]:
+    """Actor, critics and log temperatures, verified. Errors: DamagedCheckpointError."""
+    return _tensors(folder, manifest, NETS)
+
+
+def read_contents(folder: Path, manifest: Manifest) -> Contents:
+    """Everything that `publish` was given, verified. Errors: DamagedCheckpointError, naming the file."""
+    try:
+        state = json.loads(_verified(folder, manifest, STATE))
+        envs = safetensors.numpy.load(_verified(folder, manifest, ENVS))
+    except (ValueError, safetensors.SafetensorError) as error:
+        raise DamagedCheckpointError(str(error)) from error
+    return Contents(
+        step=manifest.step,
+        nets=_tensors(folder, manifest, NETS),
+        learner=_tensors(folder, manifest, LEARNER),
+        envs=envs,
+        state=state,
+    )
+
+
+def downgrade(folder: Path, manifest: Manifest) -> None:
+    """Keep the nets only. The new manifest comes first, so at every moment the folder is a whole checkpoint.
+
+    Errors: OSError; calling it again finishes the work.
+    """
+    if manifest.kind == "exact":
+        nets_only = manifest.model_copy(
+            update={"kind": "policy", "segments": (), "contributed": (), "files": {NETS: manifest.files[NETS]}}
+        ).sealed()
+        write_json(folder / MANIFEST, nets_only.model_dump(mode="json"))
+    for name in os.listdir(folder):
+        if name not in {MANIFEST, NETS}:
+            (folder / name).unlink(missing_ok=True)
+
+
+def _tensors(folder: Path, manifest: Manifest, name: str) -> dict[str, Tensor]:
+    try:
+        tensors: dict[str, Tensor] = safetensors.torch.load(_verified(folder, manifest, name))
+    except safetensors.SafetensorError as error:
+        raise DamagedCheckpointError(f"{name}: {error}") from error
+    return tensors
+
+
+def _verified(folder: Path, manifest: Manifest, name: str) -> bytes:
+    record = manifest.files.get(name)
+    if record is None:
+        raise DamagedCheckpointError(f"{name} is not in its manifest")
+    try:
+        data = (folder / name).read_bytes()
+    except OSError as error:
+        raise DamagedCheckpointError(f"{name}: {error.strerror}") from error
+    if len(data) != record.bytes:
+        raise DamagedCheckpointError(f"{name} has {len(data)} of {record.bytes} bytes")
+    if _sha256(data) != record.sha256:
+        raise DamagedCheckpointError(f"{name} is not what was written (sha256 differs)")
+    return data
+
+
+def _write(path: Path, data: bytes) -> None:
+    with open(path, "xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,220 @@
+"""What an attempt starts from: the newest checkpoint of its line that is whole, and what was wrong with newer ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from anchorleg.files import read_json, read_json_or_none
+from anchorleg.job import CheckpointRef, Job, attempt_numbers, candidates_before
+from trainer.buffers.experience import Contributed
+from trainer.buffers.replay import Replay
+from trainer.checkpoints.checkpoint import Contents, Manifest, read_contents, read_manifest, read_nets, versions
+from trainer.checkpoints.rows import read_into
+from trainer.config import Training, differences, identity
+from trainer.errors import ConfigError, DamagedCheckpointError, NoGoodCheckpointError, OtherIdentityError
+from trainer.history.metrics import best_evaluation, read_evaluations
+from trainer.history.slots import told_where
+
+
+@dataclass(frozen=True)
+class Start:
+    """A checkpoint, read and verified. `notes`: what to tell the user about it."""
+
+    ref: CheckpointRef
+    manifest: Manifest
+    contents: Contents
+    replay: Replay
+    contributed: Contributed | None
+    notes: tuple[str, ...]
+
+
+def find_start(job: Job, training: Training) -> Start | None:
+    """The newest good exact checkpoint of the job's line; None where none was ever published.
+
+    It writes nothing. Errors: OtherIdentityError; NoGoodCheckpointError where there are some and none is good.
+    """
+    _check_parents(job.slot_dir)
+    damaged: list[str] = []
+    for ref in job.candidates():
+        try:
+            manifest = read_manifest(ref.path)
+            if manifest.kind == "policy":
+                continue
+            if manifest.identity != identity(training):
+                raise OtherIdentityError(_identity_sentence(ref, manifest, training))
+            contents, replay = load_exact(ref.path, job.slot_dir, manifest)
+            contributed = load_contributed(contents, job.slot_dir, manifest)
+        except DamagedCheckpointError as error:
+            damaged.append(f"step {ref.step} of attempt {ref.attempt} ({error})")
+            continue
+        notes = (*_walked_back(damaged, ref), *_changed(manifest))
+        return Start(ref, manifest, contents, replay, contributed, notes)
+    if damaged:
+        raise NoGoodCheckpointError(
+            f"no checkpoint under {job.slot_dir} can be loaded: {'; '.join(damaged)}; restore one from a backup, or "
+            "move the slot's folder away to start from scratch"
+        )
+    if lost := _lost_step(job.slot_dir, job.attempt):
+        raise NoGoodCheckpointError(
+            f"step {lost} was saved under {job.slot_dir}, and no checkpoint that can be resumed is left: restore it "
+            "from a backup, or move the slot's folder away to start from scratch"
+        )
+    return None
+
+
+def _check_parents(slot_dir: Path) -> None:
+    """Whether every attempt's decision can be read. To guess at one could follow a ghost. Errors: as `find_start`."""
+    for attempt in attempt_numbers(slot_dir):
+        path = slot_dir / "attempts" / str(attempt) / "parent.json"
+        try:
+            read_json(path)
+        except FileNotFoundError:
+            continue
+        except ValueError as error:
+            raise NoGoodCheckpointError(
+                f"{path}, which says where attempt {attempt} began, is damaged: restore it from a backup, or move the "
+                "slot's folder away to start from scratch"
+            ) from error
+
+
+def _lost_step(slot_dir: Path, attempt: int) -> int:
+    """The furthest step that the attempts of this line said they had saved; 0: they never got that far.
+
+    An attempt that decided to start from scratch ends the line: what its elders published later is a ghost's.
+    """
+    furthest, at = 0, attempt - 1
+    while at >= 0:
+        folder = slot_dir / "attempts" / str(at)
+        progress: dict[str, Any] = read_json_or_none(folder / "progress.json") or {}
+        furthest = max(furthest, int(progress.get("checkpoint_step", 0)))
+        parent: dict[str, Any] | None = read_json_or_none(folder / "parent.json")
+        if parent is not None and parent["attempt"] is None:
+            break
+        at = parent["attempt"] if parent is not None else at - 1
+    return furthest
+
+
+def load_exact(folder: Path, slot_dir: Path, manifest: Manifest) -> tuple[Contents, Replay]:
+    """Contents and ring of an exact checkpoint, every byte verified. Errors: DamagedCheckpointError."""
+    contents = read_contents(folder, manifest)
+    saved: dict[str, Any] = contents.state["replay"]
+    replay = Replay(manifest.training["buffer_size"], len(manifest.training["tasks"]))
+    replay.counts = np.array(saved["counts"], np.int64)
+    replay.turn = saved["turn"]
+    read_into(replay, slot_dir, manifest.segments)
+    return contents, replay
+
+
+def load_contributed(contents: Contents, slot_dir: Path, manifest: Manifest) -> Contributed | None:
+    """What others had sent in, None where nothing had come. Errors: DamagedCheckpointError."""
+    saved = contents.state.get("contributed")
+    if saved is None:
+        return None
+    contributed = Contributed.from_state(training_of(manifest), saved)
+    read_into(contributed.ring, slot_dir, manifest.contributed)
+    return contributed
+
+
+def training_of(manifest: Manifest) -> Training:
+    """The training that made a checkpoint. Errors: DamagedCheckpointError where another version wrote it otherwise."""
+    try:
+        return Training.model_validate(manifest.training)
+    except ValidationError as error:
+        field = ".".join(map(str, error.errors()[0]["loc"]))
+        raise DamagedCheckpointError(
+            f"another version of this program wrote it: training.{field} does not fit"
+        ) from error
+
+
+def find_policy(path: Path, *, best: bool = False) -> tuple[CheckpointRef, Manifest, dict[str, Any], tuple[str, ...]]:
+    """The nets of `path`: a checkpoint, or the newest good one of an attempt, a slot or a run folder.
+
+    `best`: the one of a slot or run folder that was evaluated best. Errors: ConfigError where there is none;
+    NoGoodCheckpointError where all are damaged.
+    """
+    damaged: list[str] = []
+    with told_where(path):
+        refs = [best_candidate(path)] if best else list(policy_candidates(path))
+    for ref in refs:
+        try:
+            manifest = read_manifest(ref.path)
+            nets = read_nets(ref.path, manifest)
+        except DamagedCheckpointError as error:
+            damaged.append(f"step {ref.step} of attempt {ref.attempt} ({error})")
+            continue
+        return ref, manifest, nets, _walked_back(damaged, ref)
+    if damaged:
+        raise NoGoodCheckpointError(f"no checkpoint at {path} can be loaded: {'; '.join(damaged)}")
+    raise ConfigError(
+        f"there is no checkpoint at {path}; give the folder of a checkpoint, or of an attempt, slot or run that has one"
+    )
+
+
+def best_candidate(path: Path) -> CheckpointRef:
+    """The published checkpoint with the highest evaluation at or below a slot or run folder; retention keeps it.
+
+    Errors: ConfigError where nothing was evaluated yet, or its checkpoint is gone.
+    """
+    path = path.resolve()
+    slots = [path] if (path / "attempts").is_dir() else _numbered(path / "slots") if (path / "slots").is_dir() else []
+    bests = [(found, slot) for slot in slots if (found := best_evaluation(read_evaluations(slot))) is not None]
+    if not bests:
+        raise ConfigError(f"nothing was evaluated yet at {path}; give the folder of a slot or run that has evaluations")
+    row, slot = max(bests, key=lambda pair: (pair[0]["mean_success"], pair[0]["step"]))
+    for ref in policy_candidates(slot):
+        if ref.step == row["step"]:
+            return ref
+    raise ConfigError(f"the best checkpoint at {slot}, of step {row['step']}, is gone; leave out --best")
+
+
+def policy_candidates(path: Path) -> Iterator[CheckpointRef]:
+    """Published checkpoints at or below `path`, best first; of several slots the one that is furthest."""
+    path = path.resolve()
+    if (path / "manifest.json").exists() and path.name.isdigit():
+        attempt = path.parent.parent.name
+        yield CheckpointRef(int(attempt) if attempt.isdigit() else 0, int(path.name), path)
+    elif (path / "checkpoints").is_dir():
+        found = [CheckpointRef(int(path.name), int(p.name), p) for p in _numbered(path / "checkpoints")]
+        yield from sorted(found, key=lambda ref: ref.step, reverse=True)
+    elif (path / "attempts").is_dir():
+        yield from candidates_before(path, max(attempt_numbers(path), default=-1) + 1)
+    elif (path / "slots").is_dir():
+        lines = [list(policy_candidates(slot)) for slot in _numbered(path / "slots")]
+        for line in sorted(lines, key=lambda refs: refs[0].step if refs else -1, reverse=True)[:1]:
+            yield from line
+
+
+def _numbered(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.name.isdigit()]
+
+
+def _walked_back(damaged: list[str], taken: CheckpointRef) -> tuple[str, ...]:
+    if not damaged:
+        return ()
+    return (f"damaged, not used: {'; '.join(damaged)}; going back to step {taken.step} of attempt {taken.attempt}",)
+
+
+def _changed(manifest: Manifest) -> tuple[str, ...]:
+    now = versions()
+    changed = [
+        f"{name} {then} → {now.get(name, 'absent')}"
+        for name, then in manifest.versions.items()
+        if now.get(name) != then
+    ]
+    if not changed:
+        return ()
+    return (f"made with other versions ({', '.join(changed)}): the training goes on, bit equality is not promised",)
+
+
+def _identity_sentence(ref: CheckpointRef, manifest: Manifest, training: Training) -> str:
+    what = ", ".join(differences(manifest.training, training)) or "another version of the algorithm"
+    return (
+        f"the checkpoint of step {ref.step} in {ref.path} belongs to another training ({what}); "
+        "use the old values, or another run folder"
+    )

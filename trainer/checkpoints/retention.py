@@ -1,0 +1,136 @@
+"""What is kept of the checkpoints: the newest ones whole; as nets a few older ones, the best, and those still to
+be evaluated; nothing else.
+
+Only the highest attempt deletes, and it looks before every single deletion. A deletion that fails is tried again after
+the next checkpoint; it never stops the training.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from pathlib import Path
+
+from anchorleg.files import remove_folder
+from anchorleg.job import CheckpointRef, Job, candidates_before
+from trainer.checkpoints.checkpoint import Manifest, downgrade, read_manifest
+from trainer.errors import DamagedCheckpointError
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One checkpoint of the slot. `manifest` None: damaged. `in_line`: one that this attempt may still start from."""
+
+    ref: CheckpointRef
+    manifest: Manifest | None
+    in_line: bool
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do: keep `exact` whole, cut `policies` down to their nets, delete the rest."""
+
+    exact: tuple[Kept, ...]
+    policies: tuple[Kept, ...]
+    deleted: tuple[Kept, ...]
+
+
+def decide(found: Sequence[Kept], *, keep_exact: int, keep_milestones: int, needed: AbstractSet[int]) -> Decision:
+    """Pure. The newest `keep_exact` good ones of the line stay whole; of the older ones those of the `needed` steps
+    and at most `keep_milestones`, spread evenly, keep their nets.
+
+    While fewer than `keep_exact` good ones exist, damaged ones stay too: they are evidence, and cost nothing yet.
+    """
+    good = sorted((k for k in found if k.in_line and k.manifest), key=lambda k: k.ref.step, reverse=True)
+    exact = [k for k in good if k.manifest and k.manifest.kind == "exact"][:keep_exact]
+    older = [k for k in good if k not in exact]
+    steps = {*thin(sorted(k.ref.step for k in older), keep_milestones), *needed}
+    policies = [k for k in older if k.ref.step in steps]
+    deleted = [k for k in found if k not in exact and k not in policies]
+    if len(exact) < keep_exact:
+        deleted = [k for k in deleted if k.manifest]
+    return Decision(tuple(exact), tuple(policies), tuple(deleted))
+
+
+def thin(steps: Sequence[int], keep: int) -> list[int]:
+    """At most `keep` of the ascending `steps`, spread evenly: again and again the one whose neighbours are nearest to
+    each other goes. The first and the last stay as long as there is room for two.
+    """
+    left = list(steps)
+    while len(left) > keep:
+        inner = range(1, len(left) - 1)
+        left.pop(min(inner, key=lambda i: left[i + 1] - left[i - 1]) if inner else 0)
+    return left
+
+
+def tidy(job: Job, *, keep_exact: int, keep_milestones: int, needed: AbstractSet[int]) -> list[str]:
+    """Carry `decide` out for the whole slot. Returns what could not be deleted, one sentence each."""
+    found = survey(job)
+    decision = decide(found, keep_exact=keep_exact, keep_milestones=keep_milestones, needed=needed)
+    troubles: list[str] = []
+
+    def attempt(action: Callable[[], None], path: Path) -> None:
+        if job.superseded_by() is not None:
+            return
+        try:
+            action()
+        except OSError as error:
+            troubles.append(f"could not clear {path}: {error.strerror}")
+
+    for kept in decision.policies:
+        if kept.manifest:
+            attempt(lambda kept=kept: downgrade(kept.ref.path, kept.manifest), kept.ref.path)  # type: ignore[misc]
+    for kept in decision.deleted:
+        attempt(lambda kept=kept: remove_folder(kept.ref.path), kept.ref.path)  # type: ignore[misc]
+    listed = {
+        segment.path
+        for kept in decision.exact
+        if kept.manifest
+        for segment in (*kept.manifest.segments, *kept.manifest.contributed)
+    }
+    if any(kept.manifest is None and kept not in decision.deleted for kept in found):
+        return troubles  # what a damaged one listed is not known: its rows stay as long as it does
+    for path in leftovers(job, listed):
+        attempt(lambda path=path: remove_folder(path) if path.is_dir() else path.unlink(), path)  # type: ignore[misc]
+    return troubles
+
+
+def survey(job: Job) -> list[Kept]:
+    """All published checkpoints of this attempt and the older ones."""
+    line = {ref.path for ref in candidates_before(job.slot_dir, job.attempt + 1)}  # what a successor could take
+    found = []
+    for attempt in _attempts_until(job):
+        for path in _children(job.slot_dir / "attempts" / str(attempt) / "checkpoints"):
+            if not path.name.isdigit():
+                continue
+            try:
+                manifest = read_manifest(path)
+            except DamagedCheckpointError:
+                manifest = None
+            found.append(Kept(CheckpointRef(attempt, int(path.name), path), manifest, path in line))
+    return found
+
+
+def leftovers(job: Job, listed: set[str]) -> list[Path]:
+    """Row files that nothing lists, and what unfinished publications and deletions left, up to this attempt."""
+    paths: list[Path] = []
+    for attempt in _attempts_until(job):
+        folder = job.slot_dir / "attempts" / str(attempt)
+        rows = _children(folder / "rows")
+        paths += [path for path in rows if path.relative_to(job.slot_dir).as_posix() not in listed]
+        paths += [path for path in _children(folder / "checkpoints") if not path.name.isdigit()]
+    return paths
+
+
+def _attempts_until(job: Job) -> list[int]:
+    names = [path.name for path in _children(job.slot_dir / "attempts")]
+    return sorted(int(name) for name in names if name.isdigit() and int(name) <= job.attempt)
+
+
+def _children(folder: Path) -> list[Path]:
+    try:
+        return [folder / name for name in sorted(os.listdir(folder))]
+    except OSError:
+        return []

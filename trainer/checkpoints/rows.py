@@ -1,0 +1,98 @@
+"""Rows of the replay ring on disk: immutable files, each written once by the attempt that made the rows.
+
+`<attempt_dir>/rows/<step>.safetensors` holds the rows that came since the checkpoint before. A checkpoint lists all
+files that make up its rings, older attempts' among them, by path, size and sha256; so saving costs the new rows only,
+walking back to an older checkpoint works, and a ghost's files are simply not listed. Rows that others sent in lie in
+files of their own, `<step>-contributed.safetensors`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path, PurePosixPath
+
+import safetensors.numpy
+from pydantic import BaseModel, ConfigDict, Field
+
+from anchorleg.files import make_folder, write_bytes
+from trainer.buffers.replay import Block, Replay
+from trainer.errors import DamagedCheckpointError
+
+_SUFFIX = ".safetensors"
+#: What a row file's name says beyond the step: rows that the run made itself, rows that others sent in.
+OWN, CONTRIBUTED = "", "-contributed"
+
+
+class Segment(BaseModel):
+    """One file of rows, as a checkpoint lists it: `path` is relative to the slot's folder."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str
+    sha256: str
+    bytes: int = Field(ge=0)
+    starts: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The number of the row after the last, of each task."""
+        return tuple(start + count for start, count in zip(self.starts, self.counts, strict=True))
+
+
+def saved_until(segments: tuple[Segment, ...], num_tasks: int) -> tuple[int, ...]:
+    """The first row of each task that no segment holds yet."""
+    return segments[-1].ends if segments else (0,) * num_tasks
+
+
+def segment_path(attempt_dir: Path, step: int, kind: str = OWN) -> Path:
+    """Where the rows of the checkpoint of `step` go."""
+    return attempt_dir / "rows" / f"{step:012d}{kind}{_SUFFIX}"
+
+
+def write_segment(slot_dir: Path, attempt_dir: Path, step: int, block: Block, kind: str = OWN) -> Segment | None:
+    """Write the rows of `block` durably; None where there are none. Errors: OSError (no part remains)."""
+    if not sum(block.counts):
+        return None
+    data: bytes = safetensors.numpy.save(block.arrays)
+    path = segment_path(attempt_dir, step, kind)
+    make_folder(path.parent)
+    write_bytes(path, data)
+    return Segment(
+        path=path.relative_to(slot_dir).as_posix(),
+        sha256=hashlib.sha256(data).hexdigest(),
+        bytes=len(data),
+        starts=block.starts,
+        counts=block.counts,
+    )
+
+
+def still_needed(segments: tuple[Segment, ...], counts: tuple[int, ...], capacity: int) -> tuple[Segment, ...]:
+    """The segments of which a ring of `capacity` rows a task, at `counts`, still holds a row."""
+    return tuple(
+        segment
+        for segment in segments
+        if any(
+            count and end > total - capacity
+            for count, end, total in zip(segment.counts, segment.ends, counts, strict=True)
+        )
+    )
+
+
+def read_into(replay: Replay, slot_dir: Path, segments: tuple[Segment, ...]) -> None:
+    """Fill `replay` (its `counts` set) from `segments`. Errors: DamagedCheckpointError, naming the file."""
+    placed = sum(replay.put_back(_read(slot_dir, segment)) for segment in segments)
+    if placed != int(replay.sizes.sum()):
+        raise DamagedCheckpointError(f"its row files hold {placed} of the ring's {int(replay.sizes.sum())} rows")
+
+
+def _read(slot_dir: Path, segment: Segment) -> Block:
+    if PurePosixPath(segment.path).is_absolute() or ".." in PurePosixPath(segment.path).parts:
+        raise DamagedCheckpointError(f"{segment.path} lies outside the slot's folder")
+    try:
+        data = (slot_dir / segment.path).read_bytes()
+    except OSError as error:
+        raise DamagedCheckpointError(f"{segment.path}: {error.strerror}") from error
+    if len(data) != segment.bytes or hashlib.sha256(data).hexdigest() != segment.sha256:
+        raise DamagedCheckpointError(f"{segment.path} is not what was written ({len(data)} of {segment.bytes} bytes)")
+    return Block(segment.starts, segment.counts, safetensors.numpy.load(data))

@@ -1,1 +1,0 @@
-"""Experience from other machines: its form, its judge, and its way into the training."""

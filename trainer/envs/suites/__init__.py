@@ -1,0 +1,1 @@
+"""Families of environments that share their spaces."""

@@ -1,0 +1,1 @@
+"""Meta-World: its tasks, goals and environments."""

@@ -1,0 +1,161 @@
+"""One Meta-World environment: upstream's physics and rewards untouched, plus exact snapshots.
+
+What makes a snapshot exact in the middle of an episode, into a fresh instance:
+
+* MuJoCo's integration state (positions, velocities, warm start, mocap, controls, time);
+* the model fields that Meta-World writes at a reset (`MODEL_FIELDS`);
+* the environment's own scalars and arrays, by value and with their exact types: a `np.float32` among Python floats
+  changes the last bits of a reward;
+* attributes that are windows into MuJoCo's memory stay windows: as values they would stop moving with the simulation
+  (`init_left_pad` and `init_right_pad` everywhere, `_target_pos` or `obj_init_pos` in four tasks);
+* and no `mj_forward` afterwards: the next step computes everything derived, and a forward pass would change the warm
+  start that it computes from.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+from metaworld.env_dict import ALL_V3_ENVIRONMENTS
+
+from trainer.envs.step import F32, F64, EnvError
+
+#: Model fields that some task's `reset_model` writes; the quaternions are kept as a precaution (they are small).
+MODEL_FIELDS = ("site_pos", "body_pos", "site_quat", "body_quat")
+#: Fields of `mjData` and `mjModel` that a task's attribute may be a window into.
+WINDOWS = {
+    "data": ("xpos", "site_xpos", "geom_xpos", "xipos", "xquat", "qpos", "qvel", "mocap_pos", "mocap_quat"),
+    "model": MODEL_FIELDS,
+}
+#: Belongs to the instance, not to the episode.
+OWN = frozenset({"model", "data", "sawyer_observation_space", "width", "height", "render_mode", "camera_name"})
+_log = logging.getLogger(__name__)
+# Otherwise MuJoCo appends its warnings to a MUJOCO_LOG.TXT in the current folder, which is the user's.
+mujoco.set_mju_user_warning(lambda text: _log.warning("MuJoCo: %s", text))
+
+_INTEGRATION = mujoco.mjtState.mjSTATE_INTEGRATION
+
+
+@dataclass(frozen=True)
+class EnvState:
+    """One environment in the middle of an episode: `arrays` by name, `meta` JSON-able (layout of the packed ones)."""
+
+    arrays: Mapping[str, npt.NDArray[Any]]
+    meta: Mapping[str, Any]
+
+
+class TaskEnv:
+    """One instance of one v3 task, goal visible, reward version v2.
+
+    `reset(goal)` and `step(action)` are upstream's; a reset's outcome is a function of (task, goal) alone, whatever
+    the instance did before (tested on all fifty tasks), so instances may be shared and resets remembered.
+    """
+
+    def __init__(self, task: str) -> None:
+        self.task = task
+        self._env: Any = ALL_V3_ENVIRONMENTS[task](reward_function_version="v2")
+        self._env._set_task_called = True  # noqa: SLF001 - what `set_task` does, without its pickles
+        self._env._freeze_rand_vec = True  # noqa: SLF001
+        self._env._partially_observable = False  # noqa: SLF001
+        self._env.__dict__.pop("sawyer_observation_space", None)  # cached while the goal was hidden
+
+    @property
+    def simulation(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
+        """MuJoCo's model and data, to draw from. Changing them would break the episode."""
+        return self._env.model, self._env.data
+
+    @property
+    def upstream(self) -> Any:
+        """Upstream's environment, for the native stepper, which reads and writes what `step` does."""
+        return self._env
+
+    def reset(self, goal: F64) -> F64:
+        """Start an episode at `goal` ([d], one row of the goal table); the first observation, [39]."""
+        self._env._last_rand_vec = np.array(goal, dtype=np.float64)  # noqa: SLF001 - a copy: some tasks keep views of it
+        observation: F64 = self._env.reset()[0]
+        self._env._last_stable_obs = None  # noqa: SLF001 - the last episode's: upstream reads none before a step has set it
+        return observation
+
+    def step(self, action: F32) -> tuple[F64, float, bool, bool]:
+        """(observation [39], reward, terminated, success in this step), bit for bit upstream's.
+
+        Errors: ValueError after upstream's own 500 steps.
+        """
+        observation, reward, terminated, _, info = self._env.step(action)
+        return observation, reward, bool(terminated), bool(info["success"])
+
+    def snapshot(self) -> EnvState:
+        """The state between two steps, owning its memory. Errors: EnvError for an attribute that cannot be stored."""
+        env = self._env
+        physics = np.empty(mujoco.mj_stateSize(env.model, _INTEGRATION))
+        mujoco.mj_getState(env.model, env.data, physics, _INTEGRATION)
+        model = np.concatenate([getattr(env.model, name).ravel() for name in MODEL_FIELDS])
+        packed: dict[str, list[npt.NDArray[Any]]] = {}
+        layout: list[list[Any]] = []
+        plain: dict[str, Any] = {}
+        windows: dict[str, list[Any]] = {}
+        for name, value in env.__dict__.items():
+            if name in OWN:
+                continue
+            if isinstance(value, np.ndarray) and (window := self._window(value)) is not None:
+                windows[name] = window
+            elif isinstance(value, float | np.ndarray | np.generic):
+                array = np.asarray(value)
+                kind = (
+                    "array" if isinstance(value, np.ndarray) else "numpy" if isinstance(value, np.generic) else "python"
+                )
+                if array.dtype.kind not in "fiub":
+                    raise EnvError(f"{self.task}: attribute {name!r} of type {array.dtype} cannot be stored")
+                packed.setdefault(array.dtype.name, []).append(array.ravel())
+                layout.append([name, kind, array.dtype.name, list(array.shape)])
+            elif value is None or isinstance(value, bool | int | str):
+                plain[name] = value
+        arrays = {f"attributes.{dtype}": np.concatenate(parts) for dtype, parts in packed.items()}
+        meta = {"task": self.task, "layout": layout, "plain": plain, "windows": windows}
+        return EnvState({"physics": physics, "model": model, **arrays}, meta)
+
+    def restore(self, state: EnvState) -> None:
+        """Continue from `state`, of whichever instance of this task. Errors: EnvError where it does not fit."""
+        env, meta = self._env, state.meta
+        physics, model = state.arrays["physics"], state.arrays["model"]
+        sizes = [getattr(env.model, name).size for name in MODEL_FIELDS]
+        if meta["task"] != self.task:
+            raise EnvError(f"a state of {meta['task']} cannot be restored into {self.task}")
+        if physics.shape != (mujoco.mj_stateSize(env.model, _INTEGRATION),) or model.shape != (sum(sizes),):
+            raise EnvError(f"{self.task}: the state is of another version of Meta-World or MuJoCo; install the old one")
+        for name, values in zip(MODEL_FIELDS, np.split(model, np.cumsum(sizes)[:-1]), strict=True):
+            field = getattr(env.model, name)
+            field[:] = values.reshape(field.shape)
+        mujoco.mj_setState(env.model, env.data, np.ascontiguousarray(physics), _INTEGRATION)
+        at: dict[str, int] = {}
+        for name, kind, dtype, shape in meta["layout"]:
+            start, count = at.get(dtype, 0), int(np.prod(shape, dtype=np.int64))
+            array = state.arrays[f"attributes.{dtype}"][start : start + count].reshape(shape).copy()
+            at[dtype] = start + count
+            setattr(env, name, array if kind == "array" else array[()] if kind == "numpy" else array.item())
+        for name, value in meta["plain"].items():
+            setattr(env, name, value)
+        for name, (owner, field_name, start, shape) in meta["windows"].items():
+            flat = getattr(getattr(env, owner), field_name).reshape(-1)
+            setattr(env, name, flat[start : start + int(np.prod(shape))].reshape(shape))
+
+    def close(self) -> None:
+        """Free the simulation."""
+        self._env.close()
+
+    def _window(self, value: npt.NDArray[Any]) -> list[Any] | None:
+        """[owner, field, first element, shape] where `value` looks into MuJoCo's memory, else None."""
+        address = value.__array_interface__["data"][0]
+        for owner, names in WINDOWS.items():
+            for name in names:
+                field = getattr(getattr(self._env, owner), name)
+                start = address - field.__array_interface__["data"][0]
+                if 0 <= start < field.nbytes:
+                    return [owner, name, start // field.itemsize, list(value.shape)]
+        return None

@@ -1,0 +1,316 @@
+"""The learner's side of its environment workers: start them, ask them, replace one that has died or hangs.
+
+A worker's environments depend on nothing but what it was told, so another process that is told the same comes to the
+same bits. The crew therefore remembers what it said since its last snapshot of the environments.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from anchorleg.job import HAND_OVER_SIGNALS
+from trainer.envs import channel
+from trainer.envs.channel import Channel, Message
+from trainer.envs.shared import Board
+from trainer.envs.step import NO_TASK, EnvError, VectorSpec
+
+#: A worker that is silent for so long in a step hangs. Its share takes milliseconds, seconds where episodes of other
+#: tasks begin. A false alarm costs seconds and no bit; a hand-over waits for the step under way, and has 120 s.
+HUNG_S = 60.0
+#: The same while it starts and builds its instances: from a cold network folder that can take minutes.
+BEGIN_S = 300.0
+#: Workers are replaced so often within `REPLACED_WITHIN_S`; more is no accident (memory, a broken driver).
+MAX_REPLACED = 3
+REPLACED_WITHIN_S = 600.0
+#: After so many messages the crew makes a snapshot, unless a checkpoint did: for ten environments 0.2 % of the stepping
+#: time, and what a replacement must repeat takes seconds.
+MAX_PAST = 1000
+#: A worker ends within milliseconds of its socket's end; after this it is killed.
+_END_S = 5.0
+#: Time to write the stacks of one that hangs.
+_STACKS_S = 2.0
+#: The length of an episode, on the board, before the worker has written it.
+_NOT_DONE = -1
+_DOING = {
+    channel.SETUP: "starting",
+    channel.START: "beginning episodes",
+    channel.SNAPSHOT: "giving its state",
+    channel.RESTORE: "taking a state",
+}
+
+_log = logging.getLogger(__name__)
+
+
+class Crew:
+    """`num_workers` processes that share out the environments of `spec`, in contiguous runs.
+
+    They are programs of their own (not forks: the learner has torch's threads), and hold nothing open but their socket
+    and the board. `native` as in `EnvGroup`. A worker that dies, or is silent for `HUNG_S`, is replaced: the new one's
+    environments stand where the old one's stood, bit for bit, and the log says which worker, which environment, and
+    (of a Python loop) in which line.
+
+    Errors of all methods: EnvError; also where a replacement fails like its predecessor.
+    """
+
+    def __init__(self, spec: VectorSpec, num_workers: int, board: Board, native: frozenset[str] = frozenset()) -> None:
+        self.shares = [part.tolist() for part in np.array_split(np.arange(spec.num_envs), num_workers)]
+        self._spec = spec
+        self._board = board
+        self._goals = {f"goals.{k}": table for k, table in enumerate(spec.goals)}
+        self._native = sorted(native)
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._channels: list[Channel] = []
+        self._past: list[Message] = []
+        self._asked = channel.SETUP
+        self._lost: dict[int, str] = {}
+        self._replaced: deque[float] = deque()
+        try:
+            for _ in self.shares:
+                process, end = spawn_worker(board.fd)
+                self._processes.append(process)
+                self._channels.append(end)
+            self._set_up()
+        except OSError as error:
+            self.close()
+            raise EnvError(
+                f"{num_workers} environment workers cannot be started ({error.strerror or error}): "
+                "use fewer, or raise the limit of processes or memory"
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids, in the order of `shares`."""
+        return [process.pid for process in self._processes]
+
+    def ask(
+        self, op: bytes, meta: Any = None, arrays: Mapping[str, npt.NDArray[Any]] | None = None
+    ) -> list[channel.Message]:
+        """Send one message to every worker, then wait for all answers."""
+        self.post(op, meta, arrays)
+        return self.answers()
+
+    def post(self, op: bytes, meta: Any = None, arrays: Mapping[str, npt.NDArray[Any]] | None = None) -> None:
+        """Send one message to every worker; `answers` must follow."""
+        if op != channel.SNAPSHOT:
+            if len(self._past) >= MAX_PAST:
+                self.ask(channel.SNAPSHOT)
+            taken = {"actions": self._board.fields["actions"].copy()} if op == channel.STEP else dict(arrays or {})
+            self._past.append(Message(op, meta, taken))
+        self._asked = op
+        self._lost = self._told(op, meta, arrays)
+
+    def answers(self) -> list[channel.Message]:
+        """Wait for every worker's answer; replace those that will not answer. In the order of `shares`."""
+        answers, lost = self._heard(self._asked, self._lost)
+        for worker, how in lost.items():
+            answers[worker] = self._replace(worker, how, self._asked)
+        in_order = [answers[worker] for worker in range(len(self.shares))]
+        if self._asked == channel.SNAPSHOT:
+            state = Message(channel.RESTORE, {}, {})
+            for answer in in_order:
+                state.meta.update(answer.meta)
+                state.arrays.update(answer.arrays)
+            self._past = [state]
+        return in_order
+
+    def close(self) -> None:
+        """End the workers: they see their socket close."""
+        for end in self._channels:
+            end.close()
+        for process in self._processes:
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                _kill(process)
+        self._channels, self._processes = [], []
+
+    def _set_up(self) -> None:
+        _, lost = self._heard(channel.SETUP, self._told(channel.SETUP))
+        for worker, how in lost.items():
+            raise EnvError(f"{self._name(worker)} {how}; start again, and look for lack of memory")
+
+    def _told(
+        self, op: bytes, meta: Any = None, arrays: Mapping[str, npt.NDArray[Any]] | None = None
+    ) -> dict[int, str]:
+        """Send to every worker: those that were lost, and how."""
+        lost = {}
+        for worker in range(len(self.shares)):
+            try:
+                self._send(worker, op, meta, arrays)
+            except (EOFError, TimeoutError) as error:
+                lost[worker] = self._how(worker, op, error)
+        return lost
+
+    def _heard(self, op: bytes, lost: dict[int, str]) -> tuple[dict[int, Message], dict[int, str]]:
+        """Receive from every worker but the `lost`: (worker → its answer, worker → how it was lost, now or before)."""
+        answers: dict[int, Message] = {}
+        lost = dict(lost)
+        limit_s = _limit_s(op)
+        for worker in [worker for worker in range(len(self.shares)) if worker not in lost]:
+            try:
+                answers[worker] = self._answer(worker, limit_s)
+            except (EOFError, TimeoutError) as error:
+                lost[worker] = self._how(worker, op, error)
+                if isinstance(error, TimeoutError):
+                    limit_s = channel.LOOK_S  # the others have had the same time already
+        return answers, lost
+
+    def _replace(self, worker: int, how: str, op: bytes) -> Message:
+        """The answer to `op` of a process that takes the place of a lost one and does all that it was told again."""
+        words = f"{self._name(worker)} {how}"
+        now = time.monotonic()
+        while self._replaced and now - self._replaced[0] > REPLACED_WITHIN_S:
+            self._replaced.popleft()
+        if len(self._replaced) >= MAX_REPLACED:
+            raise EnvError(
+                f"{words}; {MAX_REPLACED} were replaced within {REPLACED_WITHIN_S / 60:.0f} minutes before it: "
+                "go on from the last checkpoint, and look for lack of memory"
+            )
+        self._replaced.append(now)
+        _log.warning("%s; another takes its place", words)
+        self._dismiss(worker, words)
+        doing = channel.SETUP
+        actions = self._board.fields["actions"][self._rows(worker)]
+        wanted = actions.copy()  # the next step's are there already, where the crew takes its own snapshot before one
+        try:
+            self._processes[worker], self._channels[worker] = spawn_worker(self._board.fd)
+            self._send(worker, doing)
+            answer = self._answer(worker, _limit_s(doing))
+            for deed in self._past:
+                doing, arrays = deed.op, deed.arrays
+                if doing == channel.STEP:
+                    actions[:] = deed.arrays["actions"][self._rows(worker)]
+                    arrays = {}
+                self._send(worker, doing, deed.meta, arrays)
+                answer = self._answer(worker, _limit_s(doing))
+            actions[:] = wanted
+            if op == channel.SNAPSHOT:
+                doing = op
+                self._send(worker, doing)
+                answer = self._answer(worker, _limit_s(doing))
+        except (EOFError, TimeoutError) as error:
+            again = self._how(worker, doing, error)
+            self._dismiss(worker, words)
+            raise EnvError(f"{words}; the one in its place {again}: go on from the last checkpoint") from None
+        except OSError as error:
+            raise EnvError(f"{words}; no other can be started ({error.strerror or error})") from error
+        _log.warning("worker %d has caught up after %.1f s; nothing is lost", worker, time.monotonic() - now)
+        return answer
+
+    def _send(
+        self, worker: int, op: bytes, meta: Any = None, arrays: Mapping[str, npt.NDArray[Any]] | None = None
+    ) -> None:
+        if op == channel.STEP:
+            self._board.fields["episode_length"][self._rows(worker)] = _NOT_DONE
+        elif op == channel.SETUP:
+            meta = {"spec": _as_json(self._spec), "indices": self.shares[worker], "native": self._native}
+            arrays = self._goals
+        self._channels[worker].send(op, meta, arrays, _limit_s(op))
+
+    def _answer(self, worker: int, limit_s: float) -> Message:
+        answer = self._channels[worker].receive(limit_s)
+        if answer.op != channel.DONE:
+            raise EnvError(str(answer.meta))
+        return answer
+
+    def _dismiss(self, worker: int, words: str) -> None:
+        """End a lost worker, with its stacks in the log if it is still there. Errors: EnvError where it cannot."""
+        process = self._processes[worker]
+        process.send_signal(signal.SIGABRT)
+        process.send_signal(signal.SIGCONT)  # one that is stopped heeds nothing else
+        try:
+            process.wait(_STACKS_S)
+        except subprocess.TimeoutExpired:
+            if not _kill(process):
+                raise EnvError(
+                    f"{words}; it cannot be killed, so it waits for a disk or a device: "
+                    "go on from the last checkpoint on another machine"
+                ) from None
+        self._channels[worker].close()
+
+    def _rows(self, worker: int) -> slice:
+        share = self.shares[worker]
+        return slice(share[0], share[-1] + 1)
+
+    def _name(self, worker: int) -> str:
+        share = self.shares[worker]
+        names = sorted({self._spec.tasks[task] for task in self._board.fields["next_task"][share] if task != NO_TASK})
+        return f"environment worker {worker} (environments {share[0]}-{share[-1]}: {', '.join(names)})"
+
+    def _how(self, worker: int, op: bytes, error: EOFError | TimeoutError) -> str:
+        if isinstance(error, TimeoutError):
+            return f"has been silent for {_limit_s(op):.0f} s while {self._doing(worker, op)}"
+        try:
+            code = self._processes[worker].wait(_END_S)
+        except subprocess.TimeoutExpired:
+            return "has closed its socket"
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
+        return f"{how} while {self._doing(worker, op)}"
+
+    def _doing(self, worker: int, op: bytes) -> str:
+        if op != channel.STEP:
+            return _DOING[op]
+        # A worker steps its environments one after another and writes each one's row when it has done so.
+        waiting = np.flatnonzero(self._board.fields["episode_length"][self._rows(worker)] == _NOT_DONE)
+        if not waiting.size:
+            return "beginning episodes"
+        index = self.shares[worker][int(waiting[0])]
+        return f"stepping environment {index} ({self._spec.tasks[self._board.fields['next_task'][index]]})"
+
+
+def spawn_worker(board_fd: int) -> tuple[subprocess.Popen[bytes], Channel]:
+    """Start one worker. Until it ignores the hand-over signals itself, they are blocked in it."""
+    ours, theirs = socket.socketpair()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-P", "-m", "trainer.envs.worker", str(theirs.fileno()), str(board_fd)]
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, HAND_OVER_SIGNALS)  # inherited; ours stay pending, none is lost
+    try:
+        with theirs:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(), board_fd), env=environment
+            )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return process, Channel(ours)
+
+
+def _limit_s(op: bytes) -> float:
+    return HUNG_S if op in {channel.STEP, channel.SNAPSHOT} else BEGIN_S
+
+
+def _kill(process: subprocess.Popen[bytes]) -> bool:
+    """False: it is still there, in the kernel's hands."""
+    process.kill()
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _as_json(spec: VectorSpec) -> dict[str, Any]:
+    scripts: Sequence[Any] | None = None if spec.scripts is None else [script.episodes for script in spec.scripts]
+    return {
+        "tasks": spec.tasks,
+        "num_envs": spec.num_envs,
+        "seed": spec.seed,
+        "horizon": spec.horizon,
+        "attempt": spec.attempt,
+        "stop_at_success": spec.stop_at_success,
+        "scripts": scripts,
+    }

@@ -1,0 +1,199 @@
+"""Policies that can be watched: a checkpoint of a run folder, or what a run published, from a mirror or `$SHARED`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from anchorleg.job import CheckpointRef
+from anchorleg.words import did_you_mean
+from syncd import store
+from trainer.checkpoints.checkpoint import Manifest
+from trainer.checkpoints.resume import find_policy, policy_candidates, training_of
+from trainer.errors import ConfigError, DamagedCheckpointError, NoGoodCheckpointError
+from trainer.evaluation.protocol import Act
+from trainer.history.slots import told_where
+from trainer.machine import device as machine
+from trainer.sharing.policies import Policy, UnusablePolicyError, architecture_of, differences, load
+from trainer.sharing.selection import DEFAULT_SHARED_DIR, Choice, pick
+
+_DEVICES = ("auto", "cpu", "cuda", "mps")
+#: How a checkpoint's nets name the actor's tensors.
+_ACTOR = "actor."
+
+
+@dataclass(frozen=True)
+class Playable:
+    """A deterministic policy and what it was trained on. `name` says where it is from; `notes` are for the user."""
+
+    name: str
+    step: int
+    tasks: tuple[str, ...]
+    horizon: int
+    goal_seed: int
+    act: Act
+    notes: tuple[str, ...]
+
+    def task_index(self, task: str | None) -> int:
+        """Its number of `task`; None names the only one. Errors: ConfigError."""
+        if task is None and len(self.tasks) == 1:
+            return 0
+        if task is None:
+            raise ConfigError(f"--task is missing: this policy plays {', '.join(self.tasks)}")
+        if task not in self.tasks:
+            raise ConfigError(f"this policy was not trained on {task!r}; {did_you_mean(task, self.tasks)}")
+        return self.tasks.index(task)
+
+
+class Checkpoint(NamedTuple):
+    """Where a policy was read, and what is written of it there."""
+
+    ref: CheckpointRef
+    manifest: Manifest
+
+
+@dataclass(frozen=True)
+class Found(Playable):
+    """A `Playable` with its weights and with what is known of their origin: a checkpoint, or a publication."""
+
+    policy: Policy
+    record: Checkpoint | store.Manifest
+
+
+def find(text: str, shared_dir: Path | None, device: str, *, best: bool = False, slot: int | None = None) -> Found:
+    """The policy that a user means by `text`: a folder with checkpoints; a mirror, `$SHARED` or manifest file; or
+    `latest`, `best`, `RUN`, `RUN/SLOT` in `shared_dir`.
+
+    `best`: not the newest checkpoint of the folder but the one that was evaluated best. `slot`: of several that of this
+    number. Errors: ConfigError, NoGoodCheckpointError.
+    """
+    if device not in _DEVICES:
+        raise ConfigError(f"there is no device {device!r}; use {', '.join(_DEVICES)}")
+    path = Path(text).expanduser()
+    has_slots = slot is not None and (path / "slots").is_dir()
+    place = path / "slots" / str(slot) if has_slots else path
+    with told_where(place):
+        has_checkpoints = place.is_dir() and any(True for _ in policy_candidates(place))
+    if slot is not None and not has_slots and (has_checkpoints or path.is_file()):
+        raise ConfigError(f"--slot chooses among the slots of a run folder or mirror; {text} is none")
+    if has_checkpoints:
+        return of_checkpoint(place, device, best=best)
+    if best:
+        raise ConfigError(f"--best chooses among the checkpoints of a run or slot folder; {text} is none")
+    if path.is_file() and path.suffix == ".json":
+        return _of_manifest_file(path, device)
+    if path.is_dir() and (found := _shared(path)):
+        return _of_slots(_numbered(found.slots(), slot), Choice("latest"), path, device)
+    if path.is_dir() and (path / "manifests").is_dir():
+        return _of_slots(_numbered([_slot(path)], slot), Choice("latest"), path, device)
+    folder = (shared_dir or DEFAULT_SHARED_DIR).expanduser()
+    here = _shared(folder)
+    run, slash, number = text.rpartition("/")
+    is_path = bool(slash) and ("/" in run or not number.isdigit())  # not RUN/SLOT
+    if is_path or (here is None and (path.exists() or slash or shared_dir is None)):
+        raise ConfigError(
+            f"there is no policy at {text}; give a checkpoint, attempt, slot or run folder, a mirror (`syncd pull`), "
+            f"or latest, best, RUN or RUN/SLOT with --shared-dir (looked in {folder})"
+        )
+    if here is None:
+        raise ConfigError(f"{folder} is no shared folder or mirror: it has no v1/runs; `syncd pull` makes one")
+    return _of_slots(_numbered(here.slots(), slot), Choice.parse(text), folder, device)
+
+
+def of_checkpoint(path: Path, device: str, *, best: bool = False, threads: int | None = None) -> Found:
+    """The newest good checkpoint at or below `path`, or the one that was evaluated `best`.
+
+    `threads`: torch's; None: the training's. Errors: ConfigError, NoGoodCheckpointError.
+    """
+    ref, manifest, nets, notes = find_policy(path, best=best)
+    try:
+        training = training_of(manifest)
+        machine.settle(threads or training.threads)
+        tensors = {name.removeprefix(_ACTOR): nets[name].numpy() for name in nets if name.startswith(_ACTOR)}
+        policy = Policy(architecture_of(training), tensors, machine.choose(device))
+    except (DamagedCheckpointError, UnusablePolicyError) as error:
+        raise NoGoodCheckpointError(f"{ref.path} cannot be played: {error}") from None
+    return Found(
+        name=str(ref.path),
+        step=ref.step,
+        tasks=training.tasks,
+        horizon=training.horizon,
+        goal_seed=training.seed,
+        act=policy.act_greedily,
+        notes=notes,
+        policy=policy,
+        record=Checkpoint(ref, manifest),
+    )
+
+
+def of_publication(place: store.SlotPlace, manifest: store.Manifest, device: str) -> Found:
+    """A published policy, verified to its golden actions. Errors: UnusablePolicyError, DamagedPolicyError, OSError."""
+    machine.settle(1)
+    policy = load(place, manifest, machine.choose(device))
+    note = differences(manifest.spec)
+    return Found(
+        name=f"{manifest.run_id}/{manifest.slot} version {manifest.version}",
+        step=manifest.step,
+        tasks=manifest.architecture.tasks,
+        horizon=manifest.spec.horizon,
+        goal_seed=manifest.spec.goal_seed,
+        act=policy.act_greedily,
+        notes=(note,) if note else (),
+        policy=policy,
+        record=manifest,
+    )
+
+
+def _shared(path: Path) -> store.Shared | None:
+    """`path` as a shared folder: itself, or the `shared/` of a run folder."""
+    for folder in (path, path / "shared"):
+        if (folder / "v1" / "runs").is_dir():
+            return store.Shared(folder)
+    return None
+
+
+def _slot(folder: Path) -> store.SlotPlace:
+    """The slot whose folder `…/v1/runs/<run>/<slot>` is. Errors: ConfigError."""
+    folder = folder.resolve()
+    try:
+        return store.Shared(folder.parents[3]).slot(folder.parent.name, int(folder.name))
+    except (ValueError, IndexError):
+        raise ConfigError(f"{folder} lies in no shared folder: expected …/v1/runs/RUN/SLOT") from None
+
+
+def _numbered(slots: Sequence[store.SlotPlace], slot: int | None) -> Sequence[store.SlotPlace]:
+    """Those of number `slot`; None: all. Errors: ConfigError where there are others only."""
+    chosen = [place for place in slots if slot in {None, place.slot}]
+    if slots and not chosen:
+        raise ConfigError(f"there is no slot {slot}; there is {', '.join(f'{p.run_id}/{p.slot}' for p in slots)}")
+    return chosen
+
+
+def _of_manifest_file(path: Path, device: str) -> Found:
+    version = store.Version.of_file(path.name)
+    if version is None or path.resolve().parent.name != "manifests":
+        raise ConfigError(f"{path} is no manifest of a policy; those are …/manifests/<attempt>-<seq>.json")
+    place = _slot(path.resolve().parent.parent)
+    return _tried(lambda: of_publication(place, store.read_manifest(place, version), device), str(path))
+
+
+def _of_slots(slots: Sequence[store.SlotPlace], choice: Choice, folder: Path, device: str) -> Found:
+    asked = [place for place in slots if choice.takes(place)]
+    newest = [(manifest, place) for place in asked if (manifest := store.newest(place))]
+    chosen = pick([manifest for manifest, _ in newest], choice, None)
+    if chosen is None:
+        there = ", ".join(f"{place.run_id}/{place.slot}" for place in slots) or "nothing yet"
+        raise ConfigError(f"{folder} holds no policy for {choice}; it has {there}")
+    place = next(place for manifest, place in newest if manifest is chosen)
+    return _tried(lambda: of_publication(place, chosen, device), f"{chosen.run_id}/{chosen.slot}")
+
+
+def _tried(read: Callable[[], Found], name: str) -> Found:
+    try:
+        return read()
+    except (UnusablePolicyError, store.DamagedPolicyError) as error:
+        raise NoGoodCheckpointError(f"the policy {name} cannot be played: {error}") from None
+    except OSError as error:
+        raise NoGoodCheckpointError(f"the policy {name} cannot be read: {error.strerror or error}") from None

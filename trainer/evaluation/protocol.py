@@ -1,0 +1,235 @@
+"""How good a policy is: every task from fixed goals, deterministic, on environments of its own.
+
+Protocol (Meta-World's): each of the goals once, not a sample of them; success = solved at any step of the episode, so
+an episode ends at its first success; observations and rewards untouched. Nothing is shared with the training
+environments, their workers or their random streams. The goals are those that were trained on; how a policy does on
+goals that it has never seen is said beside it (`unseen`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from anchorleg.words import counted
+from trainer.envs.step import NO_TASK, Script, VectorSpec
+from trainer.envs.suites.metaworld.goals import goal_tables
+from trainer.envs.vector import VectorEnv
+from trainer.tasknames import GOALS_PER_TASK
+
+F32 = npt.NDArray[np.float32]
+F64 = npt.NDArray[np.float64]
+I32 = npt.NDArray[np.int32]
+#: obs [n, 39], task [n] → deterministic actions [n, 4].
+Act = Callable[[F32, I32], F32]
+
+#: Environments stepped together at least, so that inference is batched for short task lists too.
+MIN_LANES = 10
+#: A quarter cut at either end: the inter-quartile mean of Agarwal et al. 2021 (arXiv 2108.13264).
+IQM_CUT = 0.25
+#: Bootstrap resamples: the 95 % bounds of a 50-task evaluation move by less than 0.002 between seeds.
+RESAMPLES = 2000
+#: How many of the worst tasks are named: a mean near 1 hides a floor.
+WORST = 5
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The result of `evaluate`; rates in [0, 1]. `as_json` is what goes into files."""
+
+    success: Mapping[str, float]
+    """Share of the goals that were solved, by task, in index order."""
+    returns: Mapping[str, float]
+    """Mean undiscounted return by task, up to the first success or the horizon."""
+    steps_to_success: Mapping[str, float]
+    """Mean over the goals that were solved, by task; without tasks of which none was."""
+    mean_success: float
+    iqm_success: float
+    """Inter-quartile mean over tasks."""
+    iqm_low: float
+    """Lower end of its 95 % interval: goals resampled within each task."""
+    iqm_high: float
+    worst: tuple[str, ...]
+    """The five worst tasks, worst first."""
+    goals_per_task: int
+    horizon: int
+    seed: int
+    steps: int
+    """Environment steps taken."""
+    wall_s: float
+    unseen: Self | None = None
+    """The same on goals that were not trained on, where that was asked for."""
+
+    @property
+    def is_small(self) -> bool:
+        """Whether fewer goals than Meta-World's protocol were used."""
+        return self.goals_per_task < GOALS_PER_TASK
+
+    def summary(self) -> str:
+        """One line, which says so where the evaluation is a small one."""
+        size = f"{counted(self.goals_per_task, 'goal')} a task"
+        if self.is_small:
+            size += f": a small evaluation, the protocol has {GOALS_PER_TASK}"
+        unseen = "" if self.unseen is None else f"; unseen goals {100 * self.unseen.mean_success:.1f} %"
+        return (
+            f"success {100 * self.mean_success:.1f} % (IQM {100 * self.iqm_success:.1f} %, "
+            f"95 % interval {100 * self.iqm_low:.1f} to {100 * self.iqm_high:.1f} %; {size}{unseen})"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Numbers, strings, lists and dicts only."""
+        more = {} if self.unseen is None else {"unseen": self.unseen.as_json()}
+        value = {**asdict(self), "worst": list(self.worst), "is_small": self.is_small, **more}
+        return {name: number for name, number in value.items() if number is not None}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """What `as_json` was made of."""
+        fields = {name: number for name, number in value.items() if name != "is_small"}
+        unseen = cls.from_json(value["unseen"]) if "unseen" in value else None
+        return cls(**{**fields, "worst": tuple(value["worst"]), "unseen": unseen})
+
+
+def evaluate(
+    act: Act,
+    tasks: Sequence[str],
+    goals_per_task: int = GOALS_PER_TASK,
+    horizon: int = 500,
+    seed: int = 0,
+    num_workers: int = 0,
+    *,
+    goals_dir: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> Evaluation | None:
+    """Play the first `goals_per_task` goals of each of `tasks` (index order: task k is the policy's task k).
+
+    `seed` names the goals: the training run's for its training goals, another for unseen ones. `goals_dir` caches goal
+    tables. `progress(done, total)` is called when episodes end. None where `interrupted()` became true: it is asked
+    first and before every step, so that a hand-over is not delayed. Errors: ValueError, EnvError,
+    whatever `act` raises.
+    """
+    began = time.monotonic()
+    if not 1 <= goals_per_task <= GOALS_PER_TASK:
+        raise ValueError(f"goals_per_task is {goals_per_task}; Meta-World fixes {GOALS_PER_TASK} goals a task")
+    if interrupted():
+        return None
+    lanes = _lanes(len(tasks), goals_per_task)
+    spec = VectorSpec(
+        tasks=tuple(tasks),
+        goals=goal_tables(tasks, seed, goals_dir),
+        num_envs=len(lanes),
+        seed=seed,
+        horizon=horizon,
+        stop_at_success=True,
+        scripts=lanes,
+    )
+    solved = np.zeros((len(tasks), goals_per_task), dtype=np.bool_)
+    returns = np.zeros((len(tasks), goals_per_task))
+    lengths = np.zeros((len(tasks), goals_per_task))
+    ages = np.zeros(len(lanes), np.int64)
+    played = [0] * len(lanes)
+    done = steps = 0
+    with VectorEnv(spec, num_workers) as envs:
+        observed = envs.reset()
+        obs, task = observed.obs, observed.task
+        while (active := np.flatnonzero(task != NO_TASK)).size:
+            if interrupted():
+                return None
+            actions = np.zeros((len(lanes), envs.act_dim), np.float32)
+            actions[active] = act(obs[active], task[active])
+            step = envs.step(actions)
+            steps += active.size
+            ages[active] += 1
+            for lane in np.flatnonzero(step.finished):
+                at = lanes[lane].episodes[played[lane]]
+                solved[at], returns[at] = step.episode_success[lane], step.episode_return[lane]
+                lengths[at], ages[lane] = ages[lane], 0
+                played[lane] += 1
+                done += 1
+            if progress is not None and step.finished.any():
+                progress(done, solved.size)
+            obs, task = step.obs, step.next_task
+    wall_s = time.monotonic() - began
+    return summarise(tasks, solved, returns, lengths, horizon=horizon, seed=seed, steps=steps, wall_s=wall_s)
+
+
+def summarise(
+    tasks: Sequence[str],
+    solved: npt.NDArray[np.bool_],
+    returns: F64,
+    lengths: F64,
+    *,
+    horizon: int,
+    seed: int,
+    steps: int,
+    wall_s: float,
+) -> Evaluation:
+    """The `Evaluation` of episodes `solved`, `returns` and `lengths` (steps), each [tasks, goals]."""
+    rates = solved.mean(axis=1)
+    low, high = bootstrap_interval(solved, seed)
+    order = np.argsort(rates, kind="stable")[:WORST]
+    return Evaluation(
+        success={name: float(rate) for name, rate in zip(tasks, rates, strict=True)},
+        returns={name: float(value) for name, value in zip(tasks, returns.mean(axis=1), strict=True)},
+        steps_to_success={
+            name: float(of_task[hit].mean())
+            for name, of_task, hit in zip(tasks, lengths, solved, strict=True)
+            if hit.any()
+        },
+        mean_success=float(rates.mean()),
+        iqm_success=iqm(rates),
+        iqm_low=low,
+        iqm_high=high,
+        worst=tuple(tasks[k] for k in order),
+        goals_per_task=solved.shape[1],
+        horizon=horizon,
+        seed=seed,
+        steps=steps,
+        wall_s=wall_s,
+    )
+
+
+def unseen_seed(seed: int) -> int:
+    """A seed of goals for a policy that was trained on those of `seed`; no slot of the run has it."""
+    return (seed + 2**31) % 2**32
+
+
+def iqm(values: F64) -> float:
+    """Inter-quartile mean of `values` [n]: the mean without the floor(n/4) smallest and largest."""
+    cut = int(IQM_CUT * len(values))
+    return float(np.sort(values)[cut : len(values) - cut].mean())
+
+
+def bootstrap_interval(solved: npt.NDArray[np.bool_], seed: int) -> tuple[float, float]:
+    """95 % percentile interval of the IQM over tasks of `solved` [tasks, goals], goals resampled within each task.
+
+    It speaks about these tasks and this one policy; how much training seeds differ it cannot know.
+    """
+    rng = np.random.default_rng(seed)
+    tasks, goals = solved.shape
+    # Resampling n yes-or-no outcomes with replacement is a binomial draw.
+    rates = rng.binomial(goals, solved.mean(axis=1), size=(RESAMPLES, tasks)) / goals
+    low, high = np.percentile([iqm(row) for row in rates], [2.5, 97.5])
+    return float(low), float(high)
+
+
+def lanes_a_task(num_tasks: int, goals: int) -> int:
+    """How many environments play a task's goals at once."""
+    return min(goals, -(-MIN_LANES // num_tasks))
+
+
+def _lanes(num_tasks: int, goals: int) -> tuple[Script, ...]:
+    """Each task's goals dealt out to lanes of its own, so that a lane needs one instance."""
+    each = lanes_a_task(num_tasks, goals)
+    return tuple(
+        Script(tuple((task, goal) for goal in range(lane, goals, each)))
+        for lane in range(each)
+        for task in range(num_tasks)
+    )

@@ -1,0 +1,1 @@
+"""What a training wrote down, and reading it."""

@@ -1,0 +1,1 @@
+"""The machine that trains: its devices, processor and memory."""

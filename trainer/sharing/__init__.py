@@ -1,0 +1,1 @@
+"""Policies to laptops, and experience from them."""

@@ -1,0 +1,388 @@
+"""The thread that looks into the inbox: reads what waits for this slot, judges it, keeps the good at hand.
+
+It never touches the training: the loop asks for what is ready when it has a moment. Its work is bounded a second and in
+memory, and it takes turns between contributors, so a flood from one of them keeps nobody else out, and neither does a
+folder of somebody's that cannot be used. Whatever a file does to the judge refuses that file and nothing else.
+
+Where the slot takes nothing (any more) it only sees to those who are dropped, and clears away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from anchorleg.job import Job
+from anchorleg.notices import Notices
+from syncd import store
+from trainer.buffers.experience import MAX_RECENT
+from trainer.config import Training
+from trainer.sharing.athand import AtHand, Ready
+from trainer.sharing.conduct import Conduct
+from trainer.sharing.journal import Taken
+from trainer.sharing.judge import Accepted, Expectation, Reason, Refused, judge
+from trainer.sharing.segment import MALFORMED, MARKS
+from trainer.sharing.spotcheck import Redo, SpotChecks
+from trainer.sharing.takings import Takings
+from trainer.sharing.versions import Versions
+
+#: How often the inbox is looked into. Experience is older than that by the time it is here.
+ROUND_S = 1.0
+#: Segments judged in one round: 10,000 rows a second, ten learners' own; at 2 ms each it is 4 % of one core.
+JUDGED_A_ROUND = 20
+#: Good rows that wait for the loop: 20 MB. Beyond it segments stay in the inbox.
+MAX_READY_ROWS = 50_000
+#: Inboxes are freed of what nobody fetched this often.
+PRUNE_EVERY_S = 600.0
+#: What stands for a contributor's name where it is about all that give as accounts of this machine.
+OTHER_ACCOUNTS = "other accounts"
+#: What is wrong with a file itself, not with the folder: a link, no permission, no regular file.
+_ITS_OWN_FAULT = (errno.ELOOP, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENXIO)
+
+
+class Doorkeeper:
+    """Judges for one slot. `step` is for the loop to set; `know` for the publisher; the rest for the loop.
+
+    `seen`: contents taken before. `counted`: segments whose rows are in the checkpoint that was gone on from.
+    `scheduled`: segments that the loop will take again by itself. `resimulate`: makes what does segments again, in the
+    thread; None where this run's environments cannot be repeated. `step`: where the learner is. `takings`: who gave
+    what. `at_hand`: the good, for the loop to take.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        training: Training,
+        *,
+        step: int,
+        seen: Iterable[str] = (),
+        counted: Sequence[Taken] = (),
+        scheduled: Sequence[Taken] = (),
+        resimulate: Callable[[], Redo | None] = lambda: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.step = step
+        self.accepted = 0
+        self.refused: Counter[str] = Counter()
+        self._job = job
+        self._training = training
+        self._clock = clock
+        self._shared = store.Shared(job.shared_dir)
+        self._seen = dict.fromkeys([*seen, *(entry.content for entry in scheduled)])
+        self._marks: dict[bytes, None] = {}
+        self._scheduled = {entry.sha256 for entry in scheduled}
+        self._counted: deque[Taken] = deque(counted)
+        self._versions = Versions(self._shared.slot(job.run_id, job.slot))
+        self._judged_at = step
+        self._notes: dict[str, store.Counts] = {}
+        self._listed: dict[str, deque[Path]] = {}
+        self._gone: set[str] = set()
+        self._removals: deque[str] = deque()
+        self.at_hand = AtHand()
+        self._checks = SpotChecks(resimulate, training.contribution_check_share)
+        self._notices = Notices()
+        self._broken: dict[str, str] = {}
+        self._pruned_at = time.monotonic()
+        self.takings = Takings(job, clock=clock)
+        self._is_closed = self._has_incoming = False
+        self._conduct = Conduct()
+        self._handed: set[str] = set()  # segments of other accounts' jobs: nobody fetches their verdicts
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Start the thread."""
+        self._thread = threading.Thread(target=self._run, name="doorkeeper", daemon=True)
+        self._thread.start()
+
+    def close(self, wait_s: float) -> None:
+        """End it after what it is doing now; give up after `wait_s`. What was not judged waits for the next attempt."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(wait_s)
+
+    @property
+    def has_something(self) -> bool:
+        """Whether `at_hand` or `next_removal` would give something. Cheap."""
+        return bool(self.at_hand.rows or self._removals)
+
+    def next_removal(self) -> str | None:
+        """A contributor whose rows must leave the ring, once for each time that it was dropped or found lying."""
+        return self._removals.popleft() if self._removals else None
+
+    def remove_later(self, who: str) -> None:
+        """`who` could not be removed now."""
+        self._removals.append(who)
+
+    def counted(self, entries: Iterable[Taken]) -> None:
+        """A published checkpoint has the rows of these: their files may go."""
+        self._counted.extend(entries)
+
+    def know(self, attempt: int, seq: int, step: int) -> None:
+        """A policy of this slot is about to be seen."""
+        self._versions.know(attempt, seq, step)
+
+    def tell(self, say: Callable[[str], None]) -> None:
+        """Hand out what there is to say."""
+        self._notices.tell(say)
+
+    def _run(self) -> None:
+        try:
+            self._look_round_by_round()
+        finally:
+            self._checks.close()
+
+    def _look_round_by_round(self) -> None:
+        ending = False
+        while not ending:
+            ending = self._stop.is_set()  # the last round clears what the last checkpoint counts
+            try:
+                if self._job.superseded_by() is not None:
+                    return
+                judged = JUDGED_A_ROUND if self._job.accepts_contributions and not self._stop.is_set() else 0
+                self.one_round(judged)
+                if judged:
+                    self.takings.say(self.step, takes=True)
+            except OSError as error:
+                why = error.strerror or str(error)
+                self._notices.trouble(f"the inboxes under {self._shared.path} cannot be used now ({why}); trying again")
+            except Exception as error:  # noqa: BLE001 - whatever lies there, the training goes on
+                self._notices.trouble(f"the inbox cannot be judged ({type(error).__name__}: {error}); trying again")
+            else:
+                if not self._broken:
+                    self._notices.over()
+            self._stop.wait(ROUND_S)
+
+    def one_round(self, judged: int = JUDGED_A_ROUND) -> int:
+        """Look once: at most `judged` segments. Returns how many were. Errors: OSError; the next round goes on."""
+        self._versions.new_round()
+        self._broken.clear()
+        self._clear_counted()
+        try:
+            return self._judge_some(judged)
+        finally:
+            self._write_notes()
+            if self._broken:
+                who, why = next(iter(self._broken.items()))
+                others = f" and {len(self._broken) - 1} more" if len(self._broken) > 1 else ""
+                self._notices.trouble(f"the inbox of {who}{others} cannot be used now ({why}); trying again")
+
+    def _collect(self, most: int) -> None:
+        """What other accounts of this machine gave comes into their inboxes. Errors: OSError."""
+        run_id, slot = self._job.run_id, self._job.slot
+        if not self._has_incoming:
+            if not self._is_closed:
+                self._notices.note(*store.close_to_others(self._shared))
+                self._is_closed = True
+            self._has_incoming = store.make_incoming(self._shared, run_id, slot)
+        if self._has_incoming:
+            self._handed.update(store.collect_incoming(self._shared, run_id, slot, most, now=self._clock()))
+
+    def _judge_some(self, judged: int) -> int:
+        self.takings.look()
+        if judged:
+            self._try(OTHER_ACCOUNTS, partial(self._collect, judged))
+        inboxes = [
+            one for one in store.Inbox.all_of(self._shared) if self._try(one.who, partial(store.insist_ours, one))
+        ]
+        for inbox in inboxes:
+            self._try(inbox.who, partial(self._see_to_drop, inbox))
+        if time.monotonic() - self._pruned_at >= PRUNE_EVERY_S:
+            self._pruned_at = time.monotonic()
+            for inbox in inboxes:
+                self._try(inbox.who, partial(store.prune, inbox, now=self._clock()))
+        done = 0
+        welcome = [inbox for inbox in inboxes if judged and store.held(inbox.path, self._clock()) is None]
+        lines = [inbox for inbox in welcome if self._try(inbox.who, partial(self._list, inbox))]
+        while lines and done < judged and self.at_hand.rows < MAX_READY_ROWS and not self._stop.is_set():
+            inbox = lines.pop(0)
+            line = self._listed[inbox.who]
+            if line and self._try(inbox.who, partial(self._look_at, inbox, line.popleft())):
+                done += 1
+                lines.append(inbox)
+        return done
+
+    def _try(self, who: str, act: Callable[[], object]) -> bool:
+        """Do `act` in the inbox of `who`, unless that failed in this round already. Whether it was done."""
+        if who in self._broken:
+            return False
+        try:
+            act()
+        except OSError as error:
+            self._broken[who] = error.strerror or str(error)
+            return False
+        return True
+
+    def _list(self, inbox: store.Inbox) -> None:
+        """Look what `inbox` has for this slot, once the last listing is worked off."""
+        run_id, slot = self._job.run_id, self._job.slot
+        line = self._listed.get(inbox.who)
+        if line is None:  # at first: what an attempt that came to nothing had accepted, and nobody has counted
+            known = self._scheduled | {entry.sha256 for entry in self._counted}
+            left = inbox.place("accepted", run_id, slot)
+            line = self._listed[inbox.who] = deque(
+                file.path
+                for file in inbox.files("accepted")
+                if file.path.parent == left and file.path.name not in known
+            )
+        if not line:
+            line.extend(inbox.waiting(run_id, slot, now=self._clock()))
+
+    def _look_at(self, inbox: store.Inbox, path: Path) -> None:
+        """Judge one file and move it where it belongs. Errors: OSError, not of the file's own making."""
+        with contextlib.suppress(FileNotFoundError):  # moved meanwhile, by the owner's `drop` or by hand
+            self._sort(inbox, path)
+        if path.name in self._handed:
+            self._handed.discard(path.name)
+            inbox.acknowledge([path.name])
+
+    def _sort(self, inbox: store.Inbox, path: Path) -> None:
+        if path.name in self._scheduled:
+            inbox.accept(path, now=self._clock())  # a kill came between the journal and the move
+            return
+        try:
+            data = inbox.read(path)
+        except OSError as error:
+            if error.errno not in _ITS_OWN_FAULT:
+                raise
+            self._refuse(inbox, path, Reason.DEFECT, f"it cannot be read ({error.strerror})")
+            return
+        if inbox.who in self._gone:
+            self._refuse(inbox, path, Reason.DROPPED, f"{inbox.who} was dropped from this run")
+            return
+        verdict = self._judged(data, path.name)
+        if isinstance(verdict, Refused) and verdict.reason == Reason.VERSION_UNKNOWN and self._versions.found_more():
+            verdict = self._judged(data, path.name)
+        if isinstance(verdict, Accepted):
+            verdict = self._checked(inbox, verdict)
+        if isinstance(verdict, Refused):
+            self._refuse(inbox, path, verdict.reason, verdict.sentence)
+        else:
+            self._accept(inbox, path, verdict)
+        reason = verdict.reason if isinstance(verdict, Refused) else None
+        if isinstance(verdict, Refused) and reason == Reason.NOT_REPRODUCED:
+            self._lied(inbox, verdict.sentence)
+        elif why := self._conduct.note(inbox.who, reason):
+            self._hold(inbox, why)
+
+    def _checked(self, inbox: store.Inbox, verdict: Accepted) -> Accepted | Refused:
+        """`verdict`, or another where the segment must be done again and cannot be, or something else comes out."""
+        who = inbox.who
+        if who in self._training.trusted_contributors:
+            return verdict
+        in_doubt = store.in_doubt(inbox.path, self._clock())
+        try:
+            if not self._checks.can_repeat:
+                return Refused(
+                    Reason.UNTRUSTED, f"{who} is not named in trusted_contributors, and nothing can be checked"
+                )
+            done = self._checks.check(who, verdict.segment, in_doubt=in_doubt)
+        except Exception as error:  # noqa: BLE001 - as in `_judged`
+            return Refused(Reason.DEFECT, f"simulating it again failed ({type(error).__name__}); please report it")
+        if done is None:
+            return verdict
+        exact = done.gap == 0.0 and not done.wrong
+        self._note(who, checked=1, exact=int(exact))
+        return Refused(Reason.NOT_REPRODUCED, done.wrong) if done.wrong else verdict
+
+    def _lied(self, inbox: store.Inbox, why: str) -> None:
+        """What `inbox` brought did not happen: nothing of its sender stays, and it is held."""
+        self._take_back(inbox, Reason.NOT_REPRODUCED, "another segment of its sender was not reproduced")
+        self._hold(inbox, f"a segment was simulated again, and it is not true: {why}")
+
+    def _hold(self, inbox: store.Inbox, why: str) -> None:
+        made = store.hold(inbox.path, why, now=self._clock())
+        self._listed[inbox.who].clear()  # it waits in the inbox until then
+        hours = (made.until - made.at) / 3600
+        self._notices.note(f"nothing of {inbox.who} is taken for {hours:g} h: {why} (`syncd readmit` ends that)")
+
+    def _take_back(self, inbox: store.Inbox, reason: Reason, sentence: str) -> None:
+        """What `inbox` gave leaves: what waits for the loop now, the ring's rows at its next barrier."""
+        self._removals.append(inbox.who)
+        for one in self.at_hand.remove(inbox.who):
+            path = inbox.accepted(self._job.run_id, self._job.slot, one.sha256)
+            with contextlib.suppress(FileNotFoundError):
+                self._refuse(inbox, path, reason, sentence)
+
+    def _judged(self, data: bytes, name: str) -> Accepted | Refused:
+        self._judged_at = self.step
+        expect = Expectation(
+            run_id=self._job.run_id,
+            slot=self._job.slot,
+            tasks=self._training.tasks,
+            horizon=self._training.horizon,
+            versions=self._versions.sorted(),
+            step=self._judged_at,
+            max_lag=self._training.contribution_max_lag,
+            seen=self._seen,
+            marks=self._marks,
+        )
+        try:
+            return judge(data, name, expect)
+        except Exception as error:  # noqa: BLE001 - a defect of ours; the segment pays, the training does not
+            return Refused(Reason.DEFECT, f"judging it failed ({type(error).__name__}); please report it")
+
+    def _accept(self, inbox: store.Inbox, path: Path, verdict: Accepted) -> None:
+        was_left_over = path.parent.parent.parent.name == "accepted"
+        inbox.accept(path, now=self._clock())
+        ready = Ready(
+            inbox.who, path.name, verdict.task, verdict.rows(), verdict.content, self._judged_at - verdict.lag
+        )
+        self._seen[verdict.content] = None
+        while len(self._seen) > MAX_RECENT:
+            del self._seen[next(iter(self._seen))]
+        self._marks.update(dict.fromkeys(verdict.marks))
+        while len(self._marks) > MARKS * MAX_RECENT:
+            del self._marks[next(iter(self._marks))]
+        if not was_left_over:  # else it was counted when it was accepted first
+            ended = bool(verdict.segment.truncated[-1])  # of an episode's beginning nobody knows how it ended
+            solved = ended and bool(verdict.segment.success.any())
+            self._note(inbox.who, accepted=1, rows=ready.count, episodes=int(ended), solved=int(solved))
+        self.accepted += 1
+        self.at_hand.add(ready)
+
+    def _refuse(self, inbox: store.Inbox, path: Path, reason: str, sentence: str) -> None:
+        inbox.refuse(path, str(reason), sentence, now=self._clock(), keep=reason not in MALFORMED)
+        self._note(inbox.who, refused={str(reason): 1})
+        self.refused[str(reason)] += 1
+
+    def _note(self, who: str, **counts: Any) -> None:
+        """This belongs to the counts of `who`: see `store.Counts`."""
+        more = store.Counts(last_at=self._clock(), **counts)
+        self._notes[who] = self._notes.get(who, store.Counts()).plus(more)
+
+    def _write_notes(self) -> None:
+        """Add the round to the contributors' counts."""
+        for who, counts in list(self._notes.items()):
+            write = partial(store.Inbox.of(self._shared, who).note, self._job.run_id, self._job.slot, counts)
+            if self._try(who, write):
+                del self._notes[who]
+                self.takings.add(who, accepted=counts.accepted, rows=counts.rows)
+
+    def _see_to_drop(self, inbox: store.Inbox) -> None:
+        if not inbox.is_dropped:
+            self._gone.discard(inbox.who)
+        elif inbox.who not in self._gone:
+            self._gone.add(inbox.who)
+            self._take_back(inbox, Reason.DROPPED, f"{inbox.who} was dropped from this run")
+
+    def _clear_counted(self) -> None:
+        for _ in range(len(self._counted)):
+            entry = self._counted[0]
+            if not self._try(entry.who, partial(self._consume, entry)):
+                self._counted.append(entry)  # before it leaves the front: `_list` must not take it for an orphan
+            self._counted.popleft()
+
+    def _consume(self, entry: Taken) -> None:
+        inbox = store.Inbox.of(self._shared, entry.who)
+        path = inbox.find(self._job.run_id, self._job.slot, entry.sha256)
+        if path is not None and path.parent.parent.parent.name == "new":
+            inbox.accept(path, now=self._clock())
+        inbox.consumed(self._job.run_id, self._job.slot, [entry.sha256])

@@ -1,0 +1,88 @@
+"""What entered an attempt's training from outside, and at which step: `<attempt_dir>/contributions.jsonl`.
+
+A line is on the disk before its rows are in the ring. So whatever a run learnt from others can be taken in again, at
+the same steps, by an attempt that goes on from an older checkpoint. A journal says all that its attempt took after
+the step that it started from: what it inherits is written first. One line an event::
+
+    {"step": 120400, "who": "alice", "sha256": "…", "rows": 500, "content": "…", "policy_step": 118000}
+    {"step": 130000, "drop": "mallory"}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from anchorleg.files import append_lines, as_line, write_bytes
+from anchorleg.job import Job
+from anchorleg.rollback import rollbacks
+from trainer.checkpoints.resume import Start
+from trainer.history.metrics import lines
+
+CONTRIBUTIONS = "contributions.jsonl"
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A segment of `who` whose rows entered after the vector step that ended at `step`.
+
+    `sha256`: its file; `content`: what a duplicate is known by; `policy_step`: when its oldest policy was published.
+    """
+
+    step: int
+    who: str
+    sha256: str
+    rows: int
+    content: str
+    policy_step: int
+
+
+@dataclass(frozen=True)
+class Removed:
+    """All rows of `drop` left the ring after the vector step that ended at `step`."""
+
+    step: int
+    drop: str
+
+
+Entry = Taken | Removed
+
+
+def append(attempt_dir: Path, new: Sequence[Entry]) -> None:
+    """Add `new` durably, all or none. Errors: OSError."""
+    append_lines(attempt_dir / CONTRIBUTIONS, *(as_line(asdict(entry)) for entry in new))
+
+
+def begin(attempt_dir: Path, inherited: Collection[Entry]) -> None:
+    """Start the journal of an attempt with what it has still to take again. Errors: OSError."""
+    if inherited:
+        write_bytes(attempt_dir / CONTRIBUTIONS, b"".join(as_line(asdict(entry)) for entry in inherited))
+
+
+def entries(attempt_dir: Path) -> list[Entry]:
+    """The journal of one attempt, in order; a torn last line (its writer died, its rows never entered) is left out."""
+    return [_entry(line) for line in lines(attempt_dir / CONTRIBUTIONS)]
+
+
+def inherited(job: Job, start: Start | None) -> tuple[list[Taken], list[Entry]]:
+    """From the attempt that `start` belongs to: (segments that the checkpoint has, what came after it).
+
+    What somebody sent to be rid of whom the slot went back is not among the latter.
+    """
+    if start is None:
+        return [], []
+    unwanted = {back.without for back in rollbacks(job.slot_dir) if start.ref.attempt <= back.attempt}
+    found = entries(job.slot_dir / "attempts" / str(start.ref.attempt))
+    counted = [entry for entry in found if entry.step <= start.ref.step and isinstance(entry, Taken)]
+    later = [entry for entry in found if entry.step > start.ref.step]
+    return counted, [entry for entry in later if _whose(entry) not in unwanted]
+
+
+def _whose(entry: Entry) -> str:
+    return entry.who if isinstance(entry, Taken) else entry.drop
+
+
+def _entry(line: dict[str, Any]) -> Entry:
+    return Removed(**line) if "drop" in line else Taken(**line)

@@ -1,0 +1,236 @@
+"""What a learner takes from other machines: the pure judge of segments.
+
+`judge` looks at the bytes of one segment and says what it is worth, whoever sent it. It makes sure that rows are
+Meta-World's in form, range and order, that they belong to this run, and that a policy of this slot made them which is
+not too old. Whether they are true only the simulation can tell: `trainer.sharing.spotcheck`.
+
+The bounds were measured on all fifty tasks with random, scripted, noisy scripted and held extreme actions (500
+episodes, metaworld 3.1.1, mujoco 3.3.0): rewards lay in [0, 10.0], observations in [-1.8, 1.9], the goal never moved,
+and each observation's older frame was bit for bit the frame before.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trainer.sharing.segment import (
+    MARKS,
+    MAX_RAW_BYTES,
+    MAX_SEGMENT_BYTES,
+    BadSegmentError,
+    Reason,
+    Segment,
+    decode,
+    encode,
+    name_of,
+    shown,
+)
+
+__all__ = [
+    "MAX_RAW_BYTES",
+    "MAX_SEGMENT_BYTES",
+    "Accepted",
+    "BadSegmentError",
+    "Expectation",
+    "Reason",
+    "Refused",
+    "Segment",
+    "decode",
+    "encode",
+    "judge",
+    "name_of",
+]
+
+#: One published policy of the slot: attempt, seq, and the learner's step.
+Published = tuple[int, int, int]
+
+#: Metres and quaternion parts; five times the farthest that was measured (an object that is flung off the table).
+OBSERVATION_LIMIT = 10.0
+#: Reward version v2 is in [0, 10]; a hundredth for its arithmetic in single precision.
+REWARD_LOW, REWARD_HIGH = -0.01, 10.01
+#: Numbers nearer to 0 become 0. Those below 1.2e-38 (denormals) are computed many times slower, and products of others
+#: become such ones: rows full of them make updates slower. Honest observations hold a few, in sweep-into for one, so
+#: they are no reason to refuse a segment.
+SMALLEST = 1e-30
+#: Columns of an observation: the frame now, the frame before, the goal.
+_FRAME, _GOAL = 18, 36
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What the learner of one slot knows when it judges.
+
+    `tasks` in index order. `versions`: the policies of this slot that are known to have been published, sorted (a list
+    to which `bisect.insort` adds will do). `step`: where the learner is. `max_lag`: oldest policy that is still taken,
+    in steps behind. `seen`, `marks`: `Segment.content()` and `Segment.marks()` of what was accepted before.
+    """
+
+    run_id: str
+    slot: int
+    tasks: tuple[str, ...]
+    horizon: int
+    versions: Sequence[Published] = field(repr=False)
+    step: int
+    max_lag: int
+    seen: Collection[str] = field(default=frozenset(), repr=False)
+    marks: Collection[bytes] = field(default=frozenset(), repr=False)
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A good segment. `task` is its index, `content` its `Segment.content()`, `lag` that of its oldest row in steps."""
+
+    segment: Segment
+    task: int
+    content: str
+    lag: int
+    marks: tuple[bytes, ...] = ()
+
+    def rows(self) -> dict[str, npt.NDArray[Any]]:
+        """Its T transitions as `buffers.replay.FIELDS` names and types them, what is smaller than `SMALLEST` as 0."""
+        segment = self.segment
+        obs = _without_the_smallest(segment.obs)
+        return {
+            "obs": obs[:-1],
+            "action": _without_the_smallest(segment.action),
+            "reward": _without_the_smallest(segment.reward),
+            "next_obs": obs[1:],
+            "terminated": segment.terminated,
+        }
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A segment that is not used. `sentence` says what is wrong with it, without control characters."""
+
+    reason: Reason
+    sentence: str
+
+
+def _without_the_smallest(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    return np.where(np.abs(values) < SMALLEST, np.float32(0), values)
+
+
+def judge(data: bytes, name: str, expect: Expectation) -> Accepted | Refused:
+    """What a segment's bytes, found under the file name `name`, are worth. Pure; raises nothing, whatever they are."""
+    try:
+        return _judged(data, name, expect)
+    except BadSegmentError as error:
+        return Refused(error.reason, str(error))
+
+
+def step_of(attempt: int, seq: int, versions: Sequence[Published]) -> int | None:
+    """The learner's step at which policy `attempt`-`seq` was published, None where it never was as far as is known.
+
+    The store thins old policies out: one that is missing between two known ones of the same attempt was there, and
+    counts as the lower of them.
+    """
+    after = bisect_right(versions, (attempt, seq, float("inf")))
+    if after == 0 or versions[after - 1][0] != attempt:
+        return None
+    exact = versions[after - 1][1] == seq
+    between = after < len(versions) and versions[after][0] == attempt
+    return versions[after - 1][2] if exact or between else None
+
+
+def _judged(data: bytes, name: str, expect: Expectation) -> Accepted:
+    if len(data) > MAX_SEGMENT_BYTES:  # before the hash: nobody makes us read a long file for nothing
+        raise BadSegmentError(Reason.SIZE, f"it has {len(data)} bytes; a segment has at most {MAX_SEGMENT_BYTES}")
+    if name_of(data) != name:
+        raise BadSegmentError(Reason.NAME, f"its name {shown(name)} is not the sha256 of its bytes: torn or changed")
+    segment = decode(data)
+    task = _belongs(segment, expect)
+    _values(segment)
+    _flags(segment)
+    _continuity(segment)
+    lag = _lag(segment, expect)
+    content, marks = segment.content(), segment.marks()
+    if content in expect.seen:
+        raise BadSegmentError(Reason.DUPLICATE, "the same observations, actions and rewards were taken before")
+    if marks and 2 * sum(mark in expect.marks for mark in marks) >= MARKS:
+        raise BadSegmentError(Reason.DUPLICATE, "nearly the same observations were taken before")
+    return Accepted(segment, task, content, lag, marks)
+
+
+def _belongs(segment: Segment, expect: Expectation) -> int:
+    """The index of its task."""
+    if (segment.run_id, segment.slot) != (expect.run_id, expect.slot):
+        raise BadSegmentError(
+            Reason.OTHER_RUN,
+            f"it is for {shown(segment.run_id)} slot {segment.slot}, this is {expect.run_id} slot {expect.slot}",
+        )
+    if segment.horizon != expect.horizon:
+        raise BadSegmentError(
+            Reason.OTHER_RUN, f"its episodes have {segment.horizon} steps, those of this run {expect.horizon}"
+        )
+    if segment.task not in expect.tasks:
+        raise BadSegmentError(Reason.OTHER_TASK, f"its task {shown(segment.task)} is none of this run's")
+    return expect.tasks.index(segment.task)
+
+
+def _values(segment: Segment) -> None:
+    for name in ("obs", "action", "reward"):
+        if not np.isfinite(getattr(segment, name)).all():
+            raise BadSegmentError(Reason.NOT_FINITE, f"{name} holds NaN or infinity")
+    if (largest := float(np.abs(segment.action).max())) > 1:
+        raise BadSegmentError(Reason.ACTION_RANGE, f"an action of {largest:.6g}; actions lie in [-1, 1]")
+    if (largest := float(np.abs(segment.obs).max())) > OBSERVATION_LIMIT:
+        raise BadSegmentError(
+            Reason.OBSERVATION_RANGE, f"an observation of {largest:.6g}; honest ones stay below {OBSERVATION_LIMIT:g}"
+        )
+    low, high = float(segment.reward.min()), float(segment.reward.max())
+    if low < REWARD_LOW or high > REWARD_HIGH:
+        raise BadSegmentError(
+            Reason.REWARD_RANGE, f"rewards from {low:.6g} to {high:.6g}; reward version v2 lies in [0, 10]"
+        )
+
+
+def _flags(segment: Segment) -> None:
+    for name, reason in (("success", Reason.SUCCESS), ("truncated", Reason.TRUNCATED)):
+        if getattr(segment, name).max() > 1:
+            raise BadSegmentError(reason, f"{name} holds numbers other than 0 and 1")
+    if segment.terminated.any():
+        raise BadSegmentError(Reason.TERMINATED, "it says that an episode terminated; Meta-World's are only cut")
+    end = segment.steps
+    if end > segment.horizon:
+        raise BadSegmentError(
+            Reason.TRUNCATED, f"it goes to step {end} of an episode that is cut after {segment.horizon}"
+        )
+    if segment.truncated[:-1].any() or bool(segment.truncated[-1]) != (end == segment.horizon):
+        raise BadSegmentError(Reason.TRUNCATED, "truncated must be set in the episode's last step, and nowhere else")
+
+
+def _continuity(segment: Segment) -> None:
+    """An observation holds the frame before it; so rows that were cut out, swapped or made up do not join."""
+    obs = segment.obs
+    broken = np.flatnonzero((obs[1:, _FRAME:_GOAL] != obs[:-1, :_FRAME]).any(axis=1))
+    if broken.size:
+        raise BadSegmentError(
+            Reason.DISCONTINUOUS, f"the observation after step {broken[0]} does not hold the frame before it"
+        )
+    if (obs[1:, _GOAL:] != obs[0, _GOAL:]).any():
+        raise BadSegmentError(Reason.DISCONTINUOUS, "the goal moves within the episode")
+
+
+def _lag(segment: Segment, expect: Expectation) -> int:
+    """Steps between the oldest policy that acted and the learner, not below 0."""
+    oldest = expect.step
+    for attempt, seq in np.unique(segment.version, axis=0).tolist():
+        step = step_of(attempt, seq, expect.versions)
+        if step is None:
+            raise BadSegmentError(
+                Reason.VERSION_UNKNOWN, f"policy {attempt}-{seq} was never published by this slot as far as is known"
+            )
+        oldest = min(oldest, step)
+    lag = expect.step - oldest
+    if lag > expect.max_lag:
+        raise BadSegmentError(
+            Reason.VERSION_LAG, f"its policy is {lag:,} steps behind; at most {expect.max_lag:,} are taken"
+        )
+    return lag

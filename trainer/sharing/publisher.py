@@ -1,0 +1,268 @@
+"""Policies for other machines: the actor as it is now, published in the background while the training goes on.
+
+What it does changes no number of the run: it copies the actor and a few observations at a barrier, draws nothing, and
+whatever goes wrong is said once and never stops the training. The newest wins: a policy that comes while another is
+being written replaces the one that waits.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from anchorleg.job import Job
+from anchorleg.notices import Notices
+from syncd import store
+from trainer.algorithms.mtsac import Learner
+from trainer.config import Training, identity
+from trainer.envs.step import F32, I32
+from trainer.errors import SupersededError
+from trainer.history.metrics import EVALUATIONS, METRICS, read, read_evaluations
+from trainer.sharing.policies import REWARD, Policy, actor_tensors, architecture_of
+
+#: Golden observations: enough to meet every part of the net, small enough for a manifest of 6 kB.
+GOLDEN_ROWS = 8
+#: Largest difference of a golden action on another machine. Other BLAS libraries, instruction sets and GPUs differ by
+#: less than 1e-5 in single precision; a policy that is read wrongly (another order of tasks or of layers) by tenths.
+GOLDEN_TOLERANCE = 1e-3
+#: Old policies are cleared away this often; at one publication each 3 s that is 20 files a time.
+COLLECT_EVERY_S = 60.0
+#: Writing the curves is followed by at least so many times its own duration without: 20,000 rows of fifty tasks take
+#: 3 s of the interpreter that the training needs too.
+CURVES_REST = 30.0
+#: At the end of the job the last policy is waited for this long. A folder that hangs must not eat the job's lead.
+CLOSE_WAIT_S = 10.0
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+OnVersion = Callable[[int, int, int], None]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The actor at a barrier, copied. `checkpoint_step`: the published checkpoint that it belongs to."""
+
+    step: int
+    updates: int
+    tensors: Mapping[str, F32]
+    obs: F32  # [G, 39]
+    task: I32  # [G]
+    checkpoint_step: int | None = None
+
+
+def snapshot(step: int, updates: int, learner: Learner, obs: F32, task: I32) -> Snapshot:
+    """Copy what a publication needs: some 100 µs for an actor of 256 x 256."""
+    return Snapshot(step, updates, actor_tensors(learner.actor), obs[:GOLDEN_ROWS].copy(), task[:GOLDEN_ROWS].copy())
+
+
+class Publisher:
+    """Publishes the policies of one attempt. All methods are for the loop's thread and return at once, but `close`.
+
+    `evaluation`: the slot's newest so far. `on_version(attempt, seq, step)` hears of each
+    version just before it can be seen, in the publisher's thread.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        training: Training,
+        *,
+        evaluation: Mapping[str, Any] | None = None,
+        on_version: OnVersion = lambda _attempt, _seq, _step: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._job = job
+        self._training = training
+        self._architecture = architecture_of(training)
+        self._spec = store.Spec(
+            reward=REWARD,
+            horizon=training.horizon,
+            goal_seed=training.seed,
+            metaworld=version("metaworld"),
+            mujoco=version("mujoco"),
+        )
+        self._place = store.Shared(job.shared_dir).slot(job.run_id, job.slot)
+        self._evaluation = evaluation
+        self._on_version = on_version
+        self._clock = clock
+        self._seq = 0
+        self._before: store.Version | None = None
+        self._collected_at = float("-inf")
+        self._notices = Notices()
+        self._clutter: set[str] = set()
+        self._held: Snapshot | None = None
+        self._offered_step = -1
+        self._waiting: Snapshot | None = None
+        self._curves_due = False
+        self._curves_from = float("-inf")
+        self._closing = False
+        self._is_superseded = False
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def offer(self, taken: Snapshot) -> None:
+        """Publish `taken` as soon as the one before is written; it replaces another that waits."""
+        self._offered_step = taken.step
+        with self._changed:
+            self._waiting = taken
+            self._wake()
+
+    def hold(self, taken: Snapshot) -> None:
+        """Keep the policy of a checkpoint that is being saved until `release`."""
+        self._held = taken
+
+    def release(self, checkpoint_step: int) -> None:
+        """The checkpoint of that step is published: so is its policy, unless a newer one went out; and the curves."""
+        held, self._held = self._held, None
+        with self._changed:
+            self._curves_due = True
+            self._wake()
+        if held is not None and held.step == checkpoint_step and held.step >= self._offered_step:
+            self.offer(replace(held, checkpoint_step=checkpoint_step))
+
+    def evaluated(self, evaluation: Mapping[str, Any]) -> None:
+        """The newest evaluation: the score of the policies that come. The curves are written with it."""
+        self._evaluation = evaluation
+        with self._changed:
+            self._curves_due = True
+            self._wake()
+
+    def tell(self, say: Callable[[str], None]) -> None:
+        """Hand out what there is to say."""
+        self._notices.tell(say)
+
+    def close(self, wait_s: float = CLOSE_WAIT_S) -> None:
+        """Finish what waits; give up after `wait_s`."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(wait_s)
+
+    def _wake(self) -> None:
+        if self._thread is None and not self._is_superseded:
+            self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
+            self._thread.start()
+        self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not (self._waiting or self._curves_may_go() or self._closing):
+                    self._changed.wait()
+                taken, self._waiting = self._waiting, None
+                curves = self._curves_may_go() or (self._closing and self._curves_due)
+                self._curves_due = self._curves_due and not curves
+                if taken is None and not curves:
+                    return
+            if not self._try(taken, curves=curves):
+                return
+
+    def _curves_may_go(self) -> bool:
+        return self._curves_due and time.monotonic() >= self._curves_from
+
+    def _try(self, taken: Snapshot | None, *, curves: bool) -> bool:
+        """One publication and what goes with it. False: superseded, publish no more."""
+        try:
+            self._look()
+            if taken is not None:
+                self._publish(taken)
+            if curves:
+                self._write_curves()
+            self._collect()
+        except SupersededError:  # the saver says so, and ends the attempt
+            self._is_superseded = True
+            return False
+        except OSError as error:
+            what = "the disk is full or the quota used up" if error.errno in _NO_SPACE else error.strerror or str(error)
+            self._notices.trouble(f"no policy can be published to {self._place.path} ({what}); the training goes on")
+        except Exception as error:  # noqa: BLE001 - whatever a publication dies of, the training does not
+            self._notices.trouble(f"no policy can be published ({type(error).__name__}: {error}); the training goes on")
+        else:
+            if taken is not None:
+                self._notices.over("policies are published again")
+        return True
+
+    def _write_curves(self) -> None:
+        began = time.monotonic()
+        store.write_metrics(self._place, METRICS.removesuffix(".jsonl"), read(self._job.slot_dir))
+        store.write_metrics(self._place, EVALUATIONS.removesuffix(".jsonl"), read_evaluations(self._job.slot_dir))
+        now = time.monotonic()
+        self._curves_from = now + CURVES_REST * (now - began)
+
+    def _publish(self, taken: Snapshot) -> None:
+        if not all(np.isfinite(tensor).all() for tensor in taken.tensors.values()):
+            return  # the training has diverged; the loop notices with its next step, ends it and says more
+        draft = self._draft(taken)
+        self._seq += 1  # also where it fails half-way: a version is never used twice
+
+        def last_word() -> None:
+            self._look()
+            self._on_version(draft.attempt, draft.seq, draft.step)
+
+        store.publish(self._place, draft, taken.tensors, before_manifest=last_word)
+        self._before = draft.version
+
+    def _draft(self, taken: Snapshot) -> store.Draft:
+        job, past = self._job, self._evaluation
+        if self._seq == 0 and self._before is None:
+            self._before = self._ancestor()
+        checkpoint = taken.checkpoint_step
+        return store.Draft(
+            run_id=job.run_id,
+            run_name=job.run_name,
+            slot=job.slot,
+            attempt=job.attempt,
+            seq=self._seq,
+            step=taken.step,
+            updates=taken.updates,
+            created_at=self._clock(),
+            architecture=self._architecture,
+            spec=self._spec,
+            lineage=store.Lineage(
+                identity=identity(self._training),
+                parent=str(self._before) if self._before is not None else None,
+                checkpoint=None if checkpoint is None else store.Origin(attempt=job.attempt, step=checkpoint),
+            ),
+            golden=self._golden(taken),
+            score=None
+            if past is None
+            else store.Score(
+                step=past["step"], mean_success=past["mean_success"], goals_per_task=past["goals_per_task"]
+            ),
+        )
+
+    def _golden(self, taken: Snapshot) -> store.Golden:
+        """What the policy does as readers will get it: rounded to bfloat16."""
+        actions = Policy(self._architecture, store.rounded(taken.tensors)).act_greedily(taken.obs, taken.task)
+        return store.Golden(
+            obs=_rows(taken.obs), task=tuple(taken.task.tolist()), action=_rows(actions), tolerance=GOLDEN_TOLERANCE
+        )
+
+    def _ancestor(self) -> store.Version | None:
+        """The newest version that was published before this attempt."""
+        older = [found for found in store.versions(self._place) if found.attempt < self._job.attempt]
+        return older[-1] if older else None
+
+    def _collect(self) -> None:
+        now = time.monotonic()
+        if now - self._collected_at >= COLLECT_EVERY_S:
+            self._collected_at = now
+            troubles = set(store.collect(self._place, now=self._clock()))
+            self._notices.note(*sorted(troubles - self._clutter))
+            self._clutter = troubles
+
+    def _look(self) -> None:
+        above = self._job.superseded_by()
+        if above is not None:
+            raise SupersededError(above)
+
+
+def _rows(array: F32) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(map(float, row)) for row in np.asarray(array, np.float64))

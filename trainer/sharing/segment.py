@@ -1,0 +1,307 @@
+"""A segment: an episode, or its beginning, as it travels between machines. Its file format, and its reader.
+
+It is a safetensors file, compressed by zstd, named by the sha256 of the compressed bytes. T steps, 1 ≤ T ≤ 500::
+
+    obs [T+1, 39] f32   action [T, 4] f32   reward [T] f32   success, terminated, truncated [T] u8   version [T, 2] i32
+
+`version` is (attempt, seq) of the policy that acted. The header's metadata, all strings: format, run_id, slot, task,
+horizon, env, episode, actor (random, one for each actor process).
+
+`decode` reads bytes that a stranger may have made: it allocates no more than `MAX_RAW_BYTES`, accepts exactly this
+layout, and judges no values; `trainer.sharing.judge.judge` does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import struct
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import zstandard
+
+from anchorleg.printable import printable
+
+F32 = npt.NDArray[np.float32]
+U8 = npt.NDArray[np.uint8]
+I32 = npt.NDArray[np.int32]
+
+FORMAT = "2"
+#: Meta-World cuts an episode here, so no segment is longer.
+MAX_STEPS = 500
+#: A segment of 500 steps is 94 kB raw, and its header 1 kB; honest ones are half of that when compressed.
+MAX_RAW_BYTES = 128 * 1024
+MAX_SEGMENT_BYTES = 128 * 1024
+#: The header of an honest segment is below 1 kB.
+MAX_HEADER_BYTES = 8 * 1024
+#: zstd's default: a segment takes 1 ms, and higher levels gain 2 %.
+_LEVEL = 3
+#: A way is told by so many parts, of at least so many steps; places nearer than this (metres) are the same.
+MARKS, _LEAST_A_MARK, NEAR = 8, 4, 1e-3
+#: Numbers of an observation's first frame: hand, gripper, objects.
+_FRAME = 18
+#: Field → (its safetensors type, its numpy type, numbers a row, rows beyond T).
+_FIELDS: dict[str, tuple[str, type[np.generic], int, int]] = {
+    "obs": ("F32", np.float32, 39, 1),
+    "action": ("F32", np.float32, 4, 0),
+    "reward": ("F32", np.float32, 0, 0),
+    "success": ("U8", np.uint8, 0, 0),
+    "terminated": ("U8", np.uint8, 0, 0),
+    "truncated": ("U8", np.uint8, 0, 0),
+    "version": ("I32", np.int32, 2, 0),
+}
+_WORDS = ("format", "run_id", "slot", "task", "horizon", "env", "episode", "actor")
+_COUNTS = ("slot", "horizon", "env", "episode")
+_HEAD = struct.Struct("<Q")
+#: Counts in the metadata: no sign, no leading zeros, below 10^9.
+_COUNT = re.compile(r"0|[1-9][0-9]{0,8}")
+_ACTOR = re.compile(r"[0-9a-f]{8,64}")
+#: How much of a stranger's words a sentence repeats.
+_SHOWN_CHARS = 60
+
+
+class Reason(StrEnum):
+    """Why a segment is not used. The values appear in files and tables."""
+
+    SIZE = "size"
+    NAME = "name"
+    COMPRESSION = "compression"
+    FORMAT = "format"
+    SCHEMA = "schema"
+    DTYPE = "dtype"
+    SHAPE = "shape"
+    NOT_FINITE = "not_finite"
+    ACTION_RANGE = "action_range"
+    OBSERVATION_RANGE = "observation_range"
+    REWARD_RANGE = "reward_range"
+    SUCCESS = "success"
+    TERMINATED = "terminated"
+    TRUNCATED = "truncated"
+    DISCONTINUOUS = "discontinuous"
+    OTHER_RUN = "other_run"
+    OTHER_TASK = "other_task"
+    VERSION_UNKNOWN = "version_unknown"
+    VERSION_LAG = "version_lag"
+    DUPLICATE = "duplicate"
+    UNTRUSTED = "untrusted"
+    NOT_REPRODUCED = "not_reproduced"
+    DROPPED = "dropped"
+    QUOTA = "quota"
+    DEFECT = "defect"
+
+
+#: What is no segment at all: its bytes tell nobody anything. The others are kept to be looked into.
+MALFORMED = frozenset(
+    {Reason.SIZE, Reason.NAME, Reason.COMPRESSION, Reason.FORMAT, Reason.SCHEMA, Reason.DTYPE, Reason.SHAPE}
+)
+
+
+class BadSegmentError(Exception):
+    """These bytes are no segment: `reason`, and one sentence. It says nothing about the sender's intentions."""
+
+    def __init__(self, reason: Reason, sentence: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The first T steps of one episode, and where they were made. Arrays as in the module's docstring."""
+
+    run_id: str
+    slot: int
+    task: str
+    horizon: int
+    env: int
+    episode: int
+    actor: str
+    obs: F32
+    action: F32
+    reward: F32
+    success: U8
+    terminated: U8
+    truncated: U8
+    version: I32
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return int(self.action.shape[0])
+
+    def content(self) -> str:
+        """sha256 (hex) of what was experienced, whatever the header says: the same twice is a duplicate."""
+        digest = hashlib.sha256()
+        for array in (self.obs, self.action, self.reward):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+    def marks(self) -> tuple[bytes, ...]:
+        """Digests of `MARKS` parts of the way that was gone, in steps of `NEAR`; none where it is too short to tell.
+
+        Two segments with half of them in common are the same way with other last digits.
+        """
+        if self.steps < MARKS * _LEAST_A_MARK:
+            return ()
+        way = np.round(self.obs[1:, :_FRAME] / NEAR).astype(np.int32)
+        parts = np.array_split(way, MARKS)
+        return tuple(
+            hashlib.sha256(f"{self.task} {number} ".encode() + part.tobytes()).digest()[:8]
+            for number, part in enumerate(parts)
+        )
+
+
+def name_of(data: bytes) -> str:
+    """The file name of a segment's bytes."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def encode(segment: Segment) -> bytes:
+    """The file's bytes; equal segments give equal bytes. Errors: ValueError where an array has another shape."""
+    header: dict[str, Any] = {"__metadata__": {name: str(getattr(segment, name)) for name in _WORDS[1:]}}
+    header["__metadata__"]["format"] = FORMAT
+    parts, at = [], 0
+    for name, (code, kind, width, extra) in _FIELDS.items():
+        array = np.ascontiguousarray(getattr(segment, name), dtype=kind)
+        if array.shape != _shape(segment.steps, width, extra):
+            raise ValueError(f"{name} of a segment of {segment.steps} steps has shape {array.shape}")
+        header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": [at, at + array.nbytes]}
+        parts.append(array.tobytes())
+        at += array.nbytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # safetensors' own readers map the arrays in place
+    return zstandard.ZstdCompressor(level=_LEVEL).compress(_HEAD.pack(len(text)) + text + b"".join(parts))
+
+
+def decode(data: bytes) -> Segment:
+    """The segment in a file's bytes. Errors: BadSegmentError; never another, whatever the bytes are."""
+    header, body = _split(_decompressed(data))
+    words = header.pop("__metadata__", None)
+    if not isinstance(words, dict) or sorted(words) != sorted(_WORDS):
+        raise BadSegmentError(Reason.SCHEMA, f"its metadata must have exactly the names {', '.join(_WORDS)}")
+    if not all(isinstance(value, str) for value in words.values()):
+        raise BadSegmentError(Reason.SCHEMA, "its metadata holds values that are no strings")
+    if words["format"] != FORMAT:
+        raise BadSegmentError(
+            Reason.FORMAT, f"its format is {shown(words['format'])}; this version reads {FORMAT}: update one side"
+        )
+    if header.keys() != _FIELDS.keys():
+        missing, more = sorted(_FIELDS.keys() - header.keys()), sorted(header.keys() - _FIELDS.keys())
+        raise BadSegmentError(Reason.SCHEMA, f"arrays are missing {missing} or too many {shown(', '.join(more))}")
+    arrays = _arrays(header, body)
+    counts: dict[str, Any] = {name: _count(name, words[name]) for name in _COUNTS}
+    if not _ACTOR.fullmatch(words["actor"]):
+        raise BadSegmentError(Reason.SCHEMA, f"its actor {shown(words['actor'])} is no hexadecimal number")
+    return Segment(run_id=words["run_id"], task=words["task"], actor=words["actor"], **counts, **arrays)
+
+
+def shown(text: str) -> str:
+    """A stranger's words, quoted, harmless, and not too many of them."""
+    return f"'{printable(text, _SHOWN_CHARS)}'"
+
+
+def _shape(steps: int, width: int, extra: int) -> tuple[int, ...]:
+    return (steps + extra, width) if width else (steps + extra,)
+
+
+def _decompressed(data: bytes) -> bytes:
+    if not 0 < len(data) <= MAX_SEGMENT_BYTES:
+        raise BadSegmentError(Reason.SIZE, f"it has {len(data)} bytes; a segment has 1 to {MAX_SEGMENT_BYTES}")
+    try:
+        raw_bytes = zstandard.frame_content_size(data)
+        if raw_bytes > MAX_RAW_BYTES:
+            raise BadSegmentError(
+                Reason.SIZE, f"it would unpack to {raw_bytes} bytes; a segment has at most {MAX_RAW_BYTES}"
+            )
+        if raw_bytes <= 0:  # -1: not stated; without it nobody knows how much memory it will take
+            raise BadSegmentError(Reason.COMPRESSION, "its zstd frame does not state how much it unpacks to")
+        raw = zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise BadSegmentError(Reason.COMPRESSION, f"it is not one whole zstd frame ({error})") from None
+    if len(raw) != raw_bytes:
+        raise BadSegmentError(Reason.COMPRESSION, f"it unpacks to {len(raw)} bytes and states {raw_bytes}")
+    return raw
+
+
+def _split(raw: bytes) -> tuple[dict[str, Any], bytes]:
+    """(header, the arrays' bytes)."""
+    bad = "its safetensors header is torn or no JSON object"
+    if len(raw) < _HEAD.size:
+        raise BadSegmentError(Reason.FORMAT, bad)
+    (size,) = _HEAD.unpack_from(raw)
+    if size > min(MAX_HEADER_BYTES, len(raw) - _HEAD.size):
+        raise BadSegmentError(Reason.FORMAT, bad)
+    try:
+        header = json.loads(
+            raw[_HEAD.size : _HEAD.size + size], object_pairs_hook=_without_repeats, parse_constant=_refuse_constant
+        )
+    except (ValueError, RecursionError):  # RecursionError: brackets thousands deep
+        raise BadSegmentError(Reason.FORMAT, bad) from None
+    if not isinstance(header, dict):
+        raise BadSegmentError(Reason.FORMAT, bad)
+    return header, raw[_HEAD.size + size :]
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise ValueError("a name appears twice")
+    return dict(pairs)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _arrays(header: dict[str, Any], body: bytes) -> dict[str, Any]:
+    """The arrays by name, owning their memory; they fill `body` without a gap or an overlap."""
+    arrays: dict[str, Any] = {}
+    spans: list[tuple[int, int]] = []
+    steps: int | None = None
+    for name in ("action", *(name for name in _FIELDS if name != "action")):
+        entry = header[name]
+        if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
+            raise BadSegmentError(Reason.FORMAT, f"its header's entry of {name} is no safetensors entry")
+        code, kind, width, extra = _FIELDS[name]
+        if entry["dtype"] != code:
+            raise BadSegmentError(Reason.DTYPE, f"{name} has the type {shown(str(entry['dtype']))}, not {code}")
+        shape = _integers(name, entry["shape"])
+        if steps is None:  # action comes first: it says how many steps there are
+            steps = shape[0] if shape else 0
+            if not 1 <= steps <= MAX_STEPS:
+                raise BadSegmentError(Reason.SHAPE, f"it has {steps} steps; a segment has 1 to {MAX_STEPS}")
+        wanted = _shape(steps, width, extra)
+        if shape != wanted:
+            raise BadSegmentError(
+                Reason.SHAPE, f"{name} has shape {shown(str(list(shape)))}, not {list(wanted)} for its {steps} steps"
+            )
+        offsets = _integers(name, entry["data_offsets"])
+        size = math.prod(wanted) * np.dtype(kind).itemsize
+        if len(offsets) != 2 or offsets[1] - offsets[0] != size or offsets[1] > len(body):
+            raise BadSegmentError(Reason.FORMAT, f"the place of {name} in the file does not fit its shape")
+        spans.append((offsets[0], offsets[1]))
+        arrays[name] = np.frombuffer(body[offsets[0] : offsets[1]], dtype=np.dtype(kind)).reshape(wanted)
+    at = 0
+    for start, end in sorted(spans):
+        if start != at:
+            raise BadSegmentError(Reason.FORMAT, "its arrays overlap or leave gaps")
+        at = end
+    if at != len(body):
+        raise BadSegmentError(Reason.FORMAT, "there are bytes behind its last array")
+    return arrays
+
+
+def _integers(name: str, value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(type(number) is int and number >= 0 for number in value):
+        raise BadSegmentError(Reason.FORMAT, f"the shape or place of {name} is no list of whole numbers")
+    return tuple(value)
+
+
+def _count(name: str, text: str) -> int:
+    if not _COUNT.fullmatch(text):
+        raise BadSegmentError(Reason.SCHEMA, f"its {name} {shown(text)} is no whole number")
+    return int(text)

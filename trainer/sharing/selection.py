@@ -1,0 +1,97 @@
+"""Which slot the actors follow: pure choices over the newest manifests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+from syncd import store
+from trainer.errors import ConfigError
+
+#: Where `syncd` mirrors to unless it was told otherwise.
+DEFAULT_SHARED_DIR = Path("~/shared_weights")
+#: A slot that published nothing for so long after another one did has ended, or waits in a queue. Slots of one run
+#: publish every few seconds, so without this `latest` would jump between them all the time.
+STALE_S = 600.0
+#: Better by two standard errors of the difference: evaluations of equal policies differ by more in 1 of 40 cases.
+_ERRORS = 2.0
+
+SlotKey = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What `--policy` says: the slot published last, the best one, the one that needs experience most, or a named run
+    and perhaps slot.
+    """
+
+    kind: Literal["latest", "best", "needed", "named"]
+    run: str = ""
+    slot: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """From `latest`, `best`, `needed`, `RUN` or `RUN/SLOT`. Errors: ConfigError."""
+        match text:
+            case "latest" | "best" | "needed":
+                return cls(text)
+        run, slash, slot = text.partition("/")
+        if not run or (slash and not (slot.isascii() and slot.isdigit())):
+            raise ConfigError(
+                f"--policy {text!r} is neither latest, best, needed, RUN nor RUN/SLOT; a slot is a number"
+            )
+        return cls("named", run, int(slot) if slash else None)
+
+    def takes(self, place: store.SlotPlace) -> bool:
+        """Whether `place` may be chosen. A run is named by its id, or by its id without the last 8 digits."""
+        if self.kind != "named":
+            return True
+        return self.run in {place.run_id, place.run_id.rpartition("-")[0]} and self.slot in {None, place.slot}
+
+    def __str__(self) -> str:
+        return self.kind if self.kind != "named" else self.run + (f"/{self.slot}" if self.slot is not None else "")
+
+
+def key_of(manifest: store.Manifest) -> SlotKey:
+    """(run id, slot)."""
+    return manifest.run_id, manifest.slot
+
+
+def pick(newest: Sequence[store.Manifest], choice: Choice, current: SlotKey | None) -> store.Manifest | None:
+    """Of each slot's newest manifest the one to play; None where there is none. It stays with `current` for long.
+
+    `latest`: the slot that published last; left when it is stale. `best`: the highest mean success; left when another
+    one's is higher by more than chance. Slots without an evaluation yet count only where there is no other. Anything
+    else is as `latest` (for `needed` there is `trainer.actors.needed`).
+    """
+    if not newest:
+        return None
+    mine = next((manifest for manifest in newest if key_of(manifest) == current), None)
+    if choice.kind == "best" and any(manifest.score for manifest in newest):
+        best = max((m for m in newest if m.score), key=lambda m: (_success(m), m.created_at))
+        return mine if mine and mine.score and not _is_better(best, mine) else best
+    last = max(newest, key=lambda manifest: manifest.created_at)
+    return mine if mine and last.created_at - mine.created_at < STALE_S else last
+
+
+def _success(manifest: store.Manifest) -> float:
+    return manifest.score.mean_success if manifest.score else -1.0
+
+
+def _is_better(one: store.Manifest, other: store.Manifest) -> bool:
+    """Whether the success of `one` is higher than that of `other` by more than the evaluations' own noise."""
+    difference = _success(one) - _success(other)
+    return difference > _ERRORS * math.sqrt(_variance(one) + _variance(other))
+
+
+def _variance(manifest: store.Manifest) -> float:
+    """Of the mean success; one goal more of each kind keeps 0 of 5 from looking certain."""
+    score = manifest.score
+    if score is None:
+        return 0.0
+    goals = score.goals_per_task * len(manifest.architecture.tasks)
+    rate = (score.mean_success * goals + 1) / (goals + 2)
+    return rate * (1 - rate) / goals

@@ -1,0 +1,1 @@
+"""One attempt: from what it starts with to what it hands over."""

@@ -1,0 +1,396 @@
+"""One attempt of one slot: start, train, save, evaluate, hand over or finish.
+
+Order within a vector step: act, learn while the environments step, remember; then the row of metrics and the checkpoint
+that are due at this step. Only the steps decide what is due, so an interrupted run does the same at the same places. A
+hand-over saves wherever it is, and changes nothing. Some checkpoints are evaluated, in a process of its own, while the
+training goes on (`trainer.evaluation`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from anchorleg.files import make_folder
+from anchorleg.job import HANDED_OVER, Job
+from trainer.checkpoints.resume import Start, find_start
+from trainer.checkpoints.rows import saved_until
+from trainer.checkpoints.saver import Saver, failure
+from trainer.config import Training
+from trainer.envs.step import VectorSpec
+from trainer.envs.suites.metaworld.goals import goal_tables
+from trainer.envs.vector import VectorEnv
+from trainer.errors import NotFiniteError, SaveError, SupersededError
+from trainer.evaluation.past import read_past
+from trainer.evaluation.process import Begin, EvaluatorProcess
+from trainer.evaluation.queue import MAX_PENDING, Evaluations
+from trainer.exporting.final import leave_final
+from trainer.history.metrics import METRICS, Events, Journal, evaluation_scalars, scalars
+from trainer.machine import device as machine
+from trainer.machine.host import look
+from trainer.sharing.publisher import Publisher, Snapshot, snapshot
+from trainer.sharing.spotcheck import Redo
+from trainer.sharing.takings import say_over
+from trainer.training import memory
+from trainer.training.crash_report import leave_behind
+from trainer.training.inflow import Intake
+from trainer.training.numbers import settle_numbers
+from trainer.training.progress import Pulse, Show
+from trainer.training.run import Envs, RunState, advance, capture, crossed, fresh, resumed, row
+
+#: `progress.json` (two fsyncs) and the display are renewed this often: the orchestrator looks every 1-30 s.
+REPORT_S = 3.0
+#: Rates are taken over this long: shorter jumps with every checkpoint, longer hides a stall.
+RATE_WINDOW_S = 30.0
+#: While the training waits for an evaluation it looks this often whether it should hand over.
+LOOK_S = 0.1
+
+MakeEnvs = Callable[[VectorSpec, int], Envs]
+Resimulate = Callable[[VectorSpec], Redo | None]
+
+
+def _resimulator(spec: VectorSpec) -> Redo:
+    from trainer.sharing.resimulation import Resimulator  # noqa: PLC0415 - loads the simulator: in the judge's thread
+
+    return Resimulator(spec.tasks, spec.goals)
+
+
+def run(
+    job: Job,
+    training: Training,
+    show: Show,
+    *,
+    make_envs: MakeEnvs = VectorEnv,
+    evaluator: Begin = EvaluatorProcess,
+    resimulate: Resimulate = _resimulator,
+) -> int:
+    """Train until the last step or until the job must hand over. Returns the exit code: 0 or 75.
+
+    `resimulate`: makes what does other machines' experience again; None where `make_envs`' cannot be repeated.
+
+    Errors: TrainerError (its exit code), EnvError.
+    """
+    chosen = machine.choose(training.device)
+    memory.check(training, chosen.type, look().memory_bytes)
+    start = find_start(job, training)
+    make_folder(job.attempt_dir)
+    job.start_from(start.ref if start else None)
+    for note in start.notes if start else ():
+        show.say(note)
+    if start is not None and is_complete(job, training, start):
+        step = start.ref.step
+        leave_final(job, show.say)  # where the job before this one did not come to it
+        say_over(job, step, show.say)
+        job.report(step=step, total=training.total_steps, checkpoint_step=step)
+        show.say(f"nothing left to do: {step:,} of {training.total_steps:,} steps are trained and evaluated")
+        return 0
+    step = start.ref.step if start else 0
+    job.report(step=step, total=training.total_steps, checkpoint_step=reported(step, training, is_over=False))
+    show.say(
+        f"attempt {job.attempt}: "
+        + (f"going on at step {step:,} of attempt {start.ref.attempt}" if start else "starting from scratch")
+    )
+    spec = VectorSpec(
+        tasks=training.tasks,
+        goals=goal_tables(training.tasks, training.seed, job.run_dir / "goals"),
+        num_envs=training.num_envs,
+        seed=training.seed,
+        horizon=training.horizon,
+        attempt=job.attempt,
+    )
+    num_workers = machine.workers(training.num_workers, training.num_envs)
+    recorded = start.contents.state["numeric"] if start is not None else {}
+    numeric = {**settle_numbers(training, chosen, recorded, show), "workers": num_workers}
+    envs = make_envs(spec, num_workers)
+    numeric["stepping"] = envs.stepping
+    try:
+        if start is not None:
+            state = resumed(
+                training, chosen, envs, start.contents, start.replay, start.contributed, way=numeric["updates"]
+            )
+        else:
+            state = fresh(training, chosen, envs, numeric["updates"])
+        return Attempt(job, training, show, state, start, numeric, evaluator, partial(resimulate, spec)).run()
+    finally:
+        envs.close()
+
+
+def is_complete(job: Job, training: Training, start: Start) -> bool:
+    """Whether all steps are trained and no evaluation is left to make."""
+    if start.ref.step < training.total_steps:
+        return False
+    return training.evaluation_goals == 0 or not read_past(job.slot_dir).pending(start.contents.state["wanted"])
+
+
+def reported(checkpoint_step: int, training: Training, *, is_over: bool) -> int:
+    """The checkpoint step as `progress.json` says it: a run that has evaluations left to make is one step short of
+    complete, so that the orchestrator gives it another job.
+    """
+    return checkpoint_step if is_over else min(checkpoint_step, training.total_steps - 1)
+
+
+@dataclass
+class Attempt:
+    """The loop and what it holds on to."""
+
+    job: Job
+    training: Training
+    show: Show
+    state: RunState
+    start: Start | None
+    numeric: dict[str, Any]
+    evaluator: Begin
+    resimulate: Callable[[], Redo | None]
+
+    def __post_init__(self) -> None:
+        self.saver = Saver.after(self.job, self.training, self.start)
+        self.metrics = Journal(self.job.attempt_dir / METRICS)
+        self.events = Events(self.job.slot_dir / "tb", after=self.start.ref.step if self.start else 0)
+        self.gpu = machine.GpuMeter(self.state.learner.device)
+        self.evaluations = Evaluations(
+            self.job,
+            self.training,
+            self.state.wanted,
+            begin=self.evaluator,
+            workers=self.numeric["workers"],
+            say=self.show.say,
+            on_result=self.evaluated,
+        )
+        self.intake = Intake(self.job, self.training, self.start, self.resimulate)
+        self.publisher = Publisher(
+            self.job,
+            self.training,
+            evaluation=self.evaluations.last,
+            on_version=self.intake.door.know if self.intake.door else lambda *_version: None,
+        )
+        self.doing = "training"
+        self._published_updates = self.state.updates
+        self._marks: deque[tuple[float, int, int]] = deque()
+        self._reported_at = float("-inf")
+
+    def run(self) -> int:
+        """To the end, or to the hand-over. Returns the exit code."""
+        try:
+            self.intake.begin()
+            self.publisher.offer(self.policy())  # so that nobody waits for the first interval
+            while self.state.step < self.training.total_steps and self.job.hand_over_reason() is None:
+                before = self.state.step
+                advance(self.state)
+                self.intake.take(self.state)
+                if self.intake.has_gone_back:
+                    self.settle()
+                    return HANDED_OVER
+                self.after(before)
+            if self.state.step >= self.training.total_steps and self.nothing_is_left():
+                return self.finish()
+            return self.hand_over()
+        except SupersededError as stop:
+            self.show.say(str(stop))
+            return HANDED_OVER
+        except NotFiniteError as error:
+            with contextlib.suppress(SupersededError):
+                self.settle()  # so that the newest checkpoint is known
+            raise leave_behind(self.job, self.state, error, self.saver.published_step) from error
+        finally:
+            self.evaluations.end()
+            self.gpu.close()
+            self.saver.close()
+            self.events.close()
+            for helper in (self.publisher, self.intake):
+                helper.close()
+                helper.tell(self.show.say)
+
+    def after(self, before: int) -> None:
+        """What is due after the vector step that began at `before`: a row, a checkpoint, an evaluation, a report."""
+        state, training = self.state, self.training
+        is_last = state.step >= training.total_steps
+        if crossed(self._published_updates, state.updates, training.publish_interval):
+            self.publisher.offer(self.policy())
+        self._published_updates = state.updates
+        if is_last or crossed(before, state.step, training.metrics_interval):
+            self.write_row()
+        if is_last or crossed(before, state.step, training.checkpoint_interval):
+            wanted = crossed(state.wanted[-1] if state.wanted else 0, state.step, training.evaluation_interval)
+            if training.evaluation_goals and (is_last or wanted):
+                state.wanted.append(state.step)
+                self.evaluations.want(state.step)
+            self.save()
+            self.wait_for_evaluations(MAX_PENDING)
+        self.look_around()
+
+    def policy(self) -> Snapshot:
+        """The policy as it is now."""
+        state = self.state
+        return snapshot(state.step, state.updates, state.learner, state.obs, state.task)
+
+    def write_row(self) -> None:
+        """Close the row of metrics."""
+        value = row(self.state)
+        self.metrics.add(value)
+        self.events.add(self.state.step, scalars(value))
+
+    def save(self) -> bool:
+        """Begin to publish the present state. False: it failed at once, and the user was told."""
+        self.settle()
+        contents = capture(self.state, self.numeric)
+        try:
+            # What the checkpoint has left behind must be on disk before the checkpoint is: nobody writes it again.
+            self.metrics.flush()
+            self.evaluations.flush()
+        except OSError as error:
+            self.show.say(failure(self.state.step, self.job, error))
+            return False
+        block = self.state.replay.block_since(saved_until(self.saver.segments, len(self.training.tasks)))
+        self.saver.start(contents, block, self.saver.unsaved(self.state.contributed), self.evaluations.pending)
+        self.publisher.hold(self.policy())
+        return True
+
+    def settle(self) -> bool:
+        """Count in the publication under way. False: it failed, and the user was told."""
+        try:
+            self._count_in()
+        except SaveError as error:
+            self.show.say(str(error))
+            return False
+        return True
+
+    def _count_in(self) -> None:
+        before = self.saver.published_step
+        self.saver.settle(self.show.say)
+        step = self.saver.published_step
+        if step is not None and step != before:
+            self.publisher.release(step)
+            self.intake.counted(step)
+
+    def look_around(self) -> None:
+        """Count in what the helpers have done meanwhile, and report."""
+        if self.saver.is_done:
+            self.settle()
+        self.evaluations.poll(self.saver.published_step)
+        self.report()
+
+    def evaluated(self, evaluation: Mapping[str, Any]) -> None:
+        """A row of `evaluations.jsonl` was made."""
+        self.publisher.evaluated(evaluation)
+        self.events.add(evaluation["step"], evaluation_scalars(evaluation))
+
+    def nothing_is_left(self) -> bool:
+        """Wait for the last evaluations. False: the job must hand over before their end. Errors: SaveError."""
+        self.secure()
+        return self.wait_for_evaluations(0)
+
+    def wait_for_evaluations(self, left: int) -> bool:
+        """Wait until at most `left` are still to be made. False: the job must hand over before that.
+
+        It waits for one that is under way only: checkpoints that cannot be written must not stop the training.
+        """
+        self.look_around()
+        while len(self.evaluations.pending) > left and self.evaluations.is_running:
+            if self.job.hand_over_reason() is not None:
+                return False
+            self.doing = self.evaluations.words
+            self.evaluations.wait(LOOK_S)
+            self.look_around()
+        self.doing = "training"
+        return len(self.evaluations.pending) <= left
+
+    def finish(self) -> int:
+        """The run is complete. Errors: SaveError where its last checkpoint cannot be written."""
+        self.secure()
+        if self.evaluations.last is not None and self.evaluations.last["step"] == self.state.step:
+            self.publisher.offer(replace(self.policy(), checkpoint_step=self._own_checkpoint()))  # now with its score
+        self.intake.counted(self.state.step)  # once more: nobody goes on from a checkpoint before this one
+        leave_final(self.job, self.show.say)
+        self.intake.close()  # first: it says again and again that experience is taken
+        say_over(self.job, self.state.step, self.show.say)
+        self.report(now=True, is_over=True)
+        self.show.say(
+            f"complete: {self.state.step:,} steps, {self.state.updates:,} updates; files in {self.job.slot_dir}"
+        )
+        return 0
+
+    def _own_checkpoint(self) -> int | None:
+        """The present step, where this attempt published its checkpoint itself."""
+        return self.state.step if self.start is None or self.start.ref.step < self.state.step else None
+
+    def hand_over(self) -> int:
+        """Save where it stands and say so. Errors: SaveError."""
+        reason = self.job.hand_over_reason() or "asked to"
+        self.doing = f"handing over ({reason})"
+        self.evaluations.end()
+        self.secure()
+        self.report(now=True)
+        self.show.say(f"handed over at step {self.state.step:,} ({reason})")
+        return HANDED_OVER
+
+    def secure(self) -> None:
+        """The present step is published when this returns; one that failed is tried once more. Errors: SaveError."""
+        self.settle()
+        if self.saver.published_step != self.state.step:
+            if self.save():
+                self._count_in()
+            else:
+                raise SaveError("nothing newer could be saved; free some space and start again")
+        for journal in (self.metrics, self.evaluations):
+            try:
+                journal.flush()
+            except OSError as error:
+                raise SaveError(failure(self.state.step, self.job, error)) from error
+
+    def report(self, *, now: bool = False, is_over: bool = False) -> None:
+        """`progress.json` and the display, every few seconds."""
+        at = time.monotonic()
+        if at - self._reported_at < REPORT_S and not now:
+            return
+        self._reported_at = at
+        last = self.evaluations.last
+        success = last["mean_success"] if last is not None else None
+        pulse = Pulse(
+            step=self.state.step,
+            total=self.training.total_steps,
+            checkpoint_step=reported(self.saver.published_step or 0, self.training, is_over=is_over),
+            **self._rates(at),
+            gpu_percent=self.gpu.percent,
+            success=success,
+            doing=self.doing,
+            contributed_rows=self.state.contributed.ring_rows if self.state.contributed else 0,
+            **self.intake.summary(),
+        )
+        more = {
+            "save_s": self.saver.save_s,
+            "doing": self.doing,
+            "success": success,
+            "evaluation_goals": last["goals_per_task"] if last is not None else None,
+        }
+        more |= {name: getattr(pulse, name) for name in ("steps_per_s", "updates_per_s", "gpu_percent")}
+        if self.job.accepts_contributions or pulse.contributed_rows:
+            more |= {name: getattr(pulse, name) for name in ("contributed_rows", "accepted", "refused")}
+            more["contributors"] = self.intake.contributors
+        with contextlib.suppress(OSError):  # a full disk is told by the checkpoints
+            self.job.report(
+                step=pulse.step,
+                total=pulse.total,
+                checkpoint_step=pulse.checkpoint_step,
+                **{name: value for name, value in more.items() if value is not None},
+            )
+        self.publisher.tell(self.show.say)
+        self.intake.tell(self.show.say)
+        self.show.pulse(pulse)
+
+    def _rates(self, at: float) -> dict[str, Any]:
+        self._marks.append((at, self.state.step, self.state.updates))
+        while len(self._marks) > 2 and at - self._marks[1][0] >= RATE_WINDOW_S:
+            self._marks.popleft()
+        then, step, updates = self._marks[0]
+        if at <= then:
+            return {}
+        seconds = at - then
+        return {
+            "steps_per_s": round((self.state.step - step) / seconds, 2),
+            "updates_per_s": round((self.state.updates - updates) / seconds, 2),
+        }

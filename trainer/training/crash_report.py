@@ -1,0 +1,121 @@
+"""What a training that has diverged leaves behind: `diverged.json` in its attempt's folder, for people to look into.
+
+Plain JSON of bounded size (some kB a task and a layer, whatever the buffer and the widths). A number that is not finite
+is its name, "nan", "inf" or "-inf". Nothing reads it again: not a resume, and not the other machines.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from anchorleg.files import write_json
+from anchorleg.job import Job
+from trainer.algorithms import mtsac
+from trainer.buffers.replay import Replay
+from trainer.errors import NotFiniteError
+from trainer.history.metrics import read
+from trainer.training.run import RunState
+
+FILE = "diverged.json"
+#: Updates whose losses are kept, the first that is not finite among them: how it came.
+_LAST_UPDATES = 20
+
+
+def leave_behind(job: Job, state: RunState, error: NotFiniteError, checkpoint_step: int | None) -> NotFiniteError:
+    """Write the file; `error` again, with a sentence that names it and what to do.
+
+    `checkpoint_step`: the newest published checkpoint, which is from before; None: there is none. Where the file cannot
+    be written the sentence says why, and everything else is as it would be.
+    """
+    path = job.attempt_dir / FILE
+    value = {
+        "what": error.what,
+        "update": error.update,
+        "attempt": job.attempt,
+        "checkpoint_step": checkpoint_step,
+        **describe(state, error.update),
+    }
+    try:
+        rows = read(job.slot_dir)
+        write_json(path, {**value, "last_row": rows[-1] if rows else None})
+        told = f"{path} tells more"
+    except OSError as trouble:
+        told = f"{path} could not be written ({trouble.strerror or trouble})"
+    before = "there is no checkpoint yet"
+    if checkpoint_step is not None:
+        before = f"the last checkpoint, of step {checkpoint_step:,}, is from before"
+    sentence = (
+        f"{error}: the training has diverged; {before}, and nothing later was published; {told}; try a smaller "
+        "learning_rate or grad_clip 1.0 in a new run"
+    )
+    return NotFiniteError(sentence, what=error.what, update=error.update)
+
+
+def describe(state: RunState, update: int | None) -> dict[str, Any]:
+    """The state of a run that goes on no more, JSON-able. `update`: the first whose loss was not finite.
+
+    `losses`: of the last updates up to that one, as far as no row has summed them up. `tensors`: every number that is
+    learned, with Adam's moments. `tasks`: what the replay holds of each.
+    """
+    tensors = {**mtsac.nets_of(state.learner), **mtsac.rest_of(state.learner)}
+    temperatures = state.learner.log_temperature.detach().exp().tolist()
+    first = state.updates - len(state.measured) + 1
+    known = state.measured[: update - first + 1] if update is not None else state.measured
+    numbers = range(first, first + len(known))
+    return {
+        "step": state.step,
+        "updates": state.updates,
+        "training": state.training.model_dump(mode="json"),
+        "losses": [
+            {"update": number, **{name: plain(v) for name, v in zip(mtsac.METRICS, values.tolist(), strict=True)}}
+            for number, values in list(zip(numbers, known, strict=True))[-_LAST_UPDATES:]
+        ],
+        "tensors": {name: _of_tensor(tensor) for name, tensor in tensors.items() if tensor.is_floating_point()},
+        "tasks": {
+            task: {"temperature": plain(temperature), **_of_rows(state.replay, k)}
+            for k, (task, temperature) in enumerate(zip(state.training.tasks, temperatures, strict=True))
+        },
+    }
+
+
+def plain(value: float) -> float | str:
+    """`value` as JSON can say it: six digits, or the name of what is no number."""
+    return float(f"{value:.6g}") if math.isfinite(value) else str(value)
+
+
+def _of_tensor(tensor: Tensor) -> dict[str, Any]:
+    is_finite = torch.isfinite(tensor)
+    finite = torch.where(is_finite, tensor, 0).double()
+    return {
+        "shape": list(tensor.shape),
+        "not_finite": int((~is_finite).sum()),
+        "norm": plain(float(finite.norm())),
+        "largest": plain(float(finite.abs().max())) if tensor.numel() else 0.0,
+    }
+
+
+def _of_rows(replay: Replay, k: int) -> dict[str, Any]:
+    """What the ring holds of task `k`: how many rows, how many with a number that is not finite, and the ranges."""
+    size = int(replay.sizes[k])
+    start = k * replay.capacity
+    fields: Mapping[str, npt.NDArray[Any]] = {
+        name: array[start : start + size] for name, array in replay.arrays().items() if array.dtype == np.float32
+    }
+    broken = np.zeros(size, np.bool_)
+    for values in fields.values():
+        broken |= ~np.isfinite(values).reshape(size, -1).all(axis=1)
+    value: dict[str, Any] = {"rows": size, "not_finite_rows": int(broken.sum())}
+    if broken.all():
+        return value
+    for name, values in fields.items():
+        whole = values[~broken]
+        value[name] = {"least": plain(float(whole.min())), "largest": plain(float(whole.max()))}
+    value["reward"]["mean"] = plain(float(fields["reward"][~broken].mean(dtype=np.float64)))
+    return value

@@ -1,0 +1,239 @@
+"""Experience from other machines on its way into the training: at barriers, journaled, and the same again on a resume.
+
+`Doorkeeper` judges in the background. This is the loop's side: at the end of a vector step it takes what is ready,
+writes the journal, and only then adds the rows to the ring. An attempt that goes on from a checkpoint first takes again
+what its parent had taken after that checkpoint, each segment at its step; new ones come after the last of these.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from anchorleg.job import Job
+from anchorleg.notices import Notices
+from syncd import store
+from trainer.buffers.experience import Contributed
+from trainer.checkpoints.resume import Start
+from trainer.config import Training
+from trainer.sharing.athand import Ready
+from trainer.sharing.ingest import Doorkeeper
+from trainer.sharing.journal import Entry, Removed, Taken, append, begin, inherited
+from trainer.sharing.judge import Accepted, BadSegmentError, decode, name_of
+from trainer.sharing.spotcheck import Redo
+from trainer.training.goingback import advice, first_taken, go_back, newest_before
+from trainer.training.run import RunState
+
+#: Rows enter this often at most, so that the journal's fsync (some ms) costs the training less than one in a hundred.
+TAKE_EVERY_S = 1.0
+#: Rows that enter at one barrier: 10,000 are added in 3 ms.
+MAX_ROWS = 10_000
+#: While the inbox does not answer, it is asked this often whether the job must hand over.
+LOOK_S = 0.25
+#: The doorkeeper is waited for this long at the end.
+CLOSE_WAIT_S = 5.0
+
+
+class Intake:
+    """What enters from outside, for one attempt. All methods are for the loop's thread.
+
+    `has_gone_back`: the slot goes on from an older checkpoint; what this attempt does from now on counts for nothing.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        training: Training,
+        start: Start | None,
+        resimulate: Callable[[], Redo | None] = lambda: None,
+    ) -> None:
+        counted, schedule = inherited(job, start)
+        self._job = job
+        self._training = training
+        self._schedule: deque[Entry] = deque(schedule)
+        self._uncounted: list[Taken] = []
+        self._published_step = start.ref.step if start else 0
+        self._took_at = float("-inf")
+        self._is_hung = False
+        self.has_gone_back = False
+        self._notices = Notices()
+        self.door: Doorkeeper | None = None
+        if job.accepts_contributions or schedule or (start is not None and start.contributed is not None):
+            self.door = Doorkeeper(
+                job,
+                training,
+                step=start.ref.step if start else 0,
+                seen=start.contributed.recent if start and start.contributed else (),
+                counted=counted,
+                scheduled=[entry for entry in schedule if isinstance(entry, Taken)],
+                resimulate=resimulate,
+            )
+
+    def begin(self) -> None:
+        """Write down what was inherited, and open the door. Errors: OSError."""
+        begin(self._job.attempt_dir, self._schedule)
+        if self.door is not None:
+            self.door.begin()
+
+    def take(self, state: RunState) -> None:
+        """At a barrier: what is due from the schedule, else what is ready. Costs next to nothing where nothing is."""
+        door = self.door
+        if door is not None:
+            door.step = state.step
+        if self._schedule:
+            while self._schedule and self._schedule[0].step <= state.step:
+                self._take_again(self._schedule.popleft(), state)
+            return
+        if door is None or not door.has_something or time.monotonic() - self._took_at < TAKE_EVERY_S:
+            return
+        self._took_at = time.monotonic()
+        while (who := door.next_removal()) is not None:
+            self._remove(state, who, door)
+        ready = door.at_hand.take(MAX_ROWS)
+        if ready:
+            self._take_new(state, ready, door)
+
+    def counted(self, step: int) -> None:
+        """The checkpoint of `step` is published: what the one before it holds need not be kept for a resume.
+
+        What only this one holds is needed where it turns out damaged, and a resume walks back.
+        """
+        before, self._published_step = self._published_step, step
+        done = [entry for entry in self._uncounted if entry.step <= before]
+        self._uncounted = [entry for entry in self._uncounted if entry.step > before]
+        if self.door is not None:
+            self.door.counted(done)
+
+    def summary(self) -> dict[str, int]:
+        """Segments that this attempt accepted and refused."""
+        if self.door is None:
+            return {}
+        return {"accepted": self.door.accepted, "refused": sum(self.door.refused.values())}
+
+    @property
+    def contributors(self) -> dict[str, Any]:
+        """Who gave this slot what, in all its attempts: see `Takings.by_contributor`."""
+        return self.door.takings.by_contributor if self.door is not None else {}
+
+    def tell(self, say: Callable[[str], None]) -> None:
+        """Hand out what there is to say."""
+        self._notices.tell(say)
+        if self.door is not None:
+            self.door.tell(say)
+
+    def close(self) -> None:
+        """End the thread. What is ready and not taken lies in the inbox for the next attempt."""
+        if self.door is not None:
+            self.door.close(CLOSE_WAIT_S)
+
+    def _take_new(self, state: RunState, ready: list[Ready], door: Doorkeeper) -> None:
+        taken = [Taken(state.step, one.who, one.sha256, one.count, one.content, one.policy_step) for one in ready]
+        if not self._written(taken):
+            door.at_hand.put_back(ready)
+            return
+        for one, entry in zip(ready, taken, strict=True):
+            self._add(state, entry, one.task, one.rows)
+
+    def _remove(self, state: RunState, who: str, door: Doorkeeper) -> None:
+        others = state.contributed
+        if others is not None and (rows := others.rows_of(who)):
+            if not self._written([Removed(state.step, who)]):
+                door.remove_later(who)
+                return
+            self._notices.note(f"the rows of {who} are taken out: {rows:,} contributed rows forgotten")
+            others.drop(who)
+        try:
+            self._unlearn(who)
+        except (OSError, ValueError) as error:
+            self._notices.note(f"since when the training learned from {who} cannot be told ({error})")
+
+    def _unlearn(self, who: str) -> None:
+        """What was learned from rows of `who` is still there: go back to before, or say how. Errors: OSError,
+        ValueError.
+        """
+        wanted = self._training.contribution_rollback
+        first = first_taken(self._job, who) if wanted != "never" else None
+        if first is None:
+            return
+        ref = newest_before(self._job, first)
+        if wanted == "ask" or ref is None:
+            self._notices.note(advice(self._job, ref, who, first))
+        elif self._job.superseded_by() is None:
+            go_back(self._job, ref, who)
+            self.has_gone_back = True
+            self._notices.note(
+                f"the training has learned from rows of {who} since step {first:,}: the next job goes on from step "
+                f"{ref.step:,}, without them"
+            )
+
+    def _written(self, entries: list[Any]) -> bool:
+        """Journal `entries`. False: the disk refused, and the user was told; nothing may enter then."""
+        try:
+            append(self._job.attempt_dir, entries)
+        except OSError as error:
+            self._notices.trouble(f"the journal of contributions cannot be written ({error.strerror}); they wait")
+            return False
+        self._notices.over()
+        return True
+
+    def _take_again(self, entry: Entry, state: RunState) -> None:
+        if isinstance(entry, Removed):
+            if state.contributed is not None:
+                state.contributed.drop(entry.drop)
+            return
+        try:
+            segment = decode(self._in_time(partial(self._read, entry)))
+            task = self._training.tasks.index(segment.task)
+        except (OSError, ValueError, BadSegmentError) as error:
+            self._notices.note(
+                f"a segment of {entry.who} that entered at step {entry.step:,} is gone or damaged ({error}): going on "
+                "without it; this training is no longer bit for bit the one that was interrupted"
+            )
+            return
+        self._add(state, entry, task, Accepted(segment, task, entry.content, 0).rows())
+
+    def _in_time(self, read: Callable[[], bytes]) -> bytes:
+        """`read()` in a thread, so that a folder that hangs does not eat the job's lead.
+
+        Errors: those of `read`; TimeoutError where the job must hand over and there is no answer yet.
+        """
+        answer: Future[bytes] = Future()
+
+        def work() -> None:
+            try:
+                answer.set_result(read())
+            except Exception as error:  # noqa: BLE001 - raised again by `result`
+                answer.set_exception(error)
+
+        threading.Thread(target=work, name="intake", daemon=True).start()
+        while not answer.done():
+            wait([answer], timeout=0 if self._is_hung else LOOK_S)
+            self._is_hung = not answer.done() and self._job.hand_over_reason() is not None
+            if self._is_hung:
+                raise TimeoutError(errno.ETIMEDOUT, "the inbox does not answer, and the job must hand over")
+        return answer.result()
+
+    def _read(self, entry: Taken) -> bytes:
+        inbox = store.Inbox.of(store.Shared(self._job.shared_dir), entry.who)
+        path: Path | None = inbox.find(self._job.run_id, self._job.slot, entry.sha256)
+        if path is None:
+            raise FileNotFoundError(2, f"{entry.sha256[:12]}… is not in the inbox")
+        data = inbox.read(path)
+        if name_of(data) != entry.sha256:
+            raise ValueError(f"{entry.sha256[:12]}… is not what was sent")
+        return data
+
+    def _add(self, state: RunState, entry: Taken, task: int, rows: dict[str, Any]) -> None:
+        if state.contributed is None:
+            state.contributed = Contributed(self._training)
+        state.contributed.add(
+            entry.who, rows, task=task, content=entry.content, policy_step=entry.policy_step, step=entry.step
+        )
+        self._uncounted.append(entry)
