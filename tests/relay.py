@@ -70,7 +70,7 @@ class Relay:
         shutil.copy(PROGRAMS / "count.py", folder)
         (folder / "data" / "pace.txt").write_text(f"{pace_s}\n")
         code = folder / "code" if own_code else REPOSITORY
-        for name in ("orchestrator", "trainer", "syncd", "templates") if own_code else ():
+        for name in ("anchorleg", "orchestrator", "trainer", "syncd", "templates") if own_code else ():
             shutil.copytree(REPOSITORY / name, code / name, ignore=shutil.ignore_patterns("__pycache__"))
         scratch = tempfile.mkdtemp(prefix="al-")
         relay = cls(

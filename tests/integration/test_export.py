@@ -71,7 +71,7 @@ def snippet(title):
 #: What follows the page's lines: nothing of ours was loaded, and what they say of actions is printed.
 AFTERWARDS = """
 import sys
-ours = {"trainer", "syncd", "orchestrator"} & set(sys.modules)
+ours = {"anchorleg", "trainer", "syncd", "orchestrator"} & set(sys.modules)
 assert not ours, ours
 golden = card["golden"]
 actions = {}
