@@ -128,7 +128,7 @@ def test_a_run_that_nobody_knows(new_relay: NewRelay) -> None:
     relay = new_relay(total=1)
     assert relay.run("start").code == 0
 
-    relay.run("status", "tyo").assert_refused(8, '"tyo"', 'Did you mean "toy"?')
+    relay.run("status", "tyo").assert_refused(8, '"tyo"', 'did you mean "toy"?')
 
 
 def fill_up(file: FileIO) -> None:
