@@ -209,7 +209,7 @@ cost.
 """
 
 #: Figures that no machine without other work was at hand for.
-UNMEASURED = frozenset({"weight_link", "weight_class", "publish_killed", "poison"})
+UNMEASURED = frozenset({"poison"})
 #: Where the page shows the figures of that name.
 PLACE = re.compile(r"@\{([^}]*)\}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 
@@ -123,3 +124,9 @@ def test_each_test_that_the_page_of_trust_names_is_there() -> None:
     all_of_them = "\n".join(path.read_text(encoding="utf-8") for path in files.values())
     for named in re.findall(r"`(test_\w+)`", page):
         assert f"def {named}(" in all_of_them, named
+
+
+def test_how_soon_a_policy_arrives_is_what_was_measured() -> None:
+    with open(ROOT / "bench/results/weight_latency.csv", encoding="utf-8") as file:
+        measured = {row["what"]: row["median_s"] for row in csv.DictReader(file)}
+    assert f"arrived {measured['openssh']} s after its publication (median)" in (ROOT / "README.md").read_text()
