@@ -54,7 +54,7 @@ lock:
 	cat requirements.lock requirements-torch.lock >$(VENV)/all.lock
 	uv pip compile pyproject.toml --extra trainer --extra dev --universal --python-version 3.11 --generate-hashes \
 		--no-annotate --no-header --quiet -c constraints.txt $(UV_FLAGS) -o $(VENV)/all.lock
-	awk '/^[a-z]/ { out = /^(torch==|triton|cuda-|nvidia-)/ ? "requirements-torch.lock" : "requirements.lock" } \
+	awk '/^[a-z]/ { out = /^(torch==|triton|cuda-|nvidia-)/ && !/^nvidia-ml-py/ ? "requirements-torch.lock" : "requirements.lock" } \
 		{ print >out }' $(VENV)/all.lock
 
 # Figures and their page go to bench/out/, which git ignores. `make bench REPLACE=1` replaces the committed ones.

@@ -1,4 +1,4 @@
-"""Numbers, times and slips of the pen as people say them: one way for all programs. Standard library."""
+"""Numbers, times, bytes and slips of the pen as people say them: one way for all programs. Standard library."""
 
 from __future__ import annotations
 
@@ -40,3 +40,13 @@ def roughly(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{int(seconds // length)} {unit}"
     return f"{max(0, int(seconds))} s"
+
+
+def sized(count: float) -> str:
+    """Bytes: `812 B`, `1.4 MiB`, `3 GiB`, `24 TiB`."""
+    units = ["B", "KiB", "MiB", "GiB", "TiB"]
+    while count >= 1024 and len(units) > 1:
+        count /= 1024
+        del units[0]
+    number = f"{count:.1f}" if count < 10 else f"{count:,.0f}"
+    return f"{number.removesuffix('.0')} {units[0]}"

@@ -16,12 +16,15 @@ import figures
 import numpy as np
 import torch
 
-from trainer.algorithms import mtsac
-from trainer.algorithms.probe import INTERVAL_UPDATES, diagnose
+from trainer.algorithms.mtsac import learner as sac
+from trainer.algorithms.mtsac.losses import diagnose
+from trainer.algorithms.probe import INTERVAL_UPDATES
 from trainer.buffers.replay import Replay
+from trainer.buffers.rows import fields_of, rows_of
 from trainer.config import TrainingSection, resolve
+from trainer.envs.suite import spaces_of
 from trainer.machine import device as machine
-from trainer.machine import products as matmul
+from trainer.machine import products
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS_A_TASK = 2_000
@@ -37,20 +40,21 @@ def cpu_s(work: Callable[[], object]) -> float:
 def measure(preset: str, rounds: int) -> list[str]:
     """The row of one preset."""
     training = resolve(TrainingSection(preset=preset))
-    tasks = len(training.tasks)
-    matmul.settle(max(*training.actor_hidden, *training.critic_hidden))
-    learner = mtsac.create(training, torch.device("cpu"))
-    replay, rng = Replay(ROWS_A_TASK * tasks, tasks), np.random.default_rng(0)
+    tasks, spaces = len(training.tasks), spaces_of(training)
+    products.choose_products(max(*training.actor_hidden, *training.critic_hidden))
+    learner = sac.create(training, spaces, torch.device("cpu"))
+    replay, rng = Replay(ROWS_A_TASK * tasks, tasks, fields_of(spaces)), np.random.default_rng(0)
     for _ in range(ROWS_A_TASK):
         obs = rng.standard_normal((2, tasks, 39)).astype(np.float32)
-        replay.add(
-            task=np.arange(tasks), obs=obs[0], next_obs=obs[1], terminated=np.zeros(tasks, np.bool_),
-            action=rng.uniform(-1, 1, (tasks, 4)).astype(np.float32), reward=rng.random(tasks, np.float32) * 10,
-        )  # fmt: skip
+        action, reward = rng.uniform(-1, 1, (tasks, 4)).astype(np.float32), rng.random(tasks, np.float32) * 10
+        rows = rows_of({"state": obs[0]}, action, reward, {"state": obs[1]}, np.zeros(tasks, np.bool_))
+        replay.add(np.arange(tasks), rows)
     updates, diagnoses = [], []
     for step in range(rounds + 1):  # the first prepares
         updates.append(
-            cpu_s(lambda: [mtsac.update(learner, replay.pick(replay.deal(training.batch_size), rng)) for _ in range(3)])
+            cpu_s(
+                lambda: [updates.update(learner, replay.pick(replay.deal(training.batch_size), rng)) for _ in range(3)]
+            )
             / 3
         )
         diagnoses.append(cpu_s(lambda step=step: diagnose(learner, replay, step)))
@@ -62,7 +66,7 @@ def measure(preset: str, rounds: int) -> list[str]:
 def main() -> None:
     """Measure, print, write."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 7
-    machine.settle(1)
+    machine.set_deterministic(1)
     lines = []
     for preset in ("debug", "tiny", "guide", "mclean", "best"):
         lines.append(measure(preset, rounds))

@@ -23,6 +23,7 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import figures
@@ -31,19 +32,19 @@ import torch
 
 from anchorleg.job import Job
 from syncd import store
-from trainer.actors.recorder import Origin, Recorder
-from trainer.algorithms import mtsac
+from trainer.actors.recorder import Recorder, SegmentOrigin
+from trainer.algorithms.mtsac import learner as sac
 from trainer.config import Training, TrainingSection, resolve
 from trainer.envs.step import VectorSpec
-from trainer.envs.suites.metaworld.goals import goal_tables
+from trainer.envs.suite import suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.evaluation.protocol import evaluate
-from trainer.sharing import ingest as doorkeeper
+from trainer.sharing import ingest
 from trainer.sharing.resimulation import Resimulator
 from trainer.sharing.segment import Segment, encode, name_of
 from trainer.training import inflow as intake
 from trainer.training.inflow import Intake
-from trainer.training.run import RunState, advance, fresh, greedy
+from trainer.training.run import TrainingRun, advance, fresh
 
 SEEDS, PROCESSES = 5, 2
 HONEST_FIRST = 40
@@ -72,20 +73,18 @@ class Contributor:
 
     def __init__(self, job: Job, training: Training, kind: str) -> None:
         self.lie = LIES[kind]
-        goals = goal_tables(training.tasks, training.seed)
-        spec = VectorSpec(training.tasks, goals, 1, training.seed + 1_000_000, training.horizon)
-        self.envs = VectorEnv(spec)
+        self.envs = VectorEnv(VectorSpec(suite_of(training), 1, training.seed + 1_000_000))
         self.noise = torch.Generator().manual_seed(training.seed)
         self.observed = self.envs.reset()
-        self.recorder = Recorder(Origin(job.run_id, 0, training.tasks, training.horizon, "ab" * 8), 1)
+        self.recorder = Recorder(SegmentOrigin(job.run_id, 0, training.tasks, training.horizon, "ab" * 8), 1)
         self.folder = store.Inbox.of(store.Shared(job.shared_dir), "friend").place("new", job.run_id, 0)
         self.folder.mkdir(parents=True)
 
-    def step(self, state: RunState, version: int) -> None:
+    def step(self, state: TrainingRun, version: int) -> None:
         """One step with the learner's present policy, called version `version`."""
-        obs, learner = self.observed.obs, state.learner
+        obs, learner = self.observed.obs, state.algorithm.learner
         theirs, learner.noise = learner.noise, self.noise  # else a liar who is held would change the training's draws
-        actions = mtsac.act(learner, obs, self.observed.task)
+        actions = sac.act(learner, obs, self.observed.task)
         learner.noise = theirs
         step = self.envs.step(actions)
         for segment in self.recorder.add(obs, actions, step, (0, version)):
@@ -107,12 +106,13 @@ def trained(kind: str, seed: int) -> dict[str, float | str | int]:
     intake.TAKE_EVERY_S = 0.0
     trusted = ("friend",) if kind == "believed" else ()
     training = resolve(TrainingSection(preset="tiny", seed=seed, device="cpu", trusted_contributors=trusted))
-    spec = VectorSpec(training.tasks, goal_tables(training.tasks, seed), training.num_envs, seed, training.horizon)
+    suite = suite_of(training)
+    spec = VectorSpec(suite, training.num_envs, seed)
     with tempfile.TemporaryDirectory() as folder, VectorEnv(spec) as envs:
         job = Job.standalone(Path(folder) / "bench", accepts_contributions=True)
         job.start_from(None)
         state = fresh(training, torch.device("cpu"), envs)
-        inside = Intake(job, training, None, lambda: Resimulator(spec.tasks, spec.goals))
+        inside = Intake(job, training, None, lambda: Resimulator(suite))
         door = inside.door
         assert door is not None
         friend = Contributor(job, training, kind) if LIES[kind] is not None else None
@@ -129,11 +129,11 @@ def trained(kind: str, seed: int) -> dict[str, float | str | int]:
                     friend.step(state, version)
                     owed -= 1
                 if state.step % training.horizon == 0:
-                    door.one_round(doorkeeper.JUDGED_A_ROUND)
+                    door.one_round(ingest.JUDGED_A_ROUND)
                 inside.take(state)
             for part in (0.9, 1.0):
                 if before < part * training.total_steps <= state.step:
-                    result = evaluate(greedy(state), training.tasks, 50, training.horizon, seed=seed)
+                    result = evaluate(partial(sac.act_greedily, state.algorithm.learner), suite, 50)
                     assert result is not None
                     found.append(result.mean_success)
         counts = store.given_to(store.Inbox.of(store.Shared(job.shared_dir), "friend").path, job.run_id, 0)

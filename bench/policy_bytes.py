@@ -22,7 +22,7 @@ import numpy as np
 import safetensors.numpy
 import zstandard
 
-from syncd.shared.codec import decode, encode
+from syncd.shared.codec import decode, encode, rounded
 
 ROOT = Path(__file__).resolve().parents[1]
 Tensors = dict[str, Any]
@@ -45,7 +45,7 @@ def trained(preset: str, fields: Mapping[str, object], folder: Path) -> Tensors:
     subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL, timeout=TRAINING_TIMEOUT_S)
     newest = max(folder.glob("slots/0/attempts/*/checkpoints/*/nets.safetensors"))
     nets = safetensors.numpy.load(newest.read_bytes())
-    return {name: array for name, array in nets.items() if name.startswith("actor.")}
+    return {name: array for name, array in nets.items() if name.startswith("policy.")}
 
 
 def upper_halves(tensors: Tensors) -> bytes:
@@ -62,7 +62,7 @@ ENCODINGS: dict[str, Callable[[Tensors], bytes]] = {
     "float32, zstd-3": lambda tensors: zstd(safetensors.numpy.save(tensors)),
     "bf16": upper_halves,
     "bf16, zstd-3": lambda tensors: zstd(upper_halves(tensors)),
-    "ours: bf16 planes, zstd-3": encode,
+    "ours: bf16 planes, zstd-3": lambda tensors: encode(rounded(tensors)),
 }
 
 

@@ -195,7 +195,7 @@ writes are the most of any tick.
 
 `python bench/simulator.py`: the real controller over simulated months (30 days, four slots each) with outages of
 slurmctld and slurmdbd, lost answers, one id run twice, node failures with ghosts, preemption, clock steps, full disks,
-late files, crashes at any call, two controllers at once, jobs that pass the baton and a command hook. Up to twenty
+late files, crashes at any call, two controllers at once, jobs that run failover ticks and a command hook. Up to twenty
 invariants are checked after each event. `--seed N --story` tells one month alone. `goodput` here includes what faults
 cost.
 

@@ -28,15 +28,15 @@ import numpy as np
 import torch
 
 from anchorleg.job import HANDED_OVER, Job
-from trainer.checkpoints.rows import saved_until
+from trainer.buffers.rows import rows_of
 from trainer.checkpoints.saver import Saver
 from trainer.config import Training, TrainingSection, resolve
 from trainer.envs.step import VectorSpec
-from trainer.envs.suites.metaworld.goals import goal_tables
+from trainer.envs.suite import suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.history.metrics import METRICS
 from trainer.machine import device as machine
-from trainer.training.run import RunState, capture, fresh
+from trainer.training.run import TrainingRun, capture, fresh
 
 CADENCE_S = 600.0
 ROWS_A_SAVE, PART, CHUNK = 300_000, 100_000, 10_000
@@ -58,39 +58,35 @@ def settings() -> TrainingSection:
     )
 
 
-def add_noise(state: RunState, rows: int) -> None:
+def add_noise(state: TrainingRun, rows: int) -> None:
     """`rows` transitions of noise."""
     draw = np.random.default_rng(state.step).standard_normal
     for _ in range(0, rows, CHUNK):
-        state.replay.add(
-            task=np.arange(CHUNK) % len(state.training.tasks),
-            obs=draw((CHUNK, 39)).astype(np.float32),
-            action=np.tanh(draw((CHUNK, 4))).astype(np.float32),
-            reward=draw(CHUNK).astype(np.float32),
-            next_obs=draw((CHUNK, 39)).astype(np.float32),
-            terminated=np.zeros(CHUNK, np.bool_),
-        )
+        obs, next_obs = ({"state": draw((CHUNK, 39)).astype(np.float32)} for _ in range(2))
+        action = np.tanh(draw((CHUNK, 4))).astype(np.float32)
+        rows = rows_of(obs, action, draw(CHUNK).astype(np.float32), next_obs, np.zeros(CHUNK, np.bool_))
+        state.experience.add(np.arange(CHUNK) % len(state.training.tasks), rows)
     state.step += rows
 
 
-def save(state: RunState, saver: Saver) -> tuple[float, float]:
+def save(state: TrainingRun, saver: Saver) -> tuple[float, float]:
     """One save: (seconds that the loop waits, CPU seconds in the background)."""
     began = time.perf_counter()
     contents = capture(state, {"device": "cpu", "threads": 1})
-    block = state.replay.block_since(saved_until(saver.segments, len(state.training.tasks)))
+    rows = saver.unsaved(state.experience)
     waited = time.perf_counter() - began
     before = time.process_time()
-    saver.start(contents, block)
-    saver.settle(print)
+    saver.start(contents, rows)
+    saver.finish(print)
     return waited, time.process_time() - before
 
 
 def saves(run_dir: Path, training: Training, times: int) -> list[tuple[float, float]]:
     """Fill the ring in a first attempt, and measure `times` saves."""
-    machine.settle(1)
+    machine.set_deterministic(1)
     job = Job.standalone(run_dir)
-    goals = goal_tables(training.tasks, training.seed, run_dir / "goals")
-    with VectorEnv(VectorSpec(training.tasks, goals, training.num_envs, training.seed, training.horizon)) as envs:
+    suite = suite_of(training, run_dir / "goals")
+    with VectorEnv(VectorSpec(suite, training.num_envs, training.seed)) as envs:
         state = fresh(training, torch.device("cpu"), envs)
         saver = Saver.after(job, training, None)
         for _ in range(0, training.buffer_size, PART):

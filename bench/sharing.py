@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import figures
@@ -22,13 +23,13 @@ from anchorleg.job import Job
 from syncd import store
 from trainer.config import TrainingSection, resolve
 from trainer.envs.step import VectorSpec
-from trainer.envs.suites.metaworld.goals import goal_tables
+from trainer.envs.suite import suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.sharing.judge import encode, name_of
 from trainer.sharing.publisher import Publisher, snapshot
 from trainer.sharing.resimulation import Resimulator
 from trainer.training.inflow import Intake
-from trainer.training.run import RunState, advance, fresh
+from trainer.training.run import TrainingRun, advance, fresh
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -64,12 +65,14 @@ class Friend(threading.Thread):
             time.sleep(1 / SEGMENTS_PER_S)
 
 
-def block(state: RunState, publisher: Publisher | None, intake: Intake | None) -> tuple[float, float]:
+def block(state: TrainingRun, publisher: Publisher | None, intake: Intake | None) -> tuple[float, float]:
     """(steps a second, CPU seconds a step) over one block."""
     steps, updates = state.step, state.updates
     wall, cpu = time.perf_counter(), time.process_time()
     if publisher is not None:
-        publisher.offer(snapshot(state.step, state.updates, state.learner, state.obs, state.task))
+        publisher.offer(
+            snapshot(state.step, state.updates, state.algorithm.policy, state.collector.obs, state.collector.task)
+        )
     while state.updates < updates + BLOCK_UPDATES:
         advance(state)
         if intake is not None:
@@ -88,14 +91,14 @@ def main() -> None:
         job = Job.standalone(Path(folder) / "bench", accepts_contributions=True)
         job.start_from(None)
         friend = Friend(job, training.tasks, training.horizon)
-        spec = VectorSpec(training.tasks, goal_tables(training.tasks, 0), 1, 0, training.horizon)
+        suite = suite_of(training)
+        spec = VectorSpec(suite, 1, 0)
         with VectorEnv(spec) as envs:
             state = fresh(training, torch.device("cpu"), envs)
             while not state.updates:
                 advance(state)
             publisher = Publisher(job, training)
-            played = VectorSpec(training.tasks, goal_tables(training.tasks, 42), 1, 0, training.horizon)  # `honest`'s
-            intake = Intake(job, training, None, lambda: Resimulator(played.tasks, played.goals))
+            intake = Intake(job, training, None, lambda: Resimulator(replace(suite, seed=42)))  # `honest`'s
             assert intake.door is not None
             intake.door.know(0, 0, 0)
             intake.begin()
@@ -105,9 +108,9 @@ def main() -> None:
                 for way in WAYS[:2]:
                     found[way].append(block(state, publisher if way == WAYS[1] else None, None))
                 friend.may.set()
-                state.contributed = others
+                state.experience.others = others
                 found[WAYS[2]].append(block(state, publisher, intake))
-                state.contributed, others = None, state.contributed
+                state.experience.others, others = None, state.experience.others
                 friend.may.clear()
             publisher.close()
             intake.close()

@@ -16,8 +16,7 @@ import json
 import statistics
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import figures
@@ -89,7 +88,9 @@ def many(seeds: int, file: Path | None, *, experiments: bool) -> int:
     results = [result for seed, result in known.items() if seed < seeds]
     missing = [seed for seed in range(seeds) if seed not in known]
     with ProcessPoolExecutor(PROCESSES, initializer=rarely_collected) as pool:
-        for seed, result in zip(missing, pool.map(partial(one, experiments=experiments), missing), strict=True):
+        under_way = {pool.submit(one, seed, experiments=experiments): seed for seed in missing}
+        for done in as_completed(under_way):
+            seed, result = under_way[done], done.result()
             results.append(result)
             measured, failure = result
             if file is not None:

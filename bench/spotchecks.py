@@ -1,6 +1,6 @@
 """What doing others' segments again costs the learner: rows a second, and the part of a core at 20 segments a second.
 
-`python bench/spotchecks.py [MINUTES]` (20): whole episodes of 500 random steps of MT10 are checked as the doorkeeper
+`python bench/spotchecks.py [MINUTES]` (20): whole episodes of 500 random steps of MT10 are checked as the ingester
 does it, 20 of them in each second of an invented clock, after a first minute that is not counted (in which each
 contributor's first ones are all checked). The budget: 2 % of a core. Beside it the same physics without anything
 else (`race`), which nobody steps faster than. Writes spotchecks.csv.
@@ -20,13 +20,13 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from segments_of import honest  # noqa: E402
 
-from trainer.envs.shared import Board  # noqa: E402
-from trainer.envs.stats import Books  # noqa: E402
-from trainer.envs.step import VectorSpec  # noqa: E402
-from trainer.envs.suites.metaworld.env import TaskEnv  # noqa: E402
-from trainer.envs.suites.metaworld.goals import goal_tables  # noqa: E402
+from trainer.envs.shared import SharedBuffers  # noqa: E402
+from trainer.envs.stats import EpisodeStats  # noqa: E402
+from trainer.envs.suite import SuiteRef  # noqa: E402
+from trainer.envs.suites.metaworld.env import MetaworldEnv, TaskEnv  # noqa: E402
 from trainer.envs.suites.metaworld.native.library import load  # noqa: E402
-from trainer.envs.suites.metaworld.native.rows import Rows, Seat  # noqa: E402
+from trainer.envs.suites.metaworld.native.rows import NativeRows  # noqa: E402
+from trainer.envs.suites.metaworld.suite import Suite  # noqa: E402
 from trainer.sharing.resimulation import Resimulator  # noqa: E402
 from trainer.sharing.spotcheck import SpotChecks  # noqa: E402
 from trainer.tasknames import BENCHMARKS  # noqa: E402
@@ -37,18 +37,18 @@ TASKS = BENCHMARKS["MT10"]
 
 def physics_alone() -> float:
     """Steps a second of the simulator alone, the mean over the tasks."""
-    goals = goal_tables(TASKS, 42)
+    suite = Suite(TASKS, HORIZON, 42)
     seconds = 0.0
-    for task, table in zip(TASKS, goals, strict=True):
-        board, env = Board(1), TaskEnv(task)
-        rows = Rows(load(), VectorSpec((task,), (table,), 1, 0, HORIZON), 1, board.fields, 1)
+    for task, table in zip(TASKS, suite.goals, strict=True):
+        buffers, env = SharedBuffers(suite.spaces, 1), TaskEnv(task)
+        rows = NativeRows(load(), 1, buffers.fields, 1, HORIZON)
         env.reset(table[0])
-        Seat(rows, 0, 0).take(env, 0, Books())
+        rows.bind(0, 0).take(MetaworldEnv(env, table), 0, EpisodeStats())
         before = time.process_time()
         rows.race(RACED)
         seconds += time.process_time() - before
         rows.close()
-        board.close()
+        buffers.close()
         env.close()
     return RACED * len(TASKS) / seconds
 
@@ -57,7 +57,7 @@ def main() -> None:
     """Measure and print."""
     minutes = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     segments = honest(2 * len(TASKS), tasks=TASKS, horizon=HORIZON, num_envs=len(TASKS))
-    referee = Resimulator(TASKS, goal_tables(TASKS, 42))
+    referee = Resimulator(SuiteRef("metaworld", {"tasks": TASKS, "horizon": HORIZON}, 42))
     for one in segments:  # builds the environments and finds the goals
         referee.redo(one)
     now, counted, checked, cpu = 0.0, 0, 0, 0.0

@@ -24,7 +24,7 @@ import figures
 import numpy as np
 
 from trainer.envs.step import VectorSpec
-from trainer.envs.suites.metaworld.goals import goal_tables
+from trainer.envs.suite import SuiteRef
 from trainer.envs.vector import VectorEnv
 from trainer.tasknames import MT10
 
@@ -95,12 +95,12 @@ def ours(spec: VectorSpec, workers: int, stepper: str, actions: np.ndarray, stac
 def remembering(spec: VectorSpec, threads: int, actions: np.ndarray, stack: ExitStack) -> Callable[[], None]:
     """Ours natively, after every task has been reset to each of its goals once."""
     envs = stack.enter_context(VectorEnv(spec, threads, "native"))
-    pool = envs._group._pool  # noqa: SLF001 - five hundred whole episodes would do the same
-    for task, goals in enumerate(spec.goals):
-        env = pool.borrow(task)
-        for goal in range(len(goals)):
-            pool.reset(env, task, goal)
-        pool.give_back(task, env)
+    instances = envs._group._instances  # noqa: SLF001 - five hundred whole episodes would do the same
+    for task in range(len(envs.spaces.tasks)):
+        env = instances.borrow(task)
+        for start in range(envs.suite.starts):
+            instances.reset(env, task, start)
+        instances.give_back(task, env)
     envs.reset()
 
     def run() -> None:
@@ -114,7 +114,7 @@ def physics(spec: VectorSpec, threads: int, stack: ExitStack) -> Callable[[], No
     envs = stack.enter_context(VectorEnv(spec, threads, "native"))
     envs.reset()
     envs.step(np.zeros((spec.num_envs, 4), np.float32))
-    return lambda: envs._group.rows.race(HORIZON)  # noqa: SLF001 - made for this
+    return lambda: envs._group.stepper.race(HORIZON)  # noqa: SLF001 - made for this
 
 
 def envpool_rates(python: str | None, count: int, rounds: int) -> list[float]:
@@ -133,7 +133,7 @@ def envpool_rates(python: str | None, count: int, rounds: int) -> list[float]:
 
 def measure(count: int, rounds: int, envpool: str | None) -> list[list[object]]:
     """Rows of the table for `count` environments."""
-    spec = VectorSpec(MT10, goal_tables(MT10, 0), count, seed=0, horizon=HORIZON)
+    spec = VectorSpec(SuiteRef("metaworld", {"tasks": MT10, "horizon": HORIZON}), count, seed=0)
     actions = np.random.default_rng(0).uniform(-1, 1, (HORIZON, count, 4)).astype(np.float32)
     with ExitStack() as stack:
         rivals = [

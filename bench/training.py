@@ -30,12 +30,14 @@ from rivals import sac, vectors  # noqa: E402 - beside this file
 from update import ACTIONS, INPUTS, SHAPES, TASKS  # noqa: E402
 
 from trainer.buffers.replay import Replay  # noqa: E402
+from trainer.buffers.rows import fields_of, rows_of  # noqa: E402
 from trainer.config import TrainingSection, resolve  # noqa: E402
+from trainer.envs.spaces import STATE, ArraySpec, Box, Spaces  # noqa: E402
 from trainer.envs.step import VectorSpec  # noqa: E402
-from trainer.envs.suites.metaworld.goals import goal_tables  # noqa: E402
+from trainer.envs.suite import SuiteRef  # noqa: E402
 from trainer.envs.vector import VectorEnv  # noqa: E402
 from trainer.machine import device as machine  # noqa: E402
-from trainer.machine import products as matmul  # noqa: E402
+from trainer.machine import products  # noqa: E402
 from trainer.tasknames import MT10  # noqa: E402
 from trainer.training.run import advance, drain, fresh  # noqa: E402
 
@@ -45,9 +47,13 @@ Shape = tuple[tuple[int, ...], tuple[int, ...], int]
 Loop = Callable[[int], Any]
 
 
+#: Meta-World's.
+SPACES = Spaces({STATE: ArraySpec((39,))}, Box(ACTIONS), MT10, 500)
+
+
 def spec() -> VectorSpec:
     """Our environments."""
-    return VectorSpec(MT10, goal_tables(MT10, 0), TASKS, 0, 500)
+    return VectorSpec(SuiteRef("metaworld", {"tasks": MT10, "horizon": 500}), TASKS, 0)
 
 
 def ours(shape: Shape, workers: int, route: str) -> tuple[Loop, Callable[[], None]]:
@@ -63,11 +69,11 @@ def ours(shape: Shape, workers: int, route: str) -> tuple[Loop, Callable[[], Non
 
     def loop(steps: int) -> None:
         end = state.step + steps
-        matmul.use(route)
+        products.use(route)
         while state.step < end:
             advance(state)
         drain(state)
-        matmul.use(matmul.PLAIN)
+        products.use(products.PLAIN)
 
     return loop, envs.close
 
@@ -85,7 +91,7 @@ def plain(shape: Shape, envs: Any) -> tuple[Loop, Callable[[], None]]:
     """The plain loop."""
     actor, critic, batch = shape
     learner = sac.Plain(INPUTS, ACTIONS, actor, critic)
-    replay, rng = Replay(ROWS, TASKS), np.random.default_rng(0)
+    replay, rng = Replay(ROWS, TASKS, fields_of(SPACES)), np.random.default_rng(0)
     task = np.arange(TASKS)
     at = {"obs": envs.reset()[0].astype(np.float32), "step": 0}
 
@@ -102,14 +108,8 @@ def plain(shape: Shape, envs: Any) -> tuple[Loop, Callable[[], None]]:
             true_next = found.copy()
             for i in np.flatnonzero(infos["_final_obs"]) if "_final_obs" in infos else ():
                 true_next[i] = infos["final_obs"][i]
-            replay.add(
-                task=task,
-                obs=obs[:, :39],
-                action=action,
-                reward=reward.astype(np.float32),
-                next_obs=true_next[:, :39],
-                terminated=terminated,
-            )
+            rows = {"state": obs[:, :39]}, action, reward.astype(np.float32), {"state": true_next[:, :39]}, terminated
+            replay.add(task, rows_of(*rows))
             at["obs"], at["step"] = found, at["step"] + TASKS
             if not is_random:
                 learner.update(replay.pick(replay.deal(batch), rng))
@@ -126,11 +126,11 @@ def block(loop: Loop, steps: int) -> tuple[float, float]:
 
 def measure(name: str, shape: Shape, rounds: int) -> list[list[str]]:
     """The rows of one shape."""
-    workers = machine.workers(None, TASKS)
-    route, _ = matmul.settle(max(*shape[0], *shape[1]))
+    workers = machine.default_workers(None, TASKS)
+    route, _ = products.choose_products(max(*shape[0], *shape[1]))
     loops = {
         "ours": ours(shape, workers, route),
-        "ours, plain products": ours(shape, workers, matmul.PLAIN),
+        "ours, plain products": ours(shape, workers, products.PLAIN),
         "stable-baselines3": stable_baselines3(shape, vectors.gymnasium_mt10()),
         "stable-baselines3 on our environments": stable_baselines3(shape, vectors.OurVector(spec(), 0)),
         "plain (CleanRL's manner)": plain(shape, vectors.gymnasium_mt10()),
@@ -163,7 +163,7 @@ def main() -> None:
     """Measure, print, write."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 9
     wanted = sys.argv[2] if len(sys.argv) > 2 else ""
-    machine.settle(1)
+    machine.set_deterministic(1)
     lines = []
     with tempfile.TemporaryDirectory() as folder:
         sac.install(Path(folder))

@@ -29,11 +29,15 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 from rivals import sac  # noqa: E402 - beside this file
 
-from trainer.algorithms import mtsac  # noqa: E402
+from trainer.algorithms.mtsac import update as sac_update  # noqa: E402
+from trainer.algorithms.mtsac.learner import create  # noqa: E402
 from trainer.buffers.replay import Replay  # noqa: E402
+from trainer.buffers.rows import fields_of  # noqa: E402
 from trainer.config import TrainingSection, resolve  # noqa: E402
+from trainer.envs.spaces import STATE, ArraySpec, Box, Spaces  # noqa: E402
 from trainer.machine import device as machine  # noqa: E402
-from trainer.machine import products as matmul  # noqa: E402
+from trainer.machine import products  # noqa: E402
+from trainer.tasknames import MT10  # noqa: E402
 
 #: Name → actor, critic, batch.
 SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], int]] = {
@@ -42,6 +46,7 @@ SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], int]] = {
     "actor 256x2, critic 1024x3, batch 512": ((256, 256), (1024, 1024, 1024), 512),
 }
 INPUTS, ACTIONS, TASKS, ROWS = 49, 4, 10, 100_000
+SPACES = Spaces({STATE: ArraySpec((39,))}, Box(ACTIONS), MT10, 500)
 ROUND_S, FLOOR_CALLS = 0.5, 4
 OURS, OURS_PLAIN, SB3, PLAIN, FLOOR = (
     "ours",
@@ -52,7 +57,7 @@ OURS, OURS_PLAIN, SB3, PLAIN, FLOOR = (
 )
 
 
-def products(actor: tuple[int, ...], critic: tuple[int, ...], batch: int) -> list[tuple[str, int, int, int]]:
+def products_of(actor: tuple[int, ...], critic: tuple[int, ...], batch: int) -> list[tuple[str, int, int, int]]:
     """(kind, rows, inputs, outputs) of every product that one update needs.
 
     Forward: the actor on s and s', critics and targets twice each but for the targets' second time. Backward: weights
@@ -69,7 +74,7 @@ def products(actor: tuple[int, ...], critic: tuple[int, ...], batch: int) -> lis
 def floor(shape: tuple[tuple[int, ...], tuple[int, ...], int]) -> Callable[[], float]:
     """A round of measuring the products: CPU seconds of an update's, the best route for each."""
     counts: dict[tuple[str, int, int, int], int] = {}
-    for product in products(*shape):
+    for product in products_of(*shape):
         counts[product] = counts.get(product, 0) + 1
     calls: dict[tuple[str, int, int, int], Callable[[], torch.Tensor]] = {}
     for kind, rows, inputs, outputs in counts:
@@ -84,12 +89,12 @@ def floor(shape: tuple[tuple[int, ...], tuple[int, ...], int]) -> Callable[[], f
         took = 0.0
         for product, call in calls.items():
             routes = []
-            for route in (matmul.PLAIN, matmul.ONEDNN):
-                matmul.use(route)
+            for route in (products.PLAIN, products.ONEDNN):
+                products.use(route)
                 call()
                 routes.append(timed(call, FLOOR_CALLS))
             took += min(routes) * counts[product]
-        matmul.use(matmul.PLAIN)
+        products.use(products.PLAIN)
         return took
 
     return measure
@@ -98,10 +103,10 @@ def floor(shape: tuple[tuple[int, ...], tuple[int, ...], int]) -> Callable[[], f
 def rows(rng: np.random.Generator, count: int) -> dict[str, np.ndarray]:
     """Random transitions."""
     return {
-        "obs": rng.standard_normal((count, 39), np.float32),
+        "obs.state": rng.standard_normal((count, 39), np.float32),
         "action": rng.uniform(-1, 1, (count, ACTIONS)).astype(np.float32),
         "reward": rng.random(count, np.float32),
-        "next_obs": rng.standard_normal((count, 39), np.float32),
+        "next_obs.state": rng.standard_normal((count, 39), np.float32),
         "terminated": np.zeros(count, np.bool_),
     }
 
@@ -110,9 +115,9 @@ def ours(shape: tuple[tuple[int, ...], tuple[int, ...], int], replay: Replay) ->
     """Our update, batch included."""
     actor, critic, batch = shape
     training = resolve(TrainingSection(actor_hidden=actor, critic_hidden=critic, batch_size=batch))
-    learner = mtsac.create(training, torch.device("cpu"))
+    learner = create(training, SPACES, torch.device("cpu"))
     rng = np.random.default_rng(0)
-    return lambda: mtsac.update(learner, replay.pick(replay.deal(batch), rng))
+    return lambda: sac_update.update(learner, replay.pick(replay.deal(batch), rng))
 
 
 def plain(shape: tuple[tuple[int, ...], tuple[int, ...], int], replay: Replay) -> Callable[[], object]:
@@ -137,7 +142,7 @@ def stable_baselines3(shape: tuple[tuple[int, ...], tuple[int, ...], int], value
     buffer = model.replay_buffer
     one_hot = np.eye(TASKS, dtype=np.float32)[np.arange(ROWS) % TASKS]
     buffer.observations[:, 0], buffer.next_observations[:, 0] = (
-        np.concatenate([values[name], one_hot], axis=1) for name in ("obs", "next_obs")
+        np.concatenate([values[name], one_hot], axis=1) for name in ("obs.state", "next_obs.state")
     )
     buffer.actions[:, 0], buffer.rewards[:, 0], buffer.full = values["action"], values["reward"], True
     return lambda: model.train(gradient_steps=1, batch_size=batch)
@@ -155,10 +160,10 @@ def main() -> None:
     """Measure, print, write."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 15
     wanted = sys.argv[2] if len(sys.argv) > 2 else ""
-    machine.settle(1)
-    replay = Replay(ROWS, TASKS)
+    machine.set_deterministic(1)
+    replay = Replay(ROWS, TASKS, fields_of(SPACES))
     values = rows(np.random.default_rng(0), ROWS)
-    replay.add(task=np.arange(ROWS) % TASKS, **values)
+    replay.add(np.arange(ROWS) % TASKS, values)
     lines = []
     with tempfile.TemporaryDirectory() as folder:
         sac.install(Path(folder))
@@ -173,7 +178,7 @@ def main() -> None:
 def measure(name: str, shape: tuple, replay: Replay, values: dict, rounds: int) -> list[list[str]]:
     """The rows of one shape."""
     floor_round = floor(shape)
-    route, _ = matmul.settle(max(*shape[0], *shape[1]))
+    route, _ = products.choose_products(max(*shape[0], *shape[1]))
     updates = {
         OURS: ours(shape, replay),
         OURS_PLAIN: ours(shape, replay),
@@ -185,7 +190,7 @@ def measure(name: str, shape: tuple, replay: Replay, values: dict, rounds: int) 
     found[FLOOR] = []
     for _ in range(rounds):
         for who, update in updates.items():
-            matmul.use(route if who == OURS else matmul.PLAIN)
+            products.use(route if who == OURS else products.PLAIN)
             found[who].append(timed(update, counts[who]))
         found[FLOOR].append(floor_round())
     mine, products_s = (statistics.median(found[who]) for who in (OURS, FLOOR))

@@ -114,7 +114,7 @@ def latencies(publications: int, shared: Path, server: Sshd, scratch: Path) -> l
     """The rows of the table: what, count, median, 90 %, worst, ratio, logins, bytes a policy."""
     watchers = [Watcher(name, shared, server, scratch) for name in (*OURS, "rsync")]
     place = store.Shared(shared).slot(RUN, 0)
-    store.publish(place, a_draft(place, 1, 1), tensors(1))
+    store.publish(place, a_draft(place, 1, 1), store.rounded(tensors(1)))
     for watcher in watchers:
         watcher.folder.mkdir()
         watcher.thread.start()
@@ -126,7 +126,7 @@ def latencies(publications: int, shared: Path, server: Sshd, scratch: Path) -> l
     for seq in range(2, publications + 2):
         # The publications fall evenly over the loop's five seconds, and anyhow over our server's quarter of one.
         time.sleep(RSYNC_EVERY_S * (1 + 1 / publications) + rng.uniform(0, 0.25))
-        weights = tensors(seq)
+        weights = store.rounded(tensors(seq))
         draft = a_draft(place, 1, seq)
         sha256 = store.publish(place, draft, weights).blob.sha256
         published[sha256] = time.monotonic()

@@ -14,7 +14,7 @@ import sys
 import torch
 
 from trainer.errors import ConfigError
-from trainer.showing.drawing import choose
+from trainer.showing.drawing import choose_renderer
 from trainer.tasknames import MT10
 
 #: Loading ten tasks takes some five seconds.
@@ -31,7 +31,7 @@ def main(words: list[str]) -> int:
         device = torch.cuda.get_device_properties(index)
         print(f"CUDA device {index}: {device.name}, {device.total_memory / 2**30:.1f} GiB")
     try:
-        way = choose()
+        way = choose_renderer()
     except ConfigError as error:
         way = "disable"
         print(f"drawing: {error}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -65,11 +66,11 @@ def common(
     """Keep training alive on clusters that only give out short jobs."""
 
 
-def main() -> None:
+def main(act: Callable[[], object] = app) -> None:
     """Entry point: every known error becomes one sentence and its exit code."""
     try:
         try:
-            app(standalone_mode=True)
+            act()
         finally:
             sys.stdout.flush()  # here, and not in the interpreter's last moments, it can be told what went wrong
     except BrokenPipeError:

@@ -27,6 +27,7 @@ from orchestrator.sections import (
 )
 from orchestrator.sentences import sentences
 from orchestrator.template import filled, names_in
+from orchestrator.walltime import format_duration
 from trainer.config import NOT_BUILT_YET, TrainingSection, WandbSection, identity, resolve
 
 #: Slurm's `--signal` may come up to 60 s early (sbatch(1)), so that much of the walltime is not to be counted on.
@@ -248,11 +249,11 @@ def smallest_time_limit_s(lead_s: int, executor: str) -> int:
 
 def check_walltime(config: RunConfig, executor: str) -> None:
     """Refuse a walltime that leaves no time to train. Errors: ConfigError."""
-    smallest = smallest_time_limit_s(config.lead_seconds, executor)
-    if config.slurm.time_limit_s < smallest:
+    smallest, limit_s = smallest_time_limit_s(config.lead_seconds, executor), config.slurm.time_limit
+    if limit_s < smallest:
         early = f" + {EARLY_SIGNAL_S} s that Slurm may signal early" if executor == "slurm" else ""
         raise ConfigError(
-            f"slurm.time_limit: {config.slurm.time_limit} is {config.slurm.time_limit_s} s, too short to train in: it "
+            f"slurm.time_limit: {format_duration(limit_s)} is {limit_s} s, too short to train in: it "
             f"must hold lead_seconds ({config.lead_seconds}){early} + {START_UP_S} s of start-up = {smallest} s. "
             "Ask for a longer time_limit or lower lead_seconds."
         )

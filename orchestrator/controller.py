@@ -24,9 +24,9 @@ from orchestrator.decisions.plan import Limits, is_held, is_over, plan, with_roo
 from orchestrator.decisions.requests import Request, events_of, with_request, with_slots
 from orchestrator.decisions.sightings import WORD_MISSING
 from orchestrator.decisions.turns import turns_of
-from orchestrator.executors.base import Executor, JobRequest, Poll, Refused, SubmitOutcome, Submitted
+from orchestrator.executors.base import Executor, JobRequest, Poll, SubmitOutcome, SubmitRefused, Submitted
 from orchestrator.garbage import collected_later
-from orchestrator.looking import look, newly_ended
+from orchestrator.observe import gather_facts, newly_ended
 from orchestrator.run.again import started_again
 from orchestrator.run.history import append_event, join_old
 from orchestrator.run.ledger import control_at, drop_old_epochs, load_ledger, read_control, save_ledger
@@ -50,7 +50,7 @@ HAND_OVER_MARGIN_S = 60.0
 BEAT_S = 60.0
 
 
-class Owner(Protocol):
+class LeaseOwner(Protocol):
     """What a controller needs of its lease. `check` raises LeaseLost where another one has taken over."""
 
     @property
@@ -70,7 +70,7 @@ class Controller:
         self,
         run: Run,
         run_dir: RunDir,
-        lease: Owner,
+        lease: LeaseOwner,
         executor: Executor,
         *,
         poll_s: float,
@@ -146,7 +146,7 @@ class Controller:
         self._take_control()
         self._take_requests()
         self._poll = self.executor.poll()
-        facts, folders = look(self.run, self.run_dir, self.executor, self.ledger, self._poll, now)
+        facts, folders = gather_facts(self.run, self.run_dir, self.executor, self.ledger, self._poll, now)
         ledger, _ = fold(self.ledger, facts)
         self.ledger = before
         return plan(ledger, self.control, self.limits, folders, now, self._random_hex)
@@ -187,7 +187,7 @@ class Controller:
             for event in events_of(request):
                 self._event(**event)
         before = self.ledger
-        facts, folders = look(self.run, self.run_dir, self.executor, self.ledger, self._observe(), now)
+        facts, folders = gather_facts(self.run, self.run_dir, self.executor, self.ledger, self._observe(), now)
         self.ledger, events = fold(self.ledger, facts)
         for event in events:
             self._event(**event)
@@ -303,7 +303,7 @@ class Controller:
         self._cancel([action for action in actions if isinstance(action, Cancel)])
         self._release([action for action in actions if isinstance(action, Release)])
         self._hand_over([action for action in actions if isinstance(action, HandOver)])
-        full: Refused | None = None
+        full: SubmitRefused | None = None
         for action in actions:
             if isinstance(action, Abort):
                 self._abort(action)
@@ -316,14 +316,14 @@ class Controller:
                 self.lease.check()
                 outcome = self.executor.submit(requests[action.token])
                 self._record(action, outcome)
-                if isinstance(outcome, Refused):
+                if isinstance(outcome, SubmitRefused):
                     full = outcome if outcome.kind == "quota" else None
                 else:
                     self._poll_due_at = min(self._poll_due_at, self._monotonic() + FIRST_LOOK_S)
 
     def _record(self, action: Submit, outcome: SubmitOutcome, *, told: bool = True) -> None:
         self.ledger = with_outcome(self.ledger, action, outcome, self._now(), self.limits.others)
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, SubmitRefused):
             self.run_dir.disk.remove_tree(self.run_dir.job(action.token))  # nothing ran in it
         if not told:
             return

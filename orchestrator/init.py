@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from anchorleg.files import write_json
-from anchorleg.words import counted
+from anchorleg.words import counted, sized
 from orchestrator.config import check_walltime, parse_config
 from orchestrator.errors import ConfigError, SchedulerRefused, StorageError
 from orchestrator.executors.slurm import SlurmExecutor
@@ -39,7 +39,7 @@ def write_config(path: Path, partition: str | None, *, force: bool, out: Console
     rows = answer.rows
     if answer.error is not None and "could not be run" not in answer.error:
         raise SchedulerRefused(f"sinfo did not answer ({answer.error}); nothing was written.")
-    chosen = choose(rows, partition) if rows or partition else None
+    chosen = choose_partition(rows, partition) if rows or partition else None
     value = config_for(chosen)
     config = parse_config(value, str(path))
     check_walltime(config, config.executor)
@@ -52,7 +52,7 @@ def write_config(path: Path, partition: str | None, *, force: bool, out: Console
     out.print(f"{path} is written: {summary(chosen)} Begin with `orchestrator start`.", soft_wrap=True)
 
 
-def choose(rows: tuple[Partition, ...], wanted: str | None) -> Partition:
+def choose_partition(rows: tuple[Partition, ...], wanted: str | None) -> Partition:
     """The partition asked for, else the default one, else the first with GPUs. Errors: ConfigError."""
     up = [row for row in rows if row.is_up]
     if wanted is not None:
@@ -116,5 +116,5 @@ def show(rows: tuple[Partition, ...], chosen: Partition | None, out: Console) ->
         kinds = ", ".join(f"{kind or 'gpu'}:{count}" for kind, count in row.gpus.items())
         name = f"{row.name} (chosen)" if row == chosen else row.name
         state = "up" if row.is_up else "down"
-        table.add_row(name, state, limit, str(row.nodes), str(row.cpus_per_node), f"{row.memory_mb // 1024} GiB", kinds)
+        table.add_row(name, state, limit, str(row.nodes), str(row.cpus_per_node), sized(row.memory_mb * 2**20), kinds)
     out.print(table)

@@ -5,12 +5,35 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    StringConstraints,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
-from orchestrator.walltime import parse_duration_s
+from orchestrator.walltime import format_duration, parse_duration_s
 
 #: sbatch splits its lines at white space, and a newline would begin a line of shell.
 Word = Annotated[str, StringConstraints(pattern=r"^[^\s'\"\\]+$")]
+
+
+def _walltime_s(value: Any) -> int:
+    seconds = parse_duration_s(str(value))
+    if seconds is None:
+        raise ValueError("a job needs a finite time limit, for example 4:00:00")
+    return seconds
+
+
+#: Seconds; in a file as Slurm writes it.
+Walltime = Annotated[
+    int, BeforeValidator(_walltime_s), PlainSerializer(format_duration), WithJsonSchema({"type": "string"})
+]
 
 
 class Section(BaseModel):
@@ -26,7 +49,9 @@ class SlurmSection(Section):
     partition: Word | None = Field(None, description="Partition to submit to.")
     account: Word | None = Field(None, description="Account to charge.")
     qos: Word | None = Field(None, description="Quality of service.")
-    time_limit: str = Field("4:00:00", description='Walltime of one job: "4:00:00", "1-12" or minutes.')
+    time_limit: Walltime = Field(
+        "4:00:00", validate_default=True, description='Walltime of one job: "4:00:00", "1-12" or minutes.'
+    )
     cpus_per_task: int = Field(8, ge=1, description="CPU cores of a job.")
     gpus: int = Field(1, ge=0, description="GPUs of a job, on this machine too; the trainer uses one.")
     gpu_type: Word | None = Field(None, description='GPU type as in sinfo, for example "a100".')
@@ -36,14 +61,6 @@ class SlurmSection(Section):
     max_jobs: int | None = Field(None, ge=1, description="Most jobs of the user at once, other work included.")
     setup: list[str] = Field([], description='Shell lines before the job, for example "module load cuda".')
     extra: list[str] = Field([], description='Further sbatch options, for example "--mail-type=FAIL".')
-
-    @field_validator("time_limit", mode="before")
-    @classmethod
-    def _time_limit(cls, value: Any) -> str:
-        text = str(value)
-        if parse_duration_s(text) is None:
-            raise ValueError("a job needs a finite time limit, for example 4:00:00")
-        return text
 
     @field_validator("extra")
     @classmethod
@@ -74,11 +91,6 @@ class SlurmSection(Section):
             if "\n" in option:
                 raise ValueError("an sbatch option is one line")
         return value
-
-    @property
-    def time_limit_s(self) -> int:
-        """The walltime in seconds."""
-        return parse_duration_s(self.time_limit) or 0
 
 
 class ContainerSection(Section):
@@ -131,7 +143,9 @@ class RelaySection(Section):
     keep_checkpoints: int | None = Field(
         None, ge=1, description="Newest checkpoints of your own program that stay; null: all. See docs/programs.md."
     )
-    baton: bool = Field(True, description="A Slurm job that ends while no controller is alive runs one tick itself.")
+    failover_tick: bool = Field(
+        True, description="A Slurm job that ends while no controller is alive runs one tick itself."
+    )
     failure_budget: int = Field(6, ge=1, description="So many failures in a row without a new checkpoint stop a slot.")
     retry_delays_seconds: list[Annotated[float, Field(ge=0, le=86400, allow_inf_nan=False)]] = Field(
         [0, 60, 900, 1800, 3600],

@@ -31,7 +31,7 @@ from typing import Any, TextIO
 from anchorleg.files import create_exclusive, make_folder, read_json, read_json_or_none, to_json, write_json
 from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER, Job, candidates_before, parent_record
 from orchestrator import oom
-from orchestrator.baton import Watch, pass_on
+from orchestrator.failover import Watch, tick_if_alone
 
 #: The controller calls a job silent after several of these; a beat is one small file.
 HEARTBEAT_S = 30.0
@@ -116,7 +116,7 @@ class Shim:
         self.job_id = environ.get("SLURM_JOB_ID") or environ.get("ANCHORLEG_JOB_ID") or str(os.getpid())
         self.host = environ.get("SLURMD_NODENAME") or os.uname().nodename
         self.hand_over_file = job_dir / "hand-over"
-        self.watch = Watch(self.job.run_dir) if spec.get("baton") else None
+        self.watch = Watch(self.job.run_dir) if spec.get("failover") else None
         self.started_at = time.time()
         self.deadline_at: float | None = None
         self.asked: str | None = None
@@ -343,7 +343,7 @@ class Shim:
             return code if 0 < code < SHIM_FAILED else SHIM_FAILED
         self.tidy()  # after the record: what is slow here must not keep the next job waiting
         if self.watch is not None:
-            pass_on(self.watch, self.spec["baton"], self.environ, say)
+            tick_if_alone(self.watch, (self.spec["failover"], sys.executable), self.environ, say)
         if code in {0, HANDED_OVER, DO_NOT_REQUEUE} or superseded is not None:
             return 0
         return 128 - code if code < 0 else code

@@ -25,7 +25,7 @@ _SIGNS = ("claim", "heartbeat.json", "progress.json")
 _REMNANT = re.compile(r"\.\d+\.(deleted|unfinished)")
 
 
-def tidy(job: Job, keep: int, say: Callable[[str], None]) -> None:
+def tidy(job: Job, keep: int, say: Callable[[str], None], remove: Callable[[Path], None] = remove_folder) -> None:
     """Remove what is too much in the slot of `job`, whose attempt is claimed and whose program does not run.
 
     `say` hears of what could not be removed, which the next job tries again. Raises nothing of the disk's.
@@ -35,7 +35,7 @@ def tidy(job: Job, keep: int, say: Callable[[str], None]) -> None:
             if job.superseded_by() is not None:
                 return
             try:
-                remove_folder(path)
+                remove(path)
             except OSError as error:
                 say(f"could not remove {path} ({error.strerror or error}); the next job tries again")
     except (OSError, ValueError, KeyError) as error:

@@ -14,7 +14,7 @@
     ├── ServiceError (8)       launchctl or systemctl refused
     └── ProblemsFoundError (11)  `syncd doctor` found something that stops the sync
 
-    NoRoomError                one offered file is beyond what a mirror takes (`syncd.laptop.room`); the rest goes on
+    NoRoomError                one offered file is beyond what a mirror takes (`syncd.laptop.capacity`); others come
     DamagedPolicyError         one policy cannot be used, and why; the last good one stays
     └── MissingBlobError       its weights are not here (yet, or any more)
 

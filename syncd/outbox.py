@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from anchorleg.files import fsync_folder, read_json, write_json
 from syncd.errors import ConfigError, StorageError
 from syncd.shared.layout import NAME, SHA256, SLOT
-from syncd.wire.transport import Verdict
+from syncd.wire.transport import SegmentVerdict
 
 #: Some hours of a laptop's experience. More would reach the learner too old to be accepted.
 MAX_SEGMENTS = 2_000
@@ -47,7 +47,7 @@ ABANDONED_AFTER_S = 3_600.0
 USAGE_BELIEVED_S = 2.0
 
 
-class Waiting(NamedTuple):
+class OutboxFile(NamedTuple):
     """One segment that waits."""
 
     path: Path
@@ -78,7 +78,7 @@ class Contributions(BaseModel):
         waiting = (*self.unjudged, *(each[:_SHORT] for each in sums))[-MAX_UNJUDGED:]
         return self.model_copy(update={"sent": self.sent + len(sums), "sent_at": now, "unjudged": waiting})
 
-    def with_verdicts(self, verdicts: Sequence[Verdict], now: float) -> Contributions:
+    def with_verdicts(self, verdicts: Sequence[SegmentVerdict], now: float) -> Contributions:
         """These counts after these verdicts. One on a segment that is not waited for changes nothing.
 
         Verdicts are told at least once, so only the first one of a segment may count.
@@ -189,11 +189,11 @@ class Outbox:
         """How many bytes wait."""
         return self.usage()[1]
 
-    def waiting(self, limit: int | None = None) -> list[Waiting]:
+    def waiting(self, limit: int | None = None) -> list[OutboxFile]:
         """The segments that wait, oldest first; at most `limit`."""
         return [entry for _, entry in sorted(self._entries())[:limit]]
 
-    def _entries(self) -> Iterator[tuple[tuple[int, str], Waiting]]:
+    def _entries(self) -> Iterator[tuple[tuple[int, str], OutboxFile]]:
         """((mtime, name), segment) of each file that is one; what vanishes meanwhile, or is none, is passed over."""
         for run in _subfolders(self.path / "new"):
             for slot in _subfolders(run):
@@ -204,7 +204,7 @@ class Outbox:
                         with contextlib.suppress(FileNotFoundError):
                             if SHA256.fullmatch(file.name) and file.is_file(follow_symlinks=False):
                                 stat = file.stat(follow_symlinks=False)
-                                segment = Waiting(Path(file.path), run.name, int(slot.name), stat.st_size)
+                                segment = OutboxFile(Path(file.path), run.name, int(slot.name), stat.st_size)
                                 yield (stat.st_mtime_ns, file.name), segment
 
     def sent(self, paths: Sequence[Path]) -> None:
@@ -230,7 +230,7 @@ class Outbox:
         count_reason(refused, reason)
         self._count(counts.model_copy(update={"refused": refused, "judged_at": self._clock()}))
 
-    def judged(self, verdicts: Sequence[Verdict]) -> None:
+    def judged(self, verdicts: Sequence[SegmentVerdict]) -> None:
         """Count what the learner said. Errors: StorageError."""
         before = read_contributions(self.folder)
         after = before.with_verdicts(verdicts, self._clock())

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from syncd.errors import DamagedPolicyError, MissingBlobError, StorageError
 from syncd.shared.accounts import close_to_others, insist_ours
+from syncd.shared.counts import Counts, given_to
 from syncd.shared.curves import CHUNK_ROWS, read_metrics, write_metrics
 from syncd.shared.holds import held, hold, in_doubt
 from syncd.shared.inbox import Inbox
@@ -24,7 +25,6 @@ from syncd.shared.layout import Shared, SlotPlace, Version, make_folder, put, pu
 from syncd.shared.manifest import (
     ENCODING,
     FORMAT,
-    MAX_BLOB_BYTES,
     MAX_MANIFEST_BYTES,
     Architecture,
     Blob,
@@ -39,13 +39,12 @@ from syncd.shared.manifest import (
 )
 from syncd.shared.pruning import prune
 from syncd.shared.retention import LEARNERS, MIRRORS, Keep, collect
-from syncd.shared.tally import Counts, given_to
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from syncd.shared.codec import Tensors
+    from syncd.shared.codec import Rounded, Tensors
 
 __all__ = [
     "CHUNK_ROWS",
@@ -101,23 +100,23 @@ LOOKS = 3
 def publish(
     place: SlotPlace,
     draft: Draft,
-    tensors: Mapping[str, npt.NDArray[np.float32]],
+    weights: Rounded,
     *,
     before_manifest: Callable[[], None] = lambda: None,
 ) -> Manifest:
-    """Publish `tensors` (float32) as `draft` says; returns the manifest. Readers see all of it or none.
+    """Publish `weights` as `draft` says; returns the manifest. Readers see all of it or none.
 
     `before_manifest` is the last word before it becomes visible: what it raises stops the publication, and what was
     written so far is cleared away by `collect`. Publishing the same version again with the same content is allowed.
-    Errors: ValueError (not finite, not float32, not this slot's); FileExistsError where the version exists with other
+    Errors: ValueError (not this slot's); FileExistsError where the version exists with other
     content: one version is never rewritten; OSError (disk full), no part of a file remains then.
     """
     from syncd.shared import codec  # noqa: PLC0415 - numpy is for those who publish or read weights
 
     if (draft.run_id, draft.slot) != (place.run_id, place.slot):
         raise ValueError(f"a policy of {draft.run_id}/{draft.slot} does not belong to {place.run_id}/{place.slot}")
-    data = codec.encode(tensors)
-    shapes = {name: array.shape for name, array in sorted(tensors.items())}
+    data = codec.encode(weights)
+    shapes = {name: array.shape for name, array in sorted(weights.items())}
     blob = Blob(
         sha256=hashlib.sha256(data).hexdigest(),
         bytes=len(data),
@@ -228,22 +227,27 @@ def read(place: SlotPlace, manifest: Manifest) -> Tensors:
 
 
 def unpack(data: bytes, manifest: Manifest) -> Tensors:
-    """The weights in a blob's bytes: size, sum, table, capped decompression, finite. Errors: DamagedPolicyError."""
-    from syncd.shared import codec  # noqa: PLC0415 - as in publish
-
+    """The weights in a blob's bytes: size, sum, then as `decoded`. Errors: DamagedPolicyError."""
     blob = manifest.blob
-    if blob.encoding != ENCODING:
-        raise DamagedPolicyError(f"its encoding {blob.encoding} is not the {ENCODING} that this version reads")
-    if len(data) != blob.bytes or len(data) > MAX_BLOB_BYTES:
+    if len(data) != blob.bytes:
         few_or_many = "more than its" if len(data) > blob.bytes else f"{len(data)} of its"
         raise DamagedPolicyError(f"its blob has {few_or_many} {blob.bytes} bytes")
     if hashlib.sha256(data).hexdigest() != blob.sha256:
         raise DamagedPolicyError("its blob is not what was published (sha256 differs)")
+    return decoded(data, blob)
+
+
+def decoded(data: bytes, blob: Blob) -> Tensors:
+    """The weights in bytes whose sum is right: table, capped decompression, finite. Errors: DamagedPolicyError."""
+    from syncd.shared import codec  # noqa: PLC0415 - as in publish
+
+    if blob.encoding != ENCODING:
+        raise DamagedPolicyError(f"its encoding {blob.encoding} is not the {ENCODING} that this version reads")
     return codec.decode(data, blob.tensors)
 
 
-def rounded(tensors: Mapping[str, npt.NDArray[np.float32]]) -> Tensors:
-    """float32 → bf16 → float32: exactly what readers of the publication get. Errors: ValueError, not finite."""
+def rounded(tensors: Mapping[str, npt.NDArray[np.float32]]) -> Rounded:
+    """What `publish` takes, and exactly what its readers get. Errors: ValueError (not float32, not finite as bf16)."""
     from syncd.shared import codec  # noqa: PLC0415 - as in publish
 
     return codec.rounded(tensors)

@@ -17,14 +17,13 @@ from typing import Any
 import torch
 from guillotine import Guillotine
 from point_mass import PointMasses
-from slot_digest import digest_of
+from slot_digest import digest_of, parts_of
+from suites import points
 from train_point_mass import attempt, in_a_process_of_its_own, section
 
 from anchorleg.job import Job
 from trainer.checkpoints.resume import Start, find_start
-from trainer.checkpoints.rows import saved_until
 from trainer.checkpoints.saver import Saver
-from trainer.envs.step import VectorSpec
 from trainer.training.run import advance, capture, resumed
 
 FIELDS: dict[str, Any] = {"total_steps": 400, "evaluation_interval": 0, "keep_milestones": 1, "evaluation_goals": 0}
@@ -39,15 +38,15 @@ def go_on(run_dir: Path, guillotine: Guillotine) -> int:
     start = find_start(job, training)
     assert start is not None
     job.start_from(start.ref)
-    envs = PointMasses(VectorSpec(training.tasks, (), training.num_envs, training.seed, 20))
-    state = resumed(training, torch.device("cpu"), envs, start.contents, start.replay)
+    envs = PointMasses(points(training))
+    state = resumed(training, torch.device("cpu"), envs, start.contents, start.experience)
     for _ in range(25):
         advance(state)
     contents = capture(state, {})
     saver = Saver(job, training, start.manifest.segments, start.ref.step)
-    block = state.replay.block_since(saved_until(saver.segments, 3))
+    rows = saver.unsaved(state.experience)
     guillotine.install()
-    saver._save(contents, block, None, frozenset())  # in this very thread, so that the count is the same every time
+    saver._save(contents, rows, frozenset())  # in this very thread, so that the count is the same every time
     return ORDERLY
 
 
@@ -56,8 +55,8 @@ def seen(start: Start | None) -> dict[str, Any]:
     assert start is not None
     return {
         "step": start.ref.step,
-        "nets": digest_of(start.contents.nets),
-        "replay": digest_of(start.replay.arrays()),
+        "parts": parts_of(start.contents),
+        "replay": digest_of(start.experience.own.arrays()),
         "notes": list(start.notes),
     }
 

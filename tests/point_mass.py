@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from trainer.envs.step import Observed, Step, VectorSpec, VectorState, scheduled_task
+from trainer.envs.spaces import STATE, ArraySpec, Box, Spaces
+from trainer.envs.step import Observed, Step, VectorSpec, scheduled_task
+from trainer.state import State
 
 #: Far enough for the mass to reach any goal from anywhere, short enough for many episodes.
 HORIZON = 20
@@ -19,9 +21,11 @@ HORIZON = 20
 class PointMasses:
     def __init__(self, spec: VectorSpec, num_workers: int = 0, *, terminates: bool = False) -> None:
         self.spec = spec
+        self.tasks = tuple(spec.suite.settings["tasks"])
+        self.spaces = Spaces({STATE: ArraySpec((39,))}, Box(4), self.tasks, HORIZON)
         self.num_envs = spec.num_envs
         self.terminates = terminates
-        self.goals = np.linspace(-0.5, 0.5, len(spec.tasks) + 2)[1:-1]
+        self.goals = np.linspace(-0.5, 0.5, len(self.tasks) + 2)[1:-1]
         self.place = np.zeros(spec.num_envs)
         self.length = np.zeros(spec.num_envs, np.int32)
         self.episode = np.zeros(spec.num_envs, np.int32)
@@ -38,7 +42,7 @@ class PointMasses:
 
     @property
     def stepping(self) -> dict[str, str]:
-        return dict.fromkeys(self.spec.tasks, "python")
+        return dict.fromkeys(self.tasks, "python")
 
     def step_async(self, actions: Any) -> None:
         self.ahead = self.step(actions)
@@ -81,15 +85,15 @@ class PointMasses:
             **report,
         )
 
-    def snapshot(self) -> VectorState:
+    def snapshot(self) -> State:
         names = ("place", "length", "episode", "returns", "solved", "task")
         arrays = {name: getattr(self, name).copy() for name in names}
-        return VectorState(arrays, {"rngs": [rng.bit_generator.state for rng in self.rngs]})
+        return State(arrays, {"rngs": [rng.bit_generator.state for rng in self.rngs]})
 
-    def restore(self, state: VectorState) -> Observed:
-        for name, array in state.arrays.items():
+    def restore(self, state: State) -> Observed:
+        for name, array in state.tensors.items():
             setattr(self, name, array.copy())
-        for rng, saved in zip(self.rngs, state.meta["rngs"], strict=True):
+        for rng, saved in zip(self.rngs, state.numbers["rngs"], strict=True):
             rng.bit_generator.state = saved
         return Observed(self._obs(), self.task.copy())
 
@@ -97,11 +101,11 @@ class PointMasses:
         pass
 
     def _begin(self, i: int) -> None:
-        self.task[i] = scheduled_task(i, int(self.episode[i]), self.num_envs, len(self.spec.tasks))
+        self.task[i] = scheduled_task(i, int(self.episode[i]), self.num_envs, len(self.tasks))
         self.place[i] = self.rngs[i].uniform(-0.5, 0.5)
         self.length[i], self.returns[i], self.solved[i] = 0, 0.0, False
 
     def _obs(self) -> Any:
         obs = np.zeros((self.num_envs, 39), np.float32)
         obs[:, 0] = self.place
-        return obs
+        return {STATE: obs}

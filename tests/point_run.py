@@ -7,23 +7,21 @@ from typing import Any
 
 import torch
 from point_mass import PointMasses
+from suites import points
 from train_point_mass import section
 
 from anchorleg.job import Job
-from trainer.buffers.replay import Block
 from trainer.checkpoints.checkpoint import Contents
 from trainer.checkpoints.resume import find_start
-from trainer.checkpoints.rows import saved_until
-from trainer.checkpoints.saver import Saver
+from trainer.checkpoints.saver import Saver, Unsaved
 from trainer.config import Training
-from trainer.envs.step import VectorSpec
-from trainer.training.run import RunState, advance, capture, fresh, resumed
+from trainer.training.run import TrainingRun, advance, capture, fresh, resumed
 
 CPU = torch.device("cpu")
 
 
 def envs_of(training: Training) -> PointMasses:
-    return PointMasses(VectorSpec(training.tasks, (), training.num_envs, training.seed, 20))
+    return PointMasses(points(training))
 
 
 class PointRun:
@@ -36,10 +34,10 @@ class PointRun:
         self.start = find_start(self.job, self.training)
         self.job.start_from(self.start.ref if self.start else None)
         envs = envs_of(self.training)
-        self.state: RunState
+        self.state: TrainingRun
         if self.start:
             start = self.start
-            self.state = resumed(self.training, CPU, envs, start.contents, start.replay, start.contributed)
+            self.state = resumed(self.training, CPU, envs, start.contents, start.experience)
         else:
             self.state = fresh(self.training, CPU, envs)
         self.saver = Saver.after(self.job, self.training, self.start)
@@ -49,14 +47,13 @@ class PointRun:
             advance(self.state)
         return self
 
-    def captured(self) -> tuple[Contents, Block]:
-        since = saved_until(self.saver.segments, len(self.training.tasks))
-        return capture(self.state, {"threads": 1}), self.state.replay.block_since(since)
+    def captured(self) -> tuple[Contents, Unsaved]:
+        return capture(self.state, {"threads": 1}), self.saver.unsaved(self.state.experience)
 
     def publish(self) -> Path:
         """Publish where it stands; the checkpoint's folder. Errors: SaveError, SupersededError."""
-        self.saver.start(*self.captured(), self.saver.unsaved(self.state.contributed))
-        self.saver.settle(print)
+        self.saver.start(*self.captured())
+        self.saver.finish(print)
         return self.job.attempt_dir / "checkpoints" / f"{self.state.step:012d}"
 
     def checkpoints(self, count: int) -> list[Path]:

@@ -7,7 +7,19 @@ import time
 import numpy as np
 import numpy.typing as npt
 
-from syncd.store import Architecture, Draft, Golden, Lineage, Manifest, Score, Shared, SlotPlace, Spec, publish
+from syncd.store import (
+    Architecture,
+    Draft,
+    Golden,
+    Lineage,
+    Manifest,
+    Score,
+    Shared,
+    SlotPlace,
+    Spec,
+    publish,
+    rounded,
+)
 
 RUN = "demo-0123abcd"
 #: A 256 x 256 MT10 actor has 80,000 numbers; these have 900, or as many as a test asks for.
@@ -55,4 +67,4 @@ def publish_one(
     """Publish one; its weights depend on the version alone."""
     place = shared.slot(run, slot)
     draft = a_draft(place, attempt, seq, created_at=created_at)
-    return publish(place, draft, tensors(1000 * attempt + seq, wide))
+    return publish(place, draft, rounded(tensors(1000 * attempt + seq, wide)))

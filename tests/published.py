@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-import torch
+from suites import learner_of, state_of
 
 from syncd import store
 from trainer.config import TrainingSection, resolve
@@ -25,9 +25,8 @@ def training_of(tasks=TASKS, horizon=40, hidden=(16, 16), seed=3):
 
 def nets_for(training, seed=0):
     """The actor's tensors of a fresh learner."""
-    from trainer.algorithms import mtsac
 
-    learner = mtsac.create(training.model_copy(update={"seed": seed}), torch.device("cpu"))
+    learner = learner_of(training.model_copy(update={"seed": seed}))
     return actor_tensors(learner.actor)
 
 
@@ -40,7 +39,7 @@ def draft_of(
     obs = np.random.default_rng(0).normal(0, 0.3, (8, architecture.obs_dim)).astype(np.float32)
     task = np.arange(8) % len(training.tasks)
     golden = store.Golden(
-        obs=obs.tolist(), task=task.tolist(), action=policy.act_greedily(obs, task).tolist(), tolerance=1e-3
+        obs=obs.tolist(), task=task.tolist(), action=policy.act_greedily(state_of(obs), task).tolist(), tolerance=1e-3
     )
     fields = {
         "run_id": run_id,
@@ -72,4 +71,4 @@ def publish(folder: Path, *, training=None, seed=0, change=lambda draft: draft, 
     tensors = nets_for(training, seed)
     draft = change(draft_of(training, tensors, **fields))
     place = store.Shared(folder).slot(draft.run_id, draft.slot)
-    return store.publish(place, draft, tensors)
+    return store.publish(place, draft, store.rounded(tensors))

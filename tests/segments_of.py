@@ -14,11 +14,12 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+import safetensors.numpy
 import zstandard
+from suites import metaworld
 
-from trainer.actors.recorder import Origin, Recorder
+from trainer.actors.recorder import Recorder, SegmentOrigin
 from trainer.envs.step import VectorSpec
-from trainer.envs.suites.metaworld.goals import goal_tables
 from trainer.envs.vector import VectorEnv
 from trainer.sharing.judge import Expectation, Reason, Segment, encode, name_of
 from trainer.sharing.segment import MAX_SEGMENT_BYTES
@@ -51,12 +52,12 @@ def played(
 ) -> Iterator[Segment]:
     """Honest segments without end: random actions, some held at the limits, in real environments."""
     rng = np.random.default_rng(seed)
-    recorder = Recorder(Origin(run_id, slot, tuple(tasks), horizon, secrets.token_hex(8)), num_envs)
-    spec = VectorSpec(tuple(tasks), goal_tables(tasks, 42), num_envs, seed, horizon)
+    recorder = Recorder(SegmentOrigin(run_id, slot, tuple(tasks), horizon, secrets.token_hex(8)), num_envs)
+    spec = VectorSpec(metaworld(tasks, horizon, 42), num_envs, seed)
     with VectorEnv(spec) as envs:
         obs = envs.reset().obs
         while True:
-            actions = rng.uniform(-1.6, 1.6, (num_envs, envs.act_dim)).clip(-1, 1).astype(np.float32)
+            actions = rng.uniform(-1.6, 1.6, (num_envs, 4)).clip(-1, 1).astype(np.float32)
             step = envs.step(actions)
             yield from recorder.add(obs, actions, step, version)
             obs = step.obs
@@ -116,10 +117,10 @@ def _without(segment: Segment, name: str) -> bytes:
 
 
 def _as_double(segment: Segment) -> bytes:
-    header, body = raw_of(segment)
-    size = 8 * segment.steps
-    header["reward"] = {"dtype": "F64", "shape": [segment.steps], "data_offsets": [len(body), len(body) + size]}
-    return packed(header, body + bytes(size))
+    header, _ = raw_of(segment)
+    arrays = {name: getattr(segment, name) for name in header if name != "__metadata__"}
+    arrays["reward"] = segment.reward.astype(np.float64)
+    return zstandard.compress(safetensors.numpy.save(arrays, header["__metadata__"]))
 
 
 def _streamed_bomb(_segment: Segment) -> bytes:
@@ -163,12 +164,18 @@ _MADE: dict[str, tuple[Reason, Callable[[Segment, np.random.Generator], bytes]]]
     "bomb of unknown size": (Reason.COMPRESSION, lambda s, rng: _streamed_bomb(s)),
     "huge file": (Reason.SIZE, lambda s, rng: rng.bytes(MAX_SEGMENT_BYTES + 1)),
     "empty file": (Reason.SIZE, lambda s, rng: b""),
-    "a pickle": (Reason.FORMAT, lambda s, rng: zstandard.compress(b"\x80\x04cposix\nsystem\n(Vtrue\ntR." + bytes(64))),
+    "a pickle": (
+        Reason.FORMAT,
+        lambda s, rng: zstandard.compress(b"\x80\x04cposix\nsystem\n(Vtrue\ntR." + bytes(64)),
+    ),
     "no JSON": (Reason.FORMAT, lambda s, rng: packed(b"{" * 100, raw_of(s)[1])),
     "brackets without end": (Reason.FORMAT, lambda s, rng: packed(b"[" * 8000, b"")),
     "a list for a header": (Reason.FORMAT, lambda s, rng: packed([1, 2], raw_of(s)[1])),
     "a name twice": (Reason.FORMAT, lambda s, rng: packed(b'{"obs":1,"obs":2}', raw_of(s)[1])),
-    "header longer than the file": (Reason.FORMAT, lambda s, rng: zstandard.compress(struct.pack("<Q", 2**63) + b"{}")),
+    "header longer than the file": (
+        Reason.FORMAT,
+        lambda s, rng: zstandard.compress(struct.pack("<Q", 2**63) + b"{}"),
+    ),
     "other format": (Reason.FORMAT, lambda s, rng: _words(s, format="1")),
     "overlapping arrays": (
         Reason.FORMAT,
@@ -189,7 +196,7 @@ _MADE: dict[str, tuple[Reason, Callable[[Segment, np.random.Generator], bytes]]]
         lambda s, rng: _header(s, lambda h: h.update(weights={"dtype": "U8", "shape": [0], "data_offsets": [0, 0]})),
     ),
     "missing word": (Reason.SCHEMA, lambda s, rng: _header(s, lambda h: h["__metadata__"].pop("task"))),
-    "word that is no string": (Reason.SCHEMA, lambda s, rng: _words(s, episode=7)),
+    "word that is no string": (Reason.FORMAT, lambda s, rng: _words(s, episode=7)),
     "negative count": (Reason.SCHEMA, lambda s, rng: _words(s, episode="-1")),
     "escape codes for an actor": (Reason.SCHEMA, lambda s, rng: _words(s, actor="\x1b[2J\x1b]0;pwned\x07")),
     "double precision": (Reason.DTYPE, lambda s, rng: _as_double(s)),
@@ -199,10 +206,19 @@ _MADE: dict[str, tuple[Reason, Callable[[Segment, np.random.Generator], bytes]]]
     ),
     "no steps": (Reason.SHAPE, lambda s, rng: _stretched(s, 0)),
     "501 steps": (Reason.SHAPE, lambda s, rng: _stretched(s, 501)),
-    "NaN observation": (Reason.NOT_FINITE, lambda s, rng: _changed(s, "obs", (0, int(rng.integers(39))), np.nan)),
+    "NaN observation": (
+        Reason.NOT_FINITE,
+        lambda s, rng: _changed(s, "obs", (0, int(rng.integers(39))), np.nan),
+    ),
     "infinite reward": (Reason.NOT_FINITE, lambda s, rng: _changed(s, "reward", -1, np.inf)),
-    "action beyond 1": (Reason.ACTION_RANGE, lambda s, rng: _changed(s, "action", (0, 2), rng.choice([-1.01, 3e38]))),
-    "far observation": (Reason.OBSERVATION_RANGE, lambda s, rng: _changed(s, "obs", (-1, 5), rng.choice([-11, 1e30]))),
+    "action beyond 1": (
+        Reason.ACTION_RANGE,
+        lambda s, rng: _changed(s, "action", (0, 2), rng.choice([-1.01, 3e38])),
+    ),
+    "far observation": (
+        Reason.OBSERVATION_RANGE,
+        lambda s, rng: _changed(s, "obs", (-1, 5), rng.choice([-11, 1e30])),
+    ),
     "rich reward": (Reason.REWARD_RANGE, lambda s, rng: _changed(s, "reward", 0, rng.choice([10.5, 1e9, -1.0]))),
     "success of 2": (Reason.SUCCESS, lambda s, rng: _changed(s, "success", 0, 2)),
     "terminated": (Reason.TERMINATED, lambda s, rng: _changed(s, "terminated", -1, 1)),
@@ -215,7 +231,10 @@ _MADE: dict[str, tuple[Reason, Callable[[Segment, np.random.Generator], bytes]]]
     "path for a run": (Reason.OTHER_RUN, lambda s, rng: _words(s, run_id="../../../etc/passwd")),
     "other slot": (Reason.OTHER_RUN, lambda s, rng: _words(s, slot=str(s.slot + 1))),
     "other horizon": (Reason.OTHER_RUN, lambda s, rng: _words(s, horizon=str(s.horizon + 1))),
-    "other task": (Reason.OTHER_TASK, lambda s, rng: _words(s, task=str(rng.choice(["soccer-v3", "\x1b[31m", ""])))),
+    "other task": (
+        Reason.OTHER_TASK,
+        lambda s, rng: _words(s, task=str(rng.choice(["soccer-v3", "\x1b[31m", ""]))),
+    ),
     "version of the future": (Reason.VERSION_UNKNOWN, lambda s, rng: _version(s, (99, 1))),
     "negative version": (Reason.VERSION_UNKNOWN, lambda s, rng: _version(s, (-1, -1))),
     "one unknown version": (Reason.VERSION_UNKNOWN, lambda s, rng: _changed(s, "version", -1, (98, 7))),

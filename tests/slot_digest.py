@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from anchorleg.job import attempt_numbers, candidates_before
-from trainer.checkpoints.checkpoint import read_manifest
-from trainer.checkpoints.resume import load_contributed, load_exact
+from trainer.checkpoints.checkpoint import Contents, read_manifest
+from trainer.checkpoints.resume import load_exact
 from trainer.history.metrics import read, read_evaluations
 
 
@@ -27,20 +27,21 @@ def digest_of(arrays: Mapping[str, Any]) -> str:
     return sha.hexdigest()
 
 
+def parts_of(contents: Contents) -> dict[str, Any]:
+    """By part: the digest of its tensors, and its numbers."""
+    return {name: (digest_of(part.tensors), dict(part.numbers)) for name, part in contents.parts.items()}
+
+
 def slot_digest(slot: Path) -> dict[str, Any]:
     """Equal for two slots if and only if they trained the same, bit by bit."""
     folder = newest(slot)
     manifest = read_manifest(folder)
-    contents, replay = load_exact(folder, slot, manifest)
-    contributed = load_contributed(contents, slot, manifest)
+    contents, experience = load_exact(folder, slot, manifest)
     return {
         "step": contents.step,
-        "parameters": digest_of(contents.nets),
-        "learner": digest_of(contents.learner),
-        "envs": digest_of(contents.envs),
-        "replay": digest_of(replay.arrays()),
-        "contributed": digest_of(contributed.ring.arrays()) if contributed else None,
-        "state": contents.state,
+        "parts": parts_of(contents),
+        "replay": digest_of(experience.own.arrays()),
+        "contributed": digest_of(experience.others.ring.arrays()) if experience.others else None,
         "metrics": [without_clock(row) for row in read(slot)],
         "evaluations": [without_clock(row) for row in read_evaluations(slot)],
     }

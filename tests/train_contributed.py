@@ -26,12 +26,12 @@ from anchorleg.job import Job, run_id_of
 from syncd import store
 from trainer.envs.step import Step, VectorSpec
 from trainer.errors import TrainerError
-from trainer.sharing import ingest as doorkeeper
+from trainer.sharing import ingest
 from trainer.sharing import journal as intakelog
 from trainer.sharing.judge import Segment, encode, name_of
 from trainer.training import inflow as intake
 from trainer.training.attempt import run
-from trainer.training.progress import Display
+from trainer.training.progress import TrainingDisplay
 
 #: Short episodes make short segments; the point masses do not care.
 HORIZON = 10
@@ -110,7 +110,7 @@ def attempt(run_dir: Path, plan: dict[str, Any], fields: dict[str, Any], files: 
     job = Job.standalone(run_dir, accepts_contributions=True)
     job.listen()
     try:
-        with Display(live=False) as display:
+        with TrainingDisplay(live=False) as display:
             return run(
                 job,
                 section(horizon=HORIZON, trusted_contributors=SENDERS, **fields),
@@ -124,7 +124,7 @@ def attempt(run_dir: Path, plan: dict[str, Any], fields: dict[str, Any], files: 
 
 
 def main(run_dir: Path, attempts: list[dict[str, Any]], fields: dict[str, Any], journal: Path | None) -> list[int]:
-    intake.TAKE_EVERY_S, doorkeeper.ROUND_S = 0.0, 0.002
+    intake.TAKE_EVERY_S, ingest.ROUND_S = 0.0, 0.002
     files = pool(run_id_of(run_dir))
     if journal is not None:
         schedule = [intakelog._entry(json.loads(line)) for line in journal.read_text().splitlines()]

@@ -18,21 +18,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch._dynamo  # what the optimizers import at their first use: before the forks, which would each pay for it
-import torch.utils.tensorboard  # for the same reason
 from point_mass import PointMasses
+from suites import learner_of
 
 from anchorleg.job import Job
-from trainer.algorithms import mtsac
-from trainer.checkpoints.checkpoint import read_manifest, read_nets
+from trainer.algorithms.mtsac import learner as sac
+from trainer.checkpoints.checkpoint import POLICY, read_manifest, read_nets
 from trainer.config import Training, TrainingSection, resolve
+from trainer.envs.spaces import STATE
 from trainer.envs.step import Step, VectorSpec
 from trainer.errors import TrainerError
-from trainer.evaluation.process import Request
+from trainer.evaluation.process import EvaluationRequest
 from trainer.evaluation.protocol import Evaluation, summarise
 from trainer.training import run as state
 from trainer.training.attempt import run
-from trainer.training.progress import Display
+from trainer.training.progress import TrainingDisplay
 from trainer.wandb.process import beside
 from trainer.wandb.request import Patience
 
@@ -101,14 +101,15 @@ class Judged:
         pass
 
 
-def judge(request: Request) -> Judged:
+def judge(request: EvaluationRequest) -> Judged:
     """A deterministic stand-in for an evaluation: which way the greedy policy steps from the middle of the line."""
     manifest = read_manifest(request.checkpoint)
     training = Training.model_validate(manifest.training)
-    learner = mtsac.create(training, torch.device("cpu"))
-    mtsac.load_nets(learner, read_nets(request.checkpoint, manifest))
+    learner = learner_of(training)
+    nets = read_nets(request.checkpoint, manifest)
+    learner.actor.load_state_dict({name.removeprefix(POLICY): tensor for name, tensor in nets.items()})
     tasks, goals = training.tasks, request.goals
-    actions = mtsac.act_greedily(learner, np.zeros((len(tasks), 39), np.float32), np.arange(len(tasks)))
+    actions = sac.act_greedily(learner, {STATE: np.zeros((len(tasks), 39), np.float32)}, np.arange(len(tasks)))
     returns = np.repeat(actions[:, :1], goals, 1).astype(np.float64)
     solved = returns > 0
     return Judged(
@@ -128,7 +129,7 @@ def attempt(run_dir: Path, signals: dict[str, str], fields: dict[str, Any]) -> i
             look_s=0.1, transmit_s=1, request_s=3.0, check_s=0.5, flush_s=float(os.environ.get("FLUSH_S", "1"))
         )
         beside_it = partial(beside, job, training.model_dump(mode="json"), os.environ)
-        with Display(live=False) as display, beside_it(display.say, patience=hasty):
+        with TrainingDisplay(live=False) as display, beside_it(display.say, patience=hasty):
             return run(
                 job,
                 training,

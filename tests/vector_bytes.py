@@ -9,11 +9,16 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load, save
 
-from trainer.envs.step import VectorState
+from trainer.state import State
 
 
 def as_bytes(record: Any) -> dict[str, bytes]:
-    return {field.name: getattr(record, field.name).tobytes() for field in fields(record)}
+    return {field.name: to_bytes(getattr(record, field.name)) for field in fields(record)}
+
+
+def to_bytes(value: Any) -> bytes:
+    """An array, or observations by key, which must be in order."""
+    return b"".join(array.tobytes() for array in value.values()) if isinstance(value, dict) else value.tobytes()
 
 
 def info_bytes(info: dict[str, Any]) -> dict[str, tuple[type, bytes]]:
@@ -21,5 +26,5 @@ def info_bytes(info: dict[str, Any]) -> dict[str, tuple[type, bytes]]:
     return {name: (type(value), np.asarray(value).tobytes()) for name, value in info.items()}
 
 
-def through_files(state: VectorState) -> VectorState:
-    return VectorState(load(save(state.arrays)), json.loads(json.dumps(state.meta, allow_nan=False)))
+def through_files(state: State) -> State:
+    return State(load(save(state.tensors)), json.loads(json.dumps(state.numbers, allow_nan=False)))

@@ -25,7 +25,7 @@ from trainer.commands.wandb import wandb
 from trainer.config import SEEDS, wandb_environment
 from trainer.errors import ConfigError, SaveError, TrainerError
 from trainer.presets import PRESETS
-from trainer.section import Asked, read_section
+from trainer.section import LoadedSection, read_section
 
 #: What the light installation of a login node does not have, and the extra that brings it.
 _EXTRAS = {
@@ -149,7 +149,7 @@ app.command()(autotune)
 app.command()(actors)
 
 
-def _alone(asked: Asked, run_dir: Path | None, shared_dir: Path | None, *, accepts_contributions: bool) -> Job:
+def _alone(asked: LoadedSection, run_dir: Path | None, shared_dir: Path | None, *, accepts_contributions: bool) -> Job:
     folder = (run_dir or Path("runs") / (asked.run_name or asked.training.preset)).resolve()
     if (folder / "run.json").exists():
         raise ConfigError(f"{folder} is kept by the orchestrator; train elsewhere with --run-dir, or use its `start`")
@@ -162,20 +162,20 @@ def _alone(asked: Asked, run_dir: Path | None, shared_dir: Path | None, *, accep
     return job
 
 
-def _train(job: Job, asked: Asked) -> int:
+def _train(job: Job, asked: LoadedSection) -> int:
     from trainer.machine import device as machine  # noqa: PLC0415 - torch
     from trainer.training.attempt import run  # noqa: PLC0415 - torch and the simulator
     from trainer.training.memory import shortage  # noqa: PLC0415 - numpy
-    from trainer.training.progress import Display  # noqa: PLC0415
+    from trainer.training.progress import TrainingDisplay  # noqa: PLC0415
     from trainer.wandb.process import beside  # noqa: PLC0415
 
     try:
         environ = {**os.environ, **wandb_environment(asked.wandb, os.environ)}
         training = asked.training.model_dump(mode="json")
-        with Display() as display, beside(job, training, environ, display.say):
+        with TrainingDisplay() as display, beside(job, training, environ, display.say):
             return run(job, asked.training, display)
     except (MemoryError, RuntimeError, OSError) as error:
-        short = shortage(error, asked.training, machine.choose(asked.training.device).type)
+        short = shortage(error, asked.training, machine.choose_device(asked.training.device).type)
         if short is not None:
             raise short from error
         if not isinstance(error, OSError):

@@ -14,8 +14,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from anchorleg.words import did_you_mean
+from trainer.find import ALGORITHMS, checked
 from trainer.presets import ABOUT, DEFAULT_PRESET, PRESETS, by_task
-from trainer.tasknames import BENCHMARKS, GOALS_PER_TASK, MAX_HORIZON, MT50
+from trainer.tasknames import BENCHMARKS, GOALS_PER_TASK, MAX_HORIZON, checked_tasks
 
 #: Raised whenever the same section would train different numbers: part of every identity.
 ALGORITHM = "mtsac/3"
@@ -93,6 +94,9 @@ class TrainingSection(BaseModel):
     )
     benchmark: str | None = Field(None, description="MT10 or MT50; not together with tasks.")
     tasks: tuple[str, ...] | None = Field(None, description="Meta-World v3 task names; not together with benchmark.")
+    algorithm: str | None = Field(
+        None, description="What learns: mtsac, the name of an installed package's, or package.module:Name."
+    )
     total_steps: PositiveInt | None = Field(None, description="Train until this many transitions were made.")
     num_envs: PositiveInt | None = Field(None, description="Environments stepped together; left out: one a task.")
     batch_size: PositiveInt | None = Field(None, description="Transitions an update learns from, shared by the tasks.")
@@ -180,6 +184,11 @@ class TrainingSection(BaseModel):
             raise ValueError(f"there is no preset {value!r}; {did_you_mean(value, PRESETS)}")
         return value
 
+    @field_validator("algorithm")
+    @classmethod
+    def _algorithm_is_known(cls, value: str | None) -> str | None:
+        return None if value is None else checked(ALGORITHMS, value)
+
     @field_validator("benchmark")
     @classmethod
     def _benchmark_is_known(cls, value: str | None) -> str | None:
@@ -210,6 +219,7 @@ class Training(BaseModel):
 
     preset: str
     tasks: tuple[str, ...]
+    algorithm: str = "mtsac"
     total_steps: PositiveInt
     num_envs: PositiveInt
     batch_size: PositiveInt
@@ -300,19 +310,6 @@ def wandb_environment(section: WandbSection, environ: Mapping[str, str]) -> dict
     }
     found = {name: environ.get(name) or value for name, value in wanted.items()}
     return {name: value for name, value in found.items() if value}
-
-
-def checked_tasks(names: tuple[str, ...]) -> tuple[str, ...]:
-    """`names` if they are distinct v3 tasks. Errors: ValueError with the nearest known name."""
-    if not names:
-        raise ValueError("the list of tasks is empty; name at least one, such as 'reach-v3'")
-    for name in names:
-        if name not in MT50:
-            hint = did_you_mean(name, MT50, "task names end in -v3, such as 'reach-v3'")
-            raise ValueError(f"there is no task {name!r}; {hint}")
-        if names.count(name) > 1:
-            raise ValueError(f"task {name!r} is listed {names.count(name)} times; list each task once")
-    return names
 
 
 def resolve(section: TrainingSection) -> Training:

@@ -15,7 +15,7 @@ from trainer.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Asked:
+class LoadedSection:
     """What the user asked for. `run_name` and `wandb` where the file is a cluster config that has them."""
 
     training: Training
@@ -24,7 +24,7 @@ class Asked:
     wandb: WandbSection
 
 
-def read_section(config: Path | None, preset: str | None, settings: list[str]) -> Asked:
+def read_section(config: Path | None, preset: str | None, settings: list[str]) -> LoadedSection:
     """The file's section (none: empty), then `preset`, then `settings` ("name=value"), resolved.
 
     Errors: ConfigError, one line a mistake.
@@ -53,7 +53,7 @@ def read_section(config: Path | None, preset: str | None, settings: list[str]) -
         raise ConfigError("\n".join(f"{where}: wandb.{line}" for line in _sentences(error, WandbSection))) from None
     run_name = file.get("run_name")
     warnings = tuple(dict.fromkeys(f"{name}: {why}" for name, why in NOT_BUILT_YET.items() if value.get(name)))
-    return Asked(resolve(section), str(run_name) if run_name else None, warnings, wandb)
+    return LoadedSection(resolve(section), str(run_name) if run_name else None, warnings, wandb)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:

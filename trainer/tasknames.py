@@ -1,9 +1,13 @@
-"""The names of the Meta-World v3 tasks, in Meta-World's own order. No imports: a login node reads this too.
+"""The names of the Meta-World v3 tasks, in Meta-World's own order. A login node reads this too.
 
 Source: `metaworld.env_dict` 3.1.1 (`MT10_V3`, `MT50_V3`); a test compares the two.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anchorleg.words import did_you_mean
 
 #: The ten tasks of MT10. A task's place here is its index, which the one-hot id is made of.
 MT10: tuple[str, ...] = (
@@ -81,3 +85,16 @@ GOALS_PER_TASK = 50
 
 #: Steps after which Meta-World truncates an episode (`SawyerXYZEnv.max_path_length`); it refuses to step any further.
 MAX_HORIZON = 500
+
+
+def checked_tasks(names: Sequence[str]) -> tuple[str, ...]:
+    """`names` if they are distinct v3 tasks. Errors: ValueError with the nearest known name."""
+    if not names:
+        raise ValueError("the list of tasks is empty; name at least one, such as 'reach-v3'")
+    for name in names:
+        if name not in MT50:
+            hint = did_you_mean(name, MT50, "task names end in -v3, such as 'reach-v3'")
+            raise ValueError(f"there is no task {name!r}; {hint}")
+        if names.count(name) > 1:
+            raise ValueError(f"task {name!r} is listed {names.count(name)} times; list each task once")
+    return tuple(names)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from trainer.buffers.replay import Batch
+from trainer.buffers.rows import Batch
 
 #: stable-baselines3 and what it imports beyond the project's own packages.
 PACKAGES = ("stable-baselines3==2.9.2", "pandas", "python-dateutil", "six", "pytz", "tzdata")
@@ -99,7 +99,7 @@ class Plain:
 
     def update(self, batch: Batch) -> None:
         """One step of critics, actor, temperature, targets."""
-        x, next_x = self._x(batch.obs, batch.task), self._x(batch.next_obs, batch.task)
+        x, next_x = self._x(batch.obs["state"], batch.task), self._x(batch.next_obs["state"], batch.task)
         action = torch.from_numpy(batch.action)
         with torch.no_grad():
             next_action, next_log = self.actor.act(next_x)

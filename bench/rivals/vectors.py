@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from trainer.envs.spaces import Obs
 from trainer.envs.step import VectorSpec
 from trainer.envs.vector import VectorEnv
 
@@ -24,8 +25,8 @@ class OurVector:
     def __init__(self, spec: VectorSpec, workers: int) -> None:
         self.envs = VectorEnv(spec, workers)
         self.num_envs = spec.num_envs
-        self._one_hot = np.eye(len(spec.tasks), dtype=np.float32)
-        self.single_observation_space = gym.spaces.Box(-np.inf, np.inf, (39 + len(spec.tasks),), np.float32)
+        self._one_hot = np.eye(len(self.envs.spaces.tasks), dtype=np.float32)
+        self.single_observation_space = gym.spaces.Box(-np.inf, np.inf, (39 + len(self.envs.spaces.tasks),), np.float32)
         self.single_action_space = gym.spaces.Box(-1, 1, (4,), np.float32)
 
     def reset(self) -> tuple[np.ndarray, dict[str, Any]]:
@@ -44,8 +45,8 @@ class OurVector:
         """End the workers."""
         self.envs.close()
 
-    def _with_task(self, obs: np.ndarray, task: np.ndarray) -> np.ndarray:
-        return np.concatenate([obs, self._one_hot[task]], axis=1)
+    def _with_task(self, obs: Obs, task: np.ndarray) -> np.ndarray:
+        return np.concatenate([obs["state"], self._one_hot[task]], axis=1)
 
 
 def for_sb3(envs: Any) -> Any:

@@ -111,7 +111,7 @@ def tick(
     config: ConfigOption = None,
     run_dir: Annotated[Path | None, typer.Option(help="The run's folder, in place of its name.")] = None,
     cron: Annotated[str | None, typer.Option(help="As the crontab's line of this run id does.", hidden=True)] = None,
-    baton: Annotated[bool, typer.Option("--baton", help="As a job does that ends.", hidden=True)] = False,
+    failover: Annotated[bool, typer.Option("--failover", help="As a job does that ends.", hidden=True)] = False,
     dry_run: DryOption = False,
     as_json: DryJsonOption = False,
 ) -> None:
@@ -132,7 +132,7 @@ def tick(
         sys.exit(tick_for_cron(folder, cron))
     from orchestrator.hosts import ticking  # noqa: PLC0415
 
-    if baton:
+    if failover:
         ticking.tick_for_job(folder)
     else:
         ticking.tick(folder, console())

@@ -39,12 +39,12 @@ def doctor(
     from orchestrator.config import RunConfig, load_config  # noqa: PLC0415 - `--help` must stay quick
     from orchestrator.doctor.gather import subject_of, subject_of_run  # noqa: PLC0415
     from orchestrator.doctor.visit import visit  # noqa: PLC0415
-    from orchestrator.run.registry import find  # noqa: PLC0415
+    from orchestrator.run.registry import find_run  # noqa: PLC0415
 
     if name is not None and (config is not None or sets):
         raise ConfigError("a run keeps its own config: give either its name, or --config and --set.")
     if name is not None:
-        subject = subject_of_run(find(name))
+        subject = subject_of_run(find_run(name))
     elif config is not None or DEFAULT_CONFIG.exists():
         path = config_path_of(config)
         loaded = load_config(path, parse_overrides(sets, None, None, None, None))

@@ -95,12 +95,12 @@ def locate(name: str | None, config: Path | None) -> RunDir:
     """The run folder meant by a name, by --config, or by where we stand. Errors: UnknownRun, ConfigError."""
     from orchestrator.config import load_config  # noqa: PLC0415
     from orchestrator.run.begin import run_dir_of  # noqa: PLC0415 - `--help` must stay quick
-    from orchestrator.run.registry import entries, find  # noqa: PLC0415
+    from orchestrator.run.registry import entries, find_run  # noqa: PLC0415
 
     if name is not None and config is not None:
         raise ConfigError("give either a run's name or --config, not both.")
     if name is not None:
-        return find(name)
+        return find_run(name)
     if config is not None or DEFAULT_CONFIG.exists():
         path = config_path_of(config)
         run_dir = run_dir_of(load_config(path), path)
@@ -109,7 +109,7 @@ def locate(name: str | None, config: Path | None) -> RunDir:
         return run_dir
     known = list(dict.fromkeys(entry.run_name for entry in entries()))
     if len(known) == 1:
-        return find(known[0])
+        return find_run(known[0])
     hint = f"name one: {', '.join(known)}" if known else "none was started from this account yet"
     raise UnknownRun(f"which run? There is no cluster_config.json in this folder; {hint}.")
 

@@ -8,7 +8,7 @@ from orchestrator.decisions.actions import Submit
 from orchestrator.decisions.edits import with_slot, with_submission
 from orchestrator.decisions.models import Ledger, SlotStatus, SubmissionState
 from orchestrator.decisions.nodes import forgiven
-from orchestrator.executors.base import Refused, SubmitOutcome, Submitted, Uncertain
+from orchestrator.executors.base import SubmitOutcome, SubmitRefused, Submitted, Uncertain
 
 #: The user's job limit is reached: so long no more jobs are tried than there were then; afterwards, one more.
 QUOTA_WAIT_S = 60.0
@@ -30,15 +30,15 @@ def with_outcome(ledger: Ledger, action: Submit, outcome: SubmitOutcome, now: fl
         update = {"state": SubmissionState.NOT_SUBMITTED, "note": outcome.words}
     of_slot = _of_the_slot(outcome, now)
     if action.after is not None:  # the slot has a job that runs: nothing of this is its affair
-        of_slot = {"ahead_not_before": now + AHEAD_REFUSED_WAIT_S} if isinstance(outcome, Refused) else {}
-    if isinstance(outcome, Refused) and outcome.kind == "permanent" and action.exclude:
+        of_slot = {"ahead_not_before": now + AHEAD_REFUSED_WAIT_S} if isinstance(outcome, SubmitRefused) else {}
+    if isinstance(outcome, SubmitRefused) and outcome.kind == "permanent" and action.exclude:
         # It may be our own exclusions that leave no node: without them the answer counts.
         ledger = ledger.model_copy(update={"nodes": forgiven(ledger.nodes)})
         if action.after is None:
             of_slot = {"why": outcome.words, "not_before": now + TEMPORARY_WAIT_S}
     slot = with_submission(ledger.slots[action.slot], action.attempt, action.token, **update)
     ledger = with_slot(ledger, action.slot, attempts=slot.attempts, **of_slot)
-    if action.after is not None and isinstance(outcome, Refused) and outcome.kind == "quota":
+    if action.after is not None and isinstance(outcome, SubmitRefused) and outcome.kind == "quota":
         # One limit counts for all slots: each would ask in vain.
         wait = {"ahead_not_before": now + AHEAD_REFUSED_WAIT_S}
         ledger = ledger.model_copy(update={"slots": tuple(one.model_copy(update=wait) for one in ledger.slots)})
@@ -53,7 +53,7 @@ def _with_the_limit(ledger: Ledger, action: Submit, outcome: SubmitOutcome, now:
         for attempt in slot.attempts
         for submission in attempt.live
     )
-    if isinstance(outcome, Refused) and outcome.kind == "quota" and action.after is None:
+    if isinstance(outcome, SubmitRefused) and outcome.kind == "quota" and action.after is None:
         return ledger.model_copy(
             update={"full_at": jobs, "full_until": now + QUOTA_WAIT_S, "full_words": outcome.words}
         )
@@ -83,4 +83,4 @@ def words_of(outcome: SubmitOutcome) -> str | None:
     """For the history: what was not a plain yes."""
     if isinstance(outcome, Uncertain):
         return f"{SubmissionState.UNCERTAIN}: {outcome.why}"
-    return f"{SubmissionState.NOT_SUBMITTED}: {outcome.words}" if isinstance(outcome, Refused) else None
+    return f"{SubmissionState.NOT_SUBMITTED}: {outcome.words}" if isinstance(outcome, SubmitRefused) else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from anchorleg.words import roughly
 from orchestrator.decisions import leftovers
 from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Release, Submit
 from orchestrator.decisions.ahead import wants_successor
@@ -250,9 +251,7 @@ def _look_after(slot: Slot, limits: Limits, now: float) -> list[Action]:
             if late and submission.job_id and _may_cancel(submission, now):
                 actions.append(Cancel(*where, submission.job_id, "it did not end after its stacks were asked for"))
         elif is_stalled(slot, attempt, submission, limits.stall_s, now):
-            quiet_s = attempt.quiet_s
-            silence = f"{quiet_s / 60:.0f} min" if quiet_s >= 60 else f"{quiet_s:.0f} s"
-            actions.append(Abort(*where, f"no progress for {silence}"))
+            actions.append(Abort(*where, f"no progress for {roughly(attempt.quiet_s)}"))
     return actions
 
 

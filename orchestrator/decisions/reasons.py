@@ -17,27 +17,27 @@ Kind = Literal["waits", "person", "for ever"]
 
 
 @dataclass(frozen=True)
-class Reason:
+class PendingReason:
     """`words`: to be read after "job 12 ", without a full stop."""
 
     kind: Kind
     words: str
 
 
-def _waits(words: str) -> Reason:
-    return Reason("waits", words)
+def _waits(words: str) -> PendingReason:
+    return PendingReason("waits", words)
 
 
-def _person(words: str) -> Reason:
-    return Reason("person", words)
+def _person(words: str) -> PendingReason:
+    return PendingReason("person", words)
 
 
-def _never(words: str) -> Reason:
-    return Reason("for ever", f"can never run: {words}")
+def _never(words: str) -> PendingReason:
+    return PendingReason("for ever", f"can never run: {words}")
 
 
 #: A code, exactly as Slurm prints it.
-REASONS: Mapping[str, Reason] = {
+REASONS: Mapping[str, PendingReason] = {
     "Priority": _waits("waits for its turn (other jobs have a higher priority)"),
     "Resources": _waits("is next: it waits for enough free CPUs, GPUs and memory"),
     "WaitingForScheduling": _waits("is new: Slurm has not looked at it yet"),
@@ -104,7 +104,7 @@ REASONS: Mapping[str, Reason] = {
 
 #: A sentence that squeue shows in place of a code (in some versions with underscores for blanks), the surest first.
 LAUNCH_FAILED_HELD = "launch failed requeued held"
-_SENTENCES: tuple[tuple[str, Reason], ...] = (
+_SENTENCES: tuple[tuple[str, PendingReason], ...] = (
     (LAUNCH_FAILED_HELD, _person("is held: a node failed to start it. It is released, or submitted anew elsewhere")),
     ("requeued held", _person("is held by Slurm after a failed start: `scontrol release` lets it try again")),
     ("special exit state", _person("is held after a special exit: `scontrol release` lets it go on")),
@@ -134,7 +134,7 @@ _TOO_SMALL = re.compile(r"QOSMin([A-Z]\w*?)(?:NotSatisfied)?")
 _WALL = re.compile(r"(Assoc|QOS)MaxWallDurationPerJob(?:Limit)?")
 
 
-def reason_of(text: str) -> Reason:
+def reason_of(text: str) -> PendingReason:
     """What squeue's reason means. One that nobody knows is shown as it is, and waiting is the harmless reading."""
     text = text.strip().strip("()")
     if text in REASONS:
@@ -147,11 +147,11 @@ def reason_of(text: str) -> Reason:
     for sentence, reason in _SENTENCES:
         if sentence in plain:
             nodes = re.search(r"UnavailableNodes:(\S+)", text)
-            return Reason(reason.kind, f"{reason.words} ({nodes[1]})") if nodes else reason
+            return PendingReason(reason.kind, f"{reason.words} ({nodes[1]})") if nodes else reason
     return _waits(f"waits (Slurm says: {text})")
 
 
-def _limit(text: str) -> Reason | None:
+def _limit(text: str) -> PendingReason | None:
     """The limits of accounting: some 150 codes that are made of few parts."""
     if match := _WALL.fullmatch(text):
         return _never(f"its time limit is longer than {_WHO[match[1]]} allows; lower slurm.time_limit")

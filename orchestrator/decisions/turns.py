@@ -29,7 +29,7 @@ class Turns:
 def turns_of(config: RunConfig) -> Turns:
     """Whose turn it is, as the config says it."""
     priorities = {slot: row["priority"] for slot, row in enumerate(config.experiments or ()) if "priority" in row}
-    job_s = max(1.0, float(config.slurm.time_limit_s - config.lead_seconds))
+    job_s = max(1.0, float(config.slurm.time_limit - config.lead_seconds))
     return Turns(queue=config.queue, priorities=priorities, job_s=job_s)
 
 

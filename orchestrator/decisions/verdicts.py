@@ -6,6 +6,7 @@ import re
 import signal
 
 from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER
+from anchorleg.words import roughly
 from orchestrator.decisions.evidence import Evidence, Exit, is_complete
 from orchestrator.decisions.models import Gone, Submission, Verdict
 from orchestrator.decisions.sightings import CANCELLED_BY, RAN_TWICE, was_not_launched
@@ -185,7 +186,7 @@ def cancelled_by(raw_state: str) -> str:
 
 
 def _stall_words(evidence: Evidence, stalled_s: float | None) -> str:
-    since = f" for {stalled_s / 60:.0f} min" if stalled_s else ""
+    since = f" for {roughly(stalled_s)}" if stalled_s else ""
     job = f"; its stacks are in job-{evidence.claim.job_id}.err" if evidence.claim is not None else ""
     return f"no progress{since}{job}"
 

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from orchestrator.config import EARLY_SIGNAL_S, SLURM_POLL_S, smallest_time_limit_s
-from orchestrator.doctor.facts import Facts, ProbeResult, SlurmFacts, section
+from orchestrator.doctor.facts import LoginFacts, ProbeResult, SlurmFacts, section
 from orchestrator.doctor.probechecks import SIGNAL_SLACK_S, earliness_s, sbatch_works
 from orchestrator.doctor.slurmchecks import POLLS_REMEMBERED, SKEW_FELT_S, chosen
 from orchestrator.executors.site_text import SiteSettings
@@ -18,7 +18,7 @@ SHORTEST_LEAD_S = 10
 LONG_WAIT_S = 60.0
 
 
-def advise(facts: Facts, result: ProbeResult | None) -> tuple[dict[str, Any], tuple[str, ...]]:
+def advise(facts: LoginFacts, result: ProbeResult | None) -> tuple[dict[str, Any], tuple[str, ...]]:
     """(fields to set, nested as in the file; one reason each, and for what was measured and may stay)."""
     values: dict[str, Any] = {}
     reasons: list[str] = []
@@ -30,12 +30,12 @@ def advise(facts: Facts, result: ProbeResult | None) -> tuple[dict[str, Any], tu
     return values, tuple(reasons)
 
 
-def _from_slurm(facts: Facts, slurm: SlurmFacts, values: dict[str, Any], reasons: list[str]) -> None:
+def _from_slurm(facts: LoginFacts, slurm: SlurmFacts, values: dict[str, Any], reasons: list[str]) -> None:
     config, most = facts.config, slurm.limits.submitted
     one = None if isinstance(slurm.partitions, str) else chosen(config, slurm.partitions)
     walls = [one.time_limit_s if one is not None else None, slurm.limits.wall_s]
     longest_s = min((wall for wall in walls if wall is not None), default=None)
-    if longest_s is not None and config.slurm.time_limit_s > longest_s:
+    if longest_s is not None and config.slurm.time_limit > longest_s:
         # Half of what is left for a save, half for training.
         lead_s = (longest_s - smallest_time_limit_s(0, facts.executor)) // 2
         fits = longest_s >= smallest_time_limit_s(config.lead_seconds, facts.executor)
@@ -60,7 +60,7 @@ def _from_slurm(facts: Facts, slurm: SlurmFacts, values: dict[str, Any], reasons
             reasons.append(f"poll_seconds: Slurm forgets ended jobs after {age_s:g} s")
 
 
-def _lead(facts: Facts, result: ProbeResult, values: dict[str, Any], reasons: list[str]) -> None:
+def _lead(facts: LoginFacts, result: ProbeResult, values: dict[str, Any], reasons: list[str]) -> None:
     """The lead must hold a save. What a late signal or a slow clock takes from it is added."""
     lead_s = facts.config.lead_seconds
     early_s = earliness_s(result)
@@ -85,11 +85,11 @@ def _lead(facts: Facts, result: ProbeResult, values: dict[str, Any], reasons: li
         reasons.append(f"lead_seconds: {why}")
 
 
-def _from_node(facts: Facts, result: ProbeResult, values: dict[str, Any], reasons: list[str]) -> None:
+def _from_node(facts: LoginFacts, result: ProbeResult, values: dict[str, Any], reasons: list[str]) -> None:
     config, report = facts.config, result.report
-    if config.relay.baton and sbatch_works(report) is False:
-        _set(values, "relay.baton", value=False)
-        reasons.append("relay.baton: sbatch does not work on the nodes, so a job cannot submit its successor")
+    if config.relay.failover_tick and sbatch_works(report) is False:
+        _set(values, "relay.failover_tick", value=False)
+        reasons.append("relay.failover_tick: sbatch does not work on the nodes, so a job cannot submit its successor")
     most = facts.slurm.limits.submitted if facts.slurm is not None else None
     room = most is None or most >= 2 * config.slots
     if facts.executor == "slurm" and not config.relay.queue_ahead and (result.pending_s or 0) > LONG_WAIT_S and room:

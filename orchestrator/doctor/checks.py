@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from anchorleg.findings import Finding, Level
+from anchorleg.words import sized
 from orchestrator.config import check_walltime, idle_gpus
-from orchestrator.doctor.facts import Facts, FolderFacts, HostFacts, Quota
+from orchestrator.doctor.facts import DiskQuota, FolderFacts, HostFacts, LoginFacts
 from orchestrator.doctor.slurmchecks import slurm_findings
 from orchestrator.errors import ConfigError
 from orchestrator.executors.gpus import gpus_of_slot, sharing
+from orchestrator.walltime import format_duration
 
 #: What the shim is written for.
 MIN_PYTHON = (3, 11)
@@ -41,7 +43,7 @@ _NEEDED = {
 }
 
 
-def examine(facts: Facts) -> tuple[Finding, ...]:
+def examine(facts: LoginFacts) -> tuple[Finding, ...]:
     """Every check, in the order in which they are shown."""
     return tuple(_all(facts))
 
@@ -52,16 +54,7 @@ def worst(findings: tuple[Finding, ...]) -> Level:
     return max((finding.level for finding in findings), key=order.index, default=Level.OK)
 
 
-def size(count: float) -> str:
-    """Bytes for people."""
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}"
-        count /= 1024
-    return f"{count:,.0f} GiB" if count < 10 * 1024 else f"{count / 1024:,.0f} TiB"
-
-
-def _all(facts: Facts) -> Iterator[Finding]:
+def _all(facts: LoginFacts) -> Iterator[Finding]:
     if not facts.config_known:
         yield Finding(
             check="config",
@@ -85,7 +78,7 @@ def _all(facts: Facts) -> Iterator[Finding]:
     yield from _controller(facts)
 
 
-def _sharing(facts: Facts) -> Iterator[Finding]:
+def _sharing(facts: LoginFacts) -> Iterator[Finding]:
     """What keeps other accounts from playing for this run, or this one from playing for theirs."""
     for words in facts.sharing:
         found, _, advice = words.partition(". ")
@@ -97,7 +90,7 @@ def _sharing(facts: Facts) -> Iterator[Finding]:
     yield Finding(check="other accounts", level=Level.OK, found=ok)
 
 
-def _walltime(facts: Facts) -> Iterator[Finding]:
+def _walltime(facts: LoginFacts) -> Iterator[Finding]:
     config = facts.config
     try:
         check_walltime(config, facts.executor)
@@ -108,11 +101,11 @@ def _walltime(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         check="walltime",
         level=Level.OK,
-        found=f"{config.slurm.time_limit} a job, handed over {config.lead_seconds} s before its end",
+        found=f"{format_duration(config.slurm.time_limit)} a job, handed over {config.lead_seconds} s before its end",
     )
 
 
-def _gpus(facts: Facts) -> Iterator[Finding]:
+def _gpus(facts: LoginFacts) -> Iterator[Finding]:
     """GPUs that the trainer would leave idle, and how the slots of this machine get theirs."""
     config, there = facts.config, facts.gpus
     if words := idle_gpus(config):
@@ -173,7 +166,7 @@ def folder_findings(folder: FolderFacts) -> Iterator[Finding]:
 
 def _space(folder: FolderFacts) -> Finding:
     free = folder.free_bytes or 0
-    found = f"{size(free)} free"
+    found = f"{sized(free)} free"
     level, advice = Level.OK, ""
     if folder.free_files is not None:
         found += f", room for {folder.free_files:,} files"
@@ -185,11 +178,12 @@ def _space(folder: FolderFacts) -> Finding:
     return Finding(check="space", level=level, found=found, advice=advice)
 
 
-def quota_finding(quota: Quota) -> Finding:
+def quota_finding(quota: DiskQuota) -> Finding:
     """One filesystem's quota."""
     shares = []
     if quota.limit_bytes:
-        shares.append((quota.used_bytes / quota.limit_bytes, f"{size(quota.used_bytes)} of {size(quota.limit_bytes)}"))
+        used = f"{sized(quota.used_bytes)} of {sized(quota.limit_bytes)}"
+        shares.append((quota.used_bytes / quota.limit_bytes, used))
     if quota.limit_files:
         shares.append((quota.used_files / quota.limit_files, f"{quota.used_files:,} of {quota.limit_files:,} files"))
     most = max((share for share, _ in shares), default=0.0)
@@ -212,7 +206,7 @@ def skew_finding(check: str, whose: str, skew_s: float) -> Finding:
     )
 
 
-def _python(facts: Facts) -> Iterator[Finding]:
+def _python(facts: LoginFacts) -> Iterator[Finding]:
     python = facts.python
     if not python.version:
         # It may be there on the compute nodes only.
@@ -233,7 +227,7 @@ def _python(facts: Facts) -> Iterator[Finding]:
         yield Finding(check="python", level=Level.OK, found=f"{python.command}: Python {python.version}")
 
 
-def _missing(facts: Facts) -> Iterator[Finding]:
+def _missing(facts: LoginFacts) -> Iterator[Finding]:
     advices = {
         "container.image": (Level.PROBLEM, "set container.image to what is there"),
         "command": (Level.WARNING, "every job ends at once if the compute nodes lack it too"),
@@ -277,7 +271,7 @@ def host_findings(host: HostFacts) -> Iterator[Finding]:
     yield Finding(check="cron", level=Level.OK, found=found)
 
 
-def _controller(facts: Facts) -> Iterator[Finding]:
+def _controller(facts: LoginFacts) -> Iterator[Finding]:
     run = facts.run
     if not run.begun:
         yield Finding(check="run", level=Level.OK, found="not begun yet")

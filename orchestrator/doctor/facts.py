@@ -9,8 +9,8 @@ from pydantic import Field
 
 from orchestrator.config import RunConfig
 from orchestrator.executors.base import Frozen
-from orchestrator.executors.site import Answered, Command, Trial
-from orchestrator.executors.site_text import Limits, SiteSettings
+from orchestrator.executors.site import Answered, Command, SubmitCheck
+from orchestrator.executors.site_text import SiteLimits, SiteSettings
 from orchestrator.executors.slurm_text import Partition
 
 #: What a probe wrote on its node.
@@ -23,7 +23,7 @@ def section(report: Report, name: str) -> Report:
     return found if isinstance(found, dict) else {}
 
 
-class Step(Frozen):
+class ProbeStep(Frozen):
     """One thing tried on the shared folder. `error` empty: it worked."""
 
     name: str
@@ -36,14 +36,14 @@ class FolderFacts(Frozen):
 
     path: str
     kind: str = ""
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ProbeStep, ...] = ()
     free_bytes: int | None = None
     free_files: int | None = None
     skew_s: float | None = None
     mode: str = ""
 
 
-class Quota(Frozen):
+class DiskQuota(Frozen):
     """One line of `quota`: bytes and files used, and their limits (None: no limit)."""
 
     filesystem: str
@@ -64,8 +64,8 @@ class SlurmFacts(Frozen):
     accounting: str = ""
     accounting_words: str = ""
     partitions: tuple[Partition, ...] | str = ""
-    limits: Limits = Limits(told=False)
-    trial: Trial | None = None
+    limits: SiteLimits = SiteLimits(told=False)
+    trial: SubmitCheck | None = None
     live_jobs: int | None = None
 
 
@@ -106,7 +106,7 @@ class RunFacts(Frozen):
     wish: str = ""
 
 
-class Facts(Frozen):
+class LoginFacts(Frozen):
     """Everything gathered on the login node. `slurm` None: the executor is local, and `gpus` are this machine's.
 
     `sharing`: what keeps accounts from working together, "found. advice." each.
@@ -116,7 +116,7 @@ class Facts(Frozen):
     config_known: bool
     executor: str
     folder: FolderFacts
-    quotas: tuple[Quota, ...] = ()
+    quotas: tuple[DiskQuota, ...] = ()
     slurm: SlurmFacts | None = None
     python: PythonFacts
     missing: tuple[Missing, ...] = ()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from anchorleg.files import create_exclusive, write_bytes
-from orchestrator.doctor.facts import FolderFacts, Quota, Step
+from orchestrator.doctor.facts import DiskQuota, FolderFacts, ProbeStep
 
 #: `quota` counts blocks of 1 KiB.
 BLOCK = 1024
@@ -30,11 +30,11 @@ def try_folder(
 ) -> FolderFacts:
     """Try everything in a new folder below `path` (or the nearest that exists), and remove it again.
 
-    Never raises: what does not work is a `Step` with its error.
+    Never raises: what does not work is a `ProbeStep` with its error.
     """
     parent = nearest_existing(path)
     trial = parent / f".doctor-{secrets.token_hex(4)}"
-    steps: list[Step] = []
+    steps: list[ProbeStep] = []
     skew: list[float] = []
 
     def attempt(name: str, act: Callable[[], str | None]) -> None:
@@ -43,7 +43,7 @@ def try_folder(
             error = act() or ""
         except OSError as raised:
             error = raised.strerror or str(raised)
-        steps.append(Step(name=name, seconds=monotonic() - began, error=error))
+        steps.append(ProbeStep(name=name, seconds=monotonic() - began, error=error))
 
     def measure_skew() -> None:
         before = clock()
@@ -109,7 +109,7 @@ def filesystem_of(path: Path, mounts: str | None = None) -> str:
     return best[1]
 
 
-def parse_quota(text: str) -> tuple[Quota, ...]:
+def parse_quota(text: str) -> tuple[DiskQuota, ...]:
     """`quota -w`: one filesystem a line: blocks, quota, limit, (grace), files, quota, limit. Other lines are titles."""
     found = []
     for line in text.splitlines():
@@ -122,7 +122,7 @@ def parse_quota(text: str) -> tuple[Quota, ...]:
             blocks, soft_blocks, hard_blocks, files, soft_files, hard_files = numbers
             most_blocks = hard_blocks or soft_blocks
             found.append(
-                Quota(
+                DiskQuota(
                     filesystem=name,
                     used_bytes=blocks * BLOCK,
                     limit_bytes=most_blocks * BLOCK if most_blocks else None,

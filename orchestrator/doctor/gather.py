@@ -15,11 +15,11 @@ from pathlib import Path
 
 from orchestrator.config import RunConfig, check_walltime
 from orchestrator.doctor.facts import (
-    Facts,
+    DiskQuota,
     HostFacts,
+    LoginFacts,
     Missing,
     PythonFacts,
-    Quota,
     RunFacts,
     SlurmFacts,
 )
@@ -27,7 +27,7 @@ from orchestrator.doctor.folder import nearest_existing, parse_quota, try_folder
 from orchestrator.errors import AnchorlegError, ConfigError
 from orchestrator.executors.base import JobState
 from orchestrator.executors.gpus import visible_gpus
-from orchestrator.executors.site import Site, Trial
+from orchestrator.executors.site import Site, SubmitCheck
 from orchestrator.executors.slurm import NoAnswer, SlurmExecutor, run_command
 from orchestrator.hosts.cron import read_table
 from orchestrator.run.begin import compute_python, kept_environment, pick_executor, rendered, run_dir_of
@@ -93,7 +93,7 @@ def subject_of_run(run_dir: RunDir) -> Subject:
     )
 
 
-def gather(subject: Subject, *, say: Callable[[str], None] = lambda _: None) -> Facts:
+def gather(subject: Subject, *, say: Callable[[str], None] = lambda _: None) -> LoginFacts:
     """Everything but the probe. `say`: told what is being looked at. Raises nothing for what does not work."""
     say("the shared folder")
     folder = try_folder(subject.run_dir.path)
@@ -102,7 +102,7 @@ def gather(subject: Subject, *, say: Callable[[str], None] = lambda _: None) -> 
         say("Slurm")
         slurm = slurm_facts(subject)
     say("this machine")
-    return Facts(
+    return LoginFacts(
         config=subject.config,
         config_known=subject.known,
         executor=subject.executor,
@@ -179,7 +179,7 @@ def slurm_facts(subject: Subject) -> SlurmFacts:
     )
 
 
-def trial(site: Site, subject: Subject) -> Trial | None:
+def trial(site: Site, subject: Subject) -> SubmitCheck | None:
     """The very script of slot 0, before Slurm's own eyes. None where it cannot be rendered (another check says why)."""
     place = nearest_existing(subject.run_dir.path) / f".doctor-{secrets.token_hex(4)}"
     try:
@@ -215,7 +215,7 @@ def python_facts(subject: Subject) -> PythonFacts:
     )
 
 
-def quotas(env: Mapping[str, str]) -> tuple[Quota, ...]:
+def quotas(env: Mapping[str, str]) -> tuple[DiskQuota, ...]:
     """What `quota` tells, where there is one."""
     if shutil.which("quota", path=env.get("PATH")) is None:
         return ()

@@ -187,7 +187,7 @@ class Probe:
         return {"path": str(base), "free_bytes": told.f_bavail * told.f_frsize, "kind": kind_of(base)}
 
     def slurm(self) -> dict[str, Any] | None:
-        """Whether Slurm's commands work here: the baton needs them. None: no Slurm job."""
+        """Whether Slurm's commands work here: failover needs them. None: no Slurm job."""
         job_id = self.environ.get("SLURM_JOB_ID")
         if job_id is None:
             return None

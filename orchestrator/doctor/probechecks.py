@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from anchorleg.findings import Finding, Level
+from anchorleg.words import sized
 from orchestrator.config import EARLY_SIGNAL_S, RunConfig
-from orchestrator.doctor.checks import size, skew_finding
+from orchestrator.doctor.checks import skew_finding
 from orchestrator.doctor.facts import ProbeResult, Report, section
 from orchestrator.doctor.programchecks import program_findings
-from orchestrator.executors.base import Refused
+from orchestrator.executors.base import SubmitRefused
 from orchestrator.executors.slurm_text import read_submission
 from orchestrator.walltime import format_duration
 
@@ -45,7 +46,7 @@ def sbatch_works(report: Report) -> bool | None:
     if answer.get("code") == 0:
         return True
     outcome = read_submission(int(answer.get("code", 1)), "", str(answer.get("err", "")))
-    return isinstance(outcome, Refused) and outcome.kind == "quota"
+    return isinstance(outcome, SubmitRefused) and outcome.kind == "quota"
 
 
 def _all(config: RunConfig, executor: str, result: ProbeResult) -> Iterator[Finding]:
@@ -129,12 +130,12 @@ def _node(report: Report) -> Iterator[Finding]:
     limits = section(report, "limits")
     if limits:
         memory = limits.get("memory_bytes")
-        words = f"{size(memory)} of memory enforced" if memory else "no memory limit enforced"
+        words = f"{sized(memory)} of memory enforced" if memory else "no memory limit enforced"
         yield Finding(check="node's limits", level=Level.OK, found=f"{limits.get('cpus')} CPUs, {words}")
     scratch = section(report, "scratch")
     if scratch:
         free, kind = scratch.get("free_bytes") or 0, scratch.get("kind")
-        found = f"{scratch.get('path')} ({kind or 'unknown kind'}), {size(free)} free"
+        found = f"{scratch.get('path')} ({kind or 'unknown kind'}), {sized(free)} free"
         level, advice = Level.OK, ""
         if kind in MEMORY_KINDS:
             level, advice = Level.WARNING, "it is memory, and counts against the job's: ask for more slurm.mem"
@@ -150,11 +151,15 @@ def _slurm(config: RunConfig, report: Report) -> Iterator[Finding]:
     answers = section(section(report, "slurm"), "answers")
     queue = section(answers, "squeue")
     if works and queue.get("code") == 0:
-        found = "sbatch and squeue work on the node: a job can pass the baton"
-        yield Finding(check="baton", level=Level.OK, found=found)
+        found = "sbatch and squeue work on the node: a job can run a failover tick"
+        yield Finding(check="failover", level=Level.OK, found=found)
         return
     words = section(answers, "squeue" if works else "sbatch").get("err") or "no word"
-    level = Level.WARNING if config.relay.baton else Level.OK
-    advice = "set relay.baton to false and keep a controller alive (`start --via cron`)" if config.relay.baton else ""
+    level = Level.WARNING if config.relay.failover_tick else Level.OK
+    advice = (
+        "set relay.failover_tick to false and keep a controller alive (`start --via cron`)"
+        if config.relay.failover_tick
+        else ""
+    )
     which = "squeue" if works else "sbatch"
-    yield Finding(check="baton", level=level, found=f"{which} does not work on the node ({words})", advice=advice)
+    yield Finding(check="failover", level=level, found=f"{which} does not work on the node ({words})", advice=advice)

@@ -18,7 +18,7 @@ from orchestrator.config import RunConfig
 from orchestrator.doctor.facts import ProbeResult
 from orchestrator.doctor.folder import nearest_existing
 from orchestrator.doctor.gather import Subject
-from orchestrator.executors.base import Executor, JobRequest, JobRow, JobState, Refused, Submitted
+from orchestrator.executors.base import Executor, JobRequest, JobRow, JobState, SubmitRefused, Submitted
 from orchestrator.executors.local import LocalExecutor
 from orchestrator.executors.slurm import SlurmExecutor
 from orchestrator.run.code import fix_code
@@ -65,7 +65,7 @@ def times_of(config: RunConfig, executor: str, longest_s: int | None) -> tuple[i
     """
     if executor != "slurm":
         return LONGEST_S, LONGEST_S - 10
-    limit_s = min(LONGEST_S, config.slurm.time_limit_s, longest_s or LONGEST_S)
+    limit_s = min(LONGEST_S, config.slurm.time_limit, longest_s or LONGEST_S)
     limit_s = max(MINUTE_S, limit_s // MINUTE_S * MINUTE_S)
     return limit_s, limit_s - BEFORE_SIGNAL_S if limit_s > BEFORE_SIGNAL_S else limit_s // 3
 
@@ -75,7 +75,7 @@ def probe_config(config: RunConfig, limit_s: int, lead_s: int) -> RunConfig:
     the CPUs, so they stay.
     """
     slurm = config.slurm
-    small: dict[str, Any] = {"time_limit": format_duration(limit_s)}
+    small: dict[str, Any] = {"time_limit": limit_s}
     if slurm.mem is not None:
         small |= {"cpus_per_task": min(ENOUGH_CPUS, slurm.cpus_per_task)}
         if _megabytes(slurm.mem) > ENOUGH_MEMORY_MB:
@@ -132,6 +132,7 @@ class Pursuit:
     lead_s: int
     wait_s: float
     say: Say
+    visible_within_s: float = VISIBLE_WITHIN_S
     job_id: str = ""
     row: JobRow | None = None
     over: bool = False
@@ -147,7 +148,7 @@ class Pursuit:
         """Submit, watch, and say what came of it."""
         submitted_at = time.monotonic()
         outcome = self.executor.submit(request)
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, SubmitRefused):
             self.over = True
             return self._result(error=f"it was refused: {outcome.words}")
         if isinstance(outcome, Submitted):
@@ -178,7 +179,7 @@ class Pursuit:
                 reason = self.row.reason if self.row is not None else "it was never seen in the queue"
                 words = f"it waited for {format_duration(waited_s)} ({reason}) and was cancelled"
                 return self._result(error=words)
-            if waited_s > (self.started_after_s or self.wait_s) + self.limit_s + VISIBLE_WITHIN_S:
+            if waited_s > (self.started_after_s or self.wait_s) + self.limit_s + self.visible_within_s:
                 return self._result(error="it did not end in its time and was cancelled")
             time.sleep(LOOK_S)
 
@@ -196,7 +197,7 @@ class Pursuit:
     def _patience_s(self) -> float:
         """How long the report of a job that has ended may still take to show."""
         in_sight = bool(self.report) or bool(output_of(self.job_dir))
-        return LAST_FILE_WITHIN_S if in_sight else VISIBLE_WITHIN_S
+        return LAST_FILE_WITHIN_S if in_sight else self.visible_within_s
 
     def _look(self) -> None:
         report = read_json_or_none(self.job_dir / "report.json")

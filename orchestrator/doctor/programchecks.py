@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from anchorleg.findings import Finding, Level
+from anchorleg.words import sized
 from orchestrator.config import RunConfig
-from orchestrator.doctor.checks import size
 from orchestrator.doctor.facts import Report, section
 from orchestrator.doctor.probe import SIDE
 
@@ -102,7 +102,7 @@ def _major(version: str) -> int:
 
 def _torch_devices(cuda: Report) -> str:
     devices = [one for one in cuda.get("devices") or [] if isinstance(one, dict)]
-    return ", ".join(f"{one.get('name')} ({size(one.get('memory_bytes') or 0)})" for one in devices)
+    return ", ".join(f"{one.get('name')} ({sized(one.get('memory_bytes') or 0)})" for one in devices)
 
 
 def _driver(config: RunConfig, executor: str, report: Report) -> Iterator[Finding]:

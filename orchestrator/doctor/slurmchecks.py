@@ -8,9 +8,9 @@ from anchorleg.findings import Finding, Level
 from anchorleg.words import counted
 from orchestrator.config import EARLY_SIGNAL_S, SLURM_POLL_S, RunConfig
 from orchestrator.doctor.facts import SlurmFacts
-from orchestrator.executors.base import Refused, Uncertain
+from orchestrator.executors.base import SubmitRefused, Uncertain
 from orchestrator.executors.site import Answered, Command
-from orchestrator.executors.site_text import Limits, SiteSettings, is_older
+from orchestrator.executors.site_text import SiteLimits, SiteSettings, is_older
 from orchestrator.executors.slurm_text import Partition
 from orchestrator.walltime import format_duration
 
@@ -51,12 +51,12 @@ def slurm_findings(config: RunConfig, slurm: SlurmFacts) -> Iterator[Finding]:
     if slurm.trial is not None:
         yield trial(slurm)
     yield jobs_allowed(config, slurm.limits, slurm.live_jobs)
-    if (wall_s := slurm.limits.wall_s) is not None and wall_s < config.slurm.time_limit_s:
+    if (wall_s := slurm.limits.wall_s) is not None and wall_s < config.slurm.time_limit:
         yield Finding(
             check="walltime allowed",
             level=Level.PROBLEM,
             found=f"your account or QOS allows {format_duration(wall_s)} a job; slurm.time_limit asks for "
-            f"{config.slurm.time_limit}, and such a job may wait for ever",
+            f"{format_duration(config.slurm.time_limit)}, and such a job may wait for ever",
             advice=f'set slurm.time_limit to "{format_duration(wall_s)}", or choose another slurm.qos',
         )
     if isinstance(slurm.settings, str):
@@ -158,12 +158,12 @@ def partition(config: RunConfig, offered: tuple[Partition, ...] | str) -> Iterat
         bad = True
         advice = f"choose another partition ({names}) or wait"
         yield Finding(check="partition", level=Level.PROBLEM, found=f"{one.name} is down", advice=advice)
-    if one.time_limit_s is not None and wanted.time_limit_s > one.time_limit_s:
+    if one.time_limit_s is not None and wanted.time_limit > one.time_limit_s:
         bad = True
         yield Finding(
             check="partition",
             level=Level.PROBLEM,
-            found=f"{one.name} gives {longest}; slurm.time_limit asks for {wanted.time_limit}",
+            found=f"{one.name} gives {longest}; slurm.time_limit asks for {format_duration(wanted.time_limit)}",
             advice=f'set slurm.time_limit to "{format_duration(one.time_limit_s)}": else a job may wait for ever',
         )
     if wanted.gpus > gpus:
@@ -175,7 +175,7 @@ def partition(config: RunConfig, offered: tuple[Partition, ...] | str) -> Iterat
         each = f"{one.cpus_per_node} CPUs and {counted(gpus, 'GPU') if gpus else 'no GPUs'}"
         found = f"{one.name} is up: {longest}, {one.nodes} nodes, each with {each}"
         yield Finding(check="partition", level=Level.OK, found=found)
-    useful = 1 - (config.lead_seconds + EARLY_SIGNAL_S) / max(1, wanted.time_limit_s)
+    useful = 1 - (config.lead_seconds + EARLY_SIGNAL_S) / max(1, wanted.time_limit)
     if 0 < useful < WORTH_IT:
         yield Finding(
             check="use of a job",
@@ -193,7 +193,7 @@ def trial(slurm: SlurmFacts) -> Finding:
         found = tried.words.partition(" to start at ")[2] if tried else ""
         words = f"Slurm would take it, and start it at {found}" if found else "Slurm would take it"
         return Finding(check="job script", level=Level.OK, found=words)
-    if isinstance(tried.outcome, Refused) and tried.outcome.kind == "permanent":
+    if isinstance(tried.outcome, SubmitRefused) and tried.outcome.kind == "permanent":
         advice = "correct the slurm section of the config; `orchestrator render` shows the script"
         return Finding(check="job script", level=Level.PROBLEM, found=f"Slurm refuses it: {tried.words}", advice=advice)
     if isinstance(tried.outcome, Uncertain):
@@ -208,7 +208,7 @@ def jobs_needed(config: RunConfig) -> int:
     return config.slots * (2 if config.relay.queue_ahead else 1)
 
 
-def jobs_allowed(config: RunConfig, limits: Limits, live_jobs: int | None) -> Finding:
+def jobs_allowed(config: RunConfig, limits: SiteLimits, live_jobs: int | None) -> Finding:
     """The user's limits against the number of jobs that the config keeps."""
     needed = jobs_needed(config)
     count = "" if live_jobs is None else f"; you have {live_jobs} there now"
@@ -227,10 +227,10 @@ def jobs_allowed(config: RunConfig, limits: Limits, live_jobs: int | None) -> Fi
     if submitted is not None and submitted < needed:
         advice = f"relay.queue_ahead wants {needed}: only {submitted - config.slots} slots can queue ahead"
         return Finding(check="job limits", level=Level.WARNING, found=told, advice=advice)
-    if submitted is not None and submitted == config.slots and config.relay.baton:
+    if submitted is not None and submitted == config.slots and config.relay.failover_tick:
         advice = (
             "with as many jobs allowed as slots, a job cannot submit its successor before it has left the queue: "
-            f"without a controller the baton alone settles at {config.slots - 1} of {config.slots} jobs"
+            f"without a controller failover ticks alone settles at {config.slots - 1} of {config.slots} jobs"
         )
         return Finding(check="job limits", level=Level.WARNING, found=told, advice=advice)
     if most is not None and submitted is not None and most > submitted:

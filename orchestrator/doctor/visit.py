@@ -14,7 +14,7 @@ from rich.text import Text
 from anchorleg.findings import Finding, Level, findings_lines, findings_table, total
 from orchestrator.doctor.advice import advise
 from orchestrator.doctor.checks import examine
-from orchestrator.doctor.facts import Facts, ProbeResult
+from orchestrator.doctor.facts import LoginFacts, ProbeResult
 from orchestrator.doctor.gather import Subject, gather
 from orchestrator.doctor.probechecks import probe_findings
 from orchestrator.doctor.probing import Say, send_probe
@@ -25,7 +25,7 @@ from orchestrator.errors import CheckFailed, Interrupted
 
 def visit(subject: Subject, *, probe: bool, wait_s: float, as_json: bool, out: Console) -> None:
     """Examine, show. `wait_s`: the longest wait of the probe in the queue. Errors: CheckFailed."""
-    voice = Voice(out, silent=as_json)
+    voice = VisitProgress(out, silent=as_json)
     if out.is_terminal and not as_json:
         with voice.saying("looking at") as say:
             facts = gather(subject, say=say)
@@ -66,14 +66,14 @@ def visit(subject: Subject, *, probe: bool, wait_s: float, as_json: bool, out: C
         raise CheckFailed(f"{what}. What to do stands beside it.")
 
 
-def can_probe(facts: Facts, findings: tuple[Finding, ...]) -> bool:
+def can_probe(facts: LoginFacts, findings: tuple[Finding, ...]) -> bool:
     """Whether a job can be sent at all: Slurm answers, and the folder can be written."""
     slurm = facts.slurm
     folder_fails = any(one.check == "folder" and one.level is Level.PROBLEM for one in findings)
     return not folder_fails and (slurm is None or (slurm.answered is not None and slurm.answered.up))
 
 
-def longest_s(facts: Facts) -> int | None:
+def longest_s(facts: LoginFacts) -> int | None:
     """What partition, account and QOS allow a job at most; None where there is no limit, or none told."""
     if facts.slurm is None:
         return None
@@ -93,7 +93,7 @@ def show(findings: tuple[Finding, ...], out: Console) -> None:
 
 def as_object(
     findings: tuple[Finding, ...],
-    facts: Facts,
+    facts: LoginFacts,
     result: ProbeResult | None,
     values: dict[str, Any],
     reasons: tuple[str, ...],
@@ -108,7 +108,7 @@ def as_object(
     }
 
 
-class Voice:
+class VisitProgress:
     """What is being done now: a status line on a terminal, plain lines (each once) in a pipe, nothing with --json."""
 
     def __init__(self, out: Console, *, silent: bool) -> None:

@@ -47,7 +47,7 @@ class JobRow(Frozen):
     exit_code: int | None = None
 
 
-class Rows(Frozen):
+class JobRows(Frozen):
     """Jobs, found by their work folder."""
 
     rows: tuple[JobRow, ...] = ()
@@ -74,7 +74,7 @@ class Rows(Frozen):
         return self.by_folder.get(job_dir)
 
 
-class Poll(Rows):
+class Poll(JobRows):
     """The answer to one "what is there?". `rows`: the jobs below the run's `jobs/`; `others`: the user's other
     live jobs (they count against the same limits). With `error` set the rest is meaningless.
     """
@@ -84,7 +84,7 @@ class Poll(Rows):
     error: str | None = None
 
 
-class Accounting(Rows):
+class Accounting(JobRows):
     """The history's answer. `disabled`: the site keeps none, which is a supported way to live."""
 
     at: float
@@ -120,14 +120,14 @@ class Uncertain(Frozen):
     why: str
 
 
-class Refused(Frozen):
+class SubmitRefused(Frozen):
     """Certainly not accepted. `kind`: permanent (the request is wrong), quota (wait), temporary (try again)."""
 
     kind: Literal["permanent", "quota", "temporary"]
     words: str
 
 
-SubmitOutcome = Submitted | Uncertain | Refused
+SubmitOutcome = Submitted | Uncertain | SubmitRefused
 
 
 class Executor(Protocol):

@@ -16,7 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from anchorleg.files import read_json_or_none
-from orchestrator.executors.base import Accounting, JobRequest, JobRow, JobState, Poll, Refused, Submitted, Uncertain
+from orchestrator.executors.base import (
+    Accounting,
+    JobRequest,
+    JobRow,
+    JobState,
+    Poll,
+    SubmitRefused,
+    Submitted,
+    Uncertain,
+)
 from orchestrator.executors.gpus import gpu_environment, visible_gpus
 from orchestrator.processes import ProcessId, is_alive, send_signal
 
@@ -63,7 +72,7 @@ class LocalExecutor:
         self._children: list[subprocess.Popen[bytes]] = []
         self._gpus: tuple[str, ...] | None = None
 
-    def submit(self, request: JobRequest) -> Submitted | Uncertain | Refused:
+    def submit(self, request: JobRequest) -> Submitted | Uncertain | SubmitRefused:
         """Start a supervisor and wait for its first record."""
         job_dir = Path(request.job_dir)
         code_dir = Path(__file__).resolve().parents[2]
@@ -79,14 +88,16 @@ class LocalExecutor:
                     start_new_session=True,
                 )
         except OSError as error:
-            return Refused(kind="temporary", words=f"the supervisor could not be started: {error}")
+            return SubmitRefused(kind="temporary", words=f"the supervisor could not be started: {error}")
         self._children.append(child)
         give_up_at = self._clock() + START_TIMEOUT_S
         while self._clock() < give_up_at:
             if read_json_or_none(job_dir / "local.json") is not None:
                 return Submitted(job_id=str(child.pid))
             if child.poll() is not None and read_json_or_none(job_dir / "local.json") is None:
-                return Refused(kind="temporary", words=f"the supervisor ended at once; see {job_dir}/supervisor.log")
+                return SubmitRefused(
+                    kind="temporary", words=f"the supervisor ended at once; see {job_dir}/supervisor.log"
+                )
             self._sleep(0.02)
         return Uncertain(why=f"the supervisor wrote nothing within {START_TIMEOUT_S:.0f} s")
 

@@ -16,7 +16,7 @@ from orchestrator.executors.base import Frozen, SubmitOutcome, Uncertain
 from orchestrator.executors.site_text import (
     ASSOC_FORMAT,
     QOS_FORMAT,
-    Limits,
+    SiteLimits,
     SiteSettings,
     parse_limits,
     parse_settings,
@@ -49,7 +49,7 @@ class Answered(Frozen):
     words: str
 
 
-class Trial(Frozen):
+class SubmitCheck(Frozen):
     """What Slurm would do with a script. `outcome` None: it would take it; `words`: when and where it would begin."""
 
     outcome: SubmitOutcome | None
@@ -102,7 +102,7 @@ class Site:
         except UnreadableError as error:
             return str(error)
 
-    def limits(self, account: str | None, partition: str | None, qos: str | None) -> Limits:
+    def limits(self, account: str | None, partition: str | None, qos: str | None) -> SiteLimits:
         """How many jobs the user may have, from sacctmgr. Many sites do not say."""
         user = pwd.getpwuid(os.getuid()).pw_name
         texts = []
@@ -113,26 +113,26 @@ class Site:
         for command in asked:
             answer = run_command(command, self._env, self._timeout_s)
             if isinstance(answer, NoAnswer):
-                return Limits(told=False, why=answer.why)
+                return SiteLimits(told=False, why=answer.why)
             if answer.returncode != 0:
                 words = own_words(answer.stderr) or own_words(answer.stdout)
                 if "accounting_storage plugin" in words:
                     words = "this site keeps no accounts"
-                return Limits(told=False, why=words or f"sacctmgr ended with {answer.returncode}")
+                return SiteLimits(told=False, why=words or f"sacctmgr ended with {answer.returncode}")
             texts.append(answer.stdout)
         try:
             return parse_limits(texts[0], texts[1], account, partition, qos)
         except UnreadableError as error:
-            return Limits(told=False, why=str(error))
+            return SiteLimits(told=False, why=str(error))
 
-    def would_take(self, script: Path) -> Trial:
+    def would_take(self, script: Path) -> SubmitCheck:
         """`sbatch --test-only`: all of Slurm's checks of a job script, and no job (a job id is used up)."""
         command = ["sbatch", "--test-only", f"--chdir={script.parent}", str(script)]
         answer = run_command(command, self._env, self._timeout_s)
         if isinstance(answer, NoAnswer):
-            return Trial(outcome=Uncertain(why=answer.why), words=answer.why)
+            return SubmitCheck(outcome=Uncertain(why=answer.why), words=answer.why)
         words = own_words(answer.stderr) or own_words(answer.stdout)
         if answer.returncode == 0:
-            return Trial(outcome=None, words=with_readable_times(words))
+            return SubmitCheck(outcome=None, words=with_readable_times(words))
         # It says "allocation failure: <sentence>" where a submission says "Batch job submission failed: <sentence>".
-        return Trial(outcome=read_submission(answer.returncode, "", answer.stderr), words=words)
+        return SubmitCheck(outcome=read_submission(answer.returncode, "", answer.stderr), words=words)

@@ -7,8 +7,7 @@ import time
 from typing import Literal
 
 from orchestrator.executors.base import Frozen
-from orchestrator.executors.slurm_text import UnreadableError
-from orchestrator.walltime import parse_duration_s
+from orchestrator.executors.slurm_text import UnreadableError, told_duration_s
 
 #: `sacctmgr show assoc format=` (sacctmgr(1)): who, then limits on jobs that run and that wait or run.
 ASSOC_FORMAT = "Account,Partition,QOS,DefaultQOS,MaxJobs,MaxSubmit,MaxWall"
@@ -23,7 +22,7 @@ _MOMENT = re.compile(r"\b1\d{9}\b")
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 
 
-class Limits(Frozen):
+class SiteLimits(Frozen):
     """What a user may have: `running` jobs, `submitted` ones (running and waiting), `wall_s` for each; None: no limit.
 
     `told` False: this site does not say; the limits show in sbatch's refusals only.
@@ -74,14 +73,16 @@ def is_older(version: str, than: tuple[int, int]) -> bool:
     return match is not None and (int(match[1]), int(match[2])) < than
 
 
-def parse_limits(assoc: str, qos: str, account: str | None, partition: str | None, wanted_qos: str | None) -> Limits:
+def parse_limits(
+    assoc: str, qos: str, account: str | None, partition: str | None, wanted_qos: str | None
+) -> SiteLimits:
     """The strictest limits on one user's jobs, from `sacctmgr -nP show` of ASSOC_FORMAT and QOS_FORMAT.
 
     An association of another account or partition does not count. Without a wanted QOS the default one counts.
     """
     running: list[int] = []
     submitted: list[int] = []
-    walls: list[int] = []
+    walls: list[int | None] = []
     qos_names = {wanted_qos} if wanted_qos else set()
     seen = False
     for line in assoc.splitlines():
@@ -94,20 +95,20 @@ def parse_limits(assoc: str, qos: str, account: str | None, partition: str | Non
         seen = True
         running += _numbers(most_running)
         submitted += _numbers(most_submitted)
-        walls += _walltimes(longest)
+        walls.append(told_duration_s(longest))
         if not wanted_qos:
             only = every_qos if "," not in every_qos else ""
             qos_names |= {default_qos or only} - {""}
     if not seen:
-        return Limits(told=False, why="it shows no association of yours")
+        return SiteLimits(told=False, why="it shows no association of yours")
     for line in qos.splitlines():
         fields = line.split("|")
         if len(fields) == QOS_FORMAT.count(",") + 1 and fields[0] in qos_names:
             running += _numbers(fields[1])
             submitted += _numbers(fields[2])
-            walls += _walltimes(fields[3])
-    least = [min(found, default=None) for found in (running, submitted, walls)]
-    return Limits(told=True, running=least[0], submitted=least[1], wall_s=least[2])
+            walls.append(told_duration_s(fields[3]))
+    least = [min(found, default=None) for found in (running, submitted, [wall for wall in walls if wall is not None])]
+    return SiteLimits(told=True, running=least[0], submitted=least[1], wall_s=least[2])
 
 
 def ping_says(returncode: int, stdout: str) -> Literal["up", "down"]:
@@ -122,11 +123,3 @@ def with_readable_times(words: str) -> str:
 
 def _numbers(text: str) -> list[int]:
     return [int(text)] if text.isdigit() else []
-
-
-def _walltimes(text: str) -> list[int]:
-    try:
-        seconds = parse_duration_s(text)
-    except ValueError:
-        return []
-    return [] if seconds is None else [seconds]

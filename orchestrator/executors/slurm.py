@@ -23,8 +23,8 @@ from orchestrator.executors.base import (
     JobRow,
     JobState,
     Poll,
-    Refused,
     SubmitOutcome,
+    SubmitRefused,
     Uncertain,
 )
 from orchestrator.executors.slurm_text import (
@@ -125,7 +125,7 @@ class SlurmExecutor:
         command = ["sbatch", "--parsable", *options, request.script]
         answer = run_command(command, self._submit_env, self._timeout_s)
         if isinstance(answer, NoAnswer):
-            return Uncertain(why=answer.why) if answer.started else Refused(kind="temporary", words=answer.why)
+            return Uncertain(why=answer.why) if answer.started else SubmitRefused(kind="temporary", words=answer.why)
         return read_submission(answer.returncode, answer.stdout, answer.stderr)
 
     def poll(self) -> Poll:

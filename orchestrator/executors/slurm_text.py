@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from orchestrator.executors.base import Frozen, JobRow, JobState, Refused, SubmitOutcome, Submitted, Uncertain
+from orchestrator.executors.base import Frozen, JobRow, JobState, SubmitOutcome, SubmitRefused, Submitted, Uncertain
 from orchestrator.walltime import parse_duration_s
 
 #: `squeue -o`: id, state, reason, node, submit, start, end, work folder (squeue(1)).
@@ -162,8 +162,8 @@ def parse_sinfo(text: str) -> tuple[Partition, ...]:
             name=name.rstrip("*"),
             is_default=name.endswith("*"),
             is_up=available == "up",
-            time_limit_s=_duration_s(longest),
-            default_time_s=_duration_s(default),
+            time_limit_s=told_duration_s(longest),
+            default_time_s=told_duration_s(default),
             nodes=int(nodes),
             cpus_per_node=int(cpus),
             memory_mb=int(memory),
@@ -192,15 +192,15 @@ def read_submission(returncode: int, stdout: str, stderr: str) -> SubmitOutcome:
     if _NO_ANSWER.search(stderr):
         return Uncertain(why=words)
     if _NOT_ASKED.search(stderr):
-        return Refused(kind="temporary", words=words)
+        return SubmitRefused(kind="temporary", words=words)
     if _QUOTA.search(stderr) or (_POLICY in stderr and not _JOB_LIMIT.search(stderr)):
-        return Refused(kind="quota", words=words)
+        return SubmitRefused(kind="quota", words=words)
     if _JOB_LIMIT.search(stderr):
-        return Refused(kind="permanent", words=words)
+        return SubmitRefused(kind="permanent", words=words)
     if _WAIT.search(stderr):
-        return Refused(kind="temporary", words=words)
+        return SubmitRefused(kind="temporary", words=words)
     if _PERMANENT.search(stderr):
-        return Refused(kind="permanent", words=words)
+        return SubmitRefused(kind="permanent", words=words)
     return Uncertain(why=words or f"sbatch ended with {returncode} and no word")
 
 
@@ -257,7 +257,8 @@ def _exit_code(code: int, number: int) -> int:
     return _SIGNAL_BASE + number if number else code
 
 
-def _duration_s(text: str) -> int | None:
+def told_duration_s(text: str) -> int | None:
+    """Seconds of a duration that Slurm printed; None for "infinite", and for words that are none."""
     try:
         return parse_duration_s(text)
     except ValueError:

@@ -111,9 +111,9 @@ def without_line(table: bytes, run_id: str) -> bytes:
     return b"".join(line for line in lines if not line.rstrip(b"\r\n").endswith(tag))
 
 
-def read_table() -> bytes:
+def read_table(timeout_s: float = COMMAND_TIMEOUT_S) -> bytes:
     """The user's crontab; empty where there is none. Errors: ConfigError where we may not have one."""
-    done = _crontab("-l")
+    done = _crontab("-l", timeout_s=timeout_s)
     if done.returncode == 0:
         return done.stdout
     words = done.stderr.decode(errors="replace").strip()
@@ -134,7 +134,9 @@ def _install(table: bytes) -> None:
         raise ConfigError(f"--via cron: crontab refused the new table: {words}. {_INSTEAD}")
 
 
-def _crontab(option: str, table: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+def _crontab(
+    option: str, table: bytes | None = None, timeout_s: float = COMMAND_TIMEOUT_S
+) -> subprocess.CompletedProcess[bytes]:
     command = shutil.which("crontab", path=_path())
     if command is None:
         raise ConfigError(f"--via cron: there is no crontab on this machine. {_INSTEAD}")
@@ -144,7 +146,7 @@ def _crontab(option: str, table: bytes | None = None) -> subprocess.CompletedPro
             input=table if table is not None else b"",
             env={**os.environ, "LC_ALL": "C"},
             capture_output=True,
-            timeout=COMMAND_TIMEOUT_S,
+            timeout=timeout_s,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -157,7 +159,7 @@ def _path(environ: Mapping[str, str] = os.environ) -> str:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
+def _alone(timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
     """Of all our processes on this machine only we change the table now: crontab(1) knows only whole tables."""
     # Not in /tmp, where anybody could hold it for ever. Its home may be every machine's: the table is this one's.
     path = own_folder("state") / f"crontab-{host_name()}.lock"
@@ -167,21 +169,21 @@ def _alone() -> Iterator[None]:
     except OSError as error:
         raise ConfigError(f"--via cron: {path} cannot be opened ({error.strerror}). {_INSTEAD}") from None
     try:
-        _lock(handle, path)
+        _lock(handle, path, timeout_s)
         yield
     finally:
         os.close(handle)
 
 
-def _lock(handle: int, path: Path) -> None:
-    give_up_at = time.monotonic() + LOCK_TIMEOUT_S
+def _lock(handle: int, path: Path, timeout_s: float) -> None:
+    give_up_at = time.monotonic() + timeout_s
     while True:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > give_up_at:
                 raise ConfigError(
-                    f"--via cron: another command of yours has changed the crontab for {LOCK_TIMEOUT_S:.0f} s "
+                    f"--via cron: another command of yours has changed the crontab for {timeout_s:.0f} s "
                     f"({path}): see what it waits for, and try again."
                 ) from None
             time.sleep(LOCK_LOOK_S)

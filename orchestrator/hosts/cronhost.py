@@ -27,10 +27,10 @@ from orchestrator.hosts.host import (
 )
 from orchestrator.run.lease import Lease
 from orchestrator.run.rundir import RunDir, load_run
-from orchestrator.run.starting import Asked
+from orchestrator.run.starting import StartRequest
 
 
-def start_with_cron(asked: Asked, out: Console) -> None:
+def start_with_cron(asked: StartRequest, out: Console) -> None:
     """Write the run's line and look for the first time. Twice is no error: the line is renewed.
 
     Errors: as `host.start`; ConfigError where this machine has no crontab for us.

@@ -15,7 +15,7 @@ from orchestrator.run.begin import prepare_folder
 from orchestrator.run.lease import highest_epoch, living_owner, read_owner
 from orchestrator.run.ledger import load_ledger
 from orchestrator.run.rundir import RunDir, load_run
-from orchestrator.run.starting import Asked
+from orchestrator.run.starting import StartRequest
 
 #: It has its lease within a second or two, or it has said why not; beyond that a passing tick is waited for.
 START_TIMEOUT_S = 120.0
@@ -25,7 +25,7 @@ LOOK_S = 0.05
 FIRST_TICK_S = 20.0
 
 
-def start_in_background(asked: Asked, words: list[str], out: Console) -> None:
+def start_in_background(asked: StartRequest, words: list[str], out: Console) -> None:
     """`start` in a session of its own. `words`: the command line that asks for the same. Errors: as `host.start`."""
     run_dir, name = asked.run_dir, asked.config.run_name
     tell_notes(asked)

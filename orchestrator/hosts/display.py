@@ -41,7 +41,7 @@ def interruptions() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-class Display:
+class RunDisplay:
     """A live table on a terminal, lines as they come in a pipe."""
 
     def __init__(self, run_dir: RunDir, out: Console) -> None:

@@ -25,8 +25,9 @@ from orchestrator.run.ledger import load_ledger
 from orchestrator.run.pick import make_executor
 from orchestrator.run.program import commands_of
 from orchestrator.run.rundir import Run, RunDir, load_run
-from orchestrator.run.starting import Asked
+from orchestrator.run.starting import StartRequest
 from orchestrator.screens.cells import slots_words
+from orchestrator.walltime import format_duration
 
 #: Of a thousand submissions so many are written out; the slots of the others are named in one line.
 SLOTS_SHOWN = 8
@@ -139,7 +140,7 @@ def _words(action: Action) -> str:
             return f"would make attempt {attempt} of slot {slot} print its stacks and end: {why}"
 
 
-def dry_start(asked: Asked) -> Rehearsal:
+def dry_start(asked: StartRequest) -> Rehearsal:
     """What `start` would do. Errors: as `begin`."""
     config, run_dir, name = asked.config, asked.run_dir, asked.config.run_name
     executor = pick_executor(config, os.environ)
@@ -226,6 +227,6 @@ def _summary(config: RunConfig, run_dir: RunDir, executor: str) -> list[str]:
     more = f" (and {len(commands) - 1} more)" if len(commands) > 1 else ""
     what = f"{shlex.join(commands[0])}{more}" if commands else ours
     return [
-        f"run {config.run_name}: {slots} of {what}, jobs of {config.slurm.time_limit} by {executor}",
+        f"run {config.run_name}: {slots} of {what}, jobs of {format_duration(config.slurm.time_limit)} by {executor}",
         f"run folder {run_dir.path}",
     ]

@@ -37,11 +37,21 @@ WORDS_CHARS = 1000
 class Hook:
     """`notify` of one run. `say` gets one line where the command fails. Without a command it does nothing."""
 
-    def __init__(self, run: Run, run_dir: RunDir, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        run_dir: RunDir,
+        say: Callable[[str], None],
+        *,
+        timeout_s: float = TIMEOUT_S,
+        close_timeout_s: float = CLOSE_TIMEOUT_S,
+        most_waiting: int = MOST_WAITING,
+    ) -> None:
         self._run = run
         self._run_dir = run_dir
         self._say = say
-        self._waiting: queue.Queue[tuple[str, dict[str, Any]] | None] = queue.Queue(MOST_WAITING)
+        self._timeout_s, self._close_timeout_s = timeout_s, close_timeout_s
+        self._waiting: queue.Queue[tuple[str, dict[str, Any]] | None] = queue.Queue(most_waiting)
         self._worker: threading.Thread | None = None
 
     def __call__(self, kind: str, facts: dict[str, Any]) -> None:
@@ -54,7 +64,7 @@ class Hook:
         try:
             self._waiting.put_nowait((kind, {**facts, "at": time.time()}))
         except queue.Full:
-            self._say(f"notify: {kind} was not told: {MOST_WAITING} events wait already")
+            self._say(f"notify: {kind} was not told: {self._waiting.maxsize} events wait already")
             return
         if self._worker is None:
             worker = threading.Thread(target=self._work, name="notify", daemon=True)
@@ -71,7 +81,7 @@ class Hook:
             return
         with contextlib.suppress(queue.Full):
             self._waiting.put(None, timeout=1.0)
-        self._worker.join(CLOSE_TIMEOUT_S)
+        self._worker.join(self._close_timeout_s)
         if self._worker.is_alive():
             self._say(f"notify: {self._waiting.qsize()} events were not told, the command takes too long")
 
@@ -105,12 +115,12 @@ class Hook:
         except OSError as error:
             return f"{command[0]} could not be started: {error.strerror}"
         try:
-            _, complaint = child.communicate(json.dumps(value, default=str).encode() + b"\n", timeout=TIMEOUT_S)
+            _, complaint = child.communicate(json.dumps(value, default=str).encode() + b"\n", timeout=self._timeout_s)
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
-            return f"{command[0]} took longer than {TIMEOUT_S:.0f} s and was ended"
+            return f"{command[0]} took longer than {self._timeout_s:.0f} s and was ended"
         except OSError as error:
             return f"{command[0]}: {error.strerror}"
         if child.returncode == 0:

@@ -19,7 +19,7 @@ from orchestrator.decisions.models import Ledger, SlotStatus
 from orchestrator.errors import ConfigError, Interrupted, LeaseHeld, RunFailed, RunPaused, SchedulerRefused
 from orchestrator.executors.gpus import sharing, visible_gpus
 from orchestrator.hosts import cron
-from orchestrator.hosts.display import Display, interruptions
+from orchestrator.hosts.display import RunDisplay, interruptions
 from orchestrator.hosts.hook import Hook
 from orchestrator.run import curves
 from orchestrator.run.begin import begin, pick_executor, prepare_folder
@@ -29,7 +29,7 @@ from orchestrator.run.ledger import TIME_OVER, load_ledger, read_control, write_
 from orchestrator.run.pick import make_executor
 from orchestrator.run.registry import register
 from orchestrator.run.rundir import Run, RunDir, load_run
-from orchestrator.run.starting import Asked
+from orchestrator.run.starting import StartRequest
 from orchestrator.screens.cells import slots_words
 from orchestrator.screens.summary import summarise
 from orchestrator.screens.tables import summary_lines, summary_table
@@ -39,7 +39,7 @@ from orchestrator.screens.timeline import clock
 WAITING_FOR_START = (SlotStatus.PAUSED, SlotStatus.FAILED)
 
 
-def start(asked: Asked, out: Console) -> None:
+def start(asked: StartRequest, out: Console) -> None:
     """Own the run and keep it going until it is done, stopped, or this process is told to end.
 
     Where a living controller has the run and slots wait for a person, it is told to go on with them.
@@ -51,7 +51,7 @@ def start(asked: Asked, out: Console) -> None:
     lease = take_for_start(asked)
     try:
         run = begin_run(asked)
-        with interruptions() as interrupted, Display(run_dir, out) as display:
+        with interruptions() as interrupted, RunDisplay(run_dir, out) as display:
             hook = Hook(run, run_dir, display.note)
             controller = make_controller(run, run_dir, lease, display.say, hook=hook)
             controller.reactivate()
@@ -64,13 +64,13 @@ def start(asked: Asked, out: Console) -> None:
     report_end(controller, run, run_dir, out)
 
 
-def tell_notes(asked: Asked) -> None:
+def tell_notes(asked: StartRequest) -> None:
     """What the person who typed `start` should know, on standard error."""
     for note in notes_of(asked):
         print(f"note: {note}", file=sys.stderr)
 
 
-def notes_of(asked: Asked) -> list[str]:
+def notes_of(asked: StartRequest) -> list[str]:
     """What the person who types `start` should know, a sentence each."""
     config = asked.config
     try:
@@ -83,7 +83,7 @@ def notes_of(asked: Asked) -> list[str]:
     return [*warnings_of(config), *([shared] if shared else []), *wandb, *asked.notes]
 
 
-def take_for_start(asked: Asked) -> Lease:
+def take_for_start(asked: StartRequest) -> Lease:
     """The lease, for a host that begins, with a folder that can be written. Errors: LeaseHeld, StorageError."""
     prepare_folder(asked.run_dir)
     # Who leads a session of its own was put into the background, and no terminal has it: `status` says so.
@@ -91,7 +91,7 @@ def take_for_start(asked: Asked) -> Lease:
     return Lease.take_patiently(asked.run_dir, "start --via daemon" if in_background else "start")
 
 
-def begin_run(asked: Asked) -> Run:
+def begin_run(asked: StartRequest) -> Run:
     """Make or revise the run, remember it, and wish that it goes on. The caller holds the lease."""
     run = begin(asked.config, asked.path, asked.run_dir, os.environ, time.time(), forked=asked.forked_from)
     register(run, asked.run_dir, time.time())
@@ -99,14 +99,14 @@ def begin_run(asked: Asked) -> Run:
     return run
 
 
-def wish_to_run(asked: Asked, run_dir: RunDir) -> None:
+def wish_to_run(asked: StartRequest, run_dir: RunDir) -> None:
     """Wish that the run goes on, until its time is over where one was given; a `start` without one takes it away."""
     before, now = read_control(run_dir), time.time()
     if before.wish != "run" or before.until is not None or asked.for_s is not None:
         write_control(run_dir, "run", now=now, by="start", until=asked.until(now))
 
 
-def hand_to_living_owner(asked: Asked) -> bool:
+def hand_to_living_owner(asked: StartRequest) -> bool:
     """Where a living controller has the run, and slots of it wait for `start` or its end is set or taken away: wish
     that. True: done.
 
@@ -193,7 +193,7 @@ def who_goes_on(run: Run, run_dir: RunDir) -> str:
     """Who keeps the run going while no controller is there, as the end of a sentence."""
     if (line := host_of(run_dir)) is not None:
         return f", and cron on {line.host} looks after them once a minute"
-    if run.executor == "slurm" and run.config.relay.baton:
+    if run.executor == "slurm" and run.config.relay.failover_tick:
         return ", and each that ends after five minutes without a controller submits the next itself"
     return ""
 

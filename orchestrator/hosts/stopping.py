@@ -14,7 +14,7 @@ from orchestrator.decisions.models import Ledger
 from orchestrator.errors import ConfigError, Interrupted, LeaseHeld, StopUnfinished
 from orchestrator.executors.base import JobState
 from orchestrator.hosts import cron
-from orchestrator.hosts.display import Display, interruptions
+from orchestrator.hosts.display import RunDisplay, interruptions
 from orchestrator.hosts.hook import Hook
 from orchestrator.hosts.host import make_controller
 from orchestrator.run.lease import TTL_S, Lease, Owner, living_owner, silent_for
@@ -59,7 +59,7 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
     asked_at = time.monotonic()
     give_up_at = asked_at + patience_s
     told = False
-    with interruptions() as interrupted, Display(run_dir, out) as display:
+    with interruptions() as interrupted, RunDisplay(run_dir, out) as display:
         while not interrupted():
             owner = living_owner(run_dir)
             if owner is None:
@@ -91,7 +91,9 @@ def _not_yet(owner: Owner, number: int, name: str) -> str:
     return f"{written}, but {owner} has not ended the jobs yet. `orchestrator status {name}` shows when it has."
 
 
-def _stop_here(run: Run, run_dir: RunDir, interrupted: Callable[[], bool], give_up_at: float, display: Display) -> bool:
+def _stop_here(
+    run: Run, run_dir: RunDir, interrupted: Callable[[], bool], give_up_at: float, display: RunDisplay
+) -> bool:
     """Tick until nothing is left, or until `give_up_at` (monotonic). False: somebody else has just taken the run."""
     try:
         lease = Lease.take(run_dir, "stop", now=time.time())

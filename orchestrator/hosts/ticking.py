@@ -1,4 +1,4 @@
-"""The controller once: for hands, for cron, and for a job that passes the baton."""
+"""The controller once: for hands, for cron, and for a job that runs a failover tick."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import time
 
 from rich.console import Console
 
-from orchestrator.baton import HOLDER
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus, SubmissionState
+from orchestrator.failover import HOLDER
 from orchestrator.hosts.display import Log
 from orchestrator.hosts.hook import Hook
 from orchestrator.hosts.host import make_controller

@@ -6,7 +6,7 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from anchorleg.files import read_json_or_none
@@ -93,11 +93,18 @@ def run_dir_of(config: RunConfig, config_path: Path) -> RunDir:
 
 
 def begin(
-    config: RunConfig, config_path: Path, run_dir: RunDir, environ: Mapping[str, str], now: float, *, forked: str = ""
+    config: RunConfig,
+    config_path: Path,
+    run_dir: RunDir,
+    environ: Mapping[str, str],
+    now: float,
+    *,
+    forked: str = "",
+    fix: Callable[[Path], str] = fix_code,
 ) -> Run:
     """Make the run in `run_dir`, or revise the one that is there. The caller holds the lease.
 
-    Errors: ConfigError, IdentityMismatch, RunFolderError, StorageError.
+    `fix` makes the run's copy of our packages. Errors: ConfigError, IdentityMismatch, RunFolderError, StorageError.
     """
     executor = pick_executor(config, environ)
     check_walltime(config, executor)
@@ -114,7 +121,7 @@ def begin(
         "env": kept_environment(environ, executor),
     }
     try:
-        wanted["code"] = fix_code(run_dir.code)
+        wanted["code"] = fix(run_dir.code)
         if run_dir.run_file.exists():
             before = load_run(run_dir)
             load_ledger(run_dir, before.run_id)

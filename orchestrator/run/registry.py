@@ -57,7 +57,7 @@ def _is_there(entry: Entry) -> bool:
     return record is not None and record.run_id == entry.run_id
 
 
-def find(name: str, environ: Mapping[str, str] = os.environ) -> RunDir:
+def find_run(name: str, environ: Mapping[str, str] = os.environ) -> RunDir:
     """The folder of the newest run of that name or id. Errors: UnknownRun."""
     known = entries(environ)
     for entry in known:

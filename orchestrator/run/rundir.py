@@ -107,7 +107,7 @@ class Run(Frozen):
 
     `revision` counts config changes; `identity` (None for a foreign command) is the slots' training identity, which
     must never change; `code`: hash of the fixed code; `env`: what submissions and jobs see of the environment;
-    `controller_python`: the interpreter in which `start` was typed, for cron and the baton.
+    `controller_python`: the interpreter in which `start` was typed, for cron and failover.
     """
 
     version: int = 1

@@ -89,7 +89,7 @@ def job_script(
         {
             "job_name": Raw(f"{run_name}-{slot}"),
             "sbatch_lines": sbatch_lines(config.slurm),
-            "time_limit": Raw(format_duration(config.slurm.time_limit_s)),
+            "time_limit": Raw(format_duration(config.slurm.time_limit)),
             "lead_seconds": Raw(str(config.lead_seconds)),
             "setup_lines": Raw("\n".join(config.slurm.setup) if executor == "slurm" else ""),
             "code_dir": str(code_dir),

@@ -11,14 +11,14 @@ from orchestrator.config import RunConfig, apply_overrides, load_config, parse_c
 from orchestrator.errors import ConfigError
 from orchestrator.run.begin import run_dir_of, with_known_experiments
 from orchestrator.run.program import check_script
-from orchestrator.run.registry import find
+from orchestrator.run.registry import find_run
 from orchestrator.run.rundir import RunDir, load_run
 from orchestrator.run.sharing import troubles
 from orchestrator.walltime import format_duration
 
 
 @dataclass(frozen=True)
-class Asked:
+class StartRequest:
     """`config` is checked. `path`: the config file, whose folder is the program's. `forked_from`: a run id or empty.
 
     `notes`: what the person should know before it begins, a sentence each. `for_s`: stop after so many seconds; None:
@@ -39,29 +39,29 @@ class Asked:
 
 def asked_for(
     name: str | None, path: Path, overrides: dict[str, Any], fork: str | None, for_s: float | None = None
-) -> Asked:
+) -> StartRequest:
     """By `name` the run's own recorded config counts, else the file at `path`; `overrides` are stronger than either.
 
     Errors: ConfigError, UnknownRun, RunFolderError.
     """
     if name is not None:
-        run_dir = find(name)
+        run_dir = find_run(name)
         run = load_run(run_dir)
         value = run.config.model_dump(mode="json", exclude_unset=True)
         recorded = parse_config(apply_overrides(value, overrides), f"run {name}", overrides)
         notes = () if fork is not None else _left_in_the_file(recorded, Path(run.config_path), run_dir)
-        asked = Asked(recorded, Path(run.config_path), run_dir, notes=notes, for_s=for_s)
+        asked = StartRequest(recorded, Path(run.config_path), run_dir, notes=notes, for_s=for_s)
     else:
         config = load_config(path, overrides)
         run_dir = run_dir_of(config, path)
         config, notes = (config, ()) if fork is not None else with_known_experiments(config, run_dir)
-        asked = Asked(config, path, run_dir, notes=notes, for_s=for_s)
+        asked = StartRequest(config, path, run_dir, notes=notes, for_s=for_s)
     check_script(asked.config, asked.path.parent)
     asked = replace(asked, notes=(*asked.notes, *troubles(asked.config, asked.path.parent, asked.run_dir)))
     return asked if fork is None else _forked(asked, fork)
 
 
-def with_world_size(asked: Asked) -> Asked:
+def with_world_size(asked: StartRequest) -> StartRequest:
     """`asked` with a word on what --ddp-world-size, which older guides have, means here."""
     count = asked.config.slots
     seeds = "" if not asked.config.trains else " (slot k with seed + k)"
@@ -100,7 +100,7 @@ def _differences(a: dict[str, Any], b: dict[str, Any], prefix: str = "") -> list
     return found
 
 
-def _forked(asked: Asked, fork: str) -> Asked:
+def _forked(asked: StartRequest, fork: str) -> StartRequest:
     """The same under a new name, in a folder beside the original's."""
     run_dir = RunDir(asked.run_dir.path.parent / fork)
     if run_dir.run_file.exists():
@@ -108,7 +108,7 @@ def _forked(asked: Asked, fork: str) -> Asked:
     value = asked.config.model_dump(mode="json", exclude_unset=True)
     config = parse_config(value | {"run_name": fork, "run_dir": str(run_dir.path)}, str(asked.path))
     origin = load_run(asked.run_dir).run_id if asked.run_dir.run_file.exists() else ""
-    return Asked(config, asked.path, run_dir, origin, for_s=asked.for_s)
+    return StartRequest(config, asked.path, run_dir, origin, for_s=asked.for_s)
 
 
 def command_line(

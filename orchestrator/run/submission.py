@@ -70,7 +70,7 @@ def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:
         "folder": run.folder,
         "config_file": str(run_dir.settings(action.slot)),
         "container": container,
-        "limit_s": config.slurm.time_limit_s,
+        "limit_s": config.slurm.time_limit,
         "lead_s": config.lead_seconds,
         "max_runtime_s": config.training_of(action.slot).max_runtime_seconds,
         "run_id": run.run_id,
@@ -79,7 +79,7 @@ def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:
         "accepts_contributions": config.collaboration.enabled,
         "keep_checkpoints": config.relay.keep_checkpoints,
         "environment": wandb_environment(config.wandb, run.env),
-        "baton": run.controller_python if run.executor == "slurm" and config.relay.baton else None,
+        "failover": run.controller_python if run.executor == "slurm" and config.relay.failover_tick else None,
     }
 
 

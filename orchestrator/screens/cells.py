@@ -127,6 +127,11 @@ def span(seconds: float) -> str:
     return f"{days} d {rest // 3600} h" if days else format_duration(seconds)
 
 
+def ago(seconds: float) -> str:
+    """How long ago: `42 s ago`, `0:05:12 ago`."""
+    return f"{max(0.0, seconds):.0f} s ago" if seconds < 100 else f"{format_duration(seconds)} ago"
+
+
 def next_job(slot: SlotView) -> str:
     """The job that is queued behind the running one."""
     return (slot.successor.job_id or "(new)") if slot.successor is not None else ""

@@ -13,6 +13,7 @@ from orchestrator.errors import ConfigError
 from orchestrator.executors.base import Frozen
 from orchestrator.run.history import read_events
 from orchestrator.run.rundir import Run, RunDir, load_run
+from orchestrator.screens.cells import ago
 from orchestrator.screens.status import RunView, SlotView, picture
 from orchestrator.screens.timeline import clock, sentence
 from orchestrator.screens.views import notes, seen_itself
@@ -27,7 +28,7 @@ _WISHES = {
 }
 
 
-class Moment(Frozen):
+class HistoryEvent(Frozen):
     """One thing that happened. `at`: unix seconds by the controller's clock; `event`: the line of the log."""
 
     at: float
@@ -45,7 +46,7 @@ class Explanation(Frozen):
     withheld: str
     next: str
     facts: tuple[str, ...]
-    history: tuple[Moment, ...]
+    history: tuple[HistoryEvent, ...]
     slot: SlotView
 
 
@@ -62,9 +63,9 @@ def explain(run_dir: RunDir, index: int, *, last: int = EVENTS_SHOWN, now: float
         raise ConfigError(f"{view.run_name} has no slot {index}: {first}.")
     slot, shown = ledger.slots[index], view.slots[index]
     written = [event for event in read_events(run_dir) if event.get("slot", index) == index]
-    moments = [Moment(at=event.get("at", 0.0), words=sentence(event, now), event=event) for event in written]
+    moments = [HistoryEvent(at=event.get("at", 0.0), words=sentence(event, now), event=event) for event in written]
     moments += [
-        Moment(at=event["at"], words=f"{sentence(event, now)} (not written down yet)", event=dict(event))
+        HistoryEvent(at=event["at"], words=f"{sentence(event, now)} (not written down yet)", event=dict(event))
         for event in unwritten
         if event.get("slot", index) == index and not _is_told(event, written, ledger.written_at)
     ]
@@ -169,9 +170,9 @@ def attempt_facts(attempt: Attempt, now: float) -> list[str]:
     if attempt.claimed_by is not None and attempt.started_at is not None:
         facts.append(f"attempt {attempt.number} has been at work since {clock(attempt.started_at, now)}")
     if attempt.heartbeat_changed_at is not None and attempt.heartbeat >= 0:
-        ago = format_duration(now - attempt.heartbeat_changed_at)
+        changed = ago(now - attempt.heartbeat_changed_at)
         facts.append(
-            f"attempt {attempt.number}: its heartbeat was last seen to change {ago} ago (number {attempt.heartbeat})"
+            f"attempt {attempt.number}: its heartbeat was last seen to change {changed} (number {attempt.heartbeat})"
         )
     if attempt.asked_to_hand_over_at is not None:
         facts.append(f"attempt {attempt.number} was asked to hand over at {clock(attempt.asked_to_hand_over_at, now)}")

@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from anchorleg.words import counted
-from orchestrator.walltime import format_duration
+from orchestrator.screens.cells import ago
 
 #: So many are named; a class is more, and `syncd contributors` shows all.
 NAMED = 5
-#: Below this, seconds are easier to read than a clock.
-SHORT_S = 100.0
 
 
 def given_words(progress: Mapping[str, Any], now: float) -> str:
@@ -27,9 +25,7 @@ def given_words(progress: Mapping[str, Any], now: float) -> str:
 
 def _words(who: str, one: Mapping[str, Any], now: float) -> str:
     segments, transitions, last_at = (_number(one.get(name)) for name in ("segments", "transitions", "last_at"))
-    ago_s = max(0.0, now - last_at)
-    ago = f"{ago_s:.0f} s" if ago_s < SHORT_S else format_duration(ago_s)
-    last = f", last {ago} ago" if last_at else ""
+    last = f", last {ago(now - last_at)}" if last_at else ""
     return f"{who} {counted(round(segments), 'segment')} ({transitions:,.0f} transitions{last})"
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.decisions.models import parse_token
@@ -25,36 +27,39 @@ _OVER = frozenset({"finished", "failed", "stopped", "paused"})
 _CHUNK = 1 << 20
 
 
-def show_logs(run_dir: RunDir, slot: int, *, follow: bool, lines: int | None = None) -> None:
+def show_logs(
+    run_dir: RunDir,
+    slot: int,
+    *,
+    follow: bool,
+    lines: int | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
     """Print the newest job's output that there is; with `follow`, go on over all later jobs until the slot is over or
     Ctrl-C, which is no error. `lines`: begin with so many last lines of each file. Errors: ConfigError: no such slot.
     """
     if not run_dir.slot(slot).exists() and not job_folders(run_dir, slot):
         raise ConfigError(f"{run_dir.path} has no slot {slot}, or nothing was ever submitted for it.")
-    try:
-        _show(run_dir, slot, follow=follow, lines=lines)
-    except KeyboardInterrupt:
-        return
-
-
-def _show(run_dir: RunDir, slot: int, *, follow: bool, lines: int | None) -> None:
     printer = Printer()
     current: Path | None = None
     state, state_due_at = "waiting", float("-inf")
-    while True:
-        if time.monotonic() >= state_due_at:  # before the output: what is over has written all of it
-            state = next((view.state for view in run_view(run_dir).slots if view.slot == slot), "waiting")
-            state_due_at = time.monotonic() + STATE_S
-        folder = speaking_job(run_dir, slot)
-        if current is not None and folder != current:
-            printer.show(current, whole=True)
-        if folder is not None:
-            printer.show(folder, last=lines if current is None else None, whole=not follow or state in _OVER)
-            current = folder
-        if not follow or state in _OVER:
-            break
-        time.sleep(LOOK_S)
-    if not printer.has_spoken:
+    with suppress(KeyboardInterrupt):
+        while True:
+            if clock() >= state_due_at:  # before the output: what is over has written all of it
+                state = next((view.state for view in run_view(run_dir).slots if view.slot == slot), "waiting")
+                state_due_at = clock() + STATE_S
+            folder = speaking_job(run_dir, slot)
+            if current is not None and folder != current:
+                printer.show(current, whole=True)
+            if folder is not None:
+                printer.show(folder, last=lines if current is None else None, whole=not follow or state in _OVER)
+                current = folder
+            if not follow or state in _OVER:
+                break
+            sleep(LOOK_S)
+        if printer.has_spoken:
+            return
         if current is None:
             print(f"slot {slot} has no job output yet; it is {state} (`orchestrator explain {slot}` says why).")
         else:

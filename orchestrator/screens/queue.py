@@ -22,7 +22,7 @@ AT_WORK = frozenset({"running", "handing over", "starting", "stalled"})
 BEST = 5
 
 
-class Score(Frozen):
+class SlotScore(Frozen):
     """The best value of the metric that one slot has reported, and at which step."""
 
     slot: int
@@ -38,7 +38,7 @@ class QueueView(Frozen):
 
     counts: dict[str, int]
     metric: str | None = None
-    best: tuple[Score, ...] = ()
+    best: tuple[SlotScore, ...] = ()
     finish_in_s: float | None = None
     rates_known: int = 0
 
@@ -61,7 +61,7 @@ def queue_view(
     told = Counter(states)
     sign = 1.0 if config.queue.goal == "min" else -1.0
     scores = [
-        Score(slot=slot.index, name=config.name_of(slot.index), value=slot.best, step=slot.best_step)
+        SlotScore(slot=slot.index, name=config.name_of(slot.index), value=slot.best, step=slot.best_step)
         for slot in slots
         if slot.best is not None
     ]

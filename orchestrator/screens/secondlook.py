@@ -73,12 +73,12 @@ def second_look(run: Run, run_dir: RunDir, ledger: Ledger, now: float, *, looked
 
 def _looked(run: Run, run_dir: RunDir, ledger: Ledger, now: float, left: int | None) -> OwnLook:
     from orchestrator.decisions.fold import fold  # noqa: PLC0415 - a screen of a healthy run needs none of it
-    from orchestrator.looking import look  # noqa: PLC0415
+    from orchestrator.observe import gather_facts  # noqa: PLC0415
     from orchestrator.run.pick import make_executor  # noqa: PLC0415
 
     executor = make_executor(run, run_dir, patience_s=PATIENCE_S)
     poll = executor.poll()
-    facts, _ = look(run, run_dir, executor, ledger, poll, now)
+    facts, _ = gather_facts(run, run_dir, executor, ledger, poll, now)
     folded, events = fold(ledger, facts)
     told = SecondLook(at=now, free_bytes=left, queue_error=poll.error or "")
     return OwnLook(told, folded, tuple({"at": now, **event} for event in events))

@@ -101,9 +101,9 @@ class ExcludedNode(Frozen):
 class RunView(Frozen):
     """One run, ready to be shown. `written_at`: when the controller last wrote what it saw (unix seconds, its clock).
     `second_look`: the reader's own, where that is too long ago. `blind_since`: the queue has not been seen since then,
-    because of `blind_error`. `controller`: who looks after the run, None where nobody does; `baton`: whether its jobs
-    look after it themselves when they end. `wish`, `wished_by`: the newest of `start` and `stop`; `until`: when
-    `start --for` stops it (unix seconds). `queue`: of experiments.
+    because of `blind_error`. `controller`: who looks after the run, None where nobody does; `failover_tick`: whether
+    its jobs look after it themselves when they end. `wish`, `wished_by`: the newest of `start` and `stop`; `until`:
+    when `start --for` stops it (unix seconds). `queue`: of experiments.
     """
 
     run_id: str
@@ -120,7 +120,7 @@ class RunView(Frozen):
     second_look: SecondLook | None = None
     blind_since: float | None = None
     blind_error: str = ""
-    baton: bool = False
+    failover_tick: bool = False
     excluded_nodes: tuple[ExcludedNode, ...] = ()
     queue: QueueView | None = None
     slots: tuple[SlotView, ...] = ()
@@ -176,7 +176,7 @@ def _view_of(
         second_look=own,
         blind_since=ledger.blind_since if ledger else None,
         blind_error=ledger.blind_error if ledger else "",
-        baton=run.executor == "slurm" and run.config.relay.baton,
+        failover_tick=run.executor == "slurm" and run.config.relay.failover_tick,
         excluded_nodes=tuple(
             ExcludedNode(node=bad.node, until=bad.excluded_until, deaths=len(bad.deaths))
             for bad in (ledger.nodes if ledger else ())
@@ -319,7 +319,7 @@ def _with_rate(view: SlotView, slot: Slot, run: Run, progress: dict[str, Any], n
         rate = steps / trained_s if trained_s > RATE_AFTER_S else None
     update: dict[str, Any] = {"rate": rate, "silent_s": slot.current.quiet_s if slot.current else None}
     if rate and view.step is not None and view.total is not None:
-        lead_s, limit_s = run.config.lead_seconds, run.config.slurm.time_limit_s
+        lead_s, limit_s = run.config.lead_seconds, run.config.slurm.time_limit
         left_s = view.ends_at - lead_s - now if view.ends_at is not None else None
         waits = waits_between(slot.attempts)
         update["forecast"] = forecast(view.total - view.step, rate, left_s, limit_s - lead_s, waits)

@@ -10,10 +10,11 @@ from rich.text import Text
 
 from anchorleg.words import counted
 from anchorleg.wrapping import folded
-from orchestrator.baton import SILENT_S as SILENT_BATON_S
 from orchestrator.decisions.models import Verdict
+from orchestrator.failover import SILENT_S as FAILOVER_S
 from orchestrator.screens.cells import (
     OVER,
+    ago,
     bar,
     done_in,
     ends_in,
@@ -179,10 +180,14 @@ def about(view: RunView, now: float) -> list[tuple[str, bool]]:
     elif view.state in {"no controller", "stopping"}:
         go_on = f"take it up again with `orchestrator start {view.run_name}`"
         lines.append((f"no controller{looked}; {go_on}", True))
-        if view.baton and view.written_at is not None and any(slot.job_id and not slot.why for slot in view.slots):
+        if (
+            view.failover_tick
+            and view.written_at is not None
+            and any(slot.job_id and not slot.why for slot in view.slots)
+        ):
             lines.append(
                 (
-                    f"a job that ends after {clock(view.written_at + SILENT_BATON_S, now)} looks after the run itself",
+                    f"a job that ends after {clock(view.written_at + FAILOVER_S, now)} looks after the run itself",
                     False,
                 )
             )
@@ -192,7 +197,7 @@ def about(view: RunView, now: float) -> list[tuple[str, bool]]:
         left = format_duration(view.until - now)
         lines.append((f"until {clock(view.until, now)} (in {left}): then every job saves and ends", False))
     if view.blind_since is not None:
-        since = f"{clock(view.blind_since, now)} ({format_duration(now - view.blind_since)} ago)"
+        since = f"{clock(view.blind_since, now)} ({ago(now - view.blind_since)})"
         lines.append((f"blind since {since}: {view.blind_error}; nothing is submitted meanwhile", True))
     lines += [(line, False) for line in queue_lines(view)]
     for node in view.excluded_nodes:
@@ -228,11 +233,6 @@ def seen_itself(view: RunView, own: SecondLook, now: float) -> str:
         words = f"{since} the controller has written nothing: it hangs, or it may not write (a quota?). "
         words += f"Shown is what was seen at {clock(own.at, now)}"
     return words + (f". The queue could not be seen: {own.queue_error}" if own.queue_error else "")
-
-
-def ago(seconds: float) -> str:
-    """How long ago, as one says it."""
-    return f"{max(0.0, seconds):.0f} s ago" if seconds < 100 else f"{format_duration(seconds)} ago"
 
 
 def plain_lines(view: RunView, now: float) -> list[str]:

@@ -329,7 +329,7 @@ def _offered_logins(connection: paramiko.Transport, place: Endpoint) -> list[str
 
 
 @dataclass(frozen=True)
-class Answer:
+class RemoteAnswer:
     """What a command over there did."""
 
     code: int
@@ -337,7 +337,7 @@ class Answer:
     said: str
 
 
-def ask_shell(remote: Remote, command: str) -> Answer:
+def ask_shell(remote: Remote, command: str) -> RemoteAnswer:
     """Run one line in the account's shell over there, with our key; the key is tried once.
 
     Errors: those of a login: LoginRefusedError, HostKeyError, UnreachableError; RemoteError where it never stops.
@@ -349,4 +349,4 @@ def ask_shell(remote: Remote, command: str) -> Answer:
     done = run_bounded(child, remote.host or "", LOGIN_TIMEOUT_S)
     if done.returncode == EXIT_SSH:
         raise explain(remote.host or "", done.returncode, done.stderr)
-    return Answer(done.returncode, done.stdout, done.stderr)
+    return RemoteAnswer(done.returncode, done.stdout, done.stderr)

@@ -19,7 +19,7 @@ from syncd.errors import StorageError
 #: One laptop needs one; a second one, a `syncd pull` by hand and a doctor find a place, too.
 CONNECTIONS = 4
 #: rsyncs that write. A second one would be a second inbox' worth of files on the disk.
-LANDINGS = 1
+STAGINGS = 1
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 

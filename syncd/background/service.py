@@ -43,14 +43,14 @@ _TCC_FOLDERS = ("Documents", "Desktop", "Downloads")
 
 
 @dataclass(frozen=True)
-class Answer:
+class ManagerAnswer:
     """What a manager's command said: exit code, and its output and errors as one text."""
 
     code: int
     text: str
 
 
-Run = Callable[[Sequence[str]], Answer]
+Run = Callable[[Sequence[str]], ManagerAnswer]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Manager(Protocol):
         ...
 
 
-def run(command: Sequence[str]) -> Answer:
+def run(command: Sequence[str]) -> ManagerAnswer:
     """Ask the manager. Errors: ServiceError where its command is not there, or does not answer."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_TIMEOUT_S, check=False)
@@ -89,7 +89,7 @@ def run(command: Sequence[str]) -> Answer:
         raise ServiceError(f"there is no `{command[0]}` here") from None
     except subprocess.TimeoutExpired:
         raise ServiceError(f"`{' '.join(command)}` did not answer for {ANSWER_TIMEOUT_S:.0f} s; try again") from None
-    return Answer(done.returncode, (done.stdout + done.stderr).strip())
+    return ManagerAnswer(done.returncode, (done.stdout + done.stderr).strip())
 
 
 def manager(
@@ -109,8 +109,8 @@ def log_file(environ: Mapping[str, str] = os.environ) -> Path:
 class Launchd:
     """The LaunchAgent of one macOS user."""
 
-    def __init__(self, home: Path, uid: int, run: Run = run) -> None:
-        self._home = home
+    def __init__(self, home: Path, uid: int, run: Run = run, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._home, self._sleep = home, sleep
         self._file = home / "Library" / "LaunchAgents" / f"{LABEL}.plist"
         self._domain = f"gui/{uid}"
         self._target = f"{self._domain}/{LABEL}"
@@ -146,7 +146,7 @@ class Launchd:
             "launchd", self._file, self._file.exists(), pid is not None, int(pid[1]) if pid else None, detail
         )
 
-    def _ask(self, *words: str, fine: frozenset[int] = frozenset()) -> Answer:
+    def _ask(self, *words: str, fine: frozenset[int] = frozenset()) -> ManagerAnswer:
         answer = self._run(["launchctl", *words])
         if answer.code == 0 or answer.code in fine:
             return answer
@@ -161,7 +161,7 @@ class Launchd:
         while self._ask("print", self._target, fine=NOT_LOADED).code not in NOT_LOADED:
             if time.monotonic() > deadline:
                 raise ServiceError(f"{LABEL} does not end; see `launchctl print {self._target}`")
-            time.sleep(LOOK_S)
+            self._sleep(LOOK_S)
         return answer.code != EIO
 
     def _session(self) -> None:
@@ -179,7 +179,7 @@ class Launchd:
             answer = self._ask(*words, fine=IN_PROGRESS | {EIO})
             if answer.code == 0:
                 return
-            time.sleep(LOOK_S)
+            self._sleep(LOOK_S)
         raise ServiceError(
             f"`launchctl {' '.join(words)}` failed {LOAD_TRIES} times: {answer.code} {_line(answer.text)}; "
             "look for syncd under System Settings > General > Login Items, or log in again"
@@ -231,7 +231,7 @@ class Systemd:
             detail += f", {values['Result']}"
         return ServiceState("systemd", self._file, self._file.exists(), running, pid, detail)
 
-    def _ask(self, *words: str, fine: frozenset[int] = frozenset()) -> Answer:
+    def _ask(self, *words: str, fine: frozenset[int] = frozenset()) -> ManagerAnswer:
         answer = self._run(["systemctl", "--user", *words])
         if answer.code == 0 or answer.code in fine:
             return answer

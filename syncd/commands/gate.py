@@ -78,21 +78,21 @@ def _serve(shared: Path, who: str, full: str) -> None:
 
 
 def _rsync(wanted: Rsync, shared: Path, who: str) -> int:
-    from syncd.access import jail  # noqa: PLC0415 - `--help` stays quick
-    from syncd.access.landing import Landing  # noqa: PLC0415
+    from syncd.access import sandbox  # noqa: PLC0415 - `--help` stays quick
+    from syncd.access.staging import Staging  # noqa: PLC0415
     from syncd.shared.inbox import MAX_SEGMENT_BYTES  # noqa: PLC0415
     from syncd.shared.layout import Shared  # noqa: PLC0415
 
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     if wanted.reads:
-        return jail.run_rsync(wanted, jail.open_folder(shared, wanted.folder), longest_bytes=0)
+        return sandbox.run_rsync(wanted, sandbox.open_folder(shared, wanted.folder), longest_bytes=0)
     inbox = Inbox.of(Shared(shared), who)
     # Nothing is made by a stranger where there is no shared folder, nor behind a link.
-    jail.open_folder(shared, ("v1", "inbox", who) if os.path.lexists(inbox.path) else ("v1",))
-    with Landing(inbox) as landing:
-        (landing.path / wanted.name).mkdir(parents=True, exist_ok=True)
-        code = jail.run_rsync(wanted, landing.path, longest_bytes=MAX_SEGMENT_BYTES, is_overfull=landing.is_overfull)
-        refused = landing.take_in()
+    sandbox.open_folder(shared, ("v1", "inbox", who) if os.path.lexists(inbox.path) else ("v1",))
+    with Staging(inbox) as staging:
+        (staging.path / wanted.name).mkdir(parents=True, exist_ok=True)
+        code = sandbox.run_rsync(wanted, staging.path, longest_bytes=MAX_SEGMENT_BYTES, is_overfull=staging.is_overfull)
+        refused = staging.take_in()
     for name, refusal in refused[:MOST_TOLD]:
         print(f"{REFUSED_PREFIX} refused {name!a} {refusal.reason}: {refusal.sentence}", file=sys.stderr)
     return code or (SOME_REFUSED_EXIT_CODE if refused else 0)

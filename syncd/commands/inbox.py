@@ -110,8 +110,8 @@ def _confirmed(inbox: Inbox) -> bool:
 
 
 def _row(inbox: Inbox) -> dict[str, Any]:
+    from syncd.shared.counts import by_slot, counts, last_seen  # noqa: PLC0415 - as above
     from syncd.shared.holds import held  # noqa: PLC0415 - as above
-    from syncd.shared.tally import by_slot, counts, last_seen  # noqa: PLC0415 - as above
 
     now_held = held(inbox.path, time.time())
     total, waiting = counts(inbox.path), inbox.usage("tmp", "new")

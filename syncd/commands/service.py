@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anchorleg.words import counted
+from anchorleg.words import counted, roughly
 from syncd.errors import (
     ConfigError,
     HostKeyError,
@@ -124,8 +124,8 @@ def status_lines(state: ServiceState, record: Record, now: float) -> list[str]:
         if failed > 0:
             lines.append(f"it crashed {counted(failed, 'time')} of late; see the log")
     elif record.stopped:
-        minutes = max(0, now - (record.stopped_at or now)) / 60
-        lines = [f"syncd has stopped ({minutes:.0f} min ago): {record.stopped}", where]
+        ago = roughly(now - (record.stopped_at or now))
+        lines = [f"syncd has stopped ({ago} ago): {record.stopped}", where]
         lines.append("mend that, then start it again: syncd install")
     else:
         lines = ["syncd is installed, and not running now", where, "start it again: syncd install"]

@@ -226,7 +226,7 @@ def _tried(place: Remote, name: str) -> tuple[str | None, int]:
     transport = OpensshTransport(place, name)
     try:
         offers = transport.listing().offers
-        return transport.facts().contributor, sum(offer.kind == "blob" for offer in offers)
+        return transport.facts().contributor, sum(offer.kind == "manifest" for offer in offers)
     finally:
         transport.close()
 

@@ -46,12 +46,12 @@ def status(
 
 
 def _look(mirror: Path) -> MirrorView:
-    from syncd.laptop.status import look  # noqa: PLC0415 - `--help` stays quick
+    from syncd.laptop.status import read_mirror  # noqa: PLC0415 - `--help` stays quick
 
     if not mirror.is_dir():
         raise ConfigError(f"{mirror} is no mirror yet: `syncd pull REMOTE {mirror}` makes it one")
     try:
-        return look(mirror, time.time())
+        return read_mirror(mirror, time.time())
     except OSError as error:
         raise StorageError(f"{error.filename or mirror} cannot be read ({error.strerror})") from error
 

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from syncd.laptop.client import Wishes
-    from syncd.laptop.exchange import Tally
+    from syncd.laptop.exchange import ExchangeCounts
     from syncd.laptop.mirror import Arrival
-    from syncd.laptop.status import Board
+    from syncd.laptop.status import StatusWriter
     from syncd.wire.transport import Transport
 
 RemoteArgument = Annotated[
@@ -192,27 +192,27 @@ def _once(
             connection = connect(settings, place, way)
         try:
             with _spinner("fetching …", quiet=as_json):
-                tally = sync_once(connection, mirror, wishes, arrived=arrived)
+                counts = sync_once(connection, mirror, wishes, arrived=arrived)
         finally:
             connection.close()
         with _spinner("fetching checkpoints …", quiet=as_json):
             brought = fetch_newest(place, mirror, way.over(settings).bwlimit) if checkpoints else []
     waiting = Outbox(mirror).count()
     if as_json:
-        print(json.dumps(_report(tally, str(place), mirror, connection, waiting, brought), indent=2))
+        print(json.dumps(_report(counts, str(place), mirror, connection, waiting, brought), indent=2))
     else:
-        for line in views.tally_lines(tally, pull=wishes.pull, push=wishes.push, waiting=waiting, remote=str(place)):
+        for line in views.moved_lines(counts, pull=wishes.pull, push=wishes.push, waiting=waiting, remote=str(place)):
             print(line)
         for line in brought:
             print(line)
-    if tally.troubles:
-        raise RemoteError("; ".join(tally.troubles))
+    if counts.troubles:
+        raise RemoteError("; ".join(counts.troubles))
 
 
 def _report(
-    tally: Tally, remote: str, mirror: Path, connection: Transport, waiting: int, brought: list[str]
+    counts: ExchangeCounts, remote: str, mirror: Path, connection: Transport, waiting: int, brought: list[str]
 ) -> dict[str, Any]:
-    manifests = [arrival.manifest for arrival in tally.policies if arrival.manifest is not None]
+    manifests = [arrival.manifest for arrival in counts.policies if arrival.manifest is not None]
     return {
         "remote": remote,
         "folder": str(mirror),
@@ -229,14 +229,14 @@ def _report(
             for each in manifests
         ],
         "checkpoints": brought,
-        "offered": tally.offered,
-        "curves": tally.curves,
-        "bytes": tally.bytes,
-        "sent": tally.sent,
+        "offered": counts.offered,
+        "curves": counts.curves,
+        "bytes": counts.bytes,
+        "sent": counts.sent,
         "waiting": waiting,
-        "accepted": tally.accepted,
-        "refused": tally.refused,
-        "troubles": tally.troubles,
+        "accepted": counts.accepted,
+        "refused": counts.refused,
+        "troubles": counts.troubles,
     }
 
 
@@ -247,7 +247,7 @@ def _stay(verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wi
     from syncd.laptop import views  # noqa: PLC0415 - numpy now: the first policy need not wait for it
     from syncd.laptop.client import LISTEN_S, Client  # noqa: PLC0415
     from syncd.laptop.lock import MirrorLock  # noqa: PLC0415
-    from syncd.laptop.status import Board  # noqa: PLC0415
+    from syncd.laptop.status import StatusWriter  # noqa: PLC0415
     from syncd.shared import codec  # noqa: F401, PLC0415 - numpy now: the first policy need not wait for it
 
     on_terminal = sys.stdout.isatty()
@@ -256,13 +256,13 @@ def _stay(verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wi
     with _signals() as was_told:
         try:
             with lock:
-                board = Board(mirror, str(place), pull=wishes.pull, push=wishes.push)
+                writer = StatusWriter(mirror, str(place), pull=wishes.pull, push=wishes.push)
                 lines = views.ArrivalLines(say)
-                with _picture(mirror, board) if on_terminal else _no_picture() as redraw:
+                with _picture(mirror, writer) if on_terminal else _no_picture() as redraw:
                     Client(
                         mirror,
                         lambda: connect(settings, place, way),
-                        board,
+                        writer,
                         wishes,
                         say=say,
                         arrived=lines.arrived,
@@ -321,13 +321,13 @@ def _spinner(words: str, *, quiet: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _picture(mirror: Path, board: Board) -> Iterator[Callable[[], None]]:
-    """A live table on the terminal; yields what redraws it. The board is at hand: on a full disk its file is old."""
+def _picture(mirror: Path, writer: StatusWriter) -> Iterator[Callable[[], None]]:
+    """A live table on the terminal; yields what redraws it. The writer is at hand: on a full disk its file is old."""
     from rich.console import Console  # noqa: PLC0415
     from rich.live import Live  # noqa: PLC0415
 
     from syncd.laptop import views  # noqa: PLC0415
-    from syncd.laptop.status import look  # noqa: PLC0415
+    from syncd.laptop.status import read_mirror  # noqa: PLC0415
 
     console = Console(emoji=False)
     drawn_at = 0.0
@@ -336,7 +336,7 @@ def _picture(mirror: Path, board: Board) -> Iterator[Callable[[], None]]:
         nonlocal drawn_at
         if time.monotonic() - drawn_at >= _REDRAW_S:
             drawn_at = time.monotonic()
-            view = look(mirror, time.time()).model_copy(update={"client": board.status})
+            view = read_mirror(mirror, time.time()).model_copy(update={"client": writer.status})
             live.update(views.status_table(view, console.width), refresh=True)
 
     with Live(console=console, auto_refresh=False, transient=True) as live:

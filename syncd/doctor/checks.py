@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from anchorleg.findings import Finding, Level
-from anchorleg.words import counted, roughly
-from syncd.doctor.facts import Facts, Side, Space
-from syncd.shared.inbox import MAX_WAITING_BYTES, MAX_WAITING_SEGMENTS
+from anchorleg.words import counted, roughly, sized
+from syncd.doctor.facts import LaptopFacts, Side, Space
+from syncd.shared.inbox import InboxLimits
 
 #: A mirror keeps three policies a slot, and an outbox of 256 MiB: below this they may not find room.
 LOW_SPACE_BYTES = 2**30
@@ -37,12 +37,12 @@ _ADVICE = {
 }
 
 
-def examine(facts: Facts) -> tuple[Finding, ...]:
+def examine(facts: LaptopFacts) -> tuple[Finding, ...]:
     """Every check, in the order in which they are shown."""
     return tuple(_all(facts))
 
 
-def _all(facts: Facts) -> Iterator[Finding]:
+def _all(facts: LaptopFacts) -> Iterator[Finding]:
     kept = f"as {facts.settings_file} has it" if facts.stored else "as it was typed"
     yield _ok("config", f"{facts.remote}, mirrored in {facts.folder} ({kept})")
     yield _transport(facts)
@@ -70,13 +70,13 @@ def _ok(check: str, found: str) -> Finding:
     return Finding(check=check, level=Level.OK, found=found)
 
 
-def _transport(facts: Facts) -> Finding:
+def _transport(facts: LaptopFacts) -> Finding:
     why = "chosen by hand" if facts.wanted != "auto" else "chosen by itself"
     others = "".join(f"; not {name}: {words}" for name, words in facts.why_not.items())
     return _ok("transport", f"{facts.chosen}, {why}{others}")
 
 
-def _host_key(facts: Facts) -> Finding:
+def _host_key(facts: LaptopFacts) -> Finding:
     key, check = facts.host_key, "host key"
     match key.state:
         case "known":
@@ -93,7 +93,7 @@ def _host_key(facts: Facts) -> Finding:
             return Finding(check=check, level=Level.WARNING, found=found)
 
 
-def _visited(facts: Facts) -> Iterator[Finding]:
+def _visited(facts: LaptopFacts) -> Iterator[Finding]:
     """The login, the server, its clock, our inbox there: what one connection tells."""
     visit = facts.visit
     if visit is None:
@@ -123,7 +123,7 @@ def _clock(offset_s: float) -> Finding:
     return Finding(check="clock", level=level, found=found, advice="set this machine's clock by the network (NTP)")
 
 
-def _inbox(facts: Facts) -> Finding:
+def _inbox(facts: LaptopFacts) -> Finding:
     visit = facts.visit
     if visit is None or visit.contributor is None:
         advice = "to send experience, ask for a key of your own, or to be let into the folder's group"
@@ -141,17 +141,18 @@ def _inbox(facts: Facts) -> Finding:
     if standing.held_s is not None:
         return Finding(
             check="inbox", level=Level.WARNING,
-            found=f"{who} is held for {standing.held_s / 60:,.0f} min more: {standing.why}",
+            found=f"{who} is held for {roughly(standing.held_s)} more: {standing.why}",
             advice="see why the segments were refused (docs/errors.md); they wait in the outbox",
         )  # fmt: skip
-    found = f"{who}: {standing.segments:,} of {MAX_WAITING_SEGMENTS:,} segments, {size(standing.bytes)} wait there"
-    if max(standing.segments / MAX_WAITING_SEGMENTS, standing.bytes / MAX_WAITING_BYTES) < TIGHT:
+    most = InboxLimits()
+    found = f"{who}: {standing.segments:,} of {most.waiting_segments:,} segments, {sized(standing.bytes)} wait there"
+    if max(standing.segments / most.waiting_segments, standing.bytes / most.waiting_bytes) < TIGHT:
         return _ok("inbox", found)
     advice = "the learner over there is slower than the actors, or does not run: fewer environments, or wait"
     return Finding(check="inbox", level=Level.WARNING, found=found, advice=advice)
 
 
-def _rsync(facts: Facts) -> Finding:
+def _rsync(facts: LaptopFacts) -> Finding:
     here = rsync_words(facts.here.rsync)
     there = rsync_words(facts.there.rsync if facts.there is not None else None)
     found = f"{here} here" + ("" if facts.is_local else f", {there} there")
@@ -183,8 +184,8 @@ def _space(check: str, space: Space, advice: str, kind: str = "") -> Finding:
     known = [count for count in (space.free_bytes, space.quota_left_bytes) if count is not None]
     if not known:
         return _ok(check, "its free space is not told")
-    quota = "" if space.quota_left_bytes is None else f", {size(space.quota_left_bytes)} left of the quota"
-    free = "" if space.free_bytes is None else f"{size(space.free_bytes)} free"
+    quota = "" if space.quota_left_bytes is None else f", {sized(space.quota_left_bytes)} left of the quota"
+    free = "" if space.free_bytes is None else f"{sized(space.free_bytes)} free"
     found = (free + quota).removeprefix(", ") + f" ({kind})" * bool(kind)
     if min(known) >= LOW_SPACE_BYTES:
         return _ok(check, found)
@@ -206,7 +207,7 @@ def _filesystem(side: Side) -> Finding:
     )
 
 
-def _permissions(facts: Facts) -> Finding:
+def _permissions(facts: LaptopFacts) -> Finding:
     if not facts.open_paths:
         return _ok("permissions", "nobody else may write to the settings, the state or the outbox")
     path, mode = facts.open_paths[0]
@@ -217,7 +218,7 @@ def _permissions(facts: Facts) -> Finding:
     )  # fmt: skip
 
 
-def _service(facts: Facts) -> Finding:
+def _service(facts: LaptopFacts) -> Finding:
     service = facts.service
     if service.error:
         return _ok("service", f"none: {service.error}")
@@ -230,7 +231,7 @@ def _service(facts: Facts) -> Finding:
     return Finding(check="service", level=Level.WARNING, found=found, advice=advice)
 
 
-def _client(facts: Facts) -> Finding:
+def _client(facts: LaptopFacts) -> Finding:
     client, check = facts.client, "last contact"
     if client.age_s is None:
         return _ok(check, "no client has ever kept this mirror; `syncd watch` does")
@@ -242,12 +243,3 @@ def _client(facts: Facts) -> Finding:
         found = f"{words}; {ago} it said: {client.error}"
         return Finding(check=check, level=Level.WARNING, found=found, advice="see the lines above for what it meets")
     return _ok(check, f"{ago} ({client.state}); " + ("a client runs" if client.runs else "no client runs now"))
-
-
-def size(count: float) -> str:
-    """Bytes for people."""
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}"
-        count /= 1024
-    return f"{count:,.0f} GiB"

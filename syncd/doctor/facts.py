@@ -75,7 +75,7 @@ class ClientFacts(_Frozen):
     error: str = ""
 
 
-class Facts(_Frozen):
+class LaptopFacts(_Frozen):
     """All of it. `why_not`: transport → why it was not chosen. `open_paths`: what others may write to, and its mode."""
 
     settings_file: str

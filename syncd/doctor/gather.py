@@ -18,12 +18,12 @@ from pathlib import Path
 from syncd.access import keys, survey
 from syncd.access.settings import Settings, settings_file
 from syncd.background import service
-from syncd.doctor.facts import ClientFacts, Error, Facts, HostKeyFacts, ServiceFacts, Side, Space, Visit
+from syncd.doctor.facts import ClientFacts, Error, HostKeyFacts, LaptopFacts, ServiceFacts, Side, Space, Visit
 from syncd.errors import HostKeyError, LoginRefusedError, ServiceError, SyncError
 from syncd.laptop.lock import holder
 from syncd.laptop.status import read_status
 from syncd.remote import Remote
-from syncd.transports.factory import choose, open_transport
+from syncd.transports.factory import choose_transport, open_transport
 from syncd.wire.refusals import REFUSED_PREFIX
 
 #: `rsync --version`, `quota`: local programs, of which the latter may ask a file server.
@@ -32,16 +32,16 @@ LOCAL_TIMEOUT_S = 20.0
 _BLOCK = 1024
 
 
-def gather(remote: Remote, folder: Path, settings: Settings, name: str) -> Facts:
+def gather(remote: Remote, folder: Path, settings: Settings, name: str) -> LaptopFacts:
     """Look at everything between this machine and `remote`. `name`: how this machine calls itself. Errors: none."""
-    chosen = choose(remote, settings.transport)
+    chosen = choose_transport(remote, settings.transport)
     host_key = _host_key(remote) if not remote.is_local else HostKeyFacts(state="unasked")
     is_safe = host_key.state not in {"unknown", "changed"}
     visit = _visit(remote, settings, name) if is_safe else None
     there, there_error = None, ""
     if visit is not None and not remote.is_local and (visit.error is None or visit.error.kind == "RemoteError"):
         there, there_error = _there(remote)
-    return Facts(
+    return LaptopFacts(
         settings_file=_short(settings_file()),
         stored=settings.remote is not None and remote.host == settings.remote.host,
         remote=str(remote),
@@ -83,7 +83,7 @@ def _host_key(remote: Remote) -> HostKeyFacts:
 
 
 def _visit(remote: Remote, settings: Settings, name: str) -> Visit:
-    chosen = choose(remote, settings.transport)
+    chosen = choose_transport(remote, settings.transport)
     try:
         # That rsync would do for a while is no answer to whether our server can be started.
         transport = open_transport(remote, settings.transport, client=name, rsync=chosen == "rsync")

@@ -19,10 +19,10 @@ from pathlib import Path
 
 from syncd.errors import SyncError
 from syncd.laptop.backoff import Backoff, Moment, made_progress, slept, stops
-from syncd.laptop.doorbell import Doorbell
-from syncd.laptop.exchange import RELIST_AFTER_S, Exchange, Tally
+from syncd.laptop.exchange import RELIST_AFTER_S, Exchange, ExchangeCounts
 from syncd.laptop.mirror import Arrival, Mirror
-from syncd.laptop.status import Board
+from syncd.laptop.status import StatusWriter
+from syncd.laptop.watcher import OutboxWatcher
 from syncd.outbox import Outbox
 from syncd.wire.transport import Transport
 
@@ -56,7 +56,7 @@ def sync_once(
     *,
     say: Callable[[str], None] = lambda _: None,
     arrived: Callable[[Arrival, bool], None] = lambda _arrival, _announced: None,
-) -> Tally:
+) -> ExchangeCounts:
     """Fetch all that is new, send all that waits, over `transport`, once; the caller closes it.
 
     Errors: UnreachableError (what came so far is kept), StorageError, RemoteError.
@@ -70,10 +70,10 @@ def sync_once(
         if not missed:
             break
     else:
-        exchange.tally.troubles.append("files vanished over there before they could be fetched; run this again")
+        exchange.counts.troubles.append("files vanished over there before they could be fetched; run this again")
     while exchange.more_waits:
         exchange.send_some()
-    return exchange.tally
+    return exchange.counts
 
 
 def _fetch_all(exchange: Exchange) -> bool:
@@ -102,7 +102,7 @@ class Client:
         self,
         folder: Path,
         connect: Callable[[], Transport],
-        board: Board,
+        writer: StatusWriter,
         wishes: Wishes,
         *,
         say: Callable[[str], None] = print,
@@ -114,7 +114,7 @@ class Client:
         sleep: Callable[[float], None] = time.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        self.board = board
+        self.writer = writer
         self._folder, self._connect, self._wishes = folder, connect, wishes
         self._say, self._tell_arrival, self._tick = say, arrived, tick
         self._backoff = backoff or Backoff()
@@ -129,17 +129,17 @@ class Client:
 
     def watch(self) -> None:
         """Until a signal's exception, or an error that a person must mend, comes out of it."""
-        bell = Doorbell(self._outbox.path / "new", self._interrupt) if self._wishes.push else None
+        watcher = OutboxWatcher(self._outbox.path / "new", self._interrupt) if self._wishes.push else None
         try:
             while True:
-                self._one_connection(bell)
+                self._one_connection(watcher)
         finally:
-            if bell is not None:
-                bell.close()
-            self.board.tell("stopped", next_try_at=None)
+            if watcher is not None:
+                watcher.close()
+            self.writer.tell("stopped", next_try_at=None)
 
     def _interrupt(self) -> None:
-        """Listen no longer: something is there to send. From the bell's thread."""
+        """Listen no longer: something is there to send. From the watcher's thread."""
         if (transport := self._transport) is not None:
             transport.interrupt()
 
@@ -150,22 +150,22 @@ class Client:
             self._mirror.tidy()
             self._outbox.tidy()
 
-    def _one_connection(self, bell: Doorbell | None) -> None:
+    def _one_connection(self, watcher: OutboxWatcher | None) -> None:
         """Connect, live, and wait before the next try. Errors: those that a person must mend."""
         self._tidy()
-        self.board.tell("connecting", next_try_at=None)
+        self.writer.tell("connecting", next_try_at=None)
         began = self._moment()
         exchange: Exchange | None = None
         try:
             transport = self._transport = self._connect()
             try:
-                self.board.connected(transport.name, transport.chosen_because)
+                self.writer.connected(transport.name, transport.chosen_because)
                 exchange = self._exchange(transport)
-                self._live(exchange, bell)
+                self._live(exchange, watcher)
             finally:
                 self._transport = None
                 transport.close()
-                self.board.facts(transport.facts())
+                self.writer.facts(transport.facts())
         except _WokeError:
             self._voice("the machine slept; connecting again")
             self._backoff = self._backoff.progressed()
@@ -173,10 +173,10 @@ class Client:
             self._backoff = self._backoff.progressed()
         except SyncError as error:
             if stops(error, was_live=self._was_live):
-                self.board.tell("offline", error=str(error), next_try_at=None)
+                self.writer.tell("offline", error=str(error), next_try_at=None)
                 raise
             lived_s = self._moment().monotonic_s - began.monotonic_s if exchange is not None else 0.0
-            moved = exchange.tally.moved if exchange is not None else 0
+            moved = exchange.counts.moved if exchange is not None else 0
             if made_progress(lived_s=lived_s, moved=moved):
                 self._backoff = self._backoff.progressed()
             self._wait(str(error))
@@ -194,11 +194,11 @@ class Client:
             monotonic=lambda: self._moment().monotonic_s,
         )
 
-    def _live(self, exchange: Exchange, bell: Doorbell | None) -> None:
+    def _live(self, exchange: Exchange, watcher: OutboxWatcher | None) -> None:
         """Serve one connection until it breaks. Errors: SyncError; _WokeError."""
         transport = exchange.transport
         is_pushed = transport.name != "rsync"
-        self.board.tell("syncing")
+        self.writer.tell("syncing")
         exchange.take(transport.listing(), announced=False)
         self._was_live = True
         leave_at = self._moment().monotonic_s + STOPGAP_S if transport.is_stopgap else math.inf
@@ -207,7 +207,7 @@ class Client:
             before = self._moment()
             is_round = before.monotonic_s >= round_at
             if is_round:
-                self._work(exchange, bell, until_done=not is_pushed)
+                self._work(exchange, watcher, until_done=not is_pushed)
                 if not (exchange.wants or exchange.more_waits):
                     round_at = self._moment().monotonic_s + self._wishes.every_s
             if before.monotonic_s >= leave_at:
@@ -228,12 +228,12 @@ class Client:
             if exchange.must_list():
                 exchange.take(transport.listing(), announced=False)
 
-    def _work(self, exchange: Exchange, bell: Doorbell | None, *, until_done: bool) -> None:
+    def _work(self, exchange: Exchange, watcher: OutboxWatcher | None, *, until_done: bool) -> None:
         """Fetch one file and send some segments: between two such steps newer news are heard. `until_done`: all."""
         while True:
             if exchange.wants:
                 exchange.fetch_one()
-            if bell is not None and (bell.rang() or exchange.more_waits):
+            if watcher is not None and (watcher.has_news() or exchange.more_waits):
                 exchange.send_some()
             if not (until_done and (exchange.wants or exchange.more_waits)):
                 return
@@ -241,20 +241,20 @@ class Client:
     def _describe(self, exchange: Exchange) -> None:
         facts = exchange.transport.facts()
         self._clock_offset_s = facts.clock_offset_s
-        self.board.facts(facts)
-        if self.board.status.state != "live" and not exchange.wants:
+        self.writer.facts(facts)
+        if self.writer.status.state != "live" and not exchange.wants:
             way = exchange.transport.name + (f": {why}" if (why := exchange.transport.chosen_because) else "")
-            self._voice(f"connected to {self.board.status.remote} ({way})")
-            self.board.tell("live", error="")
-        self.board.tell(unfetched=exchange.unfetched)
+            self._voice(f"connected to {self.writer.status.remote} ({way})")
+            self.writer.tell("live", error="")
+        self.writer.tell(unfetched=exchange.unfetched)
 
     def _arrived(self, arrival: Arrival, announced: bool) -> None:
         latency_s = None
-        latency = self.board.status.latency
+        latency = self.writer.status.latency
         if announced and arrival.manifest is not None and self._clock_offset_s is not None:
             latency_s = self._moment().wall_s + self._clock_offset_s - arrival.manifest.created_at
             latency = latency.with_one(latency_s)
-        self.board.tell(latency=latency, policies=self.board.status.policies + 1)
+        self.writer.tell(latency=latency, policies=self.writer.status.policies + 1)
         self._tell_arrival(arrival, latency_s)
 
     def _wait(self, sentence: str) -> None:
@@ -263,13 +263,13 @@ class Client:
         self._backoff = self._backoff.failed()
         self._voice(f"offline: {sentence}; trying again")
         start = self._moment()
-        self.board.tell("offline", error=sentence, next_try_at=start.wall_s + delay_s)
+        self.writer.tell("offline", error=sentence, next_try_at=start.wall_s + delay_s)
         while (left_s := start.monotonic_s + delay_s - self._moment().monotonic_s) > 0:
             before = self._moment()
             self._tick()
             planned_s = min(DOZE_S, left_s)
             self._sleep(planned_s)
-            self.board.write()
+            self.writer.write()
             if slept(before, self._moment(), planned_s):
                 self._voice("the machine slept; connecting again")
                 return
@@ -281,5 +281,5 @@ class Client:
             self._say(sentence)
 
     def _voice_trouble(self, sentence: str) -> None:
-        self.board.trouble(sentence)
+        self.writer.trouble(sentence)
         self._voice(sentence)

@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from anchorleg.notices import Notices
 from syncd.errors import DamagedPolicyError, GoneError, NoRoomError, StorageError
 from syncd.laptop.backoff import DISK_RETRY_S
 from syncd.laptop.mirror import Arrival, Mirror
-from syncd.outbox import Outbox, Waiting, count_reason
+from syncd.outbox import Outbox, OutboxFile, count_reason
 from syncd.wire.transport import MAX_FILES, News, Offer, Receipt, Transport
 
 #: Some 0.7 MB: what is sent in one go before news are looked at again.
@@ -30,7 +31,7 @@ RELIST_AFTER_S = 1.0
 
 
 @dataclass
-class Tally:
+class ExchangeCounts:
     """What one exchange has moved so far. Numbers are files; `bytes` came for policies and curves.
 
     `offered`: slots in the last listing.
@@ -71,14 +72,14 @@ class Exchange:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.transport = transport
-        self.tally = Tally()
+        self.counts = ExchangeCounts()
         self._mirror, self._outbox = mirror, outbox
         self._pull, self._push, self._patient = pull, push, patient
         self._say, self._arrived, self._monotonic = say, arrived, monotonic
         self._wanted: dict[str, tuple[Offer, bool]] = {}
         self._fetch_from = self._send_from = 0.0
         self._relist_at: float | None = None
-        self._passed_over: set[str] = set()
+        self._passed_over = Notices()
         self.more_waits = push
 
     def take(self, news: News, *, announced: bool) -> None:
@@ -88,9 +89,9 @@ class Exchange:
         """
         if not announced:
             self._relist_at = None
-            self.tally.offered = sum(offer.kind == "manifest" for offer in news.offers)
+            self.counts.offered = sum(offer.kind == "manifest" for offer in news.offers)
         if self._pull:
-            for offer in self._mirror.wanted(news.offers, changed=announced):
+            for offer in self._mirror.wanted(news.offers, changed=announced, say=self._pass_over):
                 target = self._mirror.target(offer)
                 if target is not None:
                     key = f"{target.place.path}" if target.version is not None else offer.path
@@ -98,7 +99,6 @@ class Exchange:
                         self._wanted[key] = (offer, announced)
                     else:
                         self._pass_over(f"more than {MAX_FILES:,} files are on offer at once: the others are left out")
-            self._pass_over(*self._mirror.objections())
             if news.left_out:
                 self._pass_over("the other side announced more at once than anybody has: the rest is left out")
         if news.verdicts:
@@ -106,10 +106,10 @@ class Exchange:
                 self._outbox.judged(news.verdicts)
             except StorageError as error:
                 self._trouble(str(error))
-            self.tally.accepted += sum(verdict.accepted for verdict in news.verdicts)
+            self.counts.accepted += sum(verdict.accepted for verdict in news.verdicts)
             for verdict in news.verdicts:
                 if not verdict.accepted:
-                    count_reason(self.tally.refused, verdict.reason)
+                    count_reason(self.counts.refused, verdict.reason)
 
     @property
     def wants(self) -> bool:
@@ -156,12 +156,12 @@ class Exchange:
             self._wanted.setdefault(key, (offer, announced))
             raise
         else:
-            self.tally.bytes += arrival.bytes
+            self.counts.bytes += arrival.bytes
             if arrival.manifest is None:
-                self.tally.curves += 1
+                self.counts.curves += 1
             else:
-                self.tally.policies.append(arrival)
-                del self.tally.policies[:-1000]
+                self.counts.policies.append(arrival)
+                del self.counts.policies[:-1000]
                 self._arrived(arrival, announced)
 
     def send_some(self) -> None:
@@ -179,7 +179,7 @@ class Exchange:
             receipts = self.transport.send([(each.path, each.run_id, each.slot) for each in batch])
             stored = [each.path for each, receipt in zip(batch, receipts, strict=True) if receipt.stored]
             self._outbox.sent(stored)
-            self.tally.sent += len(stored)
+            self.counts.sent += len(stored)
             self.more_waits = len(batch) == SEND_AT_ONCE
             for each, receipt in zip(batch, receipts, strict=True):
                 if not receipt.stored:
@@ -190,7 +190,7 @@ class Exchange:
             self._send_from = self._monotonic() + DISK_RETRY_S
             self._trouble(str(error))
 
-    def _refused(self, segment: Waiting, receipt: Receipt) -> None:
+    def _refused(self, segment: OutboxFile, receipt: Receipt) -> None:
         if receipt.reason in ABOUT_US:
             self._hold(
                 HELD_FOR_S, f"the other side refuses segments: {ABOUT_US[receipt.reason]}; they stay in the outbox"
@@ -200,22 +200,20 @@ class Exchange:
             self._hold(receipt.retry_after_s, words)
         elif segment.path.exists():
             self._outbox.refused(segment.path, receipt.reason)
-            count_reason(self.tally.refused, receipt.reason)
+            count_reason(self.counts.refused, receipt.reason)
 
     def _hold(self, for_s: float, words: str) -> None:
         self.more_waits = False
         self._send_from = max(self._send_from, self._monotonic() + for_s)
         self._trouble(words)
 
-    def _pass_over(self, *sentences: str) -> None:
+    def _pass_over(self, sentence: str) -> None:
         """Say once a connection what of it the mirror does not take: there may be a thousand more of it."""
-        for sentence in sentences:
-            if sentence not in self._passed_over:
-                self._passed_over.add(sentence)
-                self._trouble(sentence)
+        self._passed_over.trouble(sentence)
+        self._passed_over.tell(self._trouble)
 
     def _trouble(self, sentence: str) -> None:
-        if sentence not in self.tally.troubles:
-            self.tally.troubles.append(sentence)
-            del self.tally.troubles[:-20]
+        if sentence not in self.counts.troubles:
+            self.counts.troubles.append(sentence)
+            del self.counts.troubles[:-20]
         self._say(sentence)

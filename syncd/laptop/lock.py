@@ -38,10 +38,17 @@ class MirrorLock:
     With `wait` it comes for as long as the other one stays: `wait` is told so, once, and there is no error.
     """
 
-    def __init__(self, folder: Path, verb: str, *, wait: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        verb: str,
+        *,
+        wait: Callable[[str], None] | None = None,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
         self.folder = folder
         self.verb = verb
-        self._tell_wait = wait
+        self._tell_wait, self._patience_s = wait, patience_s
         self._fd = -1
 
     def __enter__(self) -> Self:
@@ -66,7 +73,7 @@ class MirrorLock:
         return self
 
     def _take(self) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + self._patience_s
         while True:
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

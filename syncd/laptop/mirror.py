@@ -23,12 +23,12 @@ from pathlib import Path
 
 from anchorleg.files import fsync_folder, read_json, write_json
 from syncd.errors import DamagedPolicyError, NoRoomError, StorageError
-from syncd.laptop.room import Limits, Room
+from syncd.laptop.capacity import Capacity, CapacityLimits
 from syncd.shared.curves import CHUNK_ROWS, MAX_CHUNK_BYTES, chunk_of_file
 from syncd.shared.layout import NAME, SLOT, Shared, SlotPlace, Version, make_folder, put, put_json, put_once
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Manifest, parse_manifest
 from syncd.shared.retention import MIRRORS, collect, sweep_slot
-from syncd.store import hinted, read_manifest, unpack, versions
+from syncd.store import decoded, hinted, read_manifest, unpack, versions
 from syncd.wire.transport import Offer
 
 #: A file that arrives with another sum was damaged on its way; one that does so each time is bad.
@@ -44,7 +44,7 @@ Fetch = Callable[[Offer, Path], None]
 
 
 @dataclass(frozen=True)
-class Target:
+class OfferTarget:
     """Where an offer belongs: exactly one of `version` (a manifest) and `curve` (name and number of a chunk) is set."""
 
     place: SlotPlace
@@ -63,7 +63,7 @@ class Target:
 class Arrival:
     """What became visible: a policy (with its manifest) or a part of a curve. `bytes` came over the line for it."""
 
-    target: Target
+    target: OfferTarget
     bytes: int
     manifest: Manifest | None = None
 
@@ -71,19 +71,20 @@ class Arrival:
 class Mirror:
     """The tree below `folder` (DIR). One process at a time (`lock`)."""
 
-    def __init__(self, folder: Path, *, limits: Limits | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, folder: Path, *, limits: CapacityLimits | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
         self.folder = folder
         self.shared = Shared(folder)
         self._clock = clock
-        self._room = Room(self.shared, self._parts, limits)
-        self._objections: dict[str, None] = {}
+        self._capacity = Capacity(self.shared, self._parts, limits)
         self._bad = _read_bad(self._bad_file)
 
     @property
     def _bad_file(self) -> Path:
         return self.folder / "state" / "bad.json"
 
-    def target(self, offer: Offer) -> Target | None:
+    def target(self, offer: Offer) -> OfferTarget | None:
         """Where `offer` belongs; None where its path is none of ours: it is never used then."""
         found = _PATH.fullmatch(offer.path)
         if not found:
@@ -91,18 +92,20 @@ class Mirror:
         place = self.shared.slot(found[1], int(found[2]))
         name = found[4]
         if offer.kind == "manifest" and found[3] == "manifests" and (version := Version.of_file(name)) is not None:
-            return Target(place, name, version=version)
+            return OfferTarget(place, name, version=version)
         if offer.kind == "metrics" and found[3] == "metrics" and (curve := chunk_of_file(name)) is not None:
-            return Target(place, name, curve=curve)
+            return OfferTarget(place, name, curve=curve)
         return None
 
-    def wanted(self, offers: Iterable[Offer], *, changed: bool) -> list[Offer]:
+    def wanted(
+        self, offers: Iterable[Offer], *, changed: bool, say: Callable[[str], None] = lambda _: None
+    ) -> list[Offer]:
         """Those that are worth fetching: policies first, of each slot the newest; then curves.
 
         `changed`: the other side says that they are new; else it only lists them, and the last chunk of a curve may
-        have changed without growing. Blobs are left out: a policy is fetched by its manifest.
+        have changed without growing. `say` is told why something was passed over, again for each offer.
         """
-        found = self._admitted(offers)
+        found = self._admitted(offers, say)
         newest: dict[SlotPlace, tuple[Version, Offer]] = {}
         last: dict[tuple[SlotPlace, str], int] = {}
         for target, offer in found:
@@ -129,27 +132,22 @@ class Mirror:
         ]
         return policies + curves
 
-    def _admitted(self, offers: Iterable[Offer]) -> list[tuple[Target, Offer]]:
+    def _admitted(self, offers: Iterable[Offer], say: Callable[[str], None]) -> list[tuple[OfferTarget, Offer]]:
         """Those that are ours, of slots for which there is room."""
-        found: list[tuple[Target, Offer]] = []
+        found: list[tuple[OfferTarget, Offer]] = []
         places: set[SlotPlace] = set()
         for offer in offers:
             if (target := self.target(offer)) is None:
                 continue
             try:
                 if target.place not in places:
-                    self._room.check_slot(target.place, places)
+                    self._capacity.check_slot(target.place, places)
             except NoRoomError as error:
-                self._objections[str(error)] = None
+                say(str(error))
                 continue
             places.add(target.place)
             found.append((target, offer))
         return found
-
-    def objections(self) -> list[str]:
-        """Why `wanted` passed something over since the last call: one sentence for each limit."""
-        said, self._objections = list(self._objections), {}
-        return said
 
     def _has(self, place: SlotPlace, version: Version) -> bool:
         """Whether this version or a newer one is here, with a blob of the right size."""
@@ -173,7 +171,7 @@ class Mirror:
             raise DamagedPolicyError(f"{offer.path[:200]!r} is no place of the tree")
         try:
             self._parts.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._room.check_slot(target.place)
+            self._capacity.check_slot(target.place)
             if target.version is not None:
                 return self._bring_policy(target, target.version, offer, fetch)
             return self._bring_curve(target, offer, fetch)
@@ -187,7 +185,7 @@ class Mirror:
                 f"{where} cannot be written ({error.strerror}); nothing was lost, make room there"
             ) from error
 
-    def _bring_policy(self, target: Target, version: Version, offer: Offer, fetch: Fetch) -> Arrival:
+    def _bring_policy(self, target: OfferTarget, version: Version, offer: Offer, fetch: Fetch) -> Arrival:
         place = target.place
         if offer.bytes > MAX_MANIFEST_BYTES:
             raise DamagedPolicyError(f"its manifest has {offer.bytes} bytes; {MAX_MANIFEST_BYTES} is the most")
@@ -207,7 +205,7 @@ class Mirror:
             put_json(place.latest, {"attempt": version.attempt, "seq": version.seq})
         part.unlink(missing_ok=True)
         collect(place, now=self._clock(), keep=MIRRORS)
-        self._room.changed(place)
+        self._capacity.changed(place)
         return Arrival(target, came, manifest)
 
     def _bring_blob(self, place: SlotPlace, manifest: Manifest, fetch: Fetch) -> int:
@@ -218,17 +216,11 @@ class Mirror:
             unpack(final.read_bytes(), manifest)
             os.utime(final)  # its age counts from its last publication, or `collect` may take it
             return 0
-        offer = Offer(
-            f"v1/runs/{place.run_id}/{place.slot}/blobs/{blob.sha256[:2]}/{blob.sha256}",
-            blob.bytes,
-            blob.sha256,
-            "blob",
-        )
         part = self._parts / blob.sha256
         self._make_room(place, blob.bytes - (_size(part) or 0))
-        data = _fetched(offer, part, fetch)
+        data = _fetched(blob_of(manifest), part, fetch)
         try:
-            unpack(data, manifest)
+            decoded(data, blob)
         except DamagedPolicyError:
             part.unlink(missing_ok=True)
             raise
@@ -240,18 +232,18 @@ class Mirror:
     def _make_room(self, place: SlotPlace, size: int) -> None:
         """Have room for `size` bytes of a policy. Errors: NoRoomError, StorageError; OSError."""
         try:
-            self._room.check_policy(size)
+            self._capacity.check_policy(size)
         except NoRoomError:
             collect(place, now=self._clock(), keep=MIRRORS)
-            self._room.changed(place)
-            self._room.check_policy(size)
+            self._capacity.changed(place)
+            self._capacity.check_policy(size)
 
-    def _bring_curve(self, target: Target, offer: Offer, fetch: Fetch) -> Arrival:
+    def _bring_curve(self, target: OfferTarget, offer: Offer, fetch: Fetch) -> Arrival:
         place = target.place
         if offer.bytes > MAX_CHUNK_BYTES:
             raise DamagedPolicyError(f"it has {offer.bytes} bytes; {MAX_CHUNK_BYTES} is the most of a curve's part")
         part = self._parts / f"{place.run_id}.{place.slot}.{target.file_name}"
-        self._room.check_curve(place, target.file_name, offer.bytes)
+        self._capacity.check_curve(place, target.file_name, offer.bytes)
         data = _fetched(offer, part, fetch)
         if len(data) > MAX_CHUNK_BYTES or not _is_json_lines(data):
             part.unlink(missing_ok=True)
@@ -259,7 +251,7 @@ class Mirror:
         make_folder(place.metrics)
         os.replace(part, place.metrics / target.file_name)
         fsync_folder(place.metrics)
-        self._room.changed(place)
+        self._capacity.changed(place)
         return Arrival(target, len(data))
 
     @property
@@ -283,7 +275,7 @@ class Mirror:
 
     def tidy(self) -> None:
         """Delete unfinished files: what a killed process left in the tree, and parts of what was overtaken."""
-        self._room.count_anew()
+        self._capacity.count_anew()
         with contextlib.suppress(OSError):
             for place in self.shared.slots():  # nobody else writes here: see the lock
                 sweep_slot(place, before=math.inf)
@@ -291,6 +283,13 @@ class Mirror:
             for entry in entries:
                 if self._clock() - entry.stat(follow_symlinks=False).st_mtime > PART_KEPT_S:
                     os.unlink(entry.path)
+
+
+def blob_of(manifest: Manifest) -> Offer:
+    """Where the other side has the weights of a policy."""
+    blob = manifest.blob
+    path = f"v1/runs/{manifest.run_id}/{manifest.slot}/blobs/{blob.sha256[:2]}/{blob.sha256}"
+    return Offer(path, blob.bytes, blob.sha256, "blob")
 
 
 def _is_whole(place: SlotPlace, version: Version) -> bool:

@@ -23,7 +23,7 @@ from syncd.outbox import Contributions, Outbox, read_contributions
 from syncd.played import Played, read_played
 from syncd.shared.layout import Shared
 from syncd.store import newest
-from syncd.wire.transport import Facts
+from syncd.wire.transport import ConnectionFacts
 
 State = Literal["connecting", "syncing", "live", "offline", "stopped"]
 
@@ -102,7 +102,7 @@ class ClientStatus(_Model):
     troubles: tuple[_Words, ...] = ()
 
 
-class Board:
+class StatusWriter:
     """The client's status as it changes; writes it down at a bounded rate. `folder` is DIR."""
 
     def __init__(
@@ -111,8 +111,8 @@ class Board:
         now = clock()
         self._path = status_file(folder)
         self._clock = clock
-        self._earlier = Facts()
-        self._facts = Facts()
+        self._earlier = ConnectionFacts()
+        self._facts = ConnectionFacts()
         self._written = 0.0
         self._changed = True
         self.status = ClientStatus(
@@ -143,15 +143,15 @@ class Board:
     def connected(self, name: str, because: str = "") -> None:
         """A new connection begins: its counts are added to those of the earlier ones. `because`: why this way."""
         seen = self._facts
-        self._earlier = Facts(
+        self._earlier = ConnectionFacts(
             bytes_in=self._earlier.bytes_in + seen.bytes_in,
             bytes_out=self._earlier.bytes_out + seen.bytes_out,
             logins=self._earlier.logins + seen.logins,
         )
-        self._facts = Facts()
+        self._facts = ConnectionFacts()
         self.tell(transport=name, chosen_because=because)
 
-    def facts(self, facts: Facts) -> None:
+    def facts(self, facts: ConnectionFacts) -> None:
         """What the transport says of itself now."""
         self._facts = facts
         self.tell(
@@ -193,7 +193,7 @@ def read_status(folder: Path) -> ClientStatus | None:
         return None
 
 
-class SlotView(_Model):
+class PolicyView(_Model):
     """The newest policy of one slot that is here. `success` 0 to 1; `played` is the last actor's verdict on it."""
 
     run_id: str
@@ -216,7 +216,7 @@ class MirrorView(_Model):
     pid: int | None = None
     verb: str = ""
     client: ClientStatus | None = None
-    slots: tuple[SlotView, ...] = ()
+    slots: tuple[PolicyView, ...] = ()
     waiting: int = 0
     waiting_bytes: int = 0
     contributions: Contributions = Contributions()
@@ -232,7 +232,7 @@ class MirrorView(_Model):
         return value
 
 
-def look(folder: Path, now: float) -> MirrorView:
+def read_mirror(folder: Path, now: float) -> MirrorView:
     """See what lies in the mirror `folder`, and who keeps it. Errors: OSError where it cannot be read."""
     keeper: Holder | None = holder(folder)
     outbox = Outbox(folder)
@@ -251,7 +251,7 @@ def look(folder: Path, now: float) -> MirrorView:
     )
 
 
-def _slots(folder: Path) -> list[SlotView]:
+def _slots(folder: Path) -> list[PolicyView]:
     played = read_played(folder)
     found = []
     for place in Shared(folder).slots():
@@ -260,7 +260,7 @@ def _slots(folder: Path) -> list[SlotView]:
             continue
         verdict = played.get(f"{place.run_id}/{place.slot}")
         found.append(
-            SlotView(
+            PolicyView(
                 run_id=place.run_id,
                 run_name=manifest.run_name,
                 slot=place.slot,

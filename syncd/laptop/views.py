@@ -9,10 +9,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from anchorleg.words import counted, roughly
-from syncd.laptop.exchange import Tally
+from anchorleg.words import counted, roughly, sized
+from syncd.laptop.exchange import ExchangeCounts
 from syncd.laptop.mirror import Arrival
-from syncd.laptop.status import BUCKETS_S, ClientStatus, Latency, MirrorView, SlotView
+from syncd.laptop.status import BUCKETS_S, ClientStatus, Latency, MirrorView, PolicyView
 from syncd.shared.manifest import Manifest
 
 #: Below this the rare columns go, so that 80 columns stay readable.
@@ -24,15 +24,6 @@ LINE_EVERY_S = 60.0
 
 _STYLES = {"live": "green", "syncing": "cyan", "connecting": "cyan", "offline": "yellow", "stopped": "dim"}
 _BARS = " ▁▂▃▄▅▆▇█"
-
-
-def size(count: float) -> str:
-    """Bytes in powers of ten: `812 B`, `152 kB`, `1.4 MB`."""
-    if count < 1000:
-        return f"{count:.0f} B"
-    if count < 1e6:
-        return f"{count / 1e3:.0f} kB"
-    return f"{count / 1e6:.1f} MB" if count < 1e9 else f"{count / 1e9:.1f} GB"
 
 
 def latency(seconds: float) -> str:
@@ -92,7 +83,7 @@ def news_way(polls_because: str) -> str:
     return "told over there by the disk, at once"
 
 
-def checked(slot: SlotView) -> str:
+def checked(slot: PolicyView) -> str:
     """What is known of the policy's soundness here: sums and shapes always; its actions where an actor tried it."""
     if slot.played is None:
         return "sums"
@@ -112,7 +103,7 @@ def details(view: MirrorView) -> list[str]:
         lines.append(f"received: {counted(word.policies, 'policy', 'policies')}{speed}")
         logins = f", {counted(word.logins, 'login')}" if word.logins else ""
         span = roughly(word.written_at - word.started_at)
-        lines.append(f"line: {size(word.bytes_in)} in, {size(word.bytes_out)} out{logins} in {span}")
+        lines.append(f"line: {sized(word.bytes_in)} in, {sized(word.bytes_out)} out{logins} in {span}")
         if word.transport and word.chosen_because:
             lines.append(f"way: {word.transport}, because {word.chosen_because}")
         if word.polls_because is not None:
@@ -122,7 +113,7 @@ def details(view: MirrorView) -> list[str]:
         name = f" as {word.contributor}" if word is not None and word.contributor else ""
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(counts.refused.items()))
         lines.append(
-            f"experience{name}: {view.waiting:,} waiting ({size(view.waiting_bytes)}), {counts.sent:,} sent, "
+            f"experience{name}: {view.waiting:,} waiting ({sized(view.waiting_bytes)}), {counts.sent:,} sent, "
             f"{counts.accepted:,} accepted, {counts.refusals:,} refused" + (f" ({reasons})" if reasons else "")
         )
     lines += [
@@ -157,7 +148,7 @@ def _slots_table(view: MirrorView, width: int) -> Table:
     for slot in view.slots:
         row = [slot.run_id, str(slot.slot), slot.version, f"{slot.step:,}", _success(slot.success)]
         row.append(roughly(view.looked_at + _offset_s(view) - slot.created_at))
-        rows.append([*row, *([size(slot.bytes)] if width >= WIDE else []), checked(slot)])
+        rows.append([*row, *([sized(slot.bytes)] if width >= WIDE else []), checked(slot)])
     table = Table(box=None, pad_edge=False, header_style="bold")
     for head in heads:
         table.add_column(head, no_wrap=True, justify="left" if head in {"run", "checked"} else "right")
@@ -182,7 +173,7 @@ def status_lines(view: MirrorView) -> list[str]:
         age = roughly(view.looked_at + _offset_s(view) - slot.created_at)
         lines.append(
             f"{slot.run_id}/{slot.slot} {slot.version}, step {slot.step:,}{success}, made {age} ago, "
-            f"{size(slot.bytes)}, checked: {checked(slot)}"
+            f"{sized(slot.bytes)}, checked: {checked(slot)}"
         )
     return lines + details(view)
 
@@ -200,31 +191,31 @@ def policy_line(manifest: Manifest, received_bytes: int, latency_s: float | None
     success = f", success {_success(manifest.score.mean_success)}" if manifest.score is not None else ""
     speed = f", ≈ {latency(max(0.0, latency_s))} after its publication" if latency_s is not None else ""
     where = f"{manifest.run_id}/{manifest.slot} {manifest.version}"
-    return f"{where}: step {manifest.step:,}{success}, {size(received_bytes)}{speed}"
+    return f"{where}: step {manifest.step:,}{success}, {sized(received_bytes)}{speed}"
 
 
-def tally_lines(tally: Tally, *, pull: bool, push: bool, waiting: int, remote: str) -> list[str]:
+def moved_lines(counts: ExchangeCounts, *, pull: bool, push: bool, waiting: int, remote: str) -> list[str]:
     """What one pass has done."""
     lines = []
     if pull:
-        policies, current = len(tally.policies), tally.offered - len(tally.policies)
-        if not tally.offered and not tally.curves:
+        policies, current = len(counts.policies), counts.offered - len(counts.policies)
+        if not counts.offered and not counts.curves:
             lines.append(f"nothing there yet: {remote} has no policy; a run publishes its first one when it starts")
-        elif not tally.moved - tally.sent:
-            lines.append(f"{counted(tally.offered, 'slot')} up to date")
+        elif not counts.moved - counts.sent:
+            lines.append(f"{counted(counts.offered, 'slot')} up to date")
         else:
             parts = [counted(policies, "policy", "policies")] if policies else []
-            parts += [f"{counted(tally.curves, 'part')} of curves"] if tally.curves else []
+            parts += [f"{counted(counts.curves, 'part')} of curves"] if counts.curves else []
             here = f"; {counted(current, 'slot')} up to date" if current > 0 else ""
-            lines.append(f"{' and '.join(parts)} fetched, {size(tally.bytes)}{here}")
+            lines.append(f"{' and '.join(parts)} fetched, {sized(counts.bytes)}{here}")
     if push:
         left = f"; {counted(waiting, 'segment')} still waiting" if waiting else ""
-        lines.append(f"{counted(tally.sent, 'segment')} sent{left}" if tally.sent or waiting else "nothing to send")
-    if tally.accepted or tally.refused:
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(tally.refused.items()))
-        refused = sum(tally.refused.values())
+        lines.append(f"{counted(counts.sent, 'segment')} sent{left}" if counts.sent or waiting else "nothing to send")
+    if counts.accepted or counts.refused:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(counts.refused.items()))
+        refused = sum(counts.refused.values())
         lines.append(
-            f"verdicts: {tally.accepted:,} accepted, {refused:,} refused" + (f" ({reasons})" if reasons else "")
+            f"verdicts: {counts.accepted:,} accepted, {refused:,} refused" + (f" ({reasons})" if reasons else "")
         )
     return lines
 

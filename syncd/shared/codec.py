@@ -15,6 +15,7 @@ import json
 import math
 import struct
 from collections.abc import Mapping, Sequence
+from typing import NewType
 
 import numpy as np
 import numpy.typing as npt
@@ -29,17 +30,24 @@ _LEVEL = 3
 
 Shapes = Mapping[str, Sequence[int]]
 Tensors = dict[str, npt.NDArray[np.float32]]
+#: What `rounded` gives: the lower halves of all numbers are zero.
+Rounded = NewType("Rounded", Tensors)
 
 
-def encode(tensors: Mapping[str, npt.NDArray[np.float32]]) -> bytes:
-    """The bytes of `tensors` (float32, finite as bf16). The same tensors give the same bytes with the same zstd.
+def rounded(tensors: Mapping[str, npt.NDArray[np.float32]]) -> Rounded:
+    """float32 → bf16 → float32, to the nearest, ties to even, as torch does it: what a reader of the publication gets.
 
     Errors: ValueError that names the tensor: another dtype, or not finite.
     """
-    halves = [_bf16(name, tensors[name]) for name in sorted(tensors)]
-    numbers = np.concatenate(halves) if halves else np.empty(0, np.uint16)
-    planes = (numbers >> 8).astype(np.uint8).tobytes() + (numbers & 0xFF).astype(np.uint8).tobytes()
-    table = _table({name: array.shape for name, array in tensors.items()})
+    return Rounded({name: _rounded(name, array) for name, array in tensors.items()})
+
+
+def encode(weights: Rounded) -> bytes:
+    """The bytes of `weights`. The same ones give the same bytes with the same zstd."""
+    flat = [weights[name].reshape(-1).view(np.uint32) for name in sorted(weights)]
+    bits = np.concatenate(flat) if flat else np.empty(0, np.uint32)
+    planes = (bits >> 24).astype(np.uint8).tobytes() + (bits >> 16).astype(np.uint8).tobytes()
+    table = _table({name: array.shape for name, array in weights.items()})
     frame = zstandard.ZstdCompressor(level=_LEVEL).compress(planes)
     return _MAGIC + _LENGTH.pack(len(table)) + table + frame
 
@@ -68,30 +76,25 @@ def decode(data: bytes, shapes: Shapes) -> Tensors:
     return tensors
 
 
-def rounded(tensors: Mapping[str, npt.NDArray[np.float32]]) -> Tensors:
-    """float32 → bf16 → float32: exactly what a reader of the publication gets. Errors: as `encode`."""
-    return {
-        name: (_bf16(name, array).astype(np.uint32) << 16).view(np.float32).reshape(array.shape)
-        for name, array in tensors.items()
-    }
-
-
 def raw_bytes(shapes: Shapes) -> int:
     """Decompressed bytes of tensors with these shapes."""
     return 2 * sum(math.prod(shape) for shape in shapes.values())
 
 
-def _bf16(name: str, array: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    """The upper halves of the numbers, flat, rounded to the nearest, ties to even, as torch does it."""
+def _rounded(name: str, array: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     if array.dtype != np.float32:
         raise ValueError(f"tensor {name} is {array.dtype}, not float32")
     bits = np.ascontiguousarray(array).reshape(-1).view(np.uint32)
-    if bool(((bits & 0x7F80_0000) == 0x7F80_0000).any()):
+    if not _all_finite(bits):
         raise ValueError(f"tensor {name} is not finite")
-    halves = ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype(np.uint16)
-    if bool(((halves & 0x7F80) == 0x7F80).any()):
+    bits = (bits + (0x7FFF + ((bits >> 16) & 1))) & np.uint32(0xFFFF_0000)
+    if not _all_finite(bits):
         raise ValueError(f"tensor {name} is not finite as bf16 (a number is beyond 3.39e38)")
-    return halves
+    return bits.view(np.float32).reshape(array.shape)
+
+
+def _all_finite(bits: npt.NDArray[np.uint32]) -> bool:
+    return not bool(((bits & 0x7F80_0000) == 0x7F80_0000).any())
 
 
 def _table(shapes: Shapes) -> bytes:

@@ -16,8 +16,8 @@ from typing import Self
 
 from syncd.errors import StorageError
 from syncd.shared.accounts import PREFIX
-from syncd.shared.inbox import MAX_VERDICTS, Inbox, Verdict, verdict_files
-from syncd.shared.incoming import MAX_WAITING, Deposit
+from syncd.shared.inbox import Inbox, InboxVerdict, verdict_files
+from syncd.shared.incoming import Deposit
 from syncd.shared.layout import Shared
 from syncd.shared.reception import (
     DAMAGED_RETRY_S,
@@ -77,11 +77,13 @@ class Guest:
     Errors of the constructor: OSError.
     """
 
-    def __init__(self, shared: Shared, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, shared: Shared, clock: Callable[[], float] = time.monotonic, deposit: Deposit | None = None
+    ) -> None:
         self._shared, self._clock = shared, clock
-        self._deposit = Deposit(shared)
+        self._deposit = deposit or Deposit(shared)
         self._known: set[str] = set()
-        self._found: list[Verdict] = []
+        self._found: list[InboxVerdict] = []
         self._folder_at: int | None = None
         self._look_at = 0.0
 
@@ -114,8 +116,8 @@ class Guest:
             return Refusal("storage", str(error), STORAGE_RETRY_S)
         return Bundle(self._deposit, run_id, slot, sha256, size) if has_room else _too_many(self._deposit)
 
-    def verdicts(self) -> list[Verdict]:
-        """Answers that were not acknowledged over this connection, `MAX_VERDICTS` at most. Errors: OSError."""
+    def verdicts(self) -> list[InboxVerdict]:
+        """Answers that were not acknowledged over this connection, as many as an inbox hands out. Errors: OSError."""
         inbox = self._deposit.inbox()
         if inbox is None:
             return []
@@ -124,7 +126,7 @@ class Guest:
         except FileNotFoundError:
             return []
         is_news = changed_at != self._folder_at or self._clock() >= self._look_at
-        if is_news or len(self._found) >= MAX_VERDICTS:
+        if is_news or len(self._found) >= inbox.limits.verdicts:
             self._folder_at, self._look_at = changed_at, self._clock() + LOOK_ANYWAY_S
             self._known &= {file.path.stem for file in verdict_files(inbox.path / "verdicts")}
             self._found = inbox.verdicts(self._known)
@@ -139,4 +141,6 @@ class Guest:
 def _too_many(deposit: Deposit) -> Refusal:
     if deposit.is_dropped:
         return Refusal("dropped", f"{deposit.who} was dropped by whoever owns this shared folder")
-    return Refusal("quota", f"{MAX_WAITING} segments of {deposit.who} wait for the learner already", QUOTA_RETRY_S)
+    return Refusal(
+        "quota", f"{deposit.most_waiting} segments of {deposit.who} wait for the learner already", QUOTA_RETRY_S
+    )

@@ -7,7 +7,7 @@
     inbox/<who>/accepted/<run_id>/<slot>/<sha256>      in use; stays until two checkpoints have its rows
     inbox/<who>/quarantine/<run_id>/<slot>/<sha256>    refused, with <sha256>.reason.json beside it
     inbox/<who>/verdicts/<sha256>.json                 the answer, until the contributor has fetched it
-    inbox/<who>/counts/  dropped.json  seen.json       `syncd.shared.tally`
+    inbox/<who>/counts/  dropped.json  seen.json       `syncd.shared.counts`
     inbox/<who>/held.json                              `syncd.shared.holds`
 
 Every move is one rename, and what explains it is written before it: after a kill at any point each segment lies in
@@ -28,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from anchorleg.files import fsync_folder, read_json_or_none
 from syncd.shared import holds
+from syncd.shared.counts import Counts, note
 from syncd.shared.layout import (
     NAME,
     SHA256,
@@ -39,23 +40,31 @@ from syncd.shared.layout import (
     make_folder,
     put_json,
 )
-from syncd.shared.tally import Counts, note
 
 #: Compressed bytes of one segment. 500 steps of Meta-World have 45 kB; ten times that is room for other simulators.
 MAX_SEGMENT_BYTES = 1024 * 1024
-#: What may wait for the learner: 5,000 segments are 2.5 million steps, which a learner takes in within an hour.
-MAX_WAITING_SEGMENTS = 5_000
-MAX_WAITING_BYTES = 512 * 1024 * 1024
-#: Quarantine is for looking into: so many tell what is wrong, and what comes behind them is refused without being kept.
-MAX_QUARANTINED = 1_000
-#: Folders in `tmp/` into which an rsync writes: `.landing-<host>-<unix seconds>-<chance>`. No run id begins so.
-LANDING_PREFIX = ".landing-"
-
-#: Verdicts handed out at once; the others follow when these are acknowledged.
-MAX_VERDICTS = 1_000
+#: Folders in `tmp/` into which an rsync writes: `.staging-<host>-<unix seconds>-<chance>`. No run id begins so.
+STAGING_PREFIX = ".staging-"
 
 
-class Verdict(BaseModel):
+@dataclass(frozen=True)
+class InboxLimits:
+    """What one contributor may take of the owner's disk.
+
+    Waiting for the learner: 5,000 segments are 2.5 million steps, which a learner takes in within an hour. Quarantine
+    is for looking into: so many tell what is wrong, and what comes behind them is refused without being kept.
+    `verdicts` are handed out at once, the others when these are acknowledged; of those kept the newest stay.
+    """
+
+    waiting_segments: int = 5_000
+    waiting_bytes: int = 512 * 1024 * 1024
+    quarantined: int = 1_000
+    quarantined_bytes: int = 256 * 1024 * 1024
+    verdicts: int = 1_000
+    verdicts_kept: int = 5_000
+
+
+class InboxVerdict(BaseModel):
     """What the learner said of one segment. `reason` is one word and "" where it was accepted; `at` unix seconds."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -76,7 +85,7 @@ class Usage:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class InboxFile:
     """One file of the inbox. `arrived_at`: when it came into its folder (unix seconds, this side's clock)."""
 
     path: Path
@@ -93,6 +102,7 @@ class Inbox:
 
     who: str
     path: Path
+    limits: InboxLimits = InboxLimits()
 
     @classmethod
     def of(cls, shared: Shared, who: str) -> Self:
@@ -166,27 +176,27 @@ class Inbox:
     def _is_quarantine_full(self) -> bool:
         """By names alone: a segment and its reason are two."""
         folders = (self.path / "quarantine" / run_id / slot for run_id, slot in self.slots_in("quarantine"))
-        return sum(len(os.listdir(folder)) for folder in folders) >= 2 * MAX_QUARANTINED
+        return sum(len(os.listdir(folder)) for folder in folders) >= 2 * self.limits.quarantined
 
     def write_verdict(
         self, sha256: str, *, accepted: bool, reason: str = "", sentence: str = "", now: float
-    ) -> Verdict:
+    ) -> InboxVerdict:
         """Leave the answer for the contributor. `accept` and `refuse` do it themselves."""
-        verdict = Verdict(
+        verdict = InboxVerdict(
             sha256=checked_sha256(sha256), accepted=accepted, reason=reason, sentence=sentence[:500], at=now
         )
         make_folder(self.path / "verdicts")
         put_json(self.path / "verdicts" / f"{sha256}.json", verdict.model_dump())
         return verdict
 
-    def verdicts(self, without: Container[str] = ()) -> list[Verdict]:
-        """Answers that the contributor has not acknowledged, `MAX_VERDICTS` at most; torn ones are passed over.
+    def verdicts(self, without: Container[str] = ()) -> list[InboxVerdict]:
+        """Answers that the contributor has not acknowledged, `limits.verdicts` at most; torn ones are passed over.
 
         `without`: sums of segments whose answers it has.
         """
         files = [file for file in verdict_files(self.path / "verdicts") if file.path.stem not in without]
         files.sort(key=lambda file: (file.arrived_at, file.path.name))
-        found = (_verdict_or_none(file.path) for file in files[:MAX_VERDICTS])
+        found = (_verdict_or_none(file.path) for file in files[: self.limits.verdicts])
         return [verdict for verdict in found if verdict is not None]
 
     def acknowledge(self, sha256s: Iterable[str]) -> None:
@@ -224,7 +234,7 @@ class Inbox:
         waiting, arriving = self.usage("new"), self.usage("tmp").segments
         return Usage(waiting.segments + arriving, waiting.bytes + arriving * MAX_SEGMENT_BYTES)
 
-    def files(self, state: State) -> Iterator[Waiting]:
+    def files(self, state: State) -> Iterator[InboxFile]:
         """All segments in one state, of all runs and slots."""
         for run_id, slot in self.slots_in(state):
             yield from _files(self.path / state / run_id / slot)
@@ -302,9 +312,9 @@ def _move(path: Path, target: Path) -> None:
     fsync_folder(target.parent)
 
 
-def regular_files(folder: Path, is_ours: Callable[[str], Any]) -> list[Waiting]:
+def regular_files(folder: Path, is_ours: Callable[[str], Any]) -> list[InboxFile]:
     """Regular files with our names in a folder that is no link; what vanishes meanwhile is passed over."""
-    found: list[Waiting] = []
+    found: list[InboxFile] = []
     if folder.is_symlink():
         return found
     try:
@@ -317,23 +327,23 @@ def regular_files(folder: Path, is_ours: Callable[[str], Any]) -> list[Waiting]:
                 except FileNotFoundError:
                     continue
                 # A rename sets ctime; mtime is what a laptop's clock, or a contributor's whim, made it.
-                found.append(Waiting(Path(entry.path), status.st_size, status.st_ctime))
+                found.append(InboxFile(Path(entry.path), status.st_size, status.st_ctime))
     except (FileNotFoundError, NotADirectoryError):
         return found
     return found
 
 
-def _files(folder: Path) -> list[Waiting]:
+def _files(folder: Path) -> list[InboxFile]:
     return regular_files(folder, SHA256.fullmatch)
 
 
-def verdict_files(folder: Path) -> list[Waiting]:
+def verdict_files(folder: Path) -> list[InboxFile]:
     """The answers that lie in an inbox's `verdicts/`."""
     return regular_files(folder, lambda name: name.endswith(".json") and SHA256.fullmatch(name.removesuffix(".json")))
 
 
-def _verdict_or_none(path: Path) -> Verdict | None:
+def _verdict_or_none(path: Path) -> InboxVerdict | None:
     try:
-        return Verdict.model_validate(read_json_or_none(path))
+        return InboxVerdict.model_validate(read_json_or_none(path))
     except ValidationError:
         return None

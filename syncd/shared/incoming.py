@@ -34,10 +34,10 @@ from pathlib import Path
 from anchorleg.files import fsync_folder
 from syncd.errors import StorageError
 from syncd.shared.accounts import called, claim_inbox, inbox_of
+from syncd.shared.counts import Counts, counts
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox
 from syncd.shared.layout import Shared, is_a_groups, make_folder
 from syncd.shared.reception import Quota, Reception, Refusal, Stored, receive
-from syncd.shared.tally import Counts, counts
 
 #: Setgid, sticky, members of the group may add; others see nothing.
 INCOMING_MODE = 0o3770
@@ -70,11 +70,14 @@ class Deposit:
     """The side of whoever gives: puts segments into `incoming/` as the account that runs this.
 
     `who`: what its inbox is called. `is_dropped`: whoever owns the folder takes nothing from this account any more, as
-    far as was seen lately.
+    far as was seen lately. `most_waiting`: segments in one slot's folder.
     """
 
-    def __init__(self, shared: Shared, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, shared: Shared, clock: Callable[[], float] = time.monotonic, most_waiting: int = MAX_WAITING
+    ) -> None:
         self.is_dropped = False
+        self.most_waiting = most_waiting
         self._shared = shared
         inbox = self.inbox()
         self.who = called(os.geteuid()) if inbox is None else inbox.who
@@ -137,7 +140,7 @@ class Deposit:
         return Counts() if inbox is None else counts(inbox.path)
 
     def _is_open(self, folder: Path) -> bool:
-        return self._waiting[folder] < MAX_WAITING and not self.is_dropped
+        return self._waiting[folder] < self.most_waiting and not self.is_dropped
 
     def _count(self, folder: Path) -> None:
         """Count what waits in `folder`, unless that was done just now. Errors: OSError."""

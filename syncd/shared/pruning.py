@@ -6,17 +6,15 @@ import contextlib
 import re
 from collections.abc import Iterable
 
-from syncd.shared.inbox import LANDING_PREFIX, Inbox, Waiting, reason_of, regular_files, verdict_files
+from syncd.shared.inbox import STAGING_PREFIX, Inbox, InboxFile, reason_of, regular_files, verdict_files
 from syncd.shared.layout import SHA256, folder_names
 from syncd.shared.removal import remove_tree
 from syncd.shared.retention import sweep_temporary
 
-#: What nobody looked into within a week, or beyond a quarter of a gibibyte, goes from quarantine, oldest first.
+#: What nobody looked into within a week goes from quarantine, and the oldest where there is too much.
 QUARANTINE_S = 7 * 86_400.0
-MAX_QUARANTINE_BYTES = 256 * 1024 * 1024
-#: A verdict whose contributor never came back for it; of more than so many the newest. (rsync cannot acknowledge them.)
+#: A verdict whose contributor never came back for it. (rsync cannot acknowledge them.)
 VERDICT_S = 7 * 86_400.0
-MAX_VERDICTS_KEPT = 5_000
 #: Waiting for a learner that never runs again; it goes to quarantine. A queue may take days.
 WAITING_S = 14 * 86_400.0
 #: Accepted, but no checkpoint took it in since: the run is over.
@@ -29,15 +27,16 @@ _REASON = re.compile(rf"{SHA256.pattern}\.reason\.json")
 
 def prune(inbox: Inbox, *, now: float) -> None:
     """Bound what one contributor's folder holds; `now`: unix seconds. May be killed anywhere. Errors: OSError."""
+    most = inbox.limits
     _delete(file for file in inbox.files("tmp") if file.arrived_at < now - ABANDONED_S)
     _delete(file for file in inbox.files("accepted") if file.arrived_at < now - ACCEPTED_S)
     verdicts = sorted(verdict_files(inbox.path / "verdicts"), key=lambda file: -file.arrived_at)
-    _delete(verdicts[MAX_VERDICTS_KEPT:])
-    _delete(file for file in verdicts[:MAX_VERDICTS_KEPT] if file.arrived_at < now - VERDICT_S)
+    _delete(verdicts[most.verdicts_kept :])
+    _delete(file for file in verdicts[: most.verdicts_kept] if file.arrived_at < now - VERDICT_S)
     held = 0
     for file in sorted(inbox.files("quarantine"), key=lambda file: -file.arrived_at):
         held += file.bytes
-        if held > MAX_QUARANTINE_BYTES or file.arrived_at < now - QUARANTINE_S:
+        if held > most.quarantined_bytes or file.arrived_at < now - QUARANTINE_S:
             reason_of(file.path).unlink(missing_ok=True)  # first: no reason is ever left without its segment
             _delete([file])
     for file in list(inbox.files("new")):
@@ -64,12 +63,12 @@ def _sweep_landings(inbox: Inbox, before: float) -> None:
     if inbox.path.is_symlink() or above.is_symlink():
         return
     for name in folder_names(above):
-        begun = name.rsplit("-", 2)[-2] if name.startswith(LANDING_PREFIX) else ""
+        begun = name.rsplit("-", 2)[-2] if name.startswith(STAGING_PREFIX) else ""
         if begun.isdecimal() and int(begun) < before:
             with contextlib.suppress(OSError):  # it keeps the contributor's next rsync out, which says so
                 remove_tree(above / name)
 
 
-def _delete(files: Iterable[Waiting]) -> None:
+def _delete(files: Iterable[InboxFile]) -> None:
     for file in files:
         file.path.unlink(missing_ok=True)

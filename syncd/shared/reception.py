@@ -15,8 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from anchorleg.words import sized
 from syncd.shared.holds import held
-from syncd.shared.inbox import MAX_SEGMENT_BYTES, MAX_WAITING_BYTES, MAX_WAITING_SEGMENTS, Inbox, Usage
+from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox, Usage
 from syncd.shared.layout import NAME, SHA256, SLOT, file_mode, make_folder, put
 from syncd.shared.space import is_nearly_full
 
@@ -139,11 +140,11 @@ def receive(
     part = inbox.place("tmp", run_id, slot) / sha256
     if not part.exists():
         quota = quota or Quota(inbox)
-        usage = quota.usage()
-        if usage.segments >= MAX_WAITING_SEGMENTS or usage.bytes + MAX_SEGMENT_BYTES > MAX_WAITING_BYTES:
+        usage, most = quota.usage(), inbox.limits
+        if usage.segments >= most.waiting_segments or usage.bytes + MAX_SEGMENT_BYTES > most.waiting_bytes:
             return Refusal(
                 "quota",
-                f"{usage.segments} segments ({usage.bytes // 2**20} MiB) of {inbox.who} wait for the learner already",
+                f"{usage.segments} segments ({sized(usage.bytes)}) of {inbox.who} wait for the learner already",
                 QUOTA_RETRY_S,
             )
         quota.begun()

@@ -8,7 +8,7 @@ from syncd.errors import ConfigError, NoServerError, RemoteError, UnreachableErr
 from syncd.remote import Remote, TransportName
 from syncd.wire.transport import Transport
 
-#: Why `choose` chose it.
+#: Why `choose_transport` chose it.
 _REASONS: dict[TransportName, str] = {
     "local": "this machine has the folder",
     "openssh": "ssh is installed here",
@@ -16,7 +16,7 @@ _REASONS: dict[TransportName, str] = {
 }
 
 
-def choose(remote: Remote, which: TransportName = "auto") -> TransportName:
+def choose_transport(remote: Remote, which: TransportName = "auto") -> TransportName:
     """The transport that `which` means here, before anything was tried. auto: `local` for a folder that this machine
     mounts, else `openssh` where `ssh` is on PATH, else `paramiko`.
     """
@@ -31,8 +31,8 @@ def open_transport(
     """Connect, and return the transport: its other side has answered. Its `chosen_because` says why it is this one.
 
     `client`: how this machine calls itself; where the folder's owner logs in, the inbox there has this name. `which`
-    auto: what `choose` says; and where our server cannot be started over there, `rsync`, unless it is switched off
-    (`rsync` False). `bwlimit`: KiB a second each way, 0 for no limit.
+    auto: what `choose_transport` says; and where our server cannot be started over there, `rsync`, unless it is
+    switched off (`rsync` False). `bwlimit`: KiB a second each way, 0 for no limit.
     Errors: UnreachableError, HostKeyError, LoginRefusedError, RemoteError, ConfigError.
     """
     if which == "rsync" and not rsync:
@@ -46,7 +46,7 @@ def open_transport(
 
 
 def _automatic(remote: Remote, client: str, *, rsync: bool, bwlimit: int) -> Transport:
-    chosen = choose(remote)
+    chosen = choose_transport(remote)
     try:
         return _because(_REASONS[chosen], _opened(remote, chosen, client, bwlimit))
     except NoServerError as error:

@@ -33,7 +33,7 @@ _RUNS_PROGRAMS = re.compile(r"^\s*match\b.*\bexec\b", re.IGNORECASE | re.MULTILI
 
 
 @dataclass(frozen=True)
-class Target:
+class SshTarget:
     """Where and as whom to connect, after ~/.ssh/config was asked. `key` None: the agent, then the usual files."""
 
     host: str
@@ -51,7 +51,7 @@ class ParamikoTransport(Session):
         super().__init__("paramiko", _Channel(remote, place), client, place=place, logins=1, bwlimit=bwlimit)
 
 
-def target_of(remote: Remote) -> Target:
+def target_of(remote: Remote) -> SshTarget:
     """What `remote` and the ssh config say. Errors: RemoteError where it wants what paramiko cannot; ConfigError."""
     import paramiko  # noqa: PLC0415 - a third of a second
 
@@ -74,7 +74,7 @@ def target_of(remote: Remote) -> Target:
     identities = [Path(str(name)).expanduser() for name in found.get("identityfile", [])]
     stated = str(found.get("userknownhostsfile", "~/.ssh/known_hosts")).split()
     files = [*([remote.known_hosts] if remote.known_hosts else []), *(Path(name).expanduser() for name in stated)]
-    return Target(
+    return SshTarget(
         host=str(found.get("hostname", host)),
         port=remote.port or port,
         user=remote.user or str(found.get("user", getpass.getuser())),
@@ -151,7 +151,7 @@ class _Channel:
             del self._said[:-STDERR_BYTES]
 
 
-def connect(target: Target, place: str) -> paramiko.SSHClient:
+def connect(target: SshTarget, place: str) -> paramiko.SSHClient:
     """Log in, with one key and one try; the host key must be known. Errors: as `open_transport`."""
     import paramiko  # noqa: PLC0415 - see above
 
@@ -197,7 +197,7 @@ def _transport(sock: socket.socket, **settings: object) -> paramiko.Transport:
     return transport
 
 
-def _explain(error: Exception, place: str, target: Target) -> SyncError:
+def _explain(error: Exception, place: str, target: SshTarget) -> SyncError:
     import paramiko  # noqa: PLC0415 - see above
 
     match error:

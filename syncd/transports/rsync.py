@@ -9,7 +9,6 @@ which inbox is ours.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
@@ -21,16 +20,16 @@ from typing import Any
 
 from anchorleg.files import read_json_or_none
 from anchorleg.printable import printable
-from syncd.errors import DamagedPolicyError, GoneError, RemoteError, StorageError
+from syncd.errors import GoneError, RemoteError, StorageError
 from syncd.remote import Remote
 from syncd.shared.curves import MAX_CHUNK_BYTES
 from syncd.shared.inbox import MAX_SEGMENT_BYTES
 from syncd.shared.layout import SHA256, Shared, SlotPlace
-from syncd.shared.manifest import MAX_MANIFEST_BYTES, parse_manifest
+from syncd.shared.manifest import MAX_MANIFEST_BYTES
 from syncd.store import hinted
 from syncd.transports.runner import BULK_TIMEOUT_S, FILE_ERROR_CODE, PARTIAL_CODES, Bounds, Done, Runner, complaint
 from syncd.wire.refusals import PARTIAL_FOLDER, REFUSED_PREFIX
-from syncd.wire.transport import MAX_FILES, Facts, News, Offer, Receipt, Verdict
+from syncd.wire.transport import MAX_FILES, ConnectionFacts, News, Offer, Receipt, SegmentVerdict
 
 #: A look costs 40 ms of CPU here and 10 there; more often helps nobody who chose rsync.
 LOOK_EVERY_S = 2.0
@@ -68,9 +67,9 @@ class RsyncTransport:
 
     name = "rsync"
 
-    def __init__(self, remote: Remote, client: str, bwlimit: int = 0) -> None:
+    def __init__(self, remote: Remote, client: str, bwlimit: int = 0, stage_files: int = STAGE_FILES) -> None:
         self.chosen_because, self.is_stopgap = "", False
-        self._client = client
+        self._client, self._stage_files = client, stage_files
         self._seen: dict[str, tuple[int, int]] = {}
         self._told: set[str] = set()
         self._looked = 0.0
@@ -125,7 +124,7 @@ class RsyncTransport:
             self._bring(missing, runs, MAX_MANIFEST_BYTES)
 
     def _bounds(self) -> Bounds:
-        return Bounds(self._runner.folder, self._runner.place, STAGE_FILES, STAGE_BYTES)
+        return Bounds(self._runner.folder, self._runner.place, self._stage_files, STAGE_BYTES)
 
     def _bring(self, names: Sequence[str], into: Path, most: int) -> None:
         """Fetch files of `v1/runs` by name. What is gone over there, or larger than `most`, is passed over."""
@@ -142,11 +141,7 @@ class RsyncTransport:
         sealed = place.manifest(version) if version else None
         if sealed is not None and sealed.exists() and self._is_new(sealed):
             content = sealed.read_bytes()
-            with contextlib.suppress(DamagedPolicyError):  # as if it were not there: its successor comes
-                blob = parse_manifest(content).blob
-                sha256 = hashlib.sha256(content).hexdigest()
-                yield Offer(self._path(sealed), len(content), sha256, "manifest")
-                yield Offer(self._path(place.blob(blob.sha256)), blob.bytes, blob.sha256, "blob")
+            yield Offer(self._path(sealed), len(content), hashlib.sha256(content).hexdigest(), "manifest")
         for file in sorted(place.metrics.glob("*.jsonl")):
             if self._is_new(file):
                 yield Offer(self._path(file), file.stat().st_size, None, "metrics")
@@ -161,7 +156,7 @@ class RsyncTransport:
     def _path(self, file: Path) -> str:
         return file.relative_to(self._stage.path).as_posix()
 
-    def _verdicts(self) -> Iterator[Verdict]:
+    def _verdicts(self) -> Iterator[SegmentVerdict]:
         folder = self._runner.folder / "verdicts"
         folder.mkdir(exist_ok=True)
 
@@ -180,7 +175,9 @@ class RsyncTransport:
             value: Any = read_json_or_none(file)
             if isinstance(value, dict):
                 self._told.add(file.stem)
-                yield Verdict(file.stem, value.get("accepted") is True, printable(str(value.get("reason", "")), 100))
+                yield SegmentVerdict(
+                    file.stem, value.get("accepted") is True, printable(str(value.get("reason", "")), 100)
+                )
 
     def fetch(self, offer: Offer, part: Path) -> None:
         """See `Transport`."""
@@ -277,10 +274,12 @@ class RsyncTransport:
         self._client = own[1]
         return True
 
-    def facts(self) -> Facts:
+    def facts(self) -> ConnectionFacts:
         """See `Transport`."""
         moved = self._runner.bytes
-        return Facts(moved["received"], moved["sent"], contributor=self._client, logins=1, polls_because="by rsync")
+        return ConnectionFacts(
+            moved["received"], moved["sent"], contributor=self._client, logins=1, polls_because="by rsync"
+        )
 
     def close(self) -> None:
         """See `Transport`."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anchorleg.printable import printable
+from anchorleg.words import sized
 from syncd.errors import RemoteError, StorageError, SyncError, UnreachableError
 from syncd.remote import Remote
 from syncd.shared.space import is_nearly_full
@@ -54,9 +55,7 @@ class Bounds:
         if files > self.files:
             raise RemoteError(f"{self.place} sends more than {self.files:,} files: no run of ours has so many")
         if size > self.bytes:
-            raise RemoteError(
-                f"{self.place} sends more than {self.bytes // 2**20} MiB of small files: no run of ours does"
-            )
+            raise RemoteError(f"{self.place} sends more than {sized(self.bytes)} of small files: no run of ours does")
 
 
 class Runner:

@@ -13,14 +13,14 @@ from pathlib import Path
 from syncd.errors import GoneError, StorageError, SyncError
 from syncd.wire import protocol
 from syncd.wire.protocol import Frame
-from syncd.wire.transport import News, Offer, Verdict
+from syncd.wire.transport import News, Offer, SegmentVerdict
 
 #: Blobs up to this size are pushed right behind their manifest: a MT10 policy is 0.15 MB, the largest in use 1 MB.
 EAGER_BYTES = 1024 * 1024
 #: Pushed blobs that nobody has fetched yet; the oldest goes. It is fetched by asking then.
 EAGER_KEPT = 16
 #: More slots than this on offer, more files or verdicts that nobody has taken yet, and longer paths are left out: a
-#: mirror takes fewer (`syncd.laptop.room`), and what is announced must not fill the memory.
+#: mirror takes fewer (`syncd.laptop.capacity`), and what is announced must not fill the memory.
 MAX_SLOTS = 4096
 MAX_OFFERS = 200_000
 MAX_VERDICTS = 8_000
@@ -154,7 +154,16 @@ class Eager:
 class Arrivals:
     """Everything that a server said and nobody has taken yet, as far as an honest one would."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        slots: int = MAX_SLOTS,
+        offers: int = MAX_OFFERS,
+        verdicts: int = MAX_VERDICTS,
+        manifests_bytes: int = MANIFESTS_BYTES,
+    ) -> None:
+        self._most_slots, self._most_offers, self._most_verdicts = slots, offers, verdicts
+        self._most_manifests_bytes = manifests_bytes
         self.listings = 0
         self.polls_because: str | None = None
         self.downloads: dict[str, Download] = {}
@@ -162,8 +171,7 @@ class Arrivals:
         self._manifests: dict[str, tuple[str, bytes]] = {}
         self._manifests_bytes = 0
         self._offers: dict[str, Offer] = {}
-        self._of_policies: dict[str, tuple[str, str]] = {}
-        self._verdicts: dict[str, Verdict] = {}
+        self._verdicts: dict[str, SegmentVerdict] = {}
         self._left_out = False
 
     def __bool__(self) -> bool:
@@ -172,7 +180,7 @@ class Arrivals:
     def take_news(self) -> News:
         """What has not been taken yet."""
         news = News(tuple(self._offers.values()), tuple(self._verdicts.values()), self._left_out)
-        self._offers, self._of_policies, self._verdicts, self._left_out = {}, {}, {}, False
+        self._offers, self._verdicts, self._left_out = {}, {}, False
         return news
 
     def manifest(self, path: str) -> bytes | None:
@@ -184,48 +192,45 @@ class Arrivals:
         """Keep what a frame brings; False where it is none of these."""
         message, payload = frame.message, frame.payload
         match message:
-            case protocol.Policy():
+            case protocol.PublishedPolicy():
                 self._put_policy(message, payload)
             case protocol.Metrics():
                 for file in message.files:
                     self._offer(Offer(file.path, file.bytes, file.sha256, "metrics"))
             case protocol.Verdicts():
                 for said in message.verdicts:  # what is left out is told again, because it is not acknowledged
-                    if said.sha256 in self._verdicts or len(self._verdicts) < MAX_VERDICTS:
-                        self._verdicts[said.sha256] = Verdict(said.sha256, said.accepted, said.reason)
+                    if said.sha256 in self._verdicts or len(self._verdicts) < self._most_verdicts:
+                        self._verdicts[said.sha256] = SegmentVerdict(said.sha256, said.accepted, said.reason)
             case protocol.Listed(polls_because=why):
                 self.listings += 1
                 self.polls_because = why
-            case protocol.Data() | protocol.End() | protocol.Gone():
+            case protocol.Data() | protocol.End() | protocol.FileGone():
                 self._put_bytes(message, payload)
             case _:
                 return False
         return True
 
-    def _put_policy(self, message: protocol.Policy, payload: bytes) -> None:
+    def _put_policy(self, message: protocol.PublishedPolicy, payload: bytes) -> None:
         slot = slot_of(message.path)
-        if slot not in self._manifests and len(self._manifests) >= MAX_SLOTS:
+        if slot not in self._manifests and len(self._manifests) >= self._most_slots:
             self._left_out = True
             return
-        for path in self._of_policies.pop(slot, ()):
-            self._offers.pop(path, None)  # the latest wins
-        _, before = self._manifests.get(slot, ("", b""))
-        kept = payload if self._manifests_bytes - len(before) + len(payload) <= MANIFESTS_BYTES else b""
+        overtaken, before = self._manifests.get(slot, ("", b""))
+        self._offers.pop(overtaken, None)
+        kept = payload if self._manifests_bytes - len(before) + len(payload) <= self._most_manifests_bytes else b""
         self._manifests_bytes += len(kept) - len(before)
         self._manifests[slot] = (message.path, kept)
-        self._of_policies[slot] = (message.path, message.blob_path)
         self._offer(Offer(message.path, len(payload), hashlib.sha256(payload).hexdigest(), "manifest"))
-        self._offer(Offer(message.blob_path, message.blob_bytes, message.blob_sha256, "blob"))
         if message.eager:
             self.eager.announce(message.blob_sha256, message.blob_bytes)
 
     def _offer(self, offer: Offer) -> None:
-        if len(offer.path) <= MAX_PATH and (offer.path in self._offers or len(self._offers) < MAX_OFFERS):
+        if len(offer.path) <= MAX_PATH and (offer.path in self._offers or len(self._offers) < self._most_offers):
             self._offers[offer.path] = offer
         else:
             self._left_out = True
 
-    def _put_bytes(self, message: protocol.Data | protocol.End | protocol.Gone, payload: bytes) -> None:
+    def _put_bytes(self, message: protocol.Data | protocol.End | protocol.FileGone, payload: bytes) -> None:
         download = self.downloads.get(message.key)
         match message:
             case protocol.Data(key=key, offset=offset):
@@ -238,7 +243,7 @@ class Arrivals:
                     self.eager.end(key)
                 else:
                     download.end()
-            case protocol.Gone(key=key, sentence=sentence):
+            case protocol.FileGone(key=key, sentence=sentence):
                 if download is None:
                     self.eager.drop(key)
                 else:

@@ -34,14 +34,29 @@ _EVENT = struct.Struct("iIII")
 _READ_BYTES = 64 * 1024
 
 
+def type_of(folder: Folder, proc: Path = Path("/proc/self")) -> str:
+    """The type of the file system that `folder` lies on, as mount(8) calls it; "unknown" where that cannot be seen."""
+    try:
+        facts = (proc / "fdinfo" / str(folder.fileno())).read_text(encoding="utf-8")
+        mount = next(line.split()[1] for line in facts.splitlines() if line.startswith("mnt_id:"))
+        for line in (proc / "mountinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            before, _, after = line.partition(" - ")
+            if before.split(maxsplit=1)[0] == mount:
+                return after.split(maxsplit=1)[0]
+    except (OSError, StopIteration, IndexError):
+        pass
+    return "unknown"
+
+
 class Events:
     """Changes in the folders that are watched, by whatever `mark` each was watched with. Errors of its methods: none.
 
     `why` is "" as long as all that was to be watched is, else a few words on what is not told: the caller polls then.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_WATCHES, type_of: Callable[[Folder], str] = type_of) -> None:
         self.why = ""
+        self._most, self._type_of = most, type_of
         self._marks: dict[int, Mark] = {}
         self._kept: dict[int, Mark] = {}
         self._types: dict[int, str] = {}
@@ -86,8 +101,8 @@ class Events:
             return
         try:
             self.why = self._unfit(folder)
-            if not self.why and len(self._kept) >= MOST_WATCHES:
-                self.why = f"more than {MOST_WATCHES} folders"
+            if not self.why and len(self._kept) >= self._most:
+                self.why = f"more than {self._most} folders"
             if not self.why:
                 # By its descriptor: this very folder, whatever its path means by now.
                 path = os.fsencode(f"/proc/self/fd/{folder.fileno()}")
@@ -98,7 +113,7 @@ class Events:
     def _unfit(self, folder: Folder) -> str:
         device = os.fstat(folder.fileno()).st_dev
         if device not in self._types:
-            self._types[device] = type_of(folder)
+            self._types[device] = self._type_of(folder)
         name = self._types[device]
         return "" if name in LOCAL_TYPES else f"a file system of type {name}"
 
@@ -129,20 +144,6 @@ class Events:
                 yield self._marks[number], name
                 if mask & _IGNORED:
                     del self._marks[number]
-
-
-def type_of(folder: Folder, proc: Path = Path("/proc/self")) -> str:
-    """The type of the file system that `folder` lies on, as mount(8) calls it; "unknown" where that cannot be seen."""
-    try:
-        facts = (proc / "fdinfo" / str(folder.fileno())).read_text(encoding="utf-8")
-        mount = next(line.split()[1] for line in facts.splitlines() if line.startswith("mnt_id:"))
-        for line in (proc / "mountinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            before, _, after = line.partition(" - ")
-            if before.split(maxsplit=1)[0] == mount:
-                return after.split(maxsplit=1)[0]
-    except (OSError, StopIteration, IndexError):
-        pass
-    return "unknown"
 
 
 def _checked(result: int) -> int:

@@ -143,12 +143,11 @@ class Listed(Message):
     polls_because: Word
 
 
-class Policy(Message):
+class PublishedPolicy(Message):
     """The newest manifest of a slot (the payload is the file's content) and its blob."""
 
     KIND = 6
     path: SharedPath
-    blob_path: SharedPath
     blob_bytes: Count
     blob_sha256: Sha256
     eager: bool
@@ -170,7 +169,7 @@ class Metrics(Message):
     files: Annotated[tuple[File, ...], Field(max_length=MAX_ENTRIES)]
 
 
-class Judged(BaseModel):
+class WireVerdict(BaseModel):
     """What was said of one segment."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -183,7 +182,7 @@ class Verdicts(Message):
     """Verdicts on the client's segments; told again at each listing until they are acknowledged."""
 
     KIND = 8
-    verdicts: Annotated[tuple[Judged, ...], Field(max_length=MAX_ENTRIES)]
+    verdicts: Annotated[tuple[WireVerdict, ...], Field(max_length=MAX_ENTRIES)]
 
 
 class Ack(Message):
@@ -218,7 +217,7 @@ class End(Message):
     bytes: Count
 
 
-class Gone(Message):
+class FileGone(Message):
     """There is no such file (any more)."""
 
     KIND = 13
@@ -244,14 +243,14 @@ class Have(Message):
     offset: Count
 
 
-class Stored(Message):
+class SegmentStored(Message):
     """The segment lies in the inbox, durably."""
 
     KIND = 16
     sha256: Sha256
 
 
-class Refused(Message):
+class SegmentRefused(Message):
     """The segment was not stored. `retry_after_s` None: never send it again."""
 
     KIND = 17

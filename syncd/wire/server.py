@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from syncd.shared.accounts import is_ours
+from syncd.shared.counts import note_seen
 from syncd.shared.guests import Guest
 from syncd.shared.holds import held
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox
 from syncd.shared.layout import Shared
-from syncd.shared.tally import note_seen
 from syncd.wire import protocol
 from syncd.wire.arrivals import EAGER_BYTES
 from syncd.wire.bandwidth import Bandwidth
@@ -217,7 +217,7 @@ class Server:
             self._say(
                 protocol.Verdicts(
                     verdicts=tuple(
-                        protocol.Judged(sha256=one.sha256, accepted=one.accepted, reason=one.reason[:100])
+                        protocol.WireVerdict(sha256=one.sha256, accepted=one.accepted, reason=one.reason[:100])
                         for one in some
                     )
                 )
@@ -233,9 +233,8 @@ class Server:
             is_soon_there = self._bandwidth.allows(one.blob_bytes, EAGER_WITHIN_S)
             pushed = eager and one.blob_bytes <= EAGER_BYTES and is_soon_there
             yield encode(
-                protocol.Policy(
+                protocol.PublishedPolicy(
                     path=one.path,
-                    blob_path=one.blob_path,
                     blob_bytes=one.blob_bytes,
                     blob_sha256=one.blob_sha256,
                     eager=pushed,
@@ -253,7 +252,7 @@ class Server:
         try:
             fd = open_file(self._shared.path, path)
         except OSError:
-            yield encode(protocol.Gone(key=key, sentence=f"{path} is not there any more"))
+            yield encode(protocol.FileGone(key=key, sentence=f"{path} is not there any more"))
             return
         with open(fd, "rb", buffering=0) as file:
             try:
@@ -261,7 +260,7 @@ class Server:
                     yield encode(protocol.Data(key=key, offset=offset), payload)
                     offset += len(payload)
             except OSError as error:  # a network folder: the handle went stale
-                yield encode(protocol.Gone(key=key, sentence=f"{path} cannot be read now ({error.strerror})"))
+                yield encode(protocol.FileGone(key=key, sentence=f"{path} cannot be read now ({error.strerror})"))
                 return
         yield encode(protocol.End(key=key, bytes=offset))
 

@@ -19,7 +19,7 @@ from syncd.wire.arrivals import Arrivals, Download, write_part
 from syncd.wire.bandwidth import Bandwidth
 from syncd.wire.protocol import DEAD_AFTER_S, PING_EVERY_S, PREAMBLE, Decoder, Frame, Message, ProtocolError, encode
 from syncd.wire.streams import Stream
-from syncd.wire.transport import Facts, News, Offer, Receipt
+from syncd.wire.transport import ConnectionFacts, News, Offer, Receipt
 
 #: From the connection's start to WELCOME: a first Python start from a cold network folder takes tens of seconds.
 WELCOME_TIMEOUT_S = 60.0
@@ -150,10 +150,10 @@ class Session:
             receipts += self._send_some(segments[start : start + SEGMENTS_IN_FLIGHT])
         return receipts
 
-    def facts(self) -> Facts:
+    def facts(self) -> ConnectionFacts:
         """See `Transport`."""
         told = self._welcome
-        return Facts(
+        return ConnectionFacts(
             bytes_in=self._bytes_in,
             bytes_out=self._bytes_out,
             rtt_s=self._rtt_s,
@@ -256,7 +256,7 @@ class Session:
                 self._answers[sha256] = answer
         for sha256 in contents:
             answer = self._answer(sha256)
-            if isinstance(answer, protocol.Refused):
+            if isinstance(answer, protocol.SegmentRefused):
                 receipts[sha256] = Receipt(False, answer.reason, answer.retry_after_s)
             else:
                 receipts[sha256] = Receipt(True)
@@ -345,7 +345,7 @@ class Session:
                 self._clock_offset_s = welcome.time - self._wall()
             case protocol.Goaway(sentence=sentence, retry_after_s=retry_after_s):
                 raise RemoteError(sentence) if retry_after_s is None else UnreachableError(sentence)
-            case protocol.Have() | protocol.Stored() | protocol.Refused() as answer:
+            case protocol.Have() | protocol.SegmentStored() | protocol.SegmentRefused() as answer:
                 if answer.sha256 in self._asked:  # else nobody will take it
                     self._answers[answer.sha256] = answer
             case protocol.Ping(n=n):

@@ -18,7 +18,8 @@ MAX_FILES = 200_000
 
 @dataclass(frozen=True)
 class Offer:
-    """One file of the other side: a manifest (the newest of its slot), its blob, or a file of metrics.
+    """One file of the other side: a manifest (the newest of its slot), a file of metrics, or a blob, which is no news:
+    its manifest names it.
 
     `sha256` is the hex sum of the content; None where the transport cannot know it beforehand (rsync, metrics).
     """
@@ -30,7 +31,7 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SegmentVerdict:
     """What the learner said of one segment. `reason` is "" where it was accepted."""
 
     sha256: str
@@ -58,12 +59,12 @@ class News:
     """
 
     offers: tuple[Offer, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[SegmentVerdict, ...] = ()
     left_out: bool = False
 
 
 @dataclass(frozen=True)
-class Facts:
+class ConnectionFacts:
     """What a transport can tell of its connection, for `status`.
 
     `bytes_in`, `bytes_out`: what it read and wrote so far (rsync: as rsync's own --stats say). `rtt_s`: of the last
@@ -98,7 +99,7 @@ class Transport(Protocol):
     """Another way would be better, and could not be gone now."""
 
     def listing(self) -> News:
-        """Everything on offer now: the newest manifest of every slot with its blob, all metrics, waiting verdicts."""
+        """Everything on offer now: the newest manifest of every slot, all metrics, waiting verdicts."""
         ...
 
     def wait(self, timeout_s: float) -> News:
@@ -126,7 +127,7 @@ class Transport(Protocol):
         """Bring segments (file, run id, slot) to the own inbox, in order; the file's name is its sha256."""
         ...
 
-    def facts(self) -> Facts:
+    def facts(self) -> ConnectionFacts:
         """What is known of the connection; also after `close`. Never raises."""
         ...
 

@@ -12,7 +12,7 @@ from syncd.wire import protocol
 #: Segments that one client may have under way at once; above what ours sends, below what a mean one could hold open.
 MOST_AT_ONCE = 64
 
-Answer = protocol.Have | protocol.Stored | protocol.Refused
+Answer = protocol.Have | protocol.SegmentStored | protocol.SegmentRefused
 _LOG = logging.getLogger(__name__)
 
 
@@ -42,7 +42,7 @@ class Uploads:
         if isinstance(answer, Refusal):
             return _refused(put.sha256, answer)
         if isinstance(answer, Stored):
-            return protocol.Stored(sha256=put.sha256)
+            return protocol.SegmentStored(sha256=put.sha256)
         self._open[put.sha256] = (answer, put.bytes)
         if answer.offset == put.bytes:  # all of it came before the last connection broke
             return self._finish(put.sha256)
@@ -75,9 +75,9 @@ class Uploads:
                 answer = reception.finish()
             except OSError as error:
                 return self._failed(sha256, error)
-        return _refused(sha256, answer) if isinstance(answer, Refusal) else protocol.Stored(sha256=sha256)
+        return _refused(sha256, answer) if isinstance(answer, Refusal) else protocol.SegmentStored(sha256=sha256)
 
-    def _failed(self, sha256: str, error: OSError) -> protocol.Refused:
+    def _failed(self, sha256: str, error: OSError) -> protocol.SegmentRefused:
         if sha256 in self._open:
             self._open.pop(sha256)[0].close()
         _LOG.warning("a segment cannot be stored: %s", error)
@@ -85,8 +85,8 @@ class Uploads:
         return _refused(sha256, Refusal("storage", words, STORAGE_RETRY_S))
 
 
-def _refused(sha256: str, refusal: Refusal) -> protocol.Refused:
-    return protocol.Refused(
+def _refused(sha256: str, refusal: Refusal) -> protocol.SegmentRefused:
+    return protocol.SegmentRefused(
         sha256=sha256,
         reason=refusal.reason[:100],
         sentence=refusal.sentence[:2000],

@@ -50,7 +50,7 @@ class Screen:
     def is_due(self, doing):
         return True
 
-    def pulse(self, playing):
+    def progress(self, playing):
         self.last = playing
 
     def is_playing(self, version):
@@ -207,7 +207,7 @@ def test_best_changes_the_slot_at_the_end_of_the_episodes_and_names_it_in_the_se
         publish(tmp_path, training=training, slot=1, attempt=4, success=0.9)
         wait_for(lambda: screen.last.slot == 1, "the better slot")
         wait_for(lambda: any(path.parent.name == "1" for path in segments_in(tmp_path)), "an episode with it")
-        assert running.tally.swaps == 2
+        assert running.counts.swaps == 2
     for slot, version in ((0, (1, 1)), (1, (4, 1))):
         found = [
             judge(path.read_bytes(), path.name, expectation(version, slot=slot, horizon=LONG_HORIZON))
@@ -222,7 +222,7 @@ def test_best_changes_the_slot_at_the_end_of_the_episodes_and_names_it_in_the_se
 @pytest.fixture
 def python_steps(monkeypatch):
     """Worker processes, as on a machine without a compiler, that are lost for good."""
-    monkeypatch.setattr("trainer.envs.vector.native_tasks", lambda tasks, choice: frozenset())
+    monkeypatch.setattr("trainer.envs.suites.metaworld.suite.native_tasks", lambda tasks, choice: frozenset())
     monkeypatch.setattr("trainer.envs.workers.MAX_REPLACED", 0)
 
 

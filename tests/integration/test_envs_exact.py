@@ -9,16 +9,18 @@ import pytest
 
 pytest.importorskip("metaworld")
 
-import metaworld
+import metaworld as upstream
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 from metaworld.policies import ENV_POLICY_MAP
 from safetensors.numpy import load, save
+from suites import metaworld
 from vector_bytes import info_bytes
 
-from trainer.envs.instances import EnvPool
+from trainer.envs.instances import EnvInstances
 from trainer.envs.step import EnvError
-from trainer.envs.suites.metaworld.env import EnvState, TaskEnv
+from trainer.envs.suites.metaworld.env import TaskEnv
 from trainer.envs.suites.metaworld.goals import goal_table
+from trainer.state import State
 from trainer.tasknames import MT10, MT50
 
 pytestmark = pytest.mark.trainer
@@ -30,7 +32,7 @@ def upstream_env(task, goal):
     cls = ALL_V3_ENVIRONMENTS[task]
     env = cls(reward_function_version="v2")
     data = {"rand_vec": goal.copy(), "env_cls": cls, "partially_observable": False}
-    env.set_task(metaworld._encode_task(task, data))
+    env.set_task(upstream._encode_task(task, data))
     return env
 
 
@@ -62,13 +64,14 @@ def follows_upstream(task, goals_played, steps_an_episode):
     Random actions and upstream's scripted ones take turns of 20 steps.
     """
     goals = goal_table(task, SEED)
-    pool = EnvPool([task], [goals])
-    ours = pool.borrow(0)
+    instances = EnvInstances(metaworld((task,), seed=SEED).open())
+    borrowed = instances.borrow(0)
+    ours = borrowed.upstream
     infos, policy = infos_of(ours), ENV_POLICY_MAP[task]()
     for episode, goal in enumerate(goals_played):
         theirs = upstream_env(task, goals[goal])
         expected = theirs.reset()[0]
-        assert pool.reset(ours, 0, goal).tobytes() == expected.tobytes()
+        assert instances.reset(borrowed, 0, goal)["state"].tobytes() == expected.astype(np.float32).tobytes()
         for step, action in enumerate(some_actions(steps_an_episode, seed=episode)):
             if step % 40 >= 20:
                 action = np.clip(policy.get_action(expected), -1, 1).astype(np.float32)  # noqa: PLW2901
@@ -106,11 +109,11 @@ def test_a_state_goes_through_files_into_a_fresh_instance_in_mid_episode(task):
     for action in some_actions(45):
         ours.step(action)
     state = ours.snapshot()
-    blob, text = save(dict(state.arrays)), json.dumps(state.meta, allow_nan=False)
+    blob, text = save(dict(state.tensors)), json.dumps(state.numbers, allow_nan=False)
     fresh = TaskEnv(task)
     fresh.reset(goals[9])
-    fresh.restore(EnvState(load(blob), json.loads(text)))
-    assert fresh.snapshot().meta == state.meta  # which says of each attribute whether it is NumPy's or Python's
+    fresh.restore(State(load(blob), json.loads(text)))
+    assert fresh.snapshot().numbers == state.numbers  # which says of each attribute whether it is NumPy's or Python's
     for action in some_actions(45, seed=1):
         observation, reward, _, success = ours.step(action)
         again = fresh.step(action)
@@ -120,9 +123,9 @@ def test_a_state_goes_through_files_into_a_fresh_instance_in_mid_episode(task):
     for action in some_actions(10, seed=2):
         assert as_bytes(*ours.step(action)[:2]) == as_bytes(*fresh.step(action)[:2])
     one, other = ours.snapshot(), fresh.snapshot()
-    assert one.meta == other.meta
-    assert {name: a.tobytes() for name, a in one.arrays.items()} == {
-        name: a.tobytes() for name, a in other.arrays.items()
+    assert one.numbers == other.numbers
+    assert {name: a.tobytes() for name, a in one.tensors.items()} == {
+        name: a.tobytes() for name, a in other.tensors.items()
     }
 
 
@@ -130,10 +133,10 @@ def test_a_snapshot_does_not_change_with_the_environment():
     ours = TaskEnv("basketball-v3")
     ours.reset(goal_table("basketball-v3", SEED)[0])
     state = ours.snapshot()
-    before = {name: array.tobytes() for name, array in state.arrays.items()}
+    before = {name: array.tobytes() for name, array in state.tensors.items()}
     for action in some_actions(5):
         ours.step(action)
-    assert before == {name: array.tobytes() for name, array in state.arrays.items()}
+    assert before == {name: array.tobytes() for name, array in state.tensors.items()}
 
 
 def test_windows_into_the_simulation_stay_windows():
@@ -157,7 +160,7 @@ def test_a_state_of_another_size_is_refused():
     reach.reset(goal_table("reach-v3", SEED)[0])
     state = reach.snapshot()
     with pytest.raises(EnvError, match="another version of Meta-World or MuJoCo"):
-        reach.restore(EnvState({**state.arrays, "physics": state.arrays["physics"][:-1]}, state.meta))
+        reach.restore(State({**state.tensors, "physics": state.tensors["physics"][:-1]}, state.numbers))
 
 
 def goals_are_upstreams(task):
@@ -166,7 +169,7 @@ def goals_are_upstreams(task):
     before = np.random.get_state()[1].tobytes()  # noqa: NPY002 - upstream draws from it
     ours = goal_table(task, SEED)
     assert np.random.get_state()[1].tobytes() == before  # noqa: NPY002
-    theirs = np.array([pickle.loads(t.data)["rand_vec"] for t in metaworld.MT1(task, seed=SEED).train_tasks])
+    theirs = np.array([pickle.loads(t.data)["rand_vec"] for t in upstream.MT1(task, seed=SEED).train_tasks])
     assert (ours.dtype, ours.shape, ours.tobytes()) == (theirs.dtype, theirs.shape, theirs.tobytes())
 
 

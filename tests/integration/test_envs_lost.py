@@ -9,21 +9,21 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 from daemons import PATIENCE_S, WORK_S
+from suites import metaworld
+from vector_bytes import as_bytes
 
 pytest.importorskip("torch")
 pytest.importorskip("metaworld")
 
 from slot_digest import slot_digest
 
-from trainer.envs import workers as crew
+from trainer.envs import workers
 from trainer.envs.step import EnvError, VectorSpec
-from trainer.envs.suites.metaworld.goals import goal_tables
 from trainer.envs.vector import VectorEnv
 from trainer.history.metrics import METRICS, lines
 
@@ -35,18 +35,14 @@ STEPS = 30
 
 @pytest.fixture(scope="module")
 def spec():
-    return VectorSpec(tasks=TASKS, goals=goal_tables(TASKS, 0), num_envs=4, seed=0, horizon=10)
+    return VectorSpec(metaworld(TASKS, 10), num_envs=4, seed=0)
 
 
 @pytest.fixture
 def soon(monkeypatch):
     """What would take a minute takes seconds. A false alarm on a loaded machine changes no bit either."""
-    monkeypatch.setattr(crew, "HUNG_S", 3.0)
-    monkeypatch.setattr(crew, "MAX_REPLACED", 20)
-
-
-def as_bytes(record):
-    return {field.name: getattr(record, field.name).tobytes() for field in fields(record)}
+    monkeypatch.setattr(workers, "HUNG_S", 3.0)
+    monkeypatch.setattr(workers, "MAX_REPLACED", 20)
 
 
 def played(envs, before=lambda step: None):
@@ -57,8 +53,8 @@ def played(envs, before=lambda step: None):
         seen.append(as_bytes(envs.step(np.random.default_rng(step).uniform(-1, 1, (4, 4)).astype(np.float32))))
     before(STEPS)
     state = envs.snapshot()
-    arrays = {name: array.tobytes() for name, array in state.arrays.items()}
-    return [*seen, arrays, json.dumps(state.meta, sort_keys=True)]
+    arrays = {name: array.tobytes() for name, array in state.tensors.items()}
+    return [*seen, arrays, json.dumps(state.numbers, sort_keys=True)]
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +65,8 @@ def undisturbed(spec):
 
 @pytest.mark.usefixtures("soon")
 def test_workers_that_are_stopped_or_killed_are_replaced_and_no_bit_changes(spec, undisturbed, monkeypatch, caplog):
-    monkeypatch.setattr(crew, "MAX_PAST", 9)
-    # Before the first snapshot of the crew's own, after one, where one is due, and while the learner wants one.
+    monkeypatch.setattr(workers, "MAX_PAST", 9)
+    # Before the first snapshot of the pool's own, after one, where one is due, and while the learner wants one.
     blows = {5: (1, signal.SIGSTOP), 17: (0, signal.SIGKILL), 24: (0, signal.SIGKILL), STEPS: (1, signal.SIGKILL)}
     with VectorEnv(spec, 2, "python") as envs:
         first = envs.worker_pids
@@ -146,7 +142,7 @@ def test_a_task_that_loops_again_in_the_next_worker_ends_it_with_one_sentence(sp
 
 
 def test_workers_that_die_again_and_again_end_it_with_one_sentence(spec, monkeypatch):
-    monkeypatch.setattr(crew, "MAX_REPLACED", 1)
+    monkeypatch.setattr(workers, "MAX_REPLACED", 1)
     with (
         VectorEnv(spec, 1, "python") as envs,
         pytest.raises(EnvError, match=r"was killed by SIGKILL .*; 1 were replaced within 10 minutes"),
@@ -158,7 +154,7 @@ def test_where_no_process_can_be_started_one_sentence_says_what_to_lower(spec, m
     def refused(*_, **__):
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    monkeypatch.setattr(crew.subprocess, "Popen", refused)
+    monkeypatch.setattr(workers.subprocess, "Popen", refused)
     with pytest.raises(EnvError, match=r"^3 environment workers cannot be started \(Resource .*: use fewer"):
         VectorEnv(spec, 3, "python")
 

@@ -8,14 +8,17 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+from suites import metaworld
 
 pytest.importorskip("metaworld")
 
-from vector_bytes import as_bytes, through_files
+from vector_bytes import as_bytes, through_files, to_bytes
 
+from trainer.envs.spaces import picked
 from trainer.envs.step import EnvError, Step, VectorSpec
+from trainer.envs.suites.metaworld import suite
 from trainer.envs.suites.metaworld.env import TaskEnv
-from trainer.envs.suites.metaworld.goals import goal_tables
+from trainer.envs.suites.metaworld.goals import goal_table
 from trainer.envs.vector import VectorEnv
 from trainer.evaluation.protocol import evaluate
 
@@ -26,7 +29,7 @@ TASKS = ("reach-v3", "push-v3", "door-unlock-v3")
 @pytest.fixture(scope="module")
 def spec():
     """Five environments for three tasks, so that each changes its task at every episode's end."""
-    return VectorSpec(tasks=TASKS, goals=goal_tables(TASKS, 0), num_envs=5, seed=11, horizon=12)
+    return VectorSpec(metaworld(TASKS, 12), num_envs=5, seed=11)
 
 
 def actions_at(step, num_envs):
@@ -58,15 +61,16 @@ def test_a_restored_vector_goes_on_as_if_nothing_had_happened(spec, undisturbed,
         went_on = played(envs, range(17, 40))
     with VectorEnv(spec, after) as envs:
         observed = envs.restore(state)
-        assert observed.obs.tobytes() == undisturbed[17]["obs"]
+        assert to_bytes(observed.obs) == undisturbed[17]["obs"]
         assert observed.task.tobytes() == undisturbed[17]["next_task"]
         assert played(envs, range(17, 40)) == went_on == undisturbed[18:]
 
 
 @pytest.mark.parametrize("stepper", ["auto", "python"])
-def test_a_state_at_the_start_of_an_episode_holds_nothing_of_the_one_before(spec, stepper):
+def test_a_state_at_the_start_of_an_episode_holds_nothing_of_the_one_before(spec, stepper, monkeypatch):
     """A remembered reset and one that is made anew, after a restore, leave the same."""
-    same = replace(spec, goals=tuple(table[:1] for table in spec.goals), num_envs=3)
+    monkeypatch.setattr(suite, "GOALS_PER_TASK", 1)
+    same = replace(spec, num_envs=3)
     states = []
     with VectorEnv(same, stepper=stepper) as envs:
         envs.reset()
@@ -78,9 +82,9 @@ def test_a_state_at_the_start_of_an_episode_holds_nothing_of_the_one_before(spec
         envs.restore(half)
         played(envs, range(17, 24))
         states.append(envs.snapshot())
-    first, second = ({name: array.tobytes() for name, array in state.arrays.items()} for state in states)
+    first, second = ({name: array.tobytes() for name, array in state.tensors.items()} for state in states)
     assert first == second
-    assert json.dumps(states[0].meta) == json.dumps(states[1].meta)
+    assert json.dumps(states[0].numbers) == json.dumps(states[1].numbers)
 
 
 def test_a_restored_vector_forgets_what_it_did_before(spec, undisturbed):
@@ -105,8 +109,9 @@ def test_episodes_end_at_the_horizon_and_every_task_is_visited(spec):
             ended = number % 12 == 0
             assert step.truncated.tolist() == step.finished.tolist() == [ended] * 5
             assert not step.terminated.any()
-            assert (step.obs != step.next_obs).any(axis=1).tolist() == [ended] * 5
-            assert step.next_obs[:, 18:36].tobytes() == obs[:, :18].tobytes()  # the older of the two stacked frames
+            assert (step.obs["state"] != step.next_obs["state"]).any(axis=1).tolist() == [ended] * 5
+            older = step.next_obs["state"][:, 18:36]  # of the two stacked frames
+            assert older.tobytes() == obs["state"][:, :18].tobytes()
             if ended:
                 assert step.episode_length.tolist() == [12] * 5
                 assert step.episode_return == pytest.approx(returns, rel=1e-6)
@@ -119,11 +124,11 @@ def test_episodes_end_at_the_horizon_and_every_task_is_visited(spec):
 
 
 def test_each_environment_has_its_own_goals_and_the_seed_decides_them(spec):
-    same_task = replace(spec, tasks=TASKS[:1], goals=spec.goals[:1], num_envs=4)
+    same_task = replace(spec, suite=metaworld(TASKS[:1]), num_envs=4)
 
     def goals_of(seed):
         with VectorEnv(replace(same_task, seed=seed)) as envs:
-            return envs.reset().obs[:, 36:]
+            return envs.reset().obs["state"][:, 36:]
 
     assert len(np.unique(goals_of(1), axis=0)) > 1
     assert goals_of(1).tobytes() == goals_of(1).tobytes()
@@ -140,7 +145,8 @@ def test_what_is_returned_belongs_to_the_caller(spec):
 
 
 def per_env(step: Step, count):
-    return {field.name: getattr(step, field.name)[:count].tobytes() for field in fields(step)}
+    own = {field.name: getattr(step, field.name) for field in fields(step)}
+    return {name: to_bytes(picked(v, slice(count)) if isinstance(v, dict) else v[:count]) for name, v in own.items()}
 
 
 def test_added_environments_start_and_kept_ones_go_on(spec):
@@ -159,12 +165,12 @@ def test_added_environments_start_and_kept_ones_go_on(spec):
             steps = [envs.step(actions_at(step, 6)) for step in range(17, 40)]
         assert [per_env(step, 3) for step in steps] == expected
         assert steps[11].finished[3:].all()  # a new environment's episode began at the restore
-        added.append([observed.obs.tobytes(), *map(as_bytes, steps)])
+        added.append([to_bytes(observed.obs), *map(as_bytes, steps)])
     assert added[0] == added[1]
     with VectorEnv(replace(large, attempt=5)) as envs:
-        assert envs.restore(state).obs[:3].tobytes() == state.arrays["obs"].tobytes()
+        assert envs.restore(state).obs["state"][:3].tobytes() == state.tensors["obs.state"].tobytes()
         other = envs.step(actions_at(17, 6))
-        assert other.obs[3:].tobytes() != steps[0].obs[3:].tobytes()
+        assert other.obs["state"][3:].tobytes() != steps[0].obs["state"][3:].tobytes()
 
 
 def test_dropped_environments_are_named(spec, caplog):
@@ -173,7 +179,7 @@ def test_dropped_environments_are_named(spec, caplog):
         state = envs.snapshot()
     with caplog.at_level(logging.WARNING), VectorEnv(replace(spec, num_envs=2)) as envs:
         observed = envs.restore(state)
-    assert observed.obs.tobytes() == state.arrays["obs"][:2].tobytes()
+    assert observed.obs["state"].tobytes() == state.tensors["obs.state"][:2].tobytes()
     assert "environments 2-4 are dropped" in caplog.text
 
 
@@ -183,11 +189,11 @@ def test_a_state_of_other_tasks_or_goals_is_refused(spec, num_workers):
         envs.reset()
         state = envs.snapshot()
     with (
-        VectorEnv(replace(spec, goals=goal_tables(TASKS, 1)), num_workers) as envs,
+        VectorEnv(replace(spec, suite=metaworld(TASKS, 12, 1)), num_workers) as envs,
         pytest.raises(EnvError, match="other goals of reach"),
     ):
         envs.restore(state)
-    others = replace(spec, tasks=TASKS[:2], goals=spec.goals[:2])
+    others = replace(spec, suite=metaworld(TASKS[:2], 12))
     with VectorEnv(others, num_workers) as envs, pytest.raises(EnvError, match="the state is of the tasks"):
         envs.restore(state)
 
@@ -195,10 +201,11 @@ def test_a_state_of_other_tasks_or_goals_is_refused(spec, num_workers):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"horizon": 501}, "Meta-World allows 1 to 500"),
-        ({"horizon": 0}, "Meta-World allows 1 to 500"),
+        ({"suite": metaworld(TASKS, 501)}, "Meta-World allows 1 to 500"),
+        ({"suite": metaworld(TASKS, 0)}, "Meta-World allows 1 to 500"),
+        ({"suite": metaworld(())}, "the list of tasks is empty"),
+        ({"suite": metaworld(("reach-v2",))}, "there is no task 'reach-v2'; did you mean"),
         ({"num_envs": 0}, "at least 1"),
-        ({"goals": ()}, "each task needs its own"),
         ({"scripts": ()}, "each needs one"),
     ],
 )
@@ -228,7 +235,7 @@ def test_actions_that_are_not_finite_never_reach_the_simulation(spec):
 def test_the_simulators_warnings_are_logged_and_leave_no_file(spec, tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
     env = TaskEnv("reach-v3")
-    env.reset(spec.goals[0][0])
+    env.reset(goal_table("reach-v3", 0)[0])
     env.step(np.full(4, np.nan, np.float32))
     assert "The simulation is unstable" in caplog.text
     assert not list(tmp_path.iterdir())
@@ -251,7 +258,9 @@ def scripted(obs, task):
     """Meta-World's own hand-written policies."""
     from metaworld.policies import ENV_POLICY_MAP
 
-    rows = [ENV_POLICY_MAP[TASKS[k]]().get_action(row.astype(np.float64)) for row, k in zip(obs, task, strict=True)]
+    rows = [
+        ENV_POLICY_MAP[TASKS[k]]().get_action(row.astype(np.float64)) for row, k in zip(obs["state"], task, strict=True)
+    ]
     return np.clip(rows, -1, 1).astype(np.float32)
 
 
@@ -261,10 +270,10 @@ def still(obs, task):
 
 @pytest.mark.filterwarnings("ignore:Constant")
 def test_an_evaluation_tells_a_good_policy_from_a_bad_one_whatever_the_workers():
-    good = [evaluate(scripted, TASKS, 3, num_workers=workers) for workers in (0, 2)]
+    good = [evaluate(scripted, metaworld(TASKS), 3, num_workers=workers) for workers in (0, 2)]
     assert good[0].mean_success == 1.0
     assert replace(good[0], wall_s=0.0) == replace(good[1], wall_s=0.0)
-    bad = evaluate(still, TASKS, 3, horizon=40)
+    bad = evaluate(still, metaworld(TASKS, 40), 3)
     assert bad.mean_success == 0.0
     assert bad.steps == 3 * 3 * 40
     assert set(bad.worst) == set(TASKS)
@@ -273,7 +282,7 @@ def test_an_evaluation_tells_a_good_policy_from_a_bad_one_whatever_the_workers()
 def test_an_evaluation_leaves_training_alone(spec, undisturbed):
     with VectorEnv(spec) as envs:
         first = [as_bytes(envs.reset()), *played(envs, range(17))]
-        evaluate(still, TASKS, 2, horizon=15)
+        evaluate(still, metaworld(TASKS, 15), 2)
         assert [*first, *played(envs, range(17, 40))] == undisturbed
 
 
@@ -284,13 +293,13 @@ def test_an_interrupted_evaluation_is_no_evaluation():
         asked.append(None)
         return len(asked) > 5
 
-    assert evaluate(still, TASKS[:1], 1, horizon=500, interrupted=after_five) is None
+    assert evaluate(still, metaworld(TASKS[:1]), 1, interrupted=after_five) is None
     assert len(asked) == 6
-    assert evaluate(still, TASKS[:1], 1, interrupted=lambda: True) is None
+    assert evaluate(still, metaworld(TASKS[:1]), 1, interrupted=lambda: True) is None
 
 
 def test_an_evaluation_reports_how_far_it_is():
     seen = []
-    evaluate(still, TASKS[:1], 12, horizon=3, progress=lambda done, total: seen.append((done, total)))
+    evaluate(still, metaworld(TASKS[:1], 3), 12, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (12, 12)
     assert seen == sorted(set(seen))

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from daemons import PATIENCE_S
+from suites import metaworld
 
 pytest.importorskip("metaworld")
 
 from trainer.envs import channel
-from trainer.envs.shared import Board
+from trainer.envs.shared import SharedBuffers
 from trainer.envs.step import EnvError, VectorSpec
-from trainer.envs.suites.metaworld.goals import goal_tables
 from trainer.envs.vector import VectorEnv
 from trainer.envs.workers import spawn_worker
 
@@ -29,7 +29,7 @@ SIGNALS = (signal.SIGUSR2, signal.SIGTERM, signal.SIGINT)
 
 @pytest.fixture(scope="module")
 def spec():
-    return VectorSpec(tasks=TASKS, goals=goal_tables(TASKS, 0), num_envs=4, seed=0, horizon=10)
+    return VectorSpec(metaworld(TASKS, 10), num_envs=4, seed=0)
 
 
 def actions_at(step):
@@ -46,23 +46,21 @@ def test_workers_outlive_the_signals_of_a_hand_over(spec):
         for step in range(30):
             for pid in envs.worker_pids:
                 os.kill(pid, SIGNALS[step % len(SIGNALS)])
-            seen.append(envs.step(actions_at(step)).next_obs.tobytes())
-        assert envs.snapshot().meta["num_envs"] == 4
+            seen.append(envs.step(actions_at(step)).next_obs["state"].tobytes())
+        assert envs.snapshot().numbers["num_envs"] == 4
     assert seen == expected
 
 
 def test_a_worker_that_is_still_starting_outlives_them_too(spec):
-    board = Board(spec.num_envs)
-    process, learner = spawn_worker(board.fd)
+    buffers = SharedBuffers(spec.suite.open().spaces, spec.num_envs)
+    process, learner = spawn_worker(buffers.fd)
     for number in SIGNALS:
         process.send_signal(number)
-    settings = {"tasks": TASKS, "num_envs": 4, "seed": 0, "horizon": 10, "scripts": None}
-    goals = {f"goals.{k}": table for k, table in enumerate(spec.goals)}
-    learner.send(channel.SETUP, {"spec": settings, "indices": [0]}, goals)
+    learner.send(channel.SETUP, {"spec": spec.as_json(), "indices": [0], "native": []})
     assert learner.receive().op == channel.DONE
     learner.close()
     assert process.wait(PATIENCE_S) == 0
-    board.close()
+    buffers.close()
 
 
 @pytest.mark.parametrize("already_blocked", [(), (signal.SIGUSR2,)])
@@ -73,8 +71,8 @@ def test_the_learners_own_signals_are_as_they_were_and_none_is_lost(already_bloc
     try:
         expected = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         os.kill(os.getpid(), signal.SIGUSR2)
-        board = Board(1)
-        process, learner = spawn_worker(board.fd)
+        buffers = SharedBuffers(metaworld(TASKS).open().spaces, 1)
+        process, learner = spawn_worker(buffers.fd)
         assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == expected
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -82,14 +80,14 @@ def test_the_learners_own_signals_are_as_they_were_and_none_is_lost(already_bloc
     assert arrived == [signal.SIGUSR2]
     learner.close()
     process.wait(PATIENCE_S)
-    board.close()
+    buffers.close()
 
 
 def test_a_worker_that_cannot_obey_says_why_in_one_sentence(spec):
     with VectorEnv(spec, 2, "python") as envs:
         envs.reset()
         state = envs.snapshot()
-        state.arrays["envs.3.physics"] = state.arrays["envs.3.physics"][:-1]
+        state.tensors["envs.3.env.physics"] = state.tensors["envs.3.env.physics"][:-1]
         with pytest.raises(EnvError, match=r"environment 3 \(push-v3\) failed: push-v3: the state is of another"):
             envs.restore(state)
 
@@ -97,9 +95,9 @@ def test_a_worker_that_cannot_obey_says_why_in_one_sentence(spec):
 LEARNER = """
 import numpy as np
 from trainer.envs.step import VectorSpec
+from trainer.envs.suite import SuiteRef
 from trainer.envs.vector import VectorEnv
-from trainer.envs.suites.metaworld.goals import goal_tables
-spec = VectorSpec(tasks=("reach-v3",), goals=goal_tables(("reach-v3",), 0), num_envs=2, seed=0, horizon=10)
+spec = VectorSpec(SuiteRef("metaworld", {"tasks": ("reach-v3",), "horizon": 10}), num_envs=2, seed=0)
 envs = VectorEnv(spec, 2, "python")
 envs.reset()
 print(*envs.worker_pids, flush=True)

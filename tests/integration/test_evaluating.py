@@ -17,10 +17,11 @@ pytest.importorskip("metaworld")
 
 from daemons import PATIENCE_S, WORK_S, started_at, wait_for
 from point_run import PointRun
+from suites import metaworld
 
-from trainer.algorithms import mtsac
+from trainer.algorithms.mtsac import learner as sac
 from trainer.evaluation import process
-from trainer.evaluation.process import EvaluatorError, EvaluatorProcess, Request
+from trainer.evaluation.process import EvaluationRequest, EvaluatorError, EvaluatorProcess
 from trainer.evaluation.protocol import evaluate, unseen_seed
 
 pytestmark = pytest.mark.trainer
@@ -34,7 +35,9 @@ def run(tmp_path):
 
 def request_of(run, **fields):
     (folder,) = run.checkpoints(1)
-    return Request(**{"checkpoint": folder, "goals": 3, "goals_dir": run.job.run_dir / "goals", "workers": 0, **fields})
+    return EvaluationRequest(
+        **{"checkpoint": folder, "goals": 3, "goals_dir": run.job.run_dir / "goals", "workers": 0, **fields}
+    )
 
 
 def result_of(running):
@@ -47,11 +50,11 @@ def test_it_gives_the_same_bits_as_an_evaluation_in_the_trainer_and_no_signal_of
     running = EvaluatorProcess(asked)
     for number in (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT):
         os.kill(running.pid, number)
-    learner, tasks = run.state.learner, run.training.tasks
-    seed = run.training.seed
+    learner, tasks = run.state.algorithm.learner, run.training.tasks
+    seed, horizon = run.training.seed, run.training.horizon
     here, unseen = (
-        replace(evaluate(partial(mtsac.act_greedily, learner), tasks, *how), wall_s=0.0)
-        for how in ((3, run.training.horizon, seed), (2, run.training.horizon, unseen_seed(seed)))
+        replace(evaluate(partial(sac.act_greedily, learner), metaworld(tasks, horizon, goals), count), wall_s=0.0)
+        for count, goals in ((3, seed), (2, unseen_seed(seed)))
     )
     there = result_of(running)
     assert replace(there, wall_s=0.0, unseen=None) == here
@@ -83,13 +86,14 @@ def endless(tmp_path):
     folder = tmp_path / "000000000100"
     folder.mkdir()
     os.mkfifo(folder / "manifest.json")
-    return Request(folder, 1, tmp_path, 0)
+    return EvaluationRequest(folder, 1, tmp_path, 0)
 
 
 def test_it_ends_with_its_learner(endless):
     program = (
-        "import time\nfrom pathlib import Path\nfrom trainer.evaluation.process import EvaluatorProcess, Request\n"
-        f"running = EvaluatorProcess(Request(Path({str(endless.checkpoint)!r}), 1, Path('/'), 0))\n"
+        "import time\nfrom pathlib import Path\n"
+        "from trainer.evaluation.process import EvaluationRequest, EvaluatorProcess\n"
+        f"running = EvaluatorProcess(EvaluationRequest(Path({str(endless.checkpoint)!r}), 1, Path('/'), 0))\n"
         "print(running.pid, flush=True)\ntime.sleep(600)\n"
     )
     learner = subprocess.Popen([sys.executable, "-c", program], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)

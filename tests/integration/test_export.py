@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from daemons import WORK_S
+from suites import state_of
 
 pytest.importorskip("metaworld")
 
@@ -24,7 +25,7 @@ from trainer.checkpoints.checkpoint import MANIFEST, NETS, read_manifest
 from trainer.cli import main
 from trainer.config import TrainingSection, resolve
 from trainer.errors import ConfigError, NoGoodCheckpointError, SaveError
-from trainer.evaluation.playable import find, of_checkpoint
+from trainer.evaluation.playable import find_playable, of_checkpoint
 from trainer.exporting import export as exporting
 from trainer.exporting import files
 from trainer.exporting.card import TOLERANCE, Card
@@ -117,9 +118,9 @@ def test_the_pages_lines_run_each_file_without_anything_of_ours(tmp_path, run, t
     assert output.splitlines()[-1] == f"the policy: policy.{name}"
     ending, value = as_the_page_says(title, tmp_path)
     assert re.fullmatch(r"reach-v3: (not solved|solved at step \d+)", ending)
-    policy = find(str(run.job.run_dir), None, "cpu")
+    policy = find_playable(str(run.job.run_dir), None, "cpu")
     golden = value["golden"]
-    wanted = policy.act(np.array(golden["observation"], np.float32), np.array(golden["task"], np.int32))
+    wanted = policy.act(state_of(np.array(golden["observation"], np.float32)), np.array(golden["task"], np.int32))
     assert np.abs(np.array(golden["action"]) - wanted).max() == 0
     for rows, actions in value["actions"].items():
         assert np.abs(np.array(actions) - wanted[: int(rows)]).max() <= TOLERANCE
@@ -142,19 +143,19 @@ def test_the_actor_of_every_preset_comes_through(tmp_path, monkeypatch, preset, 
     monkeypatch.chdir(tmp_path)
     training = resolve(TrainingSection(preset=preset))
     publish(tmp_path / "mirror", training=training)
-    policy = find(str(tmp_path / "mirror"), None, "cpu")
+    policy = find_playable(str(tmp_path / "mirror"), None, "cpu")
     done = export(policy, tmp_path / f"policy{suffix}")
     assert done.deviation <= TOLERANCE
     obs, task = observations(len(training.tasks))
-    assert np.abs(actions_of(done.path, obs, task) - policy.act(obs, task)).max() <= TOLERANCE
+    assert np.abs(actions_of(done.path, obs, task) - policy.act(state_of(obs), task)).max() <= TOLERANCE
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_what_a_file_says_of_itself(tmp_path, run, suffix):
     (run.job.attempt_dir / "evaluations.jsonl").write_text('{"step": 100, "mean_success": 0.5, "goals_per_task": 2}\n')
     out = tmp_path / f"policy{suffix}"
-    card = export(find(str(run.job.run_dir), None, "cpu"), out).card
-    module = exporting.of_policy(find(str(run.job.run_dir), None, "cpu").policy)
+    card = export(find_playable(str(run.job.run_dir), None, "cpu"), out).card
+    module = exporting.of_policy(find_playable(str(run.job.run_dir), None, "cpu").policy)
     text, _ = files.kind_of(out).play(out, module, *observations(3))
     assert Card.model_validate_json(text) == card
     source = card.source
@@ -170,7 +171,7 @@ def test_what_a_file_says_of_itself(tmp_path, run, suffix):
 
 def test_a_published_policy_brings_its_golden_actions_along(tmp_path):
     manifest = publish(tmp_path / "mirror", training=training_of(), success=0.5)
-    card = export(find(str(tmp_path / "mirror"), None, "cpu"), tmp_path / "policy.safetensors").card
+    card = export(find_playable(str(tmp_path / "mirror"), None, "cpu"), tmp_path / "policy.safetensors").card
     count = len(manifest.golden.task)
     assert card.golden.observation[-count:] == manifest.golden.obs
     assert np.abs(np.subtract(card.golden.action[-count:], manifest.golden.action)).max() <= TOLERANCE
@@ -180,14 +181,16 @@ def test_a_published_policy_brings_its_golden_actions_along(tmp_path):
 def test_a_checkpoint_that_was_copied_away_is_exported_without_a_runs_name(tmp_path, run):
     [folder] = run.job.attempt_dir.glob("checkpoints/*")
     folder.rename(tmp_path / folder.name)
-    source = export(find(str(tmp_path / folder.name), None, "cpu"), tmp_path / "policy.safetensors").card.source
+    source = export(
+        find_playable(str(tmp_path / folder.name), None, "cpu"), tmp_path / "policy.safetensors"
+    ).card.source
     assert (source.run_id, source.slot, source.step) == (None, None, 100)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_task_that_there_is_not_is_an_error_and_no_action(tmp_path, run, monkeypatch, suffix):
     monkeypatch.chdir(tmp_path)
-    done = export(find(str(run.job.run_dir), None, "cpu"), tmp_path / f"policy{suffix}")
+    done = export(find_playable(str(run.job.run_dir), None, "cpu"), tmp_path / f"policy{suffix}")
     obs, _ = observations(3, 1)
     assert actions_of(done.path, obs, np.array([2])).shape == (1, 4)
     with pytest.raises(Exception, match=r"index|out of"):
@@ -224,12 +227,12 @@ def test_slots_are_chosen_by_number_in_run_folders_and_mirrors(tmp_path):
         publish(tmp_path / "mirror", slot=slot, step=100 * (slot + 1))
     assert Job(tmp_path / "run", 1, 0).attempt_dir.exists()
     for where in (tmp_path / "run", tmp_path / "mirror"):
-        assert [find(str(where), None, "cpu", slot=slot).step for slot in (0, 1)] == [100, 200]
+        assert [find_playable(str(where), None, "cpu", slot=slot).step for slot in (0, 1)] == [100, 200]
         with pytest.raises(ConfigError, match=r"there is no slot 7|there is no policy"):
-            find(str(where), None, "cpu", slot=7)
-    assert find(RUN, tmp_path / "mirror", "cpu", slot=0).step == 100
+            find_playable(str(where), None, "cpu", slot=7)
+    assert find_playable(RUN, tmp_path / "mirror", "cpu", slot=0).step == 100
     with pytest.raises(ConfigError, match="--slot chooses among the slots"):
-        find(str(tmp_path / "run/slots/0"), None, "cpu", slot=0)
+        find_playable(str(tmp_path / "run/slots/0"), None, "cpu", slot=0)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +305,7 @@ def test_a_file_that_acts_otherwise_is_not_put_there(tmp_path, run, monkeypatch,
             module.layers[-1].bias[0] += 0.01
         return kind.make(module, card)
 
-    monkeypatch.setattr(exporting, "kind_of", lambda _: files.Kind(suffix, spoiled, kind.play))
+    monkeypatch.setattr(exporting, "kind_of", lambda _: files.FileKind(suffix, spoiled, kind.play))
     with pytest.raises(SaveError, match=r"acts up to 0\.0\d+ otherwise than the policy"):
         export(of_checkpoint(run.job.run_dir, "cpu"), out)
     assert out.read_text() == "the one before"

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from suites import FIELDS, metaworld
 
 pytest.importorskip("torch")
 
@@ -17,21 +18,19 @@ from train_point_mass import TASKS, judge, section
 
 from anchorleg.job import Job
 from syncd import store
-from syncd.shared.inbox import MAX_QUARANTINED
-from trainer.buffers.experience import Contributed
-from trainer.envs.step import VectorSpec
-from trainer.envs.suites.metaworld.goals import goal_tables
-from trainer.sharing import conduct
-from trainer.sharing import ingest as doorkeeper
-from trainer.sharing.ingest import Doorkeeper
+from syncd.shared.inbox import InboxLimits
+from trainer.buffers.contributed import Contributed
+from trainer.buffers.experience import Experience
+from trainer.sharing import conduct, ingest
+from trainer.sharing.ingest import Ingester
 from trainer.sharing.judge import encode
 from trainer.sharing.resimulation import Resimulator
 from trainer.sharing.segment import MALFORMED
 from trainer.sharing.spotcheck import FIRST
 from trainer.training import inflow as intake
 from trainer.training.attempt import run
-from trainer.training.progress import Display
-from trainer.training.run import RunState
+from trainer.training.progress import TrainingDisplay
+from trainer.training.run import TrainingRun
 
 pytestmark = pytest.mark.trainer
 #: Of each kind; some kinds are the same bytes whatever they are made of.
@@ -73,7 +72,7 @@ def train(run_dir, attack):
         horizon=HORIZON, total_steps=400, contribution_max_lag=100, trusted_contributors=("mallory",)
     )  # so that each kind is refused for its own reason
     job = Job.standalone(run_dir, accepts_contributions=True)
-    with Display(live=False) as display:
+    with TrainingDisplay(live=False) as display:
         code = run(
             job, training, display, make_envs=lambda spec, _: Besieged(spec, lambda: attack(job)), evaluator=judge
         )
@@ -83,9 +82,9 @@ def train(run_dir, attack):
 
 @pytest.fixture
 def hasty(monkeypatch):
-    """The doorkeeper's bounds are for a training that lasts hours."""
-    monkeypatch.setattr(doorkeeper, "JUDGED_A_ROUND", 10_000)
-    monkeypatch.setattr(doorkeeper, "ROUND_S", 0.01)
+    """The ingester's bounds are for a training that lasts hours."""
+    monkeypatch.setattr(ingest, "JUDGED_A_ROUND", 10_000)
+    monkeypatch.setattr(ingest, "ROUND_S", 0.01)
     monkeypatch.setattr(intake, "TAKE_EVERY_S", 0.0)
 
 
@@ -111,7 +110,7 @@ def test_a_thousand_hostile_segments_are_refused_for_the_right_reasons_and_harm_
     verdicts = [json.loads(path.read_text()) for path in (inbox.path / "verdicts").glob("*.json")]
     refused = {verdict["sha256"]: verdict["reason"] for verdict in verdicts}
     kept = list(inbox.place("quarantine", besieged.run_id, 0).glob("*.reason.json"))
-    assert 0 < len(kept) <= MAX_QUARANTINED
+    assert 0 < len(kept) <= InboxLimits.quarantined
     assert not {json.loads(path.read_text())["reason"] for path in kept} & {str(reason) for reason in MALFORMED}
     assert len(KINDS) >= 12
     assert len(expected) > 1000
@@ -127,19 +126,19 @@ def test_three_thousand_honest_segments_are_taken(tmp_path, hasty):
     job.start_from(None)
     training = section(tasks=TASKS, horizon=SHORT, buffer_size=200_000)
     checks = []
-    spec = VectorSpec(TASKS, goal_tables(TASKS, 42), 1, 42, SHORT)  # as `honest`
-    door = Doorkeeper(job, training, step=500, resimulate=lambda: Counted(Resimulator(spec.tasks, spec.goals), checks))
+    suite = metaworld(TASKS, SHORT, 42)  # as `honest`
+    door = Ingester(job, training, step=500, resimulate=lambda: Counted(Resimulator(suite), checks))
     door.know(0, 0, 400)
     for number, segment in enumerate(honest(HONEST, run_id=job.run_id, tasks=TASKS, horizon=SHORT, version=(0, 0))):
         send(job.shared_dir, f"friend-{number % 5}", job.run_id, encode(segment))
-    made, state = intake.Intake(job, training, None), object.__new__(RunState)
-    made.door, state.step, state.contributed = door, 500, None
+    made, state = intake.Intake(job, training, None), object.__new__(TrainingRun)
+    made.door, state.step, state.experience = door, 500, Experience(training, FIELDS)
     while door.one_round(10_000):
         while door.has_something:
             made.take(state)
     assert sum(door.refused.values()) <= REFUSED_AT_MOST, door.refused
-    assert isinstance(state.contributed, Contributed)
-    assert state.contributed.ring_rows == SHORT * door.accepted
-    assert len(state.contributed.sources) == 5
+    assert isinstance(state.experience.others, Contributed)
+    assert state.experience.others.ring_rows == SHORT * door.accepted
+    assert len(state.experience.others.sources) == 5
     assert len(checks) >= 5 * FIRST
     assert {done.gap for done in checks} == {0.0}

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 from daemons import PATIENCE_S
+from suites import metaworld
 
 pytest.importorskip("metaworld")
 
 from trainer.envs.step import EnvError, VectorSpec
-from trainer.envs.suites.metaworld.goals import goal_tables
 from trainer.envs.suites.metaworld.native import build, check, library
 from trainer.envs.suites.metaworld.native.build import StepperUnavailableError, default_folder, find_or_build
 from trainer.envs.vector import VectorEnv
@@ -40,7 +40,7 @@ def fresh():
 
 @pytest.fixture
 def spec():
-    return VectorSpec(TASKS, goal_tables(TASKS, 0), num_envs=2, seed=0, horizon=10)
+    return VectorSpec(metaworld(TASKS, 10), num_envs=2, seed=0)
 
 
 def test_a_library_is_built_once_and_then_found(tmp_path, monkeypatch):
@@ -190,7 +190,7 @@ def test_without_a_compiler_python_steps_and_says_so_once(compiler, spec, fresh,
 @pytest.fixture
 def wrong(tmp_path):
     """A stepper that rounds its norms otherwise than NumPy does on this processor."""
-    stepper = library.Stepper(tmp_path / "native")
+    stepper = library.StepperLibrary(tmp_path / "native")
     fused = stepper._how_norms_add()
     yield stepper
     stepper._held.norms(ctypes.c_bool(fused), None, 0, 0, None)
@@ -208,7 +208,7 @@ def test_a_task_that_differs_in_a_bit_is_stepped_by_python(wrong, caplog):
 
 
 def test_a_verdict_is_reached_once_for_a_processor(tmp_path, monkeypatch):
-    stepper = library.Stepper(tmp_path / "native")
+    stepper = library.StepperLibrary(tmp_path / "native")
     asked = []
     trial = "trainer.envs.suites.metaworld.native.trial.steps_alike"
     monkeypatch.setattr(trial, lambda stepper, task: asked.append(task) or True)
@@ -220,7 +220,7 @@ def test_a_verdict_is_reached_once_for_a_processor(tmp_path, monkeypatch):
 
 
 def test_a_damaged_verdict_is_reached_again(tmp_path, monkeypatch):
-    stepper = library.Stepper(tmp_path / "native")
+    stepper = library.StepperLibrary(tmp_path / "native")
     monkeypatch.setattr("trainer.envs.suites.metaworld.native.trial.steps_alike", lambda stepper, task: True)
     check.approved(stepper, TASKS)
     path = check._verdict_file(stepper)

@@ -7,21 +7,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from suites import metaworld
 
 pytest.importorskip("metaworld")
 
-import metaworld
+import metaworld as upstream
 import mujoco
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 from metaworld.policies import ENV_POLICY_MAP
 from vector_bytes import as_bytes, info_bytes, through_files
 
 from trainer.envs.group import EnvGroup
-from trainer.envs.shared import Board
+from trainer.envs.shared import SharedBuffers
 from trainer.envs.step import EnvError, Script, VectorSpec
-from trainer.envs.suites.metaworld.goals import goal_table, goal_tables
+from trainer.envs.suite import StepperUnavailableError
+from trainer.envs.suites.metaworld.goals import goal_table
 from trainer.envs.suites.metaworld.native import plan
-from trainer.envs.suites.metaworld.native.build import StepperUnavailableError
 from trainer.envs.suites.metaworld.native.library import load as load_stepper
 from trainer.envs.suites.metaworld.native.ports import PORTS
 from trainer.envs.vector import VectorEnv
@@ -35,12 +36,13 @@ except StepperUnavailableError as error:
 pytestmark = pytest.mark.trainer
 SEED = 5
 GOALS = (0, 7, 21)
+NATIVE = frozenset(range(10))
 
 
 def upstream_env(task, goal):
     cls = ALL_V3_ENVIRONMENTS[task]
     env = cls(reward_function_version="v2")
-    env.set_task(metaworld._encode_task(task, {"rand_vec": goal.copy(), "env_cls": cls, "partially_observable": False}))
+    env.set_task(upstream._encode_task(task, {"rand_vec": goal.copy(), "env_cls": cls, "partially_observable": False}))
     return env
 
 
@@ -66,26 +68,29 @@ class Actor:
 def test_every_bit_of_whole_episodes_is_upstreams(task):
     goals = goal_table(task, SEED)
     script = Script(tuple((0, goal) for goal in GOALS))
-    spec = VectorSpec((task,), (goals,), num_envs=1, seed=0, horizon=500, scripts=(script,))
-    board = Board(1)
-    group = EnvGroup(spec, [0], board, frozenset({task}))
+    spec = VectorSpec(metaworld((task,), 500, SEED), num_envs=1, seed=0, scripts=(script,))
+    suite = spec.suite.open()
+    buffers = SharedBuffers(suite.spaces, 1)
+    group = EnvGroup(spec, suite, [0], buffers, frozenset({0}))
     group.start([0], 0)
-    shown, row = board.fields, group.rows.rows[0]
+    shown, row = buffers.fields, group.stepper.rows[0]
     solved, partly_closed = 0, 0
     for episode, goal in enumerate(GOALS):
         theirs, actor = upstream_env(task, goals[goal]), Actor(task, episode)
         obs = theirs.reset()[0]
-        assert shown["obs"].tobytes() == obs.astype(np.float32).tobytes()
+        assert shown["obs.state"].tobytes() == obs.astype(np.float32).tobytes()
         for step in range(500):
             action = actor.act(obs, step)
             obs, reward, _, _, info = theirs.step(action)
             shown["actions"][0] = action
-            assert group.rows.step() == ([0] if step == 499 else [])
+            assert group.stepper.step() == ([0] if step == 499 else [])
             assert row["last"].tobytes() == obs.tobytes(), step
             assert row["reward"].tobytes() == np.float64(reward).tobytes(), step
             # What the stepper leaves out, made of its simulation: also contacts and forces are upstream's.
-            assert info_bytes(group._slots[0]._env.upstream.evaluate_state(row["last"], action)[1]) == info_bytes(info)
-            assert shown["next_obs"].tobytes() == obs.astype(np.float32).tobytes()
+            assert info_bytes(
+                group._slots[0]._env.upstream.upstream.evaluate_state(row["last"], action)[1]
+            ) == info_bytes(info)
+            assert shown["next_obs.state"].tobytes() == obs.astype(np.float32).tobytes()
             assert shown["reward"][0] == np.float32(reward)
             assert bool(shown["success"][0]) == bool(info["success"])
             solved += bool(info["success"])
@@ -101,10 +106,10 @@ def test_every_bit_of_whole_episodes_is_upstreams(task):
 @pytest.mark.parametrize("task", PORTS)
 def test_only_the_pads_are_windows_into_the_simulation(task):
     """The port reads the pads where they are, and copies everything else at the start of an episode."""
-    spec = VectorSpec((task,), (goal_table(task, SEED),), num_envs=1, seed=0, horizon=50)
+    spec = VectorSpec(metaworld((task,), 50, SEED), num_envs=1, seed=0)
     with VectorEnv(spec, stepper="python") as envs:
         envs.reset()
-        windows = envs.snapshot().meta["envs"]["0"]["env"]["windows"]
+        windows = envs.snapshot().numbers["envs"]["0"]["env"]["windows"]
     assert set(windows) == {"init_left_pad", "init_right_pad"}
     assert {field for _, field, _, _ in windows.values()} == {"xpos"}
 
@@ -112,7 +117,7 @@ def test_only_the_pads_are_windows_into_the_simulation(task):
 @pytest.fixture(scope="module")
 def spec():
     """Five environments for ten tasks, so that each plays another task after every episode."""
-    return VectorSpec(MT10, goal_tables(MT10, 0), num_envs=5, seed=11, horizon=60)
+    return VectorSpec(metaworld(MT10, 60), num_envs=5, seed=11)
 
 
 def actions_at(step, num_envs):
@@ -140,7 +145,7 @@ def test_any_number_of_threads_gives_what_python_gives(spec, by_python, num_work
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_native_and_other_tasks_share_a_vector(num_workers):
     tasks = ("reach-v3", "door-unlock-v3", "window-close-v3")
-    mixed = VectorSpec(tasks, goal_tables(tasks, 0), num_envs=5, seed=3, horizon=20)
+    mixed = VectorSpec(metaworld(tasks, 20), num_envs=5, seed=3)
     with VectorEnv(mixed, stepper="python") as envs:
         expected = [as_bytes(envs.reset()), *played(envs, range(50))]
     with VectorEnv(mixed, num_workers) as envs:
@@ -180,16 +185,16 @@ def test_nothing_may_come_between_the_begin_of_a_step_and_its_end(spec, num_work
 def test_evaluations_end_alike(stop_at_success):
     tasks = ("reach-v3", "drawer-close-v3")
     scripts = (Script(((0, 1), (1, 2))), Script(((1, 3),)), Script(()))
-    spec = VectorSpec(tasks, goal_tables(tasks, 0), 3, 0, 30, stop_at_success=stop_at_success, scripts=scripts)
+    spec = VectorSpec(metaworld(tasks, 30), 3, 0, stop_at_success=stop_at_success, scripts=scripts)
     results = []
     for stepper in ("python", "native"):
         with VectorEnv(spec, stepper=stepper) as envs:
             seen = [as_bytes(envs.reset())]
             for _ in range(70):
-                obs, task = envs._board.observed()
+                obs, task = envs._buffers.observed()
                 rows = [
                     np.zeros(4) if k < 0 else ENV_POLICY_MAP[tasks[k]]().get_action(row.astype(np.float64))
-                    for row, k in zip(obs, task, strict=True)
+                    for row, k in zip(obs["state"], task, strict=True)
                 ]
                 seen.append(as_bytes(envs.step(np.clip(rows, -1, 1).astype(np.float32))))
             results.append(seen)
@@ -197,9 +202,9 @@ def test_evaluations_end_alike(stop_at_success):
 
 
 def same_state(one, other):
-    assert one.meta == other.meta
-    assert {name: a.tobytes() for name, a in one.arrays.items()} == {
-        name: a.tobytes() for name, a in other.arrays.items()
+    assert one.numbers == other.numbers
+    assert {name: a.tobytes() for name, a in one.tensors.items()} == {
+        name: a.tobytes() for name, a in other.tensors.items()
     }
 
 
@@ -240,47 +245,48 @@ def test_a_restored_vector_forgets_what_it_did_before(spec, by_python):
 
 
 def group_of(spec, native, threads=1):
-    board = Board(spec.num_envs)
-    group = EnvGroup(spec, range(spec.num_envs), board, native, threads)
+    suite = spec.suite.open()
+    buffers = SharedBuffers(suite.spaces, spec.num_envs)
+    group = EnvGroup(spec, suite, range(spec.num_envs), buffers, native, threads)
     group.start(range(spec.num_envs), 0)
-    return group, board.fields
+    return group, buffers.fields
 
 
 def test_an_unstable_simulation_is_the_same_and_is_logged(spec, caplog):
     """NaN never gets past the vector; here it makes MuJoCo warn, from threads that Python does not know."""
-    spec = replace(spec, tasks=MT10[:1], goals=spec.goals[:1])
+    spec = replace(spec, suite=metaworld(MT10[:1]))
     seen = []
-    for native, threads in ((frozenset(), 1), (frozenset(PORTS), 3)):
+    for native, threads in ((frozenset(), 1), (frozenset({0}), 3)):
         caplog.clear()
         group, shown = group_of(spec, native, threads)
         shown["actions"][:] = np.nan
         with caplog.at_level(logging.WARNING):
             group.step()
         assert caplog.text.count("The simulation is unstable") >= spec.num_envs
-        seen.append({name: shown[name].tobytes() for name in ("next_obs", "success", "finished")})
+        seen.append({name: shown[name].tobytes() for name in ("next_obs.state", "success", "finished")})
         group.close()
     assert seen[0] == seen[1]
 
 
 def test_an_error_of_the_simulator_names_the_environment(spec):
-    group, _ = group_of(replace(spec, num_envs=4), frozenset(PORTS), 2)
-    group._slots[2]._env.upstream.model.opt.integrator = 99
+    group, _ = group_of(replace(spec, num_envs=4), NATIVE, 2)
+    group._slots[2]._env.upstream.upstream.model.opt.integrator = 99
     with pytest.raises(EnvError, match=r"environment 2 \(pick-place-v3\) failed: the simulator failed: .*integrator"):
         group.step()
     group.close()
 
 
 def test_a_step_after_upstreams_last_one_is_an_error(spec):
-    group, _ = group_of(replace(spec, num_envs=1), frozenset(PORTS))
-    group.rows.rows["path_length"] = 500
+    group, _ = group_of(replace(spec, num_envs=1), NATIVE)
+    group.stepper.rows["path_length"] = 500
     with pytest.raises(EnvError, match=r"environment 0 \(reach-v3\) failed: the episode is over"):
         group.step()
     group.close()
 
 
 def test_a_number_outside_its_range_is_upstreams_error(spec):
-    group, _ = group_of(spec, frozenset(PORTS))
-    group.rows.rows["init_tcp"][1] = group.rows.rows["object_init"][1]  # push: the margin becomes -0.005
+    group, _ = group_of(spec, NATIVE)
+    group.stepper.rows["init_tcp"][1] = group.stepper.rows["object_init"][1]  # push: the margin becomes -0.005
     with pytest.raises(EnvError, match=r"environment 1 \(push-v3\) failed: a reward's margin is negative"):
         group.step()
     group.close()

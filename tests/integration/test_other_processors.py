@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from daemons import WORK_S
+from suites import metaworld
 
 pytest.importorskip("metaworld")
 
 
-from trainer.envs.suites.metaworld.goals import goal_tables
 from trainer.sharing.resimulation import Resimulator
 from trainer.sharing.segment import decode
 from trainer.tasknames import BENCHMARKS, MT50
@@ -52,7 +52,7 @@ def test_what_it_sends_is_believed(tmp_path, tasks, horizon):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    referee = Resimulator(tasks, goal_tables(tasks, 42))
+    referee = Resimulator(metaworld(tasks, seed=42))
     found = {path.name: referee.redo(decode(path.read_bytes())) for path in tmp_path.iterdir()}
     referee.close()
     assert len(found) == len(tasks)

@@ -16,13 +16,14 @@ pytest.importorskip("imageio_ffmpeg")
 
 from point_run import PointRun
 from published import RUN, publish, training_of
+from suites import metaworld
 
 from syncd import store
 from trainer.errors import ConfigError, NoGoodCheckpointError
-from trainer.evaluation.playable import Playable, find
+from trainer.evaluation.playable import Playable, find_playable
 from trainer.evaluation.protocol import evaluate
 from trainer.showing import drawing
-from trainer.showing.play import ENCORE_STEPS, Stage
+from trainer.showing.play import ENCORE_STEPS, PlayedTask
 
 pytestmark = pytest.mark.trainer
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +34,7 @@ HORIZON = 40
 def eyes():
     """The way in which this machine can draw; in CI there must be one."""
     try:
-        return drawing.choose()
+        return drawing.choose_renderer()
     except ConfigError as error:
         if os.environ.get("CI") == "true":
             pytest.fail(str(error))
@@ -154,13 +155,13 @@ import sys
 import numpy as np
 from PIL import Image
 from trainer.showing.camera import Camera
-from trainer.showing.play import Stage
+from trainer.showing.play import PlayedTask
 from trainer.evaluation.playable import Playable
 
 def act(obs, task):
     return np.array([[0.5, 1.0, -0.5, 1.0]], np.float32)
 
-stage = Stage(Playable("test", 0, ("reach-v3",), 30, 0, act, ()), None)
+stage = PlayedTask(Playable("test", 0, ("reach-v3",), 30, 0, act, ()), None)
 taken = {}
 for name in ("corner2", "corner3"):
     camera = Camera(stage.simulation, name, 128)
@@ -252,13 +253,13 @@ def test_an_episode_is_what_an_evaluation_says_of_it():
     matrix = rng.normal(0, 0.5, (39, 4))
 
     def act(obs, task):
-        return np.tanh(obs @ matrix).astype(np.float32)
+        return np.tanh(obs["state"] @ matrix).astype(np.float32)
 
-    stage = Stage(a_policy(act), None)
+    stage = PlayedTask(a_policy(act), None)
     steps = []
     episodes = [stage.play(goal, steps.append) for goal in range(2)]
     stage.close()
-    judged = evaluate(act, ("reach-v3",), 2, HORIZON, 0)
+    judged = evaluate(act, metaworld(("reach-v3",), HORIZON), 2)
     assert np.mean([episode.episode_return for episode in episodes]) == pytest.approx(judged.returns["reach-v3"])
     assert np.mean([episode.solved_at is not None for episode in episodes]) == judged.success["reach-v3"]
     assert steps == [*range(HORIZON + 1), *range(HORIZON + 1)]
@@ -266,17 +267,17 @@ def test_an_episode_is_what_an_evaluation_says_of_it():
 
 def test_after_a_success_half_a_second_more_is_shown_and_not_counted():
     def reach(obs, task):
-        return np.clip(np.concatenate([(obs[:, 36:39] - obs[:, :3]) * 10, np.zeros((len(obs), 1))], 1), -1, 1).astype(
-            np.float32
-        )
+        seen = obs["state"]
+        moves = np.concatenate([(seen[:, 36:39] - seen[:, :3]) * 10, np.zeros((len(seen), 1))], 1)
+        return np.clip(moves, -1, 1).astype(np.float32)
 
-    stage = Stage(a_policy(reach, horizon=300), "reach-v3")
+    stage = PlayedTask(a_policy(reach, horizon=300), "reach-v3")
     steps = []
     episode = stage.play(0, steps.append)
     stage.close()
     assert episode.solved_at is not None
     assert episode.steps == len(steps) - 1 == episode.solved_at + ENCORE_STEPS
-    judged = evaluate(reach, ("reach-v3",), 1, 300, 0)
+    judged = evaluate(reach, metaworld(("reach-v3",), 300), 1)
     assert episode.episode_return == pytest.approx(judged.returns["reach-v3"])
 
 
@@ -284,14 +285,14 @@ def test_a_policy_is_found_wherever_a_user_points(tmp_path, mirror):
     run = PointRun(tmp_path / "run")
     [checkpoint] = run.checkpoints(1)
     for path in (checkpoint, run.job.slot_dir, run.job.run_dir):
-        assert find(str(path), None, "cpu").name == str(checkpoint)
+        assert find_playable(str(path), None, "cpu").name == str(checkpoint)
     place = store.Shared(mirror).slot(RUN, 0)
     newest, first = place.manifest(store.Version(1, 2)), place.manifest(store.Version(1, 1))
     for text in (mirror, place.path, newest):
-        assert find(str(text), None, "cpu").step == 200
-    assert find(str(first), None, "cpu").step == 100
+        assert find_playable(str(text), None, "cpu").step == 200
+    assert find_playable(str(first), None, "cpu").step == 100
     for text in ("latest", "best", RUN, "toy", f"{RUN}/0", "toy/0"):
-        assert find(text, mirror, "cpu").step == 200
+        assert find_playable(text, mirror, "cpu").step == 200
 
 
 def test_what_cannot_be_found_or_trusted_is_one_sentence(tmp_path, mirror):
@@ -305,10 +306,10 @@ def test_what_cannot_be_found_or_trusted_is_one_sentence(tmp_path, mirror):
         (str(place.latest), None, "is no manifest"),
     ):
         with pytest.raises(ConfigError, match=words):
-            find(text, where, "cpu")
+            find_playable(text, where, "cpu")
     newest = store.newest(place)
     blob = place.blob(newest.blob.sha256)
     blob.chmod(0o600)
     blob.write_bytes(blob.read_bytes()[:-1])
     with pytest.raises(NoGoodCheckpointError, match="cannot be played"):
-        find(str(mirror), None, "cpu")
+        find_playable(str(mirror), None, "cpu")

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 
 from point_run import PointRun
-from slot_digest import digest_of, gaps
+from slot_digest import digest_of, gaps, parts_of
 
 from trainer.errors import SupersededError
 from trainer.history.metrics import Journal, read
@@ -21,11 +21,8 @@ def content(run):
     assert run.start is not None
     return (
         run.start.ref,
-        digest_of(run.start.contents.nets),
-        digest_of(run.start.contents.learner),
-        digest_of(run.start.contents.envs),
-        digest_of(run.start.replay.arrays()),
-        run.start.contents.state,
+        parts_of(run.start.contents),
+        digest_of(run.start.experience.own.arrays()),
         run.start.notes,
     )
 
@@ -63,7 +60,7 @@ def test_nothing_changes_for_the_successors_successor_whatever_a_ghost_does(tmp_
     train(ghost, 1)
     fourth = PointRun(tmp_path)
     assert (fourth.start.ref.attempt, fourth.start.ref.step) == (third.job.attempt, 500)
-    assert digest_of(fourth.start.replay.arrays()) == digest_of(third.state.replay.arrays())
+    assert digest_of(fourth.start.experience.own.arrays()) == digest_of(third.state.experience.own.arrays())
 
 
 def test_a_ghost_that_looks_ends_itself(tmp_path):
@@ -83,4 +80,4 @@ def test_a_successor_of_the_ghosts_line_is_not_led_astray_by_what_came_after_its
     train(successor, 1)
     third = PointRun(tmp_path)
     assert (third.start.ref.attempt, third.start.ref.step) == (1, 200)
-    assert digest_of(third.start.replay.arrays()) == digest_of(successor.state.replay.arrays())
+    assert digest_of(third.start.experience.own.arrays()) == digest_of(successor.state.experience.own.arrays())

@@ -52,7 +52,7 @@ def races(tmp_path, publications):
             draft = a_draft(place, 0, seq)
             golden = draft.golden.model_copy(update={"action": ((mark, 0.0, 0.0, 0.0),)})
             weights = tensors(seq) | {"out.bias": np.full(8, mark, np.float32)}
-            store.publish(place, draft.model_copy(update={"golden": golden}), weights)
+            store.publish(place, draft.model_copy(update={"golden": golden}), store.rounded(weights))
             if seq % 50 == 0:
                 assert store.collect(place, now=time.time(), keep=Keep(newest=5)) == []
         out, errors = reader.communicate(timeout=PATIENCE_S)

@@ -12,10 +12,10 @@ from trainer.commands.autotune import autotune
 from trainer.config import TrainingSection, resolve
 from trainer.errors import ConfigError, OutOfMemoryError
 from trainer.machine import device as machine
-from trainer.machine import products as matmul
+from trainer.machine import products
 from trainer.machine.host import Host
 from trainer.tuning import trials
-from trainer.tuning.training import Setting, choose
+from trainer.tuning.training import Setting, advise
 
 pytestmark = pytest.mark.trainer
 
@@ -25,14 +25,14 @@ def _in_a_hurry(monkeypatch):
     for name, value in {"WARM_UP_S": 0.05, "MEASURE_S": 0.2, "ALONE_S": 0.1}.items():
         monkeypatch.setattr(trials, name, value)
     yield
-    machine.settle(1)
-    matmul.use(matmul.PLAIN)
+    machine.set_deterministic(1)
+    products.use(products.PLAIN)
 
 
 def test_settings_are_tried_with_the_trainings_own_loop(tmp_path):
     training = resolve(TrainingSection(preset="tiny", device="cpu", num_workers=0))
     said = []
-    tried = trials.measure(training, 800.0, said.append, tmp_path)  # time enough for all of them
+    tried = trials.try_settings(training, 800.0, said.append, tmp_path)  # time enough for all of them
     own = Setting(1, 0, 1)
     assert tried.trials[0].setting == tried.own == own
     assert {trial.setting.num_envs for trial in tried.trials} == {1, 2, 4}
@@ -44,7 +44,7 @@ def test_settings_are_tried_with_the_trainings_own_loop(tmp_path):
     assert 100e6 < tried.memory.measured < 8e9  # torch and the simulator at least
     assert tried.memory.replay == 20_000 * tried.memory.row
     assert (tried.products, tried.gpu_bytes) == ("plain", None)
-    assert choose(tried.own, tried.trials, tried.memory).setting.threads == 1
+    assert advise(tried.own, tried.trials, tried.memory).setting.threads == 1
 
 
 def test_time_is_left_to_try_the_old_settings_once_more(tmp_path, monkeypatch):
@@ -58,26 +58,26 @@ def test_time_is_left_to_try_the_old_settings_once_more(tmp_path, monkeypatch):
     monkeypatch.setattr(trials, "_rate", ten_seconds)
     monkeypatch.setattr(trials.time, "monotonic", lambda: now)
     said = []
-    trials.measure(resolve(TrainingSection(preset="tiny", num_workers=0)), 45.0, said.append, tmp_path)
+    trials.try_settings(resolve(TrainingSection(preset="tiny", num_workers=0)), 45.0, said.append, tmp_path)
     assert [line.partition(":")[0] for line in said] == [
         f"num_envs {envs}, num_workers 0, threads 1" for envs in (1, 2, 4, 1)
     ]
 
 
 def test_nets_that_the_memory_has_no_room_for_are_refused_before_they_are_tried(tmp_path, monkeypatch):
-    monkeypatch.setattr(trials, "look", lambda: Host("small", 2, 2**30, 2**30))
+    monkeypatch.setattr(trials, "read_host", lambda: Host("small", 2, 2**30, 2**30))
     wide = resolve(TrainingSection(preset="tiny", device="cpu", num_workers=0, critic_hidden=(8000, 8000)))
     with pytest.raises(ConfigError, match=r"this job or machine has 1\.07 GB: the critics"):
-        trials.measure(wide, 60.0, print, tmp_path)
+        trials.try_settings(wide, 60.0, print, tmp_path)
 
 
 def test_a_gpu_that_is_full_is_one_sentence(monkeypatch):
-    monkeypatch.setattr(trials, "measure", lambda *_: (_ for _ in ()).throw(RuntimeError("CUDA out of memory.")))
+    monkeypatch.setattr(trials, "try_settings", lambda *_: (_ for _ in ()).throw(RuntimeError("CUDA out of memory.")))
     with pytest.raises(OutOfMemoryError, match="CUDA out of memory"):
         autotune(preset="tiny")
 
 
 def test_without_time_the_settings_as_they_are_are_measured_and_nothing_else(tmp_path):
-    tried = trials.measure(resolve(TrainingSection(preset="tiny", num_workers=0)), 0.0, print, tmp_path)
+    tried = trials.try_settings(resolve(TrainingSection(preset="tiny", num_workers=0)), 0.0, print, tmp_path)
     assert len(tried.trials) == 1
     assert torch.get_num_threads() == 1

@@ -7,7 +7,7 @@ from wandb_runs import Run, a_row, an_evaluation, run_command
 from wandb_server import serving
 
 from trainer.errors import ConfigError
-from trainer.history.slots import find
+from trainer.history.slots import find_histories
 from trainer.wandb.destination import Destination
 from trainer.wandb.runfile import HEADER, has_ended
 from trainer.wandb.upload import write
@@ -38,7 +38,7 @@ def test_a_run_of_many_jobs_is_one_run_of_wandb_whose_history_is_the_journal(tmp
         assert [line["_timestamp"] for line in history][:2] == [1_700_000_000.5, 1_700_000_100.5]
 
         # Nothing new: nothing is written, and wandb's own mark that it was sent stays.
-        [history] = find(run.folder)
+        [history] = find_histories(run.folder)
         assert not write(history, tmp_path / "wandb", Destination()).is_new
         assert [path.name for path in folder.glob("*.synced")] == ["run-mt10-0123abcd-0.wandb.synced"]
         # wandb keeps a full disk to itself: what breaks off is told from what is whole.
@@ -65,7 +65,7 @@ def test_a_run_of_many_jobs_is_one_run_of_wandb_whose_history_is_the_journal(tmp
 
 def test_what_wandb_refuses_is_one_sentence_of_one_line(tmp_path, monkeypatch):
     Run(tmp_path / "run").attempt(0, None, [a_row(0, 100, 1.0)], [])
-    [history] = find(tmp_path / "run")
+    [history] = find_histories(tmp_path / "run")
     monkeypatch.setenv("WANDB_BASE_URL", "nonsense")
     with pytest.raises(ConfigError, match=r"\Awandb refuses to write mt10-0123abcd-0: [^\n]*valid URL[^\n]*\Z"):
         write(history, tmp_path / "out", Destination())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -12,10 +13,10 @@ pytest.importorskip("torch")
 import torch
 from point_mass import PointMasses
 from point_run import CPU, envs_of
+from suites import metaworld, points
 from train_point_mass import section
 
-from trainer.algorithms import mtsac
-from trainer.envs.step import VectorSpec
+from trainer.algorithms.mtsac import learner as sac
 from trainer.training.run import advance, fresh
 
 pytestmark = pytest.mark.trainer
@@ -27,8 +28,7 @@ EPISODES = 8
 
 def time_at_goal(act, training, seed=99):
     """The share of the last half of each episode that each task spends at its goal: [tasks]."""
-    tasks = training.tasks
-    envs = PointMasses(VectorSpec(tasks, (), len(tasks), seed, 20))
+    envs = PointMasses(replace(points(training), num_envs=len(training.tasks), seed=seed))
     observed = envs.reset()
     obs, task, there = observed.obs, observed.task, []
     for i in range(20 * EPISODES):
@@ -58,11 +58,11 @@ def test_three_tasks_are_learned_by_one_policy_in_seconds(fields):
         }
     )  # fmt: skip
     rng = np.random.default_rng(0)
-    by_chance = time_at_goal(lambda obs, task: rng.uniform(-1, 1, (len(obs), 4)).astype(np.float32), training)
+    by_chance = time_at_goal(lambda obs, task: rng.uniform(-1, 1, (len(task), 4)).astype(np.float32), training)
     state = fresh(training, CPU, envs_of(training))
     while state.step < 2400:
         advance(state)
-    learned = time_at_goal(lambda obs, task: mtsac.act_greedily(state.learner, obs, task), training)
+    learned = time_at_goal(lambda obs, task: sac.act_greedily(state.algorithm.learner, obs, task), training)
     assert by_chance.max() < 0.5
     assert learned.min() > 0.8, learned
 
@@ -80,12 +80,12 @@ def undisturbed(tmp_path_factory):
     pytest.importorskip("metaworld")
     from anchorleg.job import Job
     from trainer.training.attempt import run
-    from trainer.training.progress import Display
+    from trainer.training.progress import TrainingDisplay
 
     @cache
     def slot_of(seed):
         job = Job.standalone(tmp_path_factory.mktemp("tiny"))
-        assert run(job, tiny(seed), Display(live=False)) == 0
+        assert run(job, tiny(seed), TrainingDisplay(live=False)) == 0
         return job.slot_dir
 
     return slot_of
@@ -100,7 +100,7 @@ def test_reach_is_learned_by_the_tiny_preset_on_three_seeds(undisturbed):
 
     rng = np.random.default_rng(0)
     chance = evaluate(
-        lambda obs, task: rng.uniform(-1, 1, (len(obs), 4)).astype(np.float32), ("reach-v3",), 50, 100, seed=0
+        lambda obs, task: rng.uniform(-1, 1, (len(task), 4)).astype(np.float32), metaworld(("reach-v3",), 100), 50
     )
     assert chance is not None
     assert chance.mean_success < 0.05
@@ -119,7 +119,7 @@ def test_three_forced_hand_overs_give_the_same_curve_bit_by_bit(undisturbed, tmp
     from anchorleg.job import HANDED_OVER, Job, attempt_numbers
     from trainer.envs.vector import VectorEnv
     from trainer.training.attempt import run
-    from trainer.training.progress import Display
+    from trainer.training.progress import TrainingDisplay
 
     training = tiny(0)
     for steps in (4_321, 3_210, 7_654, None):
@@ -134,7 +134,7 @@ def test_three_forced_hand_overs_give_the_same_curve_bit_by_bit(undisturbed, tmp
                     job.deadline = 0.0
                 super().step_async(actions)
 
-        code = run(job, training, Display(live=False), make_envs=Ending)
+        code = run(job, training, TrainingDisplay(live=False), make_envs=Ending)
         assert code == (HANDED_OVER if steps else 0)
     assert attempt_numbers(tmp_path / "slots/0") == [0, 1, 2, 3]
     assert slot_digest(tmp_path / "slots/0") == slot_digest(undisturbed(0))

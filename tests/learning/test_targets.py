@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from suites import SPACES, learner_of, state_of
 
 pytest.importorskip("torch")
 
@@ -11,9 +12,10 @@ import torch
 from point_run import CPU
 from train_point_mass import section
 
-from trainer.algorithms import mtsac
-from trainer.buffers.replay import Batch
+from trainer.algorithms.mtsac import update as sac_update
+from trainer.buffers.rows import Batch
 from trainer.envs.step import Observed, Step
+from trainer.nets.inputs import with_task
 from trainer.training.run import advance, fresh
 
 pytestmark = pytest.mark.trainer
@@ -63,17 +65,17 @@ def test_one_update_is_soft_actor_critic_as_written_on_paper():
         learning_rate=rate, gamma=gamma, tau=tau, target_entropy=entropy, adam_eps=1.0, actor_hidden=(8, 8),
         critic_hidden=(8, 8),
     )  # fmt: skip
-    learner = mtsac.create(training, CPU)
+    learner = learner_of(training)
     learner.log_temperature.data = torch.tensor([0.05, 0.5, 1.5]).log()
     for parameter in learner.targets.parameters():  # else a target that is the critic itself goes unnoticed
         parameter.mul_(1.5)
     rng = np.random.default_rng(0)
     n, task = 12, np.arange(12) % 3
     batch = Batch(
-        obs=rng.standard_normal((n, 39), np.float32),
+        obs=state_of(rng.standard_normal((n, 39), np.float32)),
         action=rng.uniform(-1, 1, (n, 4)).astype(np.float32),
         reward=rng.random(n, np.float32),
-        next_obs=rng.standard_normal((n, 39), np.float32),
+        next_obs=state_of(rng.standard_normal((n, 39), np.float32)),
         terminated=(np.arange(n) % 4 == 0).astype(np.float32),
         task=task,
     )
@@ -84,7 +86,9 @@ def test_one_update_is_soft_actor_critic_as_written_on_paper():
     actor = layers_of(learner.actor.body)
     critics, targets = ([layers_of(net) for net in nets] for nets in (learner.critics, learner.targets))
     one_hot = torch.eye(3, dtype=torch.float64)[task]
-    x, next_x = (torch.cat([torch.from_numpy(obs).double(), one_hot], 1) for obs in (batch.obs, batch.next_obs))
+    x, next_x = (
+        torch.cat([torch.from_numpy(obs["state"]).double(), one_hot], 1) for obs in (batch.obs, batch.next_obs)
+    )
     log_temperature = learner.log_temperature.detach().double().requires_grad_()
     price = log_temperature.detach().exp()[task]
     reward, terminated = torch.from_numpy(batch.reward).double(), torch.from_numpy(batch.terminated).double()
@@ -102,7 +106,7 @@ def test_one_update_is_soft_actor_critic_as_written_on_paper():
     log = log.detach()
     temperature_loss = -(log_temperature[task] * (log + entropy)).mean()
 
-    measured = dict(zip(mtsac.METRICS, mtsac.update(learner, batch).tolist(), strict=True))
+    measured = dict(zip(sac_update.METRICS, sac_update.update(learner, batch).tolist(), strict=True))
 
     assert measured["critic_loss"] == pytest.approx(critic_loss.item(), rel=1e-5)
     assert measured["actor_loss"] == pytest.approx(actor_loss.item(), rel=1e-5)
@@ -122,6 +126,7 @@ class Ends:
     """Every step pays 1. Task 0 is cut after two steps and would go on for ever; task 1 is over after each step."""
 
     num_envs = 2
+    spaces = SPACES
 
     def __init__(self):
         self.steps = 0
@@ -129,7 +134,7 @@ class Ends:
     def _obs(self, *places):
         obs = np.zeros((2, 39), np.float32)
         obs[:, 0] = places
-        return obs
+        return state_of(obs)
 
     def reset(self):
         return Observed(self._obs(0, 0), np.arange(2, dtype=np.int32))
@@ -159,12 +164,12 @@ def test_a_cut_episode_is_worth_what_would_have_followed_and_a_finished_one_is_n
     state = fresh(training, CPU, Ends())
     while state.updates < 500:
         advance(state)
-    ring, size = state.replay.arrays(), int(state.replay.sizes[0])
-    assert (ring["next_obs"][:size, 0] == 2).sum() == size // 2, "what the cut left, not the next episode's first"
+    ring, size = state.experience.own.arrays(), int(state.experience.own.sizes[0])
+    assert (ring["next_obs.state"][:size, 0] == 2).sum() == size // 2, "what the cut left, not the next episode's first"
     assert not ring["terminated"][:size].any()
-    batch = state.replay.pick(state.replay.deal(64), np.random.default_rng(0))
-    x = mtsac.with_task(torch.from_numpy(batch.obs), torch.from_numpy(batch.task), 2)
+    batch = state.experience.own.pick(state.experience.own.deal(64), np.random.default_rng(0))
+    x = with_task(torch.from_numpy(batch.obs["state"]), torch.from_numpy(batch.task), 2)
     action = torch.from_numpy(batch.action)
     with torch.no_grad():
-        q = torch.stack([critic(x, action).squeeze(-1) for critic in state.learner.critics]).mean(0)
+        q = torch.stack([critic(x, action).squeeze(-1) for critic in state.algorithm.learner.critics]).mean(0)
     assert [float(q[batch.task == task].mean()) for task in (0, 1)] == pytest.approx([2, 1], abs=0.1)

@@ -50,7 +50,7 @@ def a_policy(run: str, slot: int = 0, seq: int = 1) -> tuple[dict[str, Any], byt
     """(manifest as a value, blob) as an honest learner makes them."""
     place = Shared(Path(tempfile.gettempdir())).slot(run, slot)
     weights = tensors(seq)
-    data = codec.encode(weights)
+    data = codec.encode(codec.rounded(weights))
     shapes = {name: array.shape for name, array in sorted(weights.items())}
     blob = Blob(
         sha256=hashlib.sha256(data).hexdigest(), bytes=len(data), raw_bytes=codec.raw_bytes(shapes), tensors=shapes
@@ -83,12 +83,11 @@ def policy_frame(value: dict[str, Any], files: Files, data: bytes) -> bytes:
     """POLICY of this manifest; `files` gets its blob."""
     slot = f"v1/runs/{value['run_id']}/{value['slot']}"
     sha256 = value["blob"]["sha256"]
-    blob_path = f"{slot}/blobs/{sha256[:2]}/{sha256}"
-    files[blob_path] = data
+    files[f"{slot}/blobs/{sha256[:2]}/{sha256}"] = data
     path = f"{slot}/manifests/{value['attempt']:06d}-{value['seq']:09d}.json"
     return frame(
-        protocol.Policy, sealed(value), path=path, blob_path=blob_path, blob_bytes=len(data), blob_sha256=sha256,
-        eager=False,
+        protocol.PublishedPolicy, sealed(value), path=path,
+        blob_bytes=len(data), blob_sha256=sha256, eager=False,
     )  # fmt: skip
 
 
@@ -151,14 +150,14 @@ def answer(attack: str, heard: Frame, files: Files) -> Iterator[bytes]:
             elif path in files:
                 data = files[path]
             else:
-                yield frame(protocol.Gone, key=key, sentence=EVIL)
+                yield frame(protocol.FileGone, key=key, sentence=EVIL)
                 return
             for at in range(offset, len(data), protocol.MAX_PAYLOAD_BYTES):
                 payload = data[at : at + protocol.MAX_PAYLOAD_BYTES]
                 yield frame(protocol.Data, payload, key=key, offset=at)
             yield frame(protocol.End, key=key, bytes=len(data))
         case protocol.Put(sha256=sha256):
-            yield frame(protocol.Refused, sha256=sha256, reason=EVIL, sentence=EVIL, retry_after_s=60.0)
+            yield frame(protocol.SegmentRefused, sha256=sha256, reason=EVIL, sentence=EVIL, retry_after_s=60.0)
         case protocol.Ping(n=n):
             yield frame(protocol.Pong, n=n)
         case _:

@@ -22,7 +22,7 @@ from syncd.access.settings import Settings, store_settings
 from syncd.outbox import Outbox, read_contributions
 from syncd.remote import Remote
 from syncd.shared.inbox import Inbox
-from syncd.store import Origin, Shared, Version, publish
+from syncd.store import Origin, Shared, Version, publish, rounded
 
 NEEDS_RSYNC = pytest.mark.skipif(
     shutil.which("rsync") is None and os.environ.get("CI") != "true", reason="rsync is not there"
@@ -279,7 +279,7 @@ def test_whole_checkpoints_come_on_request(sshd: Sshd, laptop: Laptop, tmp_path:
     place = shared.slot(RUN, 0)
     draft = a_draft(place, 3, 1, step=2000)
     lineage = draft.lineage.model_copy(update={"checkpoint": Origin(attempt=3, step=2000)})
-    publish(place, draft.model_copy(update={"lineage": lineage}), tensors(1))
+    publish(place, draft.model_copy(update={"lineage": lineage}), rounded(tensors(1)))
     checkpoint = tmp_path / "run" / "slots" / "0" / "attempts" / "3" / "checkpoints" / "2000"
     env = settled(laptop, sshd, shared)
     gone = syncd("pull", "", str(tmp_path / "mirror"), "--checkpoints", env=env)

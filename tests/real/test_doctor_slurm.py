@@ -95,7 +95,7 @@ def test_each_thing_that_is_wrong_is_a_line_that_says_what_to_do(
     done.assert_refused(11, "partition is a problem")
     lines = done.out.splitlines()
     assert any(line.startswith("ok: accounting: none here") for line in lines)
-    assert "problem: partition: short gives at most 0:01:00 a job; slurm.time_limit asks for 3" in done.out
+    assert "problem: partition: short gives at most 0:01:00 a job; slurm.time_limit asks for 0:03:00" in done.out
     assert 'Set slurm.time_limit to "0:01:00"' in done.out
     assert '"poll_seconds" to 2' in next(line for line in lines if line.startswith("warning: MinJobAge"))
 
@@ -160,7 +160,7 @@ def test_the_probe_tells_what_a_node_has(slurm: SlurmCluster, new_relay: NewRela
     found = by_check(value)
     assert found["probe"]["found"].startswith(f"job {job.job_id} ran on {job.node} after")
     assert re.match(r"USR2, asked for 120 s before the end, came \d+ s before it", found["signal"]["found"])
-    assert found["baton"]["found"].startswith("sbatch and squeue work")
+    assert found["failover"]["found"].startswith("sbatch and squeue work")
     assert found["environment"]["found"] == "set in the job: CONDA_PREFIX"
     assert found["driver"]["found"] == "NVIDIA A40 (46068 MiB); driver 535.183.01, which runs CUDA 12.2 and older"
     assert found["shared files"]["level"] == "ok"
@@ -269,6 +269,6 @@ def test_a_machine_without_slurm_is_probed_too(new_relay: NewRelay) -> None:
     assert found["signal"]["level"] == "ok", found["signal"]
     assert re.search(r"\(\d+ s after the start\)$", found["signal"]["found"])
     assert found["job's end"]["found"] == "known from ANCHORLEG_END_TIME"
-    assert "baton" not in found
+    assert "failover" not in found
     assert value["recommended"] == {}
     assert left_behind(relay) == []

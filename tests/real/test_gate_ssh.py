@@ -14,6 +14,7 @@ from policies import RUN
 from ports import free_ports, listens
 from restricted import SECRET, Friend
 
+from syncd.laptop.mirror import blob_of
 from syncd.shared.inbox import Inbox
 from syncd.transports.factory import open_transport
 from syncd.wire.refusals import REFUSED_EXIT_CODE
@@ -33,8 +34,7 @@ def test_the_weights_come_and_the_own_inbox_takes(friend: Friend, which: str):
     try:
         news = transport.listing()
         assert [verdict.reason for verdict in news.verdicts] == ["range"]
-        (blob,) = (offer for offer in news.offers if offer.kind == "blob")
-        transport.fetch(blob, friend.here / "part")
+        transport.fetch(blob_of(friend.manifest), friend.here / "part")
         assert hashlib.sha256((friend.here / "part").read_bytes()).hexdigest() == friend.manifest.blob.sha256
         segment = friend.segment()
         foreign = friend.segment(2)

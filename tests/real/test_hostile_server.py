@@ -16,7 +16,7 @@ from sshd import Laptop, Sshd
 from watching import client_env, seen, watching
 
 from syncd.access.settings import Settings, settings_file, store_settings
-from syncd.laptop.room import MAX_CURVE_BYTES, MAX_RUNS
+from syncd.laptop.capacity import MAX_CURVE_BYTES, MAX_RUNS
 from syncd.outbox import Outbox, read_contributions
 from syncd.remote import Remote
 from syncd.store import Shared

@@ -29,12 +29,12 @@ from watching import client_env, watching
 from syncd.access.settings import Settings, store_settings
 from syncd.outbox import read_contributions
 from syncd.remote import Remote
-from syncd.shared import reception, tally  # noqa: F401 - loaded before a child becomes an account that cannot read them
+from syncd.shared import counts, reception  # noqa: F401 - loaded before a child becomes an account that cannot read them
 from syncd.shared.accounts import close_to_others
+from syncd.shared.counts import Counts
 from syncd.shared.inbox import Inbox
 from syncd.shared.incoming import collect_incoming, make_incoming
 from syncd.shared.layout import Shared
-from syncd.shared.tally import Counts
 from syncd.transports.factory import open_transport
 from syncd.wire.transport import News, Receipt, Transport
 
@@ -129,7 +129,7 @@ class Cluster:
 
     def accepted(self) -> dict[str, int]:
         """Contributor → segments that the learner took."""
-        return {inbox.who: tally.counts(inbox.path).accepted for inbox in Inbox.all_of(self.shared)}
+        return {inbox.who: counts.counts(inbox.path).accepted for inbox in Inbox.all_of(self.shared)}
 
     def drop(self, who: str) -> None:
         self.as_ann(lambda: Inbox.of(self.shared, who).drop(by="ann", now=NOW))

@@ -143,13 +143,12 @@ def test_files_that_are_larger_than_any_of_ours_are_not_fetched(remote: Remote):
     assert max(sizes) < 2**20
 
 
-def test_a_tree_that_is_larger_than_any_of_ours_ends_the_connection(remote: Remote, monkeypatch: pytest.MonkeyPatch):
+def test_a_tree_that_is_larger_than_any_of_ours_ends_the_connection(remote: Remote):
     [place] = Shared(Path(remote.path)).slots()
     place.metrics.mkdir()
     for number in range(40):
         (place.metrics / f"train-{number:06d}.jsonl").write_bytes(b"{}\n")
-    monkeypatch.setattr("syncd.transports.rsync.STAGE_FILES", 20)
-    transport = RsyncTransport(remote, "anna")
+    transport = RsyncTransport(remote, "anna", stage_files=20)
     try:
         with pytest.raises(RemoteError, match="more than 20 files"):
             transport.listing()

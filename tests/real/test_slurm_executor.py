@@ -11,7 +11,7 @@ from daemons import PATIENCE_S, processes_with, wait_for
 from slurm_cluster import PrivateSlurm, SlurmCluster
 from slurm_relay import left_unsure
 
-from orchestrator.executors.base import JobRequest, JobRow, JobState, Poll, Refused, Submitted, Uncertain
+from orchestrator.executors.base import JobRequest, JobRow, JobState, Poll, SubmitRefused, Submitted, Uncertain
 from orchestrator.executors.slurm import SlurmExecutor
 
 pytestmark = pytest.mark.slurm
@@ -152,7 +152,7 @@ def test_a_wrong_request_is_refused_for_good_in_slurms_own_words(slurm: SlurmClu
 
     outcome = executor.submit(a_request(tmp_path / "jobs", "t1", "true", "--partition=nope"))
 
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, SubmitRefused)
     assert outcome.kind == "permanent"
     assert "invalid partition specified: nope" in outcome.words
     assert executor.poll().rows == ()
@@ -194,7 +194,7 @@ def test_a_dead_controller_takes_nothing_and_shows_nothing(private_slurm: Privat
 
     outcome = executor.submit(a_request(tmp_path / "jobs", "t1"))
 
-    refused = isinstance(outcome, Refused) and outcome.kind == "temporary"
+    refused = isinstance(outcome, SubmitRefused) and outcome.kind == "temporary"
     assert refused or (isinstance(outcome, Uncertain) and left_unsure(outcome.why)), outcome
     assert "connect failure" in (executor.poll().error or "")
     assert executor.cancel(["1"]) is not None
@@ -249,7 +249,7 @@ def test_a_full_quota_is_neither_an_error_nor_for_good(private_slurm: PrivateSlu
 
     outcome = executor.submit(a_request(tmp_path / "jobs", "t2"))
 
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, SubmitRefused)
     assert outcome.kind == "quota"
 
 
@@ -285,7 +285,7 @@ def test_without_slurm_nothing_is_submitted_and_nothing_is_known(tmp_path: Path)
 
     outcome = executor.submit(a_request(tmp_path / "jobs", "t1"))
 
-    assert outcome == Refused(kind="temporary", words="sbatch could not be run: No such file or directory")
+    assert outcome == SubmitRefused(kind="temporary", words="sbatch could not be run: No such file or directory")
     assert executor.poll().error == "squeue could not be run: No such file or directory"
     assert executor.accounting(0.0).status == "blind"
     assert executor.partitions().error == "sinfo could not be run: No such file or directory"

@@ -22,10 +22,11 @@ from sshd import Sshd, _command, make_key
 
 from syncd import store
 from syncd.errors import GoneError, HostKeyError, LoginRefusedError, RemoteError, UnreachableError
+from syncd.laptop.mirror import blob_of
 from syncd.wire.arrivals import Download
 from syncd.wire.protocol import DEAD_AFTER_S
 from syncd.wire.session import Session
-from syncd.wire.transport import Offer, Verdict
+from syncd.wire.transport import Offer, SegmentVerdict
 
 PUSHING = ["local", "openssh", "paramiko"]
 CARRIERS = [*PUSHING, "rsync"]
@@ -73,9 +74,8 @@ def test_what_is_there_is_listed_and_fetched_whole(far, connect):
     store.write_metrics(place, "metrics", [{"step": 1, "loss": 0.5}])
     transport = connect()
     news = transport.listing()
-    (sealed,), (blob,), (curve,) = (of_kind(news, kind) for kind in ("manifest", "blob", "metrics"))
+    (sealed,), (curve,), blob = of_kind(news, "manifest"), of_kind(news, "metrics"), blob_of(manifest)
     assert sealed.path.endswith(f"{RUN}/0/manifests/{manifest.version.file_name}")
-    assert (blob.sha256, blob.bytes) == (manifest.blob.sha256, manifest.blob.bytes)
     for offer in (sealed, blob, curve):
         transport.fetch(offer, far.part(offer.kind))
         assert far.part(offer.kind).read_bytes() == (far.shared.path / offer.path).read_bytes()
@@ -90,7 +90,7 @@ def test_an_empty_folder_is_waited_at_until_its_first_policy(far, connect):
     assert transport.wait(0.3).offers == ()
     manifest = far.publish(1)
     news = until(transport, lambda news: bool(news.offers))
-    assert manifest.blob.sha256 in {offer.sha256 for offer in news.offers if offer.kind == "blob"}
+    assert [offer.path.rpartition("/")[2] for offer in news.offers] == [manifest.version.file_name]
 
 
 @through(*PUSHING)
@@ -101,13 +101,12 @@ def test_news_are_pushed_and_only_the_newest(far, connect):
     before = transport.facts().logins
     for seq in range(2, 6):
         manifest = far.publish(seq, wide=400)
-        news = until(transport, lambda news: bool(news.offers))
-        (blob,) = of_kind(news, "blob")
-        transport.fetch(blob, far.part(str(seq)))
+        until(transport, lambda news: bool(news.offers))
+        transport.fetch(blob_of(manifest), far.part(str(seq)))
         assert hashlib.sha256(far.part(str(seq)).read_bytes()).hexdigest() == manifest.blob.sha256
     for seq in range(6, 30):
         newest = far.publish(seq)
-    until(transport, lambda news: newest.blob.sha256 in {offer.sha256 for offer in news.offers})
+    until(transport, lambda news: any(offer.path.endswith(newest.version.file_name) for offer in news.offers))
     store.write_metrics(far.shared.slot(RUN, 0), "evaluations", [{"step": 3}])
     until(transport, lambda news: bool(of_kind(news, "metrics")))
     assert transport.wait(0.6).offers == ()
@@ -119,7 +118,7 @@ def test_news_are_pushed_and_only_the_newest(far, connect):
 def test_a_part_is_gone_on_with(far, connect, size):
     manifest = far.publish(1, wide=400 if size == "small" else 100_000)
     transport = connect()
-    (blob,) = of_kind(transport.listing(), "blob")
+    blob = blob_of(manifest)
     content = (far.shared.path / blob.path).read_bytes()
     assert len(content) == manifest.blob.bytes
     assert size == "small" or len(content) > 5_000_000
@@ -137,7 +136,7 @@ def test_a_part_is_gone_on_with(far, connect, size):
 
 @through(*PUSHING)
 def test_what_is_gone_or_elsewhere_harms_nothing_else(far, connect):
-    far.publish(1)
+    blob = blob_of(far.publish(1))
     secret = far.shared.path / "v1" / "inbox" / "secret"
     secret.parent.mkdir()
     secret.write_text("not for you")
@@ -145,7 +144,6 @@ def test_what_is_gone_or_elsewhere_harms_nothing_else(far, connect):
     (slot / "metrics").mkdir()
     (slot / "metrics" / "m-000000.jsonl").symlink_to(secret)
     transport = connect()
-    (blob,) = of_kind(transport.listing(), "blob")
     away = (
         "v1/inbox/secret",
         f"v1/runs/{RUN}/0/blobs/aa/{'a' * 64}",
@@ -200,11 +198,11 @@ def test_verdicts_are_told_until_they_have_arrived(far, connect):
     inbox = store.Inbox.of(far.shared, "anna")
     inbox.write_verdict("a" * 64, accepted=True, now=NOW)
     transport = connect()
-    assert transport.listing().verdicts == (Verdict("a" * 64, accepted=True, reason=""),)
-    assert transport.listing().verdicts == (Verdict("a" * 64, accepted=True, reason=""),)
+    assert transport.listing().verdicts == (SegmentVerdict("a" * 64, accepted=True, reason=""),)
+    assert transport.listing().verdicts == (SegmentVerdict("a" * 64, accepted=True, reason=""),)
     inbox.write_verdict("b" * 64, accepted=False, reason="range", now=NOW)
     news = until(transport, lambda news: bool(news.verdicts))
-    assert Verdict("b" * 64, accepted=False, reason="range") in news.verdicts
+    assert SegmentVerdict("b" * 64, accepted=False, reason="range") in news.verdicts
     transport.wait(0.1)
     if isinstance(transport, Session):
         wait_for(lambda: inbox.verdicts() == [], "the acknowledgement")
@@ -215,8 +213,8 @@ def test_an_alias_of_the_ssh_config_is_enough(far, connect):
     assert far.laptop is not None
     manifest = far.publish(1)
     transport = connect(host="cluster", user=None, port=None, key=None, known_hosts=None)
-    (blob,) = of_kind(transport.listing(), "blob")
-    assert blob.sha256 == manifest.blob.sha256
+    (sealed,) = of_kind(transport.listing(), "manifest")
+    assert sealed.path.endswith(manifest.version.file_name)
 
 
 @through(*OVER_SSH)
@@ -255,7 +253,7 @@ def test_a_server_that_is_away_is_unreachable_and_comes_back(far, connect):
     with pytest.raises(UnreachableError):
         far.open().listing()
     far.server.start()
-    assert of_kind(connect().listing(), "blob")
+    assert of_kind(connect().listing(), "manifest")
 
 
 @through(*PUSHING)
@@ -270,9 +268,8 @@ def test_a_folder_or_a_program_that_is_not_there_is_said(far):
 
 @through(*PUSHING)
 def test_a_server_killed_in_the_middle_leaves_a_part_that_is_gone_on_with(far, connect, monkeypatch):
-    far.publish(1, wide=400_000)  # 22 MB: more than what pipes and windows hold
+    blob = blob_of(far.publish(1, wide=400_000))  # 22 MB: more than what pipes and windows hold
     transport = connect()
-    (blob,) = of_kind(transport.listing(), "blob")
     failures: list[BaseException] = []
     killed = threading.Event()
     append = Download.append
@@ -339,9 +336,8 @@ def test_nothing_is_left_of_a_client_that_was_killed(far):
 @pytest.mark.long
 @through(*PUSHING)
 def test_a_server_that_hangs_is_taken_for_dead(far, connect):
-    far.publish(1, wide=400_000)
+    blob = blob_of(far.publish(1, wide=400_000))
     transport = connect()
-    (blob,) = of_kind(transport.listing(), "blob")
     pids = far.server_pids()
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
@@ -381,7 +377,7 @@ def test_much_at_once(far, connect):
         store.write_metrics(place, f"curve_{number}", [{"step": number}])
     transport = connect()
     news = transport.listing()
-    assert [len(of_kind(news, kind)) for kind in ("manifest", "blob", "metrics")] == [12, 12, 250]
+    assert [len(of_kind(news, kind)) for kind in ("manifest", "metrics")] == [12, 250]
     for number, offer in enumerate(news.offers):
         transport.fetch(offer, far.part(str(number)))
         assert hashlib.sha256(far.part(str(number)).read_bytes()).hexdigest() == offer.sha256

@@ -17,7 +17,7 @@ from daemons import PATIENCE_S, wait_for
 from sshd import Laptop, Sshd
 
 from syncd import store
-from syncd.shared.tally import counts
+from syncd.shared.counts import counts
 
 pytestmark = [pytest.mark.trainer, pytest.mark.long]
 

@@ -21,6 +21,7 @@ from watching import client_env, seen, watching
 from syncd import store
 from syncd.access.settings import Settings, store_settings
 from syncd.errors import RemoteError, UnreachableError
+from syncd.laptop.mirror import blob_of
 from syncd.store import Version
 from syncd.transports.rsync import fetch_tree
 from syncd.wire.transport import Transport
@@ -100,8 +101,8 @@ def test_a_jump_host_is_passed_as_the_ssh_config_says(
         assert (jump.logins(), far.server.logins()) == (0, 0)
         return
     transport = opened(far.open(**alias))
-    (blob,) = of_kind(transport.listing(), "blob")
-    transport.fetch(blob, far.part())
+    assert of_kind(transport.listing(), "manifest")
+    transport.fetch(blob_of(manifest), far.part())
     assert hashlib.sha256(far.part().read_bytes()).hexdigest() == manifest.blob.sha256
     assert all(receipt.stored for receipt in transport.send([far.segment(1)]))
     assert (jump.logins(), far.server.logins()) == (1, 1)
@@ -109,7 +110,7 @@ def test_a_jump_host_is_passed_as_the_ssh_config_says(
     with pytest.raises(UnreachableError):
         until(transport, lambda news: transport.listing() is None)
     jump.start()
-    assert of_kind(opened(far.open(**alias)).listing(), "blob")
+    assert of_kind(opened(far.open(**alias)).listing(), "manifest")
 
 
 @pytest.fixture
@@ -139,9 +140,9 @@ def test_an_rsync_that_knows_only_what_macs_does_is_enough(
     store.Inbox.of(far.shared, "anna").write_verdict("a" * 64, accepted=True, now=1.0)
     transport = opened(far.open())
     news = transport.listing()
-    assert [len(of_kind(news, kind)) for kind in ("manifest", "blob", "metrics")] == [1, 1, 1]
+    assert [len(of_kind(news, kind)) for kind in ("manifest", "metrics")] == [1, 1]
     assert len(news.verdicts) == 1
-    (blob,) = of_kind(news, "blob")
+    blob = blob_of(manifest)
     far.part().write_bytes((far.shared.path / blob.path).read_bytes()[:-700])
     transport.fetch(blob, far.part())
     assert hashlib.sha256(far.part().read_bytes()).hexdigest() == manifest.blob.sha256

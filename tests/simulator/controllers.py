@@ -15,9 +15,9 @@ from timeline import WallClock
 from watch import OWNER_TTL_S, InvariantError
 
 from orchestrator import controller as controller_module
-from orchestrator.baton import HOLDER
 from orchestrator.controller import Controller
 from orchestrator.errors import LeaseHeld, LeaseLost, RunFolderError
+from orchestrator.failover import HOLDER
 from orchestrator.hosts.ticking import without_waits_for_room
 from orchestrator.processes import ProcessId
 from orchestrator.run import lease as lease_module
@@ -42,7 +42,7 @@ class Crash(BaseException):
 
 
 class Login:
-    """A machine on which controllers run: a login node, or the node of a job that passes the baton."""
+    """A machine on which controllers run: a login node, or the node of a job that runs a failover tick."""
 
     def __init__(self, world: World, name: str, offset_s: float = 0.0) -> None:
         self.world = world
@@ -213,8 +213,8 @@ class Hosts:
         return max(owners, key=lambda p: p.lease.epoch if p.lease else -1, default=None)
 
     def start(self, login: Login, command: str = "start", limit_s: float | None = None) -> Process:
-        """Someone types `orchestrator start`, a daemon is restarted, cron fires, or a job passes the baton, which gives
-        its tick `limit_s`.
+        """Someone types `orchestrator start`, a daemon is restarted, cron fires, or a job runs a failover tick, within
+        `limit_s`.
         """
         process = Process(self.world, login, command)
         process.arm, self.arm_next = self.arm_next, None
@@ -246,7 +246,7 @@ class Hosts:
         began_at = process.login.clock()
         controller.tick()
         self.world.watch.ticked(process)
-        self.world.watch.batons.ticked(process, began_at)
+        self.world.watch.failover.ticked(process, began_at)
         over = controller.over
         if not over and process.lasts:
             self.plan_wake(process)

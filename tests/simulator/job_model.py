@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from baton_model import Baton
+from failover_model import FailoverTick
 from memory_disk import Server
 from queue_model import score
 
@@ -70,7 +70,7 @@ class Run:
         self.alive = True
         self.claimed = False
         self.said_its_end = False
-        self.baton: Baton | None = None
+        self.failover: FailoverTick | None = None
         self.claimed_at = 0.0
         self.died_at: float | None = None
         self.asked: str | None = None
@@ -325,21 +325,21 @@ class Run:
         self.said_its_end = True
         self.world.watch.ended(self, code)
         good = code in {0, HANDED_OVER, DO_NOT_REQUEUE} or superseded is not None
-        self._leave(0 if good else 128 - code if code < 0 else code, baton=self._spec().get("baton") is not None)
+        self._leave(0 if good else 128 - code if code < 0 else code, failover=self._spec().get("failover") is not None)
 
-    def _leave(self, code: int, *, baton: bool = False) -> None:
+    def _leave(self, code: int, *, failover: bool = False) -> None:
         self.die()
         then = partial(self.world.cluster.script_ended, self.job, self, code)
-        if baton:
-            self.baton = Baton(self, then)
-            self.baton.begin()
+        if failover:
+            self.failover = FailoverTick(self, then)
+            self.failover.begin()
         else:
             then()
 
     def die(self) -> None:
         """SIGKILL, or the end: from here on it writes nothing."""
-        if self.baton is not None:
-            self.baton.die()
+        if self.failover is not None:
+            self.failover.die()
         if self.alive:
             self.alive = False
             self.died_at = self.world.timeline.now

@@ -13,7 +13,7 @@ from orchestrator.controller import Controller
 from orchestrator.decisions import plan as plan_module
 from orchestrator.decisions import sightings
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus
-from orchestrator.executors.base import Poll, Refused, SubmitOutcome, Uncertain
+from orchestrator.executors.base import Poll, SubmitOutcome, SubmitRefused, Uncertain
 from orchestrator.run import lease as lease_module
 
 
@@ -44,7 +44,7 @@ def uncertain_is_refused() -> Iterator[None]:
 
     def sure(self: SimExecutor, request: Any) -> SubmitOutcome:
         outcome = submit(self, request)
-        return Refused(kind="temporary", words=outcome.why) if isinstance(outcome, Uncertain) else outcome
+        return SubmitRefused(kind="temporary", words=outcome.why) if isinstance(outcome, Uncertain) else outcome
 
     with _instead(SimExecutor, "submit", sure):
         yield
@@ -128,7 +128,7 @@ QUEUE_MUTATIONS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
 
 
 @contextmanager
-def batons_wait_for_room() -> Iterator[None]:
+def failover_ticks_wait_for_room() -> Iterator[None]:
     """A job's tick honours the others' waits."""
     with _instead(controllers, "without_waits_for_room", lambda ledger: ledger):
         yield
@@ -155,9 +155,12 @@ def news_are_lost() -> Iterator[None]:
         yield
 
 
-#: Of batons and of the command hook: how to break it, and in what kind of run.
-BATON_MUTATIONS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
-    "batons wait for room": (batons_wait_for_room, {"baton": True, "host": "jobs", "max_submit": 4, "max_jobs": None}),
+#: Of failover ticks and of the command hook: how to break it, and in what kind of run.
+FAILOVER_MUTATIONS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
+    "failover ticks wait for room": (
+        failover_ticks_wait_for_room,
+        {"failover": True, "host": "jobs", "max_submit": 4, "max_jobs": None},
+    ),
     "news before the ledger": (news_before_the_ledger, {"fates": {"do not requeue": 0.2}}),
     "news are lost": (news_are_lost, {"rates": {}, "fates": {"do not requeue": 0.2}, "host": "daemon"}),
 }

@@ -14,7 +14,7 @@ _ENDS = {"finished": SlotStatus.FINISHED, "failed": SlotStatus.FAILED, "paused":
 
 
 class NewsWatch:
-    """Hears what the hook hears. Numbers of invariants go on from `BatonWatch`."""
+    """Hears what the hook hears. Numbers of invariants go on from `FailoverWatch`."""
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch

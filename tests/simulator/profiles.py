@@ -41,7 +41,7 @@ REQUESTS_A_DAY = 3.0
 @dataclass(frozen=True)
 class Profile:
     """Drawn from the seed. Shares are probabilities per event; `rates`: faults a day. `host`: what keeps a controller
-    alive: a daemon that is started again, cron, or nobody for days, but for the jobs that pass the baton.
+    alive: a daemon that is started again, cron, or nobody for days, but for the jobs that run failover ticks.
     """
 
     seed: int
@@ -56,7 +56,7 @@ class Profile:
     accounting: str = "up"
     queue_ahead: bool = False
     host: str = "daemon"
-    baton: bool = False
+    failover: bool = False
     max_submit: int | None = None
     max_jobs: int | None = None
     nodes: int = 6
@@ -97,21 +97,21 @@ class Profile:
                 "crash": some(0.08), "stall": some(0.04), "out of memory": some(0.04), "do not requeue": some(0.002),
             },
             "rates": {name: rate * some(1.5, 0.7) for name, rate in FAULTS_A_DAY.items()},
-            "baton": rng.random() < 0.6,
+            "failover": rng.random() < 0.6,
         }  # fmt: skip
-        if (fixed.get("baton") or drawn["baton"]) and drawn["host"] == "daemon" and rng.random() < 0.4:
+        if (fixed.get("failover") or drawn["failover"]) and drawn["host"] == "daemon" and rng.random() < 0.4:
             drawn["host"] = "jobs"
         return cls(seed=seed, **{**drawn, **fixed})  # type: ignore[arg-type]
 
     @classmethod
     def of_experiments(cls, seed: int, slots: int = 12, **fixed: object) -> Profile:
-        """As `drawn`, with more slots than the four jobs that may run at once, batons, and a person who changes his
-        mind.
+        """As `drawn`, with more slots than the four jobs that may run at once, failover ticks, and a person who changes
+        his mind.
         """
         rng = random.Random(-seed - 1)
         queue = {
             "slots": slots, "experiments": True, "max_jobs": rng.choice((4, 4, None)), "max_submit": rng.choice((4, 5)),
-            "order": rng.choice(("fair", "priority", "in turn")), "halving": rng.choice((0, 0, 2, 3)), "baton": True,
+            "order": rng.choice(("fair", "priority", "in turn")), "halving": rng.choice((0, 0, 2, 3)), "failover": True,
         }  # fmt: skip
         profile = cls.drawn(seed, **{**queue, **fixed})
         return replace(profile, rates={**profile.rates, "user asks": REQUESTS_A_DAY})
@@ -119,5 +119,5 @@ class Profile:
     def __str__(self) -> str:
         site = f"accounting {self.accounting}, {self.host}, lag {self.lag_s:.0f} s, limit {self.max_submit}"
         more = f", {self.slots} experiments {self.order}, halving {self.halving}" if self.experiments else ""
-        relay = f"queue ahead {'on' if self.queue_ahead else 'off'}, batons {'on' if self.baton else 'off'}"
+        relay = f"queue ahead {'on' if self.queue_ahead else 'off'}, failover ticks {'on' if self.failover else 'off'}"
         return f"seed {self.seed}: {site}, {relay}{more}"

@@ -12,8 +12,8 @@ from orchestrator.executors.base import (
     Accounting,
     JobRequest,
     Poll,
-    Refused,
     SubmitOutcome,
+    SubmitRefused,
     Submitted,
     Uncertain,
 )
@@ -52,7 +52,7 @@ class SimExecutor:
         world.watch.asked(token, request.after, self)
         if cluster.controller_is == "down":
             world.pass_time(REFUSED_S)
-            return Refused(kind="temporary", words="Unable to contact slurm controller (connect failure)")
+            return SubmitRefused(kind="temporary", words="Unable to contact slurm controller (connect failure)")
         if cluster.controller_is == "hung":
             if rng.random() < 0.5:
                 cluster.inbox.append((token, lambda: cluster.accept(request.job_dir, request.after, request.exclude)))
@@ -60,7 +60,7 @@ class SimExecutor:
             self.gate("sbatch", token, False)
             return Uncertain(why=f"sbatch did not answer within {COMMAND_TIMEOUT_S:g} s")
         if rng.random() < world.profile.refused:
-            return Refused(kind="temporary", words="Resource temporarily unavailable")
+            return SubmitRefused(kind="temporary", words="Resource temporarily unavailable")
         lost = rng.random() < world.profile.lost_answer
         if lost and rng.random() < 0.5:
             world.pass_time(10.0)
@@ -68,7 +68,7 @@ class SimExecutor:
         job = cluster.accept(request.job_dir, request.after, request.exclude)
         self.gate("sbatch", token, False)
         if job is None and not lost:
-            return Refused(kind="quota", words="AssocMaxSubmitJobLimit")
+            return SubmitRefused(kind="quota", words="AssocMaxSubmitJobLimit")
         if lost or job is None:
             world.pass_time(10.0)
             return Uncertain(why="Socket timed out on send/recv operation")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from baton_model import BatonWatch
+from failover_model import FailoverWatch
 from job_model import RATE, Run, seen_by
 from news_watch import NewsWatch
 from queue_model import QueueWatch
@@ -69,7 +69,7 @@ class Watch:
         self.ledger: Ledger | None = None
         self.runs: dict[int, list[Run]] = {slot: [] for slot in range(world.most_slots)}
         self.queue = QueueWatch(self) if world.profile.experiments else None
-        self.batons = BatonWatch(self)
+        self.failover = FailoverWatch(self)
         self.news = NewsWatch(self)
         self.controllers_lost = 0
 
@@ -247,7 +247,9 @@ class Watch:
         controller = process.controller
         if controller is None or process.lease is None or world.hosts.newest() is not process:
             return
-        if process.lease.epoch < self.top_epoch:  # it was frozen, and whoever took over is gone already, as batons are
+        if (
+            process.lease.epoch < self.top_epoch
+        ):  # it was frozen, and whoever took over is gone already, as failover ticks are
             return
         passed_s = 0.0 if self.ticked_at is None else now - self.ticked_at
         self.ticked_at = now
@@ -334,7 +336,7 @@ class Watch:
             "goodput": kept_s / allocated_s if allocated_s else 0.0,
             "progress": kept_s / min(total_s, wanted / RATE),
             "idle": self.all_idle_s / total_s,
-            "batons": self.batons.ticks,
+            "failover_ticks": self.failover.ticks,
             "told": len(self.news.told_of),
         }
 

@@ -22,6 +22,7 @@ from orchestrator.decisions.models import parse_token
 from orchestrator.run.ledger import write_control
 from orchestrator.run.rundir import Run as RunFile
 from orchestrator.run.rundir import RunDir, save_run
+from orchestrator.walltime import format_duration
 
 #: When every simulation begins: Fri 10 Oct 2025, 08:53:20 UTC.
 START = 1_760_086_400.0
@@ -70,8 +71,8 @@ class World:
             **({} if profile.experiments else {"slots": profile.slots}),
             **(settings(profile.slots, profile.order, profile.halving) if profile.experiments else {}),
             "lead_seconds": int(profile.lead_s),
-            "relay": {"queue_ahead": profile.queue_ahead, "baton": profile.baton},
-            "slurm": {"time_limit": "4:00:00", "max_jobs": profile.max_jobs},
+            "relay": {"queue_ahead": profile.queue_ahead, "failover_tick": profile.failover},
+            "slurm": {"time_limit": format_duration(profile.walltime_s), "max_jobs": profile.max_jobs},
         }
         for path in (
             *(self.paths.lease, self.paths.jobs, self.paths.control, self.paths.requests),
@@ -172,7 +173,7 @@ class World:
 
     def restart_soon(self, process: Process) -> None:
         """A dead controller is started again: at once by a service, hours later by a person, who trusts the jobs
-        for days where they pass the baton. Cron needs nobody.
+        for days where they pass the failover. Cron needs nobody.
         """
         if process.lasts:
             delay_s = self.rng.choice((2.0, 60.0, self.rng.uniform(300.0, 3.0 * 3600.0)))
@@ -191,7 +192,9 @@ class World:
         if self.watch.run_over_at is not None or self.watch.last_stop:  # a service does not undo a stop
             return
         self.processes = [p for p in self.processes if p.alive]
-        self.hosts.start(login)
+        process = self.hosts.start(login)
+        if not process.alive and not process.lost_to_another:
+            return  # it is over, or somebody starts it again already: two who do would be four the next time
         owner = self.hosts.newest()
         if owner is None or owner.stopped or not owner.lasts:  # the lease is held by somebody who may live
             self.timeline.after(300.0, lambda: self.keep_going(login))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from builders import FORGET_AFTER_S, NOW, SUBMIT_GRACE_S, a_row
+from builders import FORGET_AFTER_S, NOW, SUBMIT_GRACE_S, a_row, no_code
 
 from orchestrator.config import parse_config
 from orchestrator.controller import Controller
@@ -96,7 +96,7 @@ class World:
         value = {"run_name": "toy", "executor": "local", "command": ["true"], **config}
         self.cluster = Cluster(now=lambda: self.time)
         self.lease = Lease.take(self.run_dir, "start", now=NOW)
-        self.run = begin(parse_config(value, "c"), path / "c.json", self.run_dir, {"PATH": "/bin"}, NOW)
+        self.run = begin(parse_config(value, "c"), path / "c.json", self.run_dir, {"PATH": "/bin"}, NOW, fix=no_code)
         self.said: list[str] = []
         self.told: list[tuple[str, dict[str, Any]]] = []
         self.controller = self.new_controller()

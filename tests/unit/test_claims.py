@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import baton
+from orchestrator import failover
 from orchestrator.decisions import news, nodes, sightings, stalls
 from orchestrator.run import lease
 from orchestrator.screens import watch
-from syncd.laptop import room
+from syncd.laptop import capacity
 from syncd.shared import incoming, manifest, space
 from syncd.wire import arrivals, feed, protocol
 from syncd.wire.transport import MAX_FILES
 from trainer.evaluation import process as evaluating
-from trainer.sharing import ingest as doorkeeper
-from trainer.sharing import selection, takings
+from trainer.sharing import ingest, selection, takings
 from trainer.training import inflow as intake
 from trainer.tuning import training as tuning
 from trainer.wandb.request import Patience
@@ -79,7 +78,7 @@ def test_a_page_that_does_not_say_it_is_found(tmp_path: Path) -> None:
     ("name", "sentence"),
     [
         ("cluster.md", f"from another one once it was silent for {LEASE_MIN} minutes"),
-        ("cluster.md", f"has seen nothing of a controller for {WORDS[baton.SILENT_S // 60]} minutes"),
+        ("cluster.md", f"has seen nothing of a controller for {WORDS[failover.SILENT_S // 60]} minutes"),
         ("cluster.md", f"no sign of life for {WORDS[sightings.HEARTBEAT_SILENT_S // 60]} minutes"),
         ("cluster.md", f"after {WORDS[stalls.BEGIN_STALLS]} times `relay.stall_seconds`"),
         ("cluster.md", f"(and {WORDS[int(stalls.TIMES_USUAL)]} times its usual)"),
@@ -91,10 +90,10 @@ def test_a_page_that_does_not_say_it_is_found(tmp_path: Path) -> None:
         ("architecture.md", f"asked every {WAITS.check_s:.0f} s what has arrived"),
         ("architecture.md", f"says nothing for {WORDS[evaluating.SILENCE_S // 60]} minutes, is made once more"),
         ("architecture.md", f"ping every {PING_S:.0f} s and give the other up after {DEAD_S:.0f} s"),
-        ("contributions.md", f"looks {WORDS[int(doorkeeper.ROUND_S)]} a second, reads, and judges it"),
-        ("contributions.md", f"The learner looks for it {WORDS[int(doorkeeper.ROUND_S)]} a second"),
-        ("contributions.md", f"judges {doorkeeper.JUDGED_A_ROUND} segments a second at most"),
-        ("contributions.md", f"holds {doorkeeper.MAX_READY_ROWS:,} good rows at most"),
+        ("contributions.md", f"looks {WORDS[int(ingest.ROUND_S)]} a second, reads, and judges it"),
+        ("contributions.md", f"The learner looks for it {WORDS[int(ingest.ROUND_S)]} a second"),
+        ("contributions.md", f"judges {ingest.JUDGED_A_ROUND} segments a second at most"),
+        ("contributions.md", f"holds {ingest.MAX_READY_ROWS:,} good rows at most"),
         ("contributions.md", f"At the end of a vector step, {WORDS[int(intake.TAKE_EVERY_S)]} a second at most"),
         ("contributions.md", f"At most {incoming.MAX_WAITING} segments of one account wait"),
         ("contributions.md", f"it can use in the last {WORDS[takings.LATELY_S // 60]} minutes"),
@@ -103,8 +102,14 @@ def test_a_page_that_does_not_say_it_is_found(tmp_path: Path) -> None:
         ("shared-folder.md", f"what is no segment, {WORDS[incoming.ABANDONED_S // 60]} minutes"),
         ("status.md", f"`--watch` looks again every {WORDS[int(watch.WATCH_S)]} seconds"),
         ("benchmarks.md", f"the server's look at the hint, every {feed.HINT_EVERY_S} s"),
-        ("trust.md", f"a mirror has {room.MAX_RUNS} runs, {room.MAX_SLOTS:,} slots, {room.MAX_CURVE_BYTES // MIB} MiB"),
-        ("trust.md", f"{MAX_FILES:,} files and {room.MAX_BYTES // (1024 * MIB)} GiB at most, and"),
+        (
+            "trust.md",
+            (
+                f"a mirror has {capacity.MAX_RUNS} runs, {capacity.MAX_SLOTS:,} slots, "
+                f"{capacity.MAX_CURVE_BYTES // MIB} MiB"
+            ),
+        ),
+        ("trust.md", f"{MAX_FILES:,} files and {capacity.MAX_BYTES // (1024 * MIB)} GiB at most, and"),
         ("trust.md", f"and {space.FREE_BYTES // (1024 * MIB)} GiB (on a small disk {100 * space.FREE_SHARE:.0f} %)"),
         ("trust.md", f"{manifest.MAX_RAW_BYTES // MIB} MiB of weights at most, {manifest.MAX_GROWTH} times what"),
         ("trust.md", f"{arrivals.MAX_SLOTS:,} slots, {arrivals.MAX_OFFERS:,} files and {arrivals.MAX_VERDICTS:,}"),

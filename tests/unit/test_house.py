@@ -29,12 +29,12 @@ GROUND = "anchorleg"
 FLOORS = {
     "anchorleg": "job, findings rollback, files notices places printable words wrapping",
     "orchestrator": """
-        __main__, cli, commands, doctor, hosts, controller screens, looking, run, decisions init reference, config shim,
-        executors experiments baton fields sections,
+        __main__, cli, commands, doctor, hosts, controller screens, observe, run, decisions init reference, config shim,
+        executors experiments failover fields sections,
         disk errors garbage given integrations oom processes sentences template tidying walltime""",
     "trainer": """
         __main__, cli, commands, tuning, showing, actors, training, exporting, wandb, evaluation, sharing, checkpoints,
-        algorithms, buffers, nets, envs, section, config, presets, tasknames, history, machine, errors""",
+        algorithms, buffers, nets, envs, section, config, presets, tasknames, find, history, machine, state, errors""",
     "syncd": """
         __main__, cli, commands, doctor, background, access laptop, outbox transports, store wire, shared,
         errors played remote""",
@@ -45,6 +45,8 @@ WORLDS = {"orchestrator.disk", "orchestrator.processes", "anchorleg.files"}
 OUTSIDE = {"os", "time", "datetime", "random", "secrets", "subprocess", "socket", "shutil", "tempfile", "threading"}
 #: What a login node has no business to load.
 HEAVY = {"torch", "numpy", "metaworld", "mujoco", "gymnasium", "scipy", "tensorboard"}
+#: What each file of a folder calls its own, and the protocol that says so.
+BY_CONTRACT = {"Suite", "Algorithm"}
 #: Longer than this and one noun has become two.
 MAX_LINES = 400
 FORBIDDEN = {
@@ -156,6 +158,19 @@ def test_every_folder_knows_only_those_below_it(package: str) -> None:
         assert {room for room in known if height[room] >= height[here]} == set(), shown(path)
 
 
+def test_a_class_name_stands_in_one_place() -> None:
+    """But the errors, of which each package has its own, the callbacks for the frameworks of others, and what a file of
+    a folder must have by its contract.
+    """
+    places: dict[str, set[str]] = {}
+    for path in EVERY_MODULE:
+        if path.name != "errors.py" and path not in INTEGRATIONS:
+            for node in ast.walk(tree_of(path)):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and node.name not in BY_CONTRACT:
+                    places.setdefault(node.name, set()).add(shown(path))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
 def test_decisions_know_no_world() -> None:
     names = {name for path in (ROOT / "orchestrator/decisions").glob("*.py") for name in imports_of(path)}
     assert {name.split(".")[0] for name in names} & OUTSIDE == set()
@@ -202,7 +217,7 @@ def test_the_jobs_side_of_the_contract_is_the_standard_library_alone() -> None:
         "anchorleg.job",
         "anchorleg.rollback",
         "orchestrator",
-        "orchestrator.baton",
+        "orchestrator.failover",
         "orchestrator.doctor",
         "orchestrator.doctor.probe",
         "orchestrator.executors",

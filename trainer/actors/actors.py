@@ -23,17 +23,18 @@ from anchorleg.words import counted
 from syncd import store
 from syncd.outbox import Outbox
 from syncd.played import note_played
-from trainer.actors.counts import Tally
+from trainer.actors.counts import ActorCounts
 from trainer.actors.follower import Followed, Follower, Giver
-from trainer.actors.recorder import INCOMING_FULL, OUTBOX_FULL, WAITING_A_ENV, Dispatch, Origin, Recorder
+from trainer.actors.recorder import INCOMING_FULL, OUTBOX_FULL, WAITING_A_ENV, Dispatch, Recorder, SegmentOrigin
 from trainer.actors.stopping import Stopping
 from trainer.actors.views import ActorDisplay, Playing
-from trainer.envs.memory import Room, workers_for
+from trainer.envs.collector import Collector
+from trainer.envs.memory import MemoryPlan, workers_for
 from trainer.envs.step import EnvError, VectorSpec
-from trainer.envs.suites.metaworld.goals import goal_tables
+from trainer.envs.suite import SuiteRef
 from trainer.envs.vector import VectorEnv
 from trainer.errors import DroppedError, EnvironmentFailedError
-from trainer.machine.host import look
+from trainer.machine.host import read_host
 from trainer.sharing.selection import Choice
 
 #: Workers that die are started anew so often within `RESTARTS_WITHIN_S`; more is no accident (memory, a broken driver).
@@ -75,24 +76,18 @@ class Stage:
 
     def __init__(self, manifest: store.Manifest, plan: Plan) -> None:
         self.tasks, self._spec = manifest.architecture.tasks, manifest.spec
-        goals = goal_tables(self.tasks, manifest.spec.goal_seed, plan.goals_cache)
+        settings = {"tasks": self.tasks, "horizon": manifest.spec.horizon}
+        suite = SuiteRef("metaworld", settings, manifest.spec.goal_seed, plan.goals_cache)
         self.envs = VectorEnv(
-            VectorSpec(
-                tasks=self.tasks,
-                goals=goals,
-                num_envs=plan.num_envs,
-                seed=secrets.randbits(31),  # every actor sees goals of its own
-                horizon=manifest.spec.horizon,
-            ),
-            workers_for(len(self.tasks), Room(plan.num_envs, plan.workers), look()),
+            VectorSpec(suite, plan.num_envs, seed=secrets.randbits(31)),  # every actor sees goals of its own
+            workers_for(len(self.tasks), MemoryPlan(plan.num_envs, plan.workers), read_host()),
         )
         self.is_boundary = True
         try:
-            observed = self.envs.reset()
+            self.collector = Collector(self.envs)
         except BaseException:
             self.close()
             raise
-        self.obs, self.task = observed.obs, observed.task
 
     def suits(self, manifest: store.Manifest) -> bool:
         """Whether `manifest` plays in the same environments."""
@@ -169,7 +164,7 @@ class Actors:
     def __init__(self, plan: Plan, show: ActorDisplay, clock: Callable[[], float] = time.monotonic) -> None:
         self.plan = plan
         self.show = show
-        self.tally = Tally(plan.folder, plan.num_envs, plan.workers, str(plan.device))
+        self.counts = ActorCounts(plan.folder, plan.num_envs, plan.workers, str(plan.device))
         self.is_over = False
         self._clock = clock
         self._actor = secrets.token_hex(8)
@@ -192,7 +187,7 @@ class Actors:
             full = OUTBOX_FULL if plan.deposit is None else INCOMING_FULL
             dispatch = Dispatch(outbox.offer, plan.num_envs * WAITING_A_ENV, full=full) if outbox else None
             stack.enter_context(follower)
-            self.tally.records(outbox, dispatch)
+            self.counts.records(outbox, dispatch)
             while not (stop.asked or self._has_ended(began) or follower.is_over):
                 if plan.deposit is not None and plan.deposit.is_dropped:
                     raise DroppedError(
@@ -205,20 +200,20 @@ class Actors:
                     if missing is None:
                         self._step(dispatch)
                     else:
-                        self.tally.wait(missing)
+                        self.counts.wait(missing)
                         time.sleep(_WAIT_S)
                 except EnvError as error:
                     self._restart(error, dispatch)
-                if self.show.is_due(self.tally.doing):
-                    self.show.pulse(self.tally.playing(self._current))
+                if self.show.is_due(self.counts.doing):
+                    self.show.progress(self.counts.playing(self._current))
             if dispatch:
                 if self._recorder:
                     dispatch.put(self._recorder.rest())
                 dispatch.close()
             follower.tell(self.show.say)
         self.is_over = follower.is_over and not stop.asked
-        self.tally.doing = "stopped" if stop.asked else "done"
-        return self.tally.playing(self._current, is_fresh=True)
+        self.counts.doing = "stopped" if stop.asked else "done"
+        return self.counts.playing(self._current, is_fresh=True)
 
     @property
     def is_still_building(self) -> bool:
@@ -242,21 +237,21 @@ class Actors:
             if self._stage is None:
                 return self._building.words
             self._building = None
-            self.tally.workers = self._stage.envs.num_workers
-            if self.tally.workers < min(self.plan.workers, self.plan.num_envs):
+            self.counts.workers = self._stage.envs.num_workers
+            if self.counts.workers < min(self.plan.workers, self.plan.num_envs):
                 self.show.say(
-                    f"{self.tally.workers or 'no'} workers instead of {self.plan.workers}: with "
+                    f"{self.counts.workers or 'no'} workers instead of {self.plan.workers}: with "
                     f"{len(self._stage.tasks)} tasks each takes more memory, and there is no more for them"
                 )
             return self._missing(follower)  # the policy may be another one by now
         is_other_slot = self._current is None or newest.key != self._current.key
         if is_other_slot or self._recorder is None:
-            origin = Origin(
+            origin = SegmentOrigin(
                 manifest.run_id, manifest.slot, manifest.architecture.tasks, manifest.spec.horizon, self._actor
             )
             self._recorder = Recorder(origin, self.plan.num_envs)
         if newest is not self._current:
-            self.tally.swapped(newest, is_other_slot=is_other_slot)
+            self.counts.swapped(newest, is_other_slot=is_other_slot)
             self._current = newest
         return None
 
@@ -264,13 +259,12 @@ class Actors:
         stage, current, recorder = self._stage, self._current, self._recorder
         if stage is None or current is None or recorder is None:
             raise AssertionError("there is a policy and there are environments")
-        actions = current.policy.act(stage.obs, stage.task, self._noise)
-        step = stage.envs.step(actions)
+        actions = current.policy.act(stage.collector.obs, stage.collector.task, self._noise)
+        transition = stage.collector.step(actions)
         if dispatch:
-            dispatch.put(recorder.add(stage.obs, actions, step, current.version))
-        stage.obs, stage.task = step.obs, step.next_task
-        stage.is_boundary = bool(step.finished.all())
-        self.tally.stepped(step, stage.tasks)
+            dispatch.put(recorder.add(transition.obs, actions, transition.step, current.version))
+        stage.is_boundary = bool(transition.step.finished.all())
+        self.counts.stepped(transition.step, stage.tasks)
 
     def _restart(self, error: EnvError, dispatch: Dispatch | None) -> None:
         """A worker died: what it played so far is kept, and new environments start. Errors: too often."""
@@ -300,7 +294,7 @@ class Actors:
 
     def _has_ended(self, began: float) -> bool:
         plan = self.plan
-        enough = plan.steps is not None and self.tally.steps >= plan.steps
+        enough = plan.steps is not None and self.counts.steps >= plan.steps
         return enough or (plan.seconds is not None and self._clock() - began >= plan.seconds)
 
     def _tried(self, place: store.SlotPlace, manifest: store.Manifest, error: str) -> None:

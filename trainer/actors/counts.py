@@ -15,7 +15,7 @@ from syncd import store
 from syncd.outbox import Outbox, read_contributions
 from trainer.actors.follower import Followed
 from trainer.actors.recorder import Dispatch
-from trainer.actors.views import Playing, Recording, Score
+from trainer.actors.views import Playing, Recording, TaskScore
 from trainer.envs.step import Step
 
 #: Success is the share of so many last episodes of a task.
@@ -28,7 +28,7 @@ _FILES_EVERY_S = 2.0
 _STATUS_BELIEVED_S = 30.0
 
 
-class Tally:
+class ActorCounts:
     """Steps, episodes, speed, success by task, and what became of the segments. `folder` is the mirror (DIR).
 
     `workers` is for the actors to set.
@@ -121,12 +121,12 @@ class Tally:
         seconds = self._clock() - at
         return (self.steps - steps) / seconds if seconds >= 1.0 and self.steps > steps else None
 
-    def _score(self, name: str) -> Score:
+    def _score(self, name: str) -> TaskScore:
         last = self._last.get(name)
         if not last:
-            return Score(0, 0.0, 0.0)
+            return TaskScore(0, 0.0, 0.0)
         success = sum(solved for solved, _ in last) / len(last)
-        return Score(self._counts[name], success, sum(total for _, total in last) / len(last))
+        return TaskScore(self._counts[name], success, sum(total for _, total in last) / len(last))
 
     def _read_files(self, *, is_fresh: bool) -> None:
         now = self._clock()

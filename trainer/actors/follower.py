@@ -80,6 +80,7 @@ class Follower:
         wall: Callable[[], float] = time.time,
         tried: Tried = lambda _place, _manifest, _error: None,
         look_s: float = LOOK_S,
+        survey_s: float = SURVEY_S,
     ) -> None:
         self.waiting_for = f"looking for a policy in {shared.path}"
         self.resting: str | None = None
@@ -91,7 +92,7 @@ class Follower:
         self._choice = choice
         self._device = device
         self._tried = tried
-        self._look_s = look_s
+        self._look_s, self._survey_s = look_s, survey_s
         self._ready: Followed | None = None
         self._bad: dict[SlotKey, store.Version] = {}  # of each slot the last one that cannot be used
         self._notices = Notices()
@@ -130,7 +131,7 @@ class Follower:
     def look(self) -> None:
         """One look; what the thread does again and again."""
         followed = self._ready.key if self._ready else None
-        is_survey = followed is None or time.monotonic() - self._surveyed_at >= SURVEY_S
+        is_survey = followed is None or time.monotonic() - self._surveyed_at >= self._survey_s
         if is_survey:
             self._surveyed_at = time.monotonic()
             self._survey()
@@ -149,7 +150,7 @@ class Follower:
         giver = self._giver
         if giver is None:
             return pick(usable, self._choice, followed)
-        wanted = needed.choose(usable, self._needs, followed, giver.who)
+        wanted = needed.choose_policy(usable, self._needs, followed, giver.who)
         if giver.waits:
             self.is_over = needed.is_over(self._needs)
             self.resting = needed.why_not(self._needs) if wanted is None and self._newest else None

@@ -16,7 +16,7 @@ from typing import Any, TypeGuard
 
 from anchorleg.words import counted
 from syncd import store
-from trainer.buffers.experience import MAX_SHARE
+from trainer.buffers.contributed import MAX_SHARE
 from trainer.sharing.selection import STALE_S, SlotKey, key_of
 
 #: Rows of others that a slot can use for each of its own.
@@ -68,7 +68,7 @@ def _is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and 0 <= value <= _MOST
 
 
-def choose(
+def choose_policy(
     newest: Sequence[store.Manifest], needs: Mapping[SlotKey, Need], current: SlotKey | None, who: str
 ) -> store.Manifest | None:
     """Of each slot's newest manifest the one for `who` to play for; None: no slot takes experience now."""
@@ -89,7 +89,7 @@ def is_over(needs: Mapping[SlotKey, Need]) -> bool:
 
 
 def why_not(needs: Mapping[SlotKey, Need]) -> str:
-    """Why `choose` found none, in words."""
+    """Why `choose_policy` found none, in words."""
     if is_over(needs):
         return "the training is complete"
     living = [need for need in needs.values() if not need.over]

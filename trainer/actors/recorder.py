@@ -15,7 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from syncd.store import StorageError
-from trainer.envs.step import ACT_DIM, F32, OBS_DIM, Step
+from trainer.envs.spaces import F32, STATE, Obs
+from trainer.envs.step import Step
+from trainer.envs.suites.metaworld.shapes import ACT_DIM, OBS_DIM
 from trainer.sharing.segment import Segment, encode
 
 #: Looks again this often whether a full outbox, or a full disk, has room.
@@ -34,7 +36,7 @@ Offer = Callable[[str, int, bytes], bool]
 
 
 @dataclass(frozen=True)
-class Origin:
+class SegmentOrigin:
     """What all segments of one recorder share. `tasks` in index order; `actor` a random hexadecimal number."""
 
     run_id: str
@@ -50,7 +52,7 @@ class Recorder:
     A segment is an episode from its beginning, so that it can be done again.
     """
 
-    def __init__(self, origin: Origin, num_envs: int) -> None:
+    def __init__(self, origin: SegmentOrigin, num_envs: int) -> None:
         self.origin = origin
         longest = origin.horizon
         self._envs = np.arange(num_envs)
@@ -63,14 +65,14 @@ class Recorder:
         self._flags = {name: np.empty((num_envs, longest), np.uint8) for name in ("success", "terminated", "truncated")}
         self._version = np.empty((num_envs, longest, 2), np.int32)
 
-    def add(self, obs: F32, actions: F32, step: Step, version: tuple[int, int]) -> list[Segment]:
-        """One vector step: `actions` [N, 4] of policy `version` (attempt, seq) in `obs` [N, 39] led to `step`.
+    def add(self, obs: Obs, actions: F32, step: Step, version: tuple[int, int]) -> list[Segment]:
+        """One vector step: `actions` [N, 4] of policy `version` (attempt, seq) in `obs` led to `step`.
 
         Returns the segments that it completed.
         """
         envs, at = self._envs, self._steps
         self._task[:] = step.task
-        self._obs[envs, at], self._obs[envs, at + 1] = obs, step.next_obs
+        self._obs[envs, at], self._obs[envs, at + 1] = obs[STATE], step.next_obs[STATE]
         self._action[envs, at], self._reward[envs, at] = actions, step.reward
         for name, array in self._flags.items():
             array[envs, at] = getattr(step, name)

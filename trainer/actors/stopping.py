@@ -40,7 +40,7 @@ class Stop:
         self.asked = True
 
 
-class HandOver:
+class JobStop:
     """The job's own: its deadline, its signals, its hand-over file. The job listens already."""
 
     def __init__(self, job: Job) -> None:

@@ -50,7 +50,7 @@ class Recording:
 
 
 @dataclass(frozen=True)
-class Score:
+class TaskScore:
     """Of one task: episodes so far, share of the last ones solved, their mean return."""
 
     episodes: int
@@ -75,7 +75,7 @@ class Playing:
     policy_step: int = 0
     policy_age_s: float = 0.0
     swaps: int = 0
-    tasks: Mapping[str, Score] = field(default_factory=dict)
+    tasks: Mapping[str, TaskScore] = field(default_factory=dict)
     recording: Recording | None = None
     network: str | None = None
 
@@ -145,11 +145,11 @@ class ActorDisplay:
 
     @property
     def every_s(self) -> float:
-        """How often `pulse` shows something."""
+        """How often `progress` shows something."""
         return LIVE_EVERY_S if self._live else PLAIN_EVERY_S
 
     def is_due(self, doing: str) -> bool:
-        """Whether `pulse` would show something now: making a `Playing` reads files."""
+        """Whether `progress` would show something now: making a `Playing` reads files."""
         return doing != self._last_doing or time.monotonic() - self._shown_at >= self.every_s
 
     def say(self, sentence: str) -> None:
@@ -159,7 +159,7 @@ class ActorDisplay:
         else:
             self._console.print(sentence, markup=False, soft_wrap=not self._console.is_terminal)
 
-    def pulse(self, playing: Playing, *, now: bool = False) -> None:
+    def progress(self, playing: Playing, *, now: bool = False) -> None:
         """Where the actors stand; as often as one likes."""
         if not (now or self.is_due(playing.doing)):
             return
@@ -206,7 +206,7 @@ def screen(playing: Playing, width: int) -> Group:
     return Group(*parts)
 
 
-def _tasks(tasks: Mapping[str, Score], columns: int) -> Table:
+def _tasks(tasks: Mapping[str, TaskScore], columns: int) -> Table:
     """Task, share of the last episodes solved, mean return; laid out in `columns` side by side, top to bottom."""
     columns = min(columns, -(-len(tasks) // 5))  # five rows or fewer need no second column
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
@@ -224,7 +224,7 @@ def _tasks(tasks: Mapping[str, Score], columns: int) -> Table:
     return table
 
 
-def _cells(name: str, score: Score) -> Sequence[str]:
+def _cells(name: str, score: TaskScore) -> Sequence[str]:
     short = name.removesuffix("-v3")
     if not score.episodes:
         return short, "-", "-"

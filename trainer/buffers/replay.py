@@ -6,36 +6,15 @@ everything lies, and a ring that was filled from blocks is the same, place by pl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from trainer.envs.step import ACT_DIM, F32, OBS_DIM
-
-I64 = npt.NDArray[np.int64]
-
-#: Field → (its width, its type). Task and age are implied by the place.
-FIELDS: dict[str, tuple[tuple[int, ...], type[np.generic]]] = {
-    "obs": ((OBS_DIM,), np.float32),
-    "action": ((ACT_DIM,), np.float32),
-    "reward": ((), np.float32),
-    "next_obs": ((OBS_DIM,), np.float32),
-    "terminated": ((), np.uint8),
-}
-
-
-@dataclass(frozen=True)
-class Batch:
-    """B transitions: `obs`, `next_obs` [B, 39], `action` [B, 4], `reward`, `terminated` [B] float32, `task` [B]."""
-
-    obs: F32
-    action: F32
-    reward: F32
-    next_obs: F32
-    terminated: F32
-    task: I64
+from trainer.buffers.rows import Batch, Fields
+from trainer.envs.spaces import I64
 
 
 @dataclass(frozen=True)
@@ -71,48 +50,34 @@ def shares(batch_size: int, sizes: I64, turn: int) -> tuple[I64, int]:
     return counts, int((turn + left_over) % filled.size)
 
 
-def joined(one: Batch, other: Batch) -> Batch:
-    """Both in one batch, `one` first."""
-    return Batch(**{name: np.concatenate([value, getattr(other, name)]) for name, value in vars(one).items()})
-
-
 class Replay:
-    """`capacity` rows in all, split evenly over `num_tasks` rings.
+    """`capacity` rows of `fields` in all, split evenly over `num_tasks` rings.
 
     `counts[k]` is the number of rows that task k ever got; `turn` is the pointer of `shares`.
     """
 
-    def __init__(self, capacity: int, num_tasks: int) -> None:
+    def __init__(self, capacity: int, num_tasks: int, fields: Fields) -> None:
         self.num_tasks = num_tasks
+        self.fields = fields
         self.capacity = capacity // num_tasks
         self.counts: I64 = np.zeros(num_tasks, np.int64)
         self.turn = 0
         rows = self.capacity * num_tasks
-        self._data = {name: np.zeros((rows, *shape), kind) for name, (shape, kind) in FIELDS.items()}
+        self._data = {name: np.zeros((rows, *shape), kind) for name, (shape, kind) in fields.items()}
 
     @property
     def sizes(self) -> I64:
         """Rows that each task has in the ring now."""
         return np.minimum(self.counts, self.capacity)
 
-    def add(
-        self,
-        *,
-        task: npt.NDArray[np.integer],
-        obs: F32,
-        action: F32,
-        reward: F32,
-        next_obs: F32,
-        terminated: npt.NDArray[np.bool_],
-    ) -> None:
-        """Append N transitions, each to the ring of its task ([N])."""
+    def add(self, task: npt.NDArray[np.integer], rows: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Append N transitions ([N, …] of each field), each to the ring of its task ([N])."""
         places = np.empty(task.shape[0], np.int64)
         for i, k in enumerate(task.tolist()):
             places[i] = k * self.capacity + self.counts[k] % self.capacity
             self.counts[k] += 1
-        data = self._data
-        data["obs"][places], data["action"][places], data["reward"][places] = obs, action, reward
-        data["next_obs"][places], data["terminated"][places] = next_obs, terminated
+        for name, array in self._data.items():
+            array[places] = rows[name]
 
     def deal(self, batch_size: int) -> I64:
         """How many rows of each task the next balanced batch takes ([K]). Errors: ValueError if empty."""
@@ -126,15 +91,7 @@ class Replay:
         """
         task = np.repeat(np.arange(self.num_tasks), counts)
         places = task * self.capacity + rng.integers(0, self.sizes[task])
-        data = self._data
-        return Batch(
-            obs=data["obs"][places],
-            action=data["action"][places],
-            reward=data["reward"][places],
-            next_obs=data["next_obs"][places],
-            terminated=data["terminated"][places].astype(np.float32),
-            task=task,
-        )
+        return Batch.of(self._data, places, task)
 
     def block_since(self, since: tuple[int, ...]) -> Block:
         """A copy of every row numbered `since[k]` or later that is still in the ring."""
@@ -158,7 +115,7 @@ class Replay:
         number = np.repeat(np.array(block.starts), block.counts) + np.arange(task.shape[0]) - first
         alive = (number >= (self.counts - self.capacity)[task]) & (number < self.counts[task])
         places = (task * self.capacity + number % self.capacity)[alive]
-        for name, (shape, kind) in FIELDS.items():
+        for name, (shape, kind) in self.fields.items():
             array = block.arrays.get(name)
             if array is None or array.shape != (task.shape[0], *shape) or array.dtype != kind:
                 raise ValueError(f"the block's field {name!r} is missing or has another shape or type")

@@ -2,10 +2,10 @@
 
 `<attempt_dir>/checkpoints/<step>/`::
 
-    nets.safetensors      actor, critics, log temperatures           kept for milestones, best and final too
-    learner.safetensors   targets, Adam's state, the noise's state
+    nets.safetensors      what plays: tensors named `policy.…`       kept for milestones, best and final too
+    learner.safetensors   what else learns: critics, targets, Adam's state, noise
     envs.safetensors      every environment in the middle of its episode
-    state.json            counters, random streams, running sums, what belongs to the environments' arrays
+    state.json            {"parts": {name: numbers}}: counters, random streams, running sums
     manifest.json         sha256 and size of each file, the row files of the rings, versions, identity
 
 The folder is made under a name that is no number, every file is fsynced, the manifest comes last, then the rename.
@@ -25,7 +25,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import numpy.typing as npt
 import safetensors
 import safetensors.numpy
 import safetensors.torch
@@ -33,16 +32,27 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from anchorleg.files import make_folder, publish_folder, write_json
-from trainer.checkpoints.rows import Segment
+from trainer.checkpoints.rows import RowsFile
 from trainer.config import Training, identity
 from trainer.errors import DamagedCheckpointError
+from trainer.state import State
 
-FORMAT = 1
+FORMAT = 2
+#: Written by version 0.1: its nets are read for playing, and nothing else of it.
+OLD_FORMAT = 1
 MANIFEST = "manifest.json"
 NETS = "nets.safetensors"
 LEARNER = "learner.safetensors"
 ENVS = "envs.safetensors"
 STATE = "state.json"
+#: Tensors whose names begin so go into `NETS`.
+POLICY = "policy."
+#: The part whose tensors go into `ENVS`.
+_COLLECTOR = "collector"
+#: The part that the policy belongs to.
+_LEARNS = "algorithm"
+#: What format 1 called the policy.
+_ACTOR = "actor."
 
 #: Packages whose versions decide whether a resume can be bit-equal.
 _PACKAGES = ("torch", "numpy", "mujoco", "metaworld", "gymnasium")
@@ -50,13 +60,18 @@ _PACKAGES = ("torch", "numpy", "mujoco", "metaworld", "gymnasium")
 
 @dataclass(frozen=True)
 class Contents:
-    """All of a checkpoint but the rings' rows. The loop makes it at a barrier; nothing in it changes afterwards."""
+    """All of a checkpoint but the rings' rows: its parts by name. The loop makes it at a barrier; nothing in it changes
+    afterwards.
+    """
 
     step: int
-    nets: Mapping[str, Tensor]
-    learner: Mapping[str, Tensor]
-    envs: Mapping[str, npt.NDArray[Any]]
-    state: Mapping[str, Any]
+    parts: Mapping[str, State]
+
+    @property
+    def numeric(self) -> Mapping[str, Any]:
+        """The choices that bit equality also depends on."""
+        numeric: Mapping[str, Any] = self.parts["run"].numbers["numeric"]
+        return numeric
 
 
 class FileRecord(BaseModel):
@@ -68,7 +83,7 @@ class FileRecord(BaseModel):
     bytes: int
 
 
-class Manifest(BaseModel):
+class CheckpointManifest(BaseModel):
     """`manifest.json`. `digest` is the sha256 of all the rest, so that a flipped bit in here shows too."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -80,8 +95,8 @@ class Manifest(BaseModel):
     training: dict[str, Any]
     versions: dict[str, str]
     files: dict[str, FileRecord]
-    segments: tuple[Segment, ...]
-    contributed: tuple[Segment, ...] = ()
+    segments: tuple[RowsFile, ...]
+    contributed: tuple[RowsFile, ...] = ()
     digest: str = ""
 
     def sealed(self) -> Self:
@@ -114,8 +129,8 @@ def publish(
     attempt_dir: Path,
     contents: Contents,
     training: Training,
-    segments: tuple[Segment, ...],
-    contributed: tuple[Segment, ...] = (),
+    segments: tuple[RowsFile, ...],
+    contributed: tuple[RowsFile, ...] = (),
     before_rename: Callable[[], None] = lambda: None,
 ) -> Path:
     """Make `contents` a checkpoint, whole or not at all; returns its folder.
@@ -129,15 +144,10 @@ def publish(
     temporary = folder / f".{contents.step:012d}.{os.getpid()}.tmp"
     temporary.mkdir()
     try:
-        files = {
-            NETS: safetensors.torch.save(dict(contents.nets)),
-            LEARNER: safetensors.torch.save(dict(contents.learner)),
-            ENVS: safetensors.numpy.save(dict(contents.envs)),
-            STATE: json.dumps(contents.state, allow_nan=False).encode(),
-        }
+        files = _files_of(contents)
         for name, data in files.items():
             _write(temporary / name, data)
-        manifest = Manifest(
+        manifest = CheckpointManifest(
             format=FORMAT,
             kind="exact",
             step=contents.step,
@@ -161,43 +171,47 @@ def publish(
     return final
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> CheckpointManifest:
     """The manifest of a published checkpoint. Errors: DamagedCheckpointError."""
     try:
-        manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
+        manifest = CheckpointManifest.model_validate_json((folder / MANIFEST).read_bytes())
     except OSError as error:
         raise DamagedCheckpointError(f"{MANIFEST}: {error.strerror}") from error
     except ValidationError as error:
         raise DamagedCheckpointError(f"{MANIFEST} is torn or foreign") from error
     if not manifest.is_whole():
         raise DamagedCheckpointError(f"{MANIFEST} does not match its own digest")
-    if manifest.format != FORMAT:
+    if manifest.format not in {OLD_FORMAT, FORMAT}:
         raise DamagedCheckpointError(f"its format {manifest.format} is not the {FORMAT} that this version reads")
     return manifest
 
 
-def read_nets(folder: Path, manifest: Manifest) -> dict[str, Tensor]:
-    """Actor, critics and log temperatures, verified. Errors: DamagedCheckpointError."""
-    return _tensors(folder, manifest, NETS)
+def read_nets(folder: Path, manifest: CheckpointManifest) -> dict[str, Tensor]:
+    """The policy's tensors, `policy.…`, verified. Errors: DamagedCheckpointError."""
+    found = _tensors(folder, manifest, NETS)
+    if manifest.format == OLD_FORMAT:
+        return {f"{POLICY}{name.removeprefix(_ACTOR)}": t for name, t in found.items() if name.startswith(_ACTOR)}
+    return found
 
 
-def read_contents(folder: Path, manifest: Manifest) -> Contents:
+def read_contents(folder: Path, manifest: CheckpointManifest) -> Contents:
     """Everything that `publish` was given, verified. Errors: DamagedCheckpointError, naming the file."""
     try:
-        state = json.loads(_verified(folder, manifest, STATE))
+        numbers = json.loads(_verified(folder, manifest, STATE))["parts"]
         envs = safetensors.numpy.load(_verified(folder, manifest, ENVS))
     except (ValueError, safetensors.SafetensorError) as error:
         raise DamagedCheckpointError(str(error)) from error
-    return Contents(
-        step=manifest.step,
-        nets=_tensors(folder, manifest, NETS),
-        learner=_tensors(folder, manifest, LEARNER),
-        envs=envs,
-        state=state,
-    )
+    tensors: dict[str, dict[str, Any]] = {name: {} for name in numbers}
+    tensors[_COLLECTOR] = envs
+    learned = {**_tensors(folder, manifest, NETS), **_tensors(folder, manifest, LEARNER)}
+    for name, tensor in learned.items():
+        part, _, rest = name.partition(".")
+        of, key = (_LEARNS, name) if name.startswith(POLICY) else (part, rest)
+        tensors[of][key] = tensor
+    return Contents(manifest.step, {name: State(tensors[name], numbers[name]) for name in numbers})
 
 
-def downgrade(folder: Path, manifest: Manifest) -> None:
+def downgrade(folder: Path, manifest: CheckpointManifest) -> None:
     """Keep the nets only. The new manifest comes first, so at every moment the folder is a whole checkpoint.
 
     Errors: OSError; calling it again finishes the work.
@@ -212,7 +226,25 @@ def downgrade(folder: Path, manifest: Manifest) -> None:
             (folder / name).unlink(missing_ok=True)
 
 
-def _tensors(folder: Path, manifest: Manifest, name: str) -> dict[str, Tensor]:
+def _files_of(contents: Contents) -> dict[str, bytes]:
+    nets: dict[str, Tensor] = {}
+    others: dict[str, Tensor] = {}
+    for part, state in contents.parts.items():
+        for name, tensor in state.tensors.items() if part != _COLLECTOR else ():
+            if name.startswith(POLICY):
+                nets[name] = tensor
+            else:
+                others[f"{part}.{name}"] = tensor
+    numbers = {"parts": {part: dict(state.numbers) for part, state in contents.parts.items()}}
+    return {
+        NETS: safetensors.torch.save(nets),
+        LEARNER: safetensors.torch.save(others),
+        ENVS: safetensors.numpy.save(dict(contents.parts[_COLLECTOR].tensors)),
+        STATE: json.dumps(numbers, allow_nan=False).encode(),
+    }
+
+
+def _tensors(folder: Path, manifest: CheckpointManifest, name: str) -> dict[str, Tensor]:
     try:
         tensors: dict[str, Tensor] = safetensors.torch.load(_verified(folder, manifest, name))
     except safetensors.SafetensorError as error:
@@ -220,7 +252,7 @@ def _tensors(folder: Path, manifest: Manifest, name: str) -> dict[str, Tensor]:
     return tensors
 
 
-def _verified(folder: Path, manifest: Manifest, name: str) -> bytes:
+def _verified(folder: Path, manifest: CheckpointManifest, name: str) -> bytes:
     record = manifest.files.get(name)
     if record is None:
         raise DamagedCheckpointError(f"{name} is not in its manifest")

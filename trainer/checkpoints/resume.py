@@ -7,16 +7,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import ValidationError
 
 from anchorleg.files import read_json, read_json_or_none
 from anchorleg.job import CheckpointRef, Job, attempt_numbers, candidates_before
-from trainer.buffers.experience import Contributed
-from trainer.buffers.replay import Replay
-from trainer.checkpoints.checkpoint import Contents, Manifest, read_contents, read_manifest, read_nets, versions
+from trainer.buffers.experience import Experience
+from trainer.buffers.rows import fields_of
+from trainer.checkpoints.checkpoint import (
+    OLD_FORMAT,
+    CheckpointManifest,
+    Contents,
+    read_contents,
+    read_manifest,
+    read_nets,
+    versions,
+)
 from trainer.checkpoints.rows import read_into
 from trainer.config import Training, differences, identity
+from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, DamagedCheckpointError, NoGoodCheckpointError, OtherIdentityError
 from trainer.history.metrics import best_evaluation, read_evaluations
 from trainer.history.slots import told_where
@@ -27,10 +35,9 @@ class Start:
     """A checkpoint, read and verified. `notes`: what to tell the user about it."""
 
     ref: CheckpointRef
-    manifest: Manifest
+    manifest: CheckpointManifest
     contents: Contents
-    replay: Replay
-    contributed: Contributed | None
+    experience: Experience
     notes: tuple[str, ...]
 
 
@@ -46,15 +53,16 @@ def find_start(job: Job, training: Training) -> Start | None:
             manifest = read_manifest(ref.path)
             if manifest.kind == "policy":
                 continue
+            if manifest.format == OLD_FORMAT:
+                raise NoGoodCheckpointError(_old_sentence(ref))
             if manifest.identity != identity(training):
                 raise OtherIdentityError(_identity_sentence(ref, manifest, training))
-            contents, replay = load_exact(ref.path, job.slot_dir, manifest)
-            contributed = load_contributed(contents, job.slot_dir, manifest)
+            contents, experience = load_exact(ref.path, job.slot_dir, manifest)
         except DamagedCheckpointError as error:
             damaged.append(f"step {ref.step} of attempt {ref.attempt} ({error})")
             continue
         notes = (*_walked_back(damaged, ref), *_changed(manifest))
-        return Start(ref, manifest, contents, replay, contributed, notes)
+        return Start(ref, manifest, contents, experience, notes)
     if damaged:
         raise NoGoodCheckpointError(
             f"no checkpoint under {job.slot_dir} can be loaded: {'; '.join(damaged)}; restore one from a backup, or "
@@ -100,28 +108,19 @@ def _lost_step(slot_dir: Path, attempt: int) -> int:
     return furthest
 
 
-def load_exact(folder: Path, slot_dir: Path, manifest: Manifest) -> tuple[Contents, Replay]:
-    """Contents and ring of an exact checkpoint, every byte verified. Errors: DamagedCheckpointError."""
-    contents = read_contents(folder, manifest)
-    saved: dict[str, Any] = contents.state["replay"]
-    replay = Replay(manifest.training["buffer_size"], len(manifest.training["tasks"]))
-    replay.counts = np.array(saved["counts"], np.int64)
-    replay.turn = saved["turn"]
-    read_into(replay, slot_dir, manifest.segments)
-    return contents, replay
+def load_exact(folder: Path, slot_dir: Path, manifest: CheckpointManifest) -> tuple[Contents, Experience]:
+    """Contents and rows of an exact checkpoint, every byte verified. Errors: DamagedCheckpointError."""
+    contents, training = read_contents(folder, manifest), training_of(manifest)
+    experience = Experience(training, fields_of(spaces_of(training)))
+    if (saved := contents.parts.get("experience")) is not None:
+        experience.load(saved)
+        read_into(experience.own, slot_dir, manifest.segments)
+        if experience.others is not None:
+            read_into(experience.others.ring, slot_dir, manifest.contributed)
+    return contents, experience
 
 
-def load_contributed(contents: Contents, slot_dir: Path, manifest: Manifest) -> Contributed | None:
-    """What others had sent in, None where nothing had come. Errors: DamagedCheckpointError."""
-    saved = contents.state.get("contributed")
-    if saved is None:
-        return None
-    contributed = Contributed.from_state(training_of(manifest), saved)
-    read_into(contributed.ring, slot_dir, manifest.contributed)
-    return contributed
-
-
-def training_of(manifest: Manifest) -> Training:
+def training_of(manifest: CheckpointManifest) -> Training:
     """The training that made a checkpoint. Errors: DamagedCheckpointError where another version wrote it otherwise."""
     try:
         return Training.model_validate(manifest.training)
@@ -132,7 +131,9 @@ def training_of(manifest: Manifest) -> Training:
         ) from error
 
 
-def find_policy(path: Path, *, best: bool = False) -> tuple[CheckpointRef, Manifest, dict[str, Any], tuple[str, ...]]:
+def find_policy(
+    path: Path, *, best: bool = False
+) -> tuple[CheckpointRef, CheckpointManifest, dict[str, Any], tuple[str, ...]]:
     """The nets of `path`: a checkpoint, or the newest good one of an attempt, a slot or a run folder.
 
     `best`: the one of a slot or run folder that was evaluated best. Errors: ConfigError where there is none;
@@ -200,7 +201,7 @@ def _walked_back(damaged: list[str], taken: CheckpointRef) -> tuple[str, ...]:
     return (f"damaged, not used: {'; '.join(damaged)}; going back to step {taken.step} of attempt {taken.attempt}",)
 
 
-def _changed(manifest: Manifest) -> tuple[str, ...]:
+def _changed(manifest: CheckpointManifest) -> tuple[str, ...]:
     now = versions()
     changed = [
         f"{name} {then} → {now.get(name, 'absent')}"
@@ -212,7 +213,14 @@ def _changed(manifest: Manifest) -> tuple[str, ...]:
     return (f"made with other versions ({', '.join(changed)}): the training goes on, bit equality is not promised",)
 
 
-def _identity_sentence(ref: CheckpointRef, manifest: Manifest, training: Training) -> str:
+def _old_sentence(ref: CheckpointRef) -> str:
+    return (
+        f"the checkpoint of step {ref.step} in {ref.path} was written by anchorleg 0.1: finish the run with that "
+        "version, or begin a new one; `evaluate` and `play` still read it"
+    )
+
+
+def _identity_sentence(ref: CheckpointRef, manifest: CheckpointManifest, training: Training) -> str:
     what = ", ".join(differences(manifest.training, training)) or "another version of the algorithm"
     return (
         f"the checkpoint of step {ref.step} in {ref.path} belongs to another training ({what}); "

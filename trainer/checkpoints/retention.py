@@ -15,7 +15,7 @@ from pathlib import Path
 
 from anchorleg.files import remove_folder
 from anchorleg.job import CheckpointRef, Job, candidates_before
-from trainer.checkpoints.checkpoint import Manifest, downgrade, read_manifest
+from trainer.checkpoints.checkpoint import CheckpointManifest, downgrade, read_manifest
 from trainer.errors import DamagedCheckpointError
 
 
@@ -24,7 +24,7 @@ class Kept:
     """One checkpoint of the slot. `manifest` None: damaged. `in_line`: one that this attempt may still start from."""
 
     ref: CheckpointRef
-    manifest: Manifest | None
+    manifest: CheckpointManifest | None
     in_line: bool
 
 

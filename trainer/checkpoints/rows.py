@@ -23,7 +23,7 @@ _SUFFIX = ".safetensors"
 OWN, CONTRIBUTED = "", "-contributed"
 
 
-class Segment(BaseModel):
+class RowsFile(BaseModel):
     """One file of rows, as a checkpoint lists it: `path` is relative to the slot's folder."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -40,7 +40,7 @@ class Segment(BaseModel):
         return tuple(start + count for start, count in zip(self.starts, self.counts, strict=True))
 
 
-def saved_until(segments: tuple[Segment, ...], num_tasks: int) -> tuple[int, ...]:
+def saved_until(segments: tuple[RowsFile, ...], num_tasks: int) -> tuple[int, ...]:
     """The first row of each task that no segment holds yet."""
     return segments[-1].ends if segments else (0,) * num_tasks
 
@@ -50,7 +50,7 @@ def segment_path(attempt_dir: Path, step: int, kind: str = OWN) -> Path:
     return attempt_dir / "rows" / f"{step:012d}{kind}{_SUFFIX}"
 
 
-def write_segment(slot_dir: Path, attempt_dir: Path, step: int, block: Block, kind: str = OWN) -> Segment | None:
+def write_segment(slot_dir: Path, attempt_dir: Path, step: int, block: Block, kind: str = OWN) -> RowsFile | None:
     """Write the rows of `block` durably; None where there are none. Errors: OSError (no part remains)."""
     if not sum(block.counts):
         return None
@@ -58,7 +58,7 @@ def write_segment(slot_dir: Path, attempt_dir: Path, step: int, block: Block, ki
     path = segment_path(attempt_dir, step, kind)
     make_folder(path.parent)
     write_bytes(path, data)
-    return Segment(
+    return RowsFile(
         path=path.relative_to(slot_dir).as_posix(),
         sha256=hashlib.sha256(data).hexdigest(),
         bytes=len(data),
@@ -67,7 +67,7 @@ def write_segment(slot_dir: Path, attempt_dir: Path, step: int, block: Block, ki
     )
 
 
-def still_needed(segments: tuple[Segment, ...], counts: tuple[int, ...], capacity: int) -> tuple[Segment, ...]:
+def still_needed(segments: tuple[RowsFile, ...], counts: tuple[int, ...], capacity: int) -> tuple[RowsFile, ...]:
     """The segments of which a ring of `capacity` rows a task, at `counts`, still holds a row."""
     return tuple(
         segment
@@ -79,14 +79,14 @@ def still_needed(segments: tuple[Segment, ...], counts: tuple[int, ...], capacit
     )
 
 
-def read_into(replay: Replay, slot_dir: Path, segments: tuple[Segment, ...]) -> None:
+def read_into(replay: Replay, slot_dir: Path, segments: tuple[RowsFile, ...]) -> None:
     """Fill `replay` (its `counts` set) from `segments`. Errors: DamagedCheckpointError, naming the file."""
     placed = sum(replay.put_back(_read(slot_dir, segment)) for segment in segments)
     if placed != int(replay.sizes.sum()):
         raise DamagedCheckpointError(f"its row files hold {placed} of the ring's {int(replay.sizes.sum())} rows")
 
 
-def _read(slot_dir: Path, segment: Segment) -> Block:
+def _read(slot_dir: Path, segment: RowsFile) -> Block:
     if PurePosixPath(segment.path).is_absolute() or ".." in PurePosixPath(segment.path).parts:
         raise DamagedCheckpointError(f"{segment.path} lies outside the slot's folder")
     try:

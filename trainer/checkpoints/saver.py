@@ -10,12 +10,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from anchorleg.job import Job
-from trainer.buffers.experience import Contributed, capacity_of
+from trainer.buffers.contributed import Contributed, capacity_of
+from trainer.buffers.experience import Experience
 from trainer.buffers.replay import Block
 from trainer.checkpoints.checkpoint import Contents, publish
 from trainer.checkpoints.resume import Start
 from trainer.checkpoints.retention import tidy
-from trainer.checkpoints.rows import CONTRIBUTED, OWN, Segment, saved_until, segment_path, still_needed, write_segment
+from trainer.checkpoints.rows import CONTRIBUTED, OWN, RowsFile, saved_until, segment_path, still_needed, write_segment
 from trainer.config import Training
 from trainer.errors import SaveError, SupersededError
 from trainer.history.metrics import best_evaluation, read_evaluations
@@ -29,9 +30,17 @@ class Saved:
 
     step: int
     seconds: float
-    segments: tuple[Segment, ...]
-    contributed: tuple[Segment, ...]
+    segments: tuple[RowsFile, ...]
+    contributed: tuple[RowsFile, ...]
     troubles: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Unsaved:
+    """Rows of the run's own ring and of others': None where there is no such ring."""
+
+    own: Block | None
+    others: Block | None
 
 
 class Saver:
@@ -41,9 +50,9 @@ class Saver:
         self,
         job: Job,
         training: Training,
-        segments: tuple[Segment, ...],
+        segments: tuple[RowsFile, ...],
         published_step: int | None,
-        contributed: tuple[Segment, ...] = (),
+        contributed: tuple[RowsFile, ...] = (),
         restarts: int = 0,
     ) -> None:
         self.segments = segments
@@ -61,20 +70,26 @@ class Saver:
         """For an attempt that goes on from `start`."""
         if start is None:
             return cls(job, training, (), None)
-        restarts = start.contributed.restarts if start.contributed is not None else 0
+        others = start.experience.others
+        restarts = others.restarts if others is not None else 0
         return cls(job, training, start.manifest.segments, start.ref.step, start.manifest.contributed, restarts)
 
-    def start(
-        self, contents: Contents, block: Block, contributed: Block | None = None, needed: Iterable[int] = ()
-    ) -> None:
-        """Begin to publish `contents`; the blocks: each ring's rows that no segment holds yet. Call `settle` first.
+    def start(self, contents: Contents, rows: Unsaved, needed: Iterable[int] = ()) -> None:
+        """Begin to publish `contents` and its `rows` that no file holds yet. Call `finish` first.
 
         Of the checkpoints of the `needed` steps at least the nets are kept, as of the best.
         """
-        self._running = self._pool.submit(self._save, contents, block, contributed, frozenset(needed))
+        self._running = self._pool.submit(self._save, contents, rows, frozenset(needed))
 
-    def unsaved(self, others: Contributed | None) -> Block | None:
-        """The contributed rows that no segment holds yet; all where the ring was built anew. Call `settle` first."""
+    def unsaved(self, experience: Experience | None) -> Unsaved:
+        """The rows that no file holds yet, copied. Call `finish` first."""
+        if experience is None:
+            return Unsaved(None, None)
+        own = experience.own
+        return Unsaved(own.block_since(saved_until(self.segments, own.num_tasks)), self._of_others(experience.others))
+
+    def _of_others(self, others: Contributed | None) -> Block | None:
+        """All where the ring was built anew."""
         if others is None:
             return None
         if others.restarts != self._restarts:
@@ -83,10 +98,10 @@ class Saver:
 
     @property
     def is_done(self) -> bool:
-        """Whether a publication waits for `settle`, which will not block."""
+        """Whether a publication waits for `finish`, which will not block."""
         return self._running is not None and self._running.done()
 
-    def settle(self, say: Callable[[str], None]) -> None:
+    def finish(self, say: Callable[[str], None]) -> None:
         """Wait for the publication under way, if any, and count it in.
 
         Errors: SaveError: it failed and left no part; the one before is still good. SupersededError.
@@ -104,18 +119,13 @@ class Saver:
         """Wait for the thread."""
         self._pool.shutdown(wait=True)
 
-    def _save(self, contents: Contents, block: Block, contributed: Block | None, needed: frozenset[int]) -> Saved:
+    def _save(self, contents: Contents, rows: Unsaved, needed: frozenset[int]) -> Saved:
         began = time.monotonic()
         job, training = self._job, self._training
         try:
             self._look()
-            segment = write_segment(job.slot_dir, job.attempt_dir, contents.step, block)
-            listed = still_needed(
-                (*self.segments, *([segment] if segment else [])),
-                tuple(contents.state["replay"]["counts"]),
-                training.buffer_size // len(training.tasks),
-            )
-            others = self._with_others(contents, contributed)
+            listed = self._with_own(contents, rows.own)
+            others = self._with_others(contents, rows.others)
             publish(job.attempt_dir, contents, training, listed, others, before_rename=self._look)
         except OSError as error:
             for kind in (OWN, CONTRIBUTED):
@@ -139,14 +149,25 @@ class Saver:
         except OSError as error:
             return (f"old checkpoints in {self._job.slot_dir} could not be looked through: {error.strerror}",)
 
-    def _with_others(self, contents: Contents, block: Block | None) -> tuple[Segment, ...]:
+    def _with_own(self, contents: Contents, block: Block | None) -> tuple[RowsFile, ...]:
+        """Write the run's own rows; the segments that hold what is in their ring."""
+        if block is None:
+            return ()
+        segment = write_segment(self._job.slot_dir, self._job.attempt_dir, contents.step, block)
+        return still_needed(
+            (*self.segments, *([segment] if segment else [])),
+            tuple(contents.parts["experience"].numbers["counts"]),
+            self._training.buffer_size // len(self._training.tasks),
+        )
+
+    def _with_others(self, contents: Contents, block: Block | None) -> tuple[RowsFile, ...]:
         """Write the contributed rows; the segments that hold what is in their ring."""
         if block is None:
             return ()
         segment = write_segment(self._job.slot_dir, self._job.attempt_dir, contents.step, block, CONTRIBUTED)
         return still_needed(
             (*self.contributed, *([segment] if segment else [])),
-            tuple(contents.state["contributed"]["counts"]),
+            tuple(contents.parts["experience"].numbers["others"]["counts"]),
             capacity_of(self._training),
         )
 

@@ -84,13 +84,13 @@ def actors(
     folder = _folder(shared_dir)
     from syncd import store  # noqa: PLC0415 - with the rest
     from trainer.actors.actors import Actors, Plan  # noqa: PLC0415 - torch and the simulator
-    from trainer.actors.stopping import HandOver, Stop  # noqa: PLC0415
+    from trainer.actors.stopping import JobStop, Stop  # noqa: PLC0415
     from trainer.actors.views import ActorDisplay  # noqa: PLC0415
-    from trainer.machine.host import look  # noqa: PLC0415
+    from trainer.machine.host import read_host  # noqa: PLC0415
     from trainer.sharing.selection import Choice  # noqa: PLC0415
 
     choice, where = Choice.parse(policy or ("needed" if contribute else "latest")), _shared(folder)
-    host = look()
+    host = read_host()
     advice = _advice(wanted, user_id, host, autotune=autotune)
     check_room(advice, host)
     chosen = _device(advice.device if device == "auto" else device)
@@ -110,7 +110,7 @@ def actors(
         giver=_giver(choice, job, direct=direct) if contribute else None,
         deposit=store.Deposit(where) if direct else None,
     )
-    with Stop() if job is None else HandOver(job) as stop, ActorDisplay(as_json=as_json) as show:
+    with Stop() if job is None else JobStop(job) as stop, ActorDisplay(as_json=as_json) as show:
         for note in advice.notes:
             show.say(note)
         if contribute and not direct and not (where.path / "state" / "status.json").exists():
@@ -181,8 +181,8 @@ def _device(wanted: str) -> torch.device:
 
     if wanted not in {"auto", "cpu", "cuda", "mps"}:
         raise ConfigError(f"there is no device {wanted!r}; use auto, cpu, cuda or mps")
-    machine.settle(1)
-    return machine.choose(wanted)
+    machine.set_deterministic(1)
+    return machine.choose_device(wanted)
 
 
 def _advice(wanted: int | None, user_id: str | None, host: Host, *, autotune: bool) -> Recommendation:
@@ -194,7 +194,7 @@ def _advice(wanted: int | None, user_id: str | None, host: Host, *, autotune: bo
         from trainer.commands.autotune import AUTOTUNE_S, measured  # noqa: PLC0415
 
         measured(host, user_id, budget_s=AUTOTUNE_S, again=False)
-    profile = profiles.find(user_id, host)
+    profile = profiles.find_profile(user_id, host)
     if profile.note:
         print(profile.note, file=sys.stderr, flush=True)
     return advise(wanted, profile.name, host=host)

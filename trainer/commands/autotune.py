@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anchorleg.words import counted, duration
+from anchorleg.words import counted, duration, roughly
 from trainer.errors import ConfigError
 
 if TYPE_CHECKING:
     from trainer.config import Training
     from trainer.machine.host import Host
-    from trainer.tuning.autotune import Facts, Recommendation
+    from trainer.tuning.autotune import MachineRates, Recommendation
     from trainer.tuning.training import Advice
     from trainer.tuning.trials import Tried
 
@@ -67,10 +67,10 @@ def autotune(
         return
     if save:
         raise ConfigError("--save writes into a training's config; give it with --config FILE")
-    from trainer.machine.host import look  # noqa: PLC0415
+    from trainer.machine.host import read_host  # noqa: PLC0415
     from trainer.tuning.autotune import cache_file, recommend  # noqa: PLC0415
 
-    host = look()
+    host = read_host()
     facts, known = measured(host, user_id, budget_s=budget or AUTOTUNE_S, again=again)
     best = recommend(replace(facts, host=host))
     if as_json:
@@ -81,7 +81,7 @@ def autotune(
         _show(facts, best, time.time(), known=known)
 
 
-def measured(host: Host, user_id: str | None, *, budget_s: float, again: bool) -> tuple[Facts, bool]:
+def measured(host: Host, user_id: str | None, *, budget_s: float, again: bool) -> tuple[MachineRates, bool]:
     """The facts of this machine: as they were kept (True), or measured and kept now (False; told on standard error).
 
     For `trainer actors --autotune` too. Errors: ConfigError, SaveError.
@@ -98,7 +98,7 @@ def measured(host: Host, user_id: str | None, *, budget_s: float, again: bool) -
     if (why := why_not(path, facts, host)) and not again:
         _say(why)
     _announce(budget_s)
-    facts = benchmark.measure(budget_s, _say)
+    facts = benchmark.measure_machine(budget_s, _say)
     write_facts(path, facts)
     return facts, False
 
@@ -145,17 +145,17 @@ def _training(
     from trainer.machine import device as machine  # noqa: PLC0415 - torch
     from trainer.training.memory import shortage  # noqa: PLC0415 - numpy
     from trainer.tuning.autotune import cache_file  # noqa: PLC0415
-    from trainer.tuning.training import choose  # noqa: PLC0415
-    from trainer.tuning.trials import measure  # noqa: PLC0415 - torch and the simulator
+    from trainer.tuning.training import advise  # noqa: PLC0415
+    from trainer.tuning.trials import try_settings  # noqa: PLC0415 - torch and the simulator
 
     try:
-        tried = measure(asked.training, budget_s, _say, cache_file("goals").parent)
+        tried = try_settings(asked.training, budget_s, _say, cache_file("goals").parent)
     except (MemoryError, RuntimeError) as error:
-        short = shortage(error, asked.training, machine.choose(asked.training.device).type)
+        short = shortage(error, asked.training, machine.choose_device(asked.training.device).type)
         if short is None:
             raise
         raise short from error
-    best = choose(tried.own, tried.trials, tried.memory)
+    best = advise(tried.own, tried.trials, tried.memory)
     values = {"num_envs": best.setting.num_envs, "num_workers": best.setting.workers}
     if tried.device == "cuda" and best.setting.cuda_graph != asked.training.cuda_graph:
         values["cuda_graph"] = best.setting.cuda_graph
@@ -175,7 +175,6 @@ def _training(
 
 
 def _show_training(training: Training, tried: Tried, best: Advice) -> None:
-
     order = sorted(
         tried.trials, key=lambda trial: (trial.setting.threads, trial.setting.num_envs, trial.setting.workers)
     )
@@ -219,24 +218,14 @@ def _show_training(training: Training, tried: Tried, best: Advice) -> None:
 
 
 def _table(names: list[str], rows: list[list[str]], *, best: list[bool]) -> None:
-    """A frame for a terminal, tabs for a pipe."""
     from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
 
-    out = Console(emoji=False, highlight=False)
-    if not out.is_terminal:
-        for row in [names, *rows]:
-            print("\t".join(row).rstrip())
-        return
-    table = Table(*names)
-    for column in table.columns:
-        column.justify = "right"
-    for row, is_best in zip(rows, best, strict=True):
-        table.add_row(*row, style="bold green" if is_best else None)
-    out.print(table)
+    from trainer.showing.frame import table  # noqa: PLC0415
+
+    table(Console(emoji=False, highlight=False), names, rows, is_numbers=True, best=best)
 
 
-def _show(facts: Facts, best: Recommendation, now: float, *, known: bool) -> None:
+def _show(facts: MachineRates, best: Recommendation, now: float, *, known: bool) -> None:
     rows = [[str(one.num_envs), str(one.workers), one.stepper, f"{one.steps_per_s:,.0f}"] for one in facts.stepping]
     chosen = [(one.num_envs, one.workers) == (best.num_envs, best.workers) for one in facts.stepping]
     is_native = all(one.stepper == "native" for one in facts.stepping)
@@ -248,7 +237,7 @@ def _show(facts: Facts, best: Recommendation, now: float, *, known: bool) -> Non
     for note in best.notes:
         _tell(f"  {note}")
     if known:
-        _tell(f"measured {_age(now - facts.measured_at)} ago; --again measures anew")
+        _tell(f"measured {roughly(now - facts.measured_at)} ago; --again measures anew")
     _tell("next: trainer actors --shared-dir ~/shared_weights --num-envs auto --contribute")
 
 
@@ -264,10 +253,3 @@ def _computer(host: Host) -> str:
         free = "" if host.free_bytes is None else f" ({host.free_bytes / _GB:.1f} GB were free)"
         memory = f"{host.memory_bytes / _GB:.1f} GB{free}"
     return f"{host.name}: {counted(host.cores, 'core')}, {memory}"
-
-
-def _age(seconds: float) -> str:
-    minutes = max(0, round(seconds / 60))
-    if minutes < 120:
-        return f"{minutes} min"
-    return f"{minutes // 60} h" if minutes < 60 * 48 else f"{minutes // 1440} days"

@@ -45,10 +45,10 @@ def play(
     slot: SlotOption = None,
 ) -> None:
     """Play single episodes with the deterministic policy, and make a video of them."""
-    from trainer.evaluation.playable import find  # noqa: PLC0415 - torch
+    from trainer.evaluation.playable import find_playable  # noqa: PLC0415 - torch
     from trainer.showing import drawing  # noqa: PLC0415
 
-    found = find(policy, shared_dir, device, best=best, slot=slot)
+    found = find_playable(policy, shared_dir, device, best=best, slot=slot)
     found.task_index(task)
     for note in found.notes:
         print(note, file=sys.stderr)

@@ -28,12 +28,12 @@ def plot(runs: RunsArgument, out: OutOption = None, as_json: JsonOption = False)
     """
     from rich.console import Console  # noqa: PLC0415
 
-    from trainer.showing.learning import find  # noqa: PLC0415 - numpy
+    from trainer.showing.learning import find_curves  # noqa: PLC0415 - numpy
     from trainer.showing.summary import summaries  # noqa: PLC0415
     from trainer.showing.tables import as_json as numbers_of  # noqa: PLC0415
     from trainer.showing.tables import show  # noqa: PLC0415
 
-    found = summaries(find(*runs))
+    found = summaries(find_curves(*runs))
     drawn = [] if as_json and out is None else _draw(found, out or Path("curves.png"))
     if as_json:
         print(json.dumps(numbers_of(found)))

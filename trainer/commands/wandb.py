@@ -29,13 +29,13 @@ def wandb(
 
     With WANDB_MODE=online a job sends them itself while it trains; then this fills in whatever did not arrive.
     """
-    from trainer.history.slots import find, told_where  # noqa: PLC0415
+    from trainer.history.slots import find_histories, told_where  # noqa: PLC0415
     from trainer.wandb import upload as wandblog  # noqa: PLC0415 - numpy
     from trainer.wandb.destination import Destination, recorded  # noqa: PLC0415
 
     unset = "env -u WANDB_RESUME " if os.environ.get("WANDB_RESUME") else ""  # it would send every row twice
     wandblog.library()  # before anything is read: one sentence where it is missing
-    found = {wandblog.name_of(history): (path, history) for path in runs for history in find(path)}
+    found = {wandblog.name_of(history): (path, history) for path in runs for history in find_histories(path)}
     for path, history in found.values():
         with told_where(path):
             there = recorded(history.folder / "slots" / str(history.slot)) or Destination()

@@ -1,6 +1,6 @@
 """Messages between the learner and one environment worker, over a socket: an operation, JSON, arrays.
 
-A step is thirteen bytes each way; its arrays lie on the board. No pickle: a worker runs nothing that it is sent.
+A step is thirteen bytes each way; its arrays lie in `SharedBuffers`. No pickle: a worker runs nothing that it is sent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HEAD = struct.Struct("!cIQ")
 _T = TypeVar("_T")
 
 
-class Message(NamedTuple):
+class WorkerMessage(NamedTuple):
     """`op` is one of the constants above."""
 
     op: bytes
@@ -58,12 +58,12 @@ class Channel:
         while rest:
             rest = rest[_patiently(lambda: self._socket.send(rest), limit_s) :]  # noqa: B023 - called at once
 
-    def receive(self, limit_s: float = math.inf) -> Message:
+    def receive(self, limit_s: float = math.inf) -> WorkerMessage:
         """Wait for one message."""
         op, text_bytes, data_bytes = _HEAD.unpack(self._exactly(_HEAD.size, limit_s))
         meta = json.loads(self._exactly(text_bytes, limit_s)) if text_bytes else None
         arrays = load(self._exactly(data_bytes, limit_s)) if data_bytes else {}
-        return Message(op, meta, arrays)
+        return WorkerMessage(op, meta, arrays)
 
     def close(self) -> None:
         """The other end sees the end of the file."""

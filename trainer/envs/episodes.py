@@ -1,28 +1,32 @@
-"""One place of the vector: which task and goal come next, where the episode stands, and its random stream."""
+"""One place of the vector: which task and start come next, where the episode stands, and its random stream."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from trainer.envs.instances import EnvPool
-from trainer.envs.stats import Books
-from trainer.envs.step import F32, NO_TASK, OBS_DIM, VectorSpec, scheduled_task
-from trainer.envs.suites.metaworld.env import EnvState, TaskEnv
+from trainer.envs.instances import EnvInstances
+from trainer.envs.spaces import Actions, Obs
+from trainer.envs.stats import EpisodeStats
+from trainer.envs.step import NO_TASK, VectorSpec, scheduled_task
+from trainer.envs.suite import Binding, Env
+from trainer.state import State
 
-if TYPE_CHECKING:
-    from trainer.envs.suites.metaworld.native.rows import Seat
+#: Seeds of episodes are 32 bits, as those of a training.
+_SEEDS = 2**32
+#: How a slot's arrays are named: the present observation's, and those of the environment's own state.
+_OBS, _ENV = "obs.", "env."
 
 
 @dataclass
-class Outcome:
+class SlotStep:
     """What one step of one slot produced; `finished` is (return, length, success) where an episode ended."""
 
-    next_obs: F32
+    next_obs: Obs
     reward: float
     terminated: bool
     truncated: bool
@@ -32,38 +36,38 @@ class Outcome:
 
 
 class EnvSlot:
-    """Environment number `index` of `spec`: episodes one after another on instances from the pool.
+    """Environment number `index` of `spec`: episodes one after another on `instances`.
 
-    Training: episode e is of task `scheduled_task(index, e, …)`, at a goal drawn from this slot's own generator.
-    Evaluation: the episodes of its script, then idle (task `NO_TASK`, zeros).
-    With a `seat` the episodes of the tasks in `native` are stepped by the native stepper, others by `step`.
+    Training: episode e is of task `scheduled_task(index, e, …)`, at a start (or with a seed) drawn from this slot's own
+    generator. Evaluation: the episodes of its script, then idle (task `NO_TASK`, zeros).
+    With a `binding` the episodes of the tasks in `native` are stepped by its stepper, others by `step`.
     """
 
     def __init__(
         self,
         index: int,
         spec: VectorSpec,
-        pool: EnvPool,
-        seat: Seat | None = None,
-        native: frozenset[str] = frozenset(),
+        instances: EnvInstances,
+        binding: Binding | None = None,
+        native: frozenset[int] = frozenset(),
     ) -> None:
         self.index = index
         self.spec = spec
-        self.pool = pool
+        self.instances = instances
         self.task = NO_TASK
-        self.obs = np.zeros(OBS_DIM, np.float32)
-        self._seat = seat
+        self.obs: Obs = instances.suite.spaces.zeros()
+        self._binding = binding
         self._native = native
-        self._env: TaskEnv | None = None
+        self._env: Env | None = None
         self._rng = np.random.default_rng()
         self._episode = 0
-        self._goal = 0
-        self._books = Books()
+        self._start = 0
+        self._stats = EpisodeStats()
 
     @property
     def is_native(self) -> bool:
         """Whether the present episode is stepped by the native stepper: then call `end`, not `step`."""
-        return self._seat is not None and self._seat.taken
+        return self._binding is not None and self._binding.taken
 
     def start(self, attempt: int) -> None:
         """Begin the first episode, with the stream of (seed, index, attempt)."""
@@ -71,25 +75,25 @@ class EnvSlot:
         self._episode = 0
         self._begin()
 
-    def step(self, action: F32) -> Outcome:
-        """Act ([4]); where the episode ends begin the next one, so that `obs` and `task` are what to act on."""
-        task, books = self.task, self._books
+    def step(self, action: Actions) -> SlotStep:
+        """Act; where the episode ends begin the next one, so that `obs` and `task` are what to act on."""
+        task, stats, spaces = self.task, self._stats, self.instances.suite.spaces
         if self._env is None:
-            return Outcome(np.zeros(OBS_DIM, np.float32), 0.0, False, False, False, NO_TASK, None)
-        observation, reward, terminated, success = self._env.step(action)
-        next_obs = observation.astype(np.float32)
-        books.length += 1
-        books.total += float(reward)  # some tasks reward in np.float32, which would make the sum one too
-        books.solved = books.solved or success
-        stopped = self.spec.stop_at_success and success
-        truncated = not terminated and (books.length >= self.spec.horizon or stopped)
+            return SlotStep(spaces.zeros(), 0.0, False, False, False, NO_TASK, None)
+        outcome = self._env.step(action)
+        stats.length += 1
+        stats.total += float(outcome.reward)  # some tasks reward in np.float32, which would make the sum one too
+        stats.solved = stats.solved or outcome.success
+        stopped = self.spec.stop_at_success and outcome.success
+        is_cut = outcome.truncated or stats.length >= spaces.horizon or stopped
+        truncated = not outcome.terminated and is_cut
         finished = None
-        if terminated or truncated:
-            finished = (books.total, books.length, books.solved)
+        if outcome.terminated or truncated:
+            finished = (stats.total, stats.length, stats.solved)
             self.end()
         else:
-            self.obs = next_obs
-        return Outcome(next_obs, reward, terminated, truncated, success, task, finished)
+            self.obs = outcome.obs
+        return SlotStep(outcome.obs, outcome.reward, outcome.terminated, truncated, outcome.success, task, finished)
 
     def end(self) -> None:
         """The episode is over: begin the next one."""
@@ -102,17 +106,18 @@ class EnvSlot:
         meta: dict[str, Any] = {
             "task": self.task,
             "episode": self._episode,
-            "goal": self._goal,
-            "length": self._books.length,
-            "solved": self._books.solved,
+            "start": self._start,
+            "length": self._stats.length,
+            "solved": self._stats.solved,
             "rng": self._rng.bit_generator.state,
             "env": None,
         }
-        arrays: dict[str, npt.NDArray[Any]] = {"obs": self.obs.copy(), "return": np.array([self._books.total])}
+        arrays: dict[str, npt.NDArray[Any]] = {f"{_OBS}{key}": array.copy() for key, array in self.obs.items()}
+        arrays["return"] = np.array([self._stats.total])
         if self._env is not None:
             state = self._env.snapshot()
-            meta["env"] = state.meta
-            arrays.update(state.arrays)
+            meta["env"] = state.numbers
+            arrays |= {f"{_ENV}{name}": array for name, array in state.tensors.items()}
         return arrays, meta
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]], meta: Mapping[str, Any]) -> None:
@@ -120,51 +125,56 @@ class EnvSlot:
         self._catch_up()
         self._release()
         self.task = int(meta["task"])
-        self._episode, self._goal = int(meta["episode"]), int(meta["goal"])
-        self._books = Books(int(meta["length"]), float(arrays["return"][0]), bool(meta["solved"]))
-        self.obs = np.array(arrays["obs"], dtype=np.float32)
+        self._episode, self._start = int(meta["episode"]), int(meta["start"])
+        self._stats = EpisodeStats(int(meta["length"]), float(arrays["return"][0]), bool(meta["solved"]))
+        self.obs = {name.removeprefix(_OBS): np.array(arrays[name]) for name in arrays if name.startswith(_OBS)}
         if meta["env"] is not None:
-            self._env = self.pool.borrow(self.task)
-            self._env.restore(EnvState(arrays, meta["env"]))
+            own = {name.removeprefix(_ENV): array for name, array in arrays.items() if name.startswith(_ENV)}
+            self._env = self.instances.borrow(self.task)
+            self._env.restore(State(own, meta["env"]))
         rng = np.random.default_rng(0)
         rng.bit_generator.state = meta["rng"]
         self._rng = rng
-        self._sit_down()
+        self._bind()
 
     def _begin(self) -> None:
         self._catch_up()
-        task, goal = self._next_episode()
+        task, start, seed = self._next_episode()
         if self._env is None or task != self.task:
             self._release()
-            self._env = None if task == NO_TASK else self.pool.borrow(task)
-        self.task, self._goal, self._books = task, goal, Books()
+            self._env = None if task == NO_TASK else self.instances.borrow(task)
+        self.task, self._start, self._stats = task, start, EpisodeStats()
         if self._env is None:
-            self.obs = np.zeros(OBS_DIM, np.float32)
+            self.obs = self.instances.suite.spaces.zeros()
         else:
-            self.obs = self.pool.reset(self._env, task, goal).astype(np.float32)
-        self._sit_down()
+            self.obs = self.instances.reset(self._env, task, start, seed)
+        self._bind()
 
-    def _next_episode(self) -> tuple[int, int]:
+    def _next_episode(self) -> tuple[int, int, int]:
+        """(task, start, seed)."""
+        suite = self.instances.suite
         if self.spec.scripts is not None:
             episodes = self.spec.scripts[self.index].episodes
-            return episodes[self._episode] if self._episode < len(episodes) else (NO_TASK, 0)
-        task = scheduled_task(self.index, self._episode, self.spec.num_envs, len(self.spec.tasks))
-        return task, int(self._rng.integers(len(self.spec.goals[task])))
+            return (*episodes[self._episode], 0) if self._episode < len(episodes) else (NO_TASK, 0, 0)
+        task = scheduled_task(self.index, self._episode, self.spec.num_envs, len(suite.spaces.tasks))
+        if suite.starts is None:
+            return task, 0, int(self._rng.integers(_SEEDS))
+        return task, int(self._rng.integers(suite.starts)), 0
 
     def _release(self) -> None:
         if self._env is not None:
-            self.pool.give_back(self.task, self._env)
+            self.instances.give_back(self.task, self._env)
             self._env = None
 
     def _catch_up(self) -> None:
-        if self._seat is not None and self._seat.taken:
-            self._books, observed = self._seat.read()
+        if self._binding is not None and self._binding.taken:
+            self._stats, observed = self._binding.read()
             self.obs = self.obs if observed is None else observed
 
-    def _sit_down(self) -> None:
-        if self._seat is None:
+    def _bind(self) -> None:
+        if self._binding is None:
             return
-        if self._env is not None and self._env.task in self._native:
-            self._seat.take(self._env, self.task, self._books)
+        if self._env is not None and self.task in self._native:
+            self._binding.take(self._env, self.task, self._stats)
         else:
-            self._seat.leave()
+            self._binding.leave()

@@ -8,19 +8,18 @@ from typing import Any
 import numpy.typing as npt
 
 from trainer.envs import channel
-from trainer.envs.channel import Message
+from trainer.envs.channel import WorkerMessage
 from trainer.envs.episodes import EnvSlot
-from trainer.envs.instances import EnvPool
-from trainer.envs.shared import Board
+from trainer.envs.instances import EnvInstances
+from trainer.envs.shared import SharedBuffers
 from trainer.envs.step import NO_TASK, EnvError, VectorSpec
-from trainer.envs.suites.metaworld.native.library import load
-from trainer.envs.suites.metaworld.native.rows import RowFaultError, Rows, Seat
+from trainer.envs.suite import StepFaultError, Suite
 
 
 class EnvGroup:
-    """The slots `indices` of `spec`, reading actions from `board` and writing their rows of it.
+    """The slots `indices` of `spec`, reading actions from `buffers` and writing their rows of it.
 
-    The episodes of the tasks in `native` are stepped by the native stepper, on `threads` threads; which they are
+    The episodes of the tasks in `native` are stepped by the suite's stepper, on `threads` threads; which they are
     changes nothing that can be seen. Errors of every method: EnvError that names the environment and its task; of the
     constructor also StepperUnavailableError, where there are native tasks.
     """
@@ -28,21 +27,27 @@ class EnvGroup:
     def __init__(
         self,
         spec: VectorSpec,
+        suite: Suite,
         indices: Iterable[int],
-        board: Board,
-        native: frozenset[str] = frozenset(),
+        buffers: SharedBuffers,
+        native: frozenset[int] = frozenset(),
         threads: int = 1,
     ) -> None:
-        self._fields = board.fields
-        self._pool = EnvPool(spec.tasks, spec.goals)
+        self._buffers = buffers
+        self._fields = buffers.fields
+        self._instances = EnvInstances(suite)
         places = list(indices)
-        self.rows = Rows(load(), spec, len(places), board.fields, threads) if native else None
-        seats = [Seat(self.rows, place, index) if self.rows else None for place, index in enumerate(places)]
+        self.stepper = (
+            suite.stepper(len(places), buffers.fields, threads, stop_at_success=spec.stop_at_success)
+            if native
+            else None
+        )
         self._slots = [
-            EnvSlot(index, spec, self._pool, seat, native) for index, seat in zip(places, seats, strict=True)
+            EnvSlot(index, spec, self._instances, self.stepper.bind(place, index) if self.stepper else None, native)
+            for place, index in enumerate(places)
         ]
 
-    def obey(self, message: Message) -> Message:
+    def obey(self, message: WorkerMessage) -> WorkerMessage:
         """Do what `message` asks; the answer, for the learner."""
         arrays: dict[str, npt.NDArray[Any]] = {}
         meta: dict[str, Any] | None = None
@@ -56,7 +61,7 @@ class EnvGroup:
             self.restore(message.arrays, message.meta)
         else:
             raise EnvError(f"unknown operation {message.op!r}")
-        return Message(channel.DONE, meta, arrays)
+        return WorkerMessage(channel.DONE, meta, arrays)
 
     def start(self, indices: Iterable[int], attempt: int) -> None:
         """Begin the first episodes of `indices`; numbers of other groups' slots are passed over."""
@@ -77,7 +82,8 @@ class EnvGroup:
             i = slot.index
             with _named(slot):
                 outcome = slot.step(fields["actions"][i])
-            fields["next_obs"][i] = outcome.next_obs
+            for key, array in outcome.next_obs.items():
+                self._buffers.next_obs[key][i] = array
             fields["reward"][i] = outcome.reward
             fields["terminated"][i] = outcome.terminated
             fields["truncated"][i] = outcome.truncated
@@ -116,21 +122,22 @@ class EnvGroup:
 
     def close(self) -> None:
         """Free the instances and the threads."""
-        if self.rows is not None:
-            self.rows.close()
-        self._pool.close()
+        if self.stepper is not None:
+            self.stepper.close()
+        self._instances.close()
 
     def _step_natively(self) -> list[EnvSlot]:
-        if self.rows is None:
+        if self.stepper is None:
             return []
         try:
-            return [self._slots[place] for place in self.rows.step()]
-        except RowFaultError as fault:
+            return [self._slots[place] for place in self.stepper.step()]
+        except StepFaultError as fault:
             with _named(self._slots[fault.place]):
                 raise
 
     def _show(self, slot: EnvSlot) -> None:
-        self._fields["obs"][slot.index] = slot.obs
+        for key, array in slot.obs.items():
+            self._buffers.obs[key][slot.index] = array
         self._fields["next_task"][slot.index] = slot.task
 
 
@@ -146,5 +153,5 @@ class _named:  # noqa: N801 - reads as a word in `with _named(slot)`
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Exception):
             slot = self._slot
-            task = "no task yet" if slot.task == NO_TASK else slot.spec.tasks[slot.task]
+            task = "no task yet" if slot.task == NO_TASK else slot.instances.suite.spaces.tasks[slot.task]
             raise EnvError(f"environment {slot.index} ({task}) failed: {error or type(error).__name__}") from error

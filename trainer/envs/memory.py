@@ -40,7 +40,7 @@ _GB = 2**30
 
 
 @dataclass(frozen=True)
-class Room:
+class MemoryPlan:
     """`workers` 0: the environments are stepped in the program itself. `notes` are sentences for the user."""
 
     num_envs: int
@@ -80,20 +80,20 @@ def by_size(host: Host) -> int:
     return min(allowed)
 
 
-def room(host: Host, num_envs: int | None = None) -> Room:
+def plan_memory(host: Host, num_envs: int | None = None) -> MemoryPlan:
     """Environments and workers for `host`. `num_envs`: as the user wants it, which always wins."""
     envs = by_size(host) if num_envs is None else num_envs
-    return fitted(host, Room(envs, usable_cores(host)), keeps_envs=num_envs is not None)
+    return fitted(host, MemoryPlan(envs, usable_cores(host)), keeps_envs=num_envs is not None)
 
 
-def fitted(host: Host, wanted: Room, *, keeps_envs: bool = False) -> Room:
+def fitted(host: Host, wanted: MemoryPlan, *, keeps_envs: bool = False) -> MemoryPlan:
     """`wanted`, as far as cores and memory allow: the owner's share first, then what is free at the moment.
 
     Workers give way before environments. `keeps_envs`: environments never do, and a sentence warns.
     """
     envs = wanted.num_envs
     # Below two environments a worker costs more in messages than it saves.
-    found = Room(envs, _more_than_one(min(wanted.workers, usable_cores(host), envs // 2)), wanted.notes)
+    found = MemoryPlan(envs, _more_than_one(min(wanted.workers, usable_cores(host), envs // 2)), wanted.notes)
     spare, free = spare_bytes(host), host.free_bytes
     if spare is not None:
         found = _within(spare, found, keeps_envs=keeps_envs)
@@ -111,10 +111,10 @@ def fitted(host: Host, wanted: Room, *, keeps_envs: bool = False) -> Room:
     else:
         return found
     needed = f"about {need / _GB:.1f} GB of memory are needed for {counted(envs, 'environment')}"
-    return Room(envs, found.workers, (f"{needed}, {words}",))
+    return MemoryPlan(envs, found.workers, (f"{needed}, {words}",))
 
 
-def _within(limit_bytes: int, wanted: Room, *, keeps_envs: bool) -> Room:
+def _within(limit_bytes: int, wanted: MemoryPlan, *, keeps_envs: bool) -> MemoryPlan:
     # Held against as many environments as there may be, so that more of them never leave fewer workers.
     most = need_bytes(max(wanted.num_envs, MOST_ENVS), 0)
     workers = _more_than_one(min(wanted.workers, max(0, limit_bytes - most) // _WORKER_BYTES))
@@ -127,13 +127,13 @@ def _more_than_one(workers: int) -> int:
     return workers if workers > 1 else 0
 
 
-def _instead(found: Room, wanted: Room) -> str:
+def _instead(found: MemoryPlan, wanted: MemoryPlan) -> str:
     if found.num_envs < wanted.num_envs:
         return f"{counted(found.num_envs, 'environment')} instead of {wanted.num_envs}"
     return f"{counted(found.workers, 'worker') if found.workers else 'no workers'} instead of {wanted.workers}"
 
 
-def workers_for(tasks: int, wanted: Room, host: Host) -> int:
+def workers_for(tasks: int, wanted: MemoryPlan, host: Host) -> int:
     """As many of the `wanted` workers as there is memory for where the policy plays `tasks`; 0: in the program.
 
     `host` is looked at with this program loaded already. The number of environments stays. Whoever asked for so many

@@ -10,38 +10,42 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trainer.envs.step import ACT_DIM, I32, OBS_DIM, Step
+from trainer.envs.spaces import I32, Spaces
+from trainer.envs.step import Step
 
 #: Rows of a field start on a cache line.
 _ALIGNMENT = 64
-_FIELDS: tuple[tuple[str, type[Any], tuple[int, ...]], ...] = (
-    ("actions", np.float32, (ACT_DIM,)),
-    ("obs", np.float32, (OBS_DIM,)),
-    ("next_obs", np.float32, (OBS_DIM,)),
-    ("reward", np.float32, ()),
-    ("terminated", np.bool_, ()),
-    ("truncated", np.bool_, ()),
-    ("success", np.bool_, ()),
-    ("task", np.int32, ()),
-    ("next_task", np.int32, ()),
-    ("finished", np.bool_, ()),
-    ("episode_return", np.float64, ()),
-    ("episode_length", np.int32, ()),
-    ("episode_success", np.bool_, ()),
-)
+#: Fields of a step beside its observations, all [N]. In this order, as a stepper gets their addresses.
+_NUMBERS: dict[str, type[np.generic]] = {
+    "reward": np.float32,
+    "terminated": np.bool_,
+    "truncated": np.bool_,
+    "success": np.bool_,
+    "task": np.int32,
+    "next_task": np.int32,
+    "finished": np.bool_,
+    "episode_return": np.float64,
+    "episode_length": np.int32,
+    "episode_success": np.bool_,
+}
 
 
-class Board:
-    """Named arrays over one anonymous block of memory, addressed by its file descriptor.
+class SharedBuffers:
+    """Named arrays over one anonymous block of memory, addressed by its file descriptor: `actions`, `obs.<key>` and
+    `next_obs.<key>` of each key, and the other fields of `Step`, all [N, …].
 
     The block has no name, so nothing is left behind when every process that holds it is killed.
     """
 
-    def __init__(self, num_envs: int, fd: int | None = None) -> None:
+    def __init__(self, spaces: Spaces, num_envs: int, fd: int | None = None) -> None:
         """Map the block behind `fd`, or make a new one. Errors: OSError where there is no memory for it."""
+        fields: dict[str, tuple[Any, tuple[int, ...]]] = {"actions": (spaces.action.dtype, spaces.action.shape)}
+        for when in ("obs", "next_obs"):
+            fields |= {f"{when}.{key}": (spec.dtype, spec.shape) for key, spec in spaces.obs.items()}
+        fields |= {name: (dtype, ()) for name, dtype in _NUMBERS.items()}
         offsets: list[int] = []
         size = 0
-        for _, dtype, shape in _FIELDS:
+        for dtype, shape in fields.values():
             offsets.append(size)
             row_bytes = np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64))
             size += -(-row_bytes * num_envs // _ALIGNMENT) * _ALIGNMENT
@@ -49,25 +53,32 @@ class Board:
         self._map = mmap.mmap(self.fd, size)
         self.fields: dict[str, npt.NDArray[Any]] = {
             name: np.ndarray((num_envs, *shape), dtype, self._map, offset)
-            for (name, dtype, shape), offset in zip(_FIELDS, offsets, strict=True)
+            for (name, (dtype, shape)), offset in zip(fields.items(), offsets, strict=True)
         }
+        self.obs = {key: self.fields[f"obs.{key}"] for key in spaces.obs}
+        self.next_obs = {key: self.fields[f"next_obs.{key}"] for key in spaces.obs}
 
     def copied(self) -> Step:
         """The last step, in memory of its own."""
-        return Step(**{name: array.copy() for name, array in self.fields.items() if name != "actions"})
+        obs, next_obs = _copies(self.obs), _copies(self.next_obs)
+        return Step(obs=obs, next_obs=next_obs, **_copies({name: self.fields[name] for name in _NUMBERS}))
 
-    def observed(self) -> tuple[npt.NDArray[np.float32], I32]:
+    def observed(self) -> tuple[dict[str, npt.NDArray[Any]], I32]:
         """(obs, next_task), copied."""
-        return self.fields["obs"].copy(), self.fields["next_task"].copy()
+        return _copies(self.obs), self.fields["next_task"].copy()
 
     def close(self) -> None:
         """Let go of the block; it vanishes with its last holder."""
         os.close(self.fd)
 
 
+def _copies(arrays: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    return {name: array.copy() for name, array in arrays.items()}
+
+
 def _anonymous(size: int) -> int:
     if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("anchorleg-board")
+        fd = os.memfd_create("anchorleg-buffers")
     else:
         with tempfile.TemporaryFile() as file:  # already unlinked
             fd = os.dup(file.fileno())

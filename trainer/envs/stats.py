@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass
-class Books:
+class EpisodeStats:
     """Where an episode stands: steps, their rewards' sum, whether one of them succeeded."""
 
     length: int = 0

@@ -1,31 +1,20 @@
 """What the vectorised environment is asked for and what it answers: records without behaviour.
 
-Shapes: N environments, K tasks, observations of 39 and actions of 4 numbers (Meta-World v3 with the goal visible).
+Shapes: N environments, K tasks; observations and actions as `trainer.envs.spaces` has them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
-import numpy as np
-import numpy.typing as npt
-
+from trainer.envs.spaces import F32, F64, I32, Bools, Obs
+from trainer.envs.suite import SuiteRef
 from trainer.errors import EnvironmentFailedError
 
-#: Two stacked frames of 18 numbers, then the goal's position.
-OBS_DIM = 39
-#: The hand's displacement in x, y, z and the gripper, each in [-1, 1].
-ACT_DIM = 4
-ACT_LOW, ACT_HIGH = -1.0, 1.0
 #: The task number of an environment that has run out of episodes (evaluation only).
 NO_TASK = -1
-
-F32 = npt.NDArray[np.float32]
-F64 = npt.NDArray[np.float64]
-I32 = npt.NDArray[np.int32]
-Bools = npt.NDArray[np.bool_]
 
 
 class EnvError(EnvironmentFailedError):
@@ -38,35 +27,46 @@ class EnvError(EnvironmentFailedError):
 
 @dataclass(frozen=True)
 class Script:
-    """A fixed list of episodes for one environment, in place of the training schedule: (task, goal) pairs."""
+    """A fixed list of episodes for one environment, in place of the training schedule: (task, start) pairs."""
 
     episodes: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
 class VectorSpec:
-    """N environments over K tasks.
+    """N environments of a suite.
 
-    `tasks` are names in index order, `goals[k]` the fixed goals of task k, [G, d] float64 (`goals.goal_table`).
     Every environment has its own stream, `SeedSequence([seed, index, attempt or 0])`: attempt 0 at a fresh start,
     `attempt` for environments that `restore` adds. `scripts` (evaluation) has one script an environment.
     """
 
-    tasks: tuple[str, ...]
-    goals: tuple[F64, ...] = field(repr=False)
+    suite: SuiteRef
     num_envs: int
     seed: int
-    horizon: int
     attempt: int = 0
     stop_at_success: bool = False
     scripts: tuple[Script, ...] | None = None
 
+    def as_json(self) -> dict[str, Any]:
+        """For a worker."""
+        scripts = None if self.scripts is None else [script.episodes for script in self.scripts]
+        own = ("num_envs", "seed", "attempt", "stop_at_success")
+        return {"suite": self.suite.as_json(), "scripts": scripts, **{name: getattr(self, name) for name in own}}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """What `as_json` was made of."""
+        scripts = value["scripts"]
+        if scripts is not None:
+            scripts = tuple(Script(tuple((task, start) for task, start in episodes)) for episodes in scripts)
+        return cls(**{**value, "suite": SuiteRef.from_json(value["suite"]), "scripts": scripts})
+
 
 @dataclass(frozen=True)
 class Observed:
-    """Where the environments stand: `obs` [N, 39], `task` [N] (index of the task that `obs` belongs to)."""
+    """Where the environments stand: `obs` [N, …] by key, `task` [N] (index of the task that `obs` belongs to)."""
 
-    obs: F32
+    obs: Obs
     task: I32
 
 
@@ -78,11 +78,11 @@ class Step:
     act on next (after an automatic reset the new episode's first). Bootstrap from `next_obs` unless `terminated`.
     """
 
-    obs: F32  # [N, 39]
-    next_obs: F32  # [N, 39]
-    reward: F32  # [N], reward version v2, in [0, 10]
-    terminated: Bools  # [N] true termination; Meta-World has none
-    truncated: Bools  # [N] the horizon was reached
+    obs: Obs  # [N, …] by key
+    next_obs: Obs  # [N, …] by key
+    reward: F32  # [N]
+    terminated: Bools  # [N] true termination
+    truncated: Bools  # [N] cut: by the horizon, or by the environment itself
     success: Bools  # [N] in this step
     task: I32  # [N] of this transition
     next_task: I32  # [N] of `obs`
@@ -90,17 +90,6 @@ class Step:
     episode_return: F64  # [N] undiscounted
     episode_length: I32  # [N] steps
     episode_success: Bools  # [N] at any step of the episode
-
-
-@dataclass(frozen=True)
-class VectorState:
-    """All of N environments between two steps: `arrays` go into safetensors, `meta` into JSON.
-
-    `arrays["obs"]` [N, 39] and `arrays["task"]` [N] are what `Observed` holds; `envs.<i>.*` is environment i.
-    """
-
-    arrays: dict[str, npt.NDArray[Any]]
-    meta: Mapping[str, Any]
 
 
 def scheduled_task(env_index: int, episode: int, num_envs: int, num_tasks: int) -> int:

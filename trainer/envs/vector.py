@@ -5,20 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from trainer.envs import channel
-from trainer.envs.shared import Board
-from trainer.envs.step import ACT_DIM, F32, OBS_DIM, EnvError, Observed, Step, VectorSpec, VectorState
-from trainer.envs.suites.metaworld.goals import digest
-from trainer.envs.suites.metaworld.native.build import StepperUnavailableError
-from trainer.envs.suites.metaworld.native.plan import Choice, native_tasks
-from trainer.envs.workers import Crew
-from trainer.tasknames import MAX_HORIZON
+from trainer.envs.shared import SharedBuffers
+from trainer.envs.spaces import Actions
+from trainer.envs.step import EnvError, Observed, Step, VectorSpec
+from trainer.envs.suite import StepperChoice, StepperUnavailableError, must_share
+from trainer.envs.workers import WorkerPool
+from trainer.state import State
 
 if TYPE_CHECKING:
     from trainer.envs.group import EnvGroup
@@ -26,47 +24,46 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 #: Raised when a state can no longer be read by older code.
-_STATE_FORMAT = 1
+_STATE_FORMAT = 2
 
 _log = logging.getLogger(__name__)
 
 
 class VectorEnv:
-    """N Meta-World environments; the same results for any number of workers (0: in this process) and either stepper.
+    """N environments of a suite; the same results for any number of workers (0: in this process) and either stepper.
 
     Where every task is stepped natively, `num_workers` is the number of threads of this process (0: the caller's), and
-    there are no worker processes. Which task an environment plays is `scheduled_task` of its episode count; which goal,
-    a draw from its own stream.
+    there are no worker processes. Which task an environment plays is `scheduled_task` of its episode count; which
+    start, a draw from its own stream.
     A worker that dies or hangs is replaced without a difference (`trainer.envs.workers`). A thread that hangs in the
     simulator cannot be ended by itself: then the whole process stalls, which is the orchestrator's business.
     After an EnvError the vector is closed: build a new one and restore the last state.
     """
 
-    obs_dim = OBS_DIM
-    act_dim = ACT_DIM
-
-    def __init__(self, spec: VectorSpec, num_workers: int = 0, stepper: Choice = "auto") -> None:
-        """Start the workers; environments are built when they are first needed. `stepper`: see `native.plan`.
+    def __init__(self, spec: VectorSpec, num_workers: int = 0, stepper: StepperChoice = "auto") -> None:
+        """Start the workers; environments are built when they are first needed.
 
         Errors: ValueError for an impossible spec; EnvError where a worker or the stepper asked for cannot start.
         """
         _check(spec)
         self.spec = spec
+        self.suite = spec.suite.open()
+        self.spaces = self.suite.spaces
         self.num_envs = spec.num_envs
         self.num_workers = min(num_workers, spec.num_envs)
-        self._crew: Crew | None = None
+        self._pool: WorkerPool | None = None
         self._group: EnvGroup | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._ahead: Future[Any] | None = None
         self._started = False
         self._stepping = False
         try:
-            self._native = native_tasks(spec.tasks, stepper)
-            self._board = Board(spec.num_envs)
+            self._native = self.suite.stepped_natively(stepper)
+            self._buffers = SharedBuffers(self.spaces, spec.num_envs)
             try:
                 self._start()
             except BaseException:
-                self._board.close()
+                self._buffers.close()
                 raise
         except StepperUnavailableError as error:
             raise EnvError(str(error)) from error
@@ -80,29 +77,29 @@ class VectorEnv:
     @property
     def stepping(self) -> dict[str, str]:
         """Task name → who steps it: "native" or "python"."""
-        return {task: "native" if task in self._native else "python" for task in self.spec.tasks}
+        return {task: "native" if index in self._native else "python" for index, task in enumerate(self.spaces.tasks)}
 
     @property
     def worker_pids(self) -> list[int]:
         """Process ids of the workers; empty where there are none."""
-        return self._crew.pids if self._crew else []
+        return self._pool.pids if self._pool else []
 
     def reset(self) -> Observed:
         """Start the first episode of every environment, with the streams of attempt 0."""
         self._ask(channel.START, {"indices": list(range(self.num_envs)), "attempt": 0})
         self._started = True
-        return Observed(*self._board.observed())
+        return Observed(*self._buffers.observed())
 
-    def step(self, actions: F32) -> Step:
-        """Act in every environment: `actions` [N, 4] float32, in [-1, 1] (clipped by Meta-World).
+    def step(self, actions: Actions) -> Step:
+        """Act in every environment: `actions` [N, …] as the spaces say.
 
         Errors: RuntimeError before `reset` or `restore`; ValueError for another shape or NaN; EnvError.
         """
         self._accept(actions)
         self._ask(channel.STEP)
-        return self._board.copied()
+        return self._buffers.copied()
 
-    def step_async(self, actions: F32) -> None:
+    def step_async(self, actions: Actions) -> None:
         """Begin a `step`; nothing but `step_wait` or `close` may be called before its end. Errors: as `step`.
 
         It runs beside the caller in worker processes, or on a thread where all tasks are stepped natively; Python in
@@ -110,10 +107,10 @@ class VectorEnv:
         """
         self._accept(actions)
         self._stepping = True
-        if self._crew:
-            self._guarded(self._crew.post, channel.STEP)
+        if self._pool:
+            self._guarded(self._pool.post, channel.STEP)
         elif self._thread and self._group:
-            self._ahead = self._thread.submit(self._group.obey, channel.Message(channel.STEP, None, {}))
+            self._ahead = self._thread.submit(self._group.obey, channel.WorkerMessage(channel.STEP, None, {}))
         else:
             self._ask(channel.STEP)
 
@@ -122,22 +119,23 @@ class VectorEnv:
         if not self._stepping:
             raise RuntimeError("call step_async() before step_wait()")
         self._stepping = False
-        if self._crew:
-            self._guarded(self._crew.answers)
+        if self._pool:
+            self._guarded(self._pool.answers)
         elif self._ahead is not None:
             ahead, self._ahead = self._ahead, None
             self._guarded(ahead.result)
-        return self._board.copied()
+        return self._buffers.copied()
 
-    def _accept(self, actions: F32) -> None:
+    def _accept(self, actions: Actions) -> None:
         self._must_have_started()
-        if actions.shape != (self.num_envs, ACT_DIM):
-            raise ValueError(f"actions have shape {actions.shape}, expected {(self.num_envs, ACT_DIM)}")
+        shape = (self.num_envs, *self.spaces.action.shape)
+        if actions.shape != shape:
+            raise ValueError(f"actions have shape {actions.shape}, expected {shape}")
         if not np.isfinite(actions).all():
             raise ValueError("actions hold NaN or infinity: the policy has diverged; go on from an earlier checkpoint")
-        self._board.fields["actions"][:] = actions
+        self._buffers.fields["actions"][:] = actions
 
-    def snapshot(self) -> VectorState:
+    def snapshot(self) -> State:
         """Everything that `restore` needs, between two steps; nothing of it changes afterwards. Errors: EnvError."""
         self._must_have_started()
         arrays: dict[str, npt.NDArray[Any]] = {}
@@ -145,29 +143,30 @@ class VectorEnv:
         for answer in self._ask(channel.SNAPSHOT):
             arrays.update(answer.arrays)
             envs.update(answer.meta)
-        arrays["obs"], arrays["task"] = self._board.observed()
+        obs, arrays["task"] = self._buffers.observed()
+        arrays.update({f"obs.{key}": array for key, array in obs.items()})
         meta = {
             "format": _STATE_FORMAT,
-            **_versions(),
+            "versions": dict(self.suite.versions),
             "num_envs": self.num_envs,
-            "tasks": list(self.spec.tasks),
-            "goals": [digest(table) for table in self.spec.goals],
+            "tasks": list(self.spaces.tasks),
+            "suite": dict(self.suite.describe()),
             "envs": {str(i): envs[str(i)] for i in range(self.num_envs)},
         }
-        return VectorState(arrays, meta)
+        return State(arrays, meta)
 
-    def restore(self, state: VectorState) -> Observed:
+    def restore(self, state: State) -> Observed:
         """Go on from `state`, and say where the environments stand.
 
         N may have changed: kept environments go on in the middle of their episodes, added ones start with the stream
-        of (seed, index, attempt), dropped ones are logged. Errors: EnvError where the state is of other tasks, goals
-        or versions.
+        of (seed, index, attempt), dropped ones are logged. Errors: EnvError where the state is of other tasks,
+        or of another suite.
         """
-        meta = state.meta
+        meta = state.numbers
         self._must_fit(meta)
         before = int(meta["num_envs"])
         kept = range(min(before, self.num_envs))
-        self._ask(channel.RESTORE, {str(i): meta["envs"][str(i)] for i in kept}, state.arrays)
+        self._ask(channel.RESTORE, {str(i): meta["envs"][str(i)] for i in kept}, state.tensors)
         added = list(range(before, self.num_envs))
         if added:
             self._ask(channel.START, {"indices": added, "attempt": self.spec.attempt})
@@ -175,37 +174,42 @@ class VectorEnv:
         if before > self.num_envs:
             _log.warning("environments %d-%d are dropped in mid-episode", self.num_envs, before - 1)
         self._started = True
-        return Observed(*self._board.observed())
+        return Observed(*self._buffers.observed())
 
     def close(self) -> None:
         """End the workers. May be called twice."""
         if self._thread is not None:
             self._thread.shutdown(wait=True)
-        if self._crew is not None:
-            self._crew.close()
+        if self._pool is not None:
+            self._pool.close()
         if self._group is not None:
             self._group.close()
-        if self._crew is not None or self._group is not None:
-            self._board.close()
-        self._crew = self._group = self._thread = self._ahead = None
+        if self._pool is not None or self._group is not None:
+            self._buffers.close()
+        self._pool = self._group = self._thread = self._ahead = None
+
+    @property
+    def _is_native(self) -> bool:
+        return len(self._native) == len(self.spaces.tasks)
 
     def _start(self) -> None:
-        if self.num_workers > 0 and not self._native.issuperset(self.spec.tasks):
-            self._crew = Crew(self.spec, self.num_workers, self._board, self._native)
+        if self.num_workers > 0 and not self._is_native:
+            self._pool = WorkerPool(self.spec, self.spaces.tasks, self.num_workers, self._buffers, self._native)
             return
         from trainer.envs.group import EnvGroup  # noqa: PLC0415 - a learner with workers needs no simulator itself
 
-        self._group = EnvGroup(self.spec, range(self.num_envs), self._board, self._native, max(1, self.num_workers))
-        if self._native.issuperset(self.spec.tasks):
+        threads = max(1, self.num_workers)
+        self._group = EnvGroup(self.spec, self.suite, range(self.num_envs), self._buffers, self._native, threads)
+        if self._is_native:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="stepper")
 
     def _ask(
         self, op: bytes, meta: Any = None, arrays: Mapping[str, npt.NDArray[Any]] | None = None
-    ) -> list[channel.Message]:
-        if self._crew:
-            return self._guarded(self._crew.ask, op, meta, arrays)
+    ) -> list[channel.WorkerMessage]:
+        if self._pool:
+            return self._guarded(self._pool.ask, op, meta, arrays)
         if self._group:
-            return [self._guarded(self._group.obey, channel.Message(op, meta, dict(arrays or {})))]
+            return [self._guarded(self._group.obey, channel.WorkerMessage(op, meta, dict(arrays or {})))]
         raise EnvError("the environments are closed; build new ones and restore the last state")
 
     def _guarded(self, call: Callable[..., T], *arguments: Any) -> T:
@@ -225,28 +229,19 @@ class VectorEnv:
     def _must_fit(self, meta: Mapping[str, Any]) -> None:
         if meta["format"] != _STATE_FORMAT:
             raise EnvError(f"the environments' state has format {meta['format']}, this version reads {_STATE_FORMAT}")
-        if tuple(meta["tasks"]) != self.spec.tasks:
-            raise EnvError(f"the state is of the tasks {', '.join(meta['tasks'])}, not of {', '.join(self.spec.tasks)}")
-        for name, saved, now in zip(
-            self.spec.tasks, meta["goals"], [digest(table) for table in self.spec.goals], strict=True
-        ):
-            if saved != now:
-                raise EnvError(f"the state was made with other goals of {name}; use the seed that it was made with")
-        for name, now in _versions().items():
-            if meta[name] != now:
-                _log.warning("the state is of %s %s, this is %s: not bit-exact", name, meta[name], now)
-
-
-def _versions() -> dict[str, str]:
-    return {name: version(name) for name in ("metaworld", "mujoco")}
+        if tuple(meta["tasks"]) != self.spaces.tasks:
+            raise EnvError(
+                f"the state is of the tasks {', '.join(meta['tasks'])}, not of {', '.join(self.spaces.tasks)}"
+            )
+        if other := must_share(meta["suite"], self.suite.describe()):
+            raise EnvError(f"the state was made with other {other[0]}; use the seed that it was made with")
+        for name, now in self.suite.versions.items():
+            if (then := meta["versions"].get(name)) != now:
+                _log.warning("the state is of %s %s, this is %s: not bit-exact", name, then, now)
 
 
 def _check(spec: VectorSpec) -> None:
     if spec.num_envs < 1:
         raise ValueError(f"num_envs is {spec.num_envs}; at least 1 is needed")
-    if not 1 <= spec.horizon <= MAX_HORIZON:
-        raise ValueError(f"horizon is {spec.horizon}; Meta-World allows 1 to {MAX_HORIZON}")
-    if not spec.tasks or len(spec.goals) != len(spec.tasks) or not all(np.size(table) for table in spec.goals):
-        raise ValueError(f"{len(spec.tasks)} tasks with {len(spec.goals)} goal tables; each task needs its own")
     if spec.scripts is not None and len(spec.scripts) != spec.num_envs:
         raise ValueError(f"{len(spec.scripts)} scripts for {spec.num_envs} environments; each needs one")

@@ -1,4 +1,4 @@
-"""The program of one environment worker: `python -m trainer.envs.worker SOCKET_FD BOARD_FD`.
+"""The program of one environment worker: `python -m trainer.envs.worker SOCKET_FD BUFFERS_FD`.
 
 It ignores the signals that ask a job to hand over, because the learner still needs it then: scancel and a stopped
 terminal signal every process. It ends when its socket closes, so also when the learner is killed. Where it hangs the
@@ -16,7 +16,7 @@ from typing import Any
 
 from anchorleg.job import HAND_OVER_SIGNALS
 from trainer.envs import channel
-from trainer.envs.channel import Channel, Message
+from trainer.envs.channel import Channel, WorkerMessage
 
 
 def main(arguments: list[str]) -> int:
@@ -35,14 +35,14 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _serve(learner: Channel, board_fd: int) -> None:
+def _serve(learner: Channel, buffers_fd: int) -> None:
     setup = learner.receive()
     group: Any = None
     while True:
         message = setup if group is None else learner.receive()
         try:
             if group is None:
-                group, answer = _set_up(message, board_fd), Message(channel.DONE, None, {})
+                group, answer = _set_up(message, buffers_fd), WorkerMessage(channel.DONE, None, {})
             else:
                 answer = group.obey(message)
         except Exception as error:  # noqa: BLE001 - whatever it is, the learner reports it and ends
@@ -51,18 +51,15 @@ def _serve(learner: Channel, board_fd: int) -> None:
         learner.send(*answer)
 
 
-def _set_up(message: Message, board_fd: int) -> Any:
+def _set_up(message: WorkerMessage, buffers_fd: int) -> Any:
     from trainer.envs.group import EnvGroup  # noqa: PLC0415
-    from trainer.envs.shared import Board  # noqa: PLC0415 - the simulator is loaded once the signals are dealt with
-    from trainer.envs.step import Script, VectorSpec  # noqa: PLC0415
+    from trainer.envs.shared import SharedBuffers  # noqa: PLC0415 - the simulator is loaded once the signals are dealt with
+    from trainer.envs.step import VectorSpec  # noqa: PLC0415
 
-    fields = dict(message.meta["spec"])
-    if fields["scripts"] is not None:
-        fields["scripts"] = tuple(Script(tuple((t, g) for t, g in episodes)) for episodes in fields["scripts"])
-    goals = tuple(message.arrays[f"goals.{k}"] for k in range(len(fields["tasks"])))
-    spec = VectorSpec(**{**fields, "tasks": tuple(fields["tasks"]), "goals": goals})
-    native = frozenset(message.meta.get("native", ()))
-    return EnvGroup(spec, message.meta["indices"], Board(spec.num_envs, board_fd), native)
+    spec = VectorSpec.from_json(message.meta["spec"])
+    suite = spec.suite.open()
+    buffers = SharedBuffers(suite.spaces, spec.num_envs, buffers_fd)
+    return EnvGroup(spec, suite, message.meta["indices"], buffers, frozenset(message.meta["native"]))
 
 
 if __name__ == "__main__":

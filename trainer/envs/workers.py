@@ -1,7 +1,7 @@
 """The learner's side of its environment workers: start them, ask them, replace one that has died or hangs.
 
 A worker's environments depend on nothing but what it was told, so another process that is told the same comes to the
-same bits. The crew therefore remembers what it said since its last snapshot of the environments.
+same bits. The pool therefore remembers what it said since its last snapshot of the environments.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from anchorleg.job import HAND_OVER_SIGNALS
 from trainer.envs import channel
-from trainer.envs.channel import Channel, Message
-from trainer.envs.shared import Board
+from trainer.envs.channel import Channel, WorkerMessage
+from trainer.envs.shared import SharedBuffers
 from trainer.envs.step import NO_TASK, EnvError, VectorSpec
 
 #: A worker that is silent for so long in a step hangs. Its share takes milliseconds, seconds where episodes of other
@@ -34,14 +34,14 @@ BEGIN_S = 300.0
 #: Workers are replaced so often within `REPLACED_WITHIN_S`; more is no accident (memory, a broken driver).
 MAX_REPLACED = 3
 REPLACED_WITHIN_S = 600.0
-#: After so many messages the crew makes a snapshot, unless a checkpoint did: for ten environments 0.2 % of the stepping
+#: After so many messages the pool makes a snapshot, unless a checkpoint did: for ten environments 0.2 % of the stepping
 #: time, and what a replacement must repeat takes seconds.
 MAX_PAST = 1000
 #: A worker ends within milliseconds of its socket's end; after this it is killed.
 _END_S = 5.0
 #: Time to write the stacks of one that hangs.
 _STACKS_S = 2.0
-#: The length of an episode, on the board, before the worker has written it.
+#: The length of an episode, in the buffers, before the worker has written it.
 _NOT_DONE = -1
 _DOING = {
     channel.SETUP: "starting",
@@ -53,32 +53,39 @@ _DOING = {
 _log = logging.getLogger(__name__)
 
 
-class Crew:
-    """`num_workers` processes that share out the environments of `spec`, in contiguous runs.
+class WorkerPool:
+    """`num_workers` processes that share out the environments of `spec`, in contiguous runs. `tasks`: their names.
 
     They are programs of their own (not forks: the learner has torch's threads), and hold nothing open but their socket
-    and the board. `native` as in `EnvGroup`. A worker that dies, or is silent for `HUNG_S`, is replaced: the new one's
-    environments stand where the old one's stood, bit for bit, and the log says which worker, which environment, and
-    (of a Python loop) in which line.
+    and the shared buffers. `native` as in `EnvGroup`. A worker that dies, or is silent for `HUNG_S`, is replaced: the
+    new one's environments stand where the old one's stood, bit for bit, and the log says which worker, which
+    environment, and (of a Python loop) in which line.
 
     Errors of all methods: EnvError; also where a replacement fails like its predecessor.
     """
 
-    def __init__(self, spec: VectorSpec, num_workers: int, board: Board, native: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        spec: VectorSpec,
+        tasks: Sequence[str],
+        num_workers: int,
+        buffers: SharedBuffers,
+        native: frozenset[int] = frozenset(),
+    ) -> None:
         self.shares = [part.tolist() for part in np.array_split(np.arange(spec.num_envs), num_workers)]
         self._spec = spec
-        self._board = board
-        self._goals = {f"goals.{k}": table for k, table in enumerate(spec.goals)}
+        self._tasks = tasks
+        self._buffers = buffers
         self._native = sorted(native)
         self._processes: list[subprocess.Popen[bytes]] = []
         self._channels: list[Channel] = []
-        self._past: list[Message] = []
+        self._past: list[WorkerMessage] = []
         self._asked = channel.SETUP
         self._lost: dict[int, str] = {}
         self._replaced: deque[float] = deque()
         try:
             for _ in self.shares:
-                process, end = spawn_worker(board.fd)
+                process, end = spawn_worker(buffers.fd)
                 self._processes.append(process)
                 self._channels.append(end)
             self._set_up()
@@ -99,7 +106,7 @@ class Crew:
 
     def ask(
         self, op: bytes, meta: Any = None, arrays: Mapping[str, npt.NDArray[Any]] | None = None
-    ) -> list[channel.Message]:
+    ) -> list[channel.WorkerMessage]:
         """Send one message to every worker, then wait for all answers."""
         self.post(op, meta, arrays)
         return self.answers()
@@ -109,19 +116,19 @@ class Crew:
         if op != channel.SNAPSHOT:
             if len(self._past) >= MAX_PAST:
                 self.ask(channel.SNAPSHOT)
-            taken = {"actions": self._board.fields["actions"].copy()} if op == channel.STEP else dict(arrays or {})
-            self._past.append(Message(op, meta, taken))
+            taken = {"actions": self._buffers.fields["actions"].copy()} if op == channel.STEP else dict(arrays or {})
+            self._past.append(WorkerMessage(op, meta, taken))
         self._asked = op
         self._lost = self._told(op, meta, arrays)
 
-    def answers(self) -> list[channel.Message]:
+    def answers(self) -> list[channel.WorkerMessage]:
         """Wait for every worker's answer; replace those that will not answer. In the order of `shares`."""
         answers, lost = self._heard(self._asked, self._lost)
         for worker, how in lost.items():
             answers[worker] = self._replace(worker, how, self._asked)
         in_order = [answers[worker] for worker in range(len(self.shares))]
         if self._asked == channel.SNAPSHOT:
-            state = Message(channel.RESTORE, {}, {})
+            state = WorkerMessage(channel.RESTORE, {}, {})
             for answer in in_order:
                 state.meta.update(answer.meta)
                 state.arrays.update(answer.arrays)
@@ -156,9 +163,9 @@ class Crew:
                 lost[worker] = self._how(worker, op, error)
         return lost
 
-    def _heard(self, op: bytes, lost: dict[int, str]) -> tuple[dict[int, Message], dict[int, str]]:
+    def _heard(self, op: bytes, lost: dict[int, str]) -> tuple[dict[int, WorkerMessage], dict[int, str]]:
         """Receive from every worker but the `lost`: (worker → its answer, worker → how it was lost, now or before)."""
-        answers: dict[int, Message] = {}
+        answers: dict[int, WorkerMessage] = {}
         lost = dict(lost)
         limit_s = _limit_s(op)
         for worker in [worker for worker in range(len(self.shares)) if worker not in lost]:
@@ -170,7 +177,7 @@ class Crew:
                     limit_s = channel.LOOK_S  # the others have had the same time already
         return answers, lost
 
-    def _replace(self, worker: int, how: str, op: bytes) -> Message:
+    def _replace(self, worker: int, how: str, op: bytes) -> WorkerMessage:
         """The answer to `op` of a process that takes the place of a lost one and does all that it was told again."""
         words = f"{self._name(worker)} {how}"
         now = time.monotonic()
@@ -185,10 +192,10 @@ class Crew:
         _log.warning("%s; another takes its place", words)
         self._dismiss(worker, words)
         doing = channel.SETUP
-        actions = self._board.fields["actions"][self._rows(worker)]
-        wanted = actions.copy()  # the next step's are there already, where the crew takes its own snapshot before one
+        actions = self._buffers.fields["actions"][self._rows(worker)]
+        wanted = actions.copy()  # the next step's are there already, where the pool takes its own snapshot before one
         try:
-            self._processes[worker], self._channels[worker] = spawn_worker(self._board.fd)
+            self._processes[worker], self._channels[worker] = spawn_worker(self._buffers.fd)
             self._send(worker, doing)
             answer = self._answer(worker, _limit_s(doing))
             for deed in self._past:
@@ -216,13 +223,12 @@ class Crew:
         self, worker: int, op: bytes, meta: Any = None, arrays: Mapping[str, npt.NDArray[Any]] | None = None
     ) -> None:
         if op == channel.STEP:
-            self._board.fields["episode_length"][self._rows(worker)] = _NOT_DONE
+            self._buffers.fields["episode_length"][self._rows(worker)] = _NOT_DONE
         elif op == channel.SETUP:
-            meta = {"spec": _as_json(self._spec), "indices": self.shares[worker], "native": self._native}
-            arrays = self._goals
+            meta = {"spec": self._spec.as_json(), "indices": self.shares[worker], "native": self._native}
         self._channels[worker].send(op, meta, arrays, _limit_s(op))
 
-    def _answer(self, worker: int, limit_s: float) -> Message:
+    def _answer(self, worker: int, limit_s: float) -> WorkerMessage:
         answer = self._channels[worker].receive(limit_s)
         if answer.op != channel.DONE:
             raise EnvError(str(answer.meta))
@@ -249,7 +255,7 @@ class Crew:
 
     def _name(self, worker: int) -> str:
         share = self.shares[worker]
-        names = sorted({self._spec.tasks[task] for task in self._board.fields["next_task"][share] if task != NO_TASK})
+        names = sorted({self._tasks[task] for task in self._buffers.fields["next_task"][share] if task != NO_TASK})
         return f"environment worker {worker} (environments {share[0]}-{share[-1]}: {', '.join(names)})"
 
     def _how(self, worker: int, op: bytes, error: EOFError | TimeoutError) -> str:
@@ -266,23 +272,23 @@ class Crew:
         if op != channel.STEP:
             return _DOING[op]
         # A worker steps its environments one after another and writes each one's row when it has done so.
-        waiting = np.flatnonzero(self._board.fields["episode_length"][self._rows(worker)] == _NOT_DONE)
+        waiting = np.flatnonzero(self._buffers.fields["episode_length"][self._rows(worker)] == _NOT_DONE)
         if not waiting.size:
             return "beginning episodes"
         index = self.shares[worker][int(waiting[0])]
-        return f"stepping environment {index} ({self._spec.tasks[self._board.fields['next_task'][index]]})"
+        return f"stepping environment {index} ({self._tasks[self._buffers.fields['next_task'][index]]})"
 
 
-def spawn_worker(board_fd: int) -> tuple[subprocess.Popen[bytes], Channel]:
+def spawn_worker(buffers_fd: int) -> tuple[subprocess.Popen[bytes], Channel]:
     """Start one worker. Until it ignores the hand-over signals itself, they are blocked in it."""
     ours, theirs = socket.socketpair()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-P", "-m", "trainer.envs.worker", str(theirs.fileno()), str(board_fd)]
+    command = [sys.executable, "-P", "-m", "trainer.envs.worker", str(theirs.fileno()), str(buffers_fd)]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, HAND_OVER_SIGNALS)  # inherited; ours stay pending, none is lost
     try:
         with theirs:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(), board_fd), env=environment
+                command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(), buffers_fd), env=environment
             )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -301,16 +307,3 @@ def _kill(process: subprocess.Popen[bytes]) -> bool:
     except subprocess.TimeoutExpired:
         return False
     return True
-
-
-def _as_json(spec: VectorSpec) -> dict[str, Any]:
-    scripts: Sequence[Any] | None = None if spec.scripts is None else [script.episodes for script in spec.scripts]
-    return {
-        "tasks": spec.tasks,
-        "num_envs": spec.num_envs,
-        "seed": spec.seed,
-        "horizon": spec.horizon,
-        "attempt": spec.attempt,
-        "stop_at_success": spec.stop_at_success,
-        "scripts": scripts,
-    }

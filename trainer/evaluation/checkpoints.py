@@ -13,7 +13,7 @@ from trainer.machine import device as machine
 
 
 @dataclass(frozen=True)
-class Played:
+class EvaluatedCheckpoint:
     """An evaluated checkpoint."""
 
     path: Path
@@ -35,7 +35,7 @@ def evaluate_checkpoint(
     goals_dir: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
     interrupted: Callable[[], bool] = lambda: False,
-) -> Played:
+) -> EvaluatedCheckpoint:
     """Evaluate the newest good checkpoint at or below `path`, or its `best`, on `goals` fixed goals a task.
 
     `goal_seed` None: the goals it was trained on. `unseen_goals` a task are played, too, that those are not. `threads`
@@ -50,12 +50,9 @@ def evaluate_checkpoint(
     def played(count: int, seed: int, before: int) -> Evaluation:
         result = evaluate(
             policy.act,
-            policy.tasks,
+            policy.suite(seed, goals_dir),
             count,
-            policy.horizon,
-            seed,
-            machine.workers(num_workers, max(len(policy.tasks), MIN_LANES)),
-            goals_dir=goals_dir,
+            machine.default_workers(num_workers, max(len(policy.tasks), MIN_LANES)),
             progress=progress and (lambda done, _: progress(before + done, total)),
             interrupted=interrupted,
         )
@@ -68,4 +65,4 @@ def evaluate_checkpoint(
     if unseen_goals:
         unseen = played(unseen_goals, unseen_seed(policy.goal_seed), total - len(policy.tasks) * unseen_goals)
         found = replace(found, unseen=unseen)
-    return Played(Path(policy.name), policy.step, found, policy.notes)
+    return EvaluatedCheckpoint(Path(policy.name), policy.step, found, policy.notes)

@@ -10,8 +10,9 @@ from typing import NamedTuple
 from anchorleg.job import CheckpointRef
 from anchorleg.words import did_you_mean
 from syncd import store
-from trainer.checkpoints.checkpoint import Manifest
+from trainer.checkpoints.checkpoint import POLICY, CheckpointManifest
 from trainer.checkpoints.resume import find_policy, policy_candidates, training_of
+from trainer.envs.suite import SuiteRef
 from trainer.errors import ConfigError, DamagedCheckpointError, NoGoodCheckpointError
 from trainer.evaluation.protocol import Act
 from trainer.history.slots import told_where
@@ -20,8 +21,6 @@ from trainer.sharing.policies import Policy, UnusablePolicyError, architecture_o
 from trainer.sharing.selection import DEFAULT_SHARED_DIR, Choice, pick
 
 _DEVICES = ("auto", "cpu", "cuda", "mps")
-#: How a checkpoint's nets name the actor's tensors.
-_ACTOR = "actor."
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,10 @@ class Playable:
     goal_seed: int
     act: Act
     notes: tuple[str, ...]
+
+    def suite(self, seed: int, cache: Path | None = None) -> SuiteRef:
+        """Where it plays, at the goals of `seed`."""
+        return SuiteRef("metaworld", {"tasks": self.tasks, "horizon": self.horizon}, seed, cache)
 
     def task_index(self, task: str | None) -> int:
         """Its number of `task`; None names the only one. Errors: ConfigError."""
@@ -51,7 +54,7 @@ class Checkpoint(NamedTuple):
     """Where a policy was read, and what is written of it there."""
 
     ref: CheckpointRef
-    manifest: Manifest
+    manifest: CheckpointManifest
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,9 @@ class Found(Playable):
     record: Checkpoint | store.Manifest
 
 
-def find(text: str, shared_dir: Path | None, device: str, *, best: bool = False, slot: int | None = None) -> Found:
+def find_playable(
+    text: str, shared_dir: Path | None, device: str, *, best: bool = False, slot: int | None = None
+) -> Found:
     """The policy that a user means by `text`: a folder with checkpoints; a mirror, `$SHARED` or manifest file; or
     `latest`, `best`, `RUN`, `RUN/SLOT` in `shared_dir`.
 
@@ -110,9 +115,9 @@ def of_checkpoint(path: Path, device: str, *, best: bool = False, threads: int |
     ref, manifest, nets, notes = find_policy(path, best=best)
     try:
         training = training_of(manifest)
-        machine.settle(threads or training.threads)
-        tensors = {name.removeprefix(_ACTOR): nets[name].numpy() for name in nets if name.startswith(_ACTOR)}
-        policy = Policy(architecture_of(training), tensors, machine.choose(device))
+        machine.set_deterministic(threads or training.threads)
+        tensors = {name.removeprefix(POLICY): tensor.numpy() for name, tensor in nets.items()}
+        policy = Policy(architecture_of(training), tensors, machine.choose_device(device))
     except (DamagedCheckpointError, UnusablePolicyError) as error:
         raise NoGoodCheckpointError(f"{ref.path} cannot be played: {error}") from None
     return Found(
@@ -130,8 +135,8 @@ def of_checkpoint(path: Path, device: str, *, best: bool = False, threads: int |
 
 def of_publication(place: store.SlotPlace, manifest: store.Manifest, device: str) -> Found:
     """A published policy, verified to its golden actions. Errors: UnusablePolicyError, DamagedPolicyError, OSError."""
-    machine.settle(1)
-    policy = load(place, manifest, machine.choose(device))
+    machine.set_deterministic(1)
+    policy = load(place, manifest, machine.choose_device(device))
     note = differences(manifest.spec)
     return Found(
         name=f"{manifest.run_id}/{manifest.slot} version {manifest.version}",

@@ -42,7 +42,7 @@ class EvaluatorError(Exception):
 
 
 @dataclass(frozen=True)
-class Request:
+class EvaluationRequest:
     """What is to be evaluated: the nets of `checkpoint`, on `goals` goals a task, and `unseen_goals` more that were not
     trained on. `goals_dir` caches goal tables.
 
@@ -78,7 +78,7 @@ class Running(Protocol):
         """Stop it, if it still runs."""
 
 
-Begin = Callable[[Request], Running]
+Begin = Callable[[EvaluationRequest], Running]
 
 
 def spare_workers(cores: int, busy: int, lanes: int) -> int:
@@ -93,7 +93,7 @@ def spare_workers(cores: int, busy: int, lanes: int) -> int:
 class EvaluatorProcess:
     """Runs `trainer.evaluation.program` on `request`. Errors: EvaluatorError where it cannot be started."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: EvaluationRequest) -> None:
         self._result: Evaluation | None = None
         self._episodes = (0, 0)
         self._last_words = ""

@@ -1,7 +1,7 @@
 """The program of one evaluation: `python -m trainer.evaluation.program`, started by `trainer.evaluation.process`.
 
-One line of JSON on its standard input asks (`Request`). It answers in lines of JSON on its standard output: how far it
-is, and at last the result. What went wrong goes to standard error, in one sentence where it is known.
+One line of JSON on its standard input asks (`EvaluationRequest`). It answers in lines of JSON on its standard output:
+how far it is, and at last the result. What went wrong goes to standard error, in one sentence where it is known.
 
 It ignores the signals that ask a job to hand over (scancel signals every process): the loop ends it. It ends by itself
 when its standard input closes, so also when the learner is killed; its own workers end with it.
@@ -44,7 +44,7 @@ def main() -> int:
     from trainer.errors import TrainerError  # noqa: PLC0415 - once the signals are dealt with
     from trainer.evaluation.checkpoints import evaluate_checkpoint  # noqa: PLC0415 - torch and the simulator
 
-    voice = Voice(out)
+    voice = EvaluationReporter(out)
     try:
         played = evaluate_checkpoint(
             Path(request["checkpoint"]),
@@ -68,7 +68,7 @@ def main() -> int:
     return 0
 
 
-class Voice:
+class EvaluationReporter:
     """Lines of JSON to the learner, the small talk not too often."""
 
     def __init__(self, out: TextIO) -> None:

@@ -11,23 +11,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from anchorleg.words import counted
+from trainer.envs.collector import Collector
+from trainer.envs.spaces import F64, I32, Actions, Obs, picked
 from trainer.envs.step import NO_TASK, Script, VectorSpec
-from trainer.envs.suites.metaworld.goals import goal_tables
+from trainer.envs.suite import SuiteRef
 from trainer.envs.vector import VectorEnv
 from trainer.tasknames import GOALS_PER_TASK
 
-F32 = npt.NDArray[np.float32]
-F64 = npt.NDArray[np.float64]
-I32 = npt.NDArray[np.int32]
-#: obs [n, 39], task [n] → deterministic actions [n, 4].
-Act = Callable[[F32, I32], F32]
+#: Observations and tasks [n] → deterministic actions [n, …].
+Act = Callable[[Obs, I32], Actions]
 
 #: Environments stepped together at least, so that inference is batched for short task lists too.
 MIN_LANES = 10
@@ -98,38 +96,28 @@ class Evaluation:
 
 def evaluate(
     act: Act,
-    tasks: Sequence[str],
+    suite: SuiteRef,
     goals_per_task: int = GOALS_PER_TASK,
-    horizon: int = 500,
-    seed: int = 0,
     num_workers: int = 0,
     *,
-    goals_dir: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Evaluation | None:
-    """Play the first `goals_per_task` goals of each of `tasks` (index order: task k is the policy's task k).
+    """Play the first `goals_per_task` goals of each task of `suite` (index order: task k is the policy's task k).
 
-    `seed` names the goals: the training run's for its training goals, another for unseen ones. `goals_dir` caches goal
-    tables. `progress(done, total)` is called when episodes end. None where `interrupted()` became true: it is asked
-    first and before every step, so that a hand-over is not delayed. Errors: ValueError, EnvError,
-    whatever `act` raises.
+    The suite's seed names the goals: the training run's for its training goals, another for unseen ones.
+    `progress(done, total)` is called when episodes end. None where `interrupted()` became true: it is asked first and
+    before every step, so that a hand-over is not delayed. Errors: ValueError, EnvError, whatever `act` raises.
     """
     began = time.monotonic()
     if not 1 <= goals_per_task <= GOALS_PER_TASK:
         raise ValueError(f"goals_per_task is {goals_per_task}; Meta-World fixes {GOALS_PER_TASK} goals a task")
     if interrupted():
         return None
+    spaces = suite.open().spaces
+    tasks, seed = spaces.tasks, suite.seed
     lanes = _lanes(len(tasks), goals_per_task)
-    spec = VectorSpec(
-        tasks=tuple(tasks),
-        goals=goal_tables(tasks, seed, goals_dir),
-        num_envs=len(lanes),
-        seed=seed,
-        horizon=horizon,
-        stop_at_success=True,
-        scripts=lanes,
-    )
+    spec = VectorSpec(suite, len(lanes), seed, stop_at_success=True, scripts=lanes)
     solved = np.zeros((len(tasks), goals_per_task), dtype=np.bool_)
     returns = np.zeros((len(tasks), goals_per_task))
     lengths = np.zeros((len(tasks), goals_per_task))
@@ -137,14 +125,13 @@ def evaluate(
     played = [0] * len(lanes)
     done = steps = 0
     with VectorEnv(spec, num_workers) as envs:
-        observed = envs.reset()
-        obs, task = observed.obs, observed.task
-        while (active := np.flatnonzero(task != NO_TASK)).size:
+        collector = Collector(envs)
+        while (active := np.flatnonzero(collector.task != NO_TASK)).size:
             if interrupted():
                 return None
-            actions = np.zeros((len(lanes), envs.act_dim), np.float32)
-            actions[active] = act(obs[active], task[active])
-            step = envs.step(actions)
+            actions = spaces.no_actions(len(lanes))
+            actions[active] = act(picked(collector.obs, active), collector.task[active])
+            step = collector.step(actions).step
             steps += active.size
             ages[active] += 1
             for lane in np.flatnonzero(step.finished):
@@ -155,9 +142,8 @@ def evaluate(
                 done += 1
             if progress is not None and step.finished.any():
                 progress(done, solved.size)
-            obs, task = step.obs, step.next_task
     wall_s = time.monotonic() - began
-    return summarise(tasks, solved, returns, lengths, horizon=horizon, seed=seed, steps=steps, wall_s=wall_s)
+    return summarise(tasks, solved, returns, lengths, horizon=spaces.horizon, seed=seed, steps=steps, wall_s=wall_s)
 
 
 def summarise(

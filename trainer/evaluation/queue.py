@@ -19,10 +19,10 @@ from typing import Any
 from anchorleg.job import Job, candidates_before
 from trainer.config import Training
 from trainer.evaluation.past import EVALUATING, read_past
-from trainer.evaluation.process import Begin, EvaluatorError, Request, Running, spare_workers
+from trainer.evaluation.process import Begin, EvaluationRequest, EvaluatorError, Running, spare_workers
 from trainer.evaluation.protocol import MIN_LANES
 from trainer.history.metrics import EVALUATIONS, Journal
-from trainer.machine.host import look
+from trainer.machine.host import read_host
 
 #: One under way and one waiting. With more the loop waits.
 MAX_PENDING = 2
@@ -148,12 +148,12 @@ class Evaluations:
         if self._tries == 0:
             self._journal.add({"step": step, "begun": True})
         lanes = max(len(self._training.tasks), MIN_LANES)
-        request = Request(
+        request = EvaluationRequest(
             checkpoint=ref.path,
             goals=self._training.evaluation_goals,
             unseen_goals=self._training.evaluation_unseen_goals,
             goals_dir=self._job.run_dir / "goals",
-            workers=spare_workers(look().cores, 0 if alone else self._busy, lanes),
+            workers=spare_workers(read_host().cores, 0 if alone else self._busy, lanes),
             nice=0 if alone else NICE,
         )
         try:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from anchorleg.files import read_json_or_none
 from anchorleg.job import run_id_of
 from syncd import store
-from trainer.envs.step import ACT_HIGH, ACT_LOW
+from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, STATE
 from trainer.evaluation.playable import Checkpoint, Found
 from trainer.history.metrics import read_evaluations
 from trainer.history.slots import told_where
@@ -45,7 +45,7 @@ class Numbers(_Model):
     high: tuple[float, ...] | None = None
 
 
-class Golden(_Model):
+class GoldenActions(_Model):
     """Observations, their tasks, and the actions that the file must give for them, up to `tolerance`."""
 
     observation: tuple[tuple[float, ...], ...]
@@ -85,7 +85,7 @@ class Card(_Model):
     goal_seed: int
     reward: str
     exported_with: dict[str, str]
-    golden: Golden
+    golden: GoldenActions
 
     @classmethod
     def of(cls, found: Found) -> Self:
@@ -103,16 +103,18 @@ class Card(_Model):
             action=Numbers(
                 shape=(architecture.act_dim,),
                 dtype="float32",
-                low=(ACT_LOW,) * architecture.act_dim,
-                high=(ACT_HIGH,) * architecture.act_dim,
+                low=(ACTION_LOW,) * architecture.act_dim,
+                high=(ACTION_HIGH,) * architecture.act_dim,
             ),
             hidden=architecture.hidden,
             horizon=found.horizon,
             goal_seed=found.goal_seed,
             reward=REWARD,
             exported_with={"anchorleg": version("anchorleg"), "torch": version("torch")},
-            golden=Golden(
-                observation=_rows(obs), task=tuple(task.tolist()), action=_rows(found.policy.act_greedily(obs, task))
+            golden=GoldenActions(
+                observation=_rows(obs),
+                task=tuple(task.tolist()),
+                action=_rows(found.policy.act_greedily({STATE: obs}, task)),
             ),
         )
 

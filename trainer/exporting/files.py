@@ -32,7 +32,7 @@ _TRACED_ROWS = 2
 
 
 @dataclass(frozen=True)
-class Kind:
+class FileKind:
     """One kind of file. `make` gives its bytes; `play` reads a file and gives (its card, its actions for these rows).
 
     `play` is given the module for what the file does not hold itself. Errors of `make`: ModuleNotFoundError.
@@ -43,7 +43,7 @@ class Kind:
     play: Callable[[Path, nn.Module, F32, I64], tuple[str, F32]]
 
 
-def kind_of(path: Path) -> Kind:
+def kind_of(path: Path) -> FileKind:
     """The kind that `path` ends in. Errors: ConfigError with the kinds that there are."""
     for kind in KINDS:
         if path.suffix.lower() == kind.suffix:
@@ -129,9 +129,9 @@ def play_onnx(path: Path, _module: nn.Module, observation: F32, task: I64) -> tu
 
 
 KINDS = (
-    Kind(".onnx", make_onnx, play_onnx),
-    Kind(".pt2", make_pt2, play_pt2),
-    Kind(".safetensors", make_safetensors, play_safetensors),
+    FileKind(".onnx", make_onnx, play_onnx),
+    FileKind(".pt2", make_pt2, play_pt2),
+    FileKind(".safetensors", make_safetensors, play_safetensors),
 )
 
 

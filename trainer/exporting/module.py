@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from trainer.envs.step import ACT_HIGH, ACT_LOW
+from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW
 from trainer.sharing.policies import Policy
 
 #: What every exported file calls its inputs and its output.
@@ -56,5 +56,5 @@ def of_policy(policy: Policy) -> nn.Module:
     with torch.no_grad():
         mean.weight.copy_(last.weight[: architecture.act_dim])
         mean.bias.copy_(last.bias[: architecture.act_dim])
-    low, high = (torch.full((architecture.act_dim,), bound) for bound in (ACT_LOW, ACT_HIGH))
+    low, high = (torch.full((architecture.act_dim,), bound) for bound in (ACTION_LOW, ACTION_HIGH))
     return Deterministic([*body, mean], len(architecture.tasks), low, high).eval().requires_grad_(requires_grad=False)

@@ -15,9 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from anchorleg.files import append_lines, as_line, read_json_or_none
 from anchorleg.job import Stretch, attempt_numbers, lineage
 
@@ -27,86 +24,6 @@ EVALUATIONS = "evaluations.jsonl"
 _NO_CURVES = frozenset({"from", "to", "at"})
 
 _log = logging.getLogger(__name__)
-
-
-class Meter:
-    """Running sums since the last row: update metrics as double sums, episodes task by task."""
-
-    def __init__(self, names: Sequence[str], tasks: Sequence[str]) -> None:
-        self._names = tuple(names)
-        self._tasks = tuple(tasks)
-        self._clear(0)
-
-    def _clear(self, step: int) -> None:
-        self._from = step
-        self._updates = 0
-        self._sums = [0.0] * len(self._names)
-        self._episodes = [0] * len(self._tasks)
-        self._successes = [0] * len(self._tasks)
-        self._returns = [0.0] * len(self._tasks)
-
-    def add_update(self, values: Sequence[float]) -> None:
-        """One update's metrics, in the order of `names`. Sums run in this order, so pausing changes no digit."""
-        self._updates += 1
-        for i, value in enumerate(values):
-            self._sums[i] += value
-
-    def add_episodes(
-        self,
-        finished: npt.NDArray[np.bool_],
-        task: npt.NDArray[np.integer],
-        returns: npt.NDArray[np.floating],
-        success: npt.NDArray[np.bool_],
-    ) -> None:
-        """The episodes that ended in one vector step; all [N]."""
-        for i in np.flatnonzero(finished):
-            k = int(task[i])
-            self._episodes[k] += 1
-            self._successes[k] += int(success[i])
-            self._returns[k] += float(returns[i])
-
-    @property
-    def updates(self) -> int:
-        """Updates since the last row."""
-        return self._updates
-
-    def row(self, step: int, temperatures: Sequence[float]) -> dict[str, Any]:
-        """The row that ends at `step`; the sums start anew."""
-        value: dict[str, Any] = {"from": self._from, "to": step, "updates": self._updates}
-        if self._updates:
-            value |= {name: total / self._updates for name, total in zip(self._names, self._sums, strict=True)}
-        value["tasks"] = {
-            task: _of_task(episodes, successes, returns, temperature)
-            for task, episodes, successes, returns, temperature in zip(
-                self._tasks, self._episodes, self._successes, self._returns, temperatures, strict=True
-            )
-        }
-        self._clear(step)
-        return value
-
-    def state_dict(self) -> dict[str, Any]:
-        """JSON-able; floats round-trip exactly."""
-        return {
-            "from": self._from,
-            "updates": self._updates,
-            "sums": list(self._sums),
-            "episodes": list(self._episodes),
-            "successes": list(self._successes),
-            "returns": list(self._returns),
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state_dict`."""
-        self._from, self._updates = state["from"], state["updates"]
-        self._sums, self._returns = list(state["sums"]), list(state["returns"])
-        self._episodes, self._successes = list(state["episodes"]), list(state["successes"])
-
-
-def _of_task(episodes: int, successes: int, returns: float, temperature: float) -> dict[str, Any]:
-    value: dict[str, Any] = {"episodes": episodes, "temperature": temperature}
-    if episodes:
-        value |= {"success": successes / episodes, "return": returns / episodes}
-    return value
 
 
 class Journal:
@@ -131,7 +48,7 @@ class Journal:
             self._waiting.clear()
 
 
-class Events:
+class TensorBoardEvents:
     """TensorBoard's events of a slot, in `<slot_dir>/tb`: one run for it, with an event file of each attempt.
 
     What an attempt wrote past `after`, its successor's parent step, is the successor's to write again; its file tells

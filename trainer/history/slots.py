@@ -33,7 +33,7 @@ class History:
     training: Mapping[str, Any]
 
 
-def find(path: Path) -> list[History]:
+def find_histories(path: Path) -> list[History]:
     """The slots of a run folder, a mirror or `$SHARED`, or one slot's folder there; those without any row are left out.
 
     Errors: ConfigError where there is nothing of the kind, no row yet, or something that cannot be read.

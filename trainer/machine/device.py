@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
-import subprocess
 import threading
+from collections.abc import Callable, Mapping
 
 import torch
 
 from trainer.errors import ConfigError
+from trainer.machine.host import read_host
 
-#: A poll of nvidia-smi takes 0.03-1 s; more often than this tells no more.
+#: More often than this tells no more.
 GPU_POLL_S = 10.0
-#: A hung driver must not hold the poll for ever.
-_NVIDIA_SMI_TIMEOUT_S = 10.0
 #: Below this many environments a worker costs more in messages than its stepping saves.
 _ENVS_A_WORKER = 2
 
 
-def choose(wanted: str) -> torch.device:
-    """The device that `wanted` names; `auto`: the best there is. Errors: ConfigError where it is not there."""
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+def devices_here() -> dict[str, bool]:
+    """Which types of device torch sees here, the best first."""
+    return {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+
+
+def choose_device(wanted: str, there: Mapping[str, bool] | None = None) -> torch.device:
+    """The device that `wanted` names; `auto`: the best there is. Errors: ConfigError where it is not there.
+
+    `there`: as `devices_here` says.
+    """
+    there = there or devices_here()
     if wanted == "auto":
         return torch.device(next(name for name, present in there.items() if present))
     if not there[wanted]:
@@ -33,12 +38,12 @@ def choose(wanted: str) -> torch.device:
     return torch.device(wanted)
 
 
-def name(device: torch.device) -> str:
-    """What computes there, as far as numbers depend on it: the device's type, and of a GPU its model."""
-    return f"{device.type} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else device.type
+def device_name(device: torch.device, model: Callable[[torch.device], str] = torch.cuda.get_device_name) -> str:
+    """What computes there, as far as numbers depend on it: the device's type, and of a GPU its `model`."""
+    return f"{device.type} ({model(device)})" if device.type == "cuda" else device.type
 
 
-def settle(threads: int) -> None:
+def set_deterministic(threads: int) -> None:
     """Numeric settings of the whole process: torch's threads, and deterministic kernels where there is a choice.
 
     A kernel that has no deterministic form only warns: an inexact resume is better than none.
@@ -51,41 +56,31 @@ def settle(threads: int) -> None:
     torch.backends.cudnn.benchmark = False
 
 
-def workers(wanted: int | None, num_envs: int) -> int:
-    """Worker processes for `num_envs`: as many as this job's CPUs, where that leaves each a few; 0 in process."""
+def default_workers(wanted: int | None, num_envs: int, cores: int | None = None) -> int:
+    """Worker processes for `num_envs`: as many as this job has `cores`, where that leaves each a few; 0 in process."""
     if wanted is not None:
         return wanted
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    count = min(cpus, num_envs // _ENVS_A_WORKER)
+    count = min(cores or read_host().cores, num_envs // _ENVS_A_WORKER)
     return count if count > 1 else 0
 
 
 class GpuMeter:
-    """GPU use in per cent, asked of nvidia-smi in the background; None where there is none to ask.
+    """GPU use in per cent, asked of the driver in the background, where a hung one holds nobody; None: none tells."""
 
-    `first` is set once the first answer, or none, has come.
-    """
-
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, ask: Callable[[torch.device], float] = torch.cuda.utilization) -> None:
         self.percent: float | None = None
-        self.first = threading.Event()
         self._stop = threading.Event()
-        if device.type == "cuda" and shutil.which("nvidia-smi"):
-            threading.Thread(target=self._poll, args=(device.index or 0,), daemon=True).start()
+        if device.type == "cuda":
+            threading.Thread(target=self._poll, args=(device, ask), daemon=True).start()
 
     def close(self) -> None:
         """Stop asking."""
         self._stop.set()
 
-    def _poll(self, index: int) -> None:
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-        gpu = visible[index] if index < len(visible) and visible[index] else str(index)
-        command = ["nvidia-smi", f"--id={gpu}", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
+    def _poll(self, device: torch.device, ask: Callable[[torch.device], float]) -> None:
         while not self._stop.is_set():
-            with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
-                answer = subprocess.run(
-                    command, capture_output=True, text=True, timeout=_NVIDIA_SMI_TIMEOUT_S, check=True
-                )
-                self.percent = float(answer.stdout.split()[0])
-            self.first.set()
+            try:
+                self.percent = ask(device)
+            except Exception:  # noqa: BLE001 - no pynvml, no driver, parts of a GPU (MIG): each has errors of its own
+                self.percent = None
             self._stop.wait(GPU_POLL_S)

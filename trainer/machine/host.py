@@ -29,7 +29,7 @@ class Host:
     free_bytes: int | None
 
 
-def look(root: Path = Path("/"), platform: str = sys.platform) -> Host:
+def read_host(root: Path = Path("/"), platform: str = sys.platform) -> Host:
     """This machine now. `root` is where /proc and /sys lie."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = cpu_quota(root)

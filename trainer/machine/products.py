@@ -6,7 +6,7 @@ oneDNN do them, and permits it to round their inputs to bfloat16, which it does 
 instructions for that. So the error is measured too, and rounded products are refused. The order of summation differs,
 so the choice belongs to a run's numbers: it is recorded in its checkpoints and kept.
 
-The trainer calls `settle` once, after `trainer.machine.device.settle` and before the first product.
+The trainer calls `choose_products` once, after `trainer.machine.device.set_deterministic` and before the first product.
 """
 
 from __future__ import annotations
@@ -46,16 +46,19 @@ class Measured:
     onednn_error: float
 
 
-def settle(width: int, recorded: str | None = None) -> tuple[str, str | None]:
+def choose_products(
+    width: int, recorded: str | None = None, measure: Callable[[int], Measured | None] | None = None
+) -> tuple[str, str | None]:
     """Set the route for nets whose widest layer has `width`, on the CPU: (its name, a sentence for the user or None).
 
     `recorded`: what the checkpoint to go on from was trained with; it is taken again where it computes as it should,
-    else the sentence says so. None: measured, in at most 0.3 s. The name goes into the checkpoint's `numeric`.
+    else the sentence says so. None: measured by `measure` (`time_products`), in at most 0.3 s. The name goes into the
+    checkpoint's `numeric`.
     """
     if recorded == PLAIN or (recorded is None and width < MIN_WIDTH):
         use(PLAIN)
         return PLAIN, None
-    measured = measure(width) if _ONEDNN.is_available() else None
+    measured = (measure or time_products)(width)
     if recorded is None:
         chosen = PLAIN if measured is None else pick(measured)
         use(chosen)
@@ -80,8 +83,13 @@ def use(route: str) -> None:
     _ONEDNN.matmul.fp32_precision = _SETTINGS[route]
 
 
-def measure(width: int) -> Measured:
-    """Both routes by turns, the fastest of a few times each. Leaves the setting as it was; takes no global noise."""
+def time_products(width: int) -> Measured | None:
+    """Both routes by turns, the fastest of a few times each; None: oneDNN is not here.
+
+    Leaves the setting as it was; takes no global noise.
+    """
+    if not _ONEDNN.is_available():
+        return None
     width = min(width, _MAX_WIDTH)
     generator = torch.Generator().manual_seed(0)
     x, gradient = (torch.randn(_NETS, _ROWS, width, generator=generator) for _ in range(2))

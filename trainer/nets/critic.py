@@ -1,4 +1,4 @@
-"""Critics made of plain layers, and the slope of the smaller of several of them, which is all that the actor needs."""
+"""Critics made of plain layers, and the gradient of the smallest of several, which is all that the actor needs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Critic(MLP):
     """
 
     def __init__(
-        self, inputs: int, actions: int, hidden: Sequence[int], generator: torch.Generator, *, heads: int = 1
+        self, inputs: int, actions: int, hidden: Sequence[int], generator: torch.Generator | None, *, heads: int = 1
     ) -> None:
         super().__init__(inputs + actions, hidden, heads, generator)
         self.heads = heads
@@ -36,27 +36,27 @@ class Critic(MLP):
 
 
 @torch.no_grad()
-def slope_of_smallest(
-    stack: Stacked, layers: Sequence[Tensor], q: Tensor, by_outputs: Tensor, *, pick_rows: bool | None = None
+def gradient_of_smallest(
+    stack: Stacked, layers: Sequence[Tensor], q: Tensor, output_gradient: Tensor, *, pick_rows: bool | None = None
 ) -> Tensor:
     """The derivative of the smallest Q of each row by the inputs, [B, inputs].
 
-    `layers` are the values of `stack.forward`, `q` [n, B] what came of them, `by_outputs` [B, outputs] its derivative
-    by the outputs. Automatic differentiation goes back through every critic with every row, and multiplies by zero
-    the rows for which another critic is the smallest. Here each critic gets only the rows that are its own: with two
-    critics half of the products backward. Rows summed in other groups differ in the last digits (1e-7).
+    `layers` are the values of `stack.forward`, `q` [n, B] what came of them, `output_gradient` [B, outputs] the
+    derivative by the outputs. Automatic differentiation goes back through every critic with every row, and multiplies
+    by zero the rows for which another critic is the smallest. Here each critic gets only the rows that are its own:
+    with two critics half of the products backward. Rows summed in other groups differ in the last digits (1e-7).
     Picking rows would make a GPU wait for its host, so there every critic takes all rows and the rest is zeroed;
     `pick_rows` decides otherwise.
     """
     pick_rows = q.device.type == "cpu" if pick_rows is None else pick_rows
     owner = q.argmin(0)
-    slope = torch.zeros_like(layers[0][0])
+    gradient = torch.zeros_like(layers[0][0])
     for net in range(q.shape[0]):
         mine = owner == net
         hidden = [values[net] for values in layers[1:-1]]
         if pick_rows:
             rows = mine.nonzero().squeeze(-1)
-            slope[rows] = stack.by_inputs(net, [values[rows] for values in hidden], by_outputs[rows])
+            gradient[rows] = stack.input_gradient(net, [values[rows] for values in hidden], output_gradient[rows])
         else:
-            slope += stack.by_inputs(net, hidden, by_outputs) * mine.unsqueeze(-1)
-    return slope
+            gradient += stack.input_gradient(net, hidden, output_gradient) * mine.unsqueeze(-1)
+    return gradient

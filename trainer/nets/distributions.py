@@ -21,10 +21,10 @@ _LOG_2 = math.log(2)
 class GaussianActor(nn.Module):
     """tanh of a Gaussian over actions: [B, inputs] → mean and log standard deviation, each [B, actions].
 
-    The latter is squeezed into [-10, 2] by a tanh of its own.
+    The latter is squeezed into [-10, 2] by a tanh of its own. Without a generator: as an `MLP`.
     """
 
-    def __init__(self, inputs: int, hidden: Sequence[int], actions: int, generator: torch.Generator) -> None:
+    def __init__(self, inputs: int, hidden: Sequence[int], actions: int, generator: torch.Generator | None) -> None:
         super().__init__()
         self.body = MLP(inputs, hidden, 2 * actions, generator)
 
@@ -50,7 +50,7 @@ def _log_density(u: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Draw:
-    """What `draw` made, and what `slope` needs of the way there. All but `log_density` [B] are [B, A]."""
+    """What `draw` made, and what `output_gradient` needs of the way there. All but `log_density` [B] are [B, A]."""
 
     action: Tensor
     log_density: Tensor
@@ -70,12 +70,12 @@ def draw(outputs: Tensor, noise: Tensor) -> Draw:
     return Draw(torch.tanh(u), _log_density(u, log_std, noise), step, squeeze)
 
 
-def slope(drawn: Draw, by_action: Tensor, by_density: Tensor) -> Tensor:
-    """The derivative by the body's outputs [B, 2 A] of a loss that has `by_action` [B, A] and `by_density` [B].
+def output_gradient(drawn: Draw, action_gradient: Tensor, density_gradient: Tensor) -> Tensor:
+    """The derivative by the body's outputs [B, 2 A] of a loss with `action_gradient` [B, A] and `density_gradient` [B].
 
     With a = tanh u the log density changes by 2 a with u (the squashing) and by -1 with log_std besides.
     """
-    action, density = drawn.action, by_density.unsqueeze(-1)
-    by_u = by_action * (1 - action.square()) + 2 * density * action
+    action, density = drawn.action, density_gradient.unsqueeze(-1)
+    by_u = action_gradient * (1 - action.square()) + 2 * density * action
     by_log_std = by_u * drawn.step - density
     return torch.cat([by_u, by_log_std.mul_(_HALF_RANGE).mul_(1 - drawn.squeeze.square())], dim=-1)

@@ -29,8 +29,8 @@ class Stacked:
         size = sum(parameter.numel() for net in nets for parameter in net.parameters())
         first = layers[0][0].weight
         self.flat = nn.Parameter(torch.empty(size, dtype=first.dtype, device=first.device), requires_grad=False)
-        gradient = torch.zeros_like(self.flat)
-        self.flat.grad = gradient
+        flat_gradient = torch.zeros_like(self.flat)
+        self.flat.grad = flat_gradient
         self._weights: list[Tensor] = []
         self._biases: list[Tensor] = []
         self._weight_gradients: list[Tensor] = []
@@ -44,13 +44,13 @@ class Stacked:
                 parameters = [cast("nn.Parameter", getattr(linear, name)) for linear in layer]
                 shape = (count, *(parameters[0].shape if name == "weight" else (1, *parameters[0].shape)))
                 end = at + count * parameters[0].numel()
-                window, slope = self.flat.data[at:end].view(shape), gradient[at:end].view(shape)
+                window, gradient = self.flat.data[at:end].view(shape), flat_gradient[at:end].view(shape)
                 for i, parameter in enumerate(parameters):
                     window[i].copy_(parameter.data)
                     parameter.data = window[i].view(parameter.shape)
-                    parameter.grad = slope[i].view(parameter.shape)
+                    parameter.grad = gradient[i].view(parameter.shape)
                 windows.append(window)
-                gradients.append(slope)
+                gradients.append(gradient)
                 at = end
 
     @torch.no_grad()
@@ -63,27 +63,27 @@ class Stacked:
         return values
 
     @torch.no_grad()
-    def backward(self, values: Sequence[Tensor], slope: Tensor) -> None:
-        """Leave in `flat.grad` the gradient of a loss whose derivative by the outputs is `slope` [n, B, outputs]."""
+    def backward(self, values: Sequence[Tensor], gradient: Tensor) -> None:
+        """Leave in `flat.grad` the gradient of a loss whose derivative by the outputs is `gradient` [n, B, outputs]."""
         for i in reversed(range(len(self._weights))):
-            torch.bmm(slope.mT, values[i], out=self._weight_gradients[i])
-            torch.sum(slope, 1, keepdim=True, out=self._bias_gradients[i])
+            torch.bmm(gradient.mT, values[i], out=self._weight_gradients[i])
+            torch.sum(gradient, 1, keepdim=True, out=self._bias_gradients[i])
             if i:
-                slope = _through_relu(torch.bmm(slope, self._weights[i]), values[i])
+                gradient = _through_relu(torch.bmm(gradient, self._weights[i]), values[i])
 
     @torch.no_grad()
-    def by_inputs(self, net: int, hidden: Sequence[Tensor], slope: Tensor) -> Tensor:
+    def input_gradient(self, net: int, hidden: Sequence[Tensor], gradient: Tensor) -> Tensor:
         """The derivative by the inputs [R, inputs] of net number `net` for some rows.
 
-        `hidden`: these rows of the values behind each ReLU; `slope` [R, outputs]: the derivative by the outputs.
+        `hidden`: these rows of the values behind each ReLU; `gradient` [R, outputs]: the derivative by the outputs.
         """
-        slope = slope @ self._weights[-1][net]
+        gradient = gradient @ self._weights[-1][net]
         for weight, values in zip(reversed(self._weights[:-1]), reversed(hidden), strict=True):
-            slope = _through_relu(slope, values) @ weight[net]
-        return slope
+            gradient = _through_relu(gradient, values) @ weight[net]
+        return gradient
 
 
-def _through_relu(slope: Tensor, values: Tensor) -> Tensor:
-    """`slope` where `values` are positive, else 0; in place: a mask of booleans takes six times as long."""
-    through: Tensor = torch.ops.aten.threshold_backward.grad_input(slope, values, 0, grad_input=slope)
+def _through_relu(gradient: Tensor, values: Tensor) -> Tensor:
+    """`gradient` where `values` are positive, else 0; in place: a mask of booleans takes six times as long."""
+    through: Tensor = torch.ops.aten.threshold_backward.grad_input(gradient, values, 0, grad_input=gradient)
     return through

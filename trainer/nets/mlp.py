@@ -13,13 +13,15 @@ class MLP(nn.Module):
     """Linear layers with ReLU between them: [B, inputs] → [B, outputs].
 
     Weights and biases are uniform in ±1/sqrt(fan-in), torch's own default for `nn.Linear`, drawn from `generator`
-    instead of the global stream.
+    instead of the global stream. Without one it stays on the meta device: shapes, and neither numbers nor memory.
     """
 
-    def __init__(self, inputs: int, hidden: Sequence[int], outputs: int, generator: torch.Generator) -> None:
+    def __init__(self, inputs: int, hidden: Sequence[int], outputs: int, generator: torch.Generator | None) -> None:
         super().__init__()
         widths = [inputs, *hidden, outputs]
         self.layers = nn.ModuleList(nn.Linear(a, b, device="meta") for a, b in pairwise(widths))
+        if generator is None:
+            return
         self.to_empty(device="cpu")
         with torch.no_grad():
             for layer, fan_in in zip(self.layers, widths, strict=False):

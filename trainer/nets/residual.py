@@ -18,7 +18,10 @@ EMBEDDING = 32
 
 
 class ResidualCritic(nn.Module):
-    """`inputs` numbers x = [obs, one-hot task of K] and `actions` → [B, outputs], with `blocks` blocks `width` wide."""
+    """`inputs` numbers x = [obs, one-hot task of K] and `actions` → [B, outputs], with `blocks` blocks `width` wide.
+
+    Without a generator it has shapes and no numbers, as an `MLP`.
+    """
 
     def __init__(
         self,
@@ -28,11 +31,12 @@ class ResidualCritic(nn.Module):
         width: int,
         blocks: int,
         outputs: int,
-        generator: torch.Generator,
+        generator: torch.Generator | None,
     ) -> None:
         super().__init__()
         self.tasks = tasks
-        self.embedding = nn.Parameter(torch.randn(tasks, EMBEDDING, generator=generator))
+        embedding = torch.empty(tasks, EMBEDDING, device="meta" if generator is None else "cpu")
+        self.embedding = nn.Parameter(embedding if generator is None else embedding.normal_(generator=generator))
         self.first = _linear(inputs - tasks + EMBEDDING + actions, width, generator)
         self.norm = nn.LayerNorm(width)
         self.blocks = nn.ModuleList(_Block(width, generator) for _ in range(blocks))
@@ -50,7 +54,7 @@ class ResidualCritic(nn.Module):
 
 
 class _Block(nn.Module):
-    def __init__(self, width: int, generator: torch.Generator) -> None:
+    def __init__(self, width: int, generator: torch.Generator | None) -> None:
         super().__init__()
         self.inner, self.outer = _linear(width, width, generator), _linear(width, width, generator)
         self.inner_norm, self.outer_norm = nn.LayerNorm(width), nn.LayerNorm(width)
@@ -61,8 +65,11 @@ class _Block(nn.Module):
         return out
 
 
-def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
+def _linear(inputs: int, outputs: int, generator: torch.Generator | None) -> nn.Linear:
+    layer = nn.Linear(inputs, outputs, device="meta")
+    if generator is None:
+        return layer
+    layer.to_empty(device="cpu")
     nn.init.orthogonal_(layer.weight, gain=math.sqrt(2), generator=generator)
     nn.init.zeros_(layer.bias)
     return layer

@@ -22,12 +22,12 @@ from typing import Any
 from anchorleg.job import Job
 from anchorleg.notices import Notices
 from syncd import store
-from trainer.buffers.experience import MAX_RECENT
+from trainer.buffers.contributed import MAX_RECENT
 from trainer.config import Training
 from trainer.sharing.athand import AtHand, Ready
 from trainer.sharing.conduct import Conduct
 from trainer.sharing.journal import Taken
-from trainer.sharing.judge import Accepted, Expectation, Reason, Refused, judge
+from trainer.sharing.judge import Accepted, Expectation, Reason, RefusedSegment, judge
 from trainer.sharing.segment import MALFORMED, MARKS
 from trainer.sharing.spotcheck import Redo, SpotChecks
 from trainer.sharing.takings import Takings
@@ -46,8 +46,11 @@ OTHER_ACCOUNTS = "other accounts"
 #: What is wrong with a file itself, not with the folder: a link, no permission, no regular file.
 _ITS_OWN_FAULT = (errno.ELOOP, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENXIO)
 
+#: Of a file's bytes, its name, and what is expected.
+Judge = Callable[[bytes, str, Expectation], Accepted | RefusedSegment]
 
-class Doorkeeper:
+
+class Ingester:
     """Judges for one slot. `step` is for the loop to set; `know` for the publisher; the rest for the loop.
 
     `seen`: contents taken before. `counted`: segments whose rows are in the checkpoint that was gone on from.
@@ -67,6 +70,8 @@ class Doorkeeper:
         scheduled: Sequence[Taken] = (),
         resimulate: Callable[[], Redo | None] = lambda: None,
         clock: Callable[[], float] = time.time,
+        judge: Judge = judge,
+        most_ready_rows: int = MAX_READY_ROWS,
     ) -> None:
         self.step = step
         self.accepted = 0
@@ -74,6 +79,7 @@ class Doorkeeper:
         self._job = job
         self._training = training
         self._clock = clock
+        self._judge, self._most_ready_rows = judge, most_ready_rows
         self._shared = store.Shared(job.shared_dir)
         self._seen = dict.fromkeys([*seen, *(entry.content for entry in scheduled)])
         self._marks: dict[bytes, None] = {}
@@ -99,7 +105,7 @@ class Doorkeeper:
 
     def begin(self) -> None:
         """Start the thread."""
-        self._thread = threading.Thread(target=self._run, name="doorkeeper", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="ingester", daemon=True)
         self._thread.start()
 
     def close(self, wait_s: float) -> None:
@@ -201,7 +207,7 @@ class Doorkeeper:
         done = 0
         welcome = [inbox for inbox in inboxes if judged and store.held(inbox.path, self._clock()) is None]
         lines = [inbox for inbox in welcome if self._try(inbox.who, partial(self._list, inbox))]
-        while lines and done < judged and self.at_hand.rows < MAX_READY_ROWS and not self._stop.is_set():
+        while lines and done < judged and self.at_hand.rows < self._most_ready_rows and not self._stop.is_set():
             inbox = lines.pop(0)
             line = self._listed[inbox.who]
             if line and self._try(inbox.who, partial(self._look_at, inbox, line.popleft())):
@@ -258,21 +264,25 @@ class Doorkeeper:
             self._refuse(inbox, path, Reason.DROPPED, f"{inbox.who} was dropped from this run")
             return
         verdict = self._judged(data, path.name)
-        if isinstance(verdict, Refused) and verdict.reason == Reason.VERSION_UNKNOWN and self._versions.found_more():
+        if (
+            isinstance(verdict, RefusedSegment)
+            and verdict.reason == Reason.VERSION_UNKNOWN
+            and self._versions.found_more()
+        ):
             verdict = self._judged(data, path.name)
         if isinstance(verdict, Accepted):
             verdict = self._checked(inbox, verdict)
-        if isinstance(verdict, Refused):
+        if isinstance(verdict, RefusedSegment):
             self._refuse(inbox, path, verdict.reason, verdict.sentence)
         else:
             self._accept(inbox, path, verdict)
-        reason = verdict.reason if isinstance(verdict, Refused) else None
-        if isinstance(verdict, Refused) and reason == Reason.NOT_REPRODUCED:
+        reason = verdict.reason if isinstance(verdict, RefusedSegment) else None
+        if isinstance(verdict, RefusedSegment) and reason == Reason.NOT_REPRODUCED:
             self._lied(inbox, verdict.sentence)
         elif why := self._conduct.note(inbox.who, reason):
             self._hold(inbox, why)
 
-    def _checked(self, inbox: store.Inbox, verdict: Accepted) -> Accepted | Refused:
+    def _checked(self, inbox: store.Inbox, verdict: Accepted) -> Accepted | RefusedSegment:
         """`verdict`, or another where the segment must be done again and cannot be, or something else comes out."""
         who = inbox.who
         if who in self._training.trusted_contributors:
@@ -280,17 +290,19 @@ class Doorkeeper:
         in_doubt = store.in_doubt(inbox.path, self._clock())
         try:
             if not self._checks.can_repeat:
-                return Refused(
+                return RefusedSegment(
                     Reason.UNTRUSTED, f"{who} is not named in trusted_contributors, and nothing can be checked"
                 )
             done = self._checks.check(who, verdict.segment, in_doubt=in_doubt)
         except Exception as error:  # noqa: BLE001 - as in `_judged`
-            return Refused(Reason.DEFECT, f"simulating it again failed ({type(error).__name__}); please report it")
+            return RefusedSegment(
+                Reason.DEFECT, f"simulating it again failed ({type(error).__name__}); please report it"
+            )
         if done is None:
             return verdict
         exact = done.gap == 0.0 and not done.wrong
         self._note(who, checked=1, exact=int(exact))
-        return Refused(Reason.NOT_REPRODUCED, done.wrong) if done.wrong else verdict
+        return RefusedSegment(Reason.NOT_REPRODUCED, done.wrong) if done.wrong else verdict
 
     def _lied(self, inbox: store.Inbox, why: str) -> None:
         """What `inbox` brought did not happen: nothing of its sender stays, and it is held."""
@@ -311,7 +323,7 @@ class Doorkeeper:
             with contextlib.suppress(FileNotFoundError):
                 self._refuse(inbox, path, reason, sentence)
 
-    def _judged(self, data: bytes, name: str) -> Accepted | Refused:
+    def _judged(self, data: bytes, name: str) -> Accepted | RefusedSegment:
         self._judged_at = self.step
         expect = Expectation(
             run_id=self._job.run_id,
@@ -325,9 +337,9 @@ class Doorkeeper:
             marks=self._marks,
         )
         try:
-            return judge(data, name, expect)
+            return self._judge(data, name, expect)
         except Exception as error:  # noqa: BLE001 - a defect of ours; the segment pays, the training does not
-            return Refused(Reason.DEFECT, f"judging it failed ({type(error).__name__}); please report it")
+            return RefusedSegment(Reason.DEFECT, f"judging it failed ({type(error).__name__}); please report it")
 
     def _accept(self, inbox: store.Inbox, path: Path, verdict: Accepted) -> None:
         was_left_over = path.parent.parent.parent.name == "accepted"

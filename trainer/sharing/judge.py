@@ -39,7 +39,7 @@ __all__ = [
     "BadSegmentError",
     "Expectation",
     "Reason",
-    "Refused",
+    "RefusedSegment",
     "Segment",
     "decode",
     "encode",
@@ -93,20 +93,20 @@ class Accepted:
     marks: tuple[bytes, ...] = ()
 
     def rows(self) -> dict[str, npt.NDArray[Any]]:
-        """Its T transitions as `buffers.replay.FIELDS` names and types them, what is smaller than `SMALLEST` as 0."""
+        """Its T transitions as `buffers.rows.fields_of` names and types them, what is smaller than `SMALLEST` as 0."""
         segment = self.segment
         obs = _without_the_smallest(segment.obs)
         return {
-            "obs": obs[:-1],
+            "obs.state": obs[:-1],
             "action": _without_the_smallest(segment.action),
             "reward": _without_the_smallest(segment.reward),
-            "next_obs": obs[1:],
+            "next_obs.state": obs[1:],
             "terminated": segment.terminated,
         }
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedSegment:
     """A segment that is not used. `sentence` says what is wrong with it, without control characters."""
 
     reason: Reason
@@ -117,12 +117,12 @@ def _without_the_smallest(values: npt.NDArray[np.float32]) -> npt.NDArray[np.flo
     return np.where(np.abs(values) < SMALLEST, np.float32(0), values)
 
 
-def judge(data: bytes, name: str, expect: Expectation) -> Accepted | Refused:
+def judge(data: bytes, name: str, expect: Expectation) -> Accepted | RefusedSegment:
     """What a segment's bytes, found under the file name `name`, are worth. Pure; raises nothing, whatever they are."""
     try:
         return _judged(data, name, expect)
     except BadSegmentError as error:
-        return Refused(error.reason, str(error))
+        return RefusedSegment(error.reason, str(error))
 
 
 def step_of(attempt: int, seq: int, versions: Sequence[Published]) -> int | None:
@@ -182,7 +182,8 @@ def _values(segment: Segment) -> None:
         raise BadSegmentError(Reason.ACTION_RANGE, f"an action of {largest:.6g}; actions lie in [-1, 1]")
     if (largest := float(np.abs(segment.obs).max())) > OBSERVATION_LIMIT:
         raise BadSegmentError(
-            Reason.OBSERVATION_RANGE, f"an observation of {largest:.6g}; honest ones stay below {OBSERVATION_LIMIT:g}"
+            Reason.OBSERVATION_RANGE,
+            f"an observation of {largest:.6g}; honest ones stay below {OBSERVATION_LIMIT:g}",
         )
     low, high = float(segment.reward.min()), float(segment.reward.max())
     if low < REWARD_LOW or high > REWARD_HIGH:
@@ -225,7 +226,8 @@ def _lag(segment: Segment, expect: Expectation) -> int:
         step = step_of(attempt, seq, expect.versions)
         if step is None:
             raise BadSegmentError(
-                Reason.VERSION_UNKNOWN, f"policy {attempt}-{seq} was never published by this slot as far as is known"
+                Reason.VERSION_UNKNOWN,
+                f"policy {attempt}-{seq} was never published by this slot as far as is known",
             )
         oldest = min(oldest, step)
     lag = expect.step - oldest

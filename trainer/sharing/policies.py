@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.metadata import version
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from syncd import store
-from trainer.algorithms.mtsac import with_task
 from trainer.config import SEEDS, Training
-from trainer.envs.step import ACT_DIM, OBS_DIM
+from trainer.envs.spaces import STATE, Obs
+from trainer.envs.suites.metaworld.shapes import ACT_DIM, OBS_DIM
 from trainer.nets.distributions import GaussianActor, sample
+from trainer.nets.inputs import with_task
 from trainer.tasknames import MAX_HORIZON, MT50
 
 F32 = npt.NDArray[np.float32]
@@ -61,16 +61,6 @@ def actor_tensors(actor: nn.Module) -> dict[str, F32]:
     return {name: tensor.detach().to("cpu", copy=True).numpy() for name, tensor in actor.state_dict().items()}
 
 
-def shapes_of(architecture: store.Architecture) -> dict[str, tuple[int, ...]]:
-    """Name → shape of every tensor that an actor of `architecture` has."""
-    widths = [architecture.obs_dim + len(architecture.tasks), *architecture.hidden, 2 * architecture.act_dim]
-    shapes: dict[str, tuple[int, ...]] = {}
-    for layer, (inputs, outputs) in enumerate(pairwise(widths)):
-        shapes[f"body.layers.{layer}.weight"] = (outputs, inputs)
-        shapes[f"body.layers.{layer}.bias"] = (outputs,)
-    return shapes
-
-
 class Policy:
     """The actor of `architecture` with `tensors`, on `device`. Thread-safe for reading; changes nothing outside.
 
@@ -81,7 +71,9 @@ class Policy:
         self, architecture: store.Architecture, tensors: Mapping[str, F32], device: torch.device | None = None
     ) -> None:
         _must_be_ours(architecture)
-        shapes = shapes_of(architecture)
+        inputs = architecture.obs_dim + len(architecture.tasks)
+        self.actor = GaussianActor(inputs, architecture.hidden, architecture.act_dim, None)
+        shapes = {name: tuple(tensor.shape) for name, tensor in self.actor.state_dict().items()}
         found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
         if found != shapes:
             wrong = next(name for name in sorted({*shapes, *found}) if shapes.get(name) != found.get(name))
@@ -91,20 +83,19 @@ class Policy:
             )
         self.architecture = architecture
         self.device = device or torch.device("cpu")
-        inputs = architecture.obs_dim + len(architecture.tasks)
-        self.actor = GaussianActor(inputs, architecture.hidden, architecture.act_dim, torch.Generator())
-        self.actor.load_state_dict({name: torch.from_numpy(np.array(tensor)) for name, tensor in tensors.items()})
+        copies = {name: torch.from_numpy(np.array(tensor, np.float32)) for name, tensor in tensors.items()}
+        self.actor.load_state_dict(copies, assign=True)
         self.actor.to(self.device).requires_grad_(requires_grad=False)
 
     @torch.no_grad()
-    def act_greedily(self, obs: F32, task: npt.NDArray[np.integer]) -> F32:
-        """The deterministic actions tanh(mean), [N, A], for `obs` [N, O] of task indices [N]."""
+    def act_greedily(self, obs: Obs, task: npt.NDArray[np.integer]) -> F32:
+        """The deterministic actions tanh(mean), [N, A], for `obs` of task indices [N]."""
         mean, _ = self.actor(self._inputs(obs, task))
         actions: F32 = torch.tanh(mean).cpu().numpy()
         return actions
 
     @torch.no_grad()
-    def act(self, obs: F32, task: npt.NDArray[np.integer], generator: torch.Generator) -> F32:
+    def act(self, obs: Obs, task: npt.NDArray[np.integer], generator: torch.Generator) -> F32:
         """Sampled actions [N, A]; takes N·A normal numbers from `generator` (on the CPU)."""
         mean, log_std = self.actor(self._inputs(obs, task))
         noise = torch.randn(mean.shape, generator=generator).to(self.device)
@@ -120,14 +111,14 @@ class Policy:
             raise IncompatiblePolicyError(f"golden has obs {obs.shape} and action {wanted.shape} for {count} tasks")
         if task.min() < 0 or task.max() >= len(self.architecture.tasks):
             raise IncompatiblePolicyError("golden.task names a task that architecture.tasks does not have")
-        deviation = float(np.abs(self.act_greedily(obs, task) - wanted).max())
+        deviation = float(np.abs(self.act_greedily({STATE: obs}, task) - wanted).max())
         if not deviation <= golden.tolerance:  # NaN is a mismatch too
             raise GoldenMismatchError(deviation, golden.tolerance)
         return deviation
 
-    def _inputs(self, obs: F32, task: npt.NDArray[np.integer]) -> Tensor:
+    def _inputs(self, obs: Obs, task: npt.NDArray[np.integer]) -> Tensor:
         tasks = torch.from_numpy(task.astype(np.int64)).to(self.device)
-        return with_task(torch.from_numpy(obs).to(self.device), tasks, len(self.architecture.tasks))
+        return with_task(torch.from_numpy(obs[STATE]).to(self.device), tasks, len(self.architecture.tasks))
 
 
 def load(place: store.SlotPlace, manifest: store.Manifest, device: torch.device | None = None) -> Policy:
@@ -142,8 +133,7 @@ def load(place: store.SlotPlace, manifest: store.Manifest, device: torch.device 
 
 
 def must_fit(manifest: store.Manifest) -> None:
-    """Whether this installation can play `manifest`. Errors: IncompatiblePolicyError that names the field."""
-    _must_be_ours(manifest.architecture)
+    """Whether this installation can play what `manifest.spec` says. Errors: IncompatiblePolicyError with the field."""
     spec = manifest.spec
     if spec.reward != REWARD:
         raise IncompatiblePolicyError(f"spec.reward is {spec.reward!r}; this version plays {REWARD!r}")

@@ -10,19 +10,19 @@ from __future__ import annotations
 import errno
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from anchorleg.job import Job
 from anchorleg.notices import Notices
 from syncd import store
-from trainer.algorithms.mtsac import Learner
 from trainer.config import Training, identity
-from trainer.envs.step import F32, I32
+from trainer.envs.spaces import F32, I32, STATE, Obs, picked
 from trainer.errors import SupersededError
 from trainer.history.metrics import EVALUATIONS, METRICS, read, read_evaluations
 from trainer.sharing.policies import REWARD, Policy, actor_tensors, architecture_of
@@ -42,6 +42,7 @@ CLOSE_WAIT_S = 10.0
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 OnVersion = Callable[[int, int, int], None]
+WriteMetrics = Callable[[store.SlotPlace, str, Sequence[Mapping[str, Any]]], None]
 
 
 @dataclass(frozen=True)
@@ -51,14 +52,16 @@ class Snapshot:
     step: int
     updates: int
     tensors: Mapping[str, F32]
-    obs: F32  # [G, 39]
+    obs: Obs  # [G, …]
     task: I32  # [G]
     checkpoint_step: int | None = None
 
 
-def snapshot(step: int, updates: int, learner: Learner, obs: F32, task: I32) -> Snapshot:
+def snapshot(step: int, updates: int, policy: nn.Module, obs: Obs, task: I32) -> Snapshot:
     """Copy what a publication needs: some 100 µs for an actor of 256 x 256."""
-    return Snapshot(step, updates, actor_tensors(learner.actor), obs[:GOLDEN_ROWS].copy(), task[:GOLDEN_ROWS].copy())
+    few = slice(GOLDEN_ROWS)
+    seen = {key: array.copy() for key, array in picked(obs, few).items()}
+    return Snapshot(step, updates, actor_tensors(policy), seen, task[few].copy())
 
 
 class Publisher:
@@ -76,6 +79,9 @@ class Publisher:
         evaluation: Mapping[str, Any] | None = None,
         on_version: OnVersion = lambda _attempt, _seq, _step: None,
         clock: Callable[[], float] = time.time,
+        publish: Callable[..., object] = store.publish,
+        write_metrics: WriteMetrics = store.write_metrics,
+        curves_rest: float = CURVES_REST,
     ) -> None:
         self._job = job
         self._training = training
@@ -91,6 +97,7 @@ class Publisher:
         self._evaluation = evaluation
         self._on_version = on_version
         self._clock = clock
+        self._publish_policy, self._write_metrics, self._curves_rest = publish, write_metrics, curves_rest
         self._seq = 0
         self._before: store.Version | None = None
         self._collected_at = float("-inf")
@@ -191,25 +198,27 @@ class Publisher:
 
     def _write_curves(self) -> None:
         began = time.monotonic()
-        store.write_metrics(self._place, METRICS.removesuffix(".jsonl"), read(self._job.slot_dir))
-        store.write_metrics(self._place, EVALUATIONS.removesuffix(".jsonl"), read_evaluations(self._job.slot_dir))
+        self._write_metrics(self._place, METRICS.removesuffix(".jsonl"), read(self._job.slot_dir))
+        self._write_metrics(self._place, EVALUATIONS.removesuffix(".jsonl"), read_evaluations(self._job.slot_dir))
         now = time.monotonic()
-        self._curves_from = now + CURVES_REST * (now - began)
+        self._curves_from = now + self._curves_rest * (now - began)
 
     def _publish(self, taken: Snapshot) -> None:
         if not all(np.isfinite(tensor).all() for tensor in taken.tensors.values()):
             return  # the training has diverged; the loop notices with its next step, ends it and says more
-        draft = self._draft(taken)
+        weights = store.rounded(taken.tensors)
+        draft = self._draft(taken, Policy(self._architecture, weights))
         self._seq += 1  # also where it fails half-way: a version is never used twice
 
         def last_word() -> None:
             self._look()
             self._on_version(draft.attempt, draft.seq, draft.step)
 
-        store.publish(self._place, draft, taken.tensors, before_manifest=last_word)
+        self._publish_policy(self._place, draft, weights, before_manifest=last_word)
         self._before = draft.version
 
-    def _draft(self, taken: Snapshot) -> store.Draft:
+    def _draft(self, taken: Snapshot, policy: Policy) -> store.Draft:
+        """`policy`: what readers will get."""
         job, past = self._job, self._evaluation
         if self._seq == 0 and self._before is None:
             self._before = self._ancestor()
@@ -230,19 +239,12 @@ class Publisher:
                 parent=str(self._before) if self._before is not None else None,
                 checkpoint=None if checkpoint is None else store.Origin(attempt=job.attempt, step=checkpoint),
             ),
-            golden=self._golden(taken),
+            golden=_golden(taken, policy),
             score=None
             if past is None
             else store.Score(
                 step=past["step"], mean_success=past["mean_success"], goals_per_task=past["goals_per_task"]
             ),
-        )
-
-    def _golden(self, taken: Snapshot) -> store.Golden:
-        """What the policy does as readers will get it: rounded to bfloat16."""
-        actions = Policy(self._architecture, store.rounded(taken.tensors)).act_greedily(taken.obs, taken.task)
-        return store.Golden(
-            obs=_rows(taken.obs), task=tuple(taken.task.tolist()), action=_rows(actions), tolerance=GOLDEN_TOLERANCE
         )
 
     def _ancestor(self) -> store.Version | None:
@@ -262,6 +264,13 @@ class Publisher:
         above = self._job.superseded_by()
         if above is not None:
             raise SupersededError(above)
+
+
+def _golden(taken: Snapshot, policy: Policy) -> store.Golden:
+    actions = policy.act_greedily(taken.obs, taken.task)
+    return store.Golden(
+        obs=_rows(taken.obs[STATE]), task=tuple(taken.task.tolist()), action=_rows(actions), tolerance=GOLDEN_TOLERANCE
+    )
 
 
 def _rows(array: F32) -> tuple[tuple[float, ...], ...]:

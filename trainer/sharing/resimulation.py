@@ -11,18 +11,16 @@ no lie that was tried (false rewards, shifted or swapped rows, other goals) stay
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
-from trainer.envs.instances import EnvPool
-from trainer.envs.shared import Board
-from trainer.envs.stats import Books
-from trainer.envs.step import F32, F64, VectorSpec
-from trainer.envs.suites.metaworld.env import TaskEnv
-from trainer.envs.suites.metaworld.native.library import load
-from trainer.envs.suites.metaworld.native.plan import Choice, native_tasks
-from trainer.envs.suites.metaworld.native.rows import RowFaultError, Rows, Seat
+from trainer.envs.instances import EnvInstances
+from trainer.envs.shared import SharedBuffers
+from trainer.envs.spaces import F32, STATE
+from trainer.envs.stats import EpisodeStats
+from trainer.envs.suite import Env, StepFaultError, StepperChoice, SuiteRef
+from trainer.envs.suites.metaworld.suite import Suite
 from trainer.sharing.segment import Segment
 from trainer.sharing.spotcheck import Redone
 from trainer.tasknames import MAX_HORIZON
@@ -32,63 +30,63 @@ TOLERANCE = 1e-2
 
 
 class Resimulator:
-    """Does segments of `tasks` again. `goals[k]` is [G, d] float64, the run's own. For one thread.
+    """Does segments of the tasks of `suite` (Meta-World's) again, at the run's own goals. For one thread.
 
     It builds a task's environment when it first needs it (0.1 s, 18 MiB) and keeps it. Errors of the constructor:
     StepperUnavailableError where `stepper` is "native" and cannot be had.
     """
 
-    def __init__(self, tasks: Sequence[str], goals: Sequence[F64], stepper: Choice = "auto") -> None:
-        self._tasks = tuple(tasks)
-        self._pool = EnvPool(tasks, goals)
-        self._native = native_tasks(tasks, stepper)
-        self._board = Board(1)
-        spec = VectorSpec(self._tasks, tuple(goals), 1, 0, MAX_HORIZON)
-        self._rows = Rows(load(), spec, 1, self._board.fields, 1) if self._native else None
-        self._seat = Seat(self._rows, 0, 0) if self._rows else None
+    def __init__(self, suite: SuiteRef, stepper: StepperChoice = "auto") -> None:
+        opened = Suite.open({**suite.settings, "horizon": MAX_HORIZON}, suite.seed, suite.cache)
+        self._tasks, self._goals = opened.tasks, opened.goals
+        self._instances = EnvInstances(opened)
+        self._native = opened.stepped_natively(stepper)
+        self._buffers = SharedBuffers(opened.spaces, 1)
+        self._stepper = opened.stepper(1, self._buffers.fields, 1, stop_at_success=False) if self._native else None
+        self._binding = self._stepper.bind(0, 0) if self._stepper else None
         self._starts: dict[tuple[int, int], F32] = {}
 
     def redo(self, segment: Segment) -> Redone:
         """Do `segment`, the beginning of an episode of one of the tasks, again from its first observation."""
         task = self._tasks.index(segment.task)
-        env = self._pool.borrow(task)
+        env = self._instances.borrow(task)
         try:
             goal, gap = self._goal_of(env, task, segment.obs[0])
             if not gap <= TOLERANCE:
                 return Redone(gap, 0, "its first observation is that of none of this task's goals")
-            self._pool.reset(env, task, goal)
+            self._instances.reset(env, task, goal)
             for step, (observed, reward) in enumerate(self._play(env, task, segment.action)):
                 sent = segment.obs[step + 1], segment.reward[step]
                 off = max(float(np.abs(observed - sent[0]).max()), abs(float(reward - sent[1])))
                 gap = max(gap, off)
                 if not off <= TOLERANCE:
                     return Redone(gap, step + 1, _words(step, observed, reward, sent[0], sent[1]))
-        except (RowFaultError, ValueError) as error:
+        except (StepFaultError, ValueError) as error:
             return Redone(float("inf"), 0, f"its actions cannot be done ({error})")
         finally:
-            self._pool.give_back(task, env)
+            self._instances.give_back(task, env)
         return Redone(gap, segment.steps)
 
     def close(self) -> None:
         """Free the environments."""
-        if self._rows is not None:
-            self._rows.close()
-        self._board.close()
-        self._pool.close()
+        if self._stepper is not None:
+            self._stepper.close()
+        self._buffers.close()
+        self._instances.close()
 
-    def _goal_of(self, env: TaskEnv, task: int, first: F32) -> tuple[int, float]:
+    def _goal_of(self, env: Env, task: int, first: F32) -> tuple[int, float]:
         """(the goal whose first observation is `first` or nearest to it, how far it is off).
 
         Most goals end with the place that the observation ends with: those near it are tried first, and the same bits
         end the search.
         """
-        goals = self._pool.goals[task]
+        goals = self._goals[task]
         order = np.argsort(np.abs(goals[:, -3:] - first[-3:]).max(axis=1), kind="stable")
         best, least = 0, float("inf")
         for goal in map(int, order):
             start = self._starts.get((task, goal))
             if start is None:
-                start = self._starts[task, goal] = self._pool.reset(env, task, goal).astype(np.float32)
+                start = self._starts[task, goal] = self._instances.reset(env, task, goal)[STATE]
             gap = float(np.abs(start - first).max())
             if gap < least:
                 best, least = goal, gap
@@ -96,22 +94,22 @@ class Resimulator:
                 break
         return best, least
 
-    def _play(self, env: TaskEnv, task: int, actions: F32) -> Iterator[tuple[F32, np.float32]]:
+    def _play(self, env: Env, task: int, actions: F32) -> Iterator[tuple[F32, np.float32]]:
         """(observation [39], reward) after each of `actions` [T, 4], from the state that `env` is in."""
-        if self._rows is None or self._seat is None or self._tasks[task] not in self._native:
+        if self._stepper is None or self._binding is None or task not in self._native:
             for action in actions:
-                observation, reward, _, _ = env.step(action)
-                yield observation.astype(np.float32), np.float32(reward)
+                outcome = env.step(action)
+                yield outcome.obs[STATE], np.float32(outcome.reward)
             return
-        fields = self._board.fields
-        self._seat.take(env, task, Books())
+        fields = self._buffers.fields
+        self._binding.take(env, task, EpisodeStats())
         try:
             for action in actions:
                 fields["actions"][0] = action
-                self._rows.step()
-                yield fields["next_obs"][0], fields["reward"][0]
+                self._stepper.step()
+                yield self._buffers.next_obs[STATE][0], fields["reward"][0]
         finally:
-            self._seat.leave()
+            self._binding.leave()
 
 
 def _words(step: int, observed: F32, reward: np.float32, sent: F32, claimed: np.float32) -> str:

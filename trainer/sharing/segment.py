@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 import struct
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import safetensors
 import zstandard
 
 from anchorleg.printable import printable
@@ -64,6 +64,8 @@ _COUNT = re.compile(r"0|[1-9][0-9]{0,8}")
 _ACTOR = re.compile(r"[0-9a-f]{8,64}")
 #: How much of a stranger's words a sentence repeats.
 _SHOWN_CHARS = 60
+#: How much of a library's, which may quote a stranger's.
+_SHOWN_ERROR_CHARS = 120
 
 
 class Reason(StrEnum):
@@ -98,7 +100,15 @@ class Reason(StrEnum):
 
 #: What is no segment at all: its bytes tell nobody anything. The others are kept to be looked into.
 MALFORMED = frozenset(
-    {Reason.SIZE, Reason.NAME, Reason.COMPRESSION, Reason.FORMAT, Reason.SCHEMA, Reason.DTYPE, Reason.SHAPE}
+    {
+        Reason.SIZE,
+        Reason.NAME,
+        Reason.COMPRESSION,
+        Reason.FORMAT,
+        Reason.SCHEMA,
+        Reason.DTYPE,
+        Reason.SHAPE,
+    }
 )
 
 
@@ -180,20 +190,18 @@ def encode(segment: Segment) -> bytes:
 
 def decode(data: bytes) -> Segment:
     """The segment in a file's bytes. Errors: BadSegmentError; never another, whatever the bytes are."""
-    header, body = _split(_decompressed(data))
-    words = header.pop("__metadata__", None)
+    words, tensors = _read(_decompressed(data))
     if not isinstance(words, dict) or sorted(words) != sorted(_WORDS):
         raise BadSegmentError(Reason.SCHEMA, f"its metadata must have exactly the names {', '.join(_WORDS)}")
-    if not all(isinstance(value, str) for value in words.values()):
-        raise BadSegmentError(Reason.SCHEMA, "its metadata holds values that are no strings")
     if words["format"] != FORMAT:
         raise BadSegmentError(
-            Reason.FORMAT, f"its format is {shown(words['format'])}; this version reads {FORMAT}: update one side"
+            Reason.FORMAT,
+            f"its format is {shown(words['format'])}; this version reads {FORMAT}: update one side",
         )
-    if header.keys() != _FIELDS.keys():
-        missing, more = sorted(_FIELDS.keys() - header.keys()), sorted(header.keys() - _FIELDS.keys())
+    if tensors.keys() != _FIELDS.keys():
+        missing, more = sorted(_FIELDS.keys() - tensors.keys()), sorted(tensors.keys() - _FIELDS.keys())
         raise BadSegmentError(Reason.SCHEMA, f"arrays are missing {missing} or too many {shown(', '.join(more))}")
-    arrays = _arrays(header, body)
+    arrays = _arrays(tensors)
     counts: dict[str, Any] = {name: _count(name, words[name]) for name in _COUNTS}
     if not _ACTOR.fullmatch(words["actor"]):
         raise BadSegmentError(Reason.SCHEMA, f"its actor {shown(words['actor'])} is no hexadecimal number")
@@ -228,77 +236,38 @@ def _decompressed(data: bytes) -> bytes:
     return raw
 
 
-def _split(raw: bytes) -> tuple[dict[str, Any], bytes]:
-    """(header, the arrays' bytes)."""
-    bad = "its safetensors header is torn or no JSON object"
-    if len(raw) < _HEAD.size:
-        raise BadSegmentError(Reason.FORMAT, bad)
-    (size,) = _HEAD.unpack_from(raw)
-    if size > min(MAX_HEADER_BYTES, len(raw) - _HEAD.size):
-        raise BadSegmentError(Reason.FORMAT, bad)
+def _read(raw: bytes) -> tuple[Any, dict[str, dict[str, Any]]]:
+    """(metadata, name → dtype, shape and data of each array): a whole safetensors file without gaps or overlaps."""
+    header = raw[_HEAD.size : _HEAD.size + int.from_bytes(raw[: _HEAD.size], "little")]
+    if len(header) > MAX_HEADER_BYTES:
+        raise BadSegmentError(Reason.FORMAT, f"its header has {len(header)} bytes, more than {MAX_HEADER_BYTES}")
     try:
-        header = json.loads(
-            raw[_HEAD.size : _HEAD.size + size], object_pairs_hook=_without_repeats, parse_constant=_refuse_constant
-        )
-    except (ValueError, RecursionError):  # RecursionError: brackets thousands deep
-        raise BadSegmentError(Reason.FORMAT, bad) from None
-    if not isinstance(header, dict):
-        raise BadSegmentError(Reason.FORMAT, bad)
-    return header, raw[_HEAD.size + size :]
+        tensors = dict(safetensors.deserialize(raw))  # type: ignore[no-untyped-call]
+        return json.loads(header).get("__metadata__"), tensors
+    except (safetensors.SafetensorError, ValueError) as error:
+        raise BadSegmentError(
+            Reason.FORMAT, f"it is no whole safetensors file ({printable(str(error), _SHOWN_ERROR_CHARS)})"
+        ) from None
 
 
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len({name for name, _ in pairs}) != len(pairs):
-        raise ValueError("a name appears twice")
-    return dict(pairs)
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _arrays(header: dict[str, Any], body: bytes) -> dict[str, Any]:
-    """The arrays by name, owning their memory; they fill `body` without a gap or an overlap."""
+def _arrays(tensors: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The arrays by name; `action` says how many steps they all have."""
+    steps = (tensors["action"]["shape"] or [0])[0]
+    if not 1 <= steps <= MAX_STEPS:
+        raise BadSegmentError(Reason.SHAPE, f"it has {steps} steps; a segment has 1 to {MAX_STEPS}")
     arrays: dict[str, Any] = {}
-    spans: list[tuple[int, int]] = []
-    steps: int | None = None
-    for name in ("action", *(name for name in _FIELDS if name != "action")):
-        entry = header[name]
-        if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-            raise BadSegmentError(Reason.FORMAT, f"its header's entry of {name} is no safetensors entry")
-        code, kind, width, extra = _FIELDS[name]
-        if entry["dtype"] != code:
-            raise BadSegmentError(Reason.DTYPE, f"{name} has the type {shown(str(entry['dtype']))}, not {code}")
-        shape = _integers(name, entry["shape"])
-        if steps is None:  # action comes first: it says how many steps there are
-            steps = shape[0] if shape else 0
-            if not 1 <= steps <= MAX_STEPS:
-                raise BadSegmentError(Reason.SHAPE, f"it has {steps} steps; a segment has 1 to {MAX_STEPS}")
-        wanted = _shape(steps, width, extra)
+    for name, (code, kind, width, extra) in _FIELDS.items():
+        tensor = tensors[name]
+        if tensor["dtype"] != code:
+            raise BadSegmentError(Reason.DTYPE, f"{name} has the type {tensor['dtype']}, not {code}")
+        shape, wanted = tuple(tensor["shape"]), _shape(steps, width, extra)
         if shape != wanted:
             raise BadSegmentError(
-                Reason.SHAPE, f"{name} has shape {shown(str(list(shape)))}, not {list(wanted)} for its {steps} steps"
+                Reason.SHAPE,
+                f"{name} has shape {shown(str(list(shape)))}, not {list(wanted)} for its {steps} steps",
             )
-        offsets = _integers(name, entry["data_offsets"])
-        size = math.prod(wanted) * np.dtype(kind).itemsize
-        if len(offsets) != 2 or offsets[1] - offsets[0] != size or offsets[1] > len(body):
-            raise BadSegmentError(Reason.FORMAT, f"the place of {name} in the file does not fit its shape")
-        spans.append((offsets[0], offsets[1]))
-        arrays[name] = np.frombuffer(body[offsets[0] : offsets[1]], dtype=np.dtype(kind)).reshape(wanted)
-    at = 0
-    for start, end in sorted(spans):
-        if start != at:
-            raise BadSegmentError(Reason.FORMAT, "its arrays overlap or leave gaps")
-        at = end
-    if at != len(body):
-        raise BadSegmentError(Reason.FORMAT, "there are bytes behind its last array")
+        arrays[name] = np.frombuffer(tensor["data"], dtype=kind).reshape(wanted)
     return arrays
-
-
-def _integers(name: str, value: Any) -> tuple[int, ...]:
-    if not isinstance(value, list) or not all(type(number) is int and number >= 0 for number in value):
-        raise BadSegmentError(Reason.FORMAT, f"the shape or place of {name} is no list of whole numbers")
-    return tuple(value)
 
 
 def _count(name: str, text: str) -> int:

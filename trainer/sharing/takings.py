@@ -29,7 +29,7 @@ LATELY_S = 600.0
 
 
 class Takings:
-    """Of one slot, over all its attempts. Methods but `by_contributor` are for the doorkeeper's thread.
+    """Of one slot, over all its attempts. Methods but `by_contributor` are for the ingester's thread.
 
     `clock`: unix seconds; `monotonic`: seconds.
     """

@@ -30,20 +30,16 @@ _LEGEND_LETTERS, _KEY_LETTERS = 150, 8
 mpl.rcParams["text.parse_math"] = False  # the dollars of a run's name are no formula
 
 
-def checked(out: Path) -> Path:
-    """`out` where its name says PNG or SVG. Errors: ConfigError."""
+def figure(out: Path, height_inches: float) -> Any:
+    """An empty picture that is to become `out`. Errors: ConfigError where its name says neither PNG nor SVG."""
     if out.suffix.lower() not in FORMATS:
         raise ConfigError(f"--out {out}: give a name that ends in {' or '.join(FORMATS)}")
-    return out
-
-
-def figure(height_inches: float) -> Any:
-    """An empty picture."""
     return Figure(figsize=(WIDTH_INCHES, height_inches), dpi=DPI, layout="constrained")
 
 
-def save(picture: Any, out: Path) -> None:
-    """Write it, whole or not at all. Errors: SaveError."""
+def save(picture: Any, out: Path, caption: str) -> None:
+    """Write it with `caption` below, whole or not at all. Errors: SaveError."""
+    picture.supxlabel(caption, fontsize=NOTE, color=GREY, x=0.01, ha="left")
     data = io.BytesIO()
     picture.savefig(data, format=out.suffix.lower().removeprefix("."))
     try:
@@ -78,6 +74,14 @@ def percent(axis: Any, ticks: Sequence[float] = (0, 0.2, 0.4, 0.6, 0.8, 1)) -> N
     axis.set_ticks(ticks, [f"{tick:.0%}" for tick in ticks])
     setter = axis.axes.set_xlim if axis.axis_name == "x" else axis.axes.set_ylim
     setter(-0.02, 1.02)
+
+
+def rows(axes: Any, names: Sequence[str]) -> None:
+    """A row for each name, from the top down."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.7)
+    plain(axes)
+    axes.grid(visible=False, axis="y")
 
 
 def steps(axes: Any, last: float, most: int = 8) -> None:

@@ -40,7 +40,7 @@ def works(way: str) -> bool:
     return done.returncode == 0
 
 
-def choose(environ: Mapping[str, str] = os.environ, platform: str = sys.platform, probe: Probe = works) -> str:
+def choose_renderer(environ: Mapping[str, str] = os.environ, platform: str = sys.platform, probe: Probe = works) -> str:
     """The value for MUJOCO_GL (empty: leave it unset). Errors: ConfigError, which says what to install."""
     if stated := environ.get(VARIABLE):
         if probe(stated):
@@ -63,6 +63,6 @@ def choose(environ: Mapping[str, str] = os.environ, platform: str = sys.platform
 def prepare() -> None:
     """Make this process draw in the way that works. To be called before mujoco is loaded. Errors: ConfigError."""
     logging.getLogger("OpenGL").setLevel(logging.WARNING)  # it tells which of its speed-ups it lacks
-    way = choose()
+    way = choose_renderer()
     if way:
         os.environ[VARIABLE] = way

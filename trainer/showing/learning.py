@@ -132,12 +132,12 @@ def _on_grid(grid: F64, curves: Curves, name: str, tasks: Sequence[str]) -> F64:
     return values
 
 
-def find(*paths: Path) -> list[Curves]:
-    """The curves of what `trainer.history.slots.find` finds at `paths`, each slot once.
+def find_curves(*paths: Path) -> list[Curves]:
+    """The curves of what `trainer.history.slots.find_histories` finds at `paths`, each slot once.
 
     Runs of one name in different places go by their places. Errors: ConfigError.
     """
-    found = {(one.folder, one.slot): one for path in paths for one in histories.find(path)}
+    found = {(one.folder, one.slot): one for path in paths for one in histories.find_histories(path)}
     homes: dict[str, set[Path]] = {}
     for folder, _ in found:
         homes.setdefault(folder.name, set()).add(folder)

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from trainer.envs.suites.metaworld.env import TaskEnv
+from trainer.envs.spaces import Obs, picked
+from trainer.envs.suites.metaworld.env import MetaworldEnv, TaskEnv
 from trainer.envs.suites.metaworld.goals import goal_table
 from trainer.evaluation.playable import Playable
 from trainer.tasknames import GOALS_PER_TASK
@@ -36,39 +37,37 @@ class Episode:
         return f"goal {self.goal}: {how}, return {self.episode_return:,.0f}"
 
 
-class Stage:
+class PlayedTask:
     """One task at its fixed goals. `simulation` is MuJoCo's (model, data), to look at."""
 
     def __init__(self, policy: Playable, task: str | None) -> None:
         self._policy = policy
         self._index = policy.task_index(task)
         self.task = policy.tasks[self._index]
-        self._goals = goal_table(self.task, policy.goal_seed)
-        self._env = TaskEnv(self.task)
-        self._env.reset(self._goals[0])  # before it nothing has a place that could be drawn
+        self._env = MetaworldEnv(TaskEnv(self.task), goal_table(self.task, policy.goal_seed))
+        self._env.reset(0, 0)  # before it nothing has a place that could be drawn
 
     @property
     def simulation(self) -> tuple[Any, Any]:
         """MuJoCo's model and data, to draw from."""
-        return self._env.simulation
+        return self._env.upstream.simulation
 
     def play(self, goal: int, on_step: Callable[[int], None]) -> Episode:
         """One episode from goal number `goal`; `on_step(n)` is called at its start (0) and after each step.
 
         A success is followed by half a second more, which counts for nothing.
         """
-        obs = self._env.reset(self._goals[goal % GOALS_PER_TASK]).astype(np.float32)
+        obs: Obs = self._env.reset(goal % GOALS_PER_TASK, 0)
         on_step(0)
         task = np.array([self._index], np.int32)
         total, solved_at, step, last = 0.0, None, 0, self._policy.horizon
         while step < last:
-            action = self._policy.act(obs[None], task)[0]
-            observation, reward, _, success = self._env.step(action)
-            obs = observation.astype(np.float32)
+            outcome = self._env.step(self._policy.act(picked(obs, None), task)[0])
+            obs = outcome.obs
             step += 1
             if solved_at is None:
-                total += float(reward)
-                if success:
+                total += float(outcome.reward)
+                if outcome.success:
                     solved_at, last = step, min(last, step + ENCORE_STEPS)
             on_step(step)
         return Episode(goal % GOALS_PER_TASK, solved_at, total, step)
@@ -79,9 +78,9 @@ class Stage:
 
 
 @contextmanager
-def staged(policy: Playable, task: str | None) -> Iterator[Stage]:
-    """A `Stage` that is closed at the end. Errors: ConfigError where the policy does not play `task`."""
-    stage = Stage(policy, task)
+def staged(policy: Playable, task: str | None) -> Iterator[PlayedTask]:
+    """A `PlayedTask` that is closed at the end. Errors: ConfigError where the policy does not play `task`."""
+    stage = PlayedTask(policy, task)
     try:
         yield stage
     finally:

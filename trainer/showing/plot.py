@@ -10,11 +10,11 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter
 
 from trainer.showing import canvas
-from trainer.showing.canvas import GREY, LABEL, NOTE, TICK, TITLE, colour_of, in_short
+from trainer.showing.canvas import GREY, LABEL, TICK, TITLE, colour_of, in_short
 from trainer.showing.certainty import MIN_SEEDS, Estimate, band
 from trainer.showing.learning import Curves, aligned, mean_over
-from trainer.showing.summary import Judged, Summary, judged
-from trainer.showing.tables import percent
+from trainer.showing.summary import SlotRates, Summary, judged
+from trainer.showing.tables import percent, span
 
 _HEIGHT_INCHES = 8.0
 #: Area of an evaluation's mark, in points²: from 5 goals a task to Meta-World's 50; a third of it in a crowd.
@@ -28,8 +28,7 @@ def draw(runs: Sequence[Summary], out: Path, title: str) -> None:
 
     Errors: ConfigError for another kind of file, SaveError.
     """
-    canvas.checked(out)
-    picture = canvas.figure(_HEIGHT_INCHES)
+    picture = canvas.figure(out, _HEIGHT_INCHES)
     grid = picture.add_gridspec(2, 5)
     above = picture.add_subplot(grid[0, :])
     is_judged = any(run.last for run in runs)
@@ -47,21 +46,21 @@ def draw(runs: Sequence[Summary], out: Path, title: str) -> None:
             canvas.legend(picture, above)
         else:
             above.legend(loc="best", fontsize=TICK, framealpha=0.85)
-    picture.supxlabel(caption(runs), fontsize=NOTE, color=GREY, x=0.01, ha="left")
-    canvas.save(picture, out)
+    canvas.save(picture, out, caption(runs))
 
 
 def caption(runs: Sequence[Summary]) -> str:
     """What the lines and marks are, a line each."""
     slots = [curves for run in runs for curves in run.slots]
-    lines = [f"Lines: training episodes, exploring, pooled over the last {_span(slots)} steps, mean over tasks"]
+    windows = span(curves.window_steps for curves in slots)
+    lines = [f"Lines: training episodes, exploring, pooled over the last {windows} steps, mean over tasks"]
     if _shows_rows(slots):
         lines[0] += "; faint: not smoothed"
     elif any(len(run.slots) >= MIN_SEEDS for run in runs):
         lines[0] += "; bands: 95 % over seeds"
-    goals = sorted({one.goals_per_task for curves in slots for one in curves.evaluations})
+    goals = [one.goals_per_task for curves in slots for one in curves.evaluations]
     if goals:
-        lines.append(f"Marks: evaluations, deterministic, {_range(goals)} goals a task. {intervals_are(runs)}")
+        lines.append(f"Marks: evaluations, deterministic, {span(goals)} goals a task. {intervals_are(runs)}")
     return "\n".join(lines)
 
 
@@ -74,14 +73,6 @@ def intervals_are(runs: Sequence[Summary]) -> str:
     return (
         episodes if about == {"episodes"} else f"Intervals: 95 % over seeds; with fewer than {MIN_SEEDS}, over episodes"
     )
-
-
-def _span(slots: Sequence[Curves]) -> str:
-    return _range(sorted({curves.window_steps for curves in slots}))
-
-
-def _range(values: Sequence[int]) -> str:
-    return f"{values[0]:,}" if len(values) == 1 else f"{values[0]:,} to {values[-1]:,}"
 
 
 def _shows_rows(slots: Sequence[Curves]) -> bool:
@@ -148,24 +139,16 @@ def _intervals(axes: Any, runs: Sequence[Summary]) -> None:
         axes.plot([found.value], [place], marker=marker, color=colour, markersize=7, clip_on=False)
         where = (min(max(found.value, 0.2), 0.8), place)  # so that the words stay inside
         axes.annotate(percent(found), where, (0, 9), textcoords="offset points", ha="center", fontsize=TICK)
-    axes.set_yticks(range(len(rows)), [name for name, *_ in rows])
-    axes.set_ylim(len(rows) - 0.5, -0.7)
-    axes.set_title("last evaluation" if len(runs) > 1 else _when(runs[0]), fontsize=LABEL, loc="left")
-    canvas.plain(axes)
-    axes.grid(visible=False, axis="y")
+    last = runs[0].last
+    when = "last evaluation" if len(runs) > 1 or last is None else f"evaluation at step {span(last.steps, in_short)}"
+    axes.set_title(when, fontsize=LABEL, loc="left")
+    canvas.rows(axes, [name for name, *_ in rows])
     canvas.percent(axes.xaxis, (0, 0.25, 0.5, 0.75, 1))
 
 
-def _rows_of(name: str, judged: Judged, colour: str) -> list[tuple[str, Estimate, str, str]]:
+def _rows_of(name: str, judged: SlotRates, colour: str) -> list[tuple[str, Estimate, str, str]]:
     shown = name if len(name) <= 14 else f"{name[:13]}…"
     return [(f"{shown}: mean", judged.mean(), colour, "o"), (f"{shown}: IQM", judged.iqm(), colour, "D")]
-
-
-def _when(run: Summary) -> str:
-    if run.last is None:
-        return ""
-    last = sorted(set(run.last.steps))
-    return f"evaluation at step {' to '.join(in_short(step) for step in (last[:1] + last[1:][-1:]))}"
 
 
 def _furnish(above: Any, below: Any, runs: Sequence[Summary], title: str) -> None:

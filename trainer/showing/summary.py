@@ -15,7 +15,7 @@ FINAL_EVALUATIONS = 5
 
 
 @dataclass(frozen=True)
-class Judged:
+class SlotRates:
     """One evaluation of each of S slots: `steps` [S], `rates` [S, K] of `tasks` [K]."""
 
     steps: tuple[int, ...]
@@ -50,9 +50,9 @@ class Summary:
 
     run: str
     slots: tuple[Curves, ...]
-    history: tuple[Judged, ...]
-    last: Judged | None
-    best: Judged | None
+    history: tuple[SlotRates, ...]
+    last: SlotRates | None
+    best: SlotRates | None
     final: float | None
     about: str
 
@@ -76,6 +76,11 @@ def summaries(slots: Sequence[Curves]) -> list[Summary]:
     ]
 
 
+def tasks_of(runs: Sequence[Summary]) -> list[str]:
+    """The tasks of any of `runs`, in alphabetical order."""
+    return sorted({task for run in runs for task in run.tasks})
+
+
 def _summary(run: str, slots: tuple[Curves, ...]) -> Summary:
     by_step = [{one.step: one for one in curves.evaluations} for curves in slots if curves.evaluations]
     if not by_step:
@@ -94,10 +99,10 @@ def _summary(run: str, slots: tuple[Curves, ...]) -> Summary:
     )
 
 
-def judged(evaluations: Sequence[Evaluated]) -> Judged:
+def judged(evaluations: Sequence[Evaluated]) -> SlotRates:
     """One evaluation of each slot, together, by the tasks that all have. `evaluations` must not be empty."""
     tasks = tuple(sorted(set.intersection(*(set(one.success) for one in evaluations))))
-    return Judged(
+    return SlotRates(
         steps=tuple(one.step for one in evaluations),
         tasks=tasks,
         rates=np.array([[one.success[task] for task in tasks] for one in evaluations], np.float64),

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from trainer.showing.certainty import Estimate
+from trainer.showing.frame import table
 from trainer.showing.learning import F64, Curves
-from trainer.showing.summary import Judged, Summary
+from trainer.showing.summary import SlotRates, Summary, tasks_of
 
 _BAR = 20
-#: Columns of a terminal that a bar takes with its numbers and its frame, and a name at the least.
-_BAR_CELL, _NAME = _BAR + 22, 10
+#: Columns of a terminal that a bar takes with its numbers and its frame.
+_BAR_CELL = _BAR + 22
 #: With more runs than this a column for each does not fit a terminal.
 _MAX_COLUMNS = 4
 #: Digits that a machine gets of a smoothed number.
@@ -26,16 +26,16 @@ _DIGITS = 5
 def show(runs: Sequence[Summary], out: Console) -> None:
     """A line a run and a line a task; a terminal gets frames and bars, a pipe gets tabs."""
     heads = ["run", "slots", "steps", "training", "evaluation", "IQM", "best", "mean of last 5"]
-    _table(out, heads, [_run(run) for run in runs])
+    table(out, heads, [_run(run) for run in runs])
     judged = [run for run in runs if run.last is not None]
     if not judged:
         print("no evaluation yet: the rows above are training episodes")
         return
     shown = judged[:_MAX_COLUMNS]
     names = [run.run if len(shown) > 1 else "last evaluation" for run in shown]
-    tasks = sorted({task for run in shown for task in run.tasks})
+    tasks = tasks_of(shown)
     bars = out.is_terminal and 4 + max(map(len, tasks)) + len(shown) * _BAR_CELL <= out.width
-    _table(out, ["task", *names], [[task, *(_cell(run, task, bars=bars) for run in shown)] for task in tasks])
+    table(out, ["task", *names], [[task, *(_cell(run, task, bars=bars) for run in shown)] for task in tasks])
     if len(judged) > len(shown):
         print(f"{len(judged) - len(shown)} more runs: see the pictures, or --json")
     print(f"in brackets: 95 % intervals over {' or '.join(sorted({run.about for run in judged}))}")
@@ -60,51 +60,19 @@ def as_json(runs: Sequence[Summary]) -> dict[str, Any]:
     }
 
 
-def widths(names: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int]:
-    """Letters of each column of a table that is `room` wide, frame included.
-
-    As many as it wants, or the widest give way until all fit, down to their longest words. Where that is not enough the
-    words of the first column break, and those of heads may. Pure.
-    """
-    columns = [list(cells) for cells in zip(names, *rows, strict=True)]
-    wanted = [max(map(len, cells)) for cells in columns]
-    least = [max([min(_longest(name), _NAME), *map(_longest, cells)]) for name, *cells in columns]
-    left = room - 3 * len(columns) - 1
-    least[0] = min(least[0], max(_NAME, left - sum(least[1:])))
-    while sum(wanted) > left and wanted != least:
-        place = max(range(len(columns)), key=lambda column: wanted[column] - least[column])
-        wanted[place] -= 1
-    return wanted
-
-
 def percent(found: Estimate) -> str:
     """`84 % (80 to 88)`."""
     return f"{100 * found.value:.0f} % ({100 * found.low:.0f} to {100 * found.high:.0f})"
 
 
-def _table(out: Console, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """In a terminal that is too narrow cells break between words, and no number loses a digit."""
-    if not out.is_terminal:
-        print("\t".join(names))
-        for row in rows:
-            print("\t".join(row))
-        return
-    table = Table()
-    for name, width in zip(names, widths(names, rows, out.width), strict=True):
-        table.add_column(name, width=width, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    out.print(table)
-
-
-def _longest(text: str) -> int:
-    """Letters of its longest word."""
-    return max(map(len, text.split()), default=0)
+def span(values: Iterable[float], shown: Callable[[float], str] = "{:,}".format) -> str:
+    """The least and the largest of `values`: `5 to 50`, or the one that they are."""
+    found = list(values)
+    return " to ".join(map(shown, sorted({min(found), max(found)})))
 
 
 def _run(run: Summary) -> list[str]:
-    ends = sorted({int(curves.step[-1]) for curves in run.slots})
-    steps = f"{ends[0]:,}" if len(ends) == 1 else f"{ends[0]:,} to {ends[-1]:,}"
+    steps = span(int(curves.step[-1]) for curves in run.slots)
     rates = [curves.mean("success")[-1] for curves in run.slots]
     training = "none yet" if not np.isfinite(rates).any() else f"{100 * np.nanmean(rates):.0f} %"
     judged = ["-"] * 4
@@ -122,7 +90,7 @@ def _cell(run: Summary, task: str, *, bars: bool) -> str:
     return (f"{'█' * full}{'░' * (_BAR - full)} " if bars else "") + percent(found)
 
 
-def _judged(judged: Judged | None) -> dict[str, Any] | None:
+def _judged(judged: SlotRates | None) -> dict[str, Any] | None:
     if judged is None:
         return None
     return {

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from trainer.showing import canvas
-from trainer.showing.canvas import GREY, LABEL, NOTE, PALE, TICK, TITLE, colour_of, in_short, short_task
+from trainer.showing.canvas import LABEL, PALE, TICK, TITLE, colour_of, in_short, short_task
 from trainer.showing.certainty import Estimate
 from trainer.showing.learning import aligned
 from trainer.showing.plot import extent, intervals_are
-from trainer.showing.summary import Summary
-from trainer.showing.tables import percent
+from trainer.showing.summary import Summary, tasks_of
+from trainer.showing.tables import percent, span
 
 #: Five curves side by side: the longest name of a task fits above its own.
 _COLUMNS = 5
@@ -30,11 +30,10 @@ def draw_tasks(runs: Sequence[Summary], out: Path, title: str) -> None:
 
     Errors: ConfigError for another kind of file, SaveError.
     """
-    canvas.checked(out)
-    tasks = _tasks(runs)
+    tasks = tasks_of(runs)
     columns = min(_COLUMNS, len(tasks))
     rows = -(-len(tasks) // columns)
-    picture = canvas.figure(_FRAME_INCHES + rows * max(_ROW_INCHES, 5.0 / rows if rows < 3 else 0))
+    picture = canvas.figure(out, _FRAME_INCHES + rows * max(_ROW_INCHES, 5.0 / rows if rows < 3 else 0))
     grid = picture.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     for place, axes in enumerate(grid.flat):
         if place >= len(tasks):
@@ -56,8 +55,7 @@ def draw_tasks(runs: Sequence[Summary], out: Path, title: str) -> None:
     words += "; thin: single slots" if any(len(run.slots) > 1 for run in runs) else ""
     words += ". Dots: evaluations, deterministic" if any(run.last for run in runs) else ""
     words += "; the number is the last one's" if len(runs) == 1 and runs[0].last else ""
-    picture.supxlabel(words, fontsize=NOTE, color=GREY, x=0.01, ha="left")
-    canvas.save(picture, out)
+    canvas.save(picture, out, words)
 
 
 def draw_bars(runs: Sequence[Summary], out: Path, title: str) -> None:
@@ -65,10 +63,9 @@ def draw_bars(runs: Sequence[Summary], out: Path, title: str) -> None:
 
     One run: bars, with the best evaluation marked. Several: a dot a run. Errors: ConfigError, SaveError.
     """
-    canvas.checked(out)
     judged = [run for run in runs if run.last is not None]
-    tasks = sorted(_tasks(judged), key=lambda task: -np.mean([one.value for one in _last(judged, task)]))
-    picture = canvas.figure(_FRAME_INCHES + max(2.0, len(tasks) * (_BAR_INCHES + _DOT_INCHES * (len(judged) - 1))))
+    tasks = sorted(tasks_of(judged), key=lambda task: -np.mean([one.value for one in _last(judged, task)]))
+    picture = canvas.figure(out, _FRAME_INCHES + max(2.0, len(tasks) * (_BAR_INCHES + _DOT_INCHES * (len(judged) - 1))))
     axes = picture.subplots()
     for index, run in enumerate(judged):
         if len(judged) == 1:
@@ -76,21 +73,13 @@ def draw_bars(runs: Sequence[Summary], out: Path, title: str) -> None:
         else:
             offset = 0.6 * ((index + 0.5) / len(judged) - 0.5)
             _dots(axes, run, tasks, offset, colour_of(runs.index(run)))
-    axes.set_yticks(range(len(tasks)), [short_task(task) for task in tasks])
-    axes.set_ylim(len(tasks) - 0.4, -0.6)
-    canvas.plain(axes)
-    axes.grid(visible=False, axis="y")
+    canvas.rows(axes, [short_task(task) for task in tasks])
     canvas.percent(axes.xaxis)
     axes.set_xlim(-0.01, 1.08 if len(judged) == 1 else 1.02)
     axes.set_xlabel("success in the last evaluation", fontsize=LABEL)
     axes.set_title(title, fontsize=TITLE, loc="left")
     canvas.legend(picture, axes)
-    picture.supxlabel(_bar_caption(judged), fontsize=NOTE, color=GREY, x=0.01, ha="left")
-    canvas.save(picture, out)
-
-
-def _tasks(runs: Sequence[Summary]) -> list[str]:
-    return sorted({task for run in runs for task in run.tasks})
+    canvas.save(picture, out, _bar_caption(judged))
 
 
 def _last(runs: Sequence[Summary], task: str) -> list[Estimate]:
@@ -169,11 +158,10 @@ def _bar_caption(runs: Sequence[Summary]) -> str:
     for run in runs:
         if run.last is None:
             continue
-        mean, iqm, steps = run.last.mean(), run.last.iqm(), sorted(set(run.last.steps))
-        at = in_short(steps[0]) if len(steps) == 1 else f"{in_short(steps[0])} to {in_short(steps[-1])}"
+        mean, iqm = run.last.mean(), run.last.iqm()
         slots = f"{len(run.last.steps)} slots" if len(run.last.steps) > 1 else "one slot"
         words.append(
-            f"{run.run}: step {at}, {slots}, {run.last.goals_per_task} goals a task; "
+            f"{run.run}: step {span(run.last.steps, in_short)}, {slots}, {run.last.goals_per_task} goals a task; "
             f"mean {percent(mean)}, IQM {percent(iqm)}"
         )
     return "\n".join([*words, f"{intervals_are(runs)}; of a single task never less than Wilson's"])

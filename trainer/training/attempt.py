@@ -19,29 +19,29 @@ from typing import Any
 from anchorleg.files import make_folder
 from anchorleg.job import HANDED_OVER, Job
 from trainer.checkpoints.resume import Start, find_start
-from trainer.checkpoints.rows import saved_until
 from trainer.checkpoints.saver import Saver, failure
 from trainer.config import Training
+from trainer.envs.collector import Envs
 from trainer.envs.step import VectorSpec
-from trainer.envs.suites.metaworld.goals import goal_tables
+from trainer.envs.suite import suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.errors import NotFiniteError, SaveError, SupersededError
 from trainer.evaluation.past import read_past
 from trainer.evaluation.process import Begin, EvaluatorProcess
 from trainer.evaluation.queue import MAX_PENDING, Evaluations
 from trainer.exporting.final import leave_final
-from trainer.history.metrics import METRICS, Events, Journal, evaluation_scalars, scalars
+from trainer.history.metrics import METRICS, Journal, TensorBoardEvents, evaluation_scalars, scalars
 from trainer.machine import device as machine
-from trainer.machine.host import look
+from trainer.machine.host import read_host
 from trainer.sharing.publisher import Publisher, Snapshot, snapshot
 from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_over
 from trainer.training import memory
 from trainer.training.crash_report import leave_behind
 from trainer.training.inflow import Intake
-from trainer.training.numbers import settle_numbers
-from trainer.training.progress import Pulse, Show
-from trainer.training.run import Envs, RunState, advance, capture, crossed, fresh, resumed, row
+from trainer.training.numbers import choose_numerics
+from trainer.training.progress import Reporter, TrainingProgress
+from trainer.training.run import TrainingRun, advance, capture, crossed, fresh, resumed, row
 
 #: `progress.json` (two fsyncs) and the display are renewed this often: the orchestrator looks every 1-30 s.
 REPORT_S = 3.0
@@ -57,13 +57,13 @@ Resimulate = Callable[[VectorSpec], Redo | None]
 def _resimulator(spec: VectorSpec) -> Redo:
     from trainer.sharing.resimulation import Resimulator  # noqa: PLC0415 - loads the simulator: in the judge's thread
 
-    return Resimulator(spec.tasks, spec.goals)
+    return Resimulator(spec.suite)
 
 
 def run(
     job: Job,
     training: Training,
-    show: Show,
+    show: Reporter,
     *,
     make_envs: MakeEnvs = VectorEnv,
     evaluator: Begin = EvaluatorProcess,
@@ -75,8 +75,8 @@ def run(
 
     Errors: TrainerError (its exit code), EnvError.
     """
-    chosen = machine.choose(training.device)
-    memory.check(training, chosen.type, look().memory_bytes)
+    chosen = machine.choose_device(training.device)
+    memory.check(training, chosen.type, read_host().memory_bytes)
     start = find_start(job, training)
     make_folder(job.attempt_dir)
     job.start_from(start.ref if start else None)
@@ -95,27 +95,19 @@ def run(
         f"attempt {job.attempt}: "
         + (f"going on at step {step:,} of attempt {start.ref.attempt}" if start else "starting from scratch")
     )
-    spec = VectorSpec(
-        tasks=training.tasks,
-        goals=goal_tables(training.tasks, training.seed, job.run_dir / "goals"),
-        num_envs=training.num_envs,
-        seed=training.seed,
-        horizon=training.horizon,
-        attempt=job.attempt,
-    )
-    num_workers = machine.workers(training.num_workers, training.num_envs)
-    recorded = start.contents.state["numeric"] if start is not None else {}
-    numeric = {**settle_numbers(training, chosen, recorded, show), "workers": num_workers}
+    suite = suite_of(training, job.run_dir / "goals")
+    spec = VectorSpec(suite, training.num_envs, training.seed, attempt=job.attempt)
+    num_workers = machine.default_workers(training.num_workers, training.num_envs)
+    recorded = start.contents.numeric if start is not None else {}
+    numeric = {**choose_numerics(training, suite.open().spaces, chosen, recorded, show), "workers": num_workers}
     envs = make_envs(spec, num_workers)
     numeric["stepping"] = envs.stepping
     try:
         if start is not None:
-            state = resumed(
-                training, chosen, envs, start.contents, start.replay, start.contributed, way=numeric["updates"]
-            )
+            state = resumed(training, chosen, envs, start.contents, start.experience, way=numeric["updates"])
         else:
             state = fresh(training, chosen, envs, numeric["updates"])
-        return Attempt(job, training, show, state, start, numeric, evaluator, partial(resimulate, spec)).run()
+        return TrainingAttempt(job, training, show, state, start, numeric, evaluator, partial(resimulate, spec)).run()
     finally:
         envs.close()
 
@@ -124,7 +116,9 @@ def is_complete(job: Job, training: Training, start: Start) -> bool:
     """Whether all steps are trained and no evaluation is left to make."""
     if start.ref.step < training.total_steps:
         return False
-    return training.evaluation_goals == 0 or not read_past(job.slot_dir).pending(start.contents.state["wanted"])
+    return training.evaluation_goals == 0 or not read_past(job.slot_dir).pending(
+        start.contents.parts["run"].numbers["wanted"]
+    )
 
 
 def reported(checkpoint_step: int, training: Training, *, is_over: bool) -> int:
@@ -135,13 +129,13 @@ def reported(checkpoint_step: int, training: Training, *, is_over: bool) -> int:
 
 
 @dataclass
-class Attempt:
+class TrainingAttempt:
     """The loop and what it holds on to."""
 
     job: Job
     training: Training
-    show: Show
-    state: RunState
+    show: Reporter
+    state: TrainingRun
     start: Start | None
     numeric: dict[str, Any]
     evaluator: Begin
@@ -150,8 +144,8 @@ class Attempt:
     def __post_init__(self) -> None:
         self.saver = Saver.after(self.job, self.training, self.start)
         self.metrics = Journal(self.job.attempt_dir / METRICS)
-        self.events = Events(self.job.slot_dir / "tb", after=self.start.ref.step if self.start else 0)
-        self.gpu = machine.GpuMeter(self.state.learner.device)
+        self.events = TensorBoardEvents(self.job.slot_dir / "tb", after=self.start.ref.step if self.start else 0)
+        self.gpu = machine.GpuMeter(self.state.algorithm.device)
         self.evaluations = Evaluations(
             self.job,
             self.training,
@@ -183,7 +177,7 @@ class Attempt:
                 advance(self.state)
                 self.intake.take(self.state)
                 if self.intake.has_gone_back:
-                    self.settle()
+                    self.count_published()
                     return HANDED_OVER
                 self.after(before)
             if self.state.step >= self.training.total_steps and self.nothing_is_left():
@@ -194,7 +188,7 @@ class Attempt:
             return HANDED_OVER
         except NotFiniteError as error:
             with contextlib.suppress(SupersededError):
-                self.settle()  # so that the newest checkpoint is known
+                self.count_published()  # so that the newest checkpoint is known
             raise leave_behind(self.job, self.state, error, self.saver.published_step) from error
         finally:
             self.evaluations.end()
@@ -226,7 +220,8 @@ class Attempt:
     def policy(self) -> Snapshot:
         """The policy as it is now."""
         state = self.state
-        return snapshot(state.step, state.updates, state.learner, state.obs, state.task)
+        where = state.collector
+        return snapshot(state.step, state.updates, state.algorithm.policy, where.obs, where.task)
 
     def write_row(self) -> None:
         """Close the row of metrics."""
@@ -236,7 +231,7 @@ class Attempt:
 
     def save(self) -> bool:
         """Begin to publish the present state. False: it failed at once, and the user was told."""
-        self.settle()
+        self.count_published()
         contents = capture(self.state, self.numeric)
         try:
             # What the checkpoint has left behind must be on disk before the checkpoint is: nobody writes it again.
@@ -245,12 +240,11 @@ class Attempt:
         except OSError as error:
             self.show.say(failure(self.state.step, self.job, error))
             return False
-        block = self.state.replay.block_since(saved_until(self.saver.segments, len(self.training.tasks)))
-        self.saver.start(contents, block, self.saver.unsaved(self.state.contributed), self.evaluations.pending)
+        self.saver.start(contents, self.saver.unsaved(self.state.experience), self.evaluations.pending)
         self.publisher.hold(self.policy())
         return True
 
-    def settle(self) -> bool:
+    def count_published(self) -> bool:
         """Count in the publication under way. False: it failed, and the user was told."""
         try:
             self._count_in()
@@ -261,7 +255,7 @@ class Attempt:
 
     def _count_in(self) -> None:
         before = self.saver.published_step
-        self.saver.settle(self.show.say)
+        self.saver.finish(self.show.say)
         step = self.saver.published_step
         if step is not None and step != before:
             self.publisher.release(step)
@@ -270,7 +264,7 @@ class Attempt:
     def look_around(self) -> None:
         """Count in what the helpers have done meanwhile, and report."""
         if self.saver.is_done:
-            self.settle()
+            self.count_published()
         self.evaluations.poll(self.saver.published_step)
         self.report()
 
@@ -330,7 +324,7 @@ class Attempt:
 
     def secure(self) -> None:
         """The present step is published when this returns; one that failed is tried once more. Errors: SaveError."""
-        self.settle()
+        self.count_published()
         if self.saver.published_step != self.state.step:
             if self.save():
                 self._count_in()
@@ -350,7 +344,7 @@ class Attempt:
         self._reported_at = at
         last = self.evaluations.last
         success = last["mean_success"] if last is not None else None
-        pulse = Pulse(
+        progress = TrainingProgress(
             step=self.state.step,
             total=self.training.total_steps,
             checkpoint_step=reported(self.saver.published_step or 0, self.training, is_over=is_over),
@@ -358,7 +352,7 @@ class Attempt:
             gpu_percent=self.gpu.percent,
             success=success,
             doing=self.doing,
-            contributed_rows=self.state.contributed.ring_rows if self.state.contributed else 0,
+            contributed_rows=self.state.ring_rows,
             **self.intake.summary(),
         )
         more = {
@@ -367,20 +361,20 @@ class Attempt:
             "success": success,
             "evaluation_goals": last["goals_per_task"] if last is not None else None,
         }
-        more |= {name: getattr(pulse, name) for name in ("steps_per_s", "updates_per_s", "gpu_percent")}
-        if self.job.accepts_contributions or pulse.contributed_rows:
-            more |= {name: getattr(pulse, name) for name in ("contributed_rows", "accepted", "refused")}
+        more |= {name: getattr(progress, name) for name in ("steps_per_s", "updates_per_s", "gpu_percent")}
+        if self.job.accepts_contributions or progress.contributed_rows:
+            more |= {name: getattr(progress, name) for name in ("contributed_rows", "accepted", "refused")}
             more["contributors"] = self.intake.contributors
         with contextlib.suppress(OSError):  # a full disk is told by the checkpoints
             self.job.report(
-                step=pulse.step,
-                total=pulse.total,
-                checkpoint_step=pulse.checkpoint_step,
+                step=progress.step,
+                total=progress.total,
+                checkpoint_step=progress.checkpoint_step,
                 **{name: value for name, value in more.items() if value is not None},
             )
         self.publisher.tell(self.show.say)
         self.intake.tell(self.show.say)
-        self.show.pulse(pulse)
+        self.show.progress(progress)
 
     def _rates(self, at: float) -> dict[str, Any]:
         self._marks.append((at, self.state.step, self.state.updates))

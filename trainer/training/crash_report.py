@@ -17,18 +17,17 @@ from torch import Tensor
 
 from anchorleg.files import write_json
 from anchorleg.job import Job
-from trainer.algorithms import mtsac
 from trainer.buffers.replay import Replay
 from trainer.errors import NotFiniteError
 from trainer.history.metrics import read
-from trainer.training.run import RunState
+from trainer.training.run import TrainingRun
 
 FILE = "diverged.json"
 #: Updates whose losses are kept, the first that is not finite among them: how it came.
 _LAST_UPDATES = 20
 
 
-def leave_behind(job: Job, state: RunState, error: NotFiniteError, checkpoint_step: int | None) -> NotFiniteError:
+def leave_behind(job: Job, state: TrainingRun, error: NotFiniteError, checkpoint_step: int | None) -> NotFiniteError:
     """Write the file; `error` again, with a sentence that names it and what to do.
 
     `checkpoint_step`: the newest published checkpoint, which is from before; None: there is none. Where the file cannot
@@ -58,14 +57,13 @@ def leave_behind(job: Job, state: RunState, error: NotFiniteError, checkpoint_st
     return NotFiniteError(sentence, what=error.what, update=error.update)
 
 
-def describe(state: RunState, update: int | None) -> dict[str, Any]:
+def describe(state: TrainingRun, update: int | None) -> dict[str, Any]:
     """The state of a run that goes on no more, JSON-able. `update`: the first whose loss was not finite.
 
     `losses`: of the last updates up to that one, as far as no row has summed them up. `tensors`: every number that is
     learned, with Adam's moments. `tasks`: what the replay holds of each.
     """
-    tensors = {**mtsac.nets_of(state.learner), **mtsac.rest_of(state.learner)}
-    temperatures = state.learner.log_temperature.detach().exp().tolist()
+    tensors, measures = state.algorithm.state().tensors, state.algorithm.measures()
     first = state.updates - len(state.measured) + 1
     known = state.measured[: update - first + 1] if update is not None else state.measured
     numbers = range(first, first + len(known))
@@ -74,13 +72,19 @@ def describe(state: RunState, update: int | None) -> dict[str, Any]:
         "updates": state.updates,
         "training": state.training.model_dump(mode="json"),
         "losses": [
-            {"update": number, **{name: plain(v) for name, v in zip(mtsac.METRICS, values.tolist(), strict=True)}}
+            {
+                "update": number,
+                **{name: plain(v) for name, v in zip(state.algorithm.METRICS, values.tolist(), strict=True)},
+            }
             for number, values in list(zip(numbers, known, strict=True))[-_LAST_UPDATES:]
         ],
         "tensors": {name: _of_tensor(tensor) for name, tensor in tensors.items() if tensor.is_floating_point()},
         "tasks": {
-            task: {"temperature": plain(temperature), **_of_rows(state.replay, k)}
-            for k, (task, temperature) in enumerate(zip(state.training.tasks, temperatures, strict=True))
+            task: {
+                **{name: plain(values[k]) for name, values in measures.items()},
+                **(_of_rows(state.experience.own, k) if state.experience else {}),
+            }
+            for k, task in enumerate(state.training.tasks)
         },
     }
 

@@ -1,6 +1,6 @@
 """Experience from other machines on its way into the training: at barriers, journaled, and the same again on a resume.
 
-`Doorkeeper` judges in the background. This is the loop's side: at the end of a vector step it takes what is ready,
+`Ingester` judges in the background. This is the loop's side: at the end of a vector step it takes what is ready,
 writes the journal, and only then adds the rows to the ring. An attempt that goes on from a checkpoint first takes again
 what its parent had taken after that checkpoint, each segment at its step; new ones come after the last of these.
 """
@@ -20,16 +20,17 @@ from typing import Any
 from anchorleg.job import Job
 from anchorleg.notices import Notices
 from syncd import store
-from trainer.buffers.experience import Contributed
+from trainer.algorithms.base import Algorithm
 from trainer.checkpoints.resume import Start
 from trainer.config import Training
+from trainer.find import ALGORITHMS, find
 from trainer.sharing.athand import Ready
-from trainer.sharing.ingest import Doorkeeper
+from trainer.sharing.ingest import Ingester
 from trainer.sharing.journal import Entry, Removed, Taken, append, begin, inherited
 from trainer.sharing.judge import Accepted, BadSegmentError, decode, name_of
 from trainer.sharing.spotcheck import Redo
 from trainer.training.goingback import advice, first_taken, go_back, newest_before
-from trainer.training.run import RunState
+from trainer.training.run import TrainingRun
 
 #: Rows enter this often at most, so that the journal's fsync (some ms) costs the training less than one in a hundred.
 TAKE_EVERY_S = 1.0
@@ -37,7 +38,7 @@ TAKE_EVERY_S = 1.0
 MAX_ROWS = 10_000
 #: While the inbox does not answer, it is asked this often whether the job must hand over.
 LOOK_S = 0.25
-#: The doorkeeper is waited for this long at the end.
+#: The ingester is waited for this long at the end.
 CLOSE_WAIT_S = 5.0
 
 
@@ -64,13 +65,20 @@ class Intake:
         self._is_hung = False
         self.has_gone_back = False
         self._notices = Notices()
-        self.door: Doorkeeper | None = None
-        if job.accepts_contributions or schedule or (start is not None and start.contributed is not None):
-            self.door = Doorkeeper(
+        self.door: Ingester | None = None
+        algorithm: type[Algorithm] = find(ALGORITHMS, training.algorithm)
+        if not algorithm.uses_experience:
+            if job.accepts_contributions:
+                self._notices.note(
+                    f"experience of other machines is not taken: {training.algorithm} learns from its own steps alone"
+                )
+            return
+        if job.accepts_contributions or schedule or (start is not None and start.experience.others is not None):
+            self.door = Ingester(
                 job,
                 training,
                 step=start.ref.step if start else 0,
-                seen=start.contributed.recent if start and start.contributed else (),
+                seen=start.experience.others.recent if start and start.experience.others else (),
                 counted=counted,
                 scheduled=[entry for entry in schedule if isinstance(entry, Taken)],
                 resimulate=resimulate,
@@ -82,7 +90,7 @@ class Intake:
         if self.door is not None:
             self.door.begin()
 
-    def take(self, state: RunState) -> None:
+    def take(self, state: TrainingRun) -> None:
         """At a barrier: what is due from the schedule, else what is ready. Costs next to nothing where nothing is."""
         door = self.door
         if door is not None:
@@ -133,7 +141,7 @@ class Intake:
         if self.door is not None:
             self.door.close(CLOSE_WAIT_S)
 
-    def _take_new(self, state: RunState, ready: list[Ready], door: Doorkeeper) -> None:
+    def _take_new(self, state: TrainingRun, ready: list[Ready], door: Ingester) -> None:
         taken = [Taken(state.step, one.who, one.sha256, one.count, one.content, one.policy_step) for one in ready]
         if not self._written(taken):
             door.at_hand.put_back(ready)
@@ -141,8 +149,8 @@ class Intake:
         for one, entry in zip(ready, taken, strict=True):
             self._add(state, entry, one.task, one.rows)
 
-    def _remove(self, state: RunState, who: str, door: Doorkeeper) -> None:
-        others = state.contributed
+    def _remove(self, state: TrainingRun, who: str, door: Ingester) -> None:
+        others = state.experience.others if state.experience else None
         if others is not None and (rows := others.rows_of(who)):
             if not self._written([Removed(state.step, who)]):
                 door.remove_later(who)
@@ -183,10 +191,10 @@ class Intake:
         self._notices.over()
         return True
 
-    def _take_again(self, entry: Entry, state: RunState) -> None:
+    def _take_again(self, entry: Entry, state: TrainingRun) -> None:
         if isinstance(entry, Removed):
-            if state.contributed is not None:
-                state.contributed.drop(entry.drop)
+            if state.experience is not None and state.experience.others is not None:
+                state.experience.others.drop(entry.drop)
             return
         try:
             segment = decode(self._in_time(partial(self._read, entry)))
@@ -230,10 +238,10 @@ class Intake:
             raise ValueError(f"{entry.sha256[:12]}… is not what was sent")
         return data
 
-    def _add(self, state: RunState, entry: Taken, task: int, rows: dict[str, Any]) -> None:
-        if state.contributed is None:
-            state.contributed = Contributed(self._training)
-        state.contributed.add(
+    def _add(self, state: TrainingRun, entry: Taken, task: int, rows: dict[str, Any]) -> None:
+        if state.experience is None:
+            raise AssertionError("an algorithm that learns from no experience takes none")
+        state.experience.welcome().add(
             entry.who, rows, task=task, content=entry.content, policy_step=entry.policy_step, step=entry.step
         )
         self._uncounted.append(entry)

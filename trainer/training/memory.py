@@ -7,23 +7,19 @@ end for memory; `shortage` finds the words for that.
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import prod
 
-import numpy as np
+from torch import nn
 
-from trainer.buffers.replay import FIELDS
+from trainer.algorithms.mtsac.learner import actor_and_critics
+from trainer.buffers.rows import fields_of
 from trainer.config import IDENTITY_FIELDS, Training
 from trainer.envs.memory import need_bytes
-from trainer.envs.step import ACT_DIM, OBS_DIM
+from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, OutOfMemoryError
 from trainer.evaluation.protocol import lanes_a_task
-from trainer.nets.residual import EMBEDDING
 
-#: One row of the replay.
-ROW_BYTES = sum(prod(shape) * np.dtype(kind).itemsize for shape, kind in FIELDS.values())
 _FLOAT_BYTES = 4
 _GB = 1e9
 #: What libraries say when they get no memory: torch's allocators for the CPU and for CUDA, the C library, cuBLAS.
@@ -93,11 +89,16 @@ def shortage(error: BaseException, training: Training, device: str) -> OutOfMemo
     )
 
 
+def row_bytes(training: Training) -> int:
+    """One row of the replay."""
+    return sum(prod(shape) * dtype.itemsize for shape, dtype in fields_of(spaces_of(training)).values())
+
+
 def host_parts(training: Training, device: str, rows: int) -> list[Part]:
     """What the training holds in the machine's memory, with `rows` in its replay."""
-    environments = need_bytes(training.num_envs, 0) - need_bytes(1, 0)
+    environments, row = need_bytes(training.num_envs, 0) - need_bytes(1, 0), row_bytes(training)
     parts = [
-        Part(f"the replay, {rows:,} rows of {ROW_BYTES} bytes", rows * ROW_BYTES, "buffer_size", (rows,)),
+        Part(f"the replay, {rows:,} rows of {row} bytes", rows * row, "buffer_size", (rows,)),
         Part(f"{training.num_envs:,} environments", environments, "num_envs", (training.num_envs,)),
         *_nets(training, live=device == "cpu", saved=True),
     ]
@@ -121,9 +122,10 @@ def _nets(training: Training, *, live: bool, saved: bool) -> list[Part]:
     twice: the copy that a checkpoint is made from, and the bytes of its files.
     """
     found = []
+    actor, critics = sizes(training)
     for name, field, count, targets in (
-        ("the actor", "actor_hidden", actor_parameters(training), 0),
-        ("the critics", "critic_hidden", 2 * critic_parameters(training), 1),
+        ("the actor", "actor_hidden", actor, 0),
+        ("the critics", "critic_hidden", critics, 1),
     ):
         numbers = live * (4 + targets) + saved * 2 * (3 + targets)
         what = f"{name}, {count:,} parameters times {numbers} numbers of {_FLOAT_BYTES} bytes"
@@ -138,24 +140,14 @@ def _batch(training: Training) -> Part:
     return Part(what, rows * values * _FLOAT_BYTES, "batch_size", (rows,))
 
 
-def actor_parameters(training: Training) -> int:
-    """How many numbers the actor learns."""
-    return _plain([OBS_DIM + len(training.tasks), *training.actor_hidden, 2 * ACT_DIM])
+def sizes(training: Training) -> tuple[int, int]:
+    """How many numbers the actor and the critics learn."""
+    actor, critics = actor_and_critics(training, spaces_of(training), None)
+    return _count(actor), _count(critics)
 
 
-def critic_parameters(training: Training) -> int:
-    """How many numbers one critic learns."""
-    tasks, widths = len(training.tasks), training.critic_hidden
-    if training.critic_net == "residual":
-        width, outputs = widths[0], training.value_bins if training.critic_loss == "categorical" else 1
-        first = _plain([OBS_DIM + EMBEDDING + ACT_DIM, width]) + 2 * width
-        blocks = len(widths) * 2 * (_plain([width, width]) + 2 * width)
-        return tasks * EMBEDDING + first + blocks + _plain([width, outputs])
-    return _plain([OBS_DIM + tasks + ACT_DIM, *widths, tasks if training.critic_net == "heads" else 1])
-
-
-def _plain(widths: Sequence[int]) -> int:
-    return sum(a * b + b for a, b in pairwise(widths))
+def _count(net: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in net.parameters())
 
 
 def _two_digits(value: int) -> int:

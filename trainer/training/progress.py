@@ -21,7 +21,7 @@ _BAR = 16
 
 
 @dataclass(frozen=True)
-class Pulse:
+class TrainingProgress:
     """The training at one moment. Rates are of the last while, None at the start.
 
     `contributed_rows`: others' rows in their ring now; `accepted`, `refused`: their segments, by this attempt.
@@ -64,17 +64,17 @@ class Pulse:
         return " · ".join(parts)
 
 
-class Show(Protocol):
-    """What the training loop needs of a `Display`."""
+class Reporter(Protocol):
+    """What the training loop needs of a `TrainingDisplay`."""
 
     def say(self, sentence: str) -> None:
         """One line for the log."""
 
-    def pulse(self, pulse: Pulse) -> None:
+    def progress(self, progress: TrainingProgress) -> None:
         """Where the training stands."""
 
 
-class Display:
+class TrainingDisplay:
     """Live on a terminal, plain in a pipe. Use it as a context."""
 
     def __init__(self, *, live: bool | None = None) -> None:
@@ -104,17 +104,20 @@ class Display:
         """One line for the log."""
         self._console.print(sentence, markup=False, soft_wrap=self._progress is None)
 
-    def pulse(self, pulse: Pulse) -> None:
+    def progress(self, progress: TrainingProgress) -> None:
         """Where the training stands; as often as one likes."""
         if self._progress:
             if self._task is None:
-                self._task = self._progress.add_task("", total=pulse.total)
+                self._task = self._progress.add_task("", total=progress.total)
             self._progress.update(
-                self._task, completed=min(pulse.step, pulse.total), total=pulse.total, description=pulse.words()
+                self._task,
+                completed=min(progress.step, progress.total),
+                total=progress.total,
+                description=progress.words(),
             )
         elif time.monotonic() - self._last_line_at >= PLAIN_EVERY_S:
             self._last_line_at = time.monotonic()
-            self.say(f"step {pulse.step:,} of {pulse.total:,} · {pulse.words()}")
+            self.say(f"step {progress.step:,} of {progress.total:,} · {progress.words()}")
 
 
 def show_evaluation(result: Mapping[str, Any], summary: str) -> None:

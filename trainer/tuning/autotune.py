@@ -14,9 +14,9 @@ from typing import Any
 from anchorleg.files import read_json_or_none, write_json
 from anchorleg.places import own_folder
 from anchorleg.words import counted
-from trainer.envs.memory import MOST_ENVS, Room, by_size, fitted, room, usable_cores
+from trainer.envs.memory import MOST_ENVS, MemoryPlan, by_size, fitted, plan_memory, usable_cores
 from trainer.errors import ConfigError, SaveError
-from trainer.machine.host import Host, look
+from trainer.machine.host import Host, read_host
 
 #: Raised when what is measured changes its meaning; older caches are then measured again.
 FORMAT = 3
@@ -52,7 +52,7 @@ class Inference:
 
 
 @dataclass(frozen=True)
-class Facts:
+class MachineRates:
     """What was measured. `accelerator` is "cuda", "mps" or "" and `accelerator_name` what it calls itself."""
 
     host: Host
@@ -77,8 +77,8 @@ class Recommendation:
     notes: tuple[str, ...] = ()
 
 
-def recommend(facts: Facts) -> Recommendation:
-    """The number for a machine of this size (`room.by_size`), or more where more was measured to be faster. Pure.
+def recommend(facts: MachineRates) -> Recommendation:
+    """The number for a machine of this size (`memory.by_size`), or more where that was measured to be faster. Pure.
 
     Never less: rates can raise the number, up to the smallest that makes nearly the most steps, and to `MOST_ENVS` at
     most. More than that is only told of. Cores and memory cap what was measured as they cap the rule.
@@ -88,17 +88,17 @@ def recommend(facts: Facts) -> Recommendation:
     few = {choice: rate for choice, rate in rates.items() if choice.num_envs <= MOST_ENVS}
     size = by_size(host)
     if not few:
-        return _by_rule(replace(room(host), notes=("nothing was measured", *room(host).notes)))
+        return _by_rule(replace(plan_memory(host), notes=("nothing was measured", *plan_memory(host).notes)))
     near = _smallest_near(few)
     notes = []
     if near.num_envs > size:
         at_size = max((rate for choice, rate in few.items() if choice.num_envs == size), default=None)
         much = "the most steps/s" if at_size is None else f"{few[near] / at_size:.1f} times as many steps/s"
         notes.append(f"by its size it would be {counted(size, 'environment')}; {near.num_envs} make {much}")
-        wanted = Room(near.num_envs, near.workers)
+        wanted = MemoryPlan(near.num_envs, near.workers)
     else:
         of_size = {choice: rate for choice, rate in few.items() if choice.num_envs == size}
-        wanted = Room(size, _smallest_near(of_size).workers if of_size else usable_cores(host))
+        wanted = MemoryPlan(size, _smallest_near(of_size).workers if of_size else usable_cores(host))
     found = fitted(host, wanted)
     many = max(rates, key=lambda choice: rates[choice])
     if rates[many] >= WORTH_IT * max(few.values()):
@@ -138,24 +138,24 @@ def advise(num_envs: int | None = None, user_id: str | None = None, host: Host |
 
     `num_envs`: the user's own number, for which only workers and device are advised. `host`: None is this machine.
     """
-    host = host or look()
+    host = host or read_host()
     facts = read_facts(cache_file(user_id or host.name))
     if facts is None or not is_of(facts, host):
-        thumb = room(host, num_envs)
+        thumb = plan_memory(host, num_envs)
         if num_envs is None:
             envs = counted(by_size(host), "environment")
             word = f"{envs} by this machine's size; `trainer autotune` measures whether more pay"
             thumb = replace(thumb, notes=(word, *thumb.notes))
         return _by_rule(thumb)
     found = recommend(replace(facts, host=host))
-    return found if num_envs is None else _by_rule(room(host, num_envs), found.threads, found.device)
+    return found if num_envs is None else _by_rule(plan_memory(host, num_envs), found.threads, found.device)
 
 
-def _by_rule(thumb: Room, threads: int = 1, device: str = "cpu") -> Recommendation:
+def _by_rule(thumb: MemoryPlan, threads: int = 1, device: str = "cpu") -> Recommendation:
     return Recommendation(thumb.num_envs, thumb.workers, threads, device, None, thumb.notes)
 
 
-def is_of(facts: Facts, host: Host) -> bool:
+def is_of(facts: MachineRates, host: Host) -> bool:
     """Whether `facts` were measured on a machine like `host` with the software of here."""
     then = facts.host
     same = (then.cores, then.memory_bytes) == (host.cores, host.memory_bytes)
@@ -182,14 +182,14 @@ def cache_file(user_id: str, environ: Mapping[str, str] = os.environ, platform: 
     return own_folder("cache", environ, platform) / f"autotune-{user_id}.json"
 
 
-def read_facts(path: Path) -> Facts | None:
+def read_facts(path: Path) -> MachineRates | None:
     """What was measured before; None where nothing was, or the file is damaged or of another format."""
     value: Any = read_json_or_none(path)
     try:
         if value["format"] != FORMAT:
             return None
         rest = {name: value[name] for name in ("accelerator", "accelerator_name", "versions", "measured_at", "wall_s")}
-        return Facts(
+        return MachineRates(
             host=Host(**value["host"]),
             stepping=tuple(Stepping(**one) for one in value["stepping"]),
             inference=tuple(Inference(**one) for one in value["inference"]),
@@ -199,7 +199,7 @@ def read_facts(path: Path) -> Facts | None:
         return None
 
 
-def write_facts(path: Path, facts: Facts) -> None:
+def write_facts(path: Path, facts: MachineRates) -> None:
     """Errors: SaveError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

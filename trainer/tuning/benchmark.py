@@ -10,17 +10,18 @@ import torch
 
 from anchorleg.words import counted
 from syncd import store
-from trainer.envs.memory import MOST_ENVS, Room, by_size, fitted, usable_cores
-from trainer.envs.step import ACT_DIM, F32, OBS_DIM, EnvError, VectorSpec
-from trainer.envs.suites.metaworld.goals import goal_tables
-from trainer.envs.suites.metaworld.native.plan import native_tasks
+from trainer.envs.memory import MOST_ENVS, MemoryPlan, by_size, fitted, usable_cores
+from trainer.envs.spaces import F32, STATE
+from trainer.envs.step import EnvError, VectorSpec
+from trainer.envs.suite import SuiteRef
+from trainer.envs.suites.metaworld.shapes import ACT_DIM, OBS_DIM
 from trainer.envs.vector import VectorEnv
-from trainer.machine.host import Host, look
+from trainer.machine.host import Host, read_host
 from trainer.nets.distributions import GaussianActor
 from trainer.presets import PRESETS
 from trainer.sharing.policies import KIND, Policy
 from trainer.tasknames import MAX_HORIZON, MT10
-from trainer.tuning.autotune import Facts, Inference, Stepping, versions_here
+from trainer.tuning.autotune import Inference, MachineRates, Stepping, versions_here
 
 #: One light, one middling and one heavy task: what a multi-task run mixes, without building ten.
 TASKS = ("reach-v3", "drawer-open-v3", "peg-insert-side-v3")
@@ -36,13 +37,13 @@ _SEED = 0
 Say = Callable[[str], None]
 
 
-def measure(budget_s: float, say: Say) -> Facts:
+def measure_machine(budget_s: float, say: Say) -> MachineRates:
     """Measure within `budget_s` (more is looked at as long as the dearest measurement so far would still fit).
 
     `say` gets a line for each thing that is measured. Errors: none for a choice that does not work: it is left out.
     """
     began, began_at = time.monotonic(), time.time()
-    host = look()
+    host = read_host()
     accelerator, accelerator_name = _accelerator()
     inference = []
     devices = [("cpu", 1), *([("cpu", 2)] if host.cores > 1 else []), *([(accelerator, 1)] if accelerator else [])]
@@ -51,16 +52,16 @@ def measure(budget_s: float, say: Say) -> Facts:
         say(f"policy on {device}, {counted(threads, 'thread')}: {found.batches_per_s:,.0f} batches of {BATCH}/s")
         inference.append(found)
     torch.set_num_threads(1)
-    goals = goal_tables(TASKS, _SEED)
+    suite = SuiteRef("metaworld", {"tasks": TASKS, "horizon": MAX_HORIZON}, _SEED)
     stepping: list[Stepping] = []
     dearest_s = 0.0
-    stepper = "native" if native_tasks(TASKS).issuperset(TASKS) else "python"
+    stepper = "native" if len(suite.open().stepped_natively("auto")) == len(TASKS) else "python"
     for num_envs, workers in choices(host):
         start = time.monotonic()
         if stepping and start - began + 1.2 * dearest_s > budget_s:
             say("the time is over: larger choices were not tried")
             break
-        spec = VectorSpec(tasks=TASKS, goals=goals, num_envs=num_envs, seed=_SEED, horizon=MAX_HORIZON)
+        spec = VectorSpec(suite, num_envs, _SEED)
         try:
             rate = _steps_per_s(spec, workers)
         except EnvError as error:
@@ -69,7 +70,7 @@ def measure(budget_s: float, say: Say) -> Facts:
         stepping.append(Stepping(num_envs, workers, rate, stepper))
         say(f"{_words(num_envs, workers, stepper)}: {rate:,.0f} steps/s")
         dearest_s = max(dearest_s, time.monotonic() - start)
-    return Facts(
+    return MachineRates(
         host=host,
         accelerator=accelerator,
         accelerator_name=accelerator_name,
@@ -91,7 +92,7 @@ def choices(host: Host) -> Iterator[tuple[int, int]]:
     for num_envs in sorted({*ENVS, by_size(host)}):
         counts = {0, *(min(count, num_envs // 2) for count in (-(-usable // 2), usable))} - {1}
         for workers in sorted(counts):
-            found = fitted(host, Room(num_envs, workers))
+            found = fitted(host, MemoryPlan(num_envs, workers))
             if num_envs == 1 or (found.num_envs, found.workers) == (num_envs, workers):
                 yield num_envs, workers
 
@@ -128,7 +129,7 @@ def _batches_per_s(device: torch.device, threads: int) -> float:
     shape = store.Architecture(kind=KIND, obs_dim=OBS_DIM, act_dim=ACT_DIM, hidden=hidden, tasks=MT10)
     policy = Policy(shape, {name: tensor.numpy() for name, tensor in actor.state_dict().items()}, device)
     generator = torch.Generator().manual_seed(_SEED)
-    obs, task = np.zeros((BATCH, OBS_DIM), np.float32), np.arange(BATCH, dtype=np.int32) % len(MT10)
+    obs, task = {STATE: np.zeros((BATCH, OBS_DIM), np.float32)}, np.arange(BATCH, dtype=np.int32) % len(MT10)
     policy.act(obs, task, generator)
     start, batches = time.monotonic(), 0
     while (passed := time.monotonic() - start) < INFERENCE_S:

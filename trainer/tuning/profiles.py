@@ -8,7 +8,7 @@ from pathlib import Path
 from anchorleg.words import counted
 from trainer.errors import ConfigError
 from trainer.machine.host import Host
-from trainer.tuning.autotune import Facts, cache_file, is_of, read_facts, versions_here
+from trainer.tuning.autotune import MachineRates, cache_file, is_of, read_facts, versions_here
 
 _GB = 2**30
 
@@ -21,7 +21,7 @@ class Profile:
     note: str = ""
 
 
-def find(user_id: str | None, host: Host) -> Profile:
+def find_profile(user_id: str | None, host: Host) -> Profile:
     """The profile that `user_id` names; without one this machine's name's, else the newest that was measured here.
 
     One that is damaged, or of another machine, is named in the note and not used. Errors: ConfigError for an
@@ -42,7 +42,7 @@ def find(user_id: str | None, host: Host) -> Profile:
     return Profile(name)
 
 
-def why_not(path: Path, facts: Facts | None, host: Host) -> str:
+def why_not(path: Path, facts: MachineRates | None, host: Host) -> str:
     """Why what lies at `path` (`facts`, as it was read) cannot be used on `host`; "" where nothing is there."""
     if facts is None:
         return f"the profile {path} is damaged, or of another version of this program" if path.exists() else ""

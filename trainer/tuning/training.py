@@ -126,7 +126,7 @@ def _doubling(most: int) -> list[int]:
     return sorted({most, *(2**n for n in range(most.bit_length()))})
 
 
-def choose(own: Setting, trials: Sequence[Trial], memory: Memory) -> Advice:
+def advise(own: Setting, trials: Sequence[Trial], memory: Memory) -> Advice:
     """The settings as they are, unless others are clearly faster: then the smallest that is nearly the fastest. Pure.
 
     `trials` must hold `own`.

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
-from trainer.algorithms import recorded as updates
+from trainer.algorithms import recorded
 from trainer.config import Training
-from trainer.envs.step import F64, EnvError, VectorSpec
-from trainer.envs.suites.metaworld.goals import goal_tables
-from trainer.envs.suites.metaworld.native.plan import native_tasks
+from trainer.envs.collector import Collector
+from trainer.envs.step import EnvError, VectorSpec
+from trainer.envs.suite import SuiteRef, suite_of
 from trainer.envs.vector import VectorEnv
+from trainer.find import ALGORITHMS, find
 from trainer.machine import device as machine
-from trainer.machine import products as matmul
-from trainer.machine.host import Host, look
+from trainer.machine import products
+from trainer.machine.host import Host, read_host
 from trainer.training import memory
-from trainer.training.run import RunState, advance, drain, draw, fresh
+from trainer.training.run import TrainingRun, advance, drain, fresh
 from trainer.tuning.training import Memory, Setting, Trial, explore, thread_counts, worker_counts
 
 #: Rates settle within a few updates; the first steps of an environment and the first calls of a kernel are slower.
@@ -29,8 +31,6 @@ WARM_UP_S, MEASURE_S, ALONE_S = 0.7, 2.5, 1.0
 MIN_UPDATES, PATIENCE = 4, 4.0
 #: Rows of the replay while trying: drawing from few is as slow as from many.
 ROWS = 20_000
-#: Far beyond any step of a trial: actions are random, and nothing is learned.
-_NEVER = 2**40
 
 Say = Callable[[str], None]
 
@@ -55,27 +55,30 @@ class Tried:
     wall_s: float
 
 
-def measure(training: Training, budget_s: float, say: Say, goals_dir: Path) -> Tried:
+def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path) -> Tried:
     """Try settings of `training` within `budget_s`; `say` gets a line for each.
 
     Errors: ConfigError for a device that is not here and for nets that the memory has no room for; EnvError where its
     own settings do not work.
     """
     began = time.monotonic()
-    host = look()
-    device = machine.choose(training.device)
+    host = read_host()
+    device = machine.choose_device(training.device)
     memory.check(training.model_copy(update={"buffer_size": ROWS}), device.type, host.memory_bytes)  # as it is tried
-    machine.settle(1)
+    machine.set_deterministic(1)
     widest = max(*training.actor_hidden, *training.critic_hidden)
-    products = matmul.settle(widest)[0] if device.type == "cpu" else ""
-    goals = goal_tables(training.tasks, training.seed, goals_dir)
+    route = products.choose_products(widest)[0] if device.type == "cpu" else ""
+    suite = suite_of(training, goals_dir)
+    opened = suite.open()
     # At its first use on a machine the stepper is compiled and checked: no part of any setting.
-    is_native = native_tasks(training.tasks).issuperset(training.tasks)
-    num_workers = machine.workers(training.num_workers, training.num_envs)
-    way, refused = updates.choose(training.model_copy(update={"cuda_graph": True}), device)
+    is_native = len(opened.stepped_natively("auto")) == len(training.tasks)
+    num_workers = machine.default_workers(training.num_workers, training.num_envs)
+    way, refused = find(ALGORITHMS, training.algorithm).choose_kernels(
+        training.model_copy(update={"cuda_graph": True}), opened.spaces, device
+    )
     if refused is not None:
         say(refused)
-    own = Setting(training.num_envs, num_workers, training.threads, training.cuda_graph and way == updates.GRAPH)
+    own = Setting(training.num_envs, num_workers, training.threads, training.cuda_graph and way == recorded.GRAPH)
     alone: _Alone | None = None
     dearest_s = 0.0
 
@@ -86,7 +89,7 @@ def measure(training: Training, budget_s: float, say: Say, goals_dir: Path) -> T
         if alone is not None and start - began + needed_s > budget_s:
             return None
         try:
-            rate, found = _rate(training, setting, device, goals, is_first=alone is None)
+            rate, found = _rate(training, setting, device, suite, is_first=alone is None)
         except EnvError as error:
             if alone is None:
                 raise
@@ -98,13 +101,13 @@ def measure(training: Training, budget_s: float, say: Say, goals_dir: Path) -> T
         return rate
 
     counts = worker_counts(host.cores, is_native=is_native), thread_counts(host.cores, is_cpu=device.type == "cpu")
-    trials = explore(own, len(training.tasks), *counts, attempt, graph=way == updates.GRAPH)
+    trials = explore(own, len(training.tasks), *counts, attempt, graph=way == recorded.GRAPH)
     if alone is None:
         raise AssertionError("the first attempt measures it or raises")
     return Tried(
         host=host,
         device=device.type,
-        products=products,
+        products=route,
         stepping=alone.stepping,
         own=own,
         trials=tuple(trials),
@@ -133,47 +136,50 @@ class _Alone:
 
 
 def _rate(
-    training: Training, setting: Setting, device: torch.device, goals: Sequence[F64], *, is_first: bool
+    training: Training, setting: Setting, device: torch.device, suite: SuiteRef, *, is_first: bool
 ) -> tuple[float, _Alone | None]:
     """Steps a second of the whole loop, and on the first time its parts. Errors: EnvError."""
-    machine.settle(setting.threads)
+    machine.set_deterministic(setting.threads)
     values = {"num_envs": setting.num_envs, "threads": setting.threads, "random_steps": 2 * setting.num_envs}
-    small = training.model_copy(update={**values, "buffer_size": max(ROWS, len(goals) * setting.num_envs)})
-    spec = VectorSpec(
-        tasks=training.tasks,
-        goals=tuple(goals),
-        num_envs=setting.num_envs,
-        seed=training.seed,
-        horizon=training.horizon,
-    )
+    small = training.model_copy(update={**values, "buffer_size": max(ROWS, len(training.tasks) * setting.num_envs)})
+    spec = VectorSpec(suite, setting.num_envs, training.seed)
     with VectorEnv(spec, setting.workers) as envs:
-        state = fresh(small, device, envs, updates.GRAPH if setting.cuda_graph else updates.KERNELS)
+        state = fresh(small, device, envs, recorded.GRAPH if setting.cuda_graph else recorded.KERNELS)
         _steps_in(state, WARM_UP_S, 1)
         rate = _steps_in(state, MEASURE_S, MIN_UPDATES)
         if not is_first:
             return rate, None
         rss = sum(map(_rss, [os.getpid(), *envs.worker_pids]))
         update_s = _update_s(state)
-        state.training = small.model_copy(update={"random_steps": _NEVER})
-        collected = _steps_in(state, ALONE_S, 0)
+        collected = _collected_in(state.collector, ALONE_S)
         kinds = set(envs.stepping.values())
         return rate, _Alone(kinds.pop() if len(kinds) == 1 else "both", update_s, collected, rss)
 
 
-def _steps_in(state: RunState, seconds: float, updates: int) -> float:
+def _steps_in(state: TrainingRun, seconds: float, updates: int) -> float:
     """Steps a second over so many seconds and updates at least."""
     start, before, done = time.monotonic(), state.step, 0
     while (passed := time.monotonic() - start) < seconds or (done < updates and passed < PATIENCE * seconds):
-        done += int(state.owed)  # what `advance` makes at once
+        done += state.algorithm.owed  # what `advance` makes at once
         advance(state)
     drain(state)  # a GPU has finished when its numbers are here
     return (state.step - before) / (time.monotonic() - start)
 
 
-def _update_s(state: RunState) -> float:
+def _collected_in(collector: Collector, seconds: float) -> float:
+    """Steps a second with random actions and without any update."""
+    shape, rng = (collector.num_envs, *collector.envs.spaces.action.shape), np.random.default_rng(0)
+    start, steps = time.monotonic(), 0
+    while (passed := time.monotonic() - start) < seconds:
+        collector.step(rng.uniform(-1, 1, shape).astype(np.float32))
+        steps += collector.num_envs
+    return steps / passed
+
+
+def _update_s(state: TrainingRun) -> float:
     start, count = time.monotonic(), 0
     while (time.monotonic() - start) < ALONE_S or count < 2:
-        measured = state.updater.update(draw(state))
+        measured = state.algorithm.update()
         count += 1
     measured.tolist()
     return (time.monotonic() - start) / count
@@ -182,8 +188,8 @@ def _update_s(state: RunState) -> float:
 def _memory(training: Training, rss_bytes: int, host: Host) -> Memory:
     """The replay takes memory as rows come, so what was measured has as good as nothing of it."""
     rows = min(training.buffer_size, training.total_steps)
-    replay, row = rows * memory.ROW_BYTES, memory.ROW_BYTES
-    return Memory(rss_bytes, replay, row, memory.evaluation_bytes(training), host.memory_bytes)
+    row = memory.row_bytes(training)
+    return Memory(rss_bytes, rows * row, row, memory.evaluation_bytes(training), host.memory_bytes)
 
 
 def _rss(pid: int) -> int:

@@ -18,7 +18,7 @@ REFUSALS = 2
 
 
 class Connection(Protocol):
-    """What the loop needs of a `Session`."""
+    """What the loop needs of an `UploadSession`."""
 
     cursor: Cursor
 
@@ -40,13 +40,12 @@ class StuckError(Exception):
 class Delivery:
     """Whether what was sent arrives. Times are monotonic seconds.
 
-    `lost`: the user was told that the server does not answer. `say_lost`, `say_back`: tell them.
+    `say_lost`: the server does not answer. `say_back`: something arrived; both may be called again and again.
     """
 
     patience: Patience
     say_lost: Callable[[str], None]
     say_back: Callable[[], None]
-    lost: bool = False
     arrived: Cursor = START
     refusals: int = 0
     stuck_since: float | None = None
@@ -64,16 +63,13 @@ class Delivery:
             arrived = connection.arrived()
         except LostError as error:
             self.refusals, self.stuck_since = self.refusals + 1, None
-            if self.refusals >= REFUSALS and not self.lost:
-                self.lost = True
+            if self.refusals == REFUSALS:
                 self.say_lost(str(error))
             return
         self.refusals = 0
         if arrived != self.arrived:
             self.arrived, self.stuck_since = arrived, None
-            if self.lost:
-                self.lost = False
-                self.say_back()
+            self.say_back()
         elif self.stuck_since is None:
             self.stuck_since = now
         elif now - self.stuck_since >= self.patience.stuck_s:

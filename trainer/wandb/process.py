@@ -24,7 +24,7 @@ from anchorleg.job import HAND_OVER_SIGNALS, Job
 from trainer.config import WANDB_MODES, wandb_mode
 from trainer.wandb import destination
 from trainer.wandb.destination import Destination
-from trainer.wandb.request import Patience, Request
+from trainer.wandb.request import Patience, UploadRequest
 
 #: What the process and wandb have to say, in the attempt's folder.
 LOG = "wandb.log"
@@ -78,21 +78,68 @@ def _begin(
         if mode == "offline":
             return None
         folder = Path(tempfile.mkdtemp(prefix="wandb-", dir=job.scratch))
-        return LiveProcess(Request.of(job, folder, there, training, patience), environ, say)
+        return LiveProcess(UploadRequest.of(job, folder, there, training, patience), environ, say)
     except (OSError, RuntimeError) as error:
         say(f"W&B: no curves are sent: {error}; the training goes on")
         return None
 
 
-class LiveProcess:
-    """Runs `trainer.wandb.program` on `request`. Errors: OSError, RuntimeError where it cannot be started."""
+def _start(request: Path, environ: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+    """The process, in a session of its own. Until it ignores the hand-over signals itself, they are blocked in it."""
+    environment = {
+        **{name: value for name, value in environ.items() if name not in _UNWANTED},
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "OMP_NUM_THREADS": "1",
+        "GOMAXPROCS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    command = [sys.executable, "-P", "-m", "trainer.wandb.program", str(request)]
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, HAND_OVER_SIGNALS)  # inherited; ours stay pending, none is lost
+    try:
+        with open(log, "ab") as errors:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environment,
+                start_new_session=True,
+            )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def __init__(self, request: Request, environ: Mapping[str, str], say: Callable[[str], None]) -> None:
+
+def end_children(pid: int) -> None:
+    """Kill the children of `pid`: wandb's service, which leads a session of its own. Linux; elsewhere it sees its
+    parent's end by itself, as it does here.
+    """
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            if int(path.read_text().rpartition(")")[2].split()[1]) == pid:
+                os.kill(int(path.parent.name), signal.SIGKILL)
+
+
+class LiveProcess:
+    """Runs `trainer.wandb.program` on `request`. Errors: OSError, RuntimeError where it cannot be started.
+
+    `start`: starts it. `end_children`: kills those of a pid.
+    """
+
+    def __init__(
+        self,
+        request: UploadRequest,
+        environ: Mapping[str, str],
+        say: Callable[[str], None],
+        *,
+        start: Callable[[Path, Mapping[str, str], Path], subprocess.Popen[bytes]] = _start,
+        end_children: Callable[[int], None] = end_children,
+    ) -> None:
         self._request = request
         self._say = say
         self._state = ""
         self._is_ending = False
-        self._process = _start(request.write(), environ, request.job.attempt_dir / LOG)
+        self._end_children = end_children
+        self._process = start(request.write(), environ, request.job.attempt_dir / LOG)
         assert self._process.stdin is not None  # noqa: S101 - for the type checker
         self._lifeline = self._process.stdin
         self._ear = threading.Thread(target=self._hear, daemon=True)
@@ -131,7 +178,7 @@ class LiveProcess:
 
     def _kill(self) -> None:
         if self._process.poll() is None:  # else its number may be somebody else's by now, with children of their own
-            end_children(self._process.pid)
+            self._end_children(self._process.pid)
         self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_S)
@@ -155,41 +202,6 @@ class LiveProcess:
     def _tell(self, sentence: str) -> None:
         with contextlib.suppress(OSError, ValueError):  # a job's output that is gone is not this thread's to report
             self._say(f"W&B: {sentence}")
-
-
-def _start(request: Path, environ: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
-    """The process, in a session of its own. Until it ignores the hand-over signals itself, they are blocked in it."""
-    environment = {
-        **{name: value for name, value in environ.items() if name not in _UNWANTED},
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-        "OMP_NUM_THREADS": "1",
-        "GOMAXPROCS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-    }
-    command = [sys.executable, "-P", "-m", "trainer.wandb.program", str(request)]
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, HAND_OVER_SIGNALS)  # inherited; ours stay pending, none is lost
-    try:
-        with open(log, "ab") as errors:
-            return subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env=environment,
-                start_new_session=True,
-            )
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def end_children(pid: int) -> None:
-    """Kill the children of `pid`: wandb's service, which leads a session of its own. Linux; elsewhere it sees its
-    parent's end by itself, as it does here.
-    """
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            if int(path.read_text().rpartition(")")[2].split()[1]) == pid:
-                os.kill(int(path.parent.name), signal.SIGKILL)
 
 
 def end_of_job(environ: Mapping[str, str]) -> float | None:

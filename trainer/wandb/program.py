@@ -24,7 +24,7 @@ from typing import NoReturn
 
 from anchorleg.job import HAND_OVER_SIGNALS
 from trainer.wandb.process import Word, end_children
-from trainer.wandb.request import Patience, Request
+from trainer.wandb.request import Patience, UploadRequest
 
 #: `prctl(2)`: the signal that a process gets when its parent dies.
 _PR_SET_PDEATHSIG = 1
@@ -43,7 +43,7 @@ def main(words: list[str]) -> int:
     for number in HAND_OVER_SIGNALS:  # scancel signals every process; the learner ends this one
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HAND_OVER_SIGNALS)
-    request = Request.read(Path(words[0]))
+    request = UploadRequest.read(Path(words[0]))
     failures, lost = (int(words[1]), words[2] == "lost") if len(words) > 1 else (0, False)
     _end_with(request.learner)
     if len(words) == 1:
@@ -67,7 +67,7 @@ def pause_s(patience: Patience, failures: int) -> float:
 class _Program:
     """From one connection's beginning to its end."""
 
-    def __init__(self, request: Request, path: str, failures: int, *, lost: bool) -> None:
+    def __init__(self, request: UploadRequest, path: str, failures: int, *, lost: bool) -> None:
         self.request = request
         self.path = path
         self.failures = failures
@@ -78,10 +78,10 @@ class _Program:
         """Returns the exit code."""
         from trainer.wandb.follow import Delivery, StuckError, follow  # noqa: PLC0415 - numpy
         from trainer.wandb.journals import Journals  # noqa: PLC0415 - numpy
-        from trainer.wandb.session import HopelessError, LostError, Session  # noqa: PLC0415 - wandb
+        from trainer.wandb.session import HopelessError, LostError, UploadSession  # noqa: PLC0415 - wandb
 
         try:
-            session = Session(self.request)
+            session = UploadSession(self.request)
         except HopelessError as error:
             tell(Word("over", f"no curves are sent: {error}"))
             return 1
@@ -101,7 +101,6 @@ class _Program:
                 note(f"not everything was sent: {error}")
                 end_children(os.getpid())
                 return 1
-            self.lost = delivery.lost
             note(f"another connection is needed: {error or 'nothing arrives'}")
             self.begin_again(1)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -121,9 +120,10 @@ class _Program:
             tell(Word("lost", f"no curves are sent for now ({why}); the training goes on, and they are sent later"))
 
     def say_back(self) -> None:
-        """After one."""
-        self.lost = False
-        tell(Word("live", "curves are sent again"))
+        """Once after one."""
+        if self.lost:
+            self.lost = False
+            tell(Word("live", "curves are sent again"))
 
     def begin_again(self, failures: int) -> NoReturn:
         """Become this program anew."""

@@ -13,7 +13,7 @@ from anchorleg.files import write_json
 from anchorleg.job import Job
 from trainer.wandb.destination import Destination
 
-#: In `Request.folder`.
+#: In `UploadRequest.folder`.
 FILE = "request.json"
 
 
@@ -42,7 +42,7 @@ class Patience:
 
 
 @dataclass(frozen=True)
-class Request:
+class UploadRequest:
     """`folder`: for whatever wandb writes, removed at the end. `training`: the resolved section, shown as the config.
     `learner`: the process id of who asks.
     """
@@ -60,7 +60,7 @@ class Request:
     @classmethod
     def of(
         cls, job: Job, folder: Path, destination: Destination, training: Mapping[str, Any], patience: Patience
-    ) -> Request:
+    ) -> UploadRequest:
         """The caller's, for its job."""
         return cls(os.getpid(), job.run_dir, job.slot, job.attempt, job.run_id, folder, destination, training, patience)
 
@@ -76,7 +76,7 @@ class Request:
         return self.folder / FILE
 
     @classmethod
-    def read(cls, path: Path) -> Request:
+    def read(cls, path: Path) -> UploadRequest:
         """As `write` left it. Errors: OSError."""
         value = json.loads(path.read_text(encoding="utf-8"))
         there = value["destination"]

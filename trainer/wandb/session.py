@@ -11,7 +11,7 @@ from typing import Any
 
 from trainer.errors import ConfigError
 from trainer.wandb.points import Cursor, Point, define_axes, numbered
-from trainer.wandb.request import Request
+from trainer.wandb.request import UploadRequest
 from trainer.wandb.upload import library, quiet
 
 #: How wandb 0.31 says that a server takes requests and does not answer them, or only with errors that may pass (500).
@@ -26,13 +26,13 @@ class HopelessError(Exception):
     """Nothing will ever be sent from here, and why; the sentence goes into another one."""
 
 
-class Session:
+class UploadSession:
     """The run on W&B, open. `cursor`: what it has, and what was sent to it since.
 
     Errors: LostError; HopelessError where wandb or its key is missing.
     """
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: UploadRequest) -> None:
         try:
             wandb = library()
         except ConfigError as error:

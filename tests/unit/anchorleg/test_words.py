@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anchorleg.words import counted, did_you_mean, duration, roughly
+from anchorleg.words import counted, did_you_mean, duration, roughly, sized
 
 
 def test_the_nearest_known_name_is_offered_else_all_else_what_to_do() -> None:
@@ -38,3 +38,19 @@ def test_one_is_no_plural() -> None:
 )
 def test_times_are_as_exact_as_they_need_to_be(seconds: float, exactly: str, about: str) -> None:
     assert (duration(seconds), roughly(seconds)) == (exactly, about)
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (0, "0 B"),
+        (812, "812 B"),
+        (1024, "1 KiB"),
+        (1.44 * 2**20, "1.4 MiB"),
+        (40 * 2**30, "40 GiB"),
+        (1000 * 2**30, "1,000 GiB"),
+        (3e16, "27,285 TiB"),
+    ],
+)
+def test_bytes_are_counted_as_memory_and_disks_are(count: float, words: str) -> None:
+    assert sized(count) == words

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import NOW, a_slot
+from builders import NOW, a_slot, no_code
 
 from anchorleg.findings import Level
 from orchestrator.config import RunConfig, parse_config, warnings_of
@@ -17,7 +17,7 @@ from orchestrator.decisions.actions import Submit
 from orchestrator.decisions.edits import reactivated
 from orchestrator.decisions.models import SlotStatus
 from orchestrator.doctor.checks import examine
-from orchestrator.doctor.facts import Facts, FolderFacts, PythonFacts
+from orchestrator.doctor.facts import FolderFacts, LoginFacts, PythonFacts
 from orchestrator.errors import ConfigError
 from orchestrator.run.begin import begin, prepare_folder
 from orchestrator.run.rundir import Run, RunDir
@@ -43,16 +43,11 @@ def complaint(**value: Any) -> str:
 def begun(tmp_path: Path, config: RunConfig) -> tuple[Run, RunDir]:
     run_dir = RunDir(tmp_path / "runs" / config.run_name)
     prepare_folder(run_dir)
-    return begin(config, tmp_path / "c.json", run_dir, {}, NOW), run_dir
+    return begin(config, tmp_path / "c.json", run_dir, {}, NOW, fix=no_code), run_dir
 
 
 def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
-
-
-@pytest.fixture(autouse=True)
-def _small_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.run.begin.fix_code", lambda _: "0123456789abcdef")
 
 
 @pytest.fixture
@@ -191,7 +186,7 @@ class TestTheFriendsSide:
         assert asked_for(None, path, {}, None).notes == ()
 
     def test_the_doctor_says_it_too(self) -> None:
-        facts = Facts(
+        facts = LoginFacts(
             config=actors_config(), config_known=True, executor="local", folder=FolderFacts(path="/x"),
             python=PythonFacts(command="python3"), sharing=("no slot is open. Ask its owner.",),
         )  # fmt: skip

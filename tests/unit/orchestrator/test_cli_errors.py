@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,20 +19,23 @@ def subclasses() -> list[type[AnchorlegError]]:
     ]
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["orchestrator", *words])
+def code_of(act: Callable[[], object]) -> int:
     try:
-        cli.main()
+        cli.main(act)
     except SystemExit as ended:
         return int(ended.code or 0)
     return 0
 
 
-def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    def fail(**_: object) -> None:
+def run(*words: str) -> int:
+    return code_of(lambda: cli.app(words))
+
+
+def raising(error: BaseException) -> int:
+    def fail() -> None:
         raise error
 
-    monkeypatch.setattr(cli, "app", fail)
+    return code_of(fail)
 
 
 def test_every_error_has_an_exit_code_of_its_own_and_its_line_in_the_tree() -> None:
@@ -49,31 +52,24 @@ def test_the_tree_names_only_errors_that_exist() -> None:
 
 @pytest.mark.parametrize("kind", subclasses())
 def test_a_known_error_is_one_sentence_and_its_code(
-    kind: type[AnchorlegError], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kind: type[AnchorlegError], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    raising(monkeypatch, kind("the field x is wrong; write y."))
-    assert run(monkeypatch) == kind.exit_code
+    assert raising(kind("the field x is wrong; write y.")) == kind.exit_code
     assert capsys.readouterr().err == "orchestrator: the field x is wrong; write y.\n"
 
 
-def test_a_priority_below_zero_is_no_option(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(monkeypatch, "priority", "-1", "slow", "--run", "nobody") == UnknownRun.exit_code
+def test_a_priority_below_zero_is_no_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("priority", "-1", "slow", "--run", "nobody") == UnknownRun.exit_code
     assert "nobody" in capsys.readouterr().err
 
 
-def test_a_file_that_cannot_be_written_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    raising(monkeypatch, OSError(28, "No space left on device", "/runs/x/run.json"))
-    assert run(monkeypatch) == errors.StorageError.exit_code
+def test_a_file_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert raising(OSError(28, "No space left on device", "/runs/x/run.json")) == errors.StorageError.exit_code
     assert capsys.readouterr().err == "orchestrator: /runs/x/run.json: No space left on device.\n"
 
 
-def test_an_interruption_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
-    raising(monkeypatch, KeyboardInterrupt())
-    assert run(monkeypatch) == 130
+def test_an_interruption_is_130() -> None:
+    assert raising(KeyboardInterrupt()) == 130
 
 
 @pytest.mark.parametrize(
@@ -112,19 +108,17 @@ def test_what_users_get_wrong_is_one_sentence(
     (tmp_path / "wrong.json").write_text('{"slot": 1}')
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    assert run(monkeypatch, *words) == code
+    assert run(*words) == code
     err = capsys.readouterr().err
     assert said in err
     assert "Traceback" not in err
     assert len(err.splitlines()) == 1
 
 
-def test_render_prints_a_script_and_writes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_render_prints_a_script_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "c.json").write_text('{"executor": "slurm"}')
     before = sorted(tmp_path.rglob("*"))
-    assert run(monkeypatch, "render", "--config", str(tmp_path / "c.json")) == 0
+    assert run("render", "--config", str(tmp_path / "c.json")) == 0
     assert capsys.readouterr().out.startswith("#!/bin/bash\n#SBATCH --job-name=mt10-0\n")
     assert sorted(tmp_path.rglob("*")) == before
 

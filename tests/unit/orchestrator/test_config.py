@@ -57,7 +57,7 @@ def complaint(value: dict[str, Any]) -> str:
 class TestReading:
     def test_an_empty_config_is_a_whole_run(self, tmp_path: Path) -> None:
         config = load_config(written(tmp_path, "{}"))
-        assert (config.slots, config.executor, config.slurm.time_limit_s) == (1, "auto", 4 * 3600)
+        assert (config.slots, config.executor, config.slurm.time_limit) == (1, "auto", 4 * 3600)
 
     def test_a_missing_file_is_named_with_what_to_do(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"nowhere\.json: there is no such config file.*orchestrator init"):
@@ -187,7 +187,12 @@ class TestWalltime:
                     check_walltime(config, executor)
 
     def test_minutes_may_be_written_as_a_number(self) -> None:
-        assert RunConfig.model_validate({"slurm": {"time_limit": 240}}).slurm.time_limit_s == 4 * 3600
+        assert RunConfig.model_validate({"slurm": {"time_limit": 240}}).slurm.time_limit == 4 * 3600
+
+    def test_a_run_file_has_it_as_slurm_writes_it(self) -> None:
+        config = RunConfig.model_validate({"slurm": {"time_limit": 90}})
+        assert config.model_dump(mode="json", exclude_unset=True) == {"slurm": {"time_limit": "1:30:00"}}
+        assert RunConfig.model_validate(config.model_dump(exclude_unset=True)) == config
 
 
 class TestTheUsersExample:

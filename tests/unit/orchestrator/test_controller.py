@@ -16,16 +16,11 @@ from orchestrator.decisions.sightings import SETTLE_S
 from orchestrator.errors import LeaseLost
 from orchestrator.executors.base import (
     JobState,
-    Refused,
+    SubmitRefused,
     Uncertain,
 )
 from orchestrator.run.lease import TTL_S
 from orchestrator.run.ledger import write_control
-
-
-@pytest.fixture(autouse=True)
-def _small_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.run.begin.fix_code", lambda _: "0123456789abcdef")
 
 
 @pytest.fixture
@@ -75,7 +70,7 @@ class TestSubmitting:
     @pytest.mark.parametrize(("kind", "wait_s"), [("quota", QUOTA_WAIT_S), ("temporary", TEMPORARY_WAIT_S)])
     def test_a_passing_refusal_waits_and_is_no_failure(self, world: World, kind: str, wait_s: float) -> None:
         words = "QOSMaxSubmitJobPerUserLimit"
-        world.cluster.answers = [Refused.model_validate({"kind": kind, "words": words})]
+        world.cluster.answers = [SubmitRefused.model_validate({"kind": kind, "words": words})]
         world.tick()
         assert (world.slot.failures, world.slot.status) == (0, SlotStatus.ACTIVE)
         limits = "waits until your limits have room for another job"
@@ -88,14 +83,14 @@ class TestSubmitting:
 
     def test_a_refusal_for_good_stops_the_slot_in_slurms_own_words(self, world: World) -> None:
         words = "sbatch: error: invalid partition specified: gpuu"
-        world.cluster.answers = [Refused(kind="permanent", words=words)]
+        world.cluster.answers = [SubmitRefused(kind="permanent", words=words)]
         world.tick()
         world.tick(after=3600)
         assert (world.slot.status, world.slot.why, len(world.cluster.submitted)) == (SlotStatus.FAILED, words, 1)
         assert world.controller.over
 
     def test_typing_start_again_gives_a_stopped_slot_another_chance(self, world: World) -> None:
-        world.cluster.answers = [Refused(kind="permanent", words="no")]
+        world.cluster.answers = [SubmitRefused(kind="permanent", words="no")]
         world.tick()
         world.controller.reactivate()
         world.tick(after=1)

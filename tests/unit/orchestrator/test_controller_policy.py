@@ -15,14 +15,9 @@ from orchestrator.decisions.models import BadNode, Blind, SlotStatus, Submission
 from orchestrator.decisions.outcomes import AHEAD_REFUSED_WAIT_S
 from orchestrator.decisions.sightings import RECORD_WAIT_S, WORD_MISSING
 from orchestrator.errors import LeaseLost
-from orchestrator.executors.base import JobState, Refused
+from orchestrator.executors.base import JobState, SubmitRefused
 from orchestrator.run.lease import Onlooker
 from orchestrator.run.ledger import write_control
-
-
-@pytest.fixture(autouse=True)
-def _small_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.run.begin.fix_code", lambda _: "0123456789abcdef")
 
 
 @pytest.fixture
@@ -140,7 +135,7 @@ class TestQueueingAhead:
         world.tick()
         world.job_claims()
         world.job_shows(JobState.RUNNING)
-        world.cluster.answers = [Refused(kind="quota", words="QOSMaxSubmitJobPerUserLimit")]
+        world.cluster.answers = [SubmitRefused(kind="quota", words="QOSMaxSubmitJobPerUserLimit")]
         world.tick(after=POLL_S)
         assert (world.slot.not_before, world.slot.why, world.slot.failures) == (0.0, "", 0)
         world.tick(after=AHEAD_REFUSED_WAIT_S - 1)
@@ -154,7 +149,7 @@ class TestQueueingAhead:
         for slot in (0, 1):
             world.job_claims(which=slot)
             world.job_shows(JobState.RUNNING, slot)
-        world.cluster.answers = [Refused(kind="quota", words="QOSMaxSubmitJobPerUserLimit")] * 2
+        world.cluster.answers = [SubmitRefused(kind="quota", words="QOSMaxSubmitJobPerUserLimit")] * 2
         for _ in range(int(AHEAD_REFUSED_WAIT_S // POLL_S) - 1):
             world.tick(after=POLL_S)
         assert len(world.cluster.submitted) == 3
@@ -261,7 +256,7 @@ class TestHelpingJobs:
     def test_a_request_that_our_exclusions_made_impossible_is_repeated_without_them(self, world: World) -> None:
         bad = (BadNode(node="n1", excluded_until=NOW + 3600),)
         world.controller.ledger = world.controller.ledger.model_copy(update={"nodes": bad})
-        world.cluster.answers = [Refused(kind="permanent", words="Requested node configuration is not available")]
+        world.cluster.answers = [SubmitRefused(kind="permanent", words="Requested node configuration is not available")]
         world.tick()
         assert world.slot.status is SlotStatus.ACTIVE
         world.tick(after=60)

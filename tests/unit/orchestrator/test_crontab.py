@@ -114,12 +114,11 @@ class TestWithAFakeCrontab:
         with pytest.raises(ConfigError, match="no crontab on this machine"):
             cron.read_table()
 
-    def test_one_that_hangs_is_given_up(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_one_that_hangs_is_given_up(self, path: Path) -> None:
         self.says(path, "", 0)
         (path / "crontab").write_text("#!/bin/sh\nexec /bin/sleep 60\n")
-        monkeypatch.setattr(cron, "COMMAND_TIMEOUT_S", 0.2)
         with pytest.raises(ConfigError, match="did not answer"):
-            cron.read_table()
+            cron.read_table(timeout_s=0.2)
 
 
 def test_another_machines_line_is_left_to_that_machine(run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,11 +144,10 @@ def test_a_lock_that_another_one_holds_is_not_waited_for_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(cron, "LOCK_TIMEOUT_S", 0.0)
     with cron._alone():
         [lock] = tmp_path.rglob("crontab-*.lock")
         assert (lock.stat().st_mode & 0o077, lock.parent.stat().st_mode & 0o077) == (0, 0)
-        with pytest.raises(ConfigError, match="another command of yours has changed the crontab"), cron._alone():
+        with pytest.raises(ConfigError, match="another command of yours has changed the crontab"), cron._alone(0.0):
             pass
     with cron._alone():
         pass

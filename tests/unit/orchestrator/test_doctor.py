@@ -18,28 +18,27 @@ from rich.text import Text
 
 from anchorleg.findings import Finding, Level, findings_lines, findings_table, total
 from orchestrator.config import RunConfig, parse_config
-from orchestrator.doctor import probing
 from orchestrator.doctor.advice import advise
 from orchestrator.doctor.checks import examine, host_findings, quota_finding, worst
 from orchestrator.doctor.facts import (
-    Facts,
     FolderFacts,
     HostFacts,
+    LoginFacts,
     ProbeResult,
+    ProbeStep,
     PythonFacts,
     RunFacts,
     SlurmFacts,
-    Step,
 )
 from orchestrator.doctor.folder import filesystem_of, parse_quota, try_folder
 from orchestrator.doctor.gather import gather, kills_user_processes, slurm_facts, subject_of
 from orchestrator.doctor.probe import Probe, memory_limit
 from orchestrator.doctor.probechecks import probe_findings
-from orchestrator.doctor.probing import probe_config, probe_script, times_of
-from orchestrator.executors.base import JobRequest, JobRow, JobState, Poll, Refused, Submitted, Uncertain
-from orchestrator.executors.site import COMMANDS, Answered, Command, Trial
+from orchestrator.doctor.probing import Pursuit, probe_config, probe_script, times_of
+from orchestrator.executors.base import JobRequest, JobRow, JobState, Poll, SubmitRefused, Submitted, Uncertain
+from orchestrator.executors.site import COMMANDS, Answered, Command, SubmitCheck
 from orchestrator.executors.site_text import (
-    Limits,
+    SiteLimits,
     SiteSettings,
     parse_limits,
     parse_settings,
@@ -80,14 +79,14 @@ def slurm(**more: Any) -> SlurmFacts:
         "skew_s": 0.2,
         "accounting": "ok",
         "partitions": (GPU,),
-        "limits": Limits(told=True, submitted=8),
-        "trial": Trial(outcome=None, words=""),
+        "limits": SiteLimits(told=True, submitted=8),
+        "trial": SubmitCheck(outcome=None, words=""),
         "live_jobs": 0,
     }
     return SlurmFacts.model_validate(told | more)
 
 
-def facts(**more: Any) -> Facts:
+def facts(**more: Any) -> LoginFacts:
     told: dict[str, Any] = {
         "config": config(),
         "config_known": True,
@@ -96,7 +95,7 @@ def facts(**more: Any) -> Facts:
         "slurm": slurm(),
         "python": PythonFacts(command="python3", version="3.11.7", shim_ok=True),
     }
-    return Facts.model_validate(told | more)
+    return LoginFacts.model_validate(told | more)
 
 
 def report(**more: Any) -> dict[str, Any]:
@@ -184,19 +183,22 @@ def test_a_good_place_is_all_ok() -> None:
         ({"partitions": (GPU.model_copy(update={"gpus": {}}),)}, "partition", Level.PROBLEM, "has 0 GPUs"),
         ({"partitions": "no answer"}, "partition", Level.WARNING, "no answer"),
         (
-            {"trial": Trial(outcome=Refused(kind="permanent", words="w"), words="Invalid account")},
+            {"trial": SubmitCheck(outcome=SubmitRefused(kind="permanent", words="w"), words="Invalid account")},
             "job script", Level.PROBLEM, "Invalid account",
         ),
         (
-            {"trial": Trial(outcome=Refused(kind="quota", words="w"), words="AssocMaxSubmitJobLimit")},
+            {"trial": SubmitCheck(outcome=SubmitRefused(kind="quota", words="w"), words="AssocMaxSubmitJobLimit")},
             "job script", Level.WARNING, "not now",
         ),
-        ({"trial": Trial(outcome=Uncertain(why="w"), words="timed out")}, "job script", Level.WARNING, "timed out"),
-        ({"limits": Limits(told=False, why="forbidden")}, "job limits", Level.OK, "forbidden"),
-        ({"limits": Limits(told=True, submitted=1)}, "job limits", Level.WARNING, "1 jobs submitted"),
-        ({"limits": Limits(told=True, submitted=2)}, "job limits", Level.WARNING, "2 jobs submitted"),
-        ({"limits": Limits(told=True, wall_s=60)}, "walltime allowed", Level.PROBLEM, "0:01:00 a job"),
-        ({"limits": Limits(told=True, running=1)}, "job limits", Level.WARNING, "1 running"),
+        (
+            {"trial": SubmitCheck(outcome=Uncertain(why="w"), words="timed out")},
+            "job script", Level.WARNING, "timed out",
+        ),
+        ({"limits": SiteLimits(told=False, why="forbidden")}, "job limits", Level.OK, "forbidden"),
+        ({"limits": SiteLimits(told=True, submitted=1)}, "job limits", Level.WARNING, "1 jobs submitted"),
+        ({"limits": SiteLimits(told=True, submitted=2)}, "job limits", Level.WARNING, "2 jobs submitted"),
+        ({"limits": SiteLimits(told=True, wall_s=60)}, "walltime allowed", Level.PROBLEM, "0:01:00 a job"),
+        ({"limits": SiteLimits(told=True, running=1)}, "job limits", Level.WARNING, "1 running"),
         ({"settings": SiteSettings(values=QUIET | {"MinJobAge": "2 sec"})}, "MinJobAge", Level.WARNING, "after 2 s"),
         ({"settings": "no answer"}, "settings", Level.WARNING, "no answer"),
         ({"skew_s": 300.0}, "Slurm's clock", Level.WARNING, "300 s ahead"),
@@ -209,16 +211,16 @@ def test_what_slurm_says_is_judged(changed: dict[str, Any], check: str, level: L
     assert finding.advice or level is Level.OK
 
 
-def test_with_as_many_jobs_as_slots_the_baton_alone_settles_one_lower() -> None:
-    said = slurm(limits=Limits(told=True, submitted=2))
+def test_with_as_many_jobs_as_slots_failover_ticks_alone_settle_one_lower() -> None:
+    said = slurm(limits=SiteLimits(told=True, submitted=2))
     assert "settles at 1 of 2 jobs" in of(examine(facts(slurm=said)), "job limits").advice
-    without = config(relay={"baton": False})
+    without = config(relay={"failover_tick": False})
     assert of(examine(facts(slurm=said, config=without)), "job limits").level is Level.OK
 
 
 def test_queueing_ahead_wants_two_jobs_a_slot() -> None:
     ahead = config(relay={"queue_ahead": True})
-    said = slurm(limits=Limits(told=True, submitted=3))
+    said = slurm(limits=SiteLimits(told=True, submitted=3))
     assert "wants 4" in of(examine(facts(slurm=said, config=ahead)), "job limits").advice
     assert advise(facts(slurm=said, config=ahead), None)[0]["relay"] == {"queue_ahead": False}
 
@@ -239,9 +241,9 @@ def test_a_walltime_that_leaves_nothing_is_a_problem() -> None:
 @pytest.mark.parametrize(
     ("changed", "check", "level"),
     [
-        ({"steps": (Step(name="link", error="Operation not supported"),)}, "folder", Level.PROBLEM),
-        ({"steps": (Step(name="unlink while open", error="gone"),)}, "folder", Level.WARNING),
-        ({"steps": (Step(name="mkdir", seconds=4.0),)}, "folder", Level.WARNING),
+        ({"steps": (ProbeStep(name="link", error="Operation not supported"),)}, "folder", Level.PROBLEM),
+        ({"steps": (ProbeStep(name="unlink while open", error="gone"),)}, "folder", Level.WARNING),
+        ({"steps": (ProbeStep(name="mkdir", seconds=4.0),)}, "folder", Level.WARNING),
         ({"kind": "tmpfs"}, "folder kind", Level.WARNING),
         ({"free_bytes": 2**20}, "space", Level.PROBLEM),
         ({"free_bytes": 2**31}, "space", Level.WARNING),
@@ -287,11 +289,11 @@ def test_a_server_whose_clock_is_ahead_is_measured(tmp_path: Path) -> None:
         ({"scratch": {"path": "/tmp", "kind": "tmpfs", "free_bytes": 2**36}}, "scratch", Level.WARNING, "tmpfs"),
         (
             {"slurm": {"answers": {"squeue": {"code": 0}, "sbatch": {"code": 127, "err": "sbatch: No such file"}}}},
-            "baton", Level.WARNING, "sbatch does not work",
+            "failover", Level.WARNING, "sbatch does not work",
         ),
         (
             {"slurm": {"answers": {"squeue": {"code": 0}, "sbatch": {"code": 1, "err": "AssocMaxSubmitJobLimit"}}}},
-            "baton", Level.OK, "can pass the baton",
+            "failover", Level.OK, "can run a failover tick",
         ),
         ({"container": {"works": False, "words": "no image"}}, "container", Level.PROBLEM, "no image"),
         ({"program": {"python": "3.11", "packages": {}}}, "program", Level.PROBLEM, "Python 3.11"),
@@ -398,7 +400,7 @@ def test_a_report_with_holes_is_still_judged(changed: dict[str, Any]) -> None:
     [
         ({"heard": {"SIGUSR2": 1120.0}}, {}, "lead_seconds", 150),
         ({"heard": {}}, {"skew_s": -40.0}, "lead_seconds", 161),
-        ({"slurm": {"answers": {"sbatch": {"code": 127, "err": "No such file"}}}}, {}, "relay.baton", False),
+        ({"slurm": {"answers": {"sbatch": {"code": 127, "err": "No such file"}}}}, {}, "relay.failover_tick", False),
         ({}, {"pending_s": 400.0}, "relay.queue_ahead", True),
         (
             {"environment": {}, "drawing": {"egl": {}, "osmesa": {"works": True}}}, {},
@@ -473,7 +475,7 @@ def test_a_probe_asks_for_three_minutes_at_most_and_can_be_signalled(limit: int,
     asked = config(slurm={"time_limit": f"0:0:{limit}", "partition": "gpu"})
     limit_s, lead_s = times_of(asked, "slurm", longest)
     assert limit_s <= 180
-    assert limit_s <= max(60, asked.slurm.time_limit_s)
+    assert limit_s <= max(60, asked.slurm.time_limit)
     assert longest is None or limit_s <= max(60, longest)
     assert 0 < lead_s < limit_s
 
@@ -482,7 +484,7 @@ def test_the_probe_is_a_small_job_in_the_same_place() -> None:
     big = config(slurm={"partition": "gpu", "qos": "long", "mem": "64G", "cpus_per_task": 16, "gpu_type": "a100"})
     small = probe_config(big, 180, 120).slurm
     assert (small.partition, small.qos, small.gpu_type, small.gpus) == ("gpu", "long", "a100", 1)
-    assert (small.mem, small.cpus_per_task, small.time_limit) == ("4096M", 2, "0:03:00")
+    assert (small.mem, small.cpus_per_task, small.time_limit) == ("4096M", 2, 180)
     assert probe_config(config(slurm={"mem": "2G"}), 180, 120).slurm.mem == "2G"
     assert probe_config(config(slurm={"cpus_per_task": 16}), 180, 120).slurm.cpus_per_task == 16
 
@@ -507,9 +509,8 @@ class GoneAtOnce:
         return Poll(at=0.0, rows=(row,))
 
 
-def test_a_folder_that_the_nodes_do_not_see_is_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probing, "VISIBLE_WITHIN_S", 0.1)
-    pursuit = probing.Pursuit(GoneAtOnce(), Path("/nowhere/probe"), 180, 120, 60, lambda *_: None)  # type: ignore[arg-type]
+def test_a_folder_that_the_nodes_do_not_see_is_asked_about() -> None:
+    pursuit = Pursuit(GoneAtOnce(), Path("/nowhere/probe"), 180, 120, 60, lambda *_: None, 0.1)  # type: ignore[arg-type]
     done = pursuit.follow(JobRequest(job_dir="/nowhere/probe", script="/nowhere/probe/job.sh"))
     assert done.error == "the job ended (FAILED) and no file of it is seen here: do the nodes see /nowhere/probe?"
 
@@ -626,7 +627,7 @@ def test_the_last_word_of_logind_counts() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_the_table_fits_its_screen_and_loses_no_word(width: int) -> None:
-    said = slurm(limits=Limits(told=True, submitted=2), partitions=())
+    said = slurm(limits=SiteLimits(told=True, submitted=2), partitions=())
     findings = examine(facts(slurm=said))
     page = io.StringIO()
     Console(file=page, width=width, force_terminal=True, color_system=None).print(

@@ -12,7 +12,7 @@ from orchestrator.config import parse_config
 from orchestrator.hosts.dry import SLOTS_SHOWN, Rehearsal, dry_start
 from orchestrator.run.begin import UNDRAWN, run_dir_of
 from orchestrator.run.code import fix_code
-from orchestrator.run.starting import Asked
+from orchestrator.run.starting import StartRequest
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def rehearsed(tmp_path: Path) -> Any:
     def rehearse(**fields: object) -> Rehearsal:
         config = parse_config({"run_name": "toy", "executor": "local", "command": ["true"], **fields}, "c")
         path = tmp_path / "c.json"
-        return dry_start(Asked(config, path, run_dir_of(config, path)))
+        return dry_start(StartRequest(config, path, run_dir_of(config, path)))
 
     return rehearse
 

@@ -10,6 +10,7 @@ import pytest
 from orchestrator.config import RunConfig, check_walltime, load_config, warnings_of
 from orchestrator.run.begin import rendered
 from orchestrator.run.program import check_script
+from orchestrator.walltime import format_duration
 from trainer.config import Training, resolve
 
 FOLDER = Path(__file__).parents[3] / "examples"
@@ -34,7 +35,7 @@ def test_a_ready_config_gives_a_script_that_asks_for_what_it_says_and_names_no_s
     assert {f"#SBATCH --job-name={Path(name).stem}-0", "#SBATCH --cpus-per-task=8", "#SBATCH --gres=gpu:1"} <= set(
         lines
     )
-    assert f"#SBATCH --time={config.slurm.time_limit}" in lines
+    assert f"#SBATCH --time={format_duration(config.slurm.time_limit)}" in lines
     assert f"#SBATCH --mem={config.slurm.mem}" in lines
     assert not [line for line in lines if re.match("#SBATCH --(partition|account|qos|constraint)", line)]
     assert warnings_of(config) == []
@@ -62,7 +63,7 @@ def test_the_table_of_the_page_is_the_folder() -> None:
         config, training = an_example(name)
         assert shown == name
         assert (steps, envs) == (f"{training.total_steps:,}", str(training.num_envs))
-        assert (slots, walltime) == (str(config.slots), config.slurm.time_limit)
+        assert (slots, walltime) == (str(config.slots), format_duration(config.slurm.time_limit))
 
 
 def test_the_actors_ask_for_cores_and_memory_that_they_fill_and_for_no_gpu() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import NOW, a_job, a_run, a_slot, blind, token
+from builders import NOW, a_job, a_run, a_slot, blind, no_code, token
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,8 +29,7 @@ TOY: dict[str, Any] = {"run_name": "toy", "executor": "local", "slots": 2, "comm
 
 
 @pytest.fixture
-def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
-    monkeypatch.setattr("orchestrator.run.begin.fix_code", lambda _: "0123456789abcdef")
+def run_dir(tmp_path: Path) -> RunDir:
     folder = RunDir(tmp_path / "runs" / "toy")
     prepare_folder(folder)
     return folder
@@ -38,7 +37,7 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
 
 def explained(run_dir: RunDir, ledger: Ledger, index: int = 0, **more: Any) -> Explanation:
     config = parse_config(TOY, "c.json")
-    run = begin(config, run_dir.path.parent.parent / "c.json", run_dir, {"PATH": os.environ["PATH"]}, NOW)
+    run = begin(config, run_dir.path.parent.parent / "c.json", run_dir, {"PATH": os.environ["PATH"]}, NOW, fix=no_code)
     save_ledger(run_dir, ledger.model_copy(update={"run_id": run.run_id}), NOW - 3)
     return explain(run_dir, index, now=NOW, **more)
 
@@ -101,7 +100,7 @@ def test_a_slot_that_is_none_is_one_sentence(run_dir: RunDir, index: int) -> Non
 
 
 def test_a_run_without_a_ledger_is_one_sentence(run_dir: RunDir) -> None:
-    begin(parse_config(TOY, "c.json"), run_dir.path / "c.json", run_dir, {"PATH": os.environ["PATH"]}, NOW)
+    begin(parse_config(TOY, "c.json"), run_dir.path / "c.json", run_dir, {"PATH": os.environ["PATH"]}, NOW, fix=no_code)
     with pytest.raises(ConfigError, match="no slot yet"):
         explain(run_dir, 0, now=NOW)
 

@@ -3,12 +3,12 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builders import NOW
 
 from orchestrator.config import RunConfig
-from orchestrator.hosts import hook as hook_module
 from orchestrator.hosts.hook import Hook
 from orchestrator.run.rundir import Run, RunDir
 
@@ -16,7 +16,7 @@ from orchestrator.run.rundir import Run, RunDir
 class Told:
     """A run whose `notify` is a small shell script, and what is said about it."""
 
-    def __init__(self, folder: Path, script: str | None) -> None:
+    def __init__(self, folder: Path, script: str | None, **bounds: Any) -> None:
         self.folder = folder
         self.said: list[str] = []
         (folder / "tell.sh").write_text(f"#!/bin/sh\n{script}\n")
@@ -34,7 +34,7 @@ class Told:
             identity=None,
             env={"PATH": "/usr/bin:/bin", "KEPT": "yes"},
         )
-        self.hook = Hook(self.run, RunDir(folder / "run"), self.said.append)
+        self.hook = Hook(self.run, RunDir(folder / "run"), self.said.append, **bounds)
 
 
 def test_the_command_hears_the_event_in_its_environment_and_on_its_input(tmp_path: Path) -> None:
@@ -64,9 +64,8 @@ def test_events_are_told_one_after_the_other_and_nobody_waits_for_them(tmp_path:
     assert (tmp_path / "heard.txt").read_text().split() == ["blind", "sighted", "finished"]
 
 
-def test_a_command_that_hangs_is_ended_with_all_that_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hook_module, "TIMEOUT_S", 0.3)
-    told = Told(tmp_path, "sleep 30 & wait")
+def test_a_command_that_hangs_is_ended_with_all_that_it_began(tmp_path: Path) -> None:
+    told = Told(tmp_path, "sleep 30 & wait", timeout_s=0.3)
     told.hook("finished", {"slot": 1})
     told.hook.close()
     assert len(told.said) == 1
@@ -80,18 +79,16 @@ def test_one_that_reads_nothing_and_ends_is_no_trouble(tmp_path: Path) -> None:
     assert told.said == []
 
 
-def test_a_controller_that_ends_waits_a_bounded_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hook_module, "CLOSE_TIMEOUT_S", 0.1)
-    told = Told(tmp_path, "until [ -e go ]; do sleep 0.01; done")
+def test_a_controller_that_ends_waits_a_bounded_time(tmp_path: Path) -> None:
+    told = Told(tmp_path, "until [ -e go ]; do sleep 0.01; done", close_timeout_s=0.1)
     told.hook("finished", {})
     told.hook.close()
     assert "not told" in told.said[0]
     (tmp_path / "go").touch()
 
 
-def test_too_many_at_once_are_dropped_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hook_module, "MOST_WAITING", 2)
-    told = Told(tmp_path, "until [ -e go ]; do sleep 0.01; done")
+def test_too_many_at_once_are_dropped_by_name(tmp_path: Path) -> None:
+    told = Told(tmp_path, "until [ -e go ]; do sleep 0.01; done", most_waiting=2)
     for _ in range(6):
         told.hook("failed", {})
     assert "failed was not told" in told.said[0]

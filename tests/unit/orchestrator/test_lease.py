@@ -80,7 +80,7 @@ class TestLateFiles:
     @staticmethod
     def owned(run_dir: RunDir, beats: int) -> bytes:
         """An owner elsewhere that wrote so many beats, and left. Its ledger before the last one."""
-        lease = Lease.take(run_dir, "tick --baton", now=NOW)
+        lease = Lease.take(run_dir, "tick --failover", now=NOW)
         ledger, before = Ledger(run_id=RUN_ID, epoch=lease.epoch), b""
         for _ in range(beats):
             before = run_dir.ledger(lease.epoch).read_bytes() if ledger.beat else b""
@@ -93,9 +93,9 @@ class TestLateFiles:
         before = self.owned(run_dir, 3)
         disk.hide(run_dir.ledger(0), None if how == "none" else before)
         with pytest.raises(LeaseHeld, match=r"ledger-0\.json, .* is not seen on this machine yet"):
-            Lease.take(here, "tick --baton", now=NOW)
+            Lease.take(here, "tick --failover", now=NOW)
         disk.hidden.clear()
-        assert Lease.take(here, "tick --baton", now=NOW).epoch == 1
+        assert Lease.take(here, "tick --failover", now=NOW).epoch == 1
 
     def test_one_that_came_to_nothing_between_changes_nothing(
         self, run_dir: RunDir, here: RunDir, disk: LateDisk

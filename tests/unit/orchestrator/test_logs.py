@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import NOW, a_run, a_slot, token
+from builders import NOW, a_run, a_slot, no_code, token
 
 from orchestrator.config import parse_config
 from orchestrator.decisions.models import SlotStatus
@@ -24,12 +25,10 @@ TOY: dict[str, Any] = {"run_name": "toy", "executor": "local", "command": ["pyth
 
 
 @pytest.fixture
-def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
-    monkeypatch.setattr("orchestrator.run.begin.fix_code", lambda _: "0123456789abcdef")
-    monkeypatch.setattr(logs, "STATE_S", 0.0)
+def run_dir(tmp_path: Path) -> RunDir:
     folder = RunDir(tmp_path / "runs" / "toy")
     prepare_folder(folder)
-    begin(parse_config(TOY, "c.json"), tmp_path / "c.json", folder, {"PATH": os.environ["PATH"]}, NOW)
+    begin(parse_config(TOY, "c.json"), tmp_path / "c.json", folder, {"PATH": os.environ["PATH"]}, NOW, fix=no_code)
     be(folder, SlotStatus.ACTIVE)
     return folder
 
@@ -49,17 +48,11 @@ def a_job_folder(run_dir: RunDir, attempt: int, out: str | None = None, err: str
     return folder
 
 
-def shown_while(
-    run_dir: RunDir, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *steps: Callable[[], Any]
-) -> str:
+def shown_while(run_dir: RunDir, capfd: pytest.CaptureFixture[str], *steps: Callable[[], Any]) -> str:
     """The output of `logs -f`, in whose waits the steps happen one by one; after the last the slot has finished."""
     left = [*steps, lambda: be(run_dir, SlotStatus.FINISHED)]
 
-    def act(_seconds: float) -> None:
-        left.pop(0)()
-
-    monkeypatch.setattr(logs.time, "sleep", act)
-    show_logs(run_dir, 0, follow=True)
+    show_logs(run_dir, 0, follow=True, clock=count(0, logs.STATE_S).__next__, sleep=lambda _: left.pop(0)())
     assert not left
     return capfd.readouterr().out
 
@@ -83,7 +76,7 @@ def test_a_job_that_is_queued_behind_the_running_one_does_not_hide_it(
 
 
 def test_following_goes_on_to_the_next_job_with_nothing_lost(
-    run_dir: RunDir, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    run_dir: RunDir, capfd: pytest.CaptureFixture[str]
 ) -> None:
     first = a_job_folder(run_dir, 0, "one\n") / "job-100.out"
     a_job_folder(run_dir, 1)
@@ -92,7 +85,7 @@ def test_following_goes_on_to_the_next_job_with_nothing_lost(
         first.write_text("one\ntwo\nlast words")  # written between two looks, and then the next job begins
         a_job_folder(run_dir, 1, "three\n")
 
-    out = shown_while(run_dir, monkeypatch, capfd, change_over)
+    out = shown_while(run_dir, capfd, change_over)
     assert [line for line in out.splitlines() if "==>" not in line] == [
         "one",
         "two",
@@ -101,38 +94,30 @@ def test_following_goes_on_to_the_next_job_with_nothing_lost(
     ]
 
 
-def test_half_a_line_waits_for_its_other_half(
-    run_dir: RunDir, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_half_a_line_waits_for_its_other_half(run_dir: RunDir, capfd: pytest.CaptureFixture[str]) -> None:
     out = a_job_folder(run_dir, 0, "half a ", "") / "job-100.out"
 
     def complain() -> None:
         a_job_folder(run_dir, 0, err="an error\n")
 
-    text = shown_while(run_dir, monkeypatch, capfd, complain, lambda: out.write_text("half a line\n"))
+    text = shown_while(run_dir, capfd, complain, lambda: out.write_text("half a line\n"))
     assert [line for line in text.splitlines() if "==>" not in line] == ["an error", "half a line"]
 
 
 @pytest.mark.parametrize("status", [SlotStatus.FINISHED, SlotStatus.FAILED, SlotStatus.PAUSED])
-def test_following_ends_with_the_slot(
-    run_dir: RunDir, capfd: pytest.CaptureFixture[str], status: SlotStatus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logs.time, "sleep", lambda _: pytest.fail("it waits for more"))
+def test_following_ends_with_the_slot(run_dir: RunDir, capfd: pytest.CaptureFixture[str], status: SlotStatus) -> None:
     a_job_folder(run_dir, 0, "last")
     be(run_dir, status)
-    show_logs(run_dir, 0, follow=True)
+    show_logs(run_dir, 0, follow=True, sleep=lambda _: pytest.fail("it waits for more"))
     assert capfd.readouterr().out.endswith("last")
 
 
-def test_ctrl_c_while_following_is_no_error(
-    run_dir: RunDir, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_ctrl_c_while_following_is_no_error(run_dir: RunDir, capfd: pytest.CaptureFixture[str]) -> None:
     def interrupt(_seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(logs.time, "sleep", interrupt)
     a_job_folder(run_dir, 0, "one\n")
-    show_logs(run_dir, 0, follow=True)
+    show_logs(run_dir, 0, follow=True, sleep=interrupt)
     assert "one" in capfd.readouterr().out
 
 

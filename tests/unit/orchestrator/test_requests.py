@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import no_code
 from one_run import POLL_S, World
 
 from anchorleg.job import candidates_before
@@ -12,18 +13,13 @@ from anchorleg.rollback import rollbacks
 from orchestrator.controller import Controller
 from orchestrator.decisions.models import SlotStatus, parse_token
 from orchestrator.errors import ConfigError, RunFolderError
-from orchestrator.executors.base import JobState, Refused, Submitted
+from orchestrator.executors.base import JobState, SubmitRefused, Submitted
 from orchestrator.hosts.asking import add_experiments, ask_slots, experiments_of, slots_named
 from orchestrator.hosts.goingback import go_back
 from orchestrator.run.begin import begin
 from orchestrator.run.history import read_events
 from orchestrator.run.requests import ask, newest_request
 from orchestrator.run.rundir import load_run
-
-
-@pytest.fixture(autouse=True)
-def _small_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.run.begin.fix_code", lambda _: "0123456789abcdef")
 
 
 @pytest.fixture
@@ -253,7 +249,7 @@ class TestAdding:
         add_experiments(world.run_dir, experiments_of(["seed=9"], None, None, None))
         world.tick(after=1)
         assert len(world.ledger.slots) == 5
-        again = begin(world.run.config, Path(world.run.config_path), world.run_dir, {}, world.time)
+        again = begin(world.run.config, Path(world.run.config_path), world.run_dir, {}, world.time, fix=no_code)
         assert [again.config.name_of(slot) for slot in range(5)] == [*(f"seed={k}" for k in range(4)), "seed=9"]
 
     def test_a_controller_that_looked_at_the_run_too_early_looks_again(self, world: World) -> None:
@@ -303,7 +299,7 @@ class TestALimitThatNobodyTold:
 
         monkeypatch.setattr("orchestrator.run.begin.check_places", lambda *_: None)
         world = World(tmp_path, experiments={"seed": list(range(9))})
-        full = Refused(kind="quota", words="QOSMaxSubmitJobPerUserLimit")
+        full = SubmitRefused(kind="quota", words="QOSMaxSubmitJobPerUserLimit")
         world.cluster.answers = [Submitted(job_id="101"), Submitted(job_id="102"), full]
         world.tick()
         assert slots_at_work(world) == [0, 1, 2]  # the third was refused, the others were not tried

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import NOW, a_claim, a_job, a_run, a_slot, an_intent, seen, token
+from builders import NOW, a_claim, a_job, a_run, a_slot, an_intent, no_code, seen, token
 
 from anchorleg import places
 from anchorleg.files import write_json
 from orchestrator.config import RunConfig, parse_config, training_identity
 from orchestrator.decisions.actions import Submit
 from orchestrator.decisions.models import Ledger, SlotStatus, SubmissionState, Verdict
+from orchestrator.disk import LocalDisk
 from orchestrator.errors import ConfigError, IdentityMismatch, RunFolderError, StorageError, UnknownRun
 from orchestrator.run import registry
 from orchestrator.run.begin import begin, check_identity, prepare_folder, run_dir_of
@@ -40,17 +41,12 @@ def run_dir(tmp_path: Path) -> RunDir:
     return folder
 
 
-@pytest.fixture(autouse=True)
-def _small_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.run.begin.fix_code", lambda _: "0123456789abcdef")
-
-
 def a_config(value: dict[str, Any] | None = None, **more: Any) -> RunConfig:
     return parse_config({**(value or TOY), **more}, "c.json")
 
 
 def begun(run_dir: RunDir, config: RunConfig | None = None) -> Run:
-    return begin(config or a_config(), run_dir.path.parent.parent / "c.json", run_dir, ENVIRONMENT, NOW)
+    return begin(config or a_config(), run_dir.path.parent.parent / "c.json", run_dir, ENVIRONMENT, NOW, fix=no_code)
 
 
 def with_ledger(run_dir: RunDir, ledger: Ledger) -> Run:
@@ -142,12 +138,14 @@ class TestBegin:
     def test_slurm_without_sbatch_is_refused(self, run_dir: RunDir, tmp_path: Path) -> None:
         config = a_config(executor="slurm")
         with pytest.raises(ConfigError, match="there is no sbatch"):
-            begin(config, tmp_path / "c.json", run_dir, {"PATH": str(tmp_path)}, NOW)
+            begin(config, tmp_path / "c.json", run_dir, {"PATH": str(tmp_path)}, NOW, fix=no_code)
 
     def test_auto_is_slurm_where_there_is_an_sbatch(self, run_dir: RunDir, tmp_path: Path) -> None:
         (tmp_path / "sbatch").touch(mode=0o755)
         config = a_config(executor="auto")
-        assert begin(config, tmp_path / "c.json", run_dir, {"PATH": str(tmp_path)}, NOW).executor == "slurm"
+        assert (
+            begin(config, tmp_path / "c.json", run_dir, {"PATH": str(tmp_path)}, NOW, fix=no_code).executor == "slurm"
+        )
 
     def test_a_damaged_ledger_is_found_before_anything_is_written(self, run_dir: RunDir) -> None:
         begun(run_dir)
@@ -157,13 +155,13 @@ class TestBegin:
             begun(run_dir, a_config(slots=4))
         assert run_dir.run_file.read_bytes() == before
 
-    def test_a_full_disk_is_one_sentence(self, run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-        def full(*_: object, **__: object) -> None:
-            raise OSError(28, "No space left on device")
+    def test_a_full_disk_is_one_sentence(self, run_dir: RunDir) -> None:
+        class Full(LocalDisk):
+            def write(self, *_: object, **__: object) -> None:
+                raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("orchestrator.disk.LocalDisk.write", full)
         with pytest.raises(StorageError, match="No space left on device"):
-            begun(run_dir)
+            begun(RunDir(run_dir.path, Full()))
 
     def test_a_run_folder_that_cannot_be_made_is_one_sentence(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
@@ -360,14 +358,14 @@ class TestRegistry:
     def test_a_run_is_found_by_name_and_by_id(self, run_dir: RunDir, home: dict[str, str]) -> None:
         run = begun(run_dir)
         registry.register(run, run_dir, NOW, home)
-        assert registry.find("toy", home) == registry.find(run.run_id, home) == run_dir
+        assert registry.find_run("toy", home) == registry.find_run(run.run_id, home) == run_dir
 
     def test_of_two_runs_of_one_name_the_newest_is_meant(self, tmp_path: Path, home: dict[str, str]) -> None:
         folders = [RunDir(tmp_path / name / "toy") for name in ("a", "b")]
         for folder, at in zip(folders, (NOW, NOW - 10), strict=True):
             prepare_folder(folder)
             registry.register(begun(folder), folder, at, home)
-        assert registry.find("toy", home) == folders[0]
+        assert registry.find_run("toy", home) == folders[0]
 
     def test_a_run_whose_folder_is_gone_is_forgotten(self, run_dir: RunDir, home: dict[str, str]) -> None:
         registry.register(begun(run_dir), run_dir, NOW, home)
@@ -377,7 +375,7 @@ class TestRegistry:
     def test_a_near_name_is_offered(self, run_dir: RunDir, home: dict[str, str]) -> None:
         registry.register(begun(run_dir), run_dir, NOW, home)
         with pytest.raises(UnknownRun, match='did you mean "toy"'):
-            registry.find("tyo", home)
+            registry.find_run("tyo", home)
 
     def test_a_home_that_cannot_be_written_costs_nothing_else(self, run_dir: RunDir, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
@@ -389,7 +387,7 @@ class TestRegistry:
     ) -> None:
         registry.register(begun(run_dir), run_dir, NOW, home)
         (places.runs_folder(home) / "other-00000000.json").write_text(text)
-        assert registry.find("toy", home) == run_dir
+        assert registry.find_run("toy", home) == run_dir
 
 
 class TestJobFolders:

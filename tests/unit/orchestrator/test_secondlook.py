@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from builders import NOW, a_claim, a_job, a_row, a_run, a_slot, job_dir, seen, token
+from builders import NOW, a_claim, a_job, a_row, a_run, a_slot, job_dir, no_code, seen, token
 from one_run import Cluster
 
 from orchestrator.config import parse_config
@@ -31,19 +31,18 @@ class Place:
     """A run whose ledger says that a job trains, and whose job has died since. `left`: bytes on its full disk."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("orchestrator.run.begin.fix_code", lambda _: "0123456789abcdef")
-        monkeypatch.setattr("orchestrator.run.begin.pick_executor", lambda *_: "slurm")
         monkeypatch.setattr("orchestrator.run.pick.make_executor", lambda *_, **__: self.cluster)
         monkeypatch.setattr("orchestrator.screens.status.keeper", lambda *_: self.controller)
         monkeypatch.setattr(secondlook, "left_on_full_disk", lambda _: self.left)
-        monkeypatch.setattr(secondlook, "_kept", {})
         self.cluster = Cluster(now=lambda: NOW)
         self.controller: str | None = CONTROLLER
         self.left: int | None = None
         self.run_dir = RunDir(path / "runs" / "toy")
         prepare_folder(self.run_dir)
         config = {"run_name": "toy", "executor": "slurm", "command": ["true"], "slurm": {"time_limit": "4:00:00"}}
-        run = begin(parse_config(config, "c.json"), path / "c.json", self.run_dir, {"PATH": "/bin"}, NOW)
+        (path / "sbatch").touch(0o755)
+        environ = {"PATH": str(path)}
+        run = begin(parse_config(config, "c.json"), path / "c.json", self.run_dir, environ, NOW, fix=no_code)
         at_work = {"claimed_by": token(), "started_at": NOW - 500, "heartbeat": 9, "heartbeat_changed_at": NOW - 50}
         self.ledger = a_run(a_slot().with_attempt(a_job(sighting=seen()), **at_work), run_id=run.run_id)
         attempt = self.run_dir.attempt(0, 0)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from orchestrator.executors.base import JobState, Refused, Submitted, Uncertain
+from orchestrator.executors.base import JobState, SubmitRefused, Submitted, Uncertain
 from orchestrator.executors.slurm_text import (
     UnreadableError,
     accounting_is_disabled,
@@ -35,7 +35,7 @@ def recorded(command: str, case: str, version: str = "22.05.8") -> dict[str, Any
     return value
 
 
-def submission(case: str) -> Submitted | Uncertain | Refused:
+def submission(case: str) -> Submitted | Uncertain | SubmitRefused:
     answer = recorded("sbatch", case)
     return read_submission(answer["returncode"], answer["stdout"], answer["stderr"])
 
@@ -256,7 +256,7 @@ def test_the_id_is_found_beside_what_sites_add(stdout: str) -> None:
 def test_a_request_that_is_wrong_is_refused_for_good_in_slurms_words(case: str, words: str) -> None:
     outcome = submission(case)
 
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, SubmitRefused)
     assert outcome.kind == "permanent"
     assert words in outcome.words
 
@@ -264,7 +264,7 @@ def test_a_request_that_is_wrong_is_refused_for_good_in_slurms_words(case: str, 
 def test_a_site_without_a_default_partition_refuses_for_good() -> None:
     # Slurm 22.05.8, and its sentence in slurm_errno.c since.
     said = "sbatch: error: Batch job submission failed: No partition specified or system default partition\n"
-    assert read_submission(1, "", said) == Refused(
+    assert read_submission(1, "", said) == SubmitRefused(
         kind="permanent", words="Batch job submission failed: No partition specified or system default partition"
     )
 
@@ -273,7 +273,7 @@ def test_a_site_without_a_default_partition_refuses_for_good() -> None:
 def test_a_limit_on_the_number_of_jobs_is_a_quota(case: str) -> None:
     outcome = submission(case)
 
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, SubmitRefused)
     assert outcome.kind == "quota"
 
 
@@ -281,7 +281,7 @@ def test_a_limit_on_the_number_of_jobs_is_a_quota(case: str) -> None:
 def test_what_passes_by_itself_is_a_temporary_refusal(case: str) -> None:
     outcome = submission(case)
 
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, SubmitRefused)
     assert outcome.kind == "temporary"
 
 

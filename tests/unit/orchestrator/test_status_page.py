@@ -9,7 +9,7 @@ from status_screens import PAGE, page_with, screens
 
 from orchestrator.screens.explain import Explanation
 from orchestrator.screens.forecast import Forecast
-from orchestrator.screens.queue import QueueView, Score
+from orchestrator.screens.queue import QueueView, SlotScore
 from orchestrator.screens.status import ExcludedNode, RunView, SlotView, SuccessorView
 
 
@@ -31,7 +31,7 @@ def test_the_pages_screens_are_what_is_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    "model", [RunView, SlotView, SuccessorView, Forecast, ExcludedNode, Explanation, QueueView, Score]
+    "model", [RunView, SlotView, SuccessorView, Forecast, ExcludedNode, Explanation, QueueView, SlotScore]
 )
 def test_every_field_of_the_json_is_on_the_page(model: type[RunView]) -> None:
     page = PAGE.read_text()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from guillotine import Guillotine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anchorleg.files import write_json
+from anchorleg.files import remove_folder, write_json
 from anchorleg.job import CheckpointRef, Job, candidates_before, parent_record
 from orchestrator.tidying import SILENT_S, tidy
 
@@ -68,9 +69,9 @@ def slot(tmp_path: Path) -> SlotFolder:
     return SlotFolder(tmp_path)
 
 
-def tidied(job: Job, keep: int) -> list[str]:
+def tidied(job: Job, keep: int, remove: Callable[[Path], None] = remove_folder) -> list[str]:
     said: list[str] = []
-    tidy(job, keep, said.append)
+    tidy(job, keep, said.append, remove)
     return said
 
 
@@ -113,18 +114,14 @@ def test_who_is_superseded_removes_nothing(slot: SlotFolder) -> None:
     assert slot.kept() == {(0, 1), (0, 2), (0, 3)}
 
 
-def test_a_higher_claim_in_the_middle_ends_it(slot: SlotFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    from orchestrator import tidying
-
+def test_a_higher_claim_in_the_middle_ends_it(slot: SlotFolder) -> None:
     job = slot.attempt(0, 1, 2, 3, 4, parent=None)
-    removed = tidying.remove_folder
 
     def then_claimed(path: Path) -> None:
-        removed(path)
+        remove_folder(path)
         slot.attempt(1)
 
-    monkeypatch.setattr(tidying, "remove_folder", then_claimed)
-    tidied(job, 1)
+    tidied(job, 1, then_claimed)
     assert slot.kept() == {(0, 2), (0, 3), (0, 4)}
 
 
@@ -138,15 +135,12 @@ def test_a_checkpoint_may_be_a_file_or_a_link_whose_target_stays(slot: SlotFolde
     assert (tmp_path / "elsewhere").is_dir()
 
 
-def test_what_cannot_be_removed_is_said_and_harms_nobody(slot: SlotFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    from orchestrator import tidying
-
+def test_what_cannot_be_removed_is_said_and_harms_nobody(slot: SlotFolder) -> None:
     def refuse(path: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
     job = slot.attempt(0, 1, 2, parent=None)
-    monkeypatch.setattr(tidying, "remove_folder", refuse)
-    (words,) = tidied(job, 1)
+    (words,) = tidied(job, 1, refuse)
     assert words.startswith("could not remove /")
     assert words.endswith("checkpoints/1 (Permission denied); the next job tries again")
     (job.attempt_dir / "parent.json").write_text("{")

@@ -173,11 +173,11 @@ def test_a_cron_that_does_not_look_is_doubted() -> None:
 
 
 def test_nobody_who_looks_is_said_with_the_way_out() -> None:
-    view = a_view(running(), controller=None, state="no controller", baton=True)
-    (line, urgent), (baton, _) = about(view, NOW)
+    view = a_view(running(), controller=None, state="no controller", failover_tick=True)
+    (line, urgent), (failover, _) = about(view, NOW)
     assert urgent
     assert "orchestrator start toy" in line
-    assert "looks after the run itself" in baton
+    assert "looks after the run itself" in failover
     over = running(why="its job has ended since, and nobody has looked")
     assert len(about(view.model_copy(update={"slots": (over,)}), NOW)) == 1
 

@@ -34,10 +34,10 @@ from syncd.laptop.client import Client, Wishes, sync_once
 from syncd.laptop.exchange import Exchange
 from syncd.laptop.lock import MirrorLock, holder
 from syncd.laptop.mirror import Mirror
-from syncd.laptop.status import Board, read_status
+from syncd.laptop.status import StatusWriter, read_status
 from syncd.outbox import Outbox, read_contributions
 from syncd.store import Shared, Version, newest, versions
-from syncd.wire.transport import Facts, News, Offer, Receipt, Verdict
+from syncd.wire.transport import ConnectionFacts, News, Offer, Receipt, SegmentVerdict
 
 NOW = 1_790_000_000.0
 
@@ -118,8 +118,8 @@ class Scripted:
         self.received += [path.name for (path, _, _), receipt in zip(segments, receipts, strict=True) if receipt.stored]
         return receipts
 
-    def facts(self) -> Facts:
-        return Facts(bytes_in=100, bytes_out=10, rtt_s=0.02, clock_offset_s=0.0, contributor="anna", logins=1)
+    def facts(self) -> ConnectionFacts:
+        return ConnectionFacts(bytes_in=100, bytes_out=10, rtt_s=0.02, clock_offset_s=0.0, contributor="anna", logins=1)
 
     def close(self) -> None:
         self.closed += 1
@@ -148,11 +148,11 @@ class Run:
         self.connections = list(connections)
         self.tries: list[float] = []
         self.said: list[str] = []
-        self.board = Board(folder, "cluster:/x", pull=True, push=True, clock=lambda: world.wall_s)
+        self.writer = StatusWriter(folder, "cluster:/x", pull=True, push=True, clock=lambda: world.wall_s)
         self.client = Client(
             folder,
             self.connect,
-            self.board,
+            self.writer,
             Wishes(**wishes),  # type: ignore[arg-type]
             say=self.said.append,
             moment=world.moment,
@@ -201,8 +201,8 @@ def test_one_pass_fetches_what_is_new_and_sends_what_waits(tmp_path: Path, share
     folder = tmp_path / "mirror"
     names = fill(folder, 70)
     transport = Scripted(shared, world)
-    tally = sync_once(transport, folder, Wishes())
-    assert len(tally.policies) == tally.offered == 2
+    counts = sync_once(transport, folder, Wishes())
+    assert len(counts.policies) == counts.offered == 2
     assert transport.received == names
     assert Outbox(folder).count() == 0
     assert read_contributions(folder).sent == 70
@@ -237,12 +237,12 @@ def test_a_refusal_is_told_and_loses_nothing(
     transport = Scripted(shared, world)
     transport.receipts = lambda name: receipt if name == first else Receipt(True)
     said: list[str] = []
-    tally = sync_once(transport, folder, Wishes(), say=said.append)
+    counts = sync_once(transport, folder, Wishes(), say=said.append)
     assert transport.received == [second]
     assert [each.path.name for each in Outbox(folder).waiting()] == ([first] if stays else [])
     assert (folder / "outbox" / "refused" / first).exists() is not stays
     assert read_contributions(folder).refused == counted
-    assert len(tally.troubles) == len(said) == stays
+    assert len(counts.troubles) == len(said) == stays
 
 
 def test_of_an_overtaken_policy_only_the_newest_is_fetched(tmp_path: Path, shared: Shared, world: World) -> None:
@@ -262,8 +262,8 @@ def test_what_was_gone_is_listed_again(tmp_path: Path, shared: Shared, world: Wo
     publish_one(shared, 1, 1)
     transport = Scripted(shared, world)
     transport.fetch_errors = [GoneError("collected")]
-    tally = sync_once(transport, tmp_path / "mirror", Wishes())
-    assert (transport.listings, len(tally.policies)) == (2, 1)
+    counts = sync_once(transport, tmp_path / "mirror", Wishes())
+    assert (transport.listings, len(counts.policies)) == (2, 1)
     transport.fetch_errors = [GoneError("collected")] * 20
     publish_one(shared, 1, 2)
     assert sync_once(transport, tmp_path / "mirror", Wishes()).troubles
@@ -282,14 +282,14 @@ def test_while_the_other_side_is_away_tries_grow_apart_and_one_line_is_said(tmp_
 
 
 def test_an_outage_lasts_from_its_beginning_whatever_is_tried(tmp_path: Path, world: World) -> None:
-    board = Board(tmp_path, "cluster:/x", pull=True, push=True, clock=lambda: world.wall_s)
+    writer = StatusWriter(tmp_path, "cluster:/x", pull=True, push=True, clock=lambda: world.wall_s)
     for state in ("syncing", "live", "offline"):
         world.pass_s(10)
-        board.tell(state)  # type: ignore[arg-type]
+        writer.tell(state)  # type: ignore[arg-type]
     for state in ("connecting", "offline", "connecting"):
         world.pass_s(10)
-        board.tell(state)  # type: ignore[arg-type]
-    assert world.wall_s - board.status.since == 30
+        writer.tell(state)  # type: ignore[arg-type]
+    assert world.wall_s - writer.status.since == 30
 
 
 @pytest.mark.parametrize("error", [HostKeyError("changed"), LoginRefusedError("no"), RemoteError("no syncd there")])
@@ -374,7 +374,7 @@ def test_a_full_disk_is_waited_for_and_costs_nothing(tmp_path: Path, shared: Sha
     world.pass_s(DISK_RETRY_S)
     assert exchange.wants
     exchange.fetch_one()
-    assert len(exchange.tally.policies) == 1
+    assert len(exchange.counts.policies) == 1
 
 
 class Flaky(Scripted):
@@ -427,7 +427,7 @@ def test_what_is_refused_for_good_is_bounded_while_the_client_lives(
 def test_verdicts_are_counted_and_shown(tmp_path: Path, shared: Shared, world: World) -> None:
     folder = tmp_path / "mirror"
     [first, second] = fill(folder, 2)
-    verdicts = News(verdicts=(Verdict(first, True, ""), Verdict(second, False, "stale")))
+    verdicts = News(verdicts=(SegmentVerdict(first, True, ""), SegmentVerdict(second, False, "stale")))
     run = Run(folder, world, [Scripted(shared, world, [News(), verdicts, verdicts, News()])])
     run.to_the_end()
     counts = read_contributions(folder)
@@ -467,8 +467,8 @@ def test_a_stopgap_is_left_to_see_whether_the_best_way_can_be_gone_again(
     assert [said for said in run.said if "because" in said or "rsync" in said] == [
         "connected to cluster:/x (rsync: cluster has no syncd)"
     ]
-    assert run.board.status.transport == "openssh"
-    assert run.board.status.chosen_because == ""
+    assert run.writer.status.transport == "openssh"
+    assert run.writer.status.chosen_because == ""
 
 
 def test_latency_counts_only_what_was_announced(tmp_path: Path, shared: Shared, world: World) -> None:
@@ -481,34 +481,30 @@ def test_latency_counts_only_what_was_announced(tmp_path: Path, shared: Shared, 
     transport = Scripted(shared, world, [publish, News()])
     run = Run(tmp_path / "mirror", world, [transport])
     run.to_the_end()
-    latency = run.board.status.latency
-    assert (run.board.status.policies, latency.count) == (2, 1)
+    latency = run.writer.status.latency
+    assert (run.writer.status.policies, latency.count) == (2, 1)
     assert latency.quantile(0.5) == pytest.approx(0.4, abs=0.01)
 
 
-def test_two_clients_never_keep_one_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syncd.laptop.lock.PATIENCE_S", 0.05)
+def test_two_clients_never_keep_one_mirror(tmp_path: Path) -> None:
     assert holder(tmp_path) is None
     with MirrorLock(tmp_path, "watch"):
         found = holder(tmp_path)
         assert found is not None
         assert found.verb == "watch"
-        with pytest.raises(ConfigError, match=rf"`syncd watch` \(pid {found.pid}\)"), MirrorLock(tmp_path, "pull"):
-            pass
+        with pytest.raises(ConfigError, match=rf"`syncd watch` \(pid {found.pid}\)"):
+            MirrorLock(tmp_path, "pull", patience_s=0.0).__enter__()
     assert holder(tmp_path) is None
     with MirrorLock(tmp_path, "pull"):
         pass
 
 
-def test_one_that_waits_for_a_mirror_says_so_once_and_takes_it_when_it_is_free(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("syncd.laptop.lock.PATIENCE_S", 0.05)
+def test_one_that_waits_for_a_mirror_says_so_once_and_takes_it_when_it_is_free(tmp_path: Path) -> None:
     said: list[str] = []
     taken, enough = threading.Event(), threading.Event()
 
     def second() -> None:
-        with MirrorLock(tmp_path, "pull", wait=said.append):
+        with MirrorLock(tmp_path, "pull", wait=said.append, patience_s=0.0):
             taken.set()
             enough.wait(PATIENCE_S)
 
@@ -527,36 +523,36 @@ def test_one_that_waits_for_a_mirror_says_so_once_and_takes_it_when_it_is_free(
 
 
 def test_the_word_is_written_at_most_once_a_second(tmp_path: Path, world: World) -> None:
-    board = Board(tmp_path, "cluster:/x", pull=True, push=True, clock=lambda: world.wall_s)
+    writer = StatusWriter(tmp_path, "cluster:/x", pull=True, push=True, clock=lambda: world.wall_s)
     written = set()
     for k in range(100):
-        board.tell(policies=k)
+        writer.tell(policies=k)
         word = read_status(tmp_path)
         assert word is not None
         written.add(word.policies)
         world.pass_s(0.1)
     assert 9 <= len(written) <= 12
-    board.tell("offline", error="away")
+    writer.tell("offline", error="away")
     word = read_status(tmp_path)
     assert word is not None
     assert (word.state, word.policies) == ("offline", 99)
 
 
 def test_counts_go_on_over_connections(tmp_path: Path, world: World) -> None:
-    board = Board(tmp_path, "cluster:/x", pull=True, push=True, clock=lambda: world.wall_s)
+    writer = StatusWriter(tmp_path, "cluster:/x", pull=True, push=True, clock=lambda: world.wall_s)
     for _ in range(3):
-        board.connected("openssh")
-        board.facts(Facts(bytes_in=5, bytes_out=1, logins=1))
-        board.facts(Facts(bytes_in=10, bytes_out=2, logins=1))
-    assert (board.status.bytes_in, board.status.bytes_out, board.status.logins) == (30, 6, 3)
+        writer.connected("openssh")
+        writer.facts(ConnectionFacts(bytes_in=5, bytes_out=1, logins=1))
+        writer.facts(ConnectionFacts(bytes_in=10, bytes_out=2, logins=1))
+    assert (writer.status.bytes_in, writer.status.bytes_out, writer.status.logins) == (30, 6, 3)
 
 
 def test_a_trouble_is_dated_and_stands_there_once(tmp_path: Path) -> None:
     now = itertools.count()
-    board = Board(tmp_path, "here", pull=True, push=True, clock=lambda: float(next(now)))
-    board.trouble("the disk is full")
-    first = board.status.troubles
-    board.trouble("the disk is full")
-    assert len(first) == len(board.status.troubles) == 1
+    writer = StatusWriter(tmp_path, "here", pull=True, push=True, clock=lambda: float(next(now)))
+    writer.trouble("the disk is full")
+    first = writer.status.troubles
+    writer.trouble("the disk is full")
+    assert len(first) == len(writer.status.troubles) == 1
     assert re.fullmatch(r"\d\d:\d\d:\d\d the disk is full", first[0])
-    assert first != board.status.troubles
+    assert first != writer.status.troubles

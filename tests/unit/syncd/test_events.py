@@ -174,17 +174,18 @@ def test_too_many_watches_of_the_account_are_a_reason_to_poll_until_there_are_fe
     feed.close()
 
 
-def test_too_many_folders_and_a_folder_of_the_network_are_polled(shared, feed, clock, monkeypatch):
-    monkeypatch.setattr(events_module, "MOST_WATCHES", 3)
-    feed.forget()
+@pytest.mark.parametrize(
+    ("unfit", "why"),
+    [({"most": 3}, "more than 3 folders"), ({"type_of": lambda _: "nfs4"}, "a file system of type nfs4")],
+    ids=["too many", "of the network"],
+)
+def test_folders_that_cannot_be_watched_are_polled(shared, clock, unfit, why):
+    publish_one(shared, 1, 1)
+    feed = Feed(shared.path, clock, Events(**unfit))
     assert names(list(feed.changes())) == ["000001-000000001.json"]
-    assert feed.polls_because == "more than 3 folders"
-    monkeypatch.setattr(events_module, "type_of", lambda folder: "nfs4")
-    other = Feed(shared.path, clock)
-    assert names(list(other.changes())) == ["000001-000000001.json"]
-    assert other.polls_because == "a file system of type nfs4"
-    assert other.next_at() <= clock.now + HINT_EVERY_S
-    other.close()
+    assert feed.polls_because == why
+    assert feed.next_at() <= clock.now + HINT_EVERY_S
+    feed.close()
 
 
 def test_no_runs_yet_is_looked_for_until_there_are(shared, clock):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -30,14 +30,22 @@ NEAR = Remote(path="/shared")
 class Ways:
     """What each transport does when it is opened: an error, or nothing."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.fails: dict[str, SyncError] = {}
         self.opened: list[str] = []
         self.closed: list[str] = []
         self.listing: SyncError | None = None
-        self.programs = {"ssh", "rsync"}
+        self._folder = folder
+        self.install("ssh", "rsync")
         monkeypatch.setattr(factory, "_opened", self._open)
-        monkeypatch.setattr(shutil, "which", lambda name: name if name in self.programs else None)
+        monkeypatch.setenv("PATH", str(folder))
+
+    def install(self, *programs: str) -> None:
+        """This machine has these, and no others."""
+        for path in self._folder.iterdir():
+            path.unlink()
+        for name in programs:
+            (self._folder / name).touch(0o755)
 
     def _open(self, remote: Remote, which: str, client: str, bwlimit: int) -> SimpleNamespace:
         self.opened.append(which)
@@ -53,8 +61,8 @@ class Ways:
 
 
 @pytest.fixture
-def ways(monkeypatch: pytest.MonkeyPatch) -> Ways:
-    return Ways(monkeypatch)
+def ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ways:
+    return Ways(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +74,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> Ways:
     ],
 )
 def test_the_best_way_is_taken_and_says_why(ways, remote, programs, name, why):
-    ways.programs = programs
+    ways.install(*programs)
     transport = open_transport(remote, client="anna")
     assert (transport.name, transport.chosen_because, transport.is_stopgap) == (name, why, False)
 
@@ -79,7 +87,7 @@ def test_without_our_server_over_there_rsync_does_and_says_so(ways):
 
 @pytest.mark.parametrize("programs", [{"ssh"}, {"ssh", "rsync"}])
 def test_rsync_is_not_used_where_it_is_missing_or_switched_off(ways, programs):
-    ways.programs = programs
+    ways.install(*programs)
     ways.fails["openssh"] = NoServerError("cluster has no syncd")
     with pytest.raises(NoServerError):
         open_transport(FAR, client="anna", rsync=programs == {"ssh"})

@@ -16,14 +16,14 @@ from policies import publish_one
 from syncd.access.settings import Settings, load_settings, settings_file, store_settings
 from syncd.access.survey import findings, how_to_install
 from syncd.errors import ConfigError, DamagedPolicyError, RemoteError
-from syncd.laptop.status import Board, read_status, status_file
+from syncd.laptop.status import StatusWriter, read_status, status_file
 from syncd.outbox import MAX_REASONS, OTHER_REASON, Outbox, read_contributions
 from syncd.remote import Remote
 from syncd.shared.manifest import parse_manifest
 from syncd.store import Manifest, Shared
 from syncd.wire import protocol
 from syncd.wire.protocol import Decoder
-from syncd.wire.transport import Verdict
+from syncd.wire.transport import SegmentVerdict
 
 EVIL = "\x1b]0;owned\x07\u202e\r\n"
 MARK = "anchorleg-survey:"
@@ -38,10 +38,10 @@ def heard(kind: type[protocol.Message], **header: object) -> Any:
 
 @given(ANYTHING)
 def test_whatever_words_a_frame_brings_are_printable(words: str) -> None:
-    refused = heard(protocol.Refused, sha256="a" * 64, reason=words, sentence=words, retry_after_s=None)
+    refused = heard(protocol.SegmentRefused, sha256="a" * 64, reason=words, sentence=words, retry_after_s=None)
     goaway = heard(protocol.Goaway, reason=words, sentence=words, retry_after_s=None)
     verdicts = heard(protocol.Verdicts, verdicts=[{"sha256": "a" * 64, "accepted": False, "reason": words}])
-    gone = heard(protocol.Gone, key="1", sentence=words)
+    gone = heard(protocol.FileGone, key="1", sentence=words)
     texts = [refused.reason, refused.sentence, goaway.sentence, goaway.reason, verdicts.verdicts[0].reason]
     assert all(text.isprintable() and len(text) <= 2000 for text in [*texts, gone.sentence])
 
@@ -93,8 +93,8 @@ def test_releases_as_packages_have_them_are_taken(manifest: Manifest, release: s
 
 
 def test_an_older_clients_word_is_harmless_too(tmp_path: Path) -> None:
-    board = Board(tmp_path, "cluster:/srv/run", pull=True, push=True)
-    board.tell("offline", error="it broke")
+    writer = StatusWriter(tmp_path, "cluster:/srv/run", pull=True, push=True)
+    writer.tell("offline", error="it broke")
     value = json.loads(status_file(tmp_path).read_bytes()) | {"error": EVIL, "troubles": [EVIL]}
     status_file(tmp_path).write_text(json.dumps(value))
     word = read_status(tmp_path)
@@ -108,7 +108,7 @@ def test_reasons_are_counted_and_no_more_of_them_kept_than_there_are(tmp_path: P
         outbox.offer("demo-0", 0, str(number).encode())
     paths = [each.path for each in outbox.waiting()]
     outbox.sent(paths)
-    outbox.judged([Verdict(path.name, False, f"reason {path.name}") for path in paths])
+    outbox.judged([SegmentVerdict(path.name, False, f"reason {path.name}") for path in paths])
     counts = read_contributions(tmp_path)
     assert counts.refusals == 3 * MAX_REASONS
     assert len(counts.refused) == MAX_REASONS + 1

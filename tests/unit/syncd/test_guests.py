@@ -9,10 +9,11 @@ import os
 
 import pytest
 
-from syncd.shared import guests, inbox, incoming
+from syncd.shared import guests
 from syncd.shared.accounts import claim_inbox
 from syncd.shared.guests import Bundle, Guest
-from syncd.shared.incoming import collect_incoming, make_incoming
+from syncd.shared.inbox import InboxLimits
+from syncd.shared.incoming import Deposit, collect_incoming, make_incoming
 from syncd.shared.layout import Shared
 from syncd.shared.reception import Refusal, Stored
 
@@ -55,13 +56,12 @@ def test_what_is_not_what_was_announced_is_given_to_nobody(shared):
     assert list(shared.incoming(RUN, 0).iterdir()) == []
 
 
-def test_refusals_say_why_and_whether_to_come_again(shared, monkeypatch):
+def test_refusals_say_why_and_whether_to_come_again(shared):
     guest = Guest(shared)
     assert guest.receive(RUN, 7, SUM, 9).reason == "other_run"
     shared.slot(RUN, 7).path.mkdir()
     assert guest.receive(RUN, 7, SUM, 9).reason == "no inbox"
-    monkeypatch.setattr(incoming, "MAX_WAITING", 0)
-    full = guest.receive(RUN, 0, SUM, 9)
+    full = Guest(shared, deposit=Deposit(shared, most_waiting=0)).receive(RUN, 0, SUM, 9)
     assert isinstance(full, Refusal)
     assert (full.reason, full.retry_after_s is None) == ("quota", False)
     claim_inbox(shared, os.geteuid()).drop(by="the owner", now=NOW)
@@ -69,24 +69,25 @@ def test_refusals_say_why_and_whether_to_come_again(shared, monkeypatch):
     assert (gone.reason, gone.retry_after_s) == ("dropped", None)
 
 
-def test_verdicts_are_told_until_the_client_has_them_and_nothing_is_deleted(shared, monkeypatch):
-    monkeypatch.setattr(inbox, "MAX_VERDICTS", 2)
-    monkeypatch.setattr(guests, "MAX_VERDICTS", 2)
+def test_verdicts_are_told_until_the_client_has_them_and_nothing_is_deleted(shared):
+    most = InboxLimits.verdicts
     now = [0.0]
     guest = Guest(shared, clock=lambda: now[0])
     assert guest.verdicts() == []
     mine = claim_inbox(shared, os.geteuid())
     assert guest.verdicts() == []
-    three = sorted(hashlib.sha256(b"%d" % number).hexdigest() for number in range(3))
-    for sha256 in three:
-        mine.write_verdict(sha256, accepted=True, now=NOW)
+    mine.write_verdict("0" * 64, accepted=True, now=NOW)
+    (said,) = (mine.path / "verdicts").iterdir()
+    every = [f"{number:064x}" for number in range(most + 1)]
+    for sha256 in every[1:]:
+        (said.parent / f"{sha256}.json").write_text(said.read_text().replace("0" * 64, sha256))
     first = sums(guest.verdicts())
-    assert (len(first), sums(guest.verdicts())) == (2, first)
+    assert (len(first), sums(guest.verdicts())) == (most, first)
     guest.acknowledge([*first, "f" * 64])
     now[0] += guests.LOOK_ANYWAY_S
     (last,) = sums(guest.verdicts())
-    assert sorted([*first, last]) == three
+    assert sorted([*first, last]) == every
     guest.acknowledge([last])
     assert guest.verdicts() == []
-    assert len(mine.verdicts()) == 2
-    assert len(sums(Guest(shared).verdicts())) == 2
+    assert len(mine.verdicts()) == most
+    assert len(sums(Guest(shared).verdicts())) == most

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import time
+from dataclasses import replace
 
 import pytest
 from daemons import PATIENCE_S
@@ -18,12 +19,11 @@ from typer.testing import CliRunner
 from syncd.cli import app
 from syncd.errors import ConfigError
 from syncd.shared import holds
-from syncd.shared import inbox as inbox_module
-from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox, Usage
+from syncd.shared.counts import Counts, counts, last_seen, note, note_seen
+from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox, InboxLimits, Usage
 from syncd.shared.layout import Shared
 from syncd.shared.pruning import QUARANTINE_S, WAITING_S, prune
 from syncd.shared.reception import RECOUNT_S, Quota, Reception, Refusal, Stored, receive
-from syncd.shared.tally import Counts, counts, last_seen, note, note_seen
 
 RUN = "demo-0123abcd"
 NOW = 1_760_086_400.0
@@ -40,6 +40,11 @@ def shared(tmp_path):
 @pytest.fixture
 def inbox(shared):
     return Inbox.of(shared, "alice")
+
+
+def limited(inbox, **limits):
+    """The same inbox, with less room."""
+    return replace(inbox, limits=InboxLimits(**limits))
 
 
 def sha(data):
@@ -151,25 +156,23 @@ class TestArriving:
         assert (refusal.reason, refusal.retry_after_s) == ("storage", 60.0)
         assert list(tmp_path.iterdir()) == []
 
-    def test_a_full_inbox_says_when_to_come_again_and_parts_may_be_finished(self, inbox, monkeypatch):
+    def test_a_full_inbox_says_when_to_come_again_and_parts_may_be_finished(self, inbox):
         with receive(inbox, RUN, 0, sha(b"part"), 4) as reception:
             reception.write(b"pa")
         arrive(inbox, b"one")
-        monkeypatch.setattr("syncd.shared.reception.MAX_WAITING_SEGMENTS", 2)
-        refusal = receive(inbox, RUN, 0, sha(b"two"), 3)
+        full = limited(inbox, waiting_segments=2)
+        refusal = receive(full, RUN, 0, sha(b"two"), 3)
         assert (refusal.reason, refusal.retry_after_s) == ("quota", 60.0)
-        with receive(inbox, RUN, 0, sha(b"part"), 4) as reception:
+        with receive(full, RUN, 0, sha(b"part"), 4) as reception:
             reception.write(b"rt")
             assert reception.finish() == Stored()
-        monkeypatch.setattr("syncd.shared.reception.MAX_WAITING_SEGMENTS", 3)
-        monkeypatch.setattr("syncd.shared.reception.MAX_WAITING_BYTES", MAX_SEGMENT_BYTES + 6)
-        assert receive(inbox, RUN, 0, sha(b"three"), 5).reason == "quota"
-        monkeypatch.setattr("syncd.shared.reception.MAX_WAITING_BYTES", MAX_SEGMENT_BYTES + 7)
-        with receive(inbox, RUN, 0, sha(b"2!"), 2):
+        full = limited(inbox, waiting_segments=3, waiting_bytes=MAX_SEGMENT_BYTES + 6)
+        assert receive(full, RUN, 0, sha(b"three"), 5).reason == "quota"
+        with receive(limited(inbox, waiting_segments=3, waiting_bytes=MAX_SEGMENT_BYTES + 7), RUN, 0, sha(b"2!"), 2):
             pass
 
-    def test_what_was_announced_and_is_filled_later_counts_from_the_beginning(self, inbox, monkeypatch):
-        monkeypatch.setattr("syncd.shared.reception.MAX_WAITING_BYTES", 3 * MAX_SEGMENT_BYTES)
+    def test_what_was_announced_and_is_filled_later_counts_from_the_beginning(self, inbox):
+        inbox = limited(inbox, waiting_bytes=3 * MAX_SEGMENT_BYTES)
         for data in (b"one", b"two", b"three"):
             with receive(inbox, RUN, 0, sha(data), len(data)) as reception:
                 assert reception.offset == 0
@@ -208,8 +211,8 @@ class TestArriving:
         assert (refusal.reason, refusal.retry_after_s) == ("storage", 60.0)
         assert not inbox.path.exists()
 
-    def test_a_connection_counts_now_and_then_and_adds_what_it_began(self, inbox, monkeypatch):
-        monkeypatch.setattr("syncd.shared.reception.MAX_WAITING_SEGMENTS", 2)
+    def test_a_connection_counts_now_and_then_and_adds_what_it_began(self, inbox):
+        inbox = limited(inbox, waiting_segments=2)
         moment = [0.0]
         quota = Quota(inbox, clock=lambda: moment[0])
         paths = [arrive(inbox, data, quota=quota) for data in (b"one", b"two")]
@@ -390,12 +393,15 @@ class TestDropping:
         assert inbox.drop(by="me", now=NOW) == 1
         assert states(inbox) == {"quarantine": [sha(b"a")]}
 
-    def test_what_the_learner_took_at_the_same_moment_keeps_its_verdict(self, inbox, monkeypatch):
+    def test_what_the_learner_took_at_the_same_moment_keeps_its_verdict(self, inbox):
+        class AMomentBefore(Inbox):
+            def files(self, _state):
+                return iter(both)
+
         path = arrive(inbox, b"a")
         both = list(inbox.files("new"))
         inbox.accept(path, now=NOW)
-        monkeypatch.setattr(type(inbox), "files", lambda self, state: iter(both))  # as it was a moment before
-        assert inbox.drop(by="me", now=NOW) == 0
+        assert AMomentBefore(inbox.who, inbox.path).drop(by="me", now=NOW) == 0
         assert [verdict.accepted for verdict in inbox.verdicts()] == [True]
         assert not (inbox.path / "quarantine").exists()
 
@@ -416,8 +422,8 @@ class TestPruning:
         assert [verdict.reason for verdict in inbox.verdicts()] == ["stale"]
         assert states(inbox) == {"quarantine": [sha(b"a")]}
 
-    def test_a_full_quarantine_refuses_without_keeping(self, inbox, monkeypatch):
-        monkeypatch.setattr(inbox_module, "MAX_QUARANTINED", 2)
+    def test_a_full_quarantine_refuses_without_keeping(self, inbox):
+        inbox = limited(inbox, quarantined=2)
         for data in (b"0000", b"0001", b"0002", b"0003"):
             inbox.refuse(arrive(inbox, data), "reward_range", "…", now=NOW)
         assert states(inbox) == {"quarantine": sorted([sha(b"0000"), sha(b"0001")])}
@@ -425,8 +431,8 @@ class TestPruning:
         inbox.refuse(inbox.place("quarantine", RUN, 0) / sha(b"0000"), "reward_range", "…", now=NOW)  # as after a kill
         assert sha(b"0000") in states(inbox)["quarantine"]
 
-    def test_of_many_verdicts_the_newest_stay(self, inbox, monkeypatch):
-        monkeypatch.setattr("syncd.shared.pruning.MAX_VERDICTS_KEPT", 2)
+    def test_of_many_verdicts_the_newest_stay(self, inbox):
+        inbox = limited(inbox, verdicts_kept=2)
         path = arrive(inbox, b"0000")
         inbox.accept(path, now=NOW)
         for data in (b"0001", b"0002"):
@@ -443,13 +449,12 @@ class TestPruning:
         prune(inbox, now=time.time() + QUARANTINE_S + 5)
         assert list(inbox.place("quarantine", RUN, 0).iterdir()) == []
 
-    def test_quarantine_is_bounded_oldest_first(self, inbox, monkeypatch):
+    def test_quarantine_is_bounded_oldest_first(self, inbox):
         path = arrive(inbox, b"0000")
         inbox.refuse(path, "size", "…", now=NOW)
         for data in (b"0001", b"0002", b"0003"):
             inbox.refuse(path := arrive_later_than(path, inbox, data), "size", "…", now=NOW)
-        monkeypatch.setattr("syncd.shared.pruning.MAX_QUARANTINE_BYTES", 10)
-        prune(inbox, now=time.time())
+        prune(limited(inbox, quarantined_bytes=10), now=time.time())
         assert states(inbox) == {"quarantine": sorted([sha(b"0002"), sha(b"0003")])}
         assert inbox.usage("quarantine") == Usage(segments=2, bytes=8)
 

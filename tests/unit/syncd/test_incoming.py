@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import stat
 
 import pytest
 
 from syncd.errors import StorageError
 from syncd.shared import incoming as incoming_module
-from syncd.shared import reception
 from syncd.shared.accounts import called
-from syncd.shared.inbox import Inbox
+from syncd.shared.counts import Counts
+from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox, InboxLimits
 from syncd.shared.incoming import INCOMING_MODE, Deposit, collect_incoming, make_incoming
 from syncd.shared.layout import Shared
-from syncd.shared.tally import Counts
 
 RUN = "demo-0123abcd"
 NOW = 1_760_086_400.0
@@ -135,18 +135,20 @@ def test_what_is_no_segment_goes(shared):
     assert list(folder.iterdir()) == []
 
 
-def test_what_the_inbox_has_no_room_for_stays_where_it_is(shared, monkeypatch):
+def test_what_the_inbox_has_no_room_for_stays_where_it_is(shared):
     path = given(shared, b"some rows")
-    monkeypatch.setattr(reception, "MAX_WAITING_SEGMENTS", 0)
+    arriving = Inbox.of(shared, ME).place("tmp", RUN, 0)
+    arriving.mkdir(parents=True)
+    for number in range(InboxLimits.waiting_bytes // MAX_SEGMENT_BYTES):
+        (arriving / f"{number:064x}").touch()
     assert collect(shared) == []
     assert path.exists()
-    monkeypatch.undo()
+    shutil.rmtree(arriving)
     assert collect(shared) == [path.name]
 
 
-def test_one_account_leaves_a_bounded_number(shared, monkeypatch):
-    monkeypatch.setattr(incoming_module, "MAX_WAITING", 2)
-    deposit = Deposit(shared)
+def test_one_account_leaves_a_bounded_number(shared):
+    deposit = Deposit(shared, most_waiting=2)
     assert [deposit.offer(RUN, 0, b"%d" % number) for number in range(3)] == [True, True, False]
     assert deposit.count() == 2
 

@@ -220,7 +220,9 @@ def hostile(name: str, server: Server) -> Offer:
         case "an infinite weight":
             return server.plant(changed_blob(manifest, poisoned(manifest)), poisoned(manifest))
         case "other tensors":
-            other = codec.encode({"hidden.weight": np.zeros((16, 39), np.float32), "evil": np.zeros(8, np.float32)})
+            other = codec.encode(
+                codec.rounded({"hidden.weight": np.zeros((16, 39), np.float32), "evil": np.zeros(8, np.float32)})
+            )
             return server.plant(changed_blob(manifest, other), other)
         case "another encoding":
             return server.plant(changed_blob(manifest, blob, encoding="pickle"), blob)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from syncd.errors import ConfigError, StorageError
 from syncd.outbox import ABANDONED_AFTER_S, Contributions, Outbox, read_contributions
 from syncd.played import MAX_PLAYED, note_played, read_played
-from syncd.wire.transport import Verdict
+from syncd.wire.transport import SegmentVerdict
 
 RUN = "demo-0123abcd"
 
@@ -106,7 +106,11 @@ def test_sent_refused_and_judged_are_counted(tmp_path: Path) -> None:
     box.sent([box.path / "new" / RUN / "0" / sha(each) for each in data[1:]])
     assert box.count() == 0
     assert (box.path / "refused" / sha(data[0])).read_bytes() == data[0]
-    told = [Verdict(sha(data[1]), True, ""), Verdict(sha(data[2]), False, "stale"), Verdict("f" * 64, True, "")]
+    told = [
+        SegmentVerdict(sha(data[1]), True, ""),
+        SegmentVerdict(sha(data[2]), False, "stale"),
+        SegmentVerdict("f" * 64, True, ""),
+    ]
     box.judged(told)
     box.judged(told)
     counts = read_contributions(tmp_path)
@@ -121,7 +125,7 @@ def test_sent_refused_and_judged_are_counted(tmp_path: Path) -> None:
 def test_verdicts_count_once_each_and_only_for_what_was_sent(sent: list[int], told: list[tuple[int, str]]) -> None:
     counts = Contributions().with_sent([sha(bytes([k])) for k in sent], 1.0)
     for k, reason in told:
-        counts = counts.with_verdicts([Verdict(sha(bytes([k])), not reason, reason)], 2.0)
+        counts = counts.with_verdicts([SegmentVerdict(sha(bytes([k])), not reason, reason)], 2.0)
     first: dict[int, str] = {}
     for k, reason in told:
         first.setdefault(k, reason)

@@ -122,7 +122,7 @@ def test_a_path_that_leads_elsewhere_is_no_message(path: str) -> None:
 def test_full_frames_fit_and_larger_ones_are_refused_by_the_sender() -> None:
     entry = protocol.File(path="v1/" + "/".join(["a" * 81] * 5), bytes=2**53, sha256="f" * 64)
     entries = tuple(
-        protocol.Judged(sha256="f" * 64, accepted=False, reason="r" * 100) for _ in range(protocol.MAX_ENTRIES)
+        protocol.WireVerdict(sha256="f" * 64, accepted=False, reason="r" * 100) for _ in range(protocol.MAX_ENTRIES)
     )
     encode(protocol.Verdicts(verdicts=entries))
     encode(protocol.Metrics(files=(entry,) * protocol.MAX_ENTRIES))

@@ -55,7 +55,7 @@ def test_it_goes(fill: Callable[[Path], None]) -> None:
     with ordinary_folder() as above:
 
         def work() -> None:
-            folder = above / "landing"
+            folder = above / "staging"
             folder.mkdir()
             fill(folder)
             remove_tree(folder)
@@ -68,7 +68,7 @@ def test_a_link_goes_and_what_it_leads_to_stays(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()
     (kept / "file").write_bytes(b"x")
-    folder = tmp_path / "landing"
+    folder = tmp_path / "staging"
     (folder / "inner").mkdir(parents=True)
     (folder / "inner" / "link").symlink_to(kept)
     remove_tree(folder)
@@ -85,16 +85,16 @@ def test_what_belongs_to_another_account_is_told_and_the_rest_goes() -> None:
     if os.geteuid() != 0:
         pytest.skip("a file of another account needs root")
     with ordinary_folder() as above:
-        theirs = above / "landing" / "deep" / "theirs"
+        theirs = above / "staging" / "deep" / "theirs"
         theirs.mkdir(parents=True)
         (theirs / "file").write_bytes(b"x")
-        (above / "landing" / "ours").write_bytes(b"x")
+        (above / "staging" / "ours").write_bytes(b"x")
         for path in (theirs.parent, theirs.parent.parent):
             os.chown(path, 65_534, 65_534)
 
         def work() -> None:
             with pytest.raises(PermissionError):
-                remove_tree(above / "landing")
+                remove_tree(above / "staging")
             assert [path.name for path in above.rglob("*") if path.is_file()] == ["file"]
 
         as_ordinary_user(work)

@@ -16,7 +16,7 @@ from policies import RUN, publish_one
 from syncd import store
 from syncd.commands.serve import serve_connection
 from syncd.errors import RemoteError
-from syncd.shared.tally import last_seen
+from syncd.shared.counts import last_seen
 from syncd.wire import protocol
 from syncd.wire.protocol import DEAD_AFTER_S, MAX_PAYLOAD_BYTES, PREAMBLE, Decoder, Frame, Message, encode
 from syncd.wire.server import BUFFER_BYTES, MOST_UNREAD_BYTES, Server
@@ -109,7 +109,7 @@ def test_the_login_says_whose_inbox_it_is_before_the_client_does(connect, shared
     client.send(protocol.Put(sha256=sha256, run_id=RUN, slot=0, bytes=len(data)))
     assert client.receive(protocol.Have).message.offset == 0
     client.send(protocol.Data(key=sha256, offset=0), payload=data)
-    client.receive(protocol.Stored)
+    client.receive(protocol.SegmentStored)
     assert (store.Inbox.of(shared, is_called).place("new", RUN, 0) / sha256).read_bytes() == data
 
 
@@ -119,7 +119,7 @@ def test_a_folder_that_takes_nothing_has_no_inbox(connect, shared, monkeypatch):
     client = connect()
     client.send(HELLO, protocol.Put(sha256="a" * 64, run_id=RUN, slot=0, bytes=10))
     assert client.receive(protocol.Welcome).message.contributor is None
-    assert client.receive(protocol.Refused).message.reason == "no inbox"
+    assert client.receive(protocol.SegmentRefused).message.reason == "no inbox"
     assert set(asked) == {shared.path}
 
 
@@ -142,7 +142,7 @@ def test_an_inbox_that_is_made_late_is_found(connect, shared, monkeypatch):
         ([encode(HELLO), encode(HELLO)], "does not send Hello"),
         ([b"GET / HTTP/1.1\r\n\r\n"], "does not know"),
         ([encode(HELLO.model_copy(update={"protocol": 99}))], "install the same version"),
-        ([encode(HELLO), encode(protocol.Stored(sha256="a" * 64))], "does not send Stored"),
+        ([encode(HELLO), encode(protocol.SegmentStored(sha256="a" * 64))], "does not send SegmentStored"),
         ([encode(HELLO) + encode(protocol.Listing()) * 1000], "asked for again"),
         ([encode(HELLO)] + [encode(protocol.Get(key="1", path="v1/runs/a/b", offset=0))] * 10_000, "files at once"),
     ],
@@ -236,7 +236,7 @@ def test_a_slow_client_is_told_the_newest_policy_and_not_each(connect, shared):
         publish_one(shared, 1, seq, wide=10_000)
     heard = []
     while not heard or heard[-1] != store.Version(1, 8):
-        name = client.receive(protocol.Policy).message.path.rpartition("/")[2]
+        name = client.receive(protocol.PublishedPolicy).message.path.rpartition("/")[2]
         heard.append(store.Version.of_file(name))
     assert heard == [store.Version(1, 2), store.Version(1, 8)]
 
@@ -316,4 +316,4 @@ def test_what_a_limit_makes_slow_is_not_sent_unasked(connect, shared, kib_s, pus
     client.send(HELLO.model_copy(update={"bwlimit": kib_s}), protocol.Listing())
     client.receive(protocol.Listed)
     publish_one(shared, 1, 2, wide=4000)
-    assert client.receive(protocol.Policy).message.eager is pushed
+    assert client.receive(protocol.PublishedPolicy).message.eager is pushed

@@ -13,7 +13,7 @@ from service_managers import FakeLaunchd, FakeSystemd
 from syncd.background import service
 from syncd.background.agent import LABEL, UNIT, Agent, plist_text, unit_text
 from syncd.background.crashes import CRASH_WINDOW_S, MAX_CRASHES, Record, begin, end, read_record, write_record
-from syncd.background.service import Answer, Launchd, Systemd
+from syncd.background.service import Launchd, ManagerAnswer, Systemd
 from syncd.errors import ConfigError, ServiceError, StorageError
 
 NOW = 1_760_086_400.0
@@ -22,11 +22,6 @@ WORDS = st.text(
     st.characters(exclude_categories=("Cs", "Cc", "Cn")) | st.sampled_from("\"'\\%$&<>;{}@# "), min_size=1, max_size=30
 )
 AGENT = Agent("/opt/my python/bin/python3", "me@host:/data", Path("/home/me/w"), Path("/home/me/l"), {"PATH": "/bin"})
-
-
-@pytest.fixture(autouse=True)
-def _patience(monkeypatch):
-    monkeypatch.setattr(service, "LOOK_S", 0.0)
 
 
 def unquoted(line: str) -> list[str]:
@@ -81,7 +76,7 @@ def test_a_clean_end_is_meant_to_last_and_a_crash_is_not():
 
 def launchd(folder: Path, **state: object) -> tuple[Launchd, FakeLaunchd]:
     fake = FakeLaunchd(folder / "launchd", **state)
-    return Launchd(folder, 501, lambda words: Answer(*fake(words[1:]))), fake
+    return Launchd(folder, 501, lambda words: ManagerAnswer(*fake(words[1:])), lambda _: None), fake
 
 
 @given(
@@ -136,7 +131,7 @@ def systemd(folder: Path, monkeypatch, **state: object) -> tuple[Systemd, FakeSy
     units = folder / "units"
     monkeypatch.setenv("FAKE_UNITS", str(units))
     fake = FakeSystemd(folder / "systemd", **state)
-    return Systemd(units, "", lambda words: Answer(*fake(words[1:]))), fake
+    return Systemd(units, "", lambda words: ManagerAnswer(*fake(words[1:]))), fake
 
 
 def test_systemd_installs_and_uninstalls_twice_as_once(tmp_path, monkeypatch):

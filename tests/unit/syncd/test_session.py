@@ -82,9 +82,8 @@ def begin() -> Iterator[Callable[[Peer], Session]]:
 
 def a_policy(content: bytes, blob: bytes, *, seq: int = 1, eager: bool = False) -> bytes:
     sha256 = hashlib.sha256(blob).hexdigest()
-    message = protocol.Policy(
+    message = protocol.PublishedPolicy(
         path=f"{SLOT}/manifests/{seq:06d}-000000001.json",
-        blob_path=f"{SLOT}/blobs/{sha256[:2]}/{sha256}",
         blob_bytes=len(blob),
         blob_sha256=sha256,
         eager=eager,
@@ -163,7 +162,7 @@ def test_a_message_that_waited_out_a_sleep_is_read_before_death_is_judged(begin)
     peer.say(a_policy(b"{}", b"blob"))
     peer.ahead_s = 3600.0
     news = session.wait(PATIENCE_S)
-    assert [offer.kind for offer in news.offers] == ["manifest", "blob"]
+    assert [offer.kind for offer in news.offers] == ["manifest"]
 
 
 def test_only_the_latest_of_a_slot_is_news(begin):
@@ -178,7 +177,7 @@ def test_only_the_latest_of_a_slot_is_news(begin):
         [protocol.Listed(polls_because="nfs")] if isinstance(message, protocol.Listing) else []
     )
     news = begin(peer).listing()
-    (sealed, _) = news.offers
+    (sealed,) = news.offers
     assert sealed.path.endswith("/000002-000000001.json")
 
 
@@ -197,7 +196,7 @@ def test_a_pushed_blob_needs_no_question(begin, tmp_path):
         encode(protocol.Data(key=key, offset=0), blob[:100]), encode(protocol.Data(key=key, offset=100), blob[100:])
     )
     peer.say(protocol.End(key=key, bytes=len(blob)))
-    for offer in news.offers:
+    for offer in (*news.offers, blob_offer(blob)):
         session.fetch(offer, tmp_path / offer.kind)
     assert (tmp_path / "manifest").read_bytes() == b"sealed"
     assert (tmp_path / "blob").read_bytes() == blob
@@ -220,7 +219,7 @@ def test_a_push_that_goes_wrong_is_asked_for(begin, tmp_path, fault):
         "gap": [encode(protocol.Data(key=key, offset=5), blob[5:])],
         "too much": [encode(protocol.Data(key=key, offset=0), blob + b"!")],
         "too little": [encode(protocol.Data(key=key, offset=0), blob[:-1]), protocol.End(key=key, bytes=len(blob) - 1)],
-        "gone": [protocol.Gone(key=key, sentence="it went")],
+        "gone": [protocol.FileGone(key=key, sentence="it went")],
     }
     peer.say(*wrong[fault])
     session.fetch(blob_offer(blob), tmp_path / "blob")
@@ -240,7 +239,7 @@ def test_a_file_that_is_not_what_was_offered_is_an_error_and_no_more_bytes(begin
             "gap": [encode(protocol.Data(key=key, offset=5), blob[5:])],
             "too much": [encode(protocol.Data(key=key, offset=0), blob + b"!")],
             "too little": [encode(protocol.Data(key=key, offset=0), blob[:-1]), encode(protocol.End(key=key, bytes=9))],
-            "gone": [encode(protocol.Gone(key=key, sentence="it went"))],
+            "gone": [encode(protocol.FileGone(key=key, sentence="it went"))],
         }[fault]
 
     peer.answers = answers
@@ -260,7 +259,7 @@ def test_a_part_that_cannot_be_written_is_a_storage_error(begin, tmp_path):
 
 
 def test_verdicts_are_acknowledged_by_the_next_wait_and_not_before(begin):
-    verdicts = tuple(protocol.Judged(sha256=f"{n:064x}", accepted=True, reason="") for n in range(100))
+    verdicts = tuple(protocol.WireVerdict(sha256=f"{n:064x}", accepted=True, reason="") for n in range(100))
     peer = Peer(PREAMBLE, WELCOME, protocol.Verdicts(verdicts=verdicts))
     session = begin(peer)
     assert len(session.wait(PATIENCE_S).verdicts) == 100
@@ -308,7 +307,9 @@ def test_no_part_is_left_open_when_the_connection_ends(begin, tmp_path: Path):
 
 def test_the_end_does_not_wait_for_a_write_that_is_stuck(begin):
     peer = Peer(
-        PREAMBLE, WELCOME, protocol.Verdicts(verdicts=(protocol.Judged(sha256="a" * 64, accepted=True, reason=""),))
+        PREAMBLE,
+        WELCOME,
+        protocol.Verdicts(verdicts=(protocol.WireVerdict(sha256="a" * 64, accepted=True, reason=""),)),
     )
     session = begin(peer)
     session.wait(PATIENCE_S)
@@ -319,7 +320,9 @@ def test_the_end_does_not_wait_for_a_write_that_is_stuck(begin):
 
 def test_a_goodbye_acknowledges_what_was_told(begin):
     peer = Peer(
-        PREAMBLE, WELCOME, protocol.Verdicts(verdicts=(protocol.Judged(sha256="a" * 64, accepted=True, reason=""),))
+        PREAMBLE,
+        WELCOME,
+        protocol.Verdicts(verdicts=(protocol.WireVerdict(sha256="a" * 64, accepted=True, reason=""),)),
     )
     session = begin(peer)
     session.wait(PATIENCE_S)
@@ -327,29 +330,26 @@ def test_a_goodbye_acknowledges_what_was_told(begin):
     assert [type(message) for message in peer.heard][-2:] == [protocol.Ack, protocol.Bye]
 
 
-def test_what_a_server_says_unasked_fills_no_memory(begin, monkeypatch):
-    monkeypatch.setattr("syncd.wire.arrivals.MAX_SLOTS", 20)
-    monkeypatch.setattr("syncd.wire.arrivals.MAX_OFFERS", 30)
-    monkeypatch.setattr("syncd.wire.arrivals.MAX_VERDICTS", 40)
-    monkeypatch.setattr("syncd.wire.arrivals.MANIFESTS_BYTES", 50)
-    arrivals = Arrivals()
+def test_what_a_server_says_unasked_fills_no_memory(begin):
+    arrivals = Arrivals(slots=20, offers=30, verdicts=40, manifests_bytes=50)
     for number in range(200):
         path = f"v1/runs/demo-{number}/0"
-        blob = f"{path}/blobs/aa/{'a' * 64}"
-        policy = protocol.Policy(
-            path=f"{path}/manifests/1.json", blob_path=blob, blob_bytes=1, blob_sha256="a" * 64, eager=False
+        policy = protocol.PublishedPolicy(
+            path=f"{path}/manifests/1.json", blob_bytes=1, blob_sha256="a" * 64, eager=False
         )
         assert arrivals.put(Frame(policy, bytes(10)))
         file = protocol.File(path=f"{path}/metrics/train-000000.jsonl", bytes=1, sha256="a" * 64)
         assert arrivals.put(Frame(protocol.Metrics(files=(file,))))
-        said = protocol.Judged(sha256=f"{number:064x}", accepted=True, reason="")
+        said = protocol.WireVerdict(sha256=f"{number:064x}", accepted=True, reason="")
         assert arrivals.put(Frame(protocol.Verdicts(verdicts=(said,))))
     kept = [arrivals.manifest(f"v1/runs/demo-{number}/0/manifests/1.json") for number in range(200)]
     assert [len(content or b"") for content in kept] == [10] * 5 + [0] * 195
     news = arrivals.take_news()
     assert (len(news.offers), len(news.verdicts), news.left_out) == (30, 40, True)
     assert not arrivals
-    session = begin(Peer(PREAMBLE, WELCOME, *(protocol.Stored(sha256=f"{number:064x}") for number in range(100))))
+    session = begin(
+        Peer(PREAMBLE, WELCOME, *(protocol.SegmentStored(sha256=f"{number:064x}") for number in range(100)))
+    )
     session.wait(0.1)
     assert session._answers == {}
 
@@ -359,9 +359,7 @@ def test_a_slot_has_one_policy_in_the_news_however_often_it_publishes(begin):
     for number in range(1, 100):
         path = f"{SLOT}/manifests/{number:06d}-000000001.json"
         blob = hashlib.sha256(bytes([number])).hexdigest()
-        policy = protocol.Policy(
-            path=path, blob_path=f"{SLOT}/blobs/aa/{blob}", blob_bytes=1, blob_sha256=blob, eager=False
-        )
+        policy = protocol.PublishedPolicy(path=path, blob_bytes=1, blob_sha256=blob, eager=False)
         arrivals.put(Frame(policy, bytes([number])))
         assert arrivals.manifest(path) == bytes([number])
-    assert len(arrivals.take_news().offers) == 2
+    assert len(arrivals.take_news().offers) == 1

@@ -28,18 +28,19 @@ def test_its_manifest_is_one_and_lies_where_the_page_says():
 
 
 def test_every_number_in_it_is_the_codes():
+    most = inbox.InboxLimits()
     numbers = [
         f"{CHUNK_ROWS} rows a file",
         f"the newest {LEARNERS.newest}, and of the last {LEARNERS.thinned_s / 3600:.0f} hours",
         f"the newest {MIRRORS.newest} |",
         f"{MAX_MANIFEST_BYTES // 1024} KiB is the most",
         f"{pruning.WAITING_S / DAY:.0f} days, then quarantine",
-        f"at most {inbox.MAX_WAITING_SEGMENTS:,} and {inbox.MAX_WAITING_BYTES // 2**20} MiB a contributor",
+        f"at most {most.waiting_segments:,} and {most.waiting_bytes // 2**20} MiB a contributor",
         f"{inbox.MAX_SEGMENT_BYTES // 2**20} MiB each",
-        f"{pruning.QUARANTINE_S / DAY:.0f} days; at most {inbox.MAX_QUARANTINED:,} segments",
-        f"{pruning.MAX_QUARANTINE_BYTES // 2**20} MiB a contributor, oldest first",
+        f"{pruning.QUARANTINE_S / DAY:.0f} days; at most {most.quarantined:,} segments",
+        f"{most.quarantined_bytes // 2**20} MiB a contributor, oldest first",
         f"{pruning.ACCEPTED_S / DAY:.0f} days if none comes",
-        f"{pruning.VERDICT_S / DAY:.0f} days if it does not come, the newest {pruning.MAX_VERDICTS_KEPT:,}",
+        f"{pruning.VERDICT_S / DAY:.0f} days if it does not come, the newest {most.verdicts_kept:,}",
     ]
     assert [number for number in numbers if number not in PAGE] == []
     assert (LEARNERS.every_s, UNLISTED_S) == (60, 600)  # "one a minute", "ten minutes"

@@ -12,7 +12,7 @@ from rich.text import Text
 from anchorleg.findings import Finding, Level, findings_lines, findings_table, total
 from syncd.access import survey
 from syncd.doctor.checks import examine, rsync_words
-from syncd.doctor.facts import ClientFacts, Error, Facts, HostKeyFacts, ServiceFacts, Side, Space, Visit
+from syncd.doctor.facts import ClientFacts, Error, HostKeyFacts, LaptopFacts, ServiceFacts, Side, Space, Visit
 from syncd.doctor.gather import quota_left
 from syncd.wire.protocol import Standing
 
@@ -36,7 +36,7 @@ def some_facts(**changes):
         "service": ServiceFacts(manager="systemd", installed=True, running=True, detail="active (running)"),
         "client": ClientFacts(runs=True, verb="watch", state="live", age_s=2.0),
     }  # fmt: skip
-    return Facts.model_validate(values | changes)
+    return LaptopFacts.model_validate(values | changes)
 
 
 def line(check, **changes):

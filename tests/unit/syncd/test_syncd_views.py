@@ -7,7 +7,7 @@ from policies import RUN
 from rich.console import Console
 
 from syncd.laptop import views
-from syncd.laptop.status import BUCKETS_S, ClientStatus, Latency, MirrorView, SlotView
+from syncd.laptop.status import BUCKETS_S, ClientStatus, Latency, MirrorView, PolicyView
 from syncd.outbox import Contributions
 from syncd.played import Played
 
@@ -23,12 +23,12 @@ def a_word(**more: object) -> ClientStatus:
     return ClientStatus.model_validate(fields | more)
 
 
-def a_slot(**more: object) -> SlotView:
+def a_slot(**more: object) -> PolicyView:
     fields: dict[str, object] = {
         "run_id": "meta-world-mt50-with-a-long-name-0123abcd", "run_name": "long", "slot": 12, "version": "14-12345",
         "step": 100_000_000, "created_at": NOW - 86_000, "bytes": 354_000, "success": 0.8312,
     }  # fmt: skip
-    return SlotView.model_validate(fields | more)
+    return PolicyView.model_validate(fields | more)
 
 
 def a_view(**more: object) -> MirrorView:

@@ -10,8 +10,8 @@ from rich.console import Console
 
 pytest.importorskip("metaworld")
 
-from trainer.actors.counts import Tally, network_words
-from trainer.actors.views import ActorDisplay, Playing, Recording, Score, screen
+from trainer.actors.counts import ActorCounts, network_words
+from trainer.actors.views import ActorDisplay, Playing, Recording, TaskScore, screen
 from trainer.tasknames import MT50
 
 pytestmark = pytest.mark.trainer
@@ -26,7 +26,7 @@ BUSY = Playing(
     policy="12-3456",
     policy_step=19_000_000,
     policy_age_s=75.0,
-    tasks={name: Score(9, 0.5, 4321.0) for name in MT50},
+    tasks={name: TaskScore(9, 0.5, 4321.0) for name in MT50},
     recording=Recording(
         2000, 9, 3, 12345, 12000, {"version_lag": 40, "duplicate": 2, "quota": 9}, "the outbox is full"
     ),
@@ -67,7 +67,7 @@ def test_a_line_for_a_pipe_and_an_object_for_a_machine_say_the_same():
 def test_in_a_pipe_a_change_of_what_it_does_is_told_at_once_and_the_rest_every_ten_seconds(capsys):
     with ActorDisplay(console=Console(file=io.StringIO())) as show:
         for doing in ("waiting", "waiting", "playing", "playing"):
-            show.pulse(Playing(doing=doing))
+            show.progress(Playing(doing=doing))
     assert capsys.readouterr().out == "waiting\n\n"
 
 
@@ -83,15 +83,15 @@ def a_step(finished, success):
 
 def test_success_is_that_of_the_last_fifty_episodes_of_each_task(tmp_path):
     clock = iter(range(1000))
-    tally = Tally(tmp_path, 2, 0, "cpu", clock=lambda: float(next(clock)))
+    counts = ActorCounts(tmp_path, 2, 0, "cpu", clock=lambda: float(next(clock)))
     policy = SimpleNamespace(manifest=SimpleNamespace(architecture=SimpleNamespace(tasks=("a", "b"))))
-    tally.swapped(policy, is_other_slot=True)
+    counts.swapped(policy, is_other_slot=True)
     for _ in range(10):
-        tally.stepped(a_step([True, False], [True, False]), ("a", "b"))
+        counts.stepped(a_step([True, False], [True, False]), ("a", "b"))
     for _ in range(45):
-        tally.stepped(a_step([True, False], [False, False]), ("a", "b"))
-    playing = tally.playing(None)
-    assert playing.tasks == {"a": Score(55, 5 / 50, 7.0), "b": Score(0, 0.0, 0.0)}
+        counts.stepped(a_step([True, False], [False, False]), ("a", "b"))
+    playing = counts.playing(None)
+    assert playing.tasks == {"a": TaskScore(55, 5 / 50, 7.0), "b": TaskScore(0, 0.0, 0.0)}
     assert playing.success == pytest.approx(0.1)
     assert (playing.steps, playing.episodes) == (110, 55)
     assert playing.steps_per_s == pytest.approx(2.0, rel=0.2)

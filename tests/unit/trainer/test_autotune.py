@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.commands.actors import check_room
-from trainer.envs.memory import MOST_ENVS, OWNERS_BYTES, by_size, need_bytes, room
+from trainer.envs.memory import MOST_ENVS, OWNERS_BYTES, by_size, need_bytes, plan_memory
 from trainer.errors import ConfigError
 from trainer.machine import host
-from trainer.machine.host import Host, cpu_quota, look, mac_free, memory_limit, memory_of
-from trainer.showing.drawing import choose
+from trainer.machine.host import Host, cpu_quota, mac_free, memory_limit, memory_of, read_host
+from trainer.showing.drawing import choose_renderer
 from trainer.tuning import autotune
 from trainer.tuning.autotune import (
     NEAR,
     WORTH_IT,
-    Facts,
     Inference,
+    MachineRates,
     Recommendation,
     Stepping,
     cache_file,
@@ -34,8 +34,8 @@ CPU = Inference("cpu", 1, 4000.0)
 FAST = Inference("cpu", 1, 1e6)
 
 
-def facts(*stepping: Stepping, host: Host = LAPTOP, inference: tuple[Inference, ...] = (CPU,)) -> Facts:
-    return Facts(host, "", "", stepping, inference, autotune.versions_here(), 1_760_086_400.0, 20.0)
+def facts(*stepping: Stepping, host: Host = LAPTOP, inference: tuple[Inference, ...] = (CPU,)) -> MachineRates:
+    return MachineRates(host, "", "", stepping, inference, autotune.versions_here(), 1_760_086_400.0, 20.0)
 
 
 RATES = st.floats(10, 1e5)
@@ -47,7 +47,7 @@ HOSTS = st.builds(Host, st.just("h"), st.integers(1, 128), BYTES, BYTES)
 @given(CHOICES, HOSTS, RATES)
 def test_rates_raise_the_number_but_never_lower_it_and_never_beyond_sixteen(stepping, machine, batches):
     best = recommend(facts(*stepping, host=machine, inference=(Inference("cpu", 1, batches),)))
-    assert room(machine).num_envs <= best.num_envs <= MOST_ENVS
+    assert plan_memory(machine).num_envs <= best.num_envs <= MOST_ENVS
     assert best.workers <= max(1, machine.cores - 1)
     few = [one for one in stepping if one.num_envs <= MOST_ENVS]
     rates = {one: one.num_envs / (one.num_envs / one.steps_per_s + 1 / batches) for one in few}
@@ -216,10 +216,10 @@ def test_memory_as_the_two_systems_print_it():
 
 
 def test_this_machine_can_be_looked_at():
-    here = look()
+    here = read_host()
     assert here.cores >= 1
     assert here.memory_bytes is None or here.memory_bytes > 0
-    assert host.look(platform="darwin").cores >= 1  # without sysctl and vm_stat: unknown, not an error
+    assert host.read_host(platform="darwin").cores >= 1  # without sysctl and vm_stat: unknown, not an error
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_this_machine_can_be_looked_at():
     ],
 )
 def test_the_first_way_of_drawing_that_works_is_taken(works, environ, platform, chosen):
-    assert choose(environ, platform, works.__contains__) == chosen
+    assert choose_renderer(environ, platform, works.__contains__) == chosen
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_the_first_way_of_drawing_that_works_is_taken(works, environ, platform, 
 )
 def test_where_nothing_draws_one_sentence_says_what_to_do(environ, platform, words):
     with pytest.raises(ConfigError, match=words):
-        choose(environ, platform, lambda _: False)
+        choose_renderer(environ, platform, lambda _: False)
 
 
 def test_more_environments_than_the_machine_has_memory_for_are_refused_before_anything_is_built():

@@ -15,7 +15,7 @@ from trainer.tuning.training import (
     Memory,
     Setting,
     Trial,
-    choose,
+    advise,
     explore,
     thread_counts,
     worker_counts,
@@ -30,7 +30,7 @@ SETTINGS = st.builds(Setting, st.integers(1, 40), st.integers(0, 8), st.integers
 @given(st.dictionaries(SETTINGS, st.floats(1, 1e5), max_size=12), st.floats(1, 1e5))
 def test_what_is_chosen_is_measured_exact_and_a_clear_gain_or_nothing(rates, own_rate):
     trials = [Trial(setting, rate) for setting, rate in {**rates, OWN: own_rate}.items()]
-    best = choose(OWN, trials, ROOM)
+    best = advise(OWN, trials, ROOM)
     assert Trial(best.setting, best.steps_per_s) in trials
     assert best.setting.threads == OWN.threads  # more would cost the exact resume
     fastest = max(trial.steps_per_s for trial in trials if trial.setting.threads == 1)
@@ -40,25 +40,25 @@ def test_what_is_chosen_is_measured_exact_and_a_clear_gain_or_nothing(rates, own
 
 def test_of_settings_that_are_as_fast_the_smallest_is_chosen():
     trials = [Trial(OWN, 50.0), Trial(Setting(40, 2, 1), 100.0), Trial(Setting(20, 2, 1), 97.0)]
-    assert choose(OWN, trials, ROOM).setting == Setting(20, 2, 1)
+    assert advise(OWN, trials, ROOM).setting == Setting(20, 2, 1)
 
 
 def test_threads_are_told_of_and_not_chosen():
     trials = [Trial(OWN, 50.0), Trial(Setting(10, 2, 2), 90.0)]
-    best = choose(OWN, trials, ROOM)
+    best = advise(OWN, trials, ROOM)
     assert best.setting == OWN
     assert "threads 2 is 1.8 times as fast, but only 1 resumes bit for bit" in best.notes[0]
 
 
 def test_a_replay_that_does_not_fit_is_told_with_what_would():
     full = Memory(2 * GB, 10 * GB, 325, GB, 8 * GB)
-    [note] = choose(OWN, [Trial(OWN, 1.0)], full).notes
+    [note] = advise(OWN, [Trial(OWN, 1.0)], full).notes
     assert "13.0 GB are needed, 8.0 GB are there" in note
     assert f"lower buffer_size to {5 * GB // 325:,}" in note
-    [note] = choose(OWN, [Trial(OWN, 1.0)], Memory(9 * GB, GB, 325, 0, 8 * GB)).notes
+    [note] = advise(OWN, [Trial(OWN, 1.0)], Memory(9 * GB, GB, 325, 0, 8 * GB)).notes
     assert "ask for more" in note
     assert "buffer_size" not in note
-    assert not choose(OWN, [Trial(OWN, 1.0)], Memory(9 * GB, GB, 325, 0, None)).notes
+    assert not advise(OWN, [Trial(OWN, 1.0)], Memory(9 * GB, GB, 325, 0, None)).notes
 
 
 def explored(rate_of, own=OWN, tasks=10, workers=(0, 2, 4), threads=(1, 2)):
@@ -88,7 +88,7 @@ def test_each_setting_is_tried_once_from_the_best_so_far():
 def test_a_gain_that_is_gone_when_the_old_settings_are_tried_again_is_none():
     rates = iter([50.0, *[90.0] * 5, 95.0])
     _, trials = explored(lambda _: next(rates))
-    assert choose(OWN, trials, ROOM).setting == OWN
+    assert advise(OWN, trials, ROOM).setting == OWN
 
 
 def test_what_does_not_work_or_has_no_time_is_left_out():

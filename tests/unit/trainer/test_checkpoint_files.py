@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 from point_run import PointRun
-from slot_digest import digest_of
+from slot_digest import digest_of, parts_of
 
 from anchorleg.job import Job
 from trainer.checkpoints import checkpoint, saver
@@ -48,11 +48,8 @@ def test_what_was_published_is_what_is_read(run):
     wanted, _ = run.captured()
     start = successor(run)
     assert start.ref.step == run.state.step
-    assert digest_of(start.contents.nets) == digest_of(wanted.nets)
-    assert digest_of(start.contents.learner) == digest_of(wanted.learner)
-    assert digest_of(start.contents.envs) == digest_of(wanted.envs)
-    assert start.contents.state == json.loads(json.dumps(wanted.state))
-    assert digest_of(start.replay.arrays()) == digest_of(run.state.replay.arrays())
+    assert json.loads(json.dumps(parts_of(start.contents))) == json.loads(json.dumps(parts_of(wanted)))
+    assert digest_of(start.experience.own.arrays()) == digest_of(run.state.experience.own.arrays())
     assert start.notes == ()
 
 
@@ -114,14 +111,14 @@ def test_another_identity_is_refused_and_nothing_is_touched(run, tmp_path):
 
 def test_a_diverged_net_is_not_captured(run):
     run.steps(30)
-    next(run.state.learner.actor.parameters()).data[0] = float("nan")
-    with pytest.raises(NotFiniteError, match=r"actor.* is not finite at step 120"):
+    next(run.state.algorithm.policy.parameters()).data[0] = float("nan")
+    with pytest.raises(NotFiniteError, match=r"policy.* is not finite at step 120"):
         capture(run.state, {})
 
 
 def test_a_diverged_loss_is_not_captured(run):
     run.steps(30)
-    run.state.replay.arrays()["reward"][:] = float("inf")
+    run.state.experience.own.arrays()["reward"][:] = float("inf")
     before = run.state.updates
     run.steps(1)
     with pytest.raises(NotFiniteError, match=r"a loss is not finite at update .*critic_loss") as caught:
@@ -167,7 +164,7 @@ def test_after_a_full_disk_the_next_publication_has_all_rows(run, monkeypatch):
         with pytest.raises(SaveError, match="quota"):
             run.publish()
     run.steps().publish()
-    assert digest_of(successor(run).replay.arrays()) == digest_of(run.state.replay.arrays())
+    assert digest_of(successor(run).experience.own.arrays()) == digest_of(run.state.experience.own.arrays())
 
 
 def test_a_ghost_whose_unfinished_folder_was_cleared_away_has_published_nothing(run, monkeypatch):
@@ -203,11 +200,11 @@ def test_a_folder_that_cannot_be_read_for_a_moment_costs_one_checkpoint_at_most(
         run.steps()
         run.saver.start(*run.captured())
         said = []
-        run.saver.settle(said.append)
+        run.saver.finish(said.append)
     assert run.saver.published_step == 300
     assert "could not be looked through: Stale file handle" in said[0]
     run.steps().publish()
-    assert digest_of(successor(run).replay.arrays()) == digest_of(run.state.replay.arrays())
+    assert digest_of(successor(run).experience.own.arrays()) == digest_of(run.state.experience.own.arrays())
 
 
 def test_a_checkpoint_of_another_version_is_refused_in_one_sentence(run):
@@ -224,7 +221,7 @@ def test_a_policy_is_found_from_any_folder_above_it(run):
     for path in (newest, run.job.attempt_dir, run.job.slot_dir, run.job.run_dir):
         ref, manifest, nets, _ = find_policy(path)
         assert (ref.step, manifest.step) == (200, 200)
-        assert "log_temperature" in nets
+        assert "policy.body.layers.0.weight" in nets
 
 
 def test_nets_alone_are_played_but_never_resumed(run):

@@ -7,7 +7,7 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from trainer.nets.critic import Critic, slope_of_smallest
+from trainer.nets.critic import Critic, gradient_of_smallest
 from trainer.nets.fused import Stacked
 from trainer.nets.residual import EMBEDDING, ResidualCritic
 
@@ -40,7 +40,7 @@ def slope_by_hand(critics, x, action, **how):
     stack = Stacked(critics)
     layers = stack.forward(torch.cat([x, action], dim=-1))
     chosen = critics[0].chosen(x)
-    return slope_of_smallest(stack, layers, (layers[-1] * chosen).sum(-1), chosen, **how)[:, -2:]
+    return gradient_of_smallest(stack, layers, (layers[-1] * chosen).sum(-1), chosen, **how)[:, -2:]
 
 
 def by_differentiation(critics, x, action):

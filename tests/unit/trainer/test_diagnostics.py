@@ -5,16 +5,19 @@ import math
 
 import numpy as np
 import pytest
+from suites import learner_of, state_of
 
 pytest.importorskip("torch")
 
 import torch
 from point_run import PointRun
-from slot_digest import digest_of
+from slot_digest import digest_of, parts_of
 
-from trainer.algorithms import mtsac
-from trainer.algorithms.probe import DELTA, TAU, diagnose, dormant, effective_rank, measure, norm, watched
-from trainer.buffers.replay import Batch
+from trainer.algorithms.mtsac import learner as sac
+from trainer.algorithms.mtsac import update as sac_update
+from trainer.algorithms.mtsac.losses import diagnose, measure_batch
+from trainer.algorithms.probe import DELTA, TAU, dormant, effective_rank, norm, watched
+from trainer.buffers.rows import Batch
 from trainer.config import TrainingSection, resolve
 from trainer.nets.mlp import MLP
 from trainer.nets.residual import ResidualCritic
@@ -39,16 +42,16 @@ def one_thread():
 
 def a_learner(**fields):
     values = {"tasks": TASKS, "actor_hidden": (16,), "critic_hidden": (16, 16), "batch_size": 12, **fields}
-    return mtsac.create(resolve(TrainingSection(preset="debug", **values)), CPU)
+    return learner_of(resolve(TrainingSection(preset="debug", **values)))
 
 
 def a_batch(task, reward, terminated, seed=0):
     rng, n = np.random.default_rng(seed), len(task)
     return Batch(
-        obs=rng.standard_normal((n, 39), np.float32),
+        obs=state_of(rng.standard_normal((n, 39), np.float32)),
         action=rng.uniform(-1, 1, (n, 4)).astype(np.float32),
         reward=np.array(reward, np.float32),
-        next_obs=rng.standard_normal((n, 39), np.float32),
+        next_obs=state_of(rng.standard_normal((n, 39), np.float32)),
         terminated=np.array(terminated, np.float32),
         task=np.array(task),
     )
@@ -67,7 +70,7 @@ def set_outputs(nets, *biases):
 
 
 def everything(learner):
-    return digest_of({**mtsac.nets_of(learner), **mtsac.rest_of(learner)})
+    return digest_of(sac.tensors_of(learner))
 
 
 # Dead neurons. TAU is 0.1.
@@ -167,7 +170,7 @@ def test_q_and_td_errors_are_the_means_over_each_tasks_rows(kind):
     learner.log_temperature.data.fill_(-math.inf)  # no entropy in the target
     set_outputs(learner.critics, 3.0, 5.0)
     set_outputs(learner.targets, 2.0, 4.0)
-    found = measure(learner, a_batch([0, 0, 2], [1.0, 7.0, 10.0], [1, 1, 0]), stream())
+    found = measure_batch(learner, a_batch([0, 0, 2], [1.0, 7.0, 10.0], [1, 1, 0]), stream())
     assert found.tasks == (
         # |3 - 1|, |5 - 1| and |3 - 7|, |5 - 7|
         {"q": 4.0, "td_error": 3.0},
@@ -182,7 +185,7 @@ def test_td_errors_of_categorical_critics_are_in_scaled_returns():
     likely = torch.full((21,), -100.0)
     likely[13] = 100.0  # the grid is -10, -9, …, 10: its 13th value is 3
     set_outputs(learner.critics, likely, likely)
-    found = measure(learner, a_batch([0, 0], [2.0, 1.0], [1, 1]), stream())
+    found = measure_batch(learner, a_batch([0, 0], [2.0, 1.0], [1, 1]), stream())
     # the largest reward, 2, bounds a return by 2 / (1 - 0.5) = 4, which is laid on 10: rewards become 5 and 2.5
     assert found.tasks[0] == {"q": pytest.approx(3.0), "td_error": pytest.approx((2 + 0.5) / 2)}
     assert learner.largest_reward.tolist() == [0, 0, 0]
@@ -195,8 +198,8 @@ def test_gradients_are_those_that_an_update_with_the_same_noise_goes_down(kind):
     batch = a_batch([0, 1, 2, 0, 1, 2], np.arange(6), [0, 1, 0, 0, 0, 1])
     noise = stream()
     noise.set_state(learner.noise.get_state())
-    nets = measure(learner, batch, noise).nets
-    mtsac.update(learner, batch)
+    nets = measure_batch(learner, batch, noise).nets
+    sac_update.update(learner, batch)
     for name, net in (("actor", learner.actor), ("critics", learner.critics)):
         assert nets[f"{name}_gradient"] == pytest.approx(norm(p.grad for p in net.parameters()), rel=1e-5)
         assert nets[f"{name}_norm"] == pytest.approx(norm(net.parameters()), rel=1e-5)
@@ -210,12 +213,12 @@ def test_gradients_are_those_that_an_update_with_the_same_noise_goes_down(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_diagnosis_changes_nothing_and_says_the_same_again(tmp_path, kind):
     run = PointRun(tmp_path, random_steps=40, critic_hidden=(16, 16), **KINDS[kind]).steps(30)
-    before = everything(run.state.learner), run.state.replay.turn, copy.deepcopy(run.state.sampling.bit_generator.state)
-    one = diagnose(run.state.learner, run.state.replay, run.state.step)
-    assert diagnose(run.state.learner, run.state.replay, run.state.step) == one
-    assert diagnose(run.state.learner, run.state.replay, run.state.step + 1) != one
-    assert (everything(run.state.learner), run.state.replay.turn, run.state.sampling.bit_generator.state) == before
-    assert all(net._forward_hooks == {} for net in run.state.learner.critics.modules())
+    before = everything(run.state.algorithm.learner), copy.deepcopy(run.state.experience.state().numbers)
+    one = diagnose(run.state.algorithm.learner, run.state.experience.own, run.state.step)
+    assert diagnose(run.state.algorithm.learner, run.state.experience.own, run.state.step) == one
+    assert diagnose(run.state.algorithm.learner, run.state.experience.own, run.state.step + 1) != one
+    assert (everything(run.state.algorithm.learner), run.state.experience.state().numbers) == before
+    assert all(net._forward_hooks == {} for net in run.state.algorithm.learner.critics.modules())
 
 
 def trained(run_dir, monkeypatch, interval):
@@ -224,7 +227,7 @@ def trained(run_dir, monkeypatch, interval):
     run = PointRun(run_dir, random_steps=40, updates_per_step=1.0)
     rows = [row(run.steps(6).state) for _ in range(10)]
     contents = capture(run.state, {})
-    return rows, [digest_of(part) for part in (contents.nets, contents.learner, contents.envs)], contents.state
+    return rows, parts_of(contents)
 
 
 def test_a_training_with_and_without_diagnoses_comes_to_the_same_numbers(tmp_path, monkeypatch):
@@ -245,7 +248,7 @@ def test_a_training_with_and_without_diagnoses_comes_to_the_same_numbers(tmp_pat
 def test_a_number_that_is_not_finite_is_left_out_of_the_row(tmp_path, monkeypatch):
     monkeypatch.setattr(run_state, "INTERVAL_UPDATES", 1)
     run = PointRun(tmp_path, random_steps=40).steps(30)
-    run.state.learner.critics[0].layers[0].bias.data[0] = math.inf
+    run.state.algorithm.learner.critics[0].layers[0].bias.data[0] = math.inf
     found = row(run.state)["diagnostics"]
     assert "critics_norm" not in found
     assert "critics_rank" not in found

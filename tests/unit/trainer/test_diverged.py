@@ -28,14 +28,14 @@ def diverges(run, checkpoint_step=None):
 @pytest.fixture
 def poisoned(tmp_path):
     run = PointRun(tmp_path, updates_per_step=1.0).steps(30)
-    replay, k = run.state.replay, 1
+    replay, k = run.state.experience.own, 1
     replay.arrays()["reward"][k * replay.capacity : k * replay.capacity + int(replay.sizes[k])] = np.nan
     return run
 
 
 def test_the_file_says_what_became_nan_and_where_it_came_from(poisoned):
     before = poisoned.state.updates
-    rows = poisoned.state.replay.sizes.tolist()
+    rows = poisoned.state.experience.own.sizes.tolist()
     error = diverges(poisoned, 100)
     path = poisoned.job.attempt_dir / FILE
     assert str(error) == (
@@ -58,8 +58,8 @@ def test_the_file_says_what_became_nan_and_where_it_came_from(poisoned):
 
 def test_it_is_noticed_at_the_next_step_and_no_environment_gets_such_an_action(poisoned):
     asked = []
-    step = poisoned.state.envs.step
-    poisoned.state.envs.step = lambda actions: asked.append(actions) or step(actions)
+    step = poisoned.state.collector.envs.step
+    poisoned.state.collector.envs.step = lambda actions: asked.append(actions) or step(actions)
     diverges(poisoned)
     assert len(asked) == 1
     assert np.isfinite(asked[0]).all()

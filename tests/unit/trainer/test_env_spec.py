@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from suites import SPACES
 
 from trainer.envs.channel import STEP, Channel
-from trainer.envs.shared import Board
+from trainer.envs.shared import SharedBuffers
 from trainer.envs.step import scheduled_task
 
 SIZES = st.integers(1, 60)
@@ -38,18 +39,18 @@ def test_with_a_multiple_of_the_tasks_each_environment_keeps_its_own(times, num_
 
 
 @pytest.mark.parametrize("num_envs", [1, 7, 48])
-def test_rows_of_a_board_do_not_overlap(num_envs):
-    board = Board(num_envs)
-    for number, array in enumerate(board.fields.values()):
+def test_rows_of_shared_buffers_do_not_overlap(num_envs):
+    buffers = SharedBuffers(SPACES, num_envs)
+    for number, array in enumerate(buffers.fields.values()):
         array.fill(number % 2)
-    for number, array in enumerate(board.fields.values()):
+    for number, array in enumerate(buffers.fields.values()):
         assert (array == number % 2).all()
-    board.close()
+    buffers.close()
 
 
-def test_two_holders_of_one_descriptor_see_one_board():
-    ours = Board(3)
-    theirs = Board(3, ours.fd)
+def test_two_holders_of_one_descriptor_see_the_same_buffers():
+    ours = SharedBuffers(SPACES, 3)
+    theirs = SharedBuffers(SPACES, 3, ours.fd)
     theirs.fields["reward"][1] = 4.5
     assert ours.fields["reward"].tolist() == [0, 4.5, 0]
     step = ours.copied()

@@ -48,13 +48,13 @@ class Attempt:
         return [row["step"] for row in read_evaluations(self.job.slot_dir)]
 
     @property
-    def progress(self):
+    def last_progress(self):
         return json.loads((self.job.attempt_dir / "progress.json").read_text())
 
     def say(self, sentence):
         self.said.append(sentence)
 
-    def pulse(self, pulse):
+    def progress(self, progress):
         pass
 
     def told(self, *words):
@@ -159,11 +159,11 @@ def test_evaluations_that_wait_are_handed_over_too(tmp_path):
 def test_a_run_that_lacks_an_evaluation_at_its_end_is_not_reported_complete(tmp_path):
     first = Attempt(tmp_path, stop_in=600, takes={600: None})
     assert first.code == HANDED_OVER
-    assert (first.progress["step"], first.progress["checkpoint_step"]) == (600, 599)
+    assert (first.last_progress["step"], first.last_progress["checkpoint_step"]) == (600, 599)
     second = Attempt(tmp_path)
     assert (second.code, second.step, second.evaluated) == (0, 600, [300, 600])
-    assert second.progress["checkpoint_step"] == 600
-    assert second.progress["evaluation_goals"] == 2  # so that a summary can say how small the evaluation was
+    assert second.last_progress["checkpoint_step"] == 600
+    assert second.last_progress["evaluation_goals"] == 2  # so that a summary can say how small the evaluation was
     assert Attempt(tmp_path).told("nothing left to do")
 
 

@@ -8,13 +8,13 @@ import pytest
 import zstandard
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from suites import FIELDS
 
 pytest.importorskip("metaworld")
 
 from segments_of import HORIZON, KINDS, KNOWN, NOW, TASKS, beginning, expectation, honest, hostile
 
-from trainer.buffers.replay import FIELDS
-from trainer.sharing.judge import Accepted, Reason, Refused, encode, judge, name_of, step_of
+from trainer.sharing.judge import Accepted, Reason, RefusedSegment, encode, judge, name_of, step_of
 from trainer.sharing.segment import decode
 
 pytestmark = pytest.mark.trainer
@@ -38,7 +38,7 @@ def test_honest_segments_are_accepted_and_become_the_rows_that_the_ring_wants():
         assert {name: (rows[name].shape, rows[name].dtype) for name in rows} == {
             name: ((one.steps, *shape), np.dtype(kind)) for name, (shape, kind) in FIELDS.items()
         }
-        assert np.array_equal(rows["next_obs"][:-1], rows["obs"][1:])
+        assert np.array_equal(rows["next_obs.state"][:-1], rows["obs.state"][1:])
         assert found.lag == 10_000
 
 
@@ -46,7 +46,7 @@ def test_the_beginning_of_an_episode_is_as_good_as_a_whole_one():
     for one in honest(6):
         found = verdict(encode(beginning(one, 4)))
         assert isinstance(found, Accepted), found
-        assert found.rows()["next_obs"].shape == (4, 39)
+        assert found.rows()["next_obs.state"].shape == (4, 39)
 
 
 def test_numbers_that_slow_the_learner_down_enter_as_zeros(segment):
@@ -63,7 +63,7 @@ def test_each_kind_of_spoiled_segment_is_refused_for_its_own_reason(kind):
     for one in honest(6):
         data, name = hostile(kind, one, rng)
         found = judge(data, name, expectation())
-        assert isinstance(found, Refused), kind
+        assert isinstance(found, RefusedSegment), kind
         assert found.reason == KINDS[kind], found.sentence
         assert found.sentence.isprintable()
         assert len(found.sentence) < 300
@@ -115,7 +115,7 @@ def test_a_segment_comes_out_of_its_file_as_it_went_in(data):
 @given(st.binary(max_size=400), st.booleans())
 def test_no_bytes_make_the_judge_raise(data, is_packed):
     found = verdict(zstandard.compress(data) if is_packed else data)
-    assert isinstance(found, Refused)
+    assert isinstance(found, RefusedSegment)
 
 
 @given(st.integers(0, 10**6), st.integers(0, 7), st.integers(0, 50))

@@ -14,10 +14,11 @@ pytest.importorskip("torch")
 
 from point_mass import PointMasses
 from slot_digest import slot_digest
+from suites import state_of
 from train_point_mass import in_a_process_of_its_own, judge, section
 
 from anchorleg.job import HANDED_OVER, Job
-from trainer.evaluation.playable import find
+from trainer.evaluation.playable import find_playable
 from trainer.exporting import export as exporting
 from trainer.exporting import final
 from trainer.exporting.card import NAME, Card
@@ -33,7 +34,7 @@ class Listener:
     def say(self, sentence):
         self.said.append(sentence)
 
-    def pulse(self, pulse):
+    def progress(self, progress):
         pass
 
 
@@ -67,9 +68,9 @@ def test_a_complete_training_leaves_the_policy_of_its_last_checkpoint(tmp_path):
     with safe_open(path, "np") as file:
         card = Card.model_validate_json(file.metadata()[NAME])
     assert card.source.score is not None  # it waited for the last evaluation
-    policy = find(str(tmp_path), None, "cpu")
+    policy = find_playable(str(tmp_path), None, "cpu")
     observation, task = np.array(card.golden.observation, np.float32), np.array(card.golden.task, np.int32)
-    assert np.array_equal(policy.act(observation, task), np.array(card.golden.action, np.float32))
+    assert np.array_equal(policy.act(state_of(observation), task), np.array(card.golden.action, np.float32))
 
 
 def test_a_training_that_hands_over_leaves_none(tmp_path):

@@ -14,6 +14,8 @@ import pytest
 from daemons import PATIENCE_S
 from hypothesis import example, given
 from hypothesis import strategies as st
+from suites import FIELDS
+from vector_bytes import as_bytes
 
 pytest.importorskip("torch")
 
@@ -22,17 +24,18 @@ from train_point_mass import section
 
 from anchorleg.job import Job
 from syncd import store
-from trainer.buffers.experience import MAX_SHARE, Contributed, capacity_of, parts, whole
-from trainer.buffers.replay import FIELDS, Replay
-from trainer.sharing import ingest as doorkeeper
+from trainer.buffers.contributed import MAX_SHARE, Contributed, capacity_of, parts, whole
+from trainer.buffers.experience import Experience
+from trainer.sharing import ingest
 from trainer.sharing import journal as intakelog
 from trainer.sharing.conduct import LEAST
-from trainer.sharing.ingest import Doorkeeper
+from trainer.sharing.ingest import Ingester
 from trainer.sharing.journal import Removed, Taken
+from trainer.sharing.judge import judge
 from trainer.sharing.segment import encode, name_of
 from trainer.sharing.spotcheck import Redone
 from trainer.training.inflow import Intake
-from trainer.training.run import RunState, draw
+from trainer.training.run import TrainingRun
 
 pytestmark = pytest.mark.trainer
 #: What the senders of `made_up` send cannot be done again by anybody.
@@ -50,7 +53,7 @@ def job(tmp_path):
     return made
 
 
-class Door(Doorkeeper):
+class Door(Ingester):
     """One that works when it is told to, and knows the first policy."""
 
     def __init__(self, job, **more):
@@ -124,15 +127,13 @@ class TestTheShareOfABatch:
         assert found.tolist() == [[15, 15, 15], [pytest.approx(4.5)] * 3]
 
     def test_who_sends_one_task_only_changes_no_tasks_weight(self):
-        state = _state(0)
-        state.training, state.sampling = TRAINING, np.random.default_rng(0)
-        state.replay, state.contributed = Replay(300, 3), Contributed(TRAINING)
+        experience = Experience(TRAINING, FIELDS)
         rows = {name: np.ones((HORIZON, *shape), kind) for name, (shape, kind) in FIELDS.items()}
         for task in range(3):
-            state.replay.add(task=np.full(HORIZON, task), **{name: 0 * array for name, array in rows.items()})
-        state.contributed.add("alice", rows, task=1, content="", policy_step=0, step=0)
+            experience.add(np.full(HORIZON, task), {name: 0 * array for name, array in rows.items()})
+        experience.welcome().add("alice", rows, task=1, content="", policy_step=0, step=0)
         for _ in range(9):
-            batch = draw(state)
+            batch = experience.sample(TRAINING.batch_size)
             sizes = np.bincount(batch.task, minlength=3)
             assert sizes.max() - sizes.min() <= 1
             assert 0 < batch.reward.sum() <= 0.3 * TRAINING.batch_size
@@ -151,7 +152,7 @@ def rows_of(others, who):
 
 class TestTheRing:
     def filled(self, *senders):
-        others = Contributed(TRAINING)
+        others = Contributed(TRAINING, FIELDS)
         for number, who in enumerate(senders):
             segment = made_up("toy", number)
             rows = {name: np.full((HORIZON, *shape), number, kind) for name, (shape, kind) in FIELDS.items()}
@@ -188,11 +189,11 @@ class TestTheRing:
         others = self.filled(*"aabbcc")
         counts, own = np.array([9, 9, 9]), np.array([50, 60, 70])
         others.pick(others.part_of(counts, own))
-        again = Contributed.from_state(TRAINING, others.state_dict())
+        again = Contributed.from_state(TRAINING, FIELDS, others.state_dict())
         again.ring.put_back(others.ring.block_since((0,) * 9))
         assert again.state_dict() == others.state_dict()
         one, other = (each.pick(each.part_of(counts, own)) for each in (others, again))
-        assert all(np.array_equal(value, getattr(other, name)) for name, value in vars(one).items())
+        assert as_bytes(one) == as_bytes(other)
         assert again.lag_row() == {"segments": 6, "lag_min": 95, "lag_mean": 97.5, "lag_max": 100}
         assert again.lag_row() == {"segments": 0}
 
@@ -206,7 +207,7 @@ class TestTheDoor:
         assert inbox_of(job).accepted(job.run_id, 0, path.name).exists()
         assert reasons(job) == {path.name: ""}
         assert (ready.who, ready.task, ready.count, ready.policy_step) == ("alice", 1, HORIZON, 60)
-        assert np.array_equal(ready.rows["next_obs"], segment.obs[1:])
+        assert np.array_equal(ready.rows["next_obs.state"], segment.obs[1:])
 
     def test_what_is_no_segment_is_refused_and_not_kept(self, job):
         (path,) = sent(job, 1, name="0" * 64)
@@ -241,18 +242,16 @@ class TestTheDoor:
         assert whos(door.look(2).at_hand.take(1000)) == ["alice"]
         assert not good.exists()
 
-    def test_a_judge_that_fails_refuses_the_segment_and_goes_on(self, job, monkeypatch):
+    def test_a_judge_that_fails_refuses_the_segment_and_goes_on(self, job):
         bad, good = (name_of(a_file(job, number)) for number in (1, 2))
-        real = doorkeeper.judge
 
         def fails(data, name, expect):
             if name == bad:
                 raise RecursionError("a defect")
-            return real(data, name, expect)
+            return judge(data, name, expect)
 
-        monkeypatch.setattr(doorkeeper, "judge", fails)
         sent(job, 1, 2)
-        Door(job).look()
+        Door(job, judge=fails).look()
         assert reasons(job) == {bad: "defect", good: ""}
 
     def test_links_pipes_and_folders_are_never_opened(self, job, tmp_path):
@@ -341,10 +340,9 @@ class TestTheDoor:
         assert door.one_round(judged=4) == 4
         assert whos(door.at_hand.take(10_000)) == ["flood", "quiet", "flood", "quiet"]
 
-    def test_no_more_is_judged_than_the_loop_takes(self, job, monkeypatch):
-        monkeypatch.setattr(doorkeeper, "MAX_READY_ROWS", 3 * HORIZON)
+    def test_no_more_is_judged_than_the_loop_takes(self, job):
         sent(job, *range(8))
-        door = Door(job).look(3)
+        door = Door(job, most_ready_rows=3 * HORIZON).look(3)
         assert len(inbox_of(job).waiting(job.run_id, 0, now=0)) == 5
         taken = door.at_hand.take(2 * HORIZON)
         assert len(taken) == 2
@@ -365,13 +363,13 @@ class TestTheDoor:
         sent(job, 3)
         assert len(door.look().at_hand.take(1000)) == 1
 
-    def test_policies_of_earlier_attempts_are_looked_up(self, job, monkeypatch):
+    def test_policies_of_earlier_attempts_are_looked_up(self, job):
         from published import draft_of, nets_for
 
         fields = {"run_id": job.run_id, "attempt": 3, "seq": 7, "step": 55}
         tensors = nets_for(TRAINING)
         place = store.Shared(job.shared_dir).slot(job.run_id, 0)
-        store.publish(place, draft_of(TRAINING, tensors, **fields), tensors)
+        store.publish(place, draft_of(TRAINING, tensors, **fields), store.rounded(tensors))
         send(job.shared_dir, "alice", job.run_id, encode(made_up(job.run_id, 1, version=(3, 7))))
         (ready,) = Door(job).look().at_hand.take(1000)
         assert ready.policy_step == 55
@@ -431,12 +429,12 @@ class TestTheJournal:
             patch.setattr(intakelog, "append_lines", _full_disk)
             for _ in range(3):
                 made.take(state)
-        assert state.contributed is None
+        assert state.experience.others is None
         made.tell(said.append)
         assert len(said) == 1
         assert "No space left" in said[0]
         made.take(state)
-        assert state.contributed.ring_rows == 2 * HORIZON
+        assert state.experience.others.ring_rows == 2 * HORIZON
         assert [entry.step for entry in intakelog.entries(job.attempt_dir)] == [104, 104]
 
 
@@ -445,8 +443,8 @@ def _full_disk(*args):
 
 
 def _state(step):
-    state = object.__new__(RunState)
-    state.step, state.contributed = step, None
+    state = object.__new__(TrainingRun)
+    state.step, state.experience = step, Experience(TRAINING, FIELDS)
     return state
 
 
@@ -484,7 +482,7 @@ class TestOtherAccountsOfTheMachine:
         def full(*_args, **_more):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        monkeypatch.setattr(doorkeeper.store, "collect_incoming", full)
+        monkeypatch.setattr(ingest.store, "collect_incoming", full)
         sent(job, 1)
         door = Door(job).look()
         assert len(door.at_hand.take(1000)) == 1
@@ -515,7 +513,7 @@ def lie(job, number):
 
 class TestWhatIsNotTrue:
     def door(self, job, **more):
-        made = Doorkeeper(job, section(horizon=HORIZON), step=100, clock=lambda: self.now, **more)
+        made = Ingester(job, section(horizon=HORIZON), step=100, clock=lambda: self.now, **more)
         made.know(0, 0, 60)
         return made
 
@@ -569,7 +567,7 @@ class TestWhatIsNotTrue:
 
     def test_where_nothing_can_be_done_again_only_the_trusted_give(self, job):
         training = section(horizon=HORIZON, trusted_contributors=("ann",))
-        door = Doorkeeper(job, training, step=100, clock=lambda: self.now)
+        door = Ingester(job, training, step=100, clock=lambda: self.now)
         door.know(0, 0, 60)
         sent(job, 1, who="ann")
         sent(job, 2, who="eve")
@@ -579,7 +577,7 @@ class TestWhatIsNotTrue:
 
     def test_the_trusted_are_believed(self, job):
         training = section(horizon=HORIZON, trusted_contributors=("ann",))
-        door = Doorkeeper(job, training, step=100, clock=lambda: self.now, resimulate=Checker)
+        door = Ingester(job, training, step=100, clock=lambda: self.now, resimulate=Checker)
         door.know(0, 0, 60)
         send(job.shared_dir, "ann", job.run_id, lie(job, 1))
         door.one_round()

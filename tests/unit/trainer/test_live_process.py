@@ -9,55 +9,52 @@ import pytest
 from daemons import PATIENCE_S
 
 from anchorleg.job import Job
-from trainer.wandb import process as live
 from trainer.wandb import program
 from trainer.wandb.destination import Destination
 from trainer.wandb.process import LiveProcess
-from trainer.wandb.request import Patience, Request
+from trainer.wandb.request import Patience, UploadRequest
 
 
 @pytest.fixture
 def request_of_a_job(tmp_path):
     (tmp_path / "scratch").mkdir()
     job = Job(tmp_path, 0, 0, run_id="mt10-0123abcd")
-    return Request.of(job, tmp_path / "scratch", Destination(), {}, Patience(retry_s=600.0, longest_retry_s=600.0))
+    return UploadRequest.of(
+        job, tmp_path / "scratch", Destination(), {}, Patience(retry_s=600.0, longest_retry_s=600.0)
+    )
 
 
-@pytest.fixture
-def ended_parents(monkeypatch):
-    """Whose children were killed."""
-    found = []
-    monkeypatch.setattr(live, "end_children", found.append)
-    return found
+class Running(LiveProcess):
+    """One that runs `code`, and remembers whose children were killed."""
+
+    def __init__(self, request, code):
+        self.ended_parents = []
+        super().__init__(
+            request,
+            {},
+            lambda _: None,
+            start=lambda *_: subprocess.Popen(
+                [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            ),
+            end_children=self.ended_parents.append,
+        )
 
 
-def beginning(monkeypatch, code):
-    def begin(*_):
-        command = [sys.executable, "-c", code]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    monkeypatch.setattr(live, "_start", begin)
-
-
-def test_a_process_that_has_ended_has_no_children_whatever_has_its_number_now(
-    monkeypatch, request_of_a_job, ended_parents
-):
-    beginning(monkeypatch, "")
-    process = LiveProcess(request_of_a_job, {}, lambda _: None)
+def test_a_process_that_has_ended_has_no_children_whatever_has_its_number_now(request_of_a_job):
+    process = Running(request_of_a_job, "")
     process._process.wait(PATIENCE_S)
     process.end(None)
-    assert ended_parents == []
+    assert process.ended_parents == []
 
 
-def test_a_process_that_has_not_ended_goes_with_its_children(monkeypatch, request_of_a_job, ended_parents):
-    beginning(monkeypatch, "import time; time.sleep(600)")
-    process = LiveProcess(request_of_a_job, {}, lambda _: None)
+def test_a_process_that_has_not_ended_goes_with_its_children(request_of_a_job):
+    process = Running(request_of_a_job, "import time; time.sleep(600)")
     process.end(0.0)  # no time is left
-    assert ended_parents == [process.pid]
+    assert process.ended_parents == [process.pid]
     assert process._process.poll() is not None
 
 
-def test_an_end_between_two_connections_is_no_complete_one(monkeypatch, request_of_a_job, tmp_path):
+def test_an_end_between_two_connections_is_no_complete_one(request_of_a_job, tmp_path):
     """Of a connection that was left to begin another one the learner was told nothing: its exit code must."""
     path = request_of_a_job.write()
     code = (

@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from trainer.machine import products as matmul
+from trainer.machine import products
 from trainer.machine.products import ONEDNN, PLAIN, Measured
 
 pytestmark = pytest.mark.trainer
@@ -27,11 +27,6 @@ def setting():
     return torch.backends.mkldnn.matmul.fp32_precision
 
 
-def answers(monkeypatch, measured):
-    monkeypatch.setattr(matmul, "measure", lambda width: measured)
-    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
-
-
 @pytest.mark.parametrize(
     ("measured", "route"),
     [
@@ -42,52 +37,47 @@ def answers(monkeypatch, measured):
         (Measured(9.0, 1.0, EXACT, math.nan), PLAIN),
     ],
 )
-def test_onednn_is_taken_where_it_is_clearly_faster_and_does_not_round(measured, route, monkeypatch):
-    answers(monkeypatch, measured)
-    assert matmul.pick(measured) == route
-    assert matmul.settle(1024) == (route, None)
+def test_onednn_is_taken_where_it_is_clearly_faster_and_does_not_round(measured, route):
+    assert products.pick(measured) == route
+    assert products.choose_products(1024, measure=lambda width: measured) == (route, None)
     assert setting() == {PLAIN: "none", ONEDNN: "bf16"}[route]
 
 
-def test_small_nets_are_not_worth_a_measurement(monkeypatch):
-    monkeypatch.setattr(matmul, "measure", lambda width: pytest.fail("measured"))
-    assert matmul.settle(128) == (PLAIN, None)
+def test_small_nets_are_not_worth_a_measurement():
+    assert products.choose_products(128, measure=lambda width: pytest.fail("measured")) == (PLAIN, None)
 
 
-def test_a_resumed_run_keeps_its_route_however_fast_it_is(monkeypatch):
-    answers(monkeypatch, Measured(9.0, 1.0, EXACT, EXACT))
-    assert matmul.settle(1024, recorded=PLAIN) == (PLAIN, None)
-    answers(monkeypatch, Measured(1.0, 9.0, EXACT, EXACT))
-    assert matmul.settle(64, recorded=ONEDNN) == (ONEDNN, None)
+def test_a_resumed_run_keeps_its_route_however_fast_it_is():
+    fast, slow = Measured(9.0, 1.0, EXACT, EXACT), Measured(1.0, 9.0, EXACT, EXACT)
+    assert products.choose_products(1024, PLAIN, lambda width: fast) == (PLAIN, None)
+    assert products.choose_products(64, ONEDNN, lambda width: slow) == (ONEDNN, None)
     assert setting() == "bf16"
 
 
-def test_a_resumed_run_whose_route_would_round_here_says_so(monkeypatch):
-    answers(monkeypatch, Measured(9.0, 1.0, EXACT, 3e-3))
-    route, sentence = matmul.settle(1024, recorded=ONEDNN)
+def test_a_resumed_run_whose_route_would_round_here_says_so():
+    route, sentence = products.choose_products(1024, ONEDNN, lambda width: Measured(9.0, 1.0, EXACT, 3e-3))
     assert route == PLAIN
     assert "rounds them here" in sentence
     assert setting() == "none"
 
 
-def test_a_resumed_run_whose_route_is_not_here_says_so(monkeypatch):
-    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    assert matmul.settle(1024)[0] == PLAIN
-    route, sentence = matmul.settle(1024, recorded=ONEDNN)
+def test_a_resumed_run_whose_route_is_not_here_says_so():
+    assert products.choose_products(1024, measure=lambda width: None)[0] == PLAIN
+    route, sentence = products.choose_products(1024, ONEDNN, lambda width: None)
     assert route == PLAIN
     assert "is not here" in sentence
 
 
 def test_measuring_tells_float32_from_rounded_products_and_leaves_the_setting(monkeypatch):
-    matmul.use(PLAIN)
+    products.use(PLAIN)
     noise = torch.get_rng_state()
-    measured = matmul.measure(256)
+    measured = products.time_products(256)
     assert measured.plain_s > 0
     assert measured.onednn_s > 0
-    assert 0 < measured.plain_error < matmul.MAX_ERROR
+    assert 0 < measured.plain_error < products.MAX_ERROR
     assert setting() == "none"
     assert torch.equal(noise, torch.get_rng_state())
-    exact = matmul._products
-    monkeypatch.setattr(matmul, "_products", lambda *tensors: exact(*(t.bfloat16().to(t.dtype) for t in tensors))
+    exact = products._products
+    monkeypatch.setattr(products, "_products", lambda *tensors: exact(*(t.bfloat16().to(t.dtype) for t in tensors))
                         if tensors[0].dtype == torch.float32 else exact(*tensors))  # fmt: skip
-    assert matmul.measure(256).plain_error > 100 * matmul.MAX_ERROR
+    assert products.time_products(256).plain_error > 100 * products.MAX_ERROR

@@ -10,15 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from daemons import PATIENCE_S
+from suites import learner_of
 
 pytest.importorskip("torch")
 
 import torch
 
-from trainer.algorithms import mtsac
 from trainer.config import TrainingSection, resolve
 from trainer.errors import ConfigError
-from trainer.training.memory import ROW_BYTES, actor_parameters, check, critic_parameters, host_parts, shortage
+from trainer.presets import PRESETS
+from trainer.training.memory import check, host_parts, row_bytes, shortage, sizes
 
 pytestmark = pytest.mark.trainer
 REPOSITORY = Path(__file__).parents[3]
@@ -38,28 +39,29 @@ def refusal(limit_bytes, **fields):
 @pytest.mark.parametrize(
     "fields",
     [
-        {},
+        *({"preset": name} for name in PRESETS),
         {"critic_net": "heads"},
-        {"critic_net": "residual"},
         {"critic_net": "residual", "critic_loss": "categorical", "value_bins": 21},
     ],
+    ids=str,
 )
-def test_the_parameters_are_counted_as_the_nets_have_them(fields):
-    training = a_training(actor_hidden=(8, 16), critic_hidden=(16, 16), **fields)
-    learner = mtsac.create(training, torch.device("cpu"))
-    assert actor_parameters(training) == sum(p.numel() for p in learner.actor.parameters())
-    assert 2 * critic_parameters(training) == sum(p.numel() for p in learner.critics.parameters())
+def test_nets_without_memory_have_as_many_numbers_as_those_that_learn(fields):
+    training = a_training(**fields)
+    learner = learner_of(training)
+    assert sizes(training) == tuple(
+        sum(p.numel() for p in net.parameters()) for net in (learner.actor, learner.critics)
+    )
 
 
 def test_a_replay_larger_than_the_limit_is_refused_with_what_to_lower_and_how_far():
-    assert ROW_BYTES == 333  # (39 + 4 + 1 + 39) · 4 + 1
+    assert row_bytes(a_training()) == 333  # (39 + 4 + 1 + 39) · 4 + 1
     fields = {"buffer_size": 40_000_000, "total_steps": 50_000_000}
     words = refusal(8 * GB, **fields)
     assert "this job or machine has 8.00 GB: the replay, 40,000,000 rows of 333 bytes = 13.32 GB; " in words
     found = re.search(r"lower training.buffer_size to ([\d,]+) in a new run, or ask for ([\d.]+) GB", words)
     assert found
     lower = int(found[1].replace(",", ""))
-    assert 10_000_000 < lower < 8 * GB // ROW_BYTES
+    assert 10_000_000 < lower < 8 * GB // 333
     check(a_training(**{**fields, "buffer_size": lower}), "cpu", 8 * GB)
     check(a_training(**fields), "cpu", int((float(found[2]) + 0.01) * GB))
 
@@ -128,7 +130,8 @@ def test_nets_on_a_gpu_are_a_burden_of_the_machine_only_as_checkpoints():
     training = a_training()
     cpu, gpu = (sum(part.bytes for part in host_parts(training, device, 1)) for device in ("cpu", "cuda"))
     # weights, gradients, two moments and the critics' targets; and an update of 512 rows
-    live = 4 * actor_parameters(training) + 5 * 2 * critic_parameters(training)
+    actor, critics = sizes(training)
+    live = 4 * actor + 5 * critics
     assert cpu - gpu == 4 * (live + 512 * 2 * 3 * 1024)
 
 

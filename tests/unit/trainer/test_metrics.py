@@ -15,8 +15,19 @@ pytest.importorskip("torch")
 from slot_digest import gaps
 
 from anchorleg.files import write_json
-from trainer.history.metrics import Events, Journal, Meter, best_evaluation, lines, read, read_evaluations, scalars
-from trainer.training.run import crossed, earned
+from trainer.algorithms.mtsac.algorithm import earned
+from trainer.history.metrics import (
+    Journal,
+    TensorBoardEvents,
+    best_evaluation,
+    lines,
+    read,
+    read_evaluations,
+    scalars,
+)
+from trainer.state import State
+from trainer.training.meter import Meter
+from trainer.training.run import crossed
 
 pytestmark = pytest.mark.trainer
 NAMES, TASKS = ("loss",), ("reach-v3", "push-v3")
@@ -103,7 +114,7 @@ def test_a_row_has_the_means_of_its_stretch_and_the_next_starts_anew():
     meter.add_update([2.0])
     finished, task = np.array([True, False, True]), np.array([1, 0, 1])
     meter.add_episodes(finished, task, np.array([10.0, 99.0, 20.0]), np.array([True, True, False]))
-    assert meter.row(40, [0.1, 0.2]) == {
+    assert meter.row(40, {"temperature": [0.1, 0.2]}) == {
         "from": 0,
         "to": 40,
         "updates": 2,
@@ -113,7 +124,7 @@ def test_a_row_has_the_means_of_its_stretch_and_the_next_starts_anew():
             "push-v3": {"episodes": 2, "temperature": 0.2, "success": 0.5, "return": 15.0},
         },
     }
-    assert meter.row(50, [0.1, 0.2])["from"] == 40
+    assert meter.row(50, {"temperature": [0.1, 0.2]})["from"] == 40
 
 
 @given(st.lists(st.floats(-1e6, 1e6), max_size=30), st.integers(0, 30))
@@ -124,10 +135,10 @@ def test_a_meter_that_went_through_a_checkpoint_sums_the_same_digits(values, cut
     for value in values[:cut]:
         first.add_update([value])
     second = Meter(NAMES, TASKS)
-    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    second.load(State({}, json.loads(json.dumps(first.state().numbers))))
     for value in values[cut:]:
         second.add_update([value])
-    assert second.row(9, [1, 1]) == whole.row(9, [1, 1])
+    assert second.row(9, {}) == whole.row(9, {})
 
 
 def test_tensorboard_that_cannot_be_loaded_here_is_told_and_stops_nothing(tmp_path, monkeypatch, caplog):
@@ -136,7 +147,7 @@ def test_tensorboard_that_cannot_be_loaded_here_is_told_and_stops_nothing(tmp_pa
             raise TypeError("Descriptors cannot be created directly")  # as protobuf's, of the wrong version
 
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", Broken())
-    events = Events(tmp_path, after=0)
+    events = TensorBoardEvents(tmp_path, after=0)
     events.add(10, {"train/q": 1.0})
     events.close()
     assert "no TensorBoard events: Descriptors cannot" in caplog.text

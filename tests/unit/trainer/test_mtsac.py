@@ -4,16 +4,20 @@ import math
 
 import numpy as np
 import pytest
+from suites import learner_of, state_of
 
 pytest.importorskip("torch")
 
 import torch
 
-from trainer.algorithms import categorical, mtsac
-from trainer.buffers.replay import Batch
+from trainer.algorithms import categorical
+from trainer.algorithms.mtsac import learner as sac
+from trainer.algorithms.mtsac import update as sac_update
+from trainer.buffers.rows import Batch
 from trainer.config import TrainingSection, resolve
-from trainer.machine import products as matmul
+from trainer.machine import products
 from trainer.nets.distributions import sample
+from trainer.nets.inputs import with_task
 from trainer.nets.mlp import MLP
 
 pytestmark = pytest.mark.trainer
@@ -28,23 +32,23 @@ def one_thread():
 
 def a_learner(**fields):
     values = {"tasks": TASKS, "actor_hidden": (16,), "critic_hidden": (16, 16), "batch_size": 12, **fields}
-    return mtsac.create(resolve(TrainingSection(preset="debug", **values)), CPU)
+    return learner_of(resolve(TrainingSection(preset="debug", **values)))
 
 
 def a_batch(n=12, seed=0, terminated=0.0):
     rng = np.random.default_rng(seed)
     return Batch(
-        obs=rng.standard_normal((n, 39), np.float32),
+        obs=state_of(rng.standard_normal((n, 39), np.float32)),
         action=rng.uniform(-1, 1, (n, 4)).astype(np.float32),
         reward=rng.random(n, np.float32),
-        next_obs=rng.standard_normal((n, 39), np.float32),
+        next_obs=state_of(rng.standard_normal((n, 39), np.float32)),
         terminated=np.full(n, terminated, np.float32),
         task=np.arange(n) % 3,
     )
 
 
 def everything(learner):
-    return {**mtsac.nets_of(learner), **mtsac.rest_of(learner)}
+    return sac.tensors_of(learner)
 
 
 def equal(a, b):
@@ -85,10 +89,10 @@ def set_constant_q(critics, values):
 
 
 def target_of(learner, batch):
-    next_x = mtsac.with_task(torch.from_numpy(batch.next_obs), torch.from_numpy(batch.task), 3)
+    next_x = with_task(torch.from_numpy(batch.next_obs["state"]), torch.from_numpy(batch.task), 3)
     temperature = learner.log_temperature.detach().exp()[torch.from_numpy(batch.task)]
     noise = torch.randn(len(batch.reward), 4, generator=learner.noise)
-    target = mtsac.td_target(
+    target = sac_update.td_target(
         learner, torch.from_numpy(batch.reward), torch.from_numpy(batch.terminated), next_x, temperature, noise
     )
     mean, log_std = learner.actor(next_x)
@@ -127,9 +131,9 @@ def set_constant_logits(critics, logits):
 
 def distribution_of(learner, batch):
     task = torch.from_numpy(batch.task)
-    next_x = mtsac.with_task(torch.from_numpy(batch.next_obs), task, 3)
+    next_x = with_task(torch.from_numpy(batch.next_obs["state"]), task, 3)
     noise = torch.randn(len(task), 4, generator=learner.noise)
-    found = mtsac.td_distribution(
+    found = sac_update.td_distribution(
         learner,
         torch.from_numpy(batch.reward),
         torch.from_numpy(batch.terminated),
@@ -175,7 +179,7 @@ def test_the_categorical_loss_is_the_sum_of_both_mean_cross_entropies():
     set_constant_logits(learner.critics[:1], [0.0] * 5)  # ln 5 whatever is wanted; Q 0
     set_constant_logits(learner.critics[1:], [0.0, 0.0, math.log(2), 0.0, 0.0])  # ln 3 where 0 is wanted
     wanted = torch.tensor([0.0, 0.0, 1.0, 0.0, 0.0]).expand(6, 5)
-    loss, q = mtsac.categorical_step(learner, torch.zeros(6, 42), torch.zeros(6, 4), wanted)
+    loss, q = sac_update.categorical_step(learner, torch.zeros(6, 42), torch.zeros(6, 4), wanted)
     assert loss.item() == pytest.approx(math.log(5) + math.log(3), rel=1e-6)
     assert q.item() == pytest.approx(0.0, abs=1e-6)
 
@@ -183,19 +187,23 @@ def test_the_categorical_loss_is_the_sum_of_both_mean_cross_entropies():
 def test_rewards_are_scaled_so_that_no_return_of_their_task_leaves_the_grid():
     learner = a_learner(**CATEGORICAL)  # gamma 0.5: a return is at most twice the largest reward, the grid ends at 2
     task = torch.tensor([0, 0, 1, 2])
-    scaled = mtsac.scaled(learner, task, torch.tensor([4.0, -8.0, 2.0, 0.0]))
+    scaled = sac_update.scaled(learner, task, torch.tensor([4.0, -8.0, 2.0, 0.0]))
     assert scaled.tolist() == [0.5, -1.0, 1.0, 0.0]
     assert learner.largest_reward.tolist() == [8.0, 2.0, 0.0]
-    assert mtsac.scaled(learner, task, torch.ones(4)).tolist()[:3] == [0.125, 0.125, 0.5]  # the largest are remembered
+    assert sac_update.scaled(learner, task, torch.ones(4)).tolist()[:3] == [
+        0.125,
+        0.125,
+        0.5,
+    ]  # the largest are remembered
 
 
 def test_the_actor_climbs_what_automatic_differentiation_says():
     for fields in ({}, {"critic_net": "heads"}, {"critic_net": "residual"}, CATEGORICAL):
         learner, plain = a_learner(**fields), a_learner(**fields)
-        x = mtsac.with_task(torch.randn(12, 39, generator=torch.Generator().manual_seed(3)), torch.arange(12) % 3, 3)
+        x = with_task(torch.randn(12, 39, generator=torch.Generator().manual_seed(3)), torch.arange(12) % 3, 3)
         temperature = torch.linspace(0.1, 1.0, 12)
         noise = torch.randn(12, 4, generator=plain.noise)
-        loss, _ = mtsac.actor_step(learner, x, temperature, noise)
+        loss, _ = sac_update.actor_step(learner, x, temperature, noise)
         mean, log_std = plain.actor(x)
         action, log_density = sample(mean, log_std, noise)
         outputs = torch.stack([critic(x, action) for critic in plain.critics])
@@ -213,9 +221,9 @@ def test_the_actor_climbs_what_automatic_differentiation_says():
 def test_the_critics_descend_what_automatic_differentiation_says(fields, hidden):
     learner, plain = a_learner(critic_hidden=hidden, **fields), a_learner(critic_hidden=hidden, **fields)
     noise = torch.Generator().manual_seed(3)
-    x = mtsac.with_task(torch.randn(12, 39, generator=noise), torch.arange(12) % 3, 3)
+    x = with_task(torch.randn(12, 39, generator=noise), torch.arange(12) % 3, 3)
     action, goal = torch.rand(12, 4, generator=noise) * 2 - 1, torch.randn(12, generator=noise)
-    loss, q = mtsac.critic_step(learner, x, action, goal)
+    loss, q = sac_update.critic_step(learner, x, action, goal)
     both = torch.stack([critic(x, action).squeeze(-1) for critic in plain.critics])
     expected = (both - goal).square().mean(dim=1).sum()
     gradients = torch.autograd.grad(expected, list(plain.critics.parameters()))
@@ -230,7 +238,7 @@ def test_all_of_a_net_moves_when_its_optimizer_steps():
     learner = a_learner()
     before = {name: tensor.clone() for name, tensor in everything(learner).items()}
     for seed in range(3):
-        mtsac.update(learner, a_batch(seed=seed))
+        sac_update.update(learner, a_batch(seed=seed))
     after = everything(learner)
     still = [name for name in before if name.startswith(("actor", "critics", "targets")) and "bias" not in name]
     assert not [name for name in still if torch.equal(before[name], after[name])]
@@ -250,7 +258,7 @@ def test_the_critic_loss_is_the_sum_of_both_mean_squared_errors():
     learner = a_learner()
     set_constant_q(learner.critics, (1.0, 4.0))
     x, action, goal = torch.zeros(6, 42), torch.zeros(6, 4), torch.full((6,), 2.0)
-    loss, q = mtsac.critic_step(learner, x, action, goal)
+    loss, q = sac_update.critic_step(learner, x, action, goal)
     assert loss.item() == pytest.approx(1.0 + 4.0)
     assert q.item() == pytest.approx(2.5)
 
@@ -258,14 +266,14 @@ def test_the_critic_loss_is_the_sum_of_both_mean_squared_errors():
 def test_the_actor_loss_is_the_priced_density_less_the_smaller_q():
     learner = a_learner()
     set_constant_q(learner.critics, (1.0, 4.0))
-    loss, log_density = mtsac.actor_step(learner, torch.zeros(6, 42), torch.full((6,), 0.5), torch.ones(6, 4))
+    loss, log_density = sac_update.actor_step(learner, torch.zeros(6, 42), torch.full((6,), 0.5), torch.ones(6, 4))
     assert loss.item() == pytest.approx(0.5 * log_density.mean().item() - 1.0, abs=1e-6)
 
 
 def test_the_actors_step_leaves_the_critics_alone():
     learner = a_learner()
     before = {name: tensor.clone() for name, tensor in learner.critics.state_dict().items()}
-    mtsac.actor_step(learner, torch.zeros(6, 42), torch.full((6,), 0.5), torch.ones(6, 4))
+    sac_update.actor_step(learner, torch.zeros(6, 42), torch.full((6,), 0.5), torch.ones(6, 4))
     assert all(torch.equal(before[name], tensor) for name, tensor in learner.critics.state_dict().items())
     assert all(not parameter.grad.any() for parameter in learner.critics.parameters())
 
@@ -274,7 +282,7 @@ def test_a_temperature_rises_where_its_own_tasks_entropy_is_too_low_and_only_the
     learner = a_learner(target_entropy=-4.0)
     before = learner.log_temperature.detach().clone()
     # entropy of task 0 is -6 (below -4), of task 1 -2 (above), task 2 is not in the batch
-    loss = mtsac.temperature_step(learner, torch.tensor([0, 1]), torch.tensor([6.0, 2.0]))
+    loss = sac_update.temperature_step(learner, torch.tensor([0, 1]), torch.tensor([6.0, 2.0]))
     change = learner.log_temperature.detach() - before
     assert loss.item() == pytest.approx(0.0, abs=1e-6)  # log 1 = 0
     assert change[0] > 0
@@ -286,7 +294,7 @@ def test_a_shared_temperature_follows_the_entropy_of_all_tasks_together():
     learner = a_learner(target_entropy=-4.0, shared_temperature=True)
     before = learner.log_temperature.detach().clone()
     # the entropies are -6 and -3, -4.5 on average: below the target, though task 1 alone is above it
-    loss = mtsac.temperature_step(learner, torch.tensor([0, 1]), torch.tensor([6.0, 3.0]))
+    loss = sac_update.temperature_step(learner, torch.tensor([0, 1]), torch.tensor([6.0, 3.0]))
     change = learner.log_temperature.detach() - before
     assert loss.item() == pytest.approx(0.0, abs=1e-6)  # log 1 = 0
     assert learner.log_temperature.grad.tolist() == pytest.approx([-0.5] * 3)
@@ -298,19 +306,19 @@ def test_targets_move_a_fraction_tau_of_the_way():
     learner = a_learner(tau=0.25)
     set_constant_q(learner.targets, (0.0, 0.0))
     set_constant_q(learner.critics, (4.0, 8.0))
-    mtsac.move_targets(learner)
+    sac_update.move_targets(learner)
     assert [target.layers[-1].bias.item() for target in learner.targets] == [1.0, 2.0]
 
 
 def test_gradients_are_clipped_to_the_norm_that_is_asked_for():
     learner = a_learner(grad_clip=0.001)
-    mtsac.critic_step(learner, torch.ones(6, 42), torch.ones(6, 4), torch.full((6,), 100.0))
+    sac_update.critic_step(learner, torch.ones(6, 42), torch.ones(6, 4), torch.full((6,), 100.0))
     norms = [parameter.grad.norm() for parameter in learner.critics.parameters()]
     assert torch.stack(norms).norm().item() == pytest.approx(0.001, rel=1e-3)
 
 
 def test_every_task_sees_its_own_one_hot():
-    x = mtsac.with_task(torch.zeros(3, 39), torch.tensor([2, 0, 1]), 3)
+    x = with_task(torch.zeros(3, 39), torch.tensor([2, 0, 1]), 3)
     assert x[:, 39:].tolist() == [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
 
 
@@ -325,8 +333,8 @@ def test_the_same_seed_makes_the_same_learner_whatever_the_global_stream():
 def test_nothing_takes_from_the_global_stream():
     before = torch.get_rng_state()
     learner = a_learner()
-    mtsac.update(learner, a_batch())
-    mtsac.act(learner, np.zeros((3, 39), np.float32), np.arange(3))
+    sac_update.update(learner, a_batch())
+    sac.act(learner, state_of(np.zeros((3, 39), np.float32)), np.arange(3))
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -334,29 +342,27 @@ def test_nothing_takes_from_the_global_stream():
 def test_a_restored_learner_goes_on_bit_by_bit(fields):
     learner, copy = a_learner(**fields), a_learner(seed=5, **fields)
     for seed in range(5):
-        mtsac.update(learner, a_batch(seed=seed))
-    mtsac.load_nets(copy, mtsac.nets_of(learner))
-    mtsac.load_rest(copy, mtsac.rest_of(learner))
+        sac_update.update(learner, a_batch(seed=seed))
+    sac.load(copy, sac.tensors_of(learner))
     for seed in range(5, 10):
-        measured = [mtsac.update(each, a_batch(seed=seed)) for each in (learner, copy)]
+        measured = [sac_update.update(each, a_batch(seed=seed)) for each in (learner, copy)]
         assert torch.equal(*measured)
     assert equal(everything(learner), everything(copy))
 
 
-@pytest.mark.parametrize("route", [matmul.PLAIN, matmul.ONEDNN])
+@pytest.mark.parametrize("route", [products.PLAIN, products.ONEDNN])
 def test_a_restored_learner_goes_on_bit_by_bit_on_two_threads_with_either_library(route):
     """Nets so wide, and batches so large, that both libraries share the products out."""
     torch.set_num_threads(2)
     before = torch.backends.mkldnn.matmul.fp32_precision
     try:
-        matmul.use(route)
+        products.use(route)
         learner, copy = (a_learner(seed=s, critic_hidden=(256, 256), batch_size=258) for s in (0, 5))
-        mtsac.update(learner, a_batch(258))
-        mtsac.load_nets(copy, mtsac.nets_of(learner))
-        mtsac.load_rest(copy, mtsac.rest_of(learner))
+        sac_update.update(learner, a_batch(258))
+        sac.load(copy, sac.tensors_of(learner))
         for each in (learner, copy):
             for seed in range(1, 5):
-                mtsac.update(each, a_batch(258, seed=seed))
+                sac_update.update(each, a_batch(258, seed=seed))
         assert equal(everything(learner), everything(copy))
     finally:
         torch.backends.mkldnn.matmul.fp32_precision = before
@@ -364,10 +370,10 @@ def test_a_restored_learner_goes_on_bit_by_bit_on_two_threads_with_either_librar
 
 def test_what_a_checkpoint_took_does_not_change_when_the_learner_goes_on():
     learner = a_learner()
-    mtsac.update(learner, a_batch())
+    sac_update.update(learner, a_batch())
     taken = everything(learner)
     frozen = {name: tensor.clone() for name, tensor in taken.items()}
-    mtsac.update(learner, a_batch(seed=1))
+    sac_update.update(learner, a_batch(seed=1))
     assert equal(taken, frozen)
     assert not equal(taken, everything(learner))
 
@@ -376,10 +382,10 @@ def test_playing_greedily_takes_no_noise_and_ignores_the_batch_around_it():
     learner = a_learner()
     state = learner.noise.get_state()
     obs = np.random.default_rng(0).standard_normal((3, 39)).astype(np.float32)
-    actions = mtsac.act_greedily(learner, obs, np.array([0, 1, 2], np.int32))
+    actions = sac.act_greedily(learner, state_of(obs), np.array([0, 1, 2], np.int32))
     assert actions.dtype == np.float32
     assert torch.equal(state, learner.noise.get_state())
-    assert np.allclose(actions[1:2], mtsac.act_greedily(learner, obs[1:2], np.array([1])), atol=1e-6)
+    assert np.allclose(actions[1:2], sac.act_greedily(learner, state_of(obs[1:2]), np.array([1])), atol=1e-6)
 
 
 def test_a_layer_is_drawn_within_one_over_the_root_of_its_inputs():

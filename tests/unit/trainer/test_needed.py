@@ -15,7 +15,7 @@ from published import draft_of, nets_for, publish, training_of
 from anchorleg.job import Job
 from syncd import store
 from trainer.actors.follower import Follower, Giver
-from trainer.actors.needed import FIRST_WORD_S, Need, choose, is_over, parse, why_not
+from trainer.actors.needed import FIRST_WORD_S, Need, choose_policy, is_over, parse, why_not
 from trainer.sharing import takings
 from trainer.sharing.selection import STALE_S, Choice
 
@@ -39,28 +39,28 @@ def needs(*each):
 
 def test_the_slot_that_had_least_lately_is_chosen_by_everybody():
     known = needs(need(rows=3000), need(rows=600), need(rows=1500))
-    assert {choose(newest(0, 1, 2), known, None, f"friend {number}").slot for number in range(20)} == {1}
+    assert {choose_policy(newest(0, 1, 2), known, None, f"friend {number}").slot for number in range(20)} == {1}
 
 
 def test_a_class_spreads_over_slots_that_need_the_same_and_each_stays_with_its_own():
     known = needs(need(), need(rows=1), need(rows=2))
-    chosen = [choose(newest(0, 1, 2), known, None, f"friend {number}").slot for number in range(300)]
-    assert chosen == [choose(newest(2, 0, 1), known, None, f"friend {number}").slot for number in range(300)]
+    chosen = [choose_policy(newest(0, 1, 2), known, None, f"friend {number}").slot for number in range(300)]
+    assert chosen == [choose_policy(newest(2, 0, 1), known, None, f"friend {number}").slot for number in range(300)]
     assert min(Counter(chosen)[slot] for slot in (0, 1, 2)) > 60
 
 
 def test_one_stays_until_the_slot_ends_or_takes_nothing():
     mine = (RUN, 0)
-    assert choose(newest(0, 1), needs(need(rows=3000), need()), mine, "ann").slot == 0
+    assert choose_policy(newest(0, 1), needs(need(rows=3000), need()), mine, "ann").slot == 0
     for gone in (need(over=True, takes=False), need(takes=False), need(heard_s=STALE_S)):
-        assert choose(newest(0, 1), needs(gone, need(rows=3000)), mine, "ann").slot == 1
+        assert choose_policy(newest(0, 1), needs(gone, need(rows=3000)), mine, "ann").slot == 1
 
 
 def test_where_no_slot_takes_anything_it_is_said_why():
-    assert choose(newest(0, 1), {}, None, "ann") is None
+    assert choose_policy(newest(0, 1), {}, None, "ann") is None
     assert "collaboration.enabled" in why_not({})
     dead = needs(need(heard_s=1800), need(over=True, takes=False))
-    assert choose(newest(0, 1), dead, None, "ann") is None
+    assert choose_policy(newest(0, 1), dead, None, "ann") is None
     assert "none of 1 unfinished slot was heard of for 30 min" in why_not(dead)
     assert not is_over(dead)
     assert is_over(needs(need(over=True, takes=False)))
@@ -98,8 +98,11 @@ def a_job(folder, slot=0):
     return Job(folder / "run", slot, 0, run_id="toy-0123abcd", shared_dir=folder, accepts_contributions=True)
 
 
-def looked(follower, monkeypatch):
-    monkeypatch.setattr("trainer.actors.follower.SURVEY_S", 0.0)
+def following(folder, clock, *, waits=True):
+    return Follower(store.Shared(folder), Choice("needed"), giver=Giver("ann", waits=waits), wall=clock, survey_s=0.0)
+
+
+def looked(follower):
     follower.look()
     return follower
 
@@ -109,41 +112,41 @@ def clock():
     return Clock()
 
 
-def test_a_giver_follows_the_slot_that_takes_and_rests_while_its_learner_is_silent(tmp_path, clock, monkeypatch):
+def test_a_giver_follows_the_slot_that_takes_and_rests_while_its_learner_is_silent(tmp_path, clock):
     for slot in (0, 1):
         publish(tmp_path, training=TRAINING, slot=slot)
     takings.say(a_job(tmp_path, 1), 100, clock.now, takes=True)
-    follower = Follower(store.Shared(tmp_path), Choice("needed"), giver=Giver("ann", waits=True), wall=clock)
-    assert looked(follower, monkeypatch).newest(None, may_change_slot=True).key == ("toy-0123abcd", 1)
+    follower = following(tmp_path, clock)
+    assert looked(follower).newest(None, may_change_slot=True).key == ("toy-0123abcd", 1)
     clock.now += 2 * STALE_S
-    assert "waiting for a learner" in looked(follower, monkeypatch).resting
+    assert "waiting for a learner" in looked(follower).resting
     takings.say(a_job(tmp_path, 1), 200, clock.now, takes=True)
-    assert looked(follower, monkeypatch).resting is None
+    assert looked(follower).resting is None
 
 
-def test_a_learner_whose_clock_is_an_hour_behind_lives_once_it_says_something_new(tmp_path, clock, monkeypatch):
+def test_a_learner_whose_clock_is_an_hour_behind_lives_once_it_says_something_new(tmp_path, clock):
     publish(tmp_path, training=TRAINING)
     takings.say(a_job(tmp_path), 100, clock.now - 3600, takes=True)
-    follower = Follower(store.Shared(tmp_path), Choice("needed"), giver=Giver("ann", waits=True), wall=clock)
-    assert looked(follower, monkeypatch).resting is not None
+    follower = following(tmp_path, clock)
+    assert looked(follower).resting is not None
     takings.say(a_job(tmp_path), 200, clock.now - 3600 + 30, takes=True)
-    assert looked(follower, monkeypatch).resting is None
+    assert looked(follower).resting is None
 
 
-def test_a_laptop_without_a_network_plays_on_for_the_slot_that_took_something_last(tmp_path, clock, monkeypatch):
+def test_a_laptop_without_a_network_plays_on_for_the_slot_that_took_something_last(tmp_path, clock):
     for slot in (1, 0):
         publish(tmp_path, training=TRAINING, slot=slot)
     takings.say(a_job(tmp_path, 1), 100, clock.now - 10 * STALE_S, takes=True)
-    follower = Follower(store.Shared(tmp_path), Choice("needed"), giver=Giver("ann", waits=False), wall=clock)
-    assert looked(follower, monkeypatch).newest(None, may_change_slot=True).key == ("toy-0123abcd", 1)
+    follower = following(tmp_path, clock, waits=False)
+    assert looked(follower).newest(None, may_change_slot=True).key == ("toy-0123abcd", 1)
     assert (follower.resting, follower.is_over) == (None, False)
 
 
-def test_a_complete_training_is_known_to_be_over(tmp_path, clock, monkeypatch):
+def test_a_complete_training_is_known_to_be_over(tmp_path, clock):
     publish(tmp_path, training=TRAINING)
     takings.say_over(a_job(tmp_path), 100, print)
-    follower = Follower(store.Shared(tmp_path), Choice("needed"), giver=Giver("ann", waits=True), wall=clock)
-    assert looked(follower, monkeypatch).is_over
+    follower = following(tmp_path, clock)
+    assert looked(follower).is_over
     assert follower.resting == "the training is complete"
 
 

@@ -14,10 +14,11 @@ from syncd import store
 from trainer.errors import ConfigError, SaveError
 from trainer.evaluation.protocol import iqm
 from trainer.showing.certainty import MIN_SEEDS, band, iqm_of, mean_of, share_of
-from trainer.showing.learning import EPISODES_A_POINT, aligned, curves_of, find, mean_over, window_rows
+from trainer.showing.frame import widths
+from trainer.showing.learning import EPISODES_A_POINT, aligned, curves_of, find_curves, mean_over, window_rows
 from trainer.showing.plot import caption, draw
 from trainer.showing.summary import summaries
-from trainer.showing.tables import as_json, widths
+from trainer.showing.tables import as_json, span
 from trainer.showing.taskplots import draw_bars, draw_tasks
 
 pytestmark = pytest.mark.trainer
@@ -166,19 +167,23 @@ def test_a_mirror_shows_the_same_curves_as_the_run_itself(tmp_path):
     for name in ("metrics", "evaluations"):
         store.write_metrics(place, name, [json.loads(line) for line in (attempt / f"{name}.jsonl").open()])
     place.manifests.mkdir()
-    own, mirrored = find(run), find(tmp_path / "mirror")
-    for found in (mirrored, find(run / "slots/0"), find(place.path)):
+    own, mirrored = find_curves(run), find_curves(tmp_path / "mirror")
+    for found in (mirrored, find_curves(run / "slots/0"), find_curves(place.path)):
         for name in ("step", "success", "returns"):
             assert np.array_equal(getattr(own[0], name), getattr(found[0], name))
         assert found[0].evaluations == own[0].evaluations
-    assert [curves.run for curves in own + mirrored + find(place.path)] == ["run", *["run-0123abcd"] * 2]
-    assert len(find(tmp_path / "mirror", place.path)) == 1
+    assert [curves.run for curves in own + mirrored + find_curves(place.path)] == ["run", *["run-0123abcd"] * 2]
+    assert len(find_curves(tmp_path / "mirror", place.path)) == 1
 
 
 def test_a_folder_counts_once_and_runs_of_one_name_are_told_apart(tmp_path):
     one, other = a_run(tmp_path / "a/run"), a_run(tmp_path / "b/run", slots=1)
-    assert [curves.slot for curves in find(one, one / "slots/1", one)] == [0, 1]
-    assert [(curves.run, curves.slot) for curves in find(one, other)] == [(str(one), 0), (str(one), 1), (str(other), 0)]
+    assert [curves.slot for curves in find_curves(one, one / "slots/1", one)] == [0, 1]
+    assert [(curves.run, curves.slot) for curves in find_curves(one, other)] == [
+        (str(one), 0),
+        (str(one), 1),
+        (str(other), 0),
+    ]
 
 
 def test_slots_of_other_tasks_are_no_seeds_of_one_training():
@@ -195,7 +200,7 @@ def test_a_row_that_is_no_trainings_is_one_sentence(tmp_path, name):
     path = a_run(tmp_path / "run", slots=1) / f"slots/0/attempts/0/{name}.jsonl"
     path.write_text(path.read_text() + '{"step": 5, "to": 4000}\n')
     with pytest.raises(ConfigError, match=f"was not written by a training .*{name}.jsonl"):
-        find(tmp_path / "run")
+        find_curves(tmp_path / "run")
 
 
 def size_of(png):
@@ -206,7 +211,7 @@ def size_of(png):
 
 @pytest.mark.parametrize("names", [("one",), ("one", "two")])
 def test_the_pictures_are_drawn_for_one_run_and_for_several(tmp_path, names):
-    runs = summaries(find(*(a_run(tmp_path / name, slots=3) for name in names)))
+    runs = summaries(find_curves(*(a_run(tmp_path / name, slots=3) for name in names)))
     for number, how in enumerate((draw, draw_tasks, draw_bars)):
         out = tmp_path / "new folder" / f"{number}.png"
         how(runs, out, r"a title is no formula: $\x$")
@@ -217,7 +222,7 @@ def test_the_pictures_are_drawn_for_one_run_and_for_several(tmp_path, names):
     assert "50 goals a task" in words
     assert "400 steps" in words
     assert "over seeds, resampled" in words
-    assert "nothing of other seeds" in caption(summaries(find(tmp_path / "one/slots/0")))
+    assert "nothing of other seeds" in caption(summaries(find_curves(tmp_path / "one/slots/0")))
 
 
 def test_a_slot_with_a_single_row_and_no_episode_is_drawn_and_told_too(tmp_path):
@@ -237,8 +242,12 @@ def test_in_a_narrow_terminal_words_give_way_and_no_number_loses_a_digit():
     assert widths(names, rows, 20) == [10, 9, 10]  # as far as it goes
 
 
+def test_a_span_is_two_numbers_or_the_one_that_all_are():
+    assert (span([5000, 5, 70]), span(iter([5, 5]))) == ("5 to 5,000", "5")
+
+
 def test_machines_get_what_the_pictures_show(tmp_path):
-    [run] = json.loads(json.dumps(as_json(summaries(find(a_run(tmp_path / "run", slots=3))))))["runs"]
+    [run] = json.loads(json.dumps(as_json(summaries(find_curves(a_run(tmp_path / "run", slots=3))))))["runs"]
     assert (run["tasks"], run["intervals_over"]) == (sorted(TASKS), "seeds")
     assert run["last"]["mean"] == {"value": pytest.approx(0.4), "low": pytest.approx(0.4), "high": pytest.approx(0.4)}
     assert run["last"]["tasks"]["reach-v3"]["slots"] == [0.4] * 3
@@ -248,10 +257,10 @@ def test_machines_get_what_the_pictures_show(tmp_path):
 
 def test_nothing_to_draw_is_one_sentence(tmp_path):
     with pytest.raises(ConfigError, match="there is no run at"):
-        find(tmp_path / "absent")
+        find_curves(tmp_path / "absent")
     with pytest.raises(ConfigError, match="has no metrics yet"):
-        find(a_run(tmp_path / "run", rows=0))
-    runs = summaries(find(a_run(tmp_path / "other")))
+        find_curves(a_run(tmp_path / "run", rows=0))
+    runs = summaries(find_curves(a_run(tmp_path / "other")))
     with pytest.raises(ConfigError, match=r"ends in \.png or \.svg"):
         draw(runs, tmp_path / "curves.pdf", "title")
     (tmp_path / "file").write_text("")

@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 from daemons import PATIENCE_S
+from suites import learner_of, state_of
 
 pytest.importorskip("torch")
 
@@ -18,13 +19,12 @@ from train_point_mass import TASKS, judge, section
 
 from anchorleg.job import Job
 from syncd import store
-from trainer.algorithms import mtsac
 from trainer.config import identity
 from trainer.history.metrics import read, read_evaluations
 from trainer.sharing import policies as policy
 from trainer.sharing.publisher import GOLDEN_ROWS, Publisher, snapshot
 from trainer.training.attempt import run
-from trainer.training.progress import Display
+from trainer.training.progress import TrainingDisplay
 
 pytestmark = pytest.mark.trainer
 
@@ -36,7 +36,7 @@ class Learning:
         self.training = section(**fields)
         self.job = Job.standalone(run_dir)
         self.job.start_from(None)
-        self.learner = mtsac.create(self.training, torch.device("cpu"))
+        self.learner = learner_of(self.training)
         self.place = store.Shared(self.job.shared_dir).slot(self.job.run_id, 0)
         self.said = []
 
@@ -47,7 +47,7 @@ class Learning:
         obs = np.random.default_rng(step).normal(0, 1, (10, 39)).astype(np.float32)
         with torch.no_grad():
             next(self.learner.actor.parameters()).add_(0.01)
-        return snapshot(step, step // 2, self.learner, obs, np.arange(10, dtype=np.int32) % 3)
+        return snapshot(step, step // 2, self.learner.actor, state_of(obs), np.arange(10, dtype=np.int32) % 3)
 
     def publish(self, *steps, **more):
         """One after the other, then the end."""
@@ -132,16 +132,15 @@ def test_a_policy_is_never_followed_by_an_older_one(learning):
     assert store.newest(learning.place).step == 110
 
 
-def test_the_newest_wins_where_one_is_still_being_written(learning, monkeypatch):
-    begun, go_on, real = threading.Event(), threading.Event(), store.publish
+def test_the_newest_wins_where_one_is_still_being_written(learning):
+    begun, go_on = threading.Event(), threading.Event()
 
     def slow(*args, **more):
         begun.set()
         assert go_on.wait(PATIENCE_S)
-        return real(*args, **more)
+        return store.publish(*args, **more)
 
-    monkeypatch.setattr(store, "publish", slow)
-    publisher = learning.publisher()
+    publisher = learning.publisher(publish=slow)
     publisher.offer(learning.at(1))
     assert begun.wait(PATIENCE_S)
     for step in (2, 3, 4):
@@ -151,21 +150,17 @@ def test_the_newest_wins_where_one_is_still_being_written(learning, monkeypatch)
     assert [store.read_manifest(learning.place, v).step for v in store.versions(learning.place)] == [1, 4]
 
 
-def test_a_folder_that_hangs_does_not_hold_the_end_of_the_job(learning, monkeypatch):
+def test_a_folder_that_hangs_does_not_hold_the_end_of_the_job(learning):
     never = threading.Event()
-    monkeypatch.setattr(store, "publish", lambda *args, **more: never.wait(PATIENCE_S))
-    publisher = learning.publisher()
+    publisher = learning.publisher(publish=lambda *args, **more: never.wait(PATIENCE_S))
     publisher.offer(learning.at(1))
     publisher.close(wait_s=0.05)
     never.set()
 
 
-def test_curves_that_take_long_are_written_seldom_and_at_the_end(learning, monkeypatch):
+def test_curves_that_take_long_are_written_seldom_and_at_the_end(learning):
     written = []
-
-    monkeypatch.setattr(store, "write_metrics", lambda _place, name, _rows: written.append(name))
-    monkeypatch.setattr("trainer.sharing.publisher.CURVES_REST", 1e9)
-    publisher = learning.publisher()
+    publisher = learning.publisher(write_metrics=lambda _place, name, _rows: written.append(name), curves_rest=1e9)
     until = time.monotonic() + PATIENCE_S
     for step in range(3):
         publisher.release(step)
@@ -177,25 +172,26 @@ def test_curves_that_take_long_are_written_seldom_and_at_the_end(learning, monke
     assert written == ["metrics", "evaluations"] * 2
 
 
-def test_an_evaluation_that_ends_after_its_checkpoint_goes_along_too(learning, monkeypatch):
+def test_an_evaluation_that_ends_after_its_checkpoint_goes_along_too(learning):
     written = []
-    monkeypatch.setattr(store, "write_metrics", lambda _place, name, _rows: written.append(name))
-    publisher = learning.publisher()
+    publisher = learning.publisher(write_metrics=lambda _place, name, _rows: written.append(name))
     publisher.evaluated({"step": 1, "mean_success": 0.5, "goals_per_task": 2})
     publisher.close()
     assert written == ["metrics", "evaluations"]
 
 
-def test_a_full_disk_is_said_once_and_so_is_its_end(learning, monkeypatch):
+def test_a_full_disk_is_said_once_and_so_is_its_end(learning):
     def full(*args, **more):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return store.publish(*args, **more)
 
-    publisher = learning.publisher()
-    with monkeypatch.context() as patch:
-        patch.setattr(store, "publish", full)
-        for step in (1, 2, 3):
-            publisher.offer(learning.at(step))
-            until_idle(publisher)
+    is_full = True
+    publisher = learning.publisher(publish=full)
+    for step in (1, 2, 3):
+        publisher.offer(learning.at(step))
+        until_idle(publisher)
+    is_full = False
     publisher.offer(learning.at(4))
     publisher.close()
     publisher.tell(learning.said.append)
@@ -234,7 +230,7 @@ def test_publishing_changes_no_number_of_the_training_and_the_curves_go_along(tm
     often, never = tmp_path / "often", tmp_path / "never"
     for folder, interval in ((often, 5), (never, 0)):
         training = section(publish_interval=interval, total_steps=600)
-        with Display(live=False) as display:
+        with TrainingDisplay(live=False) as display:
             made = run(Job.standalone(folder), training, display, make_envs=PointMasses, evaluator=judge)
         assert made == 0
     assert slot_digest(often / "slots/0") == slot_digest(never / "slots/0")

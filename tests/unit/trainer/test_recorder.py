@@ -8,10 +8,11 @@ import pytest
 from daemons import PATIENCE_S, wait_for
 from hypothesis import given
 from hypothesis import strategies as st
+from suites import state_of
 
 pytest.importorskip("metaworld")
 
-from trainer.actors.recorder import Dispatch, Origin, Recorder
+from trainer.actors.recorder import Dispatch, Recorder, SegmentOrigin
 from trainer.envs.step import Step
 from trainer.sharing.judge import Accepted, Expectation, encode, judge, name_of
 from trainer.sharing.segment import decode
@@ -34,7 +35,7 @@ class Toys:
         obs[:, 1] = t / 1000
         obs[:, 18:36] = obs[:, :18]
         obs[:, 19] = max(0, t - 1) / 1000
-        return obs
+        return state_of(obs)
 
     def step(self):
         self.t += 1
@@ -60,7 +61,7 @@ class Toys:
 
 
 def recorded(num_envs, horizon, steps, version=lambda t: (1, 1)):
-    toys, recorder = Toys(num_envs, horizon), Recorder(Origin("r", 2, TASKS, horizon, "ab" * 8), num_envs)
+    toys, recorder = Toys(num_envs, horizon), Recorder(SegmentOrigin("r", 2, TASKS, horizon, "ab" * 8), num_envs)
     segments = []
     for t in range(steps):
         obs = toys.obs
@@ -88,7 +89,7 @@ def test_each_row_says_which_policy_acted():
 
 
 def test_segments_own_their_memory():
-    toys, recorder = Toys(1, 2), Recorder(Origin("r", 0, TASKS, 2, "ab" * 8), 1)
+    toys, recorder = Toys(1, 2), Recorder(SegmentOrigin("r", 0, TASKS, 2, "ab" * 8), 1)
     kept = []
     for _ in range(4):
         obs = toys.obs

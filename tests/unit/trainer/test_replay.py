@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from suites import FIELDS
 
-from trainer.buffers.replay import FIELDS, Replay, shares
+from trainer.buffers.replay import Replay, shares
 from trainer.checkpoints.rows import read_into, saved_until, still_needed, write_segment
 
 
@@ -13,12 +14,11 @@ def rows(task, first):
     """Transitions whose every number tells which row they are."""
     n = len(task)
     mark = np.arange(first, first + n, dtype=np.float32)
-    return {
-        "task": np.array(task),
-        "obs": np.repeat(mark[:, None], 39, 1),
+    return np.array(task), {
+        "obs.state": np.repeat(mark[:, None], 39, 1),
         "action": np.repeat(mark[:, None], 4, 1),
         "reward": mark,
-        "next_obs": np.repeat(mark[:, None] + 0.5, 39, 1),
+        "next_obs.state": np.repeat(mark[:, None] + 0.5, 39, 1),
         "terminated": mark % 2 == 0,
     }
 
@@ -28,9 +28,9 @@ def same(a, b):
 
 
 def filled(capacity, num_tasks, additions):
-    replay, marked = Replay(capacity, num_tasks), 0
+    replay, marked = Replay(capacity, num_tasks, FIELDS), 0
     for task in additions:
-        replay.add(**rows(task, marked))
+        replay.add(*rows(task, marked))
         marked += len(task)
     return replay
 
@@ -70,9 +70,9 @@ def test_what_is_left_over_goes_round_so_that_all_tasks_get_the_same_in_the_end(
 
 
 def test_tasks_draw_independent_indices():
-    replay = Replay(2000, 2)
+    replay = Replay(2000, 2, FIELDS)
     for _ in range(1000):
-        replay.add(**rows([0, 1], 0))
+        replay.add(*rows([0, 1], 0))
     replay.arrays()["reward"][:] = np.concatenate([np.arange(1000), np.arange(1000)])
     batch = replay.pick(replay.deal(400), np.random.default_rng(0))
     first, second = batch.reward[batch.task == 0], batch.reward[batch.task == 1]
@@ -84,7 +84,7 @@ def test_sampling_returns_the_rows_of_the_task_that_it_says():
     replay = filled(60, 3, [[0, 1, 2]] * 5)
     batch = replay.pick(replay.deal(31), np.random.default_rng(1))
     assert np.array_equal(batch.reward % 3, batch.task)
-    assert np.array_equal(batch.next_obs[:, 0], batch.obs[:, 0] + 0.5)
+    assert np.array_equal(batch.next_obs["state"][:, 0], batch.obs["state"][:, 0] + 0.5)
     assert np.array_equal(batch.terminated, (batch.reward % 2 == 0).astype(np.float32))
 
 
@@ -95,9 +95,9 @@ ADDITION = st.lists(st.integers(0, 2), min_size=1, max_size=4)
 def test_any_sequence_of_additions_checkpoints_and_crashes_rebuilds_the_same_ring(tmp_path_factory, events):
     slot = tmp_path_factory.mktemp("slot")
     attempt, marked, written = 0, 0, 0
-    replay, segments = Replay(15, 3), ()
+    replay, segments = Replay(15, 3, FIELDS), ()
     saved = ([0, 0, 0], segments, 0)
-    reference = Replay(15, 3)
+    reference = Replay(15, 3, FIELDS)
     for event in [*events, "checkpoint", "crash"]:
         if event == "checkpoint":
             block = replay.block_since(saved_until(segments, 3))
@@ -105,19 +105,19 @@ def test_any_sequence_of_additions_checkpoints_and_crashes_rebuilds_the_same_rin
             segment = write_segment(slot, slot / "attempts" / str(attempt), written, block)
             segments = still_needed((*segments, *([segment] if segment else [])), tuple(replay.counts.tolist()), 5)
             saved = (replay.counts.tolist(), segments, marked)
-            reference = Replay(15, 3)
+            reference = Replay(15, 3, FIELDS)
             for name, array in replay.arrays().items():
                 reference.arrays()[name][:] = array
             reference.counts = replay.counts.copy()
         elif event == "crash":
             attempt += 1
             counts, segments, marked = saved
-            replay = Replay(15, 3)
+            replay = Replay(15, 3, FIELDS)
             replay.counts = np.array(counts)
             read_into(replay, slot, segments)
             assert same(replay, reference)
         else:
-            replay.add(**rows(event, marked))
+            replay.add(*rows(event, marked))
             marked += len(event)
 
 

@@ -14,7 +14,7 @@ from point_run import PointRun
 
 from anchorleg.job import CheckpointRef, Job
 from trainer.checkpoints import retention, saver
-from trainer.checkpoints.checkpoint import NETS, Manifest, downgrade, read_manifest
+from trainer.checkpoints.checkpoint import NETS, CheckpointManifest, downgrade, read_manifest
 from trainer.checkpoints.retention import Kept, decide, thin, tidy
 from trainer.errors import SupersededError
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.trainer
 
 
 def a_checkpoint(step, kind="exact", *, in_line=True, damaged=False):
-    manifest = Manifest(
+    manifest = CheckpointManifest(
         format=1, kind=kind, step=step, identity="", training={}, versions={}, files={}, segments=()
     ).sealed()
     return Kept(CheckpointRef(0, step, Path(f"/{step}")), None if damaged else manifest, in_line)
@@ -139,6 +139,6 @@ def test_a_deletion_that_fails_is_told_and_stops_nothing(tmp_path, monkeypatch):
     said = []
     run.steps()
     run.saver.start(*run.captured())
-    run.saver.settle(said.append)
+    run.saver.finish(said.append)
     assert run.saver.published_step == 400
     assert "Permission denied" in said[0]

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from suites import metaworld
 
 pytest.importorskip("metaworld")
 
 from segments_of import TASKS, beginning, honest
 
-from trainer.envs.suites.metaworld.goals import goal_tables
 from trainer.sharing.resimulation import TOLERANCE, Resimulator
 from trainer.sharing.spotcheck import FIRST, IN_DOUBT, LEAST_SHARE, RATE_S, ROWS_A_SECOND, Redone, SpotChecks, share
 
@@ -24,7 +24,7 @@ PROVEN = 10 * FIRST
 
 @pytest.fixture(scope="module", params=["auto", "python"])
 def referee(request):
-    made = Resimulator(TASKS, goal_tables(TASKS, 42), request.param)  # the goals that `honest` plays
+    made = Resimulator(metaworld(TASKS, seed=42), request.param)  # the goals that `honest` plays
     yield made
     made.close()
 

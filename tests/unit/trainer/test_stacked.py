@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from trainer.nets import distributions as gaussian
+from trainer.nets import distributions
 from trainer.nets.fused import Stacked
 from trainer.nets.mlp import MLP
 
@@ -34,11 +34,11 @@ def test_they_compute_what_each_net_computes(count):
 
 @pytest.mark.parametrize("hidden", [(8,), (8, 6)])
 def test_their_gradient_is_that_of_automatic_differentiation(hidden):
-    plain, x, slope = nets(2, hidden), noise(7, 5), noise(2, 7, 3, seed=2)
+    plain, x, gradient = nets(2, hidden), noise(7, 5), noise(2, 7, 3, seed=2)
     parameters = [parameter for net in plain for parameter in net.parameters()]
-    expected = torch.autograd.grad((torch.stack([net(x) for net in plain]) * slope).sum(), parameters)
+    expected = torch.autograd.grad((torch.stack([net(x) for net in plain]) * gradient).sum(), parameters)
     stack = Stacked(plain)
-    stack.backward(stack.forward(x), slope)
+    stack.backward(stack.forward(x), gradient)
     for parameter, gradient in zip(parameters, expected, strict=True):
         assert torch.allclose(parameter.grad, gradient, atol=1e-5)
 
@@ -63,11 +63,11 @@ def test_loading_a_net_loads_the_stack():
 def test_a_draw_is_a_sample_and_its_slope_that_of_automatic_differentiation():
     outputs, drawn_noise = noise(9, 8).double().requires_grad_(), noise(9, 4, seed=3).double()
     mean, raw = outputs.chunk(2, dim=-1)
-    log_std = gaussian.LOG_STD_MIN + 6 * (torch.tanh(raw) + 1)
-    action, density = gaussian.sample(mean, log_std, drawn_noise)
-    by_action, by_density = noise(9, 4, seed=4).double(), noise(9, seed=5).double()
-    expected = torch.autograd.grad((action * by_action).sum() + (density * by_density).sum(), outputs)[0]
-    found = gaussian.draw(outputs.detach(), drawn_noise)
+    log_std = distributions.LOG_STD_MIN + 6 * (torch.tanh(raw) + 1)
+    action, density = distributions.sample(mean, log_std, drawn_noise)
+    action_gradient, density_gradient = noise(9, 4, seed=4).double(), noise(9, seed=5).double()
+    expected = torch.autograd.grad((action * action_gradient).sum() + (density * density_gradient).sum(), outputs)[0]
+    found = distributions.draw(outputs.detach(), drawn_noise)
     assert torch.allclose(found.action, action.detach())
     assert torch.allclose(found.log_density, density.detach())
-    assert torch.allclose(gaussian.slope(found, by_action, by_density), expected, rtol=1e-10)
+    assert torch.allclose(distributions.output_gradient(found, action_gradient, density_gradient), expected, rtol=1e-10)

@@ -24,7 +24,7 @@ class Silent:
     def say(self, sentence):
         pass
 
-    def pulse(self, pulse):
+    def progress(self, progress):
         pass
 
 

@@ -14,6 +14,7 @@ from trainer.tasknames import MT10, MT50
 OTHER = {
     "preset": "guide",
     "tasks": ("reach-v3", "push-v3"),
+    "algorithm": "mtsac",
     "total_steps": 7,
     "num_envs": 3,
     "batch_size": 64,
@@ -91,7 +92,7 @@ def test_the_users_own_example_loads():
     assert {"stream", "stream_port"} <= set(NOT_BUILT_YET)
 
 
-@pytest.mark.parametrize("field", [name for name in OTHER if name != "preset"])
+@pytest.mark.parametrize("field", [name for name in OTHER if name not in {"preset", "algorithm"}])
 def test_each_field_of_the_section_reaches_the_training(field):
     section = TrainingSection(**{field: OTHER[field]}, **BESIDE.get(field, {}))
     assert getattr(resolve(section), field) == OTHER[field]
@@ -106,7 +107,7 @@ def test_every_field_of_the_section_has_its_sentence():
     assert [name for name, field in TrainingSection.model_fields.items() if not field.description] == []
 
 
-@pytest.mark.parametrize("field", [name for name in OTHER if name != "preset"])
+@pytest.mark.parametrize("field", [name for name in OTHER if name not in {"preset", "algorithm"}])
 def test_identity_changes_with_exactly_the_fields_that_it_names(field):
     beside = BESIDE.get(field, {})
     changed = identity(resolve(TrainingSection(**{field: OTHER[field]}, **beside))) != identity(
@@ -117,8 +118,8 @@ def test_identity_changes_with_exactly_the_fields_that_it_names(field):
 
 def test_only_what_trains_no_other_numbers_is_left_out_of_the_identity():
     assert set(OTHER) - set(IDENTITY_FIELDS) == {
-        "preset", "total_steps", "num_envs", "device", "checkpoint_interval", "max_runtime_seconds", "num_workers",
-        "threads", "cuda_graph", "metrics_interval", "evaluation_interval", "evaluation_goals",
+        "preset", "algorithm", "total_steps", "num_envs", "device", "checkpoint_interval", "max_runtime_seconds",
+        "num_workers", "threads", "cuda_graph", "metrics_interval", "evaluation_interval", "evaluation_goals",
         "evaluation_unseen_goals", "publish_interval",
         "contribution_max_lag", "contribution_check_share", "contribution_rollback", "trusted_contributors",
         "keep_checkpoints", "keep_milestones", "stream", "stream_port", "stream_top_k",

@@ -15,15 +15,16 @@ from slot_digest import newest, slot_digest
 from train_point_mass import Judged, judge, section
 
 from anchorleg.job import HANDED_OVER, Job, checkpoints_of
-from trainer.algorithms import mtsac
+from trainer.algorithms.mtsac import algorithm
 from trainer.checkpoints import checkpoint
 from trainer.checkpoints.checkpoint import MANIFEST, read_manifest
 from trainer.checkpoints.resume import find_policy
+from trainer.envs.suite import suite_of
 from trainer.errors import ConfigError, NotFiniteError, SaveError
 from trainer.training import attempt as loop
 from trainer.training import numbers
 from trainer.training.attempt import reported, run
-from trainer.training.progress import Pulse
+from trainer.training.progress import TrainingProgress
 
 pytestmark = pytest.mark.trainer
 
@@ -32,13 +33,13 @@ class Listener:
     """Remembers what it is told."""
 
     def __init__(self):
-        self.said, self.pulses = [], []
+        self.said, self.reports = [], []
 
     def say(self, sentence):
         self.said.append(sentence)
 
-    def pulse(self, pulse):
-        self.pulses.append(pulse)
+    def progress(self, progress):
+        self.reports.append(progress)
 
 
 class HandsOver(PointMasses):
@@ -97,8 +98,8 @@ class Beside(PointMasses):
 
 
 def test_the_updates_of_a_vector_step_are_made_while_the_next_one_is_under_way(tmp_path, monkeypatch):
-    updates, log, update = [], [], mtsac.update
-    monkeypatch.setattr(mtsac, "update", lambda *args: (updates.append(None), update(*args))[1])
+    updates, log, learn = [], [], algorithm.learn
+    monkeypatch.setattr(algorithm, "learn", lambda *args: (updates.append(None), learn(*args))[1])
     training = section(total_steps=24, random_steps=8, updates_per_step=0.5, evaluation_goals=0)
     run(Job.standalone(tmp_path), training, Listener(), make_envs=lambda spec, _: Beside(spec, updates, log))
     # Four environments: nothing is earned by the two random vector steps, then two updates by each.
@@ -107,7 +108,7 @@ def test_the_updates_of_a_vector_step_are_made_while_the_next_one_is_under_way(t
 
 def numeric_of(job):
     (ref, *_) = checkpoints_of(job.slot_dir, job.attempt)
-    return json.loads((ref.path / "state.json").read_text())["numeric"]
+    return json.loads((ref.path / "state.json").read_text())["parts"]["run"]["numeric"]
 
 
 def test_what_numbers_depend_on_is_recorded_and_a_change_is_told(tmp_path, monkeypatch):
@@ -116,7 +117,7 @@ def test_what_numbers_depend_on_is_recorded_and_a_change_is_told(tmp_path, monke
     assert numeric_of(job)["products"] == "plain"
     assert set(numeric_of(job)["stepping"].values()) == {"python"}
     monkeypatch.setattr(numbers, "processor", lambda: "another one")
-    monkeypatch.setattr(numbers.machine, "name", lambda device: "another GPU")
+    monkeypatch.setattr(numbers.machine, "device_name", lambda device: "another GPU")
     _, listener, job = train(tmp_path, at=1)
     assert [line for line in listener.said if "another one: the training goes on, bit equality is not" in line]
     assert "device was cpu, is another GPU: the training goes on, bit equality is not promised" in listener.said
@@ -125,11 +126,11 @@ def test_what_numbers_depend_on_is_recorded_and_a_change_is_told(tmp_path, monke
 def test_products_are_computed_as_the_checkpoint_says(tmp_path, monkeypatch):
     asked = []
 
-    def settle(width, recorded):
+    def choose_products(width, recorded):
         asked.append((width, recorded))
         return ("onednn", None) if recorded is None else ("plain", "products were computed by onednn")
 
-    monkeypatch.setattr(numbers.matmul, "settle", settle)
+    monkeypatch.setattr(numbers.products, "choose_products", choose_products)
     _, _, job = train(tmp_path, at=30, critic_hidden=(8, 24))
     assert numeric_of(job)["products"] == "onednn"
     _, listener, job = train(tmp_path, at=1, critic_hidden=(8, 24))
@@ -140,7 +141,7 @@ def test_products_are_computed_as_the_checkpoint_says(tmp_path, monkeypatch):
 def test_the_parent_is_reported_before_the_first_step(tmp_path, monkeypatch):
     train(tmp_path, at=30)
     seen = []
-    monkeypatch.setattr(loop, "goal_tables", lambda *args: seen.append(progress(Job(tmp_path, 0, 1))) or ())
+    monkeypatch.setattr(loop, "suite_of", lambda *args: seen.append(progress(Job(tmp_path, 0, 1))) or suite_of(*args))
     train(tmp_path, at=1)
     assert (seen[0]["step"], seen[0]["checkpoint_step"]) == (120, 120)
 
@@ -231,6 +232,8 @@ def overtaken(spec, run_dir):
 
 
 def test_a_pulse_tells_rate_and_time_left():
-    pulse = Pulse(step=500, total=1500, checkpoint_step=400, steps_per_s=10.0, gpu_percent=63.0, success=0.5)
-    assert pulse.left_s == 100
-    assert pulse.words() == "saved at 400 · 10 steps/s · 1 min 40 s left · GPU 63 % · success 50 %"
+    progress = TrainingProgress(
+        step=500, total=1500, checkpoint_step=400, steps_per_s=10.0, gpu_percent=63.0, success=0.5
+    )
+    assert progress.left_s == 100
+    assert progress.words() == "saved at 400 · 10 steps/s · 1 min 40 s left · GPU 63 % · success 50 %"

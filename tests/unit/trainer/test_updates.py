@@ -1,17 +1,22 @@
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
+from suites import SPACES, learner_of, state_of
 
 pytest.importorskip("torch")
 
 import torch
 
-from trainer.algorithms import mtsac
-from trainer.algorithms import recorded as updates
-from trainer.algorithms.inputs import prepare
-from trainer.algorithms.recorded import GRAPH, KERNELS, WARM_UP, Updates, choose, is_same
-from trainer.buffers.replay import Batch
+from trainer.algorithms.mtsac import learner as sac
+from trainer.algorithms.mtsac import update as sac_update
+from trainer.algorithms.mtsac.algorithm import Algorithm
+from trainer.algorithms.mtsac.inputs import prepare
+from trainer.algorithms.mtsac.trial import is_same
+from trainer.algorithms.recorded import GRAPH, KERNELS, WARM_UP, Updates, choose_kernels
+from trainer.buffers.rows import Batch
 from trainer.config import TrainingSection, resolve
 
 pytestmark = pytest.mark.trainer
@@ -38,7 +43,7 @@ def a_batch(seed=0, n=12):
     rng = np.random.default_rng(seed)
     obs, next_obs = rng.standard_normal((2, n, 39), np.float32)
     action, reward = rng.uniform(-1, 1, (n, 4)).astype(np.float32), rng.random(n, np.float32)
-    return Batch(obs, action, reward, next_obs, np.zeros(n, np.float32), np.arange(n) % 3)
+    return Batch(state_of(obs), action, reward, state_of(next_obs), np.zeros(n, np.float32), np.arange(n) % 3)
 
 
 class Recorder:
@@ -58,15 +63,21 @@ class Recorder:
         return replay, measured
 
 
+def updates_of(learner, *how):
+    """Updates of `learner`: batch → metrics."""
+    made = Updates(partial(sac_update.learn, learner), learner.device, *how)
+    return lambda batch: made.update(prepare(batch, learner.noise, learner.device))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_recorded_updates_are_those_of_other_ways(kind):
-    learners = [mtsac.create(a_training(**KINDS[kind]), CPU) for _ in range(2)]
+    learners = [learner_of(a_training(**KINDS[kind])) for _ in range(2)]
     recorder = Recorder()
-    ways = [Updates(learners[0]), Updates(learners[1], GRAPH, recorder)]
-    found = [[way.update(a_batch(seed)) for seed in range(8)] for way in ways]
+    ways = [updates_of(learners[0]), updates_of(learners[1], GRAPH, recorder)]
+    found = [[way(a_batch(seed)) for seed in range(8)] for way in ways]
     assert recorder.replays == 8 - WARM_UP
     assert torch.equal(torch.stack(found[0]), torch.stack(found[1]))  # so results were copied away, too
-    nets = [{**mtsac.nets_of(learner), **mtsac.rest_of(learner)} for learner in learners]
+    nets = [sac.tensors_of(learner) for learner in learners]
     assert all(torch.equal(nets[0][name], nets[1][name]) for name in nets[0])
 
 
@@ -74,31 +85,30 @@ def test_recorded_updates_are_those_of_other_ways(kind):
 def test_an_update_reads_no_number_back(kind):
     """On a device whose tensors have no numbers: what would make the host wait for a GPU fails there."""
     training, meta = a_training(**KINDS[kind]), torch.device("meta")
-    measured = mtsac.learn(mtsac.create(training, meta), prepare(a_batch(), torch.Generator(), meta))
+    measured = sac_update.learn(learner_of(training, meta), prepare(a_batch(), torch.Generator(), meta))
     assert (measured.shape, measured.device) == ((5,), meta)
 
 
 def test_a_graph_is_for_those_who_ask_and_have_a_gpu():
-    assert choose(a_training(), GPU) == (KERNELS, None)
-    assert choose(a_training(cuda_graph=True), CPU) == (KERNELS, None)
+    assert choose_kernels(lambda: True, GPU, wanted=False) == (KERNELS, None)
+    assert choose_kernels(lambda: True, CPU, wanted=True) == (KERNELS, None)
 
 
-def test_a_graph_that_leaves_other_bits_is_left_out(monkeypatch):
-    assert is_same(a_training(), CPU, Recorder())
-    assert not is_same(a_training(), CPU, Recorder(spoil=lambda measured: measured + 1e-6))
-    asked = a_training(cuda_graph=True)
-    monkeypatch.setattr(updates, "is_same", lambda *_args: True)
-    assert choose(asked, GPU) == (GRAPH, None)
-    monkeypatch.setattr(updates, "is_same", lambda *_args: False)
-    assert choose(asked, GPU) == (KERNELS, "training.cuda_graph is left out: its updates leave other bits here")
+def test_a_graph_that_leaves_other_bits_is_left_out():
+    assert is_same(a_training(), SPACES, CPU, Recorder())
+    assert not is_same(a_training(), SPACES, CPU, Recorder(spoil=lambda measured: measured + 1e-6))
+    assert choose_kernels(lambda: True, GPU, wanted=True) == (GRAPH, None)
+    assert choose_kernels(lambda: False, GPU, wanted=True) == (
+        KERNELS,
+        "training.cuda_graph is left out: its updates leave other bits here",
+    )
 
 
-def test_a_graph_that_cannot_be_recorded_is_left_out(monkeypatch):
-    def is_same(*_args):
+def test_a_graph_that_cannot_be_recorded_is_left_out():
+    def refused():
         raise RuntimeError("CUDA error: operation not permitted\nwhen stream is capturing")
 
-    monkeypatch.setattr(updates, "is_same", is_same)
-    way, sentence = choose(a_training(cuda_graph=True), GPU)
+    way, sentence = choose_kernels(refused, GPU, wanted=True)
     assert way == KERNELS
     assert "(CUDA error: operation not permitted when stream is capturing)" in sentence
 
@@ -106,4 +116,5 @@ def test_a_graph_that_cannot_be_recorded_is_left_out(monkeypatch):
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_real_graph_leaves_the_bits_of_single_kernels(kind):
-    assert choose(a_training(cuda_graph=True, **KINDS[kind]), GPU) == (GRAPH, None)
+    asked = a_training(cuda_graph=True, **KINDS[kind])
+    assert Algorithm.choose_kernels(asked, SPACES, GPU) == (GRAPH, None)

@@ -13,7 +13,7 @@ from anchorleg.files import write_json
 from syncd import store
 from trainer.cli import app
 from trainer.errors import ConfigError
-from trainer.history.slots import History, find
+from trainer.history.slots import History, find_histories
 from trainer.wandb.points import points
 from trainer.wandb.runfile import BLOCK_BYTES, HEADER, last_record
 from trainer.wandb.upload import gaps, library, name_of
@@ -52,7 +52,7 @@ def test_the_id_is_one_for_all_jobs_and_all_machines(tmp_path):
     store.write_metrics(place, "evaluations", evaluations)
     place.manifests.mkdir()
     paths = (run, run / "slots/0", tmp_path / "mirror", place.path)
-    found = [history for path in paths for history in find(path)]
+    found = [history for path in paths for history in find_histories(path)]
     assert [name_of(history) for history in found] == ["mt10-0123abcd-0"] * 4
     assert len({str(points(history.rows, history.evaluations)) for history in found}) == 1
 
@@ -72,16 +72,16 @@ def test_a_damaged_line_leaves_a_gap_that_can_be_named():
 )
 def test_what_is_no_history_is_one_sentence(tmp_path, rows, words):
     with pytest.raises(ConfigError, match=words):
-        find(a_run(tmp_path / "run", rows))
+        find_histories(a_run(tmp_path / "run", rows))
 
 
 def test_where_there_is_no_run_and_where_its_beginning_is_damaged(tmp_path):
     with pytest.raises(ConfigError, match="there is no run at"):
-        find(tmp_path / "absent")
+        find_histories(tmp_path / "absent")
     run = a_run(tmp_path / "run", [a_row(0)])
     (run / "slots/0/attempts/0/parent.json").write_text("{")
     with pytest.raises(ConfigError, match=r"look at parent\.json"):
-        find(run)
+        find_histories(run)
 
 
 def a_log(*records):

@@ -15,8 +15,6 @@ What makes a snapshot exact in the middle of an episode, into a fresh instance:
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mujoco
@@ -24,7 +22,10 @@ import numpy as np
 import numpy.typing as npt
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 
-from trainer.envs.step import F32, F64, EnvError
+from trainer.envs.spaces import F32, F64, STATE
+from trainer.envs.step import EnvError
+from trainer.envs.suite import Outcome
+from trainer.state import State
 
 #: Model fields that some task's `reset_model` writes; the quaternions are kept as a precaution (they are small).
 MODEL_FIELDS = ("site_pos", "body_pos", "site_quat", "body_quat")
@@ -40,14 +41,6 @@ _log = logging.getLogger(__name__)
 mujoco.set_mju_user_warning(lambda text: _log.warning("MuJoCo: %s", text))
 
 _INTEGRATION = mujoco.mjtState.mjSTATE_INTEGRATION
-
-
-@dataclass(frozen=True)
-class EnvState:
-    """One environment in the middle of an episode: `arrays` by name, `meta` JSON-able (layout of the packed ones)."""
-
-    arrays: Mapping[str, npt.NDArray[Any]]
-    meta: Mapping[str, Any]
 
 
 class TaskEnv:
@@ -90,7 +83,7 @@ class TaskEnv:
         observation, reward, terminated, _, info = self._env.step(action)
         return observation, reward, bool(terminated), bool(info["success"])
 
-    def snapshot(self) -> EnvState:
+    def snapshot(self) -> State:
         """The state between two steps, owning its memory. Errors: EnvError for an attribute that cannot be stored."""
         env = self._env
         physics = np.empty(mujoco.mj_stateSize(env.model, _INTEGRATION))
@@ -118,12 +111,12 @@ class TaskEnv:
                 plain[name] = value
         arrays = {f"attributes.{dtype}": np.concatenate(parts) for dtype, parts in packed.items()}
         meta = {"task": self.task, "layout": layout, "plain": plain, "windows": windows}
-        return EnvState({"physics": physics, "model": model, **arrays}, meta)
+        return State({"physics": physics, "model": model, **arrays}, meta)
 
-    def restore(self, state: EnvState) -> None:
+    def restore(self, state: State) -> None:
         """Continue from `state`, of whichever instance of this task. Errors: EnvError where it does not fit."""
-        env, meta = self._env, state.meta
-        physics, model = state.arrays["physics"], state.arrays["model"]
+        env, meta = self._env, state.numbers
+        physics, model = state.tensors["physics"], state.tensors["model"]
         sizes = [getattr(env.model, name).size for name in MODEL_FIELDS]
         if meta["task"] != self.task:
             raise EnvError(f"a state of {meta['task']} cannot be restored into {self.task}")
@@ -136,7 +129,7 @@ class TaskEnv:
         at: dict[str, int] = {}
         for name, kind, dtype, shape in meta["layout"]:
             start, count = at.get(dtype, 0), int(np.prod(shape, dtype=np.int64))
-            array = state.arrays[f"attributes.{dtype}"][start : start + count].reshape(shape).copy()
+            array = state.tensors[f"attributes.{dtype}"][start : start + count].reshape(shape).copy()
             at[dtype] = start + count
             setattr(env, name, array if kind == "array" else array[()] if kind == "numpy" else array.item())
         for name, value in meta["plain"].items():
@@ -159,3 +152,32 @@ class TaskEnv:
                 if 0 <= start < field.nbytes:
                     return [owner, name, start // field.itemsize, list(value.shape)]
         return None
+
+
+class MetaworldEnv:
+    """One instance of a task with its fixed goals, as a suite's. `upstream`: without, for the native stepper."""
+
+    def __init__(self, upstream: TaskEnv, goals: F64) -> None:
+        self.upstream = upstream
+        self._goals = goals
+
+    def reset(self, start: int, seed: int) -> dict[str, npt.NDArray[Any]]:  # noqa: ARG002 - Meta-World's goals are fixed
+        """Begin an episode at goal number `start`."""
+        return {STATE: self.upstream.reset(self._goals[start]).astype(np.float32)}
+
+    def step(self, action: npt.NDArray[Any]) -> Outcome:
+        """Act ([4])."""
+        observation, reward, terminated, success = self.upstream.step(action)
+        return Outcome({STATE: observation.astype(np.float32)}, reward, terminated, truncated=False, success=success)
+
+    def snapshot(self) -> State:
+        """The state between two steps."""
+        return self.upstream.snapshot()
+
+    def restore(self, state: State) -> None:
+        """Go on from there."""
+        self.upstream.restore(state)
+
+    def close(self) -> None:
+        """Free the simulation."""
+        self.upstream.close()

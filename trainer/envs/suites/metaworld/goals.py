@@ -1,4 +1,4 @@
-"""Task lists and their fixed goals.
+"""The fixed goals of tasks.
 
 Meta-World's protocol: each task has 50 fixed goals ("rand_vecs": where objects and target are), drawn once from a
 seed, and every training episode starts from one of them. `goal_table(task, seed)` is exactly what `metaworld.MT1(task,
@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Sequence
+from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,34 +24,11 @@ import numpy as np
 import numpy.typing as npt
 
 from anchorleg.files import read_json_or_none, write_json
-from anchorleg.words import did_you_mean
-from trainer.tasknames import BENCHMARKS, GOALS_PER_TASK, MT50
+from trainer.tasknames import GOALS_PER_TASK, checked_tasks
 
 Goals = npt.NDArray[np.float64]
 
 _log = logging.getLogger(__name__)
-
-
-def task_names(benchmark: str | None = None, tasks: Sequence[str] | None = None) -> tuple[str, ...]:
-    """The tasks of `benchmark` ("MT10", "MT50"), or `tasks` checked; a task's index is its place.
-
-    Errors: ValueError, with the nearest known name.
-    """
-    if (benchmark is None) == (tasks is None):
-        raise ValueError("give either a benchmark or a list of tasks, not both and not neither")
-    if benchmark is not None:
-        if benchmark.upper() not in BENCHMARKS:
-            raise ValueError(f"unknown benchmark {benchmark!r}; {did_you_mean(benchmark.upper(), BENCHMARKS)}")
-        return BENCHMARKS[benchmark.upper()]
-    names = tuple(tasks or ())
-    for name in names:
-        if name not in MT50:
-            raise ValueError(f"unknown task {name!r}; {did_you_mean(name, MT50)}")
-        if names.count(name) > 1:
-            raise ValueError(f"task {name!r} is listed {names.count(name)} times; list each task once")
-    if not names:
-        raise ValueError("the list of tasks is empty; name at least one, such as 'reach-v3'")
-    return names
 
 
 def goal_table(task: str, seed: int, cache_dir: Path | None = None) -> Goals:
@@ -59,7 +37,7 @@ def goal_table(task: str, seed: int, cache_dir: Path | None = None) -> Goals:
     With `cache_dir` the table is kept there as JSON, checked when it is read and silently made anew where it is
     damaged; a folder that cannot be written costs time, nothing else. Errors: ValueError for an unknown task.
     """
-    task_names(tasks=[task])
+    checked_tasks((task,))
     release = version("metaworld")
     path = cache_dir / f"goals-{task}-{seed}-{release}.json" if cache_dir is not None else None
     if path is not None and (cached := _read(path, task, seed, release)) is not None:
@@ -96,6 +74,7 @@ def _read(path: Path, task: str, seed: int, release: str) -> Goals | None:
     return goals if genuine else None
 
 
+@lru_cache(maxsize=256)
 def _draw(task: str, seed: int) -> Goals:
     """What upstream's `_make_tasks` draws, without the physics of its hundred resets (3.7 s for MT10).
 
@@ -120,4 +99,6 @@ def _draw(task: str, seed: int) -> Goals:
     finally:
         np.random.set_state(outside)  # noqa: NPY002
         env.close()
-    return np.array(drawn, dtype=np.float64)
+    goals = np.array(drawn, dtype=np.float64)
+    goals.flags.writeable = False  # it is everybody's
+    return goals

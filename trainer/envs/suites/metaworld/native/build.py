@@ -22,6 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from anchorleg.places import own_folder
+from trainer.envs.suite import StepperUnavailableError
 
 SOURCES = Path(__file__).parent
 #: No contraction and no `pow` of the compiler's own: each changes last bits (numbers.h).
@@ -31,10 +32,6 @@ _COMPILE_TIMEOUT_S = 120.0
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 _log = logging.getLogger(__name__)
-
-
-class StepperUnavailableError(Exception):
-    """The native stepper cannot be used here, and why. It does not mean that anything is broken: Python steps."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorleg.files import read_json_or_none, write_json
-from trainer.envs.suites.metaworld.native.library import Stepper
+from trainer.envs.suites.metaworld.native.library import StepperLibrary
 
 #: Packages whose version may change a bit of a step.
 _PACKAGES = ("metaworld", "mujoco", "numpy", "scipy")
@@ -21,7 +21,7 @@ _PACKAGES = ("metaworld", "mujoco", "numpy", "scipy")
 _log = logging.getLogger(__name__)
 
 
-def approved(stepper: Stepper, tasks: Sequence[str]) -> frozenset[str]:
+def approved(stepper: StepperLibrary, tasks: Sequence[str]) -> frozenset[str]:
     """Those of `tasks`, all ported, that step alike on both paths. The others are logged; unknown ones are tried."""
     path = _verdict_file(stepper)
     kept = read_json_or_none(path)
@@ -41,6 +41,6 @@ def approved(stepper: Stepper, tasks: Sequence[str]) -> frozenset[str]:
     return frozenset(task for task in tasks if known[task])
 
 
-def _verdict_file(stepper: Stepper) -> Path:
+def _verdict_file(stepper: StepperLibrary) -> Path:
     name = " ".join([stepper.digest, stepper.machine, *map(version, _PACKAGES)])
     return stepper.folder / f"checked-{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"

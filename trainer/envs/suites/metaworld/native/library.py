@@ -14,12 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trainer.envs.suites.metaworld.native.build import (
-    StepperUnavailableError,
-    default_folder,
-    find_or_build,
-    mujoco_library,
-)
+from trainer.envs.suite import StepperUnavailableError
+from trainer.envs.suites.metaworld.native.build import default_folder, find_or_build, mujoco_library
 from trainer.machine.processor import processor
 
 _POINTER = np.uintp
@@ -57,7 +53,7 @@ FAULTS = {
 SIMULATOR_FAULT = 5
 
 
-class Stepper:
+class StepperLibrary:
     """The library of one process. `digest` names its build, `machine` the processor and how NumPy computes on it."""
 
     def __init__(self, folder: Path) -> None:
@@ -99,7 +95,7 @@ class Stepper:
             self._free.close_team(ctypes.c_void_p(team))
 
     def bind(self, team: int, rows: npt.NDArray[Any], fields: list[npt.NDArray[Any]]) -> Bound:
-        """Its functions over `rows` [n] of ROW and the arrays of a board, all of which must stay where they are."""
+        """Its functions over `rows` [n] of ROW and the arrays of `SharedBuffers`; all must stay where they are."""
         return Bound(self._free, self._held, team, rows, fields)
 
     def error_text(self) -> str:
@@ -131,10 +127,10 @@ class Bound:
         count = len(rows)
         self._exponentials, self._logarithms = np.zeros(count), np.ones(count)
         self._answers = np.zeros(count), np.zeros(count)
-        self._board = np.array([field.ctypes.data for field in fields], _POINTER)
+        self._buffers = np.array([field.ctypes.data for field in fields], _POINTER)
         self._keep = rows, fields
         pointer = ctypes.c_void_p
-        where = pointer(rows.ctypes.data), count, pointer(self._board.ctypes.data)
+        where = pointer(rows.ctypes.data), count, pointer(self._buffers.ctypes.data)
         self._advance, self._settle, self._race = free.advance, held.settle, free.race
         self._to_advance = (
             pointer(team), *where, pointer(self._exponentials.ctypes.data), pointer(self._logarithms.ctypes.data)
@@ -156,9 +152,9 @@ class Bound:
 
 
 @cache
-def load(folder: Path | None = None) -> Stepper:
+def load(folder: Path | None = None) -> StepperLibrary:
     """The stepper, once a process. Errors: StepperUnavailableError."""
-    return Stepper(folder or default_folder())
+    return StepperLibrary(folder or default_folder())
 
 
 def _fingerprint() -> str:

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import get_args
 
-from trainer.envs.suites.metaworld.native.build import StepperUnavailableError
+from trainer.envs.suite import StepperChoice, StepperUnavailableError
 from trainer.envs.suites.metaworld.native.ports import PORTS
-
-#: "auto": natively where that is possible and gives the same bits. "native": likewise, and an error where it cannot be
-#: used at all. "python": never.
-Choice = Literal["auto", "native", "python"]
 
 _log = logging.getLogger(__name__)
 
 
-def native_tasks(tasks: Sequence[str], choice: Choice = "auto") -> frozenset[str]:
+def native_tasks(tasks: Sequence[str], choice: StepperChoice = "auto") -> frozenset[str]:
     """Those of `tasks` that are stepped natively. The first use on a machine compiles and checks, for seconds.
 
     Errors: ValueError for an unknown `choice`; StepperUnavailableError where it is "native" and there is no compiler,
     no memory for threads, …; with "auto" that is one line of the log.
     """
-    if choice not in get_args(Choice):
-        raise ValueError(f"the stepper is {choice!r}; it can be {', '.join(get_args(Choice))}")
+    if choice not in get_args(StepperChoice):
+        raise ValueError(f"the stepper is {choice!r}; it can be {', '.join(get_args(StepperChoice))}")
     ported = sorted(set(tasks) & set(PORTS))
     if choice == "python" or not ported:
         return frozenset()

@@ -1,4 +1,4 @@
-/* One environment as the stepper sees it. `ROW` and `Board` in library.py have the same fields in the same order. */
+/* One environment as the stepper sees it. `ROW` and `SharedBuffers` in library.py have the same fields in the same order. */
 
 #ifndef ANCHORLEG_ROW_H
 #define ANCHORLEG_ROW_H
@@ -50,7 +50,7 @@ struct row {
 };
 
 /* The fields of trainer.envs.shared, each an array over all environments. */
-struct board {
+struct buffers {
     const float *actions;
     float *obs, *next_obs, *reward;
     bool *terminated, *truncated, *success;

@@ -9,45 +9,50 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from trainer.envs.stats import Books
-from trainer.envs.step import F32, VectorSpec
+from trainer.envs.spaces import STATE
+from trainer.envs.stats import EpisodeStats
+from trainer.envs.suite import StepFaultError
 from trainer.envs.suites.metaworld.env import TaskEnv
-from trainer.envs.suites.metaworld.native.library import FAULTS, ROW, SIMULATOR_FAULT, Stepper
+from trainer.envs.suites.metaworld.native.library import FAULTS, ROW, SIMULATOR_FAULT, StepperLibrary
 from trainer.envs.suites.metaworld.native.ports import read_episode, write_episode, write_settings
 
 
-class RowFaultError(Exception):
-    """The step of row `place` failed. It does not say whether others of the same call did as well."""
+class NativeRows:
+    """`count` rows, of which those with a binding taken are stepped by `library` on `threads` threads.
 
-    def __init__(self, place: int, text: str) -> None:
-        super().__init__(text)
-        self.place = place
-
-
-class Rows:
-    """`count` rows, of which those with a seat taken are stepped by `stepper` on `threads` threads.
-
-    `fields` are the board's arrays. Errors of the constructor: StepperUnavailableError.
+    `fields` are the arrays of `SharedBuffers`. Errors of the constructor: StepperUnavailableError.
     """
 
     def __init__(
-        self, stepper: Stepper, spec: VectorSpec, count: int, fields: Mapping[str, npt.NDArray[Any]], threads: int
+        self,
+        library: StepperLibrary,
+        count: int,
+        fields: Mapping[str, npt.NDArray[Any]],
+        threads: int,
+        horizon: int,
+        *,
+        stop_at_success: bool = False,
     ) -> None:
-        self.spec = spec
+        self.horizon = horizon
+        self.stop_at_success = stop_at_success
         self.rows = np.zeros(count, ROW)
-        self._stepper = stepper
-        self._team = stepper.open_team(min(threads, count))
-        self._bound = stepper.bind(self._team, self.rows, list(fields.values()))
+        self._library = library
+        self._team = library.open_team(min(threads, count))
+        self._bound = library.bind(self._team, self.rows, list(fields.values()))
         self._settings: WeakKeyDictionary[TaskEnv, Any] = WeakKeyDictionary()
 
+    def bind(self, place: int, index: int) -> NativeBinding:
+        """The binding of row `place`, for environment number `index`."""
+        return NativeBinding(self, place, index)
+
     def step(self) -> list[int]:
-        """Step every taken row; the places whose episode has ended. Errors: RowFaultError."""
+        """Step every taken row; the places whose episode has ended. Errors: StepFaultError."""
         ended = self._bound.step()
         if ended < 0:
             place = int(np.flatnonzero(self.rows["fault"])[0])
             fault = int(self.rows["fault"][place])
-            said = f": {self._stepper.error_text()}" if fault == SIMULATOR_FAULT else ""
-            raise RowFaultError(place, FAULTS[fault] + said)
+            said = f": {self._library.error_text()}" if fault == SIMULATOR_FAULT else ""
+            raise StepFaultError(place, FAULTS[fault] + said)
         return np.flatnonzero(self.rows["finished"]).tolist() if ended else []
 
     def race(self, steps: int) -> None:
@@ -65,14 +70,14 @@ class Rows:
 
     def close(self) -> None:
         """End the threads. May be called twice."""
-        self._stepper.close_team(self._team)
+        self._library.close_team(self._team)
         self._team = 0
 
 
-class Seat:
+class NativeBinding:
     """Row number `place` of `rows`, for environment number `index`; taken or free."""
 
-    def __init__(self, rows: Rows, place: int, index: int) -> None:
+    def __init__(self, rows: NativeRows, place: int, index: int) -> None:
         self._rows = rows
         self._place = place
         self._index = index
@@ -83,24 +88,25 @@ class Seat:
         """Whether its environment is stepped natively."""
         return self._env is not None
 
-    def take(self, env: TaskEnv, task: int, books: Books) -> None:
-        """From here on `env`, which plays task number `task`, is stepped natively."""
-        rows, spec = self._rows.rows, self._rows.spec
-        rows[self._place] = self._rows.settings_of(env)
+    def take(self, env: Any, task: int, stats: EpisodeStats) -> None:
+        """From here on `env` (a `MetaworldEnv`), which plays task number `task`, is stepped natively."""
+        rows = self._rows.rows
+        inner: TaskEnv = env.upstream
+        rows[self._place] = self._rows.settings_of(inner)
         row = rows[self._place]
-        write_episode(row, env.task, env.upstream)
+        write_episode(row, inner.task, inner.upstream)
         row["index"], row["task"] = self._index, task
-        row["horizon"], row["stop_at_success"] = spec.horizon, spec.stop_at_success
-        row["length"], row["total"], row["solved"] = books.length, books.total, books.solved
-        self._env = env
+        row["horizon"], row["stop_at_success"] = self._rows.horizon, self._rows.stop_at_success
+        row["length"], row["total"], row["solved"] = stats.length, stats.total, stats.solved
+        self._env = inner
 
-    def read(self) -> tuple[Books, F32 | None]:
-        """Bring the environment up to date: (books, [39] last observation or None where it was not stepped)."""
+    def read(self) -> tuple[EpisodeStats, dict[str, npt.NDArray[Any]] | None]:
+        """Bring the environment up to date: (stats, the last observation or None where it was not stepped)."""
         row = self._rows.rows[self._place]
         if self._env is not None:
             read_episode(row, self._env.upstream)
-        books = Books(int(row["length"]), float(row["total"]), bool(row["solved"]))
-        return books, row["last"].astype(np.float32) if row["steps"] else None
+        stats = EpisodeStats(int(row["length"]), float(row["total"]), bool(row["solved"]))
+        return stats, {STATE: row["last"].astype(np.float32)} if row["steps"] else None
 
     def leave(self) -> None:
         """The environment is stepped by Python, or not at all."""

@@ -2,8 +2,8 @@
 
 A step is two calls, because the exponentials and logarithms of some rewards must be NumPy's own (numbers.h): `advance`
 simulates and observes, on all threads and without Python's lock; NumPy answers the questions; `settle` rewards, keeps
-the episodes' books and writes the board. Sources: metaworld 3.1.1 sawyer_xyz_env.py (`step`), gymnasium 1.x
-envs/mujoco/mujoco_env.py (`do_simulation`), trainer/envs/episodes.py (the books).
+the episodes' stats and writes the buffers. Sources: metaworld 3.1.1 sawyer_xyz_env.py (`step`), gymnasium 1.x
+envs/mujoco/mujoco_env.py (`do_simulation`), trainer/envs/episodes.py (the stats).
 
 Left out, because nothing observable depends on it: mj_rnePostConstraint (the tests compare every bit), the positions of
 target sites before mj_forward computes them anew, and `info`, of which the trainer keeps the success. */
@@ -97,7 +97,7 @@ static void step_row(struct row *row, const float *action) {
 
 struct advancing {
     struct row *rows;
-    const struct board *board;
+    const struct buffers *buffers;
     double *exponentials, *logarithms;
 };
 
@@ -106,15 +106,15 @@ static void advance_one(void *context, int piece) {
     struct row *row = &all->rows[piece];
     if (row->port == NONE)
         return;
-    step_row(row, all->board->actions + 4 * row->index);
+    step_row(row, all->buffers->actions + 4 * row->index);
     if (row->fault == FINE)
         question(row, &all->exponentials[piece], &all->logarithms[piece]);
 }
 
 /* Simulate and observe `count` rows, and write what NumPy is to compute: [count] powers, [count] arguments. */
-void advance(struct team *team, struct row *rows, int count, const struct board *board, double *exponentials,
+void advance(struct team *team, struct row *rows, int count, const struct buffers *buffers, double *exponentials,
              double *logarithms) {
-    struct advancing context = {rows, board, exponentials, logarithms};
+    struct advancing context = {rows, buffers, exponentials, logarithms};
     if (team)
         team_do(team, count, advance_one, &context);
     else
@@ -122,10 +122,10 @@ void advance(struct team *team, struct row *rows, int count, const struct board 
             advance_one(&context, i);
 }
 
-static void settle_one(struct row *row, const struct board *board, double exponential, double logarithm) {
+static void settle_one(struct row *row, const struct buffers *buffers, double exponential, double logarithm) {
     int i = row->index;
     float next_obs[OBS];
-    struct outcome outcome = evaluate(row, board->actions + 4 * i, exponential, logarithm);
+    struct outcome outcome = evaluate(row, buffers->actions + 4 * i, exponential, logarithm);
     for (int k = 0; k < OBS; k++)
         next_obs[k] = (float)row->last[k];
     row->length++;
@@ -133,21 +133,21 @@ static void settle_one(struct row *row, const struct board *board, double expone
     row->total += row->reward;
     row->solved |= outcome.success;
     row->finished = row->length >= row->horizon || (row->stop_at_success && outcome.success);
-    memcpy(board->next_obs + OBS * i, next_obs, sizeof next_obs);
-    memcpy(board->obs + OBS * i, next_obs, sizeof next_obs);
-    board->reward[i] = (float)row->reward;
-    board->success[i] = outcome.success;
-    board->terminated[i] = false;
-    board->truncated[i] = board->finished[i] = row->finished;
-    board->task[i] = board->next_task[i] = row->task;
-    board->episode_return[i] = row->finished ? row->total : 0;
-    board->episode_length[i] = row->finished ? row->length : 0;
-    board->episode_success[i] = row->finished && row->solved;
+    memcpy(buffers->next_obs + OBS * i, next_obs, sizeof next_obs);
+    memcpy(buffers->obs + OBS * i, next_obs, sizeof next_obs);
+    buffers->reward[i] = (float)row->reward;
+    buffers->success[i] = outcome.success;
+    buffers->terminated[i] = false;
+    buffers->truncated[i] = buffers->finished[i] = row->finished;
+    buffers->task[i] = buffers->next_task[i] = row->task;
+    buffers->episode_return[i] = row->finished ? row->total : 0;
+    buffers->episode_length[i] = row->finished ? row->length : 0;
+    buffers->episode_success[i] = row->finished && row->solved;
 }
 
-/* Reward `count` rows, given NumPy's answers, and write their places on the board; where an episode has ended, `obs`
+/* Reward `count` rows, given NumPy's answers, and write their places in the buffers; where an episode has ended, `obs`
    and `next_task` are the caller's to write. Returns how many have ended, or -1 where a row has a fault. */
-int settle(struct row *rows, int count, const struct board *board, const double *exponentials,
+int settle(struct row *rows, int count, const struct buffers *buffers, const double *exponentials,
            const double *logarithms) {
     int finished = 0, faults = 0;
     for (int i = 0; i < count; i++) {
@@ -156,7 +156,7 @@ int settle(struct row *rows, int count, const struct board *board, const double 
         if (row->port == NONE)
             continue;
         if (row->fault == FINE)
-            settle_one(row, board, exponentials[i], logarithms[i]);
+            settle_one(row, buffers, exponentials[i], logarithms[i]);
         faults += row->fault != FINE;
         finished += row->finished;
     }

@@ -1,12 +1,12 @@
-"""The baton: a Slurm job that ends while no controller is alive runs one tick itself, so that the relay goes on.
+"""Failover: a Slurm job that ends while no controller is alive runs one tick itself, so that the relay goes on.
 
 Its shim looks at the owner's files with each heartbeat. Where the newest lease and its ledger have not changed for
 `SILENT_S` on the job's own clock, or where the newest owner was another job, it runs `orchestrator tick` after its own
 record of the end, under the run's fixed code. It never changes how the job ends. Standard library only.
 
 The job that runs it still counts against the user's job limit. Where that limit is the number of slots and all jobs
-end together, the batons come one after the other and the last one still counts: one slot stays empty until the next
-job ends. So the others' waits for room are not honoured by a baton's tick (`orchestrator.hosts.ticking`).
+end together, their ticks come one after the other and the last job still counts: one slot stays empty until the next
+job ends. So the others' waits for room are not honoured by a failover tick (`orchestrator.hosts.ticking`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from anchorleg.files import write_json
@@ -26,15 +25,15 @@ from anchorleg.files import write_json
 SILENT_S = 300.0
 #: A tick is three Slurm commands and one more a slot; a scheduler that needs longer does not answer.
 TICK_TIMEOUT_S = 60.0
-#: Batons of jobs that end together take turns. One that died with the lease is waited for until its lease is over
+#: The ticks of jobs that end together take turns. One that died with the lease is waited for until its lease is over
 #: (`lease.TTL_S`, 180 s) and a tick more.
 TURN_TIMEOUT_S = 240.0
 TURN_LOOK_S = 1.0
 #: `orchestrator.errors.LeaseHeld`, and the last of the exit codes that the command itself gives.
 LEASE_HELD = 4
 LAST_KNOWN_CODE = 19
-#: As what a baton's tick holds the lease.
-HOLDER = "tick --baton"
+#: As what a failover tick holds the lease.
+HOLDER = "tick --failover"
 
 
 class Watch:
@@ -93,17 +92,26 @@ def newest_epoch(run_dir: Path) -> int:
     return max((int(name) for name in os.listdir(run_dir / "lease") if name.isdigit()), default=-1)
 
 
-def pass_on(watch: Watch, python: str, environ: Mapping[str, str], say: Callable[[str], None]) -> None:
-    """Run the tick if nobody else is there to do it. `python`: the controller's interpreter. Raises nothing."""
+def tick_if_alone(
+    watch: Watch,
+    pythons: Sequence[str],
+    environ: Mapping[str, str],
+    say: Callable[[str], None],
+    *,
+    timeout_s: float = TICK_TIMEOUT_S,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Run the tick if nobody else is there to do it, with the first of `pythons` that can. Raises nothing."""
     try:
         if _holder(watch.run_dir) == HOLDER:
-            say("jobs pass the baton, no controller has come since: this job looks what is due")
+            say("other jobs ran the ticks before, and no controller has come since: this job looks what is due")
         else:
             watch.look()
             if watch.silent_s() < SILENT_S or not watch.testify():
                 return
             say(f"no controller has written for {watch.silent_s():.0f} s: this job looks what is due")
-        say(_take_turns(watch.run_dir, python, tick_environment(environ)))
+        env = tick_environment(environ)
+        say(_take_turns(watch.run_dir, lambda: _tick(watch.run_dir, pythons, env, timeout_s), sleep))
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         say(f"the tick after this job did not work ({error}); `orchestrator start` goes on")
 
@@ -114,11 +122,11 @@ def tick_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name == "SLURM_CONF" or not name.startswith(hidden)}
 
 
-def _take_turns(run_dir: Path, python: str, env: Mapping[str, str]) -> str:
+def _take_turns(run_dir: Path, tick: Callable[[], tuple[int, str]], sleep: Callable[[float], None]) -> str:
     """One successful tick of our own, after those of other jobs that end now. Returns what to say about it."""
     give_up_at = time.monotonic() + TURN_TIMEOUT_S
     while True:
-        code, words = _tick(run_dir, python, env)
+        code, words = tick()
         if code == 0:
             return "the tick after this job is done; see controller.log"
         if code != LEASE_HELD:
@@ -127,13 +135,13 @@ def _take_turns(run_dir: Path, python: str, env: Mapping[str, str]) -> str:
             return "a controller is there again"
         if time.monotonic() > give_up_at:
             return "another job's tick takes too long; this job leaves it to that one"
-        time.sleep(TURN_LOOK_S)
+        sleep(TURN_LOOK_S)
 
 
-def _tick(run_dir: Path, python: str, env: Mapping[str, str]) -> tuple[int, str]:
+def _tick(run_dir: Path, pythons: Sequence[str], env: Mapping[str, str], timeout_s: float) -> tuple[int, str]:
     """The tick's exit code and last words, under the first interpreter that can run it."""
     code, words = 127, "no interpreter can run it"
-    for interpreter in dict.fromkeys((python, sys.executable)):
+    for interpreter in dict.fromkeys(pythons):
         command = [interpreter, "-P", "-m", "orchestrator", *HOLDER.split(), "--run-dir", str(run_dir)]
         try:
             done = subprocess.run(
@@ -144,11 +152,11 @@ def _tick(run_dir: Path, python: str, env: Mapping[str, str]) -> tuple[int, str]
                 capture_output=True,
                 text=True,
                 errors="replace",
-                timeout=TICK_TIMEOUT_S,
+                timeout=timeout_s,
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return 124, f"it took longer than {TICK_TIMEOUT_S:.0f} s"
+            return 124, f"it took longer than {timeout_s:.0f} s"
         except OSError as error:
             code, words = 127, f"{interpreter}: {error.strerror}"
             continue

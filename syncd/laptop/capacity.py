@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from anchorleg.words import sized
 from syncd.errors import NoRoomError, StorageError
 from syncd.shared.layout import Shared, SlotPlace, folder_names
 from syncd.shared.space import is_nearly_full
@@ -30,7 +31,7 @@ RECOUNT_S = 60.0
 
 
 @dataclass(frozen=True)
-class Limits:
+class CapacityLimits:
     """Of one mirror; `curve_bytes` of one slot. Tests have smaller ones."""
 
     runs: int = MAX_RUNS
@@ -49,19 +50,19 @@ class _Held:
     curves: dict[str, int] = field(default_factory=dict)
 
 
-class Room:
+class Capacity:
     """The room of the mirror `shared`; `parts` is its folder of unfinished files. One thread uses it."""
 
     def __init__(
         self,
         shared: Shared,
         parts: Path,
-        limits: Limits | None = None,
+        limits: CapacityLimits | None = None,
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._shared, self._parts = shared, parts
-        self._limits = limits or Limits()
+        self._limits = limits or CapacityLimits()
         self._monotonic = monotonic
         self._slots: dict[SlotPlace, _Held] | None = None
         self._counted_at = 0.0
@@ -110,8 +111,8 @@ class Room:
     def _curve_objection(self, place: SlotPlace, name: str, size: int) -> str:
         curves = self._held().get(place, _Held()).curves
         if sum(curves.values()) - curves.get(name, 0) + size > self._limits.curve_bytes:
-            most = self._limits.curve_bytes // 2**20
-            return f"a slot has {most} MiB of curves, which is the most: further parts are left out"
+            most = sized(self._limits.curve_bytes)
+            return f"a slot has {most} of curves, which is the most: further parts are left out"
         return ""
 
     def _objection(self, size: int) -> str:
@@ -123,7 +124,7 @@ class Room:
             return self._full(f"{self._limits.files:,} files", "nothing more is")
         parts = sum(_sizes(self._parts).values())
         if sum(each.bytes for each in held) + parts + size > self._limits.bytes:
-            return self._full(f"{self._limits.bytes / 2**30:.1f} GiB", "nothing more is")
+            return self._full(sized(self._limits.bytes), "nothing more is")
         return ""
 
     def _full(self, what: str, more: str) -> str:

@@ -1,7 +1,8 @@
-"""A model of `orchestrator/baton.py`: a job that has said its end runs one tick itself, where nobody else is there.
+"""A model of `orchestrator/failover.py`: a job that has said its end runs one tick itself, where nobody else is there.
 
 The tick is the real controller's, in a process on the job's node. What the job has seen of the owner is worked out at
-its end, from what its node could see: the real one looks with each heartbeat. `test_simulator_baton.py` compares both.
+its end, from what its node could see: the real one looks with each heartbeat. `test_simulator_failover.py`
+compares both.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from orchestrator.baton import HOLDER, TICK_TIMEOUT_S, TURN_TIMEOUT_S
 from orchestrator.decisions.models import SlotStatus
+from orchestrator.failover import HOLDER, TICK_TIMEOUT_S, TURN_TIMEOUT_S
 from orchestrator.hosts.ticking import waits_for_room
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def seen_since(server: Server, client: str, run_dir: RunDir) -> float:
     return max((one.visible_at for one in (lease, ledger) if one is not None), default=0.0)
 
 
-class Baton:
+class FailoverTick:
     """The end of one job. `then`: what comes after it; it is called once, unless the job is killed before."""
 
     def __init__(self, run: Run, then: Callable[[], None]) -> None:
@@ -98,7 +99,7 @@ class Baton:
             self.world.hosts.kill(self.process)
 
 
-class BatonWatch:
+class FailoverWatch:
     """What must hold of the ticks of jobs. Numbers of invariants go on from `QueueWatch`."""
 
     def __init__(self, watch: Watch) -> None:

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trainer.buffers.replay import Batch
-from trainer.envs.step import ACT_DIM
+from trainer.buffers.rows import Batch
+from trainer.envs.spaces import STATE
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """A batch of B transitions as in `buffers.replay.Batch`, and standard normal noise [B, A] for the actions that the
-    update draws: `then_noise` behind `next_obs`, `now_noise` behind `obs`. All on the learner's device.
+    """A batch of B transitions as in `buffers.rows.Batch`, and standard normal noise [B, A] for the actions that the
+    update draws: `next_noise` behind `next_obs`, `current_noise` behind `obs`. All on the learner's device.
     """
 
     obs: Tensor
@@ -27,23 +27,19 @@ class Inputs:
     reward: Tensor
     terminated: Tensor
     task: Tensor
-    then_noise: Tensor
-    now_noise: Tensor
+    next_noise: Tensor
+    current_noise: Tensor
 
 
 def prepare(batch: Batch, noise: torch.Generator, device: torch.device) -> Inputs:
     """`batch` on `device`, and as much as it needs of the stream `noise`, which is the CPU's whatever the device."""
-    on_host = [torch.from_numpy(getattr(batch, name)) for name in ("obs", "next_obs", "action", "reward", "terminated")]
-    on_host += [torch.from_numpy(batch.task), *(normal(len(batch.task), noise) for _ in range(2))]
-    return Inputs(*(sent(tensor, device) for tensor in on_host))
+    arrays = batch.obs[STATE], batch.next_obs[STATE], batch.action, batch.reward, batch.terminated, batch.task
+    on_host = [torch.from_numpy(array) for array in arrays]
+    on_host += [torch.randn(batch.action.shape, generator=noise) for _ in range(2)]
+    return Inputs(*(to_device(tensor, device) for tensor in on_host))
 
 
-def normal(rows: int, noise: torch.Generator) -> Tensor:
-    """[rows, A], on the CPU."""
-    return torch.randn(rows, ACT_DIM, generator=noise)
-
-
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """`tensor` on `device`. To a GPU by way of pinned memory, so that the host does not wait for it."""
     if device.type != "cuda":
         return tensor.to(device)

@@ -17,7 +17,7 @@ from orchestrator.run.rundir import Run, RunDir
 HISTORY_MARGIN_S = 60.0
 
 
-def look(
+def gather_facts(
     run: Run, run_dir: RunDir, executor: Executor, ledger: Ledger, poll: Poll, now: float
 ) -> tuple[Facts, dict[int, int]]:
     """The facts of this tick, and by slot the highest attempt that left a folder and that the ledger does not know (-1:

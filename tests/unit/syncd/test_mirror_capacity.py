@@ -9,9 +9,9 @@ import pytest
 from policies import RUN, publish_one
 
 from syncd.errors import NoRoomError, StorageError
+from syncd.laptop.capacity import RECOUNT_S, Capacity, CapacityLimits
 from syncd.laptop.exchange import Exchange
 from syncd.laptop.mirror import Mirror
-from syncd.laptop.room import RECOUNT_S, Limits, Room
 from syncd.outbox import Outbox
 from syncd.store import Shared, newest, versions, write_metrics
 from syncd.wire.transport import News, Offer
@@ -44,14 +44,14 @@ def server(tmp_path: Path) -> Server:
     return Server(tmp_path / "shared")
 
 
-def mirrored(server: Server, folder: Path, limits: Limits) -> list[str]:
+def mirrored(server: Server, folder: Path, limits: CapacityLimits) -> list[str]:
     """Fetch all that is on offer; returns what was said."""
     mirror = Mirror(folder, limits=limits)
     exchange = Exchange(server, mirror, Outbox(folder), push=False)  # type: ignore[arg-type]
     exchange.take(server.listing(), announced=False)
     while exchange.wants:
         exchange.fetch_one()
-    return exchange.tally.troubles
+    return exchange.counts.troubles
 
 
 def runs_in(folder: Path) -> list[str]:
@@ -62,25 +62,25 @@ def test_so_many_runs_and_no_more(server: Server, tmp_path: Path) -> None:
     folder = tmp_path / "mirror"
     for number in range(5):
         publish_one(server.shared, 1, 1, run=f"demo-{number}")
-    [said] = mirrored(server, folder, Limits(runs=3))
+    [said] = mirrored(server, folder, CapacityLimits(runs=3))
     assert said.startswith("the mirror has 3 runs, which is the most: no other run is fetched; delete")
     assert runs_in(folder) == ["demo-0", "demo-1", "demo-2"]
     publish_one(server.shared, 1, 2, run="demo-1")
     publish_one(server.shared, 1, 2, run="demo-4")
-    assert len(mirrored(server, folder, Limits(runs=3))) == 1
+    assert len(mirrored(server, folder, CapacityLimits(runs=3))) == 1
     assert runs_in(folder) == ["demo-0", "demo-1", "demo-2"]
     found = newest(Shared(folder).slot("demo-1", 0))
     assert found is not None
     assert str(found.version) == "1-2", "what is here goes on"
     shutil.rmtree(Shared(folder).runs / "demo-0")
-    mirrored(server, folder, Limits(runs=3))
+    mirrored(server, folder, CapacityLimits(runs=3))
     assert len(runs_in(folder)) == 3, "room that was made is used"
 
 
 def test_so_many_slots_and_no_more(server: Server, tmp_path: Path) -> None:
     for slot in range(5):
         publish_one(server.shared, 1, 1, slot=slot)
-    [said] = mirrored(server, tmp_path / "mirror", Limits(slots=2))
+    [said] = mirrored(server, tmp_path / "mirror", CapacityLimits(slots=2))
     assert said.startswith("the mirror has 2 slots, which is the most: no other slot is fetched")
     assert [place.slot for place in Shared(tmp_path / "mirror").slots()] == [0, 1]
 
@@ -91,7 +91,7 @@ def test_so_many_bytes_of_a_slots_curves_and_no_more(server: Server, tmp_path: P
     publish_one(server.shared, 1, 1, slot=1)
     write_metrics(server.shared.slot(RUN, 1), "train", [{"step": 1}])
     folder = tmp_path / "mirror"
-    [said] = mirrored(server, folder, Limits(curve_bytes=3 * 2**20))
+    [said] = mirrored(server, folder, CapacityLimits(curve_bytes=3 * 2**20))
     assert said == "a slot has 3 MiB of curves, which is the most: further parts are left out"
     held = [path.stat().st_size for path in Shared(folder).slot(RUN, 0).metrics.iterdir()]
     assert 2 * 2**20 <= sum(held) <= 3 * 2**20
@@ -99,8 +99,8 @@ def test_so_many_bytes_of_a_slots_curves_and_no_more(server: Server, tmp_path: P
     assert len(list(Shared(folder).slot(RUN, 1).metrics.iterdir())) == 1, "the next slot's come"
 
 
-@pytest.mark.parametrize("limits", [Limits(files=12), Limits(bytes=12_000)])
-def test_so_much_in_all_and_no_more(server: Server, tmp_path: Path, limits: Limits) -> None:
+@pytest.mark.parametrize("limits", [CapacityLimits(files=12), CapacityLimits(bytes=12_000)])
+def test_so_much_in_all_and_no_more(server: Server, tmp_path: Path, limits: CapacityLimits) -> None:
     for slot in range(8):
         publish_one(server.shared, 1, 1, slot=slot)
     [said] = mirrored(server, tmp_path / "mirror", limits)
@@ -120,16 +120,16 @@ def test_a_disk_that_is_nearly_full_is_left_alone(
         patch.setattr("syncd.shared.space.FREE_SHARE", 1.0)
         patch.setattr("syncd.shared.space.FREE_BYTES", 2**80)
         with pytest.raises(StorageError, match="nearly full"):
-            mirrored(server, tmp_path / "mirror", Limits())
+            mirrored(server, tmp_path / "mirror", CapacityLimits())
     assert runs_in(tmp_path / "mirror") == []
-    assert mirrored(server, tmp_path / "mirror", Limits()) == []
+    assert mirrored(server, tmp_path / "mirror", CapacityLimits()) == []
     assert runs_in(tmp_path / "mirror") == [RUN]
 
 
 def test_room_that_the_user_made_is_seen_a_minute_later(tmp_path: Path) -> None:
     shared = Shared(tmp_path)
     now = 1000.0
-    room = Room(shared, tmp_path / "part", Limits(runs=1), monotonic=lambda: now)
+    room = Capacity(shared, tmp_path / "part", CapacityLimits(runs=1), monotonic=lambda: now)
     publish_one(shared, 1, 1, run="old")
     with pytest.raises(NoRoomError):
         room.check_slot(shared.slot("new", 0))

@@ -21,37 +21,37 @@ LOOK_S = 1.0
 SAFETY_LOOK_S = 5.0
 
 
-class Doorbell:
+class OutboxWatcher:
     """Watches `folder` and what is below it until `close`. The folder is made where it is missing.
 
-    `ring` is called at each event as well, in another thread.
+    `tell` is called at each event as well, in another thread.
     """
 
     def __init__(
         self,
         folder: Path,
-        ring: Callable[[], None] = lambda: None,
+        tell: Callable[[], None] = lambda: None,
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._rung = threading.Event()
-        self._ring = ring
+        self._seen = threading.Event()
+        self._tell = tell
         self._monotonic = monotonic
         self._looked_at: float | None = None
         self._observer = _observe(folder, self._hear)
 
     def _hear(self) -> None:
-        self._rung.set()
-        self._ring()
+        self._seen.set()
+        self._tell()
 
-    def rang(self) -> bool:
+    def has_news(self) -> bool:
         """Whether something came in since the last call, or it is time to look anyway."""
         now = self._monotonic()
         every_s = LOOK_S if self._observer is None else SAFETY_LOOK_S
         is_due = self._looked_at is None or now - self._looked_at >= every_s
-        if not (is_due or self._rung.is_set()):
+        if not (is_due or self._seen.is_set()):
             return False
-        self._rung.clear()
+        self._seen.clear()
         self._looked_at = now
         return True
 
@@ -61,17 +61,17 @@ class Doorbell:
             self._observer.stop()
 
 
-def _observe(folder: Path, ring: Callable[[], None]) -> BaseObserver | None:
+def _observe(folder: Path, tell: Callable[[], None]) -> BaseObserver | None:
     """None where this system refuses (inotify's limits, a foreign file system): looking is enough then."""
     from watchdog.events import FileSystemEvent, FileSystemEventHandler  # noqa: PLC0415 - the daemon's alone
     from watchdog.observers import Observer  # noqa: PLC0415
 
     class Handler(FileSystemEventHandler):
         def on_created(self, event: FileSystemEvent) -> None:  # noqa: ARG002 - whatever it is, we look
-            ring()
+            tell()
 
         def on_moved(self, event: FileSystemEvent) -> None:  # noqa: ARG002 - as above
-            ring()
+            tell()
 
     observer = Observer()
     observer.daemon = True

@@ -92,10 +92,11 @@ def run_rsync(
     longest_bytes: int,
     is_overfull: Callable[[], bool] = lambda: False,
     client: tuple[int, int] = (0, 1),
+    look_every_s: float = LOOK_EVERY_S,
 ) -> int:
     """Serve `wanted` within `folder` to the rsync client at the descriptors `client` (in, out); rsync's exit code.
 
-    No file longer than `longest_bytes` can be written; it ends when `is_overfull` (asked now and then).
+    No file longer than `longest_bytes` can be written; it ends when `is_overfull` (asked each `look_every_s`).
     Errors: RemoteError (no rsync, or one that cannot do it).
     """
     program = shutil.which("rsync")
@@ -121,7 +122,7 @@ def run_rsync(
         finally:
             os.close(held)
         try:
-            return _carry(child, wanted, client, is_overfull)
+            return _carry(child, wanted, client, is_overfull, look_every_s)
         finally:
             _end(child, ended)
             os.close(ended)
@@ -150,7 +151,11 @@ def _limit(longest_bytes: int) -> None:
 
 
 def _carry(
-    child: subprocess.Popen[bytes], wanted: Rsync, client: tuple[int, int], is_overfull: Callable[[], bool]
+    child: subprocess.Popen[bytes],
+    wanted: Rsync,
+    client: tuple[int, int],
+    is_overfull: Callable[[], bool],
+    look_every_s: float,
 ) -> int:
     """Introduce both sides to each other, then pass bytes on until the daemon ends."""
     if child.stdin is None or child.stdout is None:
@@ -167,7 +172,7 @@ def _carry(
         stdin.close()
 
     def watch() -> None:
-        while not over.wait(LOOK_EVERY_S):
+        while not over.wait(look_every_s):
             try:
                 is_enough = is_overfull()
             except OSError:  # what cannot be looked at must not grow unseen
@@ -178,7 +183,7 @@ def _carry(
 
     # Daemon threads: the first may wait for a client that says nothing more, after the transfer is over.
     threading.Thread(target=inwards, daemon=True, name="to rsync").start()
-    threading.Thread(target=watch, daemon=True, name="watch the landing").start()
+    threading.Thread(target=watch, daemon=True, name="watch the staging").start()
     try:
         _pass_on(from_child, client[1])
         code = child.wait(timeout=SILENCE_S)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from daemons import PATIENCE_S
 
-from syncd.access import jail
+from syncd.access import sandbox
 from syncd.access.gate import Rsync
 from syncd.errors import RemoteError
 
@@ -64,24 +64,25 @@ def at_work_in(folder: Path) -> list[str]:
     return found
 
 
-def test_nothing_goes_on_writing_when_rsync_was_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_nothing_goes_on_writing_when_rsync_was_ended(tmp_path: Path):
     """Its two processes both write; one went on while the folder was being removed, which then could not be."""
-    monkeypatch.setattr(jail, "LOOK_EVERY_S", 0.01)
-    landing, sends = tmp_path / "landing", tmp_path / "sends"
-    landing.mkdir()
+    staging, sends = tmp_path / "staging", tmp_path / "sends"
+    staging.mkdir()
     sends.mkdir()
     (sends / "file").write_bytes(os.urandom(1_000_000))
     seen: list[list[str]] = []
 
     def is_overfull() -> bool:
         """Once a part of the file lies there: then both processes of rsync run."""
-        if not any(landing.iterdir()):
+        if not any(staging.iterdir()):
             return False
-        seen.append(at_work_in(landing))
+        seen.append(at_work_in(staging))
         return True
 
     wanted = Rsync(reads=False, folder=("v1", "inbox", "alice", "new"), name="", options=("-rt",))
     with a_client(sends, tmp_path) as client, pytest.raises(RemoteError, match="was ended"):
-        jail.run_rsync(wanted, landing, longest_bytes=2_000_000, is_overfull=is_overfull, client=client)
+        sandbox.run_rsync(
+            wanted, staging, longest_bytes=2_000_000, is_overfull=is_overfull, client=client, look_every_s=0.01
+        )
     assert len(seen[0]) == 2
-    assert at_work_in(landing) == []
+    assert at_work_in(staging) == []

@@ -10,7 +10,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from trainer.envs.memory import MOST_ENVS, OWNERS_BYTES, OWNERS_CORES, Room, by_size, need_bytes, room, workers_for
+from trainer.envs.memory import (
+    MOST_ENVS,
+    OWNERS_BYTES,
+    OWNERS_CORES,
+    MemoryPlan,
+    by_size,
+    need_bytes,
+    plan_memory,
+    workers_for,
+)
 from trainer.machine.host import Host
 
 GB = 2**30
@@ -47,7 +56,7 @@ def a_host(cores: int, memory_gb: float | None, free_gb: float | None = None) ->
     ],
 )
 def test_the_guides_machines_are_given_what_its_table_says(host, wanted):
-    assert room(host).num_envs in wanted
+    assert plan_memory(host).num_envs in wanted
 
 
 def test_the_page_says_what_the_rule_gives_these_machines():
@@ -71,7 +80,7 @@ def test_more_of_anything_never_lowers_what_is_recommended(host, cores, memory, 
         None if host.memory_bytes is None else host.memory_bytes + memory,
         None if host.free_bytes is None else host.free_bytes + free,
     )
-    before, after = room(host), room(more)
+    before, after = plan_memory(host), plan_memory(more)
     assert after.num_envs >= before.num_envs
     assert after.workers >= before.workers
 
@@ -80,14 +89,16 @@ def test_more_of_anything_never_lowers_what_is_recommended(host, cores, memory, 
 def test_one_more_core_or_gigabyte_changes_it_by_two_environments_at_most(host):
     """Of what is free a shortage may bite harder, so that is left out here."""
     roomy = replace(host, free_bytes=None)
-    assert room(replace(roomy, cores=host.cores + 1)).num_envs - room(roomy).num_envs <= 2
+    assert plan_memory(replace(roomy, cores=host.cores + 1)).num_envs - plan_memory(roomy).num_envs <= 2
     if host.memory_bytes is not None:
-        assert room(replace(roomy, memory_bytes=host.memory_bytes + GB)).num_envs - room(roomy).num_envs <= 1
+        assert (
+            plan_memory(replace(roomy, memory_bytes=host.memory_bytes + GB)).num_envs - plan_memory(roomy).num_envs <= 1
+        )
 
 
 @given(HOSTS)
 def test_the_owner_keeps_a_core_and_four_gigabytes_of_the_whole_memory(host):
-    found = room(host)
+    found = plan_memory(host)
     assert 1 <= found.num_envs <= MOST_ENVS
     assert found.workers <= max(1, host.cores - OWNERS_CORES)
     assert found.workers != 1
@@ -97,7 +108,7 @@ def test_the_owner_keeps_a_core_and_four_gigabytes_of_the_whole_memory(host):
 
 @given(HOSTS)
 def test_what_is_free_now_caps_it_a_second_time_and_says_so(host):
-    found, roomy = room(host), room(replace(host, free_bytes=None))
+    found, roomy = plan_memory(host), plan_memory(replace(host, free_bytes=None))
     assert not roomy.notes
     if (found.num_envs, found.workers) == (roomy.num_envs, roomy.workers):
         assert found.notes == roomy.notes
@@ -110,11 +121,11 @@ def test_what_is_free_now_caps_it_a_second_time_and_says_so(host):
 
 def test_memory_that_is_taken_at_the_moment_is_not_taken_from_the_recommendation():
     """The old rule kept 4 GB of what was free: a laptop with a browser open was told to run one environment."""
-    assert room(a_host(8, 16, 3.9)).num_envs == room(a_host(8, 16, 12)).num_envs == 4
+    assert plan_memory(a_host(8, 16, 3.9)).num_envs == plan_memory(a_host(8, 16, 12)).num_envs == 4
 
 
 def test_a_shortage_costs_workers_first_and_environments_last():
-    found = {free: room(a_host(8, 64, free)) for free in (60, 1.6, 1.0, 0.6, 0.1)}
+    found = {free: plan_memory(a_host(8, 64, free)) for free in (60, 1.6, 1.0, 0.6, 0.1)}
     assert [(one.num_envs, one.workers) for one in found.values()] == [(14, 7), (14, 2), (14, 0), (5, 0), (1, 0)]
     assert found[1.6].notes == ("only 1.6 GB of memory are free now: 2 workers instead of 7; close something for more",)
     assert "5 environments instead of 14" in found[0.6].notes[0]
@@ -122,7 +133,7 @@ def test_a_shortage_costs_workers_first_and_environments_last():
 
 @given(HOSTS, st.integers(1, 4096))
 def test_a_number_of_the_users_own_always_wins(host, num_envs):
-    found = room(host, num_envs)
+    found = plan_memory(host, num_envs)
     assert found.num_envs == num_envs
     assert found.workers <= max(1, host.cores - OWNERS_CORES)
     free, memory = host.free_bytes, host.memory_bytes
@@ -132,12 +143,12 @@ def test_a_number_of_the_users_own_always_wins(host, num_envs):
 
 
 def test_whoever_asks_for_more_than_there_is_room_for_is_warned_in_a_sentence():
-    assert room(a_host(8, 8, 6), 100).notes == ()
-    [short] = room(a_host(8, 8, 1.5), 100).notes
+    assert plan_memory(a_host(8, 8, 6), 100).notes == ()
+    [short] = plan_memory(a_host(8, 8, 1.5), 100).notes
     assert (
         short == "about 2.4 GB of memory are needed for 100 environments, 1.5 GB are free: the machine may become slow"
     )
-    [taken] = room(a_host(8, 8, 7.9), 250).notes
+    [taken] = plan_memory(a_host(8, 8, 7.9), 250).notes
     assert taken == "about 5.4 GB of memory are needed for 250 environments, less than 4 GB stay yours"
 
 
@@ -157,7 +168,7 @@ def test_fifty_tasks_take_what_was_measured():
 @given(st.integers(1, 50), st.integers(1, 256), st.integers(0, 64), HOSTS)
 def test_many_tasks_take_fewer_workers_before_they_take_memory_that_is_not_there(tasks, envs, workers, host):
     """`free_bytes` is what is left with this program loaded already."""
-    found = workers_for(tasks, Room(envs, workers), host)
+    found = workers_for(tasks, MemoryPlan(envs, workers), host)
     assert 0 <= found <= workers
     assert found != 1 or workers == 1
     need = need_bytes(envs, found, tasks)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from as_user import UID, as_ordinary_user, ordinary_folder
 
-from syncd.access import landing
-from syncd.access.landing import Landing
+from syncd.access import staging
+from syncd.access.staging import Staging
 from syncd.errors import StorageError, UnreachableError
-from syncd.shared.inbox import LANDING_PREFIX, MAX_SEGMENT_BYTES, Inbox
+from syncd.shared.inbox import MAX_SEGMENT_BYTES, STAGING_PREFIX, Inbox, InboxLimits
 from syncd.shared.pruning import ABANDONED_S, prune
 from syncd.store import Shared
 
@@ -38,7 +39,7 @@ def inbox(tmp_path: Path) -> Inbox:
     return Inbox.of(a_shared_folder(tmp_path), "alice")
 
 
-def put(place: Landing, data: bytes, name: str | None = None, folder: str = f"{RUN}/0") -> str:
+def put(place: Staging, data: bytes, name: str | None = None, folder: str = f"{RUN}/0") -> str:
     path = place.path / folder / (name or hashlib.sha256(data).hexdigest())
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
@@ -47,7 +48,7 @@ def put(place: Landing, data: bytes, name: str | None = None, folder: str = f"{R
 
 def test_segments_go_in_and_the_rest_is_told_and_goes(inbox: Inbox, tmp_path: Path):
     (tmp_path / "secret").write_text("x")
-    with Landing(inbox) as place:
+    with Staging(inbox) as place:
         good = put(place, b"honest")
         put(place, b"renamed", "0" * 64)
         put(place, b"elsewhere", folder=f"{RUN}/7")
@@ -66,31 +67,29 @@ def test_segments_go_in_and_the_rest_is_told_and_goes(inbox: Inbox, tmp_path: Pa
 
 def test_a_dropped_contributor_brings_nothing(inbox: Inbox):
     inbox.drop(by="the owner", now=NOW)
-    with Landing(inbox) as place:
+    with Staging(inbox) as place:
         put(place, b"honest")
         assert [refusal.reason for _, refusal in place.take_in()] == ["dropped"]
 
 
-def test_too_much_is_noticed_while_it_comes(inbox: Inbox, monkeypatch: pytest.MonkeyPatch):
-    with Landing(inbox) as place:
+def test_too_much_is_noticed_while_it_comes(inbox: Inbox):
+    with Staging(inbox, most_files=3) as place:  # two are folders
         put(place, b"honest")
         assert not place.is_overfull()
-        monkeypatch.setattr(landing, "MAX_FILES", 1)
         put(place, b"")
         assert place.is_overfull()
-        monkeypatch.setattr(landing, "MAX_FILES", 100)
-        monkeypatch.setattr(landing, "MAX_WAITING_BYTES", 5)
+    with Staging(replace(inbox, limits=InboxLimits(waiting_bytes=5))) as place:
+        put(place, b"honest")
         assert place.is_overfull()
 
 
-def test_folders_count_and_deep_ones_are_too_much(inbox: Inbox, monkeypatch: pytest.MonkeyPatch):
-    """A path of rsync's may be 4,095 bytes long below the landing: longer than what can be opened by its whole name."""
-    with Landing(inbox) as place:
-        monkeypatch.setattr(landing, "MAX_FILES", 10)
+def test_folders_count_and_deep_ones_are_too_much(inbox: Inbox):
+    """A path of rsync's may be 4,095 bytes long below the staging: longer than what can be opened by its whole name."""
+    with Staging(inbox, most_files=10) as place:
         for number in range(11):
             (place.path / f"folder-{number}").mkdir()
         assert place.is_overfull()
-    with Landing(inbox) as place:
+    with Staging(inbox) as place:
         here = os.open(place.path, os.O_RDONLY)
         for _ in range(20):
             os.mkdir("d" * 250, dir_fd=here)
@@ -105,11 +104,11 @@ def test_folders_count_and_deep_ones_are_too_much(inbox: Inbox, monkeypatch: pyt
 
 def test_what_a_killed_gate_left_here_goes_with_the_next_transfer_and_elsewhere_a_day_later(inbox: Inbox):
     day_s = 2 * ABANDONED_S
-    ours = inbox.path / "tmp" / f"{LANDING_PREFIX}{landing._host()}-{int(NOW)}-aa"
-    others = inbox.path / "tmp" / f"{LANDING_PREFIX}elsewhere-{int(NOW)}-bb"
+    ours = inbox.path / "tmp" / f"{STAGING_PREFIX}{staging._host()}-{int(NOW)}-aa"
+    others = inbox.path / "tmp" / f"{STAGING_PREFIX}elsewhere-{int(NOW)}-bb"
     for folder in (ours, others):
         (folder / RUN).mkdir(parents=True)
-    with Landing(inbox) as place:
+    with Staging(inbox) as place:
         assert (ours.exists(), others.exists(), place.path.exists()) == (False, True, True)
     prune(inbox, now=NOW)
     assert others.exists()
@@ -118,26 +117,25 @@ def test_what_a_killed_gate_left_here_goes_with_the_next_transfer_and_elsewhere_
 
 
 def test_another_transfer_of_the_same_contributor_is_kept_out(inbox: Inbox):
-    with Landing(inbox) as first:
+    with Staging(inbox) as first:
         put(first, b"honest")
-        with pytest.raises(UnreachableError, match="alice brings segments now: try again"), Landing(inbox):
+        with pytest.raises(UnreachableError, match="alice brings segments now: try again"), Staging(inbox):
             pass
         assert first.take_in() == []
-        with Landing(Inbox.of(Shared(inbox.path.parents[2]), "bob")):
+        with Staging(Inbox.of(Shared(inbox.path.parents[2]), "bob")):
             pass  # everybody else's may come meanwhile
-    with Landing(inbox):
+    with Staging(inbox):
         pass
 
 
-def test_what_another_machines_transfer_brought_counts(inbox: Inbox, monkeypatch: pytest.MonkeyPatch):
-    others = inbox.path / "tmp" / f"{LANDING_PREFIX}elsewhere-{int(NOW)}-bb" / RUN / "0"
+def test_what_another_machines_transfer_brought_counts(inbox: Inbox):
+    others = inbox.path / "tmp" / f"{STAGING_PREFIX}elsewhere-{int(NOW)}-bb" / RUN / "0"
     others.mkdir(parents=True)
     (others / "x").write_bytes(bytes(1_000))
-    with Landing(inbox) as place:
-        put(place, bytes(1_000))
-        assert not place.is_overfull()
-        monkeypatch.setattr(landing, "MAX_WAITING_BYTES", 1_999)
-        assert place.is_overfull()
+    for most, is_overfull in ((2**20, False), (1_999, True)):
+        with Staging(replace(inbox, limits=InboxLimits(waiting_bytes=most))) as place:
+            put(place, bytes(1_000))
+            assert place.is_overfull() == is_overfull
 
 
 def test_what_a_stranger_closed_goes_as_well_and_what_cannot_go_keeps_the_next_one_out() -> None:
@@ -146,7 +144,7 @@ def test_what_a_stranger_closed_goes_as_well_and_what_cannot_go_keeps_the_next_o
         def work() -> None:
             os.environ["XDG_STATE_HOME"] = str(above / "state")
             inbox = Inbox.of(a_shared_folder(above), "alice")
-            with Landing(inbox) as place:
+            with Staging(inbox) as place:
                 put(place, b"honest")
                 put(place, b"closed", folder=f"{RUN}/0/deep/deeper")
                 for mode, folder in ((0o555, "deep/deeper"), (0o000, "deep")):
@@ -155,13 +153,13 @@ def test_what_a_stranger_closed_goes_as_well_and_what_cannot_go_keeps_the_next_o
 
         as_ordinary_user(work)
         if os.geteuid() == 0:  # what belongs to another account
-            left = above / "v1" / "inbox" / "alice" / "tmp" / f"{LANDING_PREFIX}{landing._host()}-1-aa" / "theirs"
+            left = above / "v1" / "inbox" / "alice" / "tmp" / f"{STAGING_PREFIX}{staging._host()}-1-aa" / "theirs"
             (left / "inner").mkdir(parents=True)
             os.chown(left.parent, UID, UID)
 
             def blocked() -> None:
                 os.environ["XDG_STATE_HOME"] = str(above / "state")
-                with pytest.raises(StorageError, match="cannot be removed"), Landing(Inbox.of(Shared(above), "alice")):
+                with pytest.raises(StorageError, match="cannot be removed"), Staging(Inbox.of(Shared(above), "alice")):
                     pass
 
             as_ordinary_user(blocked)

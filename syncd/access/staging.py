@@ -21,7 +21,7 @@ from typing import Self
 
 from syncd.access import places
 from syncd.errors import StorageError, UnreachableError
-from syncd.shared.inbox import LANDING_PREFIX, MAX_SEGMENT_BYTES, MAX_WAITING_BYTES, Inbox
+from syncd.shared.inbox import MAX_SEGMENT_BYTES, STAGING_PREFIX, Inbox
 from syncd.shared.layout import SLOT, folder_names, make_folder
 from syncd.shared.reception import Quota, Reception, Refusal, Stored, receive
 from syncd.shared.removal import remove_tree
@@ -34,24 +34,24 @@ MAX_FILES = 20_000
 MAX_DEPTH = 4
 
 
-class Landing:
+class Staging:
     """One transfer's folder; made at the start of the `with` block, gone at its end.
 
     Errors: UnreachableError where another transfer of this contributor runs here, StorageError where what an earlier
     one left cannot be removed; OSError.
     """
 
-    def __init__(self, inbox: Inbox) -> None:
-        self._inbox = inbox
+    def __init__(self, inbox: Inbox, most_files: int = MAX_FILES) -> None:
+        self._inbox, self._most_files = inbox, most_files
         self._quota = Quota(inbox)
         self._place = -1
         self._before = 0
-        self._here = f"{LANDING_PREFIX}{_host()}-"
+        self._here = f"{STAGING_PREFIX}{_host()}-"
         self.path = inbox.path / "tmp" / f"{self._here}{int(time.time())}-{secrets.token_hex(8)}"
 
     def __enter__(self) -> Self:
         above = self.path.parent
-        place = places.take(self._inbox.who, self._inbox.path, "landing", places.LANDINGS)
+        place = places.take(self._inbox.who, self._inbox.path, "staging", places.STAGINGS)
         if place is None:
             raise UnreachableError(f"another rsync of {self._inbox.who} brings segments now: {FOR_NOW} it is done")
         self._place = place
@@ -60,8 +60,9 @@ class Landing:
             for name in folder_names(above):
                 if name.startswith(self._here):
                     _remove(above / name)
-            others = [name for name in folder_names(above) if name.startswith(LANDING_PREFIX)]
-            self._before = self._inbox.claimed().bytes + sum(_walked_bytes(above / name) for name in others)
+            others = [name for name in folder_names(above) if name.startswith(STAGING_PREFIX)]
+            most = self._inbox.limits.waiting_bytes
+            self._before = self._inbox.claimed().bytes + sum(_walked_bytes(above / name, most) for name in others)
             os.mkdir(self.path, 0o700)
         except BaseException:
             os.close(place)
@@ -77,14 +78,14 @@ class Landing:
     def is_overfull(self) -> bool:
         """Whether more arrived than may ever wait in an inbox: the transfer should end."""
         count = 0
-        total = self._before
+        total, most_bytes = self._before, self._inbox.limits.waiting_bytes
         for name, entry in _walk(self.path):
             count += 1
             try:
                 total += entry.stat(follow_symlinks=False).st_size if entry.is_file(follow_symlinks=False) else 0
             except FileNotFoundError:
                 continue  # rsync renames its temporary files
-            if count > MAX_FILES or total > MAX_WAITING_BYTES or name.count("/") >= MAX_DEPTH:
+            if count > self._most_files or total > most_bytes or name.count("/") >= MAX_DEPTH:
                 return True
         return False
 
@@ -130,12 +131,12 @@ def _walk(top: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
             continue
 
 
-def _walked_bytes(folder: Path) -> int:
-    """What another machine's transfer has brought so far; all that one may bring where that cannot be looked at."""
+def _walked_bytes(folder: Path, most: int) -> int:
+    """What another machine's transfer has brought so far; `most` where that cannot be looked at."""
     try:
         return sum(entry.stat(follow_symlinks=False).st_size for _, entry in _walk(folder))
     except OSError:
-        return MAX_WAITING_BYTES
+        return most
 
 
 def _remove(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The baton on real Slurm: jobs that end while no controller lives keep the relay going, and where that stops."""
+"""Failover on real Slurm: jobs that end while no controller lives keep the relay going, and where that stops."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SILENT_S = 0.5
 
 def hurry(relay: Relay, silent_s: float) -> None:
     """The jobs' own copy of the code takes a controller for gone after so long, not five minutes."""
-    for name, constant, seconds in (("baton", "SILENT_S", silent_s), ("shim", "HEARTBEAT_S", 0.2)):
+    for name, constant, seconds in (("failover", "SILENT_S", silent_s), ("shim", "HEARTBEAT_S", 0.2)):
         path = relay.folder / "code" / "orchestrator" / f"{name}.py"
         text, count = re.subn(rf"^{constant} = .*$", f"{constant} = {seconds}", path.read_text(), flags=re.MULTILINE)
         assert count == 1
@@ -68,7 +68,7 @@ def test_jobs_go_on_by_themselves_to_the_end(private_slurm: PrivateSlurm, new_re
     slurm.wait_until_empty()
     assert set(ends(slurm, relay)) == {"COMPLETED"}
     owners = [path.read_text() for path in Path(relay.run_dir, "lease").glob("[0-9]*") if path.suffix == ""]
-    assert any("tick --baton" in owner for owner in owners)
+    assert any("tick --failover" in owner for owner in owners)
 
 
 def test_with_a_living_controller_and_where_it_is_not_wanted_no_job_ticks(
@@ -81,7 +81,7 @@ def test_with_a_living_controller_and_where_it_is_not_wanted_no_job_ticks(
     assert done.code == 0, done.words
     assert "looks what is due" not in said(living)
 
-    relay = left_alone(new_relay, slurm, total=60, relay={"baton": False})
+    relay = left_alone(new_relay, slurm, total=60, relay={"failover_tick": False})
     relay.hand_over()
     slurm.wait_until_empty()
 

@@ -1,4 +1,4 @@
-"""The bell at the outbox: it rings for what comes in, and by itself every second."""
+"""The watcher at the outbox: it rings for what comes in, and by itself every second."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from pathlib import Path
 import pytest
 from daemons import wait_for
 
-from syncd.laptop.doorbell import LOOK_S, Doorbell
+from syncd.laptop.watcher import LOOK_S, OutboxWatcher
 from syncd.outbox import Outbox
 
 
 def test_it_rings_for_a_segment_in_a_folder_that_is_new(tmp_path: Path) -> None:
-    bell = Doorbell(tmp_path / "outbox" / "new", monotonic=lambda: 5.0)  # its own clock stands still
+    watcher = OutboxWatcher(tmp_path / "outbox" / "new", monotonic=lambda: 5.0)  # its own clock stands still
     try:
-        assert bell.rang()  # what lay there before it was put up
-        assert not bell.rang()
+        assert watcher.has_news()  # what lay there before it was put up
+        assert not watcher.has_news()
         Outbox(tmp_path).offer("demo-0123abcd", 0, b"one")
-        wait_for(bell.rang, "the bell")
-        wait_for(lambda: not bell.rang(), "silence")
+        wait_for(watcher.has_news, "the watcher")
+        wait_for(lambda: not watcher.has_news(), "silence")
         Outbox(tmp_path).offer("demo-0123abcd", 0, b"two")
-        wait_for(bell.rang, "the bell")
+        wait_for(watcher.has_news, "the watcher")
     finally:
-        bell.close()
+        watcher.close()
 
 
 def test_where_no_events_come_it_rings_every_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,10 +31,10 @@ def test_where_no_events_come_it_rings_every_second(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr("watchdog.observers.api.BaseObserver.start", refuses)
     now = [0.0]
-    bell = Doorbell(tmp_path / "new", monotonic=lambda: now[0])
+    watcher = OutboxWatcher(tmp_path / "new", monotonic=lambda: now[0])
     rings = 0
     for _ in range(101):
-        rings += bell.rang()
+        rings += watcher.has_news()
         now[0] += 0.1
     assert rings == pytest.approx(10.1 / LOOK_S, abs=1)
-    bell.close()
+    watcher.close()

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import stat
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,9 @@ import pytest
 from builders import NOW, RUN_ID
 
 from anchorleg.files import to_json
-from orchestrator import baton
-from orchestrator.baton import HOLDER, SILENT_S, Watch, pass_on, tick_environment
 from orchestrator.decisions.models import Attempt, Ledger, Slot, Submission, SubmissionState, Verdict
 from orchestrator.errors import LeaseHeld
+from orchestrator.failover import HOLDER, SILENT_S, Watch, tick_environment, tick_if_alone
 from orchestrator.hosts.ticking import without_waits_for_room
 from orchestrator.processes import myself
 from orchestrator.run.lease import TTL_S, Lease, Owner, living_owner
@@ -53,9 +51,10 @@ class World:
             self.clock += 30
             self.watch.look()
 
-    def ends(self) -> str:
+    def ends(self, *pythons: str, **more: Any) -> str:
         """The job ends. Returns what its tick was run with; empty: there was none."""
-        pass_on(self.watch, self.python, {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "7"}, self.said.append)
+        environ = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "7"}
+        tick_if_alone(self.watch, pythons or (self.python,), environ, self.said.append, **more)
         ticks = self.run_dir.path / "ticks.txt"
         return ticks.read_text() if ticks.exists() else ""
 
@@ -73,7 +72,7 @@ class TestWhetherAnybodyIsThere:
     def test_an_owner_that_was_silent_for_five_minutes_is_replaced_for_a_tick(self, world: World) -> None:
         world.look_for(SILENT_S)
         ran = world.ends()
-        assert f"-m orchestrator tick --baton --run-dir {world.run_dir.path}" in ran
+        assert f"-m orchestrator tick --failover --run-dir {world.run_dir.path}" in ran
         assert "SLURM_JOB_ID" not in ran
         assert living_owner(world.run_dir, monotonic=lambda: world.clock) is None  # the tick knew what the job had seen
 
@@ -94,7 +93,7 @@ class TestWhetherAnybodyIsThere:
         world.own(1)
         assert world.ends() == ""
 
-    def test_where_jobs_passed_the_baton_before_nobody_is_waited_for(self, world: World) -> None:
+    def test_where_jobs_ran_failover_ticks_before_nobody_is_waited_for(self, world: World) -> None:
         world.own(1, HOLDER)
         world.beats(1, epoch=1)
         assert world.ends() != ""
@@ -102,7 +101,7 @@ class TestWhetherAnybodyIsThere:
     def test_a_folder_that_cannot_be_read_fails_nothing(self, world: World, tmp_path: Path) -> None:
         watch = Watch(tmp_path / "nowhere")
         watch.look()
-        pass_on(watch, world.python, {}, world.said.append)
+        tick_if_alone(watch, (world.python,), {}, world.said.append)
         assert world.said == []
 
     def test_what_the_job_saw_is_the_ticks_own_look_at_the_lease(self, world: World) -> None:
@@ -115,19 +114,14 @@ class TestWhetherAnybodyIsThere:
 
 
 class TestTheTick:
-    def test_an_interpreter_that_cannot_run_it_is_replaced_by_the_jobs_own(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_interpreter_that_cannot_run_it_is_replaced_by_the_jobs_own(self, world: World) -> None:
         world.look_for(SILENT_S)
-        monkeypatch.setattr(sys, "executable", world.python)
-        world.python = str(world.interpreter("echo No module named pydantic >&2; exit 1", "other"))
-        assert "tick --baton" in world.ends()
+        bare = world.interpreter("echo No module named pydantic >&2; exit 1", "other")
+        assert "tick --failover" in world.ends(str(bare), world.python)
 
-    def test_one_that_is_not_there_too(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_one_that_is_not_there_too(self, world: World) -> None:
         world.look_for(SILENT_S)
-        monkeypatch.setattr(sys, "executable", world.python)
-        world.python = "/nowhere/python"
-        assert "tick --baton" in world.ends()
+        assert "tick --failover" in world.ends("/nowhere/python", world.python)
 
     def test_a_refusal_is_said_and_not_repeated(self, world: World) -> None:
         world.look_for(SILENT_S)
@@ -135,13 +129,12 @@ class TestTheTick:
         assert world.ends() == "x\n"
         assert world.said[-1].endswith("ended with 3: orchestrator: torn.")
 
-    def test_another_jobs_tick_is_waited_for(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_another_jobs_tick_is_waited_for(self, world: World) -> None:
         world.look_for(SILENT_S)
-        monkeypatch.setattr(baton, "TURN_LOOK_S", 0.01)
         record = json.dumps({"command": HOLDER})
         refuse = f"echo '{record}' > lease/1; exit {LeaseHeld.exit_code}"
         world.python = str(world.interpreter(f"echo x >> ticks.txt; [ $(wc -l < ticks.txt) -gt 2 ] || {{ {refuse}; }}"))
-        assert world.ends() == "x\nx\nx\n"
+        assert world.ends(sleep=lambda _: None) == "x\nx\nx\n"
 
     def test_a_controller_that_has_come_back_is_not_waited_for(self, world: World) -> None:
         world.look_for(SILENT_S)
@@ -149,11 +142,10 @@ class TestTheTick:
         assert world.ends() == "x\n"
         assert world.said[-1] == "a controller is there again"
 
-    def test_one_that_hangs_is_ended(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_one_that_hangs_is_ended(self, world: World) -> None:
         world.look_for(SILENT_S)
-        monkeypatch.setattr(baton, "TICK_TIMEOUT_S", 0.2)
         world.python = str(world.interpreter("exec sleep 30"))
-        world.ends()
+        world.ends(timeout_s=0.2)
         assert "took longer" in world.said[-1]
 
 
@@ -185,7 +177,7 @@ def test_only_a_wait_for_room_ends_with_the_job_that_looks(attempt: dict[str, An
     assert (after.not_before > 0) == waits
 
 
-def test_a_batons_lease_passes_by(tmp_path: Path) -> None:
+def test_a_failover_ticks_lease_passes_by(tmp_path: Path) -> None:
     lease = Lease.take(RunDir(tmp_path), HOLDER, now=NOW)
     assert lease.owner.passes
-    assert "orchestrator tick --baton" in str(lease.owner)
+    assert "orchestrator tick --failover" in str(lease.owner)

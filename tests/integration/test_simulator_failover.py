@@ -1,4 +1,4 @@
-"""The simulator's model of a job that passes the baton, beside the real one: the same files, the same times."""
+"""The simulator's model of a job that runs a failover tick, beside the real one: the same files, the same times."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import os
 from pathlib import Path
 
 import pytest
-from baton_model import holder, seen_since
+from failover_model import holder, seen_since
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_disk import MemoryPath, Server
-from mutations import BATON_MUTATIONS
+from mutations import FAILOVER_MUTATIONS
 from profiles import Profile
 from world import all_seeds, simulate
 
 from anchorleg.files import write_json
-from orchestrator import baton
+from orchestrator import failover
 from orchestrator.run.rundir import RunDir
 from orchestrator.shim import HEARTBEAT_S
 
 #: Seconds until it happens, and what: the newest owner writes, an older one that woke up does, or another one comes.
 STORY = st.lists(
-    st.tuples(st.integers(1, 900), st.sampled_from(["it writes", "an old one writes", "start", baton.HOLDER])),
+    st.tuples(st.integers(1, 900), st.sampled_from(["it writes", "an old one writes", "start", failover.HOLDER])),
     min_size=1,
     max_size=6,
 )
@@ -41,7 +41,7 @@ class Both:
         self.writes = 0
 
     def happen(self, what: str) -> None:
-        if what in {"start", baton.HOLDER}:
+        if what in {"start", failover.HOLDER}:
             self.epoch += 1
             self._write(f"lease/{self.epoch}", {"command": what})
         epoch = max(0, self.epoch - 1) if what == "an old one writes" else self.epoch
@@ -62,7 +62,7 @@ def test_a_modelled_job_has_seen_of_its_owner_what_the_real_one_has(
     both = Both(tmp_path_factory.mktemp("run"))
     both.happen("start")
     claimed_at = both.now
-    watch = baton.Watch(both.real, lambda: both.now)
+    watch = failover.Watch(both.real, lambda: both.now)
     watch.look()
     for seconds, what in [*story, (last_s, "")]:
         until = both.now + seconds
@@ -75,18 +75,18 @@ def test_a_modelled_job_has_seen_of_its_owner_what_the_real_one_has(
     watch.look()
     modelled_s = both.now - max(claimed_at, seen_since(both.server, "n1", both.modelled))
     assert modelled_s - HEARTBEAT_S <= watch.silent_s() <= modelled_s
-    assert holder(both.server, "n1", both.modelled) == baton._holder(both.real)
+    assert holder(both.server, "n1", both.modelled) == failover._holder(both.real)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_days_in_which_only_the_jobs_look_after_the_run(seed: int) -> None:
-    measured = simulate(Profile.drawn(seed, days=6.0, baton=True, host="jobs"))
-    assert measured["batons"] > 10
+    measured = simulate(Profile.drawn(seed, days=6.0, failover=True, host="jobs"))
+    assert measured["failover_ticks"] > 10
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", BATON_MUTATIONS)
-def test_a_broken_rule_of_batons_and_news_is_found_within_the_seeds(name: str) -> None:
-    broken, fixed = BATON_MUTATIONS[name]
+@pytest.mark.parametrize("name", FAILOVER_MUTATIONS)
+def test_a_broken_rule_of_failover_and_news_is_found_within_the_seeds(name: str) -> None:
+    broken, fixed = FAILOVER_MUTATIONS[name]
     with broken(), pytest.raises(AssertionError, match=r"invariant (18|19|20) broken"):
         all_seeds(Profile.drawn, days=10.0, **fixed)

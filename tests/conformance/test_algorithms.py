@@ -1,0 +1,142 @@
+"""What every algorithm must keep, run over all that there are, on point masses: a new file is tested by being there."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from safetensors.torch import load, save
+from slot_digest import parts_of
+from train_point_mass import section
+
+from trainer.algorithms.base import Context
+from trainer.buffers.experience import Experience
+from trainer.buffers.replay import Block
+from trainer.buffers.rows import fields_of
+from trainer.checkpoints.checkpoint import Contents
+from trainer.envs.step import VectorSpec
+from trainer.envs.suite import SuiteRef
+from trainer.envs.vector import VectorEnv
+from trainer.find import ALGORITHMS, find, names
+from trainer.state import State
+from trainer.training.run import advance, capture, fresh, resumed
+
+pytestmark = pytest.mark.trainer
+CPU = torch.device("cpu")
+SUITE = SuiteRef("toys:Points", {"tasks": 3})
+ALL = [*names(ALGORITHMS), "toys:Drift"]
+BARRIERS = 60
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(params=ALL)
+def training(request):
+    return section(algorithm=request.param, random_steps=20, updates_per_step=0.4, batch_size=12)
+
+
+def envs_of(training):
+    return VectorEnv(VectorSpec(SUITE, training.num_envs, training.seed))
+
+
+def all_of(run):
+    """Every number of a run."""
+    rows = {name: array.tobytes() for name, array in run.experience.own.arrays().items()} if run.experience else None
+    return json.dumps(parts_of(capture(run, {})), default=str), rows, run.step, run.updates
+
+
+def through_files(contents: Contents) -> Contents:
+    """As a checkpoint keeps it: safetensors and JSON."""
+    parts = {}
+    for name, part in contents.parts.items():
+        arrays = {key: torch.as_tensor(tensor) for key, tensor in part.tensors.items()}
+        kept = load(save(arrays)) if arrays else {}
+        if name == "collector":
+            kept = {key: tensor.numpy() for key, tensor in kept.items()}
+        parts[name] = State(kept, json.loads(json.dumps(dict(part.numbers), allow_nan=False)))
+    return Contents(contents.step, parts)
+
+
+def handed_over(run, training):
+    """The same run in new environments, from its state alone."""
+    contents = through_files(capture(run, {}))
+    experience = Experience(training, fields_of(run.collector.envs.spaces))
+    if run.experience is not None:
+        experience.load(contents.parts["experience"])
+        block = run.experience.own.block_since((0,) * run.experience.own.num_tasks)
+        experience.own.put_back(Block(block.starts, block.counts, block.arrays))
+    run.collector.envs.close()
+    return resumed(training, CPU, envs_of(training), contents, experience)
+
+
+def test_interrupted_at_any_barrier_is_not_interrupted_to_the_bit(training):
+    """Also between the updates of one rollout."""
+    whole, broken = (fresh(training, CPU, envs_of(training)) for _ in range(2))
+    for barrier in range(BARRIERS):
+        advance(whole)
+        advance(broken)
+        if barrier % 3 == 0 or whole.algorithm.must_learn:
+            broken = handed_over(broken, training)
+        assert all_of(broken) == all_of(whole), barrier
+    assert whole.updates > 5
+
+
+def test_its_state_put_back_changes_nothing(training):
+    run = fresh(training, CPU, envs_of(training))
+    for _ in range(20):
+        advance(run)
+    before = all_of(run)
+    run.algorithm.load(run.algorithm.state())
+    assert all_of(run) == before
+
+
+def test_what_was_captured_does_not_change_when_the_run_goes_on(training):
+    run = fresh(training, CPU, envs_of(training))
+    for _ in range(20):
+        advance(run)
+    contents = capture(run, {})
+    kept = json.dumps(parts_of(contents), default=str)
+    for _ in range(10):
+        advance(run)
+    assert json.dumps(parts_of(contents), default=str) == kept
+
+
+def test_as_many_updates_are_made_as_are_owed(training):
+    run = fresh(training, CPU, envs_of(training))
+    for _ in range(BARRIERS):
+        before, owed, must = run.updates, run.algorithm.owed, run.algorithm.must_learn
+        step = run.step
+        advance(run)
+        assert run.updates - before == (1 if must else owed)
+        assert run.step == step + (0 if must else training.num_envs)
+
+
+def test_the_seed_decides_its_nets_and_each_measure_has_its_name(training):
+    cls = find(ALGORITHMS, training.algorithm)
+    spaces = SUITE.open().spaces
+
+    def made(seed):
+        other = training.model_copy(update={"seed": seed})
+        experience = Experience(other, fields_of(spaces)) if cls.uses_experience else None
+        return cls(Context(other, spaces, training.num_envs, CPU, experience))
+
+    def nets(algorithm):
+        found = algorithm.state().tensors
+        return {name: tensor for name, tensor in found.items() if name.startswith("policy.")}
+
+    one, same, other = nets(made(0)), nets(made(0)), nets(made(1))
+    assert one
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert any(not torch.equal(one[name], other[name]) for name in one)
+    run = fresh(training, CPU, envs_of(training))
+    while not run.measured:
+        advance(run)
+    assert run.measured[0].shape == (len(cls.METRICS),)
+    assert all(len(values) == len(training.tasks) for values in run.algorithm.measures().values())

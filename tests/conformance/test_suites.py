@@ -1,0 +1,136 @@
+"""What every suite must keep, run over all that there are: a new file is tested by being there."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load, save
+from vector_bytes import as_bytes, through_files, to_bytes
+
+pytest.importorskip("metaworld")
+
+from trainer.envs.spaces import Box, Spaces
+from trainer.envs.step import VectorSpec
+from trainer.envs.suite import SuiteRef
+from trainer.envs.vector import VectorEnv
+from trainer.find import SUITES, names
+from trainer.state import State
+
+pytestmark = pytest.mark.trainer
+#: Settings that keep a test short; a suite that is not named here has defaults.
+SETTINGS = {"metaworld": {"tasks": ("reach-v3", "push-v3", "door-unlock-v3"), "horizon": 12}}
+ALL = [*names(SUITES), "toys:Points"]
+
+
+@pytest.fixture(params=ALL)
+def ref(request):
+    return SuiteRef(request.param, SETTINGS.get(request.param, {}), seed=7)
+
+
+@pytest.fixture
+def suite(ref):
+    return ref.open()
+
+
+def actions_of(spaces, count, seed=0):
+    rng = np.random.default_rng(seed)
+    if isinstance(spaces.action, Box):
+        return rng.uniform(-1, 1, (count, spaces.action.size)).astype(np.float32)
+    return rng.integers(0, spaces.action.n, count)
+
+
+def told(outcome):
+    return to_bytes(dict(outcome.obs)), float(outcome.reward), outcome.terminated, outcome.truncated, outcome.success
+
+
+def start_of(suite):
+    return {"start": 0 if suite.starts is None else suite.starts - 1, "seed": 2**32 - 1}
+
+
+def test_its_spaces_go_through_json_and_name_themselves(suite):
+    again = Spaces.from_json(json.loads(json.dumps(suite.spaces.as_json(), allow_nan=False)))
+    assert again == suite.spaces
+    assert again.digest == suite.spaces.digest
+    assert len(set(suite.spaces.tasks)) == len(suite.spaces.tasks)
+
+
+def test_another_process_opens_the_same(ref, suite):
+    again = SuiteRef.from_json(json.loads(json.dumps(ref.as_json()))).open()
+    assert (again.spaces, again.describe(), again.starts) == (suite.spaces, suite.describe(), suite.starts)
+
+
+def test_what_it_gives_is_what_its_spaces_say(suite):
+    for task in range(len(suite.spaces.tasks)):
+        env = suite.make(task)
+        obs = env.reset(**start_of(suite))
+        outcome = env.step(actions_of(suite.spaces, 1)[0])
+        for seen in (obs, outcome.obs):
+            assert set(seen) == set(suite.spaces.obs)
+            for key, spec in suite.spaces.obs.items():
+                assert (seen[key].shape, seen[key].dtype) == (spec.shape, np.dtype(spec.dtype))
+                assert spec.low <= seen[key].min()
+                assert seen[key].max() <= spec.high
+        env.close()
+
+
+def test_an_episode_depends_on_task_start_and_seed_alone(suite):
+    used, fresh = suite.make(0), suite.make(0)
+    used.reset(0, 1)
+    for action in actions_of(suite.spaces, 8, seed=1):
+        used.step(action)
+    assert to_bytes(dict(used.reset(**start_of(suite)))) == to_bytes(dict(fresh.reset(**start_of(suite))))
+    for action in actions_of(suite.spaces, 5):
+        assert told(used.step(action)) == told(fresh.step(action))
+
+
+def test_a_state_goes_through_files_into_another_instance_in_mid_episode(suite):
+    one, other = suite.make(1), suite.make(1)
+    one.reset(**start_of(suite))
+    other.reset(0, 3)
+    for action in actions_of(suite.spaces, 5, seed=2):
+        one.step(action)
+    state = one.snapshot()
+    kept = {name: array.tobytes() for name, array in state.tensors.items()}
+    other.restore(State(load(save(dict(state.tensors))), json.loads(json.dumps(state.numbers, allow_nan=False))))
+    for action in actions_of(suite.spaces, 5, seed=3):
+        assert told(one.step(action)) == told(other.step(action))
+    assert {name: array.tobytes() for name, array in state.tensors.items()} == kept  # it owns its memory
+
+
+def played(ref, workers, stepper, interrupted_at=None):
+    """The bytes of 30 steps of five environments; all are put into new ones after so many."""
+    spec, seen, envs = VectorSpec(ref, 5, 11), [], None
+    for step in range(30):
+        if envs is None or step == interrupted_at:
+            state = None if envs is None else through_files(envs.snapshot())
+            if envs is not None:
+                envs.close()
+            envs = VectorEnv(spec, workers, stepper)
+            observed = envs.reset() if state is None else envs.restore(state)
+            if state is None:
+                seen.append(as_bytes(observed))
+        seen.append(as_bytes(envs.step(actions_of(envs.spaces, 5, seed=step))))
+    envs.close()
+    return seen
+
+
+def test_workers_steppers_and_interruptions_change_no_bit(ref):
+    plain = played(ref, 0, "python")
+    assert played(ref, 2, "python", interrupted_at=17) == plain
+    assert played(ref, 0, "auto", interrupted_at=13) == plain
+
+
+def test_an_episode_that_ends_was_either_over_or_cut(ref):
+    with VectorEnv(VectorSpec(ref, 5, 11)) as envs:
+        envs.reset()
+        ages = np.zeros(5, np.int64)
+        for number in range(3 * envs.spaces.horizon if envs.spaces.horizon < 50 else 60):
+            step = envs.step(actions_of(envs.spaces, 5, seed=number))
+            ages += 1
+            assert not (step.terminated & step.truncated).any()
+            assert (step.finished == (step.terminated | step.truncated)).all()
+            assert (ages[step.finished] == step.episode_length[step.finished]).all()
+            assert (ages <= envs.spaces.horizon).all()
+            ages[step.finished] = 0

@@ -1,0 +1,99 @@
+"""What every learning algorithm offers, and what it is made of.
+
+`trainer/algorithms/<name>.py`, or `<name>/algorithm.py`, calls its own `Algorithm`. The loop, checkpoints, evaluation,
+publishing and contributions know this protocol and no algorithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from trainer.algorithms.probe import Diagnosis
+from trainer.algorithms.recorded import KERNELS
+from trainer.buffers.experience import Experience
+from trainer.config import Training
+from trainer.envs.collector import Transition
+from trainer.envs.spaces import I32, Actions, Obs, Spaces
+from trainer.state import State
+
+
+@dataclass(frozen=True)
+class Context:
+    """All that an algorithm is made of. `experience`: what is sampled from; None for those that learn from a rollout.
+    `way`: how updates get to the device (`trainer.algorithms.recorded`).
+    """
+
+    training: Training
+    spaces: Spaces
+    num_envs: int
+    device: torch.device
+    experience: Experience | None
+    way: str = KERNELS
+
+
+class Algorithm(Protocol):
+    """One learning algorithm with all that it changes: nets, optimizers, buffers, noise.
+
+    It knows no file, clock, process or environment. Between two calls it stands at a barrier.
+    """
+
+    VERSION: ClassVar[str]
+    """Raised whenever the same settings would train other numbers: part of every identity."""
+    uses_experience: ClassVar[bool]
+    """False: no replay is made, and contributions are refused."""
+    METRICS: ClassVar[tuple[str, ...]]
+    """The names of what an update measures."""
+
+    def __init__(self, context: Context) -> None:
+        """At step 0. Everything depends on the seed alone, not on the device."""
+
+    @classmethod
+    def choose_kernels(cls, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, str | None]:
+        """How its updates get to `device`: (the name for `numeric`, a sentence for the user or None)."""
+
+    @property
+    def policy(self) -> nn.Module:
+        """What acts, is evaluated and published."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it learns."""
+
+    def act(self, obs: Obs, task: I32, step: int) -> Actions:
+        """Actions to try at `step`. Takes from its own noise only. Errors: NotFiniteError."""
+
+    def observe(self, transition: Transition, step: int) -> None:
+        """What came of the last `act`, at `step`: into the replay or the rollout."""
+
+    @property
+    def owed(self) -> int:
+        """Gradient updates that may be made now."""
+
+    @property
+    def must_learn(self) -> bool:
+        """Whether they must be made before the next `act`."""
+
+    def update(self) -> Tensor:
+        """One gradient update; its `METRICS` [M] float32 on the device, read later (a loss that is not finite shows
+        there).
+        """
+
+    def measures(self) -> Mapping[str, Sequence[float]]:
+        """Numbers of each task, [K] each, for the row of metrics."""
+
+    def diagnose(self, step: int) -> Diagnosis | None:
+        """What the nets are like inside, None: nothing to say. Draws from no stream of the run, changes nothing."""
+
+    def diagnose_contributors(self, step: int) -> Mapping[str, float]:
+        """The mean TD error of each contributor's rows. As `diagnose`."""
+
+    def state(self) -> State:
+        """Tensors whose names begin with `policy.` are all that playing needs."""
+
+    def load(self, state: State) -> None:
+        """Go on from there."""

@@ -1,0 +1,1 @@
+"""Multi-task soft actor-critic, with derivatives written by hand: `algorithm` is what the training sees."""

@@ -1,0 +1,176 @@
+"""What multi-task SAC changes: nets, their targets, temperatures, optimizers and noise; how it acts, and its state.
+
+Shapes: B transitions, K tasks, O observation numbers, A action numbers; x = [obs, one-hot task] is [B, O + K].
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from trainer.algorithms import categorical
+from trainer.algorithms.mtsac.inputs import to_device
+from trainer.config import Training
+from trainer.envs.spaces import F32, I32, STATE, Box, Obs, Spaces
+from trainer.nets.critic import Critic
+from trainer.nets.distributions import GaussianActor, sample
+from trainer.nets.fused import Stacked
+from trainer.nets.inputs import with_task
+from trainer.nets.residual import ResidualCritic
+
+#: torch's Adam as one kernel: exists where these are (2.10); elsewhere the plain loop.
+_FUSED_DEVICES = ("cpu", "cuda")
+
+
+@dataclass
+class Learner:
+    """Everything that an update changes. `noise` is the stream of all sampling, on the CPU whatever the device."""
+
+    training: Training
+    spaces: Spaces
+    device: torch.device
+    actor: GaussianActor
+    critics: nn.ModuleList  # two: x and action → [B, 1], or [B, bins] where they are categorical
+    targets: nn.ModuleList
+    log_temperature: nn.Parameter  # [K]
+    largest_reward: Tensor  # [K], the largest |reward| of any batch so far: what categorical critics scale by
+    values: Tensor | None  # [bins], the grid of categorical critics
+    stacks: dict[str, Stacked]  # actor and, where they are plain, critics and targets: the same numbers once more
+    optimizers: dict[str, torch.optim.AdamW]  # actor, critics, temperature
+    noise: torch.Generator
+
+    @property
+    def num_tasks(self) -> int:
+        """K."""
+        return len(self.training.tasks)
+
+
+def create(training: Training, spaces: Spaces, device: torch.device) -> Learner:
+    """A fresh learner. Parameters depend on the seed alone, not on the device."""
+    init, noise = (torch.Generator() for _ in range(2))
+    for stream, generator in enumerate((init, noise)):
+        words = np.random.SeedSequence(training.seed, spawn_key=(stream,)).generate_state(1, np.uint64)
+        generator.manual_seed(int(words[0] >> np.uint64(1)))
+    actor, critics = actor_and_critics(training, spaces, init)
+    actor.to(device)
+    critics.to(device)
+    targets = copy.deepcopy(critics).requires_grad_(requires_grad=False)
+    start = torch.full((len(training.tasks),), training.init_temperature, device=device).log()
+    log_temperature = nn.Parameter(start)
+
+    stacks = {"actor": Stacked([actor.body])}
+    if training.critic_net != "residual":
+        stacks |= {"critics": Stacked(cast("list[Critic]", critics)), "targets": Stacked(cast("list[Critic]", targets))}
+
+    def adam(parameters: Iterable[nn.Parameter], weight_decay: float = training.weight_decay) -> torch.optim.AdamW:
+        return torch.optim.AdamW(
+            parameters,
+            lr=training.learning_rate,
+            eps=training.adam_eps,
+            weight_decay=weight_decay,
+            fused=device.type in _FUSED_DEVICES,
+            capturable=device.type == "cuda",
+        )
+
+    optimizers = {
+        "actor": adam([stacks["actor"].flat]),
+        "critics": adam([stacks["critics"].flat] if "critics" in stacks else critics.parameters()),
+        "temperature": adam([log_temperature], weight_decay=0.0),
+    }
+    largest_reward = torch.zeros(len(training.tasks), device=device)
+    values = (
+        categorical.grid(training.value_limit, training.value_bins, device)
+        if training.critic_loss == "categorical"
+        else None
+    )
+    return Learner(
+        training, spaces, device, actor, critics, targets, log_temperature, largest_reward, values, stacks, optimizers,
+        noise,
+    )  # fmt: skip
+
+
+def actor_and_critics(
+    training: Training, spaces: Spaces, init: torch.Generator | None
+) -> tuple[GaussianActor, nn.ModuleList]:
+    """The nets of `training`, their weights drawn from `init`; None: on torch's `meta` device, to be counted."""
+    assert isinstance(spaces.action, Box)  # noqa: S101 - for the type checker
+    inputs, actions = spaces.obs[STATE].shape[0] + len(training.tasks), spaces.action.size
+    actor = GaussianActor(inputs, training.actor_hidden, actions, init)
+    return actor, nn.ModuleList(_critic(training, inputs, actions, init) for _ in range(2))
+
+
+def _critic(training: Training, inputs: int, actions: int, init: torch.Generator | None) -> nn.Module:
+    widths, tasks = training.critic_hidden, len(training.tasks)
+    if training.critic_net == "residual":
+        outputs = training.value_bins if training.critic_loss == "categorical" else 1
+        return ResidualCritic(inputs, tasks, actions, widths[0], len(widths), outputs, init)
+    return Critic(inputs, actions, widths, init, heads=tasks if training.critic_net == "heads" else 1)
+
+
+def act(learner: Learner, obs: Obs, task: I32) -> F32:
+    """Sampled actions [N, A] for `obs` of tasks [N]; takes from the learner's noise."""
+    with torch.no_grad():
+        mean, log_std = learner.actor(_observed(learner, obs, task))
+        action, _ = sample(mean, log_std, to_device(torch.randn(mean.shape, generator=learner.noise), learner.device))
+    actions: F32 = action.cpu().numpy()
+    return actions
+
+
+def act_greedily(learner: Learner, obs: Obs, task: I32) -> F32:
+    """The deterministic actions tanh(mean), [N, A]; changes nothing in the learner."""
+    with torch.no_grad():
+        mean, _ = learner.actor(_observed(learner, obs, task))
+    actions: F32 = torch.tanh(mean).cpu().numpy()
+    return actions
+
+
+def tensors_of(learner: Learner) -> dict[str, Tensor]:
+    """All that an exact resume needs, copied to the CPU: `policy.…` is what plays; nets, targets, Adam, noise."""
+    named = {
+        **_named("policy", learner.actor.state_dict()),
+        **_named("critics", learner.critics.state_dict()),
+        "log_temperature": learner.log_temperature.data,
+        **_named("targets", learner.targets.state_dict()),
+        "largest_reward": learner.largest_reward,
+    }
+    for name, optimizer in learner.optimizers.items():
+        for index, moments in optimizer.state_dict()["state"].items():
+            named |= {f"adam.{name}.{index}.{key}": value for key, value in moments.items()}
+    copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in named.items()}
+    return {**copies, "noise": learner.noise.get_state()}
+
+
+def load(learner: Learner, tensors: Mapping[str, Tensor]) -> None:
+    """Put `tensors_of` another learner in place. Errors: KeyError, RuntimeError where names or shapes differ."""
+    learner.actor.load_state_dict(_under("policy", tensors))
+    learner.critics.load_state_dict(_under("critics", tensors))
+    learner.log_temperature.data.copy_(tensors["log_temperature"])
+    learner.targets.load_state_dict(_under("targets", tensors))
+    for name, optimizer in learner.optimizers.items():
+        state: dict[int, dict[str, Tensor]] = {}
+        for key, tensor in _under(f"adam.{name}", tensors).items():
+            index, _, moment = key.partition(".")
+            state.setdefault(int(index), {})[moment] = tensor.clone()  # Adam would go on writing to ours
+        groups: Any = optimizer.state_dict()["param_groups"]
+        optimizer.load_state_dict({"state": state, "param_groups": groups})
+    learner.largest_reward.copy_(tensors["largest_reward"])
+    learner.noise.set_state(tensors["noise"])
+
+
+def _observed(learner: Learner, obs: Obs, task: I32) -> Tensor:
+    tasks = to_device(torch.from_numpy(task.astype(np.int64)), learner.device)
+    return with_task(to_device(torch.from_numpy(obs[STATE]), learner.device), tasks, learner.num_tasks)
+
+
+def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(f"{prefix}."): value for name, value in tensors.items() if name.startswith(f"{prefix}.")}

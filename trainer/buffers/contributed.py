@@ -1,0 +1,201 @@
+"""Rows that others sent in: rings of their own beside the run's, and what is remembered about them.
+
+Each contributor has the same room for each task, so nobody's rows push out another's, however much is sent; and in a
+batch none has more than its part of what others may make up. They earn no updates and count as no steps. Everything in
+here changes at barriers only and is part of the checkpoint, so a resumed run samples the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from trainer.buffers.replay import Block, Replay
+from trainer.buffers.rows import Batch, Fields
+from trainer.config import Training
+from trainer.envs.spaces import I64
+
+#: The most of a batch that others may make up: enough to help, too little to take the training over.
+MAX_SHARE = 0.30
+#: The ring's size as a part of the run's own, 3/7: full rings hold others' rows in the same proportion.
+_PARTS, _OF = 3, 7
+#: The spawn key of this ring's random stream; the run's others are 0 to 3 (`trainer.training.run`, `mtsac.create`).
+_SAMPLING = 4
+#: Contents remembered to know a duplicate by: whole episodes of 500 steps make this 5 million rows, more than a lag of
+#: policies lets in; in a checkpoint it is below 1 MB.
+MAX_RECENT = 10_000
+
+
+def parts(counts: I64, own: I64, others: I64) -> npt.NDArray[np.float64]:
+    """How many of a batch's `counts` [K] rows are to come from each of S others, on average, [S, K].
+
+    Of each task as many as their part of its rows (`own` [K], `others` [S, K]), and never above `MAX_SHARE` in all nor
+    above an equal part of that for one of them. So whoever sends what, no task weighs more, and nobody crowds out
+    another.
+    """
+    each = MAX_SHARE / max(1, int((others.sum(axis=1) > 0).sum()))
+    wanted: npt.NDArray[np.float64] = counts * np.minimum(each, others / np.maximum(1, own + others.sum(axis=0)))
+    return wanted
+
+
+def whole(wanted: npt.NDArray[np.float64], chance: float, most: int) -> I64:
+    """Whole numbers (as many as `wanted` [S, K] has) whose mean over `chance`, uniform in [0, 1), is `wanted`; at most
+    `most` in all, and of no task more than its sum rounded up, however many contributors share it.
+    """
+    by_task = wanted.T.ravel()  # neighbours are rounded together
+    reached = np.floor(np.concatenate([[0.0], np.cumsum(by_task)]) + chance).astype(np.int64)
+    taken: I64 = np.diff(reached)
+    while taken.sum() > most:
+        taken[(taken - by_task).argmax()] -= 1
+    return taken.reshape(wanted.T.shape).T
+
+
+def capacity_of(training: Training) -> int:
+    """Rows a task, of all contributors together."""
+    return max(1, training.buffer_size // len(training.tasks) * _PARTS // _OF)
+
+
+class Contributed:
+    """The rings, their random stream, the contributors by number, and the contents seen lately.
+
+    `ring`: task k of contributor s lies in its ring number s * K + k. `recent`: content hash → step of the policy that
+    acted. `segments`: how many were ever taken. `restarts`: how often all was laid out anew because a contributor came
+    or went; rows are then numbered from 0 again.
+    """
+
+    def __init__(self, training: Training, fields: Fields) -> None:
+        self._tasks = len(training.tasks)
+        self._rows = capacity_of(training) * self._tasks
+        self._buffer = training.buffer_size
+        self.ring = Replay(self._rows, self._tasks, fields)
+        self.sampling = np.random.default_rng(np.random.SeedSequence(training.seed, spawn_key=(_SAMPLING,)))
+        self.sources: list[str] = []
+        self._last: dict[str, int] = {}
+        self.recent: dict[str, int] = {}
+        self.segments = 0
+        self.restarts = 0
+        self._lags: list[int] = []
+
+    @classmethod
+    def from_state(cls, training: Training, fields: Fields, saved: Mapping[str, Any]) -> Self:
+        """As `state_dict` left it; the ring's rows are still to be put back."""
+        made = cls(training, fields)
+        made.ring = Replay(made._rows, len(saved["counts"]), fields)
+        made.ring.counts = np.array(saved["counts"], np.int64)
+        made.sampling.bit_generator.state = saved["sampling"]
+        made.sources, made.recent = list(saved["sources"]), dict(saved["recent"])
+        made._last = dict(saved["last"])
+        made.segments, made.restarts = saved["segments"], saved["restarts"]
+        made._lags = list(saved["lags"])
+        return made
+
+    def state_dict(self) -> dict[str, Any]:
+        """JSON-able; all but the ring's rows."""
+        return {
+            "counts": self.ring.counts.tolist(),
+            "sampling": self.sampling.bit_generator.state,
+            "sources": list(self.sources),
+            "last": dict(self._last),
+            "recent": dict(self.recent),
+            "segments": self.segments,
+            "restarts": self.restarts,
+            "lags": list(self._lags),
+        }
+
+    @property
+    def ring_rows(self) -> int:
+        """Rows in the ring now."""
+        return int(self.ring.sizes.sum())
+
+    def add(
+        self,
+        who: str,
+        rows: Mapping[str, npt.NDArray[Any]],
+        *,
+        task: int,
+        content: str,
+        policy_step: int,
+        step: int,
+    ) -> None:
+        """Take a segment's transitions (`rows`: of the ring's fields) of task number `task`, sent by `who`.
+
+        `policy_step`: the step of the oldest policy that acted in it; `step`: now.
+        """
+        self._last[who] = step
+        present = [name for name in self.sources if step - self._last[name] <= self._buffer]
+        if who not in present or len(present) < len(self.sources):
+            self._lay_out(present if who in present else [*present, who])
+        count = rows["reward"].shape[0]
+        self.ring.add(np.full(count, self.sources.index(who) * self._tasks + task, np.int64), rows)
+        self.recent[content] = policy_step
+        while len(self.recent) > MAX_RECENT:
+            del self.recent[next(iter(self.recent))]
+        self.segments += 1
+        self._lags.append(max(0, step - policy_step))
+
+    @property
+    def sizes(self) -> I64:
+        """Rows in the rings, [S, K]."""
+        return self.ring.sizes.reshape(-1, self._tasks)
+
+    def rows_of(self, who: str) -> int:
+        """How many rows of `who` there are."""
+        return int(self.sizes[self.sources.index(who)].sum()) if who in self.sources else 0
+
+    def drop(self, who: str) -> None:
+        """Forget every row of `who`."""
+        if who in self.sources:
+            self._lay_out([name for name in self.sources if name != who])
+
+    def part_of(self, counts: I64, own: I64) -> I64:
+        """How many of a batch's `counts` [K] rows come from each contributor, [S, K]; `own` [K]: the run's own rows.
+
+        Draws one number.
+        """
+        wanted = parts(counts, own, self.sizes)
+        return whole(wanted, self.sampling.random(), int(MAX_SHARE * counts.sum()))
+
+    def pick(self, counts: I64, rng: np.random.Generator | None = None) -> Batch:
+        """`counts[s, k]` rows of each contributor s and task k, as `part_of` gave them; with a stream of their own, or
+        `rng`.
+        """
+        batch = self.ring.pick(counts.ravel(), rng or self.sampling)
+        return replace(batch, task=batch.task % self._tasks)
+
+    def lag_row(self) -> dict[str, Any]:
+        """Segments taken since the last call, and how many steps behind their policies were."""
+        lags, self._lags = self._lags, []
+        if not lags:
+            return {"segments": 0}
+        return {
+            "segments": len(lags),
+            "lag_min": min(lags),
+            "lag_mean": round(sum(lags) / len(lags), 1),
+            "lag_max": max(lags),
+        }
+
+    def _lay_out(self, sources: list[str]) -> None:
+        """Rings of the same size for `sources`, which keep their newest rows as far as these fit."""
+        old, before = self.ring.block_since((0,) * self.ring.num_tasks), self.sources
+        ends = np.cumsum(old.counts)
+        lanes = len(sources) * self._tasks
+        ring = Replay(self._rows, max(lanes, self._tasks), self.ring.fields)
+        places: list[npt.NDArray[np.int64]] = []
+        for who in sources:
+            for task in range(self._tasks):
+                lane = before.index(who) * self._tasks + task if who in before else None
+                kept = 0 if lane is None else min(old.counts[lane], ring.capacity)
+                end = 0 if lane is None else int(ends[lane])
+                places.append(np.arange(end - kept, end))
+        places += [np.arange(0)] * (ring.num_tasks - lanes)
+        ring.counts = np.array([len(part) for part in places], np.int64)
+        rows = np.concatenate(places)
+        arrays = {name: array[rows] for name, array in old.arrays.items()}
+        ring.put_back(Block((0,) * ring.num_tasks, tuple(map(len, places)), arrays))
+        self.ring, self.sources = ring, sources
+        self._last = {who: self._last[who] for who in sources}
+        self.restarts += 1

@@ -1,0 +1,77 @@
+"""The fields of a row of experience, and batches of rows. Task and age are implied by where a row lies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trainer.envs.spaces import F32, I64, Actions, Obs, Spaces
+
+#: Field → (the shape of one row of it, its type).
+Fields = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
+Rows = Mapping[str, npt.NDArray[Any]]
+
+OBS, NEXT_OBS = "obs.", "next_obs."
+
+
+def fields_of(spaces: Spaces) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """What a transition has: `obs.<key>`, `action`, `reward`, `next_obs.<key>`, `terminated`."""
+    fields = {f"{OBS}{key}": (spec.shape, np.dtype(spec.dtype)) for key, spec in spaces.obs.items()}
+    fields["action"] = (spaces.action.shape, np.dtype(spaces.action.dtype))
+    fields["reward"] = ((), np.dtype(np.float32))
+    fields |= {f"{NEXT_OBS}{key}": (spec.shape, np.dtype(spec.dtype)) for key, spec in spaces.obs.items()}
+    fields["terminated"] = ((), np.dtype(np.uint8))
+    return fields
+
+
+def rows_of(obs: Obs, action: Actions, reward: F32, next_obs: Obs, terminated: npt.NDArray[Any]) -> dict[str, Any]:
+    """Transitions as the rows of a buffer."""
+    return {
+        **{f"{OBS}{key}": array for key, array in obs.items()},
+        "action": action,
+        "reward": reward,
+        **{f"{NEXT_OBS}{key}": array for key, array in next_obs.items()},
+        "terminated": terminated,
+    }
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B transitions, [B, …] each: `obs` and `next_obs` by key, `reward` and `terminated` float32."""
+
+    obs: Obs
+    action: Actions
+    reward: F32
+    next_obs: Obs
+    terminated: F32
+    task: I64
+
+    @classmethod
+    def of(cls, rows: Rows, places: npt.NDArray[Any], task: I64) -> Batch:
+        """The `places` of `rows`, which are of `task`."""
+        return cls(
+            obs={name.removeprefix(OBS): array[places] for name, array in rows.items() if name.startswith(OBS)},
+            action=rows["action"][places],
+            reward=rows["reward"][places],
+            next_obs={
+                name.removeprefix(NEXT_OBS): array[places] for name, array in rows.items() if name.startswith(NEXT_OBS)
+            },
+            terminated=rows["terminated"][places].astype(np.float32),
+            task=task,
+        )
+
+
+def joined(one: Batch, other: Batch) -> Batch:
+    """Both in one batch, `one` first."""
+    return Batch(
+        obs={key: np.concatenate([array, other.obs[key]]) for key, array in one.obs.items()},
+        action=np.concatenate([one.action, other.action]),
+        reward=np.concatenate([one.reward, other.reward]),
+        next_obs={key: np.concatenate([array, other.next_obs[key]]) for key, array in one.next_obs.items()},
+        terminated=np.concatenate([one.terminated, other.terminated]),
+        task=np.concatenate([one.task, other.task]),
+    )

@@ -1,0 +1,137 @@
+"""What goes into a policy and what comes out of it: shapes and types, as arrays have them and as JSON.
+
+Shapes: N environments, K tasks, A numbers of an action.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+F32 = npt.NDArray[np.float32]
+F64 = npt.NDArray[np.float64]
+I32 = npt.NDArray[np.int32]
+I64 = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+#: Key → [N, *shape] of the key's `ArraySpec`. Numbers of a state are "state", pictures "image", and so on.
+Obs = Mapping[str, npt.NDArray[Any]]
+#: [N, A] float32 in [-1, 1] for `Box`, [N] int64 for `Discrete`.
+Actions = npt.NDArray[Any]
+
+#: The key of an observation that is one row of numbers.
+STATE = "state"
+#: Where every number of a `Box` lies.
+ACTION_LOW, ACTION_HIGH = -1.0, 1.0
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """One observation: `shape` without N, every number in [`low`, `high`]."""
+
+    shape: tuple[int, ...]
+    dtype: Literal["float32", "uint8"] = "float32"
+    low: float = -np.inf
+    high: float = np.inf
+
+
+@dataclass(frozen=True)
+class Box:
+    """An action of `size` numbers in [-1, 1]; the suite scales them to its own."""
+
+    size: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one action."""
+        return (self.size,)
+
+    @property
+    def dtype(self) -> type[np.generic]:
+        """Of its numbers."""
+        return np.float32
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """An action that is one of `n`."""
+
+    n: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one action."""
+        return ()
+
+    @property
+    def dtype(self) -> type[np.generic]:
+        """Of its number."""
+        return np.int64
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """What a policy is given and gives: observations by key, the action, K `tasks` in index order (one where there is
+    no choice), and `horizon`, the steps after which an episode is truncated.
+    """
+
+    obs: Mapping[str, ArraySpec]
+    action: Box | Discrete
+    tasks: tuple[str, ...]
+    horizon: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Numbers, strings, lists and dicts; an infinite bound is null."""
+        action = {"box": self.action.size} if isinstance(self.action, Box) else {"discrete": self.action.n}
+        obs = {
+            key: {**asdict(spec), "shape": list(spec.shape), "low": _finite(spec.low), "high": _finite(spec.high)}
+            for key, spec in self.obs.items()
+        }
+        return {"obs": obs, "action": action, "tasks": list(self.tasks), "horizon": self.horizon}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """What `as_json` was made of. Errors: KeyError, TypeError, ValueError for anything else."""
+        obs = {
+            key: ArraySpec(
+                tuple(int(size) for size in spec["shape"]),
+                spec["dtype"],
+                -np.inf if spec["low"] is None else float(spec["low"]),
+                np.inf if spec["high"] is None else float(spec["high"]),
+            )
+            for key, spec in value["obs"].items()
+        }
+        ((kind, size),) = value["action"].items()
+        kinds: dict[str, type[Box | Discrete]] = {"box": Box, "discrete": Discrete}
+        action = kinds[kind](int(size))
+        return cls(obs, action, tuple(value["tasks"]), int(value["horizon"]))
+
+    @property
+    def digest(self) -> str:
+        """sha256 (hex) of what policies and experience must agree about: observations, action and tasks."""
+        value = self.as_json()
+        del value["horizon"]
+        return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+    def zeros(self, *rows: int) -> dict[str, npt.NDArray[Any]]:
+        """Observations [*rows, *shape] of nothing."""
+        return {key: np.zeros((*rows, *spec.shape), spec.dtype) for key, spec in self.obs.items()}
+
+    def no_actions(self, rows: int) -> Actions:
+        """[rows] actions, all 0."""
+        return np.zeros((rows, *self.action.shape), self.action.dtype)
+
+
+def picked(obs: Obs, rows: Any) -> dict[str, npt.NDArray[Any]]:
+    """`obs` of some rows: any index that NumPy takes."""
+    return {key: array[rows] for key, array in obs.items()}
+
+
+def _finite(bound: float) -> float | None:
+    return float(bound) if np.isfinite(bound) else None

@@ -1,0 +1,185 @@
+"""What one file of environments provides: the records and protocols between a suite and the vector that steps it.
+
+`trainer/envs/suites/<name>.py` (or `<name>/suite.py`) calls its family of environments `Suite`; those of others are
+found as `trainer.find` says. How they are stepped together, resumed, handed to workers and lent out is for this folder:
+nothing here knows a suite by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol, Self
+
+import numpy.typing as npt
+
+from trainer.config import Training
+from trainer.envs.spaces import Actions, Obs, Spaces
+from trainer.envs.stats import EpisodeStats
+from trainer.find import SUITES, find
+from trainer.state import State
+
+#: "auto": by a stepper where that is possible and gives the same bits. "native": likewise, and an error where it cannot
+#: be used at all. "python": never.
+StepperChoice = Literal["auto", "native", "python"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one step of one environment did. `truncated` is the environment's own cut: the horizon is the vector's."""
+
+    obs: Obs
+    reward: float
+    terminated: bool
+    truncated: bool
+    success: bool
+
+
+class Env(Protocol):
+    """One environment of one task. All that changes is in `snapshot`; two that are restored from one state go on alike.
+
+    Errors of every method: whatever it likes; it becomes an EnvError that names environment and task.
+    """
+
+    def reset(self, start: int, seed: int) -> Obs:
+        """Begin an episode; its first observation, without N. `start` numbers a fixed start, where the suite has some;
+        `seed` (32 bits) is for those that draw theirs. The outcome depends on (task, start, seed) alone, whatever the
+        instance did before.
+        """
+
+    def step(self, action: Actions) -> Outcome:
+        """Act. Never resets by itself."""
+
+    def snapshot(self) -> State:
+        """The state between two steps, owning its memory."""
+
+    def restore(self, state: State) -> None:
+        """Go on from there."""
+
+    def close(self) -> None:
+        """Free it."""
+
+
+class Binding(Protocol):
+    """One place of a stepper: taken by an environment that it steps, or free."""
+
+    @property
+    def taken(self) -> bool:
+        """Whether an environment is stepped here."""
+
+    def take(self, env: Any, task: int, stats: EpisodeStats) -> None:
+        """From here on `env`, which plays task number `task`, is stepped here."""
+
+    def read(self) -> tuple[EpisodeStats, Obs | None]:
+        """Bring the environment up to date: (its stats, its last observation or None where it was not stepped)."""
+
+    def leave(self) -> None:
+        """The environment is stepped by Python, or not at all."""
+
+
+class StepFaultError(Exception):
+    """The environment at `place` of a stepper failed. It does not say whether others of the same call did as well."""
+
+    def __init__(self, place: int, text: str) -> None:
+        super().__init__(text)
+        self.place = place
+
+
+class StepperUnavailableError(Exception):
+    """No stepper can be used here, and why. Python steps everything as well, only slower."""
+
+
+class Stepper(Protocol):
+    """Steps some environments without Python, straight into the shared buffers."""
+
+    def bind(self, place: int, index: int) -> Binding:
+        """The binding of its row `place`, for environment number `index`."""
+
+    def step(self) -> list[int]:
+        """Step every taken place; those whose episode has ended. Errors: StepFaultError."""
+
+    def close(self) -> None:
+        """End its threads. May be called twice."""
+
+
+class Suite(Protocol):
+    """A family of environments that share their spaces, opened by JSON-able settings, a seed and a cache folder."""
+
+    VERSION: ClassVar[str]
+    """Raised when the same settings would give other numbers."""
+
+    @classmethod
+    def open(cls, settings: Mapping[str, Any], seed: int, cache: Path | None) -> Self:
+        """`seed` decides the fixed starts, where there are some. Errors: ValueError for settings that cannot be."""
+
+    @property
+    def spaces(self) -> Spaces:
+        """What all its environments share."""
+
+    @property
+    def starts(self) -> int | None:
+        """Fixed starts a task; None: an episode's seed decides."""
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Packages whose versions decide whether a resume is exact: other ones are warned of."""
+
+    def describe(self) -> Mapping[str, str]:
+        """What a state must share, in words → its digest: a state of something else is refused."""
+
+    def make(self, task: int) -> Env:
+        """A new environment of task number `task`."""
+
+    def stepped_natively(self, choice: StepperChoice) -> frozenset[int]:
+        """The tasks that `stepper` can step, as far as `choice` wants it.
+
+        Errors: ValueError for another choice; StepperUnavailableError where it is "native" and there is none.
+        """
+
+    def stepper(
+        self, places: int, fields: Mapping[str, npt.NDArray[Any]], threads: int, *, stop_at_success: bool
+    ) -> Stepper:
+        """Steps up to `places` environments, with the arrays of `SharedBuffers`. Errors: StepperUnavailableError."""
+
+
+@dataclass(frozen=True)
+class SuiteRef:
+    """Which suite, in JSON's words: enough for another process to open the same. `seed`: of its fixed starts."""
+
+    name: str
+    settings: Mapping[str, Any] = field(hash=False)
+    seed: int = 0
+    cache: Path | None = None
+
+    def open(self) -> Suite:
+        """The suite. Errors: ValueError."""
+        suite: type[Suite] = find(SUITES, self.name)
+        return suite.open(self.settings, self.seed, self.cache)
+
+    def as_json(self) -> dict[str, Any]:
+        """For a worker."""
+        cache = None if self.cache is None else str(self.cache)
+        return {"name": self.name, "settings": dict(self.settings), "seed": self.seed, "cache": cache}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """What `as_json` was made of."""
+        cache = None if value["cache"] is None else Path(value["cache"])
+        return cls(value["name"], value["settings"], value["seed"], cache)
+
+
+def suite_of(training: Training, cache: Path | None = None) -> SuiteRef:
+    """The suite that `training` trains on."""
+    settings = {"tasks": list(training.tasks), "horizon": training.horizon}
+    return SuiteRef("metaworld", settings, training.seed, cache)
+
+
+def spaces_of(training: Training) -> Spaces:
+    """What its policy is given and gives."""
+    return suite_of(training).open().spaces
+
+
+def must_share(saved: Mapping[str, Any], now: Mapping[str, str]) -> Sequence[str]:
+    """The names in `now` (`Suite.describe`) that `saved` has otherwise or not at all."""
+    return [name for name, digest in now.items() if saved.get(name) != digest]

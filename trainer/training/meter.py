@@ -1,0 +1,92 @@
+"""The running sums of a row of metrics. They are part of the checkpoint, so rows end at the same places whatever is
+saved or handed over meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trainer.state import State
+
+
+class Meter:
+    """Running sums since the last row: update metrics as double sums, episodes task by task."""
+
+    def __init__(self, names: Sequence[str], tasks: Sequence[str]) -> None:
+        self._names = tuple(names)
+        self._tasks = tuple(tasks)
+        self._clear(0)
+
+    def _clear(self, step: int) -> None:
+        self._from = step
+        self._updates = 0
+        self._sums = [0.0] * len(self._names)
+        self._episodes = [0] * len(self._tasks)
+        self._successes = [0] * len(self._tasks)
+        self._returns = [0.0] * len(self._tasks)
+
+    def add_update(self, values: Sequence[float]) -> None:
+        """One update's metrics, in the order of `names`. Sums run in this order, so pausing changes no digit."""
+        self._updates += 1
+        for i, value in enumerate(values):
+            self._sums[i] += value
+
+    def add_episodes(
+        self,
+        finished: npt.NDArray[np.bool_],
+        task: npt.NDArray[np.integer],
+        returns: npt.NDArray[np.floating],
+        success: npt.NDArray[np.bool_],
+    ) -> None:
+        """The episodes that ended in one vector step; all [N]."""
+        for i in np.flatnonzero(finished):
+            k = int(task[i])
+            self._episodes[k] += 1
+            self._successes[k] += int(success[i])
+            self._returns[k] += float(returns[i])
+
+    @property
+    def updates(self) -> int:
+        """Updates since the last row."""
+        return self._updates
+
+    def row(self, step: int, measures: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+        """The row that ends at `step`, with `measures` of each task; the sums start anew."""
+        value: dict[str, Any] = {"from": self._from, "to": step, "updates": self._updates}
+        if self._updates:
+            value |= {name: total / self._updates for name, total in zip(self._names, self._sums, strict=True)}
+        value["tasks"] = {
+            task: self._of_task(k, {name: values[k] for name, values in measures.items()})
+            for k, task in enumerate(self._tasks)
+        }
+        self._clear(step)
+        return value
+
+    def state(self) -> State:
+        """Floats round-trip exactly in JSON."""
+        numbers = {
+            "from": self._from,
+            "updates": self._updates,
+            "sums": list(self._sums),
+            "episodes": list(self._episodes),
+            "successes": list(self._successes),
+            "returns": list(self._returns),
+        }
+        return State({}, numbers)
+
+    def load(self, state: State) -> None:
+        """Go on from `state`."""
+        saved = state.numbers
+        self._from, self._updates = saved["from"], saved["updates"]
+        self._sums, self._returns = list(saved["sums"]), list(saved["returns"])
+        self._episodes, self._successes = list(saved["episodes"]), list(saved["successes"])
+
+    def _of_task(self, k: int, measures: Mapping[str, float]) -> dict[str, Any]:
+        value: dict[str, Any] = {"episodes": self._episodes[k], **measures}
+        if episodes := self._episodes[k]:
+            value |= {"success": self._successes[k] / episodes, "return": self._returns[k] / episodes}
+        return value
