@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from restricted import Friend
 
 from syncd.access import places
 from syncd.errors import UnreachableError
-from syncd.shared.inbox import Inbox
+from syncd.shared.inbox import STAGING_PREFIX, Inbox
 from syncd.shared.removal import remove_tree
 from syncd.transports.factory import open_transport
 from syncd.wire.refusals import FOR_NOW
@@ -26,11 +28,13 @@ def pushed(friend: Friend, *options: str) -> str:
 
 
 def left(friend: Friend) -> list[str]:
-    """What lies in the folder of what arrives."""
-    return sorted(os.listdir(friend.inbox / "tmp"))
+    """What of a transfer lies in the folder of what arrives; the inbox's own places for parts are there, too."""
+    return sorted(name for name in os.listdir(friend.inbox / "tmp") if name.startswith(STAGING_PREFIX))
 
 
-def a_deep_folder(top: Path, depth: int) -> None:
+@contextmanager
+def a_deep_folder(top: Path, depth: int) -> Iterator[None]:
+    """`top` has folders within one another; it goes at the end, since pytest could not clear it away."""
     here = os.open(top, os.O_RDONLY)
     for _ in range(depth):
         os.mkdir("d", dir_fd=here)
@@ -39,15 +43,18 @@ def a_deep_folder(top: Path, depth: int) -> None:
         here = deeper
     os.close(os.open("file", os.O_WRONLY | os.O_CREAT, dir_fd=here))
     os.close(here)
+    try:
+        yield
+    finally:
+        remove_tree(top)
 
 
 def test_nothing_of_a_deep_folder_stays(friend: Friend):
-    friend.segment()
-    a_deep_folder(friend.here / "out", 1_200)
-    for _ in range(2):
-        pushed(friend)
-        wait_for(lambda: left(friend) == [], "the gate to clear away")
-    remove_tree(friend.here / "out")  # else pytest could not clear it away
+    good = friend.segment()
+    with a_deep_folder(friend.here / "out", 1_200):
+        for _ in range(2):
+            pushed(friend)
+            wait_for(lambda: left(friend) == [], "the gate to clear away")
     segment = friend.segment(7)
     said: list[str] = []
 
@@ -58,7 +65,9 @@ def test_nothing_of_a_deep_folder_stays(friend: Friend):
 
     wait_for(is_let_in, "the end of the gate before")
     assert "syncd gate" not in said[-1]
-    assert [path.name for path in Inbox.of(friend.shared, "alice").waiting(RUN, 0, now=1.0)] == [segment.name]
+    # A transfer that was over before the gate looked at its depth brought the segment beside the deep folder, too.
+    waiting = {path.name for path in Inbox.of(friend.shared, "alice").waiting(RUN, 0, now=1.0)}
+    assert segment.name in waiting <= {segment.name, good.name}
 
 
 @pytest.mark.parametrize("which", ["openssh", "paramiko"])
