@@ -39,7 +39,7 @@ def actions_at(step):
 def test_workers_outlive_the_signals_of_a_hand_over(spec):
     with VectorEnv(spec) as envs:
         envs.reset()
-        expected = [envs.step(actions_at(step)).next_obs.tobytes() for step in range(30)]
+        expected = [envs.step(actions_at(step)).next_obs["state"].tobytes() for step in range(30)]
     with VectorEnv(spec, 2, "python") as envs:
         envs.reset()
         seen = []

@@ -53,6 +53,21 @@ def job(tmp_path):
     return made
 
 
+class Alone:
+    """An algorithm that learns from its own steps alone."""
+
+    uses_experience = False
+
+
+def test_experience_is_refused_in_a_sentence_where_the_algorithm_cannot_use_it(job):
+    intake = Intake(job, section(algorithm=f"{__name__}:Alone"), None)
+    intake.begin()
+    assert intake.door is None
+    said: list[str] = []
+    intake.tell(said.append)
+    assert said[0].endswith(f"{__name__}:Alone learns from its own steps alone")
+
+
 class Door(Ingester):
     """One that works when it is told to, and knows the first policy."""
 
