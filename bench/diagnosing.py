@@ -21,7 +21,7 @@ from trainer.algorithms.mtsac.losses import diagnose
 from trainer.algorithms.probe import INTERVAL_UPDATES
 from trainer.buffers.replay import Replay
 from trainer.buffers.rows import fields_of, rows_of
-from trainer.config import TrainingSection, resolve
+from trainer.config.section import TrainingSection, resolve
 from trainer.envs.suite import spaces_of
 from trainer.machine import device as machine
 from trainer.machine import products
@@ -40,8 +40,8 @@ def cpu_s(work: Callable[[], object]) -> float:
 def measure(preset: str, rounds: int) -> list[str]:
     """The row of one preset."""
     training = resolve(TrainingSection(preset=preset))
-    tasks, spaces = len(training.tasks), spaces_of(training)
-    products.choose_products(max(*training.actor_hidden, *training.critic_hidden))
+    tasks, spaces, batch = len(training.env.tasks), spaces_of(training), training.off_policy.batch_size
+    products.choose_products(training.network.widest)
     learner = sac.create(training, spaces, torch.device("cpu"))
     replay, rng = Replay(ROWS_A_TASK * tasks, tasks, fields_of(spaces)), np.random.default_rng(0)
     for _ in range(ROWS_A_TASK):
@@ -53,7 +53,10 @@ def measure(preset: str, rounds: int) -> list[str]:
     for step in range(rounds + 1):  # the first prepares
         updates.append(
             cpu_s(
-                lambda: [updates.update(learner, replay.pick(replay.deal(training.batch_size), rng)) for _ in range(3)]
+                lambda: [
+                    updates.update(learner, replay.pick(replay.deal(training.algorithm.batch_size), rng))
+                    for _ in range(3)
+                ]
             )
             / 3
         )

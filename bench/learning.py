@@ -40,7 +40,8 @@ sys.path.insert(0, str(ROOT / "bench"))
 from rivals import sac, vectors  # noqa: E402 - beside this file
 
 from trainer.algorithms.mtsac.learner import act_greedily  # noqa: E402
-from trainer.config import TrainingSection, resolve  # noqa: E402
+from trainer.config.section import TrainingSection, resolve  # noqa: E402
+from trainer.config.suites import Metaworld  # noqa: E402
 from trainer.envs.step import VectorSpec  # noqa: E402
 from trainer.envs.suite import SuiteRef  # noqa: E402
 from trainer.envs.vector import VectorEnv  # noqa: E402
@@ -58,7 +59,7 @@ PROCESSES = 2
 RATE, GAMMA, TEMPERATURE, ENTROPY = 1e-3, 0.97, 0.1, -2.0
 #: The seed of the fixed goals; every training seed has the same ones.
 GOAL_SEED = 0
-SUITE = SuiteRef("metaworld", {"tasks": TASKS, "horizon": HORIZON}, GOAL_SEED)
+SUITE = SuiteRef(Metaworld(tasks=TASKS, horizon=HORIZON), GOAL_SEED)
 MARGIN, CONFIDENCE = 0.05, 0.95
 OURS, THEIRS = "ours", "stable-baselines3"
 HEAD = ["side", "seed", "step", *TASKS, "mean", "cpu_s"]

@@ -34,7 +34,8 @@ from anchorleg.job import Job
 from syncd import store
 from trainer.actors.recorder import Recorder, SegmentOrigin
 from trainer.algorithms.mtsac import learner as sac
-from trainer.config import Training, TrainingSection, resolve
+from trainer.config.section import TrainingSection, resolve
+from trainer.config.training import Training
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import suite_of
 from trainer.envs.vector import VectorEnv
@@ -76,7 +77,7 @@ class Contributor:
         self.envs = VectorEnv(VectorSpec(suite_of(training), 1, training.seed + 1_000_000))
         self.noise = torch.Generator().manual_seed(training.seed)
         self.observed = self.envs.reset()
-        self.recorder = Recorder(SegmentOrigin(job.run_id, 0, training.tasks, training.horizon, "ab" * 8), 1)
+        self.recorder = Recorder(SegmentOrigin(job.run_id, 0, training.env.tasks, training.env.horizon, "ab" * 8), 1)
         self.folder = store.Inbox.of(store.Shared(job.shared_dir), "friend").place("new", job.run_id, 0)
         self.folder.mkdir(parents=True)
 
@@ -123,12 +124,12 @@ def trained(kind: str, seed: int) -> dict[str, float | str | int]:
             if before // PUBLISH_EVERY != state.step // PUBLISH_EVERY or version < 0:
                 version += 1
                 door.know(0, version, before)
-            if friend is not None and state.step > training.random_steps:
+            if friend is not None and state.step > training.algorithm.random_steps:
                 owed += (state.step - before) * OF_TEN / 10
                 while owed >= 1:
                     friend.step(state, version)
                     owed -= 1
-                if state.step % training.horizon == 0:
+                if state.step % training.env.horizon == 0:
                     door.one_round(ingest.JUDGED_A_ROUND)
                 inside.take(state)
             for part in (0.9, 1.0):

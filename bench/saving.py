@@ -30,7 +30,8 @@ import torch
 from anchorleg.job import HANDED_OVER, Job
 from trainer.buffers.rows import rows_of
 from trainer.checkpoints.saver import Saver
-from trainer.config import Training, TrainingSection, resolve
+from trainer.config.section import TrainingSection, resolve
+from trainer.config.training import Training
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import suite_of
 from trainer.envs.vector import VectorEnv
@@ -65,7 +66,7 @@ def add_noise(state: TrainingRun, rows: int) -> None:
         obs, next_obs = ({"state": draw((CHUNK, 39)).astype(np.float32)} for _ in range(2))
         action = np.tanh(draw((CHUNK, 4))).astype(np.float32)
         rows = rows_of(obs, action, draw(CHUNK).astype(np.float32), next_obs, np.zeros(CHUNK, np.bool_))
-        state.experience.add(np.arange(CHUNK) % len(state.training.tasks), rows)
+        state.experience.add(np.arange(CHUNK) % len(state.training.env.tasks), rows)
     state.step += rows
 
 
@@ -89,7 +90,7 @@ def saves(run_dir: Path, training: Training, times: int) -> list[tuple[float, fl
     with VectorEnv(VectorSpec(suite, training.num_envs, training.seed)) as envs:
         state = fresh(training, torch.device("cpu"), envs)
         saver = Saver.after(job, training, None)
-        for _ in range(0, training.buffer_size, PART):
+        for _ in range(0, training.algorithm.buffer_size, PART):
             add_noise(state, PART)
             save(state, saver)
         found = []

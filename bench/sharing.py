@@ -21,7 +21,7 @@ import torch
 
 from anchorleg.job import Job
 from syncd import store
-from trainer.config import TrainingSection, resolve
+from trainer.config.section import TrainingSection, resolve
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import suite_of
 from trainer.envs.vector import VectorEnv
@@ -90,7 +90,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         job = Job.standalone(Path(folder) / "bench", accepts_contributions=True)
         job.start_from(None)
-        friend = Friend(job, training.tasks, training.horizon)
+        friend = Friend(job, training.env.tasks, training.env.horizon)
         suite = suite_of(training)
         spec = VectorSpec(suite, 1, 0)
         with VectorEnv(spec) as envs:

@@ -20,6 +20,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from segments_of import honest  # noqa: E402
 
+from trainer.config.suites import Metaworld  # noqa: E402
+from trainer.config.tasknames import BENCHMARKS  # noqa: E402
 from trainer.envs.shared import SharedBuffers  # noqa: E402
 from trainer.envs.stats import EpisodeStats  # noqa: E402
 from trainer.envs.suite import SuiteRef  # noqa: E402
@@ -29,7 +31,6 @@ from trainer.envs.suites.metaworld.native.rows import NativeRows  # noqa: E402
 from trainer.envs.suites.metaworld.suite import Suite  # noqa: E402
 from trainer.sharing.resimulation import Resimulator  # noqa: E402
 from trainer.sharing.spotcheck import SpotChecks  # noqa: E402
-from trainer.tasknames import BENCHMARKS  # noqa: E402
 
 A_SECOND, HORIZON, RACED = 20, 500, 2_000
 TASKS = BENCHMARKS["MT10"]
@@ -37,7 +38,7 @@ TASKS = BENCHMARKS["MT10"]
 
 def physics_alone() -> float:
     """Steps a second of the simulator alone, the mean over the tasks."""
-    suite = Suite(TASKS, HORIZON, 42)
+    suite = Suite(Metaworld(tasks=TASKS, horizon=HORIZON), 42)
     seconds = 0.0
     for task, table in zip(TASKS, suite.goals, strict=True):
         buffers, env = SharedBuffers(suite.spaces, 1), TaskEnv(task)
@@ -57,7 +58,7 @@ def main() -> None:
     """Measure and print."""
     minutes = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     segments = honest(2 * len(TASKS), tasks=TASKS, horizon=HORIZON, num_envs=len(TASKS))
-    referee = Resimulator(SuiteRef("metaworld", {"tasks": TASKS, "horizon": HORIZON}, 42))
+    referee = Resimulator(SuiteRef(Metaworld(tasks=TASKS, horizon=HORIZON), 42))
     for one in segments:  # builds the environments and finds the goals
         referee.redo(one)
     now, counted, checked, cpu = 0.0, 0, 0, 0.0

@@ -23,10 +23,11 @@ from pathlib import Path
 import figures
 import numpy as np
 
+from trainer.config.suites import Metaworld
+from trainer.config.tasknames import MT10
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import SuiteRef
 from trainer.envs.vector import VectorEnv
-from trainer.tasknames import MT10
 
 ROOT = Path(__file__).resolve().parents[1]
 HORIZON = 500
@@ -133,7 +134,7 @@ def envpool_rates(python: str | None, count: int, rounds: int) -> list[float]:
 
 def measure(count: int, rounds: int, envpool: str | None) -> list[list[object]]:
     """Rows of the table for `count` environments."""
-    spec = VectorSpec(SuiteRef("metaworld", {"tasks": MT10, "horizon": HORIZON}), count, seed=0)
+    spec = VectorSpec(SuiteRef(Metaworld(tasks=MT10, horizon=HORIZON)), count, seed=0)
     actions = np.random.default_rng(0).uniform(-1, 1, (HORIZON, count, 4)).astype(np.float32)
     with ExitStack() as stack:
         rivals = [

@@ -31,14 +31,15 @@ from update import ACTIONS, INPUTS, SHAPES, TASKS  # noqa: E402
 
 from trainer.buffers.replay import Replay  # noqa: E402
 from trainer.buffers.rows import fields_of, rows_of  # noqa: E402
-from trainer.config import TrainingSection, resolve  # noqa: E402
+from trainer.config.section import TrainingSection, resolve  # noqa: E402
+from trainer.config.suites import Metaworld  # noqa: E402
+from trainer.config.tasknames import MT10  # noqa: E402
 from trainer.envs.spaces import STATE, ArraySpec, Box, Spaces  # noqa: E402
 from trainer.envs.step import VectorSpec  # noqa: E402
 from trainer.envs.suite import SuiteRef  # noqa: E402
 from trainer.envs.vector import VectorEnv  # noqa: E402
 from trainer.machine import device as machine  # noqa: E402
 from trainer.machine import products  # noqa: E402
-from trainer.tasknames import MT10  # noqa: E402
 from trainer.training.run import advance, drain, fresh  # noqa: E402
 
 BLOCK_S, RANDOM_STEPS, ROWS = 2.0, 400, 100_000
@@ -53,7 +54,7 @@ SPACES = Spaces({STATE: ArraySpec((39,))}, Box(ACTIONS), MT10, 500)
 
 def spec() -> VectorSpec:
     """Our environments."""
-    return VectorSpec(SuiteRef("metaworld", {"tasks": MT10, "horizon": 500}), TASKS, 0)
+    return VectorSpec(SuiteRef(Metaworld(tasks=MT10, horizon=500)), TASKS, 0)
 
 
 def ours(shape: Shape, workers: int, route: str) -> tuple[Loop, Callable[[], None]]:

@@ -33,11 +33,11 @@ from trainer.algorithms.mtsac import update as sac_update  # noqa: E402
 from trainer.algorithms.mtsac.learner import create  # noqa: E402
 from trainer.buffers.replay import Replay  # noqa: E402
 from trainer.buffers.rows import fields_of  # noqa: E402
-from trainer.config import TrainingSection, resolve  # noqa: E402
+from trainer.config.section import TrainingSection, resolve  # noqa: E402
+from trainer.config.tasknames import MT10  # noqa: E402
 from trainer.envs.spaces import STATE, ArraySpec, Box, Spaces  # noqa: E402
 from trainer.machine import device as machine  # noqa: E402
 from trainer.machine import products  # noqa: E402
-from trainer.tasknames import MT10  # noqa: E402
 
 #: Name → actor, critic, batch.
 SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], int]] = {

@@ -13,9 +13,9 @@ import sys
 
 import torch
 
+from trainer.config.tasknames import MT10
 from trainer.errors import ConfigError
 from trainer.showing.drawing import choose_renderer
-from trainer.tasknames import MT10
 
 #: Loading ten tasks takes some five seconds.
 TIMEOUT_S = 300.0

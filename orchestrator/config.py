@@ -25,10 +25,12 @@ from orchestrator.sections import (
     Section,
     SlurmSection,
 )
-from orchestrator.sentences import sentences
 from orchestrator.template import filled, names_in
 from orchestrator.walltime import format_duration
-from trainer.config import NOT_BUILT_YET, TrainingSection, WandbSection, identity, resolve
+from trainer.config.section import TrainingSection, put, resolve
+from trainer.config.sentences import sentences
+from trainer.config.training import NOT_BUILT_YET, identity
+from trainer.config.wandb import WandbSection
 
 #: Slurm's `--signal` may come up to 60 s early (sbatch(1)), so that much of the walltime is not to be counted on.
 EARLY_SIGNAL_S = 60
@@ -130,7 +132,7 @@ class RunConfig(Section):
             self._check_training(f"slot_overrides.{key}", fields)
         for row in self.experiments or ():
             self._check_training(f"experiments: {row['name']}", settings_in(row))
-        last = (self.training.seed or 0) + (self.slots - 1 if self.experiments is None else 0)
+        last = self.training.seed + (self.slots - 1 if self.experiments is None else 0)
         if last >= SEEDS:
             raise ValueError(
                 f"training.seed: slot {self.slots - 1} would get the seed {last}; the largest is {SEEDS - 1}"
@@ -152,7 +154,7 @@ class RunConfig(Section):
         if not self.trains:
             return
         try:
-            resolve(TrainingSection.model_validate({**self.training.model_dump(exclude_unset=True), **fields}))
+            self.training.over(fields)
         except ValidationError as error:
             raise ValueError(f"{where}: {sentences(error, TrainingSection)[0][1]}") from None
 
@@ -205,11 +207,8 @@ class RunConfig(Section):
 
     def training_of(self, slot: int) -> TrainingSection:
         """The training section of one slot, with its fields. Without experiments it has the seed + slot."""
-        fields = self.training.model_dump(exclude_unset=True)
-        fields["seed"] = (self.training.seed or 0) + (slot if self.experiments is None else 0)
-        if self.command is None:
-            fields.update(self.fields_of(slot))
-        return TrainingSection.model_validate(fields)
+        seed = self.training.seed + (slot if self.experiments is None else 0)
+        return self.training.over({"seed": seed, **(self.fields_of(slot) if self.command is None else {})})
 
     def command_of(self, slot: int) -> list[str] | None:
         """Your own program's words for one slot, with its params in their places: texts as they are, everything else
@@ -314,6 +313,11 @@ def apply_overrides(value: dict[str, Any], overrides: dict[str, Any]) -> dict[st
     """`value` with each dotted path set. A null section in the way becomes an object."""
     for dotted, new in overrides.items():
         *folders, leaf = dotted.split(".")
+        if folders[:1] == ["training"]:
+            if not isinstance(value.get("training"), dict):
+                value["training"] = {}
+            put(value["training"], ".".join([*folders[1:], leaf]), new)
+            continue
         at = value
         for name in folders:
             if not isinstance(at.get(name), dict):
@@ -352,9 +356,7 @@ def idle_gpus(config: RunConfig) -> str:
 def warnings_of(config: RunConfig) -> list[str]:
     """What the config asks for and does not get, one sentence each."""
     warnings = [
-        f"training.{name}: {words}"
-        for name, words in NOT_BUILT_YET.items()
-        if getattr(config.training, name, None) not in {None, False}
+        f"training.{name}: {words}" for name, words in NOT_BUILT_YET.items() if config.training.written.get(name)
     ]
     if words := idle_gpus(config):
         warnings.append(words)

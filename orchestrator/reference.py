@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from orchestrator.config import RunConfig
-from trainer.config import presets
+from trainer.config.section import presets
 
 HEAD = """# Config reference
 
@@ -35,31 +35,37 @@ def _sections(section: dict[str, Any], definitions: dict[str, Any], prefix: str)
     """Those in `section`, and those in them: a head and a table each."""
     parts: list[str] = []
     for name, field in section["properties"].items():
-        target = _target(field)
-        if target is None:
-            continue
-        inner = definitions[target]
-        parts += [f"\n## `{prefix}{name}`\n", inner.get("description", "") + "\n", _table(inner, definitions)]
-        if name == "training":
-            parts += ["\n### Presets\n", PRESETS_HEAD, _presets()]
-        parts += _sections(inner, definitions, f"{prefix}{name}.")
+        targets = _targets(field, definitions)
+        for inner in targets:
+            which = f" of {inner['properties']['name']['default']}" if len(targets) > 1 else ""
+            parts += [
+                f"\n## `{prefix}{name}`{which}\n",
+                inner.get("description", "") + "\n",
+                _table(inner, definitions),
+            ]
+            if name == "training":
+                parts += ["\n### Presets\n", PRESETS_HEAD, _presets()]
+            parts += _sections(inner, definitions, f"{prefix}{name}.")
     return parts
 
 
-def _target(field: dict[str, Any]) -> str | None:
+def _targets(field: dict[str, Any], definitions: dict[str, Any]) -> list[dict[str, Any]]:
+    """The sections that it may be."""
     options = [field, *field.get("anyOf", []), *field.get("allOf", [])]
-    found = [str(option["$ref"]).rpartition("/")[2] for option in options if "$ref" in option]
-    return found[0] if found else None
+    options = [
+        definitions[str(option.get("$ref")).rpartition("/")[2]] if "$ref" in option else option for option in options
+    ]
+    return [option for option in options if "properties" in option]
 
 
 def _table(section: dict[str, Any], definitions: dict[str, Any]) -> str:
     lines = ["| field | type | default | meaning |", "| --- | --- | --- | --- |"]
     for name, field in section["properties"].items():
-        target = _target(field)
-        meaning = field.get("description") or (definitions[target].get("description", "") if target else "")
-        default = "" if target or field.get("default") is None else f"`{json.dumps(field['default'])}`"
+        targets = _targets(field, definitions)
+        meaning = field.get("description") or (targets[0].get("description", "") if targets else "")
+        default = "" if targets or field.get("default") is None else f"`{json.dumps(field['default'])}`"
         words = " ".join(meaning.split()).replace("|", "\\|")
-        lines.append(f"| `{name}` | {_type(field)} | {default} | {words} |")
+        lines.append(f"| `{name}` | {'section' if targets else _type(field)} | {default} | {words} |")
     return "\n".join(lines)
 
 
@@ -67,7 +73,8 @@ def _presets() -> str:
     names = ("preset", *_COLUMNS, "meaning")
     lines = [f"| {' | '.join(names)} |", "| --- " * len(names) + "|"]
     for name, (about, training) in presets().items():
-        values = [_number(getattr(training, column)) for column in _COLUMNS]
+        flat = {**dict(training.network), **dict(training.algorithm), **dict(training)}
+        values = [_number(flat[column]) for column in _COLUMNS]
         lines.append(f"| `{name}` | {' | '.join(values)} | {about} |")
     return "\n".join(lines)
 
@@ -79,8 +86,6 @@ def _number(value: Any) -> str:
 
 
 def _type(field: dict[str, Any]) -> str:
-    if _target(field) is not None:
-        return "section"
     if "enum" in field:
         return " or ".join(f"`{value}`" for value in field["enum"])
     if "anyOf" in field:

@@ -14,7 +14,7 @@ from anchorleg.job import Job
 from trainer.checkpoints.checkpoint import Contents
 from trainer.checkpoints.resume import find_start
 from trainer.checkpoints.saver import Saver, Unsaved
-from trainer.config import Training
+from trainer.config.training import Training
 from trainer.training.run import TrainingRun, advance, capture, fresh, resumed
 
 CPU = torch.device("cpu")

@@ -10,7 +10,7 @@ import numpy as np
 from suites import learner_of, state_of
 
 from syncd import store
-from trainer.config import TrainingSection, resolve
+from trainer.config.section import TrainingSection, resolve
 from trainer.sharing.policies import Policy, actor_tensors, architecture_of
 
 RUN = "toy-0123abcd"
@@ -37,7 +37,7 @@ def draft_of(
     architecture = architecture_of(training)
     policy = Policy(architecture, store.rounded(tensors))
     obs = np.random.default_rng(0).normal(0, 0.3, (8, architecture.obs_dim)).astype(np.float32)
-    task = np.arange(8) % len(training.tasks)
+    task = np.arange(8) % len(training.env.tasks)
     golden = store.Golden(
         obs=obs.tolist(), task=task.tolist(), action=policy.act_greedily(state_of(obs), task).tolist(), tolerance=1e-3
     )
@@ -53,7 +53,7 @@ def draft_of(
         "architecture": architecture,
         "spec": store.Spec(
             reward="v2",
-            horizon=training.horizon,
+            horizon=training.env.horizon,
             goal_seed=training.seed,
             metaworld=version("metaworld"),
             mujoco=version("mujoco"),

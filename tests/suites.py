@@ -9,7 +9,9 @@ import torch
 
 from trainer.algorithms.mtsac import learner as sac
 from trainer.buffers.rows import fields_of
-from trainer.config import Training
+from trainer.config.settings import EnvSettings
+from trainer.config.suites import Metaworld
+from trainer.config.training import Training
 from trainer.envs.spaces import STATE, ArraySpec, Box, Spaces
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import SuiteRef, spaces_of
@@ -21,12 +23,12 @@ FIELDS = fields_of(SPACES)
 
 def metaworld(tasks: Sequence[str], horizon: int = 500, seed: int = 0) -> SuiteRef:
     """Meta-World's `tasks` at the goals of `seed`."""
-    return SuiteRef("metaworld", {"tasks": tuple(tasks), "horizon": horizon}, seed)
+    return SuiteRef(Metaworld(tasks=tuple(tasks), horizon=horizon), seed)
 
 
 def points(training: Training) -> VectorSpec:
     """The point masses (`point_mass.PointMasses`) of `training`."""
-    suite = SuiteRef("point masses", {"tasks": training.tasks, "horizon": 20})
+    suite = SuiteRef(EnvSettings(name="point masses", tasks=training.env.tasks, horizon=20))
     return VectorSpec(suite, training.num_envs, training.seed)
 
 

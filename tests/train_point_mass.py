@@ -24,7 +24,8 @@ from suites import learner_of
 from anchorleg.job import Job
 from trainer.algorithms.mtsac import learner as sac
 from trainer.checkpoints.checkpoint import POLICY, read_manifest, read_nets
-from trainer.config import Training, TrainingSection, resolve
+from trainer.config.section import TrainingSection, resolve
+from trainer.config.training import Training
 from trainer.envs.spaces import STATE
 from trainer.envs.step import Step, VectorSpec
 from trainer.errors import TrainerError
@@ -108,13 +109,13 @@ def judge(request: EvaluationRequest) -> Judged:
     learner = learner_of(training)
     nets = read_nets(request.checkpoint, manifest)
     learner.actor.load_state_dict({name.removeprefix(POLICY): tensor for name, tensor in nets.items()})
-    tasks, goals = training.tasks, request.goals
+    tasks, goals = training.env.tasks, request.goals
     actions = sac.act_greedily(learner, {STATE: np.zeros((len(tasks), 39), np.float32)}, np.arange(len(tasks)))
     returns = np.repeat(actions[:, :1], goals, 1).astype(np.float64)
     solved = returns > 0
     return Judged(
         summarise(
-            tasks, solved, returns, returns, horizon=training.horizon, seed=training.seed, steps=goals, wall_s=0.0
+            tasks, solved, returns, returns, horizon=training.env.horizon, seed=training.seed, steps=goals, wall_s=0.0
         )
     )
 

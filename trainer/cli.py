@@ -22,10 +22,11 @@ from trainer.commands.export import export
 from trainer.commands.play import play
 from trainer.commands.plot import plot
 from trainer.commands.wandb import wandb
-from trainer.config import SEEDS, wandb_environment
+from trainer.config.presets import PRESETS
+from trainer.config.read import LoadedSection, read_section
+from trainer.config.training import SEEDS
+from trainer.config.wandb import wandb_environment
 from trainer.errors import ConfigError, SaveError, TrainerError
-from trainer.presets import PRESETS
-from trainer.section import LoadedSection, read_section
 
 #: What the light installation of a login node does not have, and the extra that brings it.
 _EXTRAS = {

@@ -24,7 +24,7 @@ from orchestrator.executors.slurm import SlurmExecutor
 from orchestrator.run.code import fix_code
 from orchestrator.run.script import job_script
 from orchestrator.walltime import format_duration
-from trainer.config import resolve
+from trainer.config.section import resolve
 
 #: The promise to the user: not more than this of anybody's walltime.
 LONGEST_S = 180
@@ -282,7 +282,7 @@ def _make_folder(subject: Subject, folder: Path, limit_s: int, lead_s: int) -> J
         "code_dir": str(code_dir),
         "program_python": config.container.python if config.container else subject.python,
         "container": container,
-        "tasks": resolve(subject.config.training_of(0)).tasks,
+        "tasks": resolve(subject.config.training_of(0)).env.tasks,
     }
     write_json(job_dir / "probe.json", spec)
     write_json(job_dir / "job.json", {"limit_s": limit_s, "lead_s": lead_s})  # for the local supervisor

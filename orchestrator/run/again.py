@@ -24,4 +24,4 @@ def _again(slot: Slot, config: RunConfig) -> Slot:
         return reactivated(slot, None, given(command, config.settings_of(slot.index)))
     if not config.trains:
         return reactivated(slot, None, again=True)
-    return reactivated(slot, config.training_of(slot.index).total_steps)
+    return reactivated(slot, config.training_of(slot.index).written.get("total_steps"))

@@ -20,7 +20,8 @@ from orchestrator.run.requests import newest_request
 from orchestrator.run.rundir import Run, RunDir, load_run, save_run, shared_dir
 from orchestrator.run.script import job_script
 from orchestrator.run.sharing import check_theirs, share_with
-from trainer.config import differences, resolve
+from trainer.config.section import resolve
+from trainer.config.training import differences
 
 #: What a submission may see of the environment in which `start` was typed. Everything else belongs into
 #: `slurm.setup`: run.json lies in a shared folder, and environments hold secrets.

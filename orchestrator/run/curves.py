@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from trainer.config import WANDB_MODES, WandbSection, wandb_environment, wandb_mode
+from trainer.config.wandb import WANDB_MODES, WandbSection, wandb_environment, wandb_mode
 
 #: Where W&B is, unless WANDB_BASE_URL names a server of one's own.
 SERVER = "https://api.wandb.ai"

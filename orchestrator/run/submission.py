@@ -15,7 +15,7 @@ from orchestrator.executors.base import JobRequest
 from orchestrator.run.evidence import read_evidence
 from orchestrator.run.rundir import Run, RunDir, shared_dir, theirs
 from orchestrator.run.script import job_script
-from trainer.config import wandb_environment
+from trainer.config.wandb import wandb_environment
 
 #: Job folders of a slot that stay for `logs`, however they ended.
 JOBS_KEPT = 20
@@ -72,7 +72,7 @@ def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:
         "container": container,
         "limit_s": config.slurm.time_limit,
         "lead_s": config.lead_seconds,
-        "max_runtime_s": config.training_of(action.slot).max_runtime_seconds,
+        "max_runtime_s": config.training_of(action.slot).written.get("max_runtime_seconds"),
         "run_id": run.run_id,
         "run_name": config.run_name,
         "shared_dir": str(shared_dir(config, run.folder, run_dir)),

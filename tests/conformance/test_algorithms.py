@@ -11,25 +11,25 @@ pytest.importorskip("torch")
 import torch
 from safetensors.torch import load, save
 from slot_digest import parts_of
-from train_point_mass import section
 
 from trainer.algorithms.base import Context
 from trainer.buffers.experience import Experience
 from trainer.buffers.replay import Block
 from trainer.buffers.rows import fields_of
 from trainer.checkpoints.checkpoint import Contents
+from trainer.config.find import ALGORITHMS, find, names, settings_of
+from trainer.config.section import TrainingSection, resolve
 from trainer.envs.step import VectorSpec
-from trainer.envs.suite import SuiteRef
+from trainer.envs.suite import spaces_of, suite_of
 from trainer.envs.vector import VectorEnv
-from trainer.find import ALGORITHMS, find, names
 from trainer.state import State
 from trainer.training.run import advance, capture, fresh, resumed
 
 pytestmark = pytest.mark.trainer
 CPU = torch.device("cpu")
-SUITE = SuiteRef("toys:Points", {"tasks": 3})
 ALL = [*names(ALGORITHMS), "toys:Drift"]
 BARRIERS = 60
+NETWORK = {"actor_hidden": (16,), "critic_hidden": (16,)}
 
 
 @pytest.fixture(autouse=True)
@@ -39,11 +39,17 @@ def one_thread():
 
 @pytest.fixture(params=ALL)
 def training(request):
-    return section(algorithm=request.param, random_steps=20, updates_per_step=0.4, batch_size=12)
+    """Small: what each has."""
+    fields = settings_of(ALGORITHMS, request.param).model_fields
+    small = {"random_steps": 20, "updates_per_step": 0.4, "batch_size": 12, "buffer_size": 300}
+    mine = {name: value for name, value in small.items() if name in fields}
+    return resolve(
+        TrainingSection(env="toys:Points", algorithm={"name": request.param, **mine}, num_envs=4, network=NETWORK)
+    )
 
 
 def envs_of(training):
-    return VectorEnv(VectorSpec(SUITE, training.num_envs, training.seed))
+    return VectorEnv(VectorSpec(suite_of(training), training.num_envs, training.seed))
 
 
 def all_of(run):
@@ -67,8 +73,9 @@ def through_files(contents: Contents) -> Contents:
 def handed_over(run, training):
     """The same run in new environments, from its state alone."""
     contents = through_files(capture(run, {}))
-    experience = Experience(training, fields_of(run.collector.envs.spaces))
+    experience = None
     if run.experience is not None:
+        experience = Experience(training, fields_of(run.collector.envs.spaces))
         experience.load(contents.parts["experience"])
         block = run.experience.own.block_since((0,) * run.experience.own.num_tasks)
         experience.own.put_back(Block(block.starts, block.counts, block.arrays))
@@ -119,12 +126,11 @@ def test_as_many_updates_are_made_as_are_owed(training):
 
 
 def test_the_seed_decides_its_nets_and_each_measure_has_its_name(training):
-    cls = find(ALGORITHMS, training.algorithm)
-    spaces = SUITE.open().spaces
+    cls, spaces = find(ALGORITHMS, training.algorithm.name), spaces_of(training)
 
     def made(seed):
-        other = training.model_copy(update={"seed": seed})
-        experience = Experience(other, fields_of(spaces)) if cls.uses_experience else None
+        other = training.changed(seed=seed)
+        experience = Experience(other, fields_of(spaces)) if other.uses_experience else None
         return cls(Context(other, spaces, training.num_envs, CPU, experience))
 
     def nets(algorithm):
@@ -139,4 +145,4 @@ def test_the_seed_decides_its_nets_and_each_measure_has_its_name(training):
     while not run.measured:
         advance(run)
     assert run.measured[0].shape == (len(cls.METRICS),)
-    assert all(len(values) == len(training.tasks) for values in run.algorithm.measures().values())
+    assert all(len(values) == len(training.env.tasks) for values in run.algorithm.measures().values())

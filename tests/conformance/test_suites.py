@@ -11,11 +11,11 @@ from vector_bytes import as_bytes, through_files, to_bytes
 
 pytest.importorskip("metaworld")
 
+from trainer.config.find import SUITES, names, settings_of
 from trainer.envs.spaces import Box, Spaces
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import SuiteRef
 from trainer.envs.vector import VectorEnv
-from trainer.find import SUITES, names
 from trainer.state import State
 
 pytestmark = pytest.mark.trainer
@@ -26,7 +26,8 @@ ALL = [*names(SUITES), "toys:Points"]
 
 @pytest.fixture(params=ALL)
 def ref(request):
-    return SuiteRef(request.param, SETTINGS.get(request.param, {}), seed=7)
+    settings = {"name": request.param, **SETTINGS.get(request.param, {})}
+    return SuiteRef(settings_of(SUITES, request.param).model_validate(settings), seed=7)
 
 
 @pytest.fixture

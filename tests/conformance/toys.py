@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from trainer.config.settings import AlgorithmSettings, EnvSettings
 from trainer.envs.spaces import STATE, ArraySpec, Box, Spaces
 from trainer.envs.suite import Outcome
 from trainer.state import State
@@ -49,20 +49,21 @@ class Point:
         pass
 
 
+class PointsSettings(EnvSettings):
+    tasks: tuple[str, ...] = ("left", "middle", "right")
+    horizon: int = HORIZON
+
+
 class Points:
     """Point masses, a goal a task; where an episode starts is drawn from its seed."""
 
-    VERSION: ClassVar[str] = "1"
+    Settings: ClassVar = PointsSettings
     starts = None
     versions: ClassVar[dict[str, str]] = {}
 
-    def __init__(self, tasks: int) -> None:
-        self.goals = np.linspace(-0.5, 0.5, tasks + 2)[1:-1]
-        self.spaces = Spaces({STATE: ArraySpec((2,))}, Box(1), tuple(f"to-{goal:.2f}" for goal in self.goals), HORIZON)
-
-    @classmethod
-    def open(cls, settings: Mapping[str, Any], seed: int, cache: Path | None) -> Points:
-        return cls(int(settings.get("tasks", 3)))
+    def __init__(self, settings: PointsSettings, seed: int, cache: Path | None) -> None:
+        self.goals = np.linspace(-0.5, 0.5, len(settings.tasks) + 2)[1:-1]
+        self.spaces = Spaces({STATE: ArraySpec((2,))}, Box(1), settings.tasks, settings.horizon)
 
     def describe(self) -> dict[str, str]:
         return {"goals": str(self.goals.tolist())}
@@ -77,13 +78,16 @@ class Points:
         raise AssertionError("nothing is stepped natively")
 
 
+class DriftSettings(AlgorithmSettings):
+    step_size: float = 0.1
+
+
 class Drift:
     """Learns on-policy, in two updates after each four vector steps, to prefer what was rewarded: no reinforcement
     learning that anybody should use, but all that an algorithm has.
     """
 
-    VERSION: ClassVar[str] = "drift/1"
-    uses_experience: ClassVar[bool] = False
+    Settings: ClassVar = DriftSettings
     METRICS: ClassVar[tuple[str, ...]] = ("loss",)
     STEPS, UPDATES = 4, 2
 
@@ -95,9 +99,14 @@ class Drift:
             self.policy.weight.copy_(torch.randn(self.policy.weight.shape, generator=init))
             self.policy.bias.zero_()
         self.device = context.device
+        self.step_size = context.training.algorithm.step_size
         self.noise = torch.Generator().manual_seed(context.training.seed + 1)
         self.rollout: list[tuple[Any, Any, Any]] = []
         self.left = 0
+
+    @classmethod
+    def sizes(cls, training: Any, spaces: Any) -> tuple[()]:
+        return ()
 
     @classmethod
     def choose_kernels(cls, training: Any, spaces: Any, device: torch.device) -> tuple[str, None]:
@@ -127,7 +136,7 @@ class Drift:
         for parameter, gradient in zip(
             self.policy.parameters(), torch.autograd.grad(loss, list(self.policy.parameters())), strict=True
         ):
-            parameter.data -= 0.1 * gradient
+            parameter.data -= self.step_size * gradient
         self.left -= 1
         if not self.left:
             self.rollout = []

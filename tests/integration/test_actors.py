@@ -25,11 +25,11 @@ from anchorleg.files import read_json_or_none, write_json
 from syncd import outbox, store
 from trainer.actors.actors import Actors, Plan
 from trainer.actors.stopping import Stop
+from trainer.config.tasknames import MT10
 from trainer.errors import EnvironmentFailedError
 from trainer.sharing.judge import Accepted, Expectation, judge
 from trainer.sharing.segment import decode
 from trainer.sharing.selection import Choice
-from trainer.tasknames import MT10
 
 pytestmark = pytest.mark.trainer
 HORIZON = 10

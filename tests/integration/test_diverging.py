@@ -17,7 +17,7 @@ pytest.importorskip("metaworld")
 from anchorleg.job import Job, checkpoints_of
 from syncd import store
 from trainer.checkpoints.resume import find_start
-from trainer.section import read_section
+from trainer.config.read import read_section
 from trainer.training.crash_report import FILE
 
 pytestmark = pytest.mark.trainer

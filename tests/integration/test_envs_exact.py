@@ -16,12 +16,12 @@ from safetensors.numpy import load, save
 from suites import metaworld
 from vector_bytes import info_bytes
 
+from trainer.config.tasknames import MT10, MT50
 from trainer.envs.instances import EnvInstances
 from trainer.envs.step import EnvError
 from trainer.envs.suites.metaworld.env import TaskEnv
 from trainer.envs.suites.metaworld.goals import goal_table
 from trainer.state import State
-from trainer.tasknames import MT10, MT50
 
 pytestmark = pytest.mark.trainer
 SEED = 5

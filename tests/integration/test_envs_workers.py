@@ -95,9 +95,10 @@ def test_a_worker_that_cannot_obey_says_why_in_one_sentence(spec):
 LEARNER = """
 import numpy as np
 from trainer.envs.step import VectorSpec
+from trainer.config.suites import Metaworld
 from trainer.envs.suite import SuiteRef
 from trainer.envs.vector import VectorEnv
-spec = VectorSpec(SuiteRef("metaworld", {"tasks": ("reach-v3",), "horizon": 10}), num_envs=2, seed=0)
+spec = VectorSpec(SuiteRef(Metaworld(tasks=("reach-v3",), horizon=10)), num_envs=2, seed=0)
 envs = VectorEnv(spec, 2, "python")
 envs.reset()
 print(*envs.worker_pids, flush=True)

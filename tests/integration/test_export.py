@@ -23,14 +23,14 @@ from anchorleg import files as durable
 from syncd import store
 from trainer.checkpoints.checkpoint import MANIFEST, NETS, read_manifest
 from trainer.cli import main
-from trainer.config import TrainingSection, resolve
+from trainer.config.presets import PRESETS
+from trainer.config.section import TrainingSection, resolve
 from trainer.errors import ConfigError, NoGoodCheckpointError, SaveError
 from trainer.evaluation.playable import find_playable, of_checkpoint
 from trainer.exporting import export as exporting
 from trainer.exporting import files
 from trainer.exporting.card import TOLERANCE, Card
 from trainer.exporting.export import export
-from trainer.presets import PRESETS
 
 pytestmark = pytest.mark.trainer
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,7 +133,7 @@ def actors():
     seen = {}
     for preset in PRESETS:
         training = resolve(TrainingSection(preset=preset))
-        seen.setdefault((training.actor_hidden, training.tasks), preset)
+        seen.setdefault((training.network.actor_hidden, training.env.tasks), preset)
     return sorted(seen.values())
 
 
@@ -146,7 +146,7 @@ def test_the_actor_of_every_preset_comes_through(tmp_path, monkeypatch, preset, 
     policy = find_playable(str(tmp_path / "mirror"), None, "cpu")
     done = export(policy, tmp_path / f"policy{suffix}")
     assert done.deviation <= TOLERANCE
-    obs, task = observations(len(training.tasks))
+    obs, task = observations(len(training.env.tasks))
     assert np.abs(actions_of(done.path, obs, task) - policy.act(state_of(obs), task)).max() <= TOLERANCE
 
 
@@ -163,7 +163,7 @@ def test_what_a_file_says_of_itself(tmp_path, run, suffix):
     assert (source.version, source.score) == (None, store.Score(step=100, mean_success=0.5, goals_per_task=2))
     assert source.trained_with["torch"]
     assert (card.observation.shape, card.action.shape, card.action.low) == ((39,), (4,), (-1.0,) * 4)
-    assert card.tasks == run.training.tasks
+    assert card.tasks == run.training.env.tasks
     data = out.read_bytes()
     for secret in (str(ROOT), str(tmp_path), "site-packages", ".py"):
         assert secret.encode() not in data, secret

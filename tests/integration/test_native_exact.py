@@ -17,6 +17,7 @@ from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 from metaworld.policies import ENV_POLICY_MAP
 from vector_bytes import as_bytes, info_bytes, through_files
 
+from trainer.config.tasknames import MT10
 from trainer.envs.group import EnvGroup
 from trainer.envs.shared import SharedBuffers
 from trainer.envs.step import EnvError, Script, VectorSpec
@@ -26,7 +27,6 @@ from trainer.envs.suites.metaworld.native import plan
 from trainer.envs.suites.metaworld.native.library import load as load_stepper
 from trainer.envs.suites.metaworld.native.ports import PORTS
 from trainer.envs.vector import VectorEnv
-from trainer.tasknames import MT10
 
 try:
     load_stepper()

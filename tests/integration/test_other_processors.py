@@ -14,9 +14,9 @@ from suites import metaworld
 pytest.importorskip("metaworld")
 
 
+from trainer.config.tasknames import BENCHMARKS, MT50
 from trainer.sharing.resimulation import Resimulator
 from trainer.sharing.segment import decode
-from trainer.tasknames import BENCHMARKS, MT50
 
 pytestmark = pytest.mark.trainer
 TESTS = Path(__file__).parents[1]

@@ -10,9 +10,9 @@ import sys
 import pytest
 from daemons import WORK_S
 
+from trainer.config.tasknames import MT10
 from trainer.errors import ConfigError
 from trainer.showing.drawing import choose_renderer
-from trainer.tasknames import MT10
 
 pytestmark = pytest.mark.trainer
 

@@ -9,7 +9,7 @@ pytest.importorskip("metaworld")
 import torch
 
 from trainer.commands.autotune import autotune
-from trainer.config import TrainingSection, resolve
+from trainer.config.section import TrainingSection, resolve
 from trainer.errors import ConfigError, OutOfMemoryError
 from trainer.machine import device as machine
 from trainer.machine import products

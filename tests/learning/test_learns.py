@@ -28,7 +28,7 @@ EPISODES = 8
 
 def time_at_goal(act, training, seed=99):
     """The share of the last half of each episode that each task spends at its goal: [tasks]."""
-    envs = PointMasses(replace(points(training), num_envs=len(training.tasks), seed=seed))
+    envs = PointMasses(replace(points(training), num_envs=len(training.env.tasks), seed=seed))
     observed = envs.reset()
     obs, task, there = observed.obs, observed.task, []
     for i in range(20 * EPISODES):
@@ -69,7 +69,7 @@ def test_three_tasks_are_learned_by_one_policy_in_seconds(fields):
 
 def tiny(seed):
     """As users run it, but on the CPU, with an evaluation at each of its ten checkpoints: a curve."""
-    from trainer.config import TrainingSection, resolve
+    from trainer.config.section import TrainingSection, resolve
 
     return resolve(TrainingSection(preset="tiny", seed=seed, evaluation_interval=2_000, device="cpu"))
 

@@ -18,7 +18,7 @@ from orchestrator.config import RunConfig
 from syncd.access import settings
 from syncd.cli import app as syncd
 from trainer.cli import app as trainer
-from trainer.config import TrainingSection, resolve
+from trainer.config.section import TrainingSection, resolve
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "guides.md").read_text(encoding="utf-8")

@@ -35,6 +35,7 @@ from trainer.envs.suite import SuiteRef
 from trainer.envs.vector import VectorEnv
 from trainer.errors import DroppedError, EnvironmentFailedError
 from trainer.machine.host import read_host
+from trainer.sharing.policies import env_of
 from trainer.sharing.selection import Choice
 
 #: Workers that die are started anew so often within `RESTARTS_WITHIN_S`; more is no accident (memory, a broken driver).
@@ -76,8 +77,7 @@ class Stage:
 
     def __init__(self, manifest: store.Manifest, plan: Plan) -> None:
         self.tasks, self._spec = manifest.architecture.tasks, manifest.spec
-        settings = {"tasks": self.tasks, "horizon": manifest.spec.horizon}
-        suite = SuiteRef("metaworld", settings, manifest.spec.goal_seed, plan.goals_cache)
+        suite = SuiteRef(env_of(manifest), manifest.spec.goal_seed, plan.goals_cache)
         self.envs = VectorEnv(
             VectorSpec(suite, plan.num_envs, seed=secrets.randbits(31)),  # every actor sees goals of its own
             workers_for(len(self.tasks), MemoryPlan(plan.num_envs, plan.workers), read_host()),

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from trainer.algorithms.probe import Diagnosis
 from trainer.algorithms.recorded import KERNELS
 from trainer.buffers.experience import Experience
-from trainer.config import Training
+from trainer.config.training import Training
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import I32, Actions, Obs, Spaces
 from trainer.state import State
@@ -24,7 +24,8 @@ from trainer.state import State
 
 @dataclass(frozen=True)
 class Context:
-    """All that an algorithm is made of. `experience`: what is sampled from; None for those that learn from a rollout.
+    """All that an algorithm is made of. `training.algorithm` has its own settings. `experience`: what is sampled from;
+    None for those whose settings are not of `OffPolicySettings`.
     `way`: how updates get to the device (`trainer.algorithms.recorded`).
     """
 
@@ -36,16 +37,28 @@ class Context:
     way: str = KERNELS
 
 
+@dataclass(frozen=True)
+class NetSize:
+    """What a net takes of the memory. `field`: the setting that its size goes with, whose value is `widths`.
+
+    `parameters`: numbers that it learns. `targets`: copies of them that do not learn. `values`: numbers that each row
+    of a batch leaves in it for the way back.
+    """
+
+    name: str
+    field: str
+    widths: tuple[int, ...]
+    parameters: int
+    targets: int = 0
+    values: int = 0
+
+
 class Algorithm(Protocol):
     """One learning algorithm with all that it changes: nets, optimizers, buffers, noise.
 
     It knows no file, clock, process or environment. Between two calls it stands at a barrier.
     """
 
-    VERSION: ClassVar[str]
-    """Raised whenever the same settings would train other numbers: part of every identity."""
-    uses_experience: ClassVar[bool]
-    """False: no replay is made, and contributions are refused."""
     METRICS: ClassVar[tuple[str, ...]]
     """The names of what an update measures."""
 
@@ -55,6 +68,10 @@ class Algorithm(Protocol):
     @classmethod
     def choose_kernels(cls, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, str | None]:
         """How its updates get to `device`: (the name for `numeric`, a sentence for the user or None)."""
+
+    @classmethod
+    def sizes(cls, training: Training, spaces: Spaces) -> Sequence[NetSize]:
+        """Its nets, which are not made."""
 
     @property
     def policy(self) -> nn.Module:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from trainer.buffers.replay import Block, Replay
 from trainer.buffers.rows import Batch, Fields
-from trainer.config import Training
+from trainer.config.training import Training
 from trainer.envs.spaces import I64
 
 #: The most of a batch that others may make up: enough to help, too little to take the training over.
@@ -56,7 +56,7 @@ def whole(wanted: npt.NDArray[np.float64], chance: float, most: int) -> I64:
 
 def capacity_of(training: Training) -> int:
     """Rows a task, of all contributors together."""
-    return max(1, training.buffer_size // len(training.tasks) * _PARTS // _OF)
+    return max(1, training.off_policy.buffer_size // len(training.env.tasks) * _PARTS // _OF)
 
 
 class Contributed:
@@ -68,9 +68,9 @@ class Contributed:
     """
 
     def __init__(self, training: Training, fields: Fields) -> None:
-        self._tasks = len(training.tasks)
+        self._tasks = len(training.env.tasks)
         self._rows = capacity_of(training) * self._tasks
-        self._buffer = training.buffer_size
+        self._buffer = training.off_policy.buffer_size
         self.ring = Replay(self._rows, self._tasks, fields)
         self.sampling = np.random.default_rng(np.random.SeedSequence(training.seed, spawn_key=(_SAMPLING,)))
         self.sources: list[str] = []

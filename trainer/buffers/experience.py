@@ -11,7 +11,7 @@ import numpy.typing as npt
 from trainer.buffers.contributed import Contributed, parts
 from trainer.buffers.replay import Replay, shares
 from trainer.buffers.rows import Batch, Fields, joined
-from trainer.config import Training
+from trainer.config.training import Training
 from trainer.state import State
 
 #: The spawn key of the own ring's random stream; others are in `trainer.buffers.contributed` and in the algorithms.
@@ -24,7 +24,7 @@ class Experience:
     """
 
     def __init__(self, training: Training, fields: Fields) -> None:
-        self.own = Replay(training.buffer_size, len(training.tasks), fields)
+        self.own = Replay(training.off_policy.buffer_size, len(training.env.tasks), fields)
         self.others: Contributed | None = None
         self._training = training
         self._sampling = np.random.default_rng(np.random.SeedSequence(training.seed, spawn_key=(_SAMPLING,)))

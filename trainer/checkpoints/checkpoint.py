@@ -33,7 +33,7 @@ from torch import Tensor
 
 from anchorleg.files import make_folder, publish_folder, write_json
 from trainer.checkpoints.rows import RowsFile
-from trainer.config import Training, identity
+from trainer.config.training import Training, identity
 from trainer.errors import DamagedCheckpointError
 from trainer.state import State
 

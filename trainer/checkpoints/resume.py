@@ -23,7 +23,8 @@ from trainer.checkpoints.checkpoint import (
     versions,
 )
 from trainer.checkpoints.rows import read_into
-from trainer.config import Training, differences, identity
+from trainer.config.section import TrainingSection, resolve
+from trainer.config.training import Training, differences, identity
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, DamagedCheckpointError, NoGoodCheckpointError, OtherIdentityError
 from trainer.history.metrics import best_evaluation, read_evaluations
@@ -37,7 +38,7 @@ class Start:
     ref: CheckpointRef
     manifest: CheckpointManifest
     contents: Contents
-    experience: Experience
+    experience: Experience | None
     notes: tuple[str, ...]
 
 
@@ -108,22 +109,23 @@ def _lost_step(slot_dir: Path, attempt: int) -> int:
     return furthest
 
 
-def load_exact(folder: Path, slot_dir: Path, manifest: CheckpointManifest) -> tuple[Contents, Experience]:
+def load_exact(folder: Path, slot_dir: Path, manifest: CheckpointManifest) -> tuple[Contents, Experience | None]:
     """Contents and rows of an exact checkpoint, every byte verified. Errors: DamagedCheckpointError."""
     contents, training = read_contents(folder, manifest), training_of(manifest)
+    if (saved := contents.parts.get("experience")) is None:
+        return contents, None
     experience = Experience(training, fields_of(spaces_of(training)))
-    if (saved := contents.parts.get("experience")) is not None:
-        experience.load(saved)
-        read_into(experience.own, slot_dir, manifest.segments)
-        if experience.others is not None:
-            read_into(experience.others.ring, slot_dir, manifest.contributed)
+    experience.load(saved)
+    read_into(experience.own, slot_dir, manifest.segments)
+    if experience.others is not None:
+        read_into(experience.others.ring, slot_dir, manifest.contributed)
     return contents, experience
 
 
 def training_of(manifest: CheckpointManifest) -> Training:
     """The training that made a checkpoint. Errors: DamagedCheckpointError where another version wrote it otherwise."""
     try:
-        return Training.model_validate(manifest.training)
+        return resolve(TrainingSection.model_validate(manifest.training))
     except ValidationError as error:
         field = ".".join(map(str, error.errors()[0]["loc"]))
         raise DamagedCheckpointError(

@@ -17,7 +17,7 @@ from trainer.checkpoints.checkpoint import Contents, publish
 from trainer.checkpoints.resume import Start
 from trainer.checkpoints.retention import tidy
 from trainer.checkpoints.rows import CONTRIBUTED, OWN, RowsFile, saved_until, segment_path, still_needed, write_segment
-from trainer.config import Training
+from trainer.config.training import Training
 from trainer.errors import SaveError, SupersededError
 from trainer.history.metrics import best_evaluation, read_evaluations
 
@@ -70,7 +70,7 @@ class Saver:
         """For an attempt that goes on from `start`."""
         if start is None:
             return cls(job, training, (), None)
-        others = start.experience.others
+        others = start.experience.others if start.experience is not None else None
         restarts = others.restarts if others is not None else 0
         return cls(job, training, start.manifest.segments, start.ref.step, start.manifest.contributed, restarts)
 
@@ -157,7 +157,7 @@ class Saver:
         return still_needed(
             (*self.segments, *([segment] if segment else [])),
             tuple(contents.parts["experience"].numbers["counts"]),
-            self._training.buffer_size // len(self._training.tasks),
+            self._training.off_policy.buffer_size // len(self._training.env.tasks),
         )
 
     def _with_others(self, contents: Contents, block: Block | None) -> tuple[RowsFile, ...]:

@@ -17,7 +17,7 @@ from anchorleg.words import counted, duration, roughly
 from trainer.errors import ConfigError
 
 if TYPE_CHECKING:
-    from trainer.config import Training
+    from trainer.config.training import Training
     from trainer.machine.host import Host
     from trainer.tuning.autotune import MachineRates, Recommendation
     from trainer.tuning.training import Advice
@@ -132,7 +132,7 @@ def _announce(budget_s: float) -> None:
 def _training(
     config: Path | None, preset: str | None, settings: list[str], budget_s: float, *, save: bool, as_json: bool
 ) -> None:
-    from trainer.section import read_section  # noqa: PLC0415 - with the rest
+    from trainer.config.read import read_section  # noqa: PLC0415 - with the rest
 
     asked = read_section(config, preset, settings)
     if save and config is None:
@@ -188,7 +188,7 @@ def _show_training(training: Training, tried: Tried, best: Advice) -> None:
     names = ["num_envs", "num_workers", "threads", *(["cuda_graph"] if tried.device == "cuda" else []), "steps/s", ""]
     _table(names, rows, best=[row[-1] == "recommended" for row in rows])
     _tell(_computer(tried.host) + (f", {tried.device}" if tried.device != "cpu" else ""))
-    learned = 1 / (tried.update_s * training.updates_per_step)
+    learned = 1 / (tried.update_s * training.off_policy.updates_per_step)
     by = {"native": "in C, num_workers are threads", "python": "in Python, num_workers are processes"}
     _tell(
         f"  learning alone: {1e3 * tried.update_s:.1f} ms an update, {learned:,.0f} steps/s"
@@ -205,8 +205,8 @@ def _show_training(training: Training, tried: Tried, best: Advice) -> None:
         f"{memory.replay // memory.row:,} rows)"
     )
     if tried.gpu_bytes is not None:
-        used, there_is = tried.gpu_bytes
-        _tell(f"  GPU memory: {used / _GB:.1f} GB of {there_is / _GB:.1f} GB with batches of {training.batch_size:,}")
+        (used, there_is), batch = tried.gpu_bytes, training.off_policy.batch_size
+        _tell(f"  GPU memory: {used / _GB:.1f} GB of {there_is / _GB:.1f} GB with batches of {batch:,}")
     whole = duration(training.total_steps / best.steps_per_s)
     much = f"{best.gain:.2f} times as fast as now" if best.setting != tried.own else "as it is: nothing to change"
     _tell(

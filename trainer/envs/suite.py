@@ -8,16 +8,17 @@ nothing here knows a suite by name.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self, cast
 
 import numpy.typing as npt
 
-from trainer.config import Training
+from trainer.config.find import SUITES, find, settings_of
+from trainer.config.settings import EnvSettings
+from trainer.config.training import Training
 from trainer.envs.spaces import Actions, Obs, Spaces
 from trainer.envs.stats import EpisodeStats
-from trainer.find import SUITES, find
 from trainer.state import State
 
 #: "auto": by a stepper where that is possible and gives the same bits. "native": likewise, and an error where it cannot
@@ -104,14 +105,12 @@ class Stepper(Protocol):
 
 
 class Suite(Protocol):
-    """A family of environments that share their spaces, opened by JSON-able settings, a seed and a cache folder."""
+    """A family of environments that share their spaces."""
 
-    VERSION: ClassVar[str]
-    """Raised when the same settings would give other numbers."""
-
-    @classmethod
-    def open(cls, settings: Mapping[str, Any], seed: int, cache: Path | None) -> Self:
-        """`seed` decides the fixed starts, where there are some. Errors: ValueError for settings that cannot be."""
+    def __init__(self, settings: Any, seed: int, cache: Path | None) -> None:
+        """`settings`: of its own class (`trainer.config.find.settings_of`). `seed` decides the fixed starts, where
+        there are some; what takes long to make may be kept in `cache`.
+        """
 
     @property
     def spaces(self) -> Spaces:
@@ -145,34 +144,33 @@ class Suite(Protocol):
 
 @dataclass(frozen=True)
 class SuiteRef:
-    """Which suite, in JSON's words: enough for another process to open the same. `seed`: of its fixed starts."""
+    """Which suite: enough for another process to open the same. `seed`: of its fixed starts."""
 
-    name: str
-    settings: Mapping[str, Any] = field(hash=False)
+    settings: EnvSettings
     seed: int = 0
     cache: Path | None = None
 
     def open(self) -> Suite:
         """The suite. Errors: ValueError."""
-        suite: type[Suite] = find(SUITES, self.name)
-        return suite.open(self.settings, self.seed, self.cache)
+        suite: type[Suite] = find(SUITES, self.settings.name)
+        return suite(self.settings, self.seed, self.cache)
 
     def as_json(self) -> dict[str, Any]:
         """For a worker."""
         cache = None if self.cache is None else str(self.cache)
-        return {"name": self.name, "settings": dict(self.settings), "seed": self.seed, "cache": cache}
+        return {"settings": self.settings.model_dump(mode="json"), "seed": self.seed, "cache": cache}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """What `as_json` was made of."""
         cache = None if value["cache"] is None else Path(value["cache"])
-        return cls(value["name"], value["settings"], value["seed"], cache)
+        kind = cast("type[EnvSettings]", settings_of(SUITES, value["settings"]["name"]))
+        return cls(kind.model_validate(value["settings"]), value["seed"], cache)
 
 
 def suite_of(training: Training, cache: Path | None = None) -> SuiteRef:
     """The suite that `training` trains on."""
-    settings = {"tasks": list(training.tasks), "horizon": training.horizon}
-    return SuiteRef("metaworld", settings, training.seed, cache)
+    return SuiteRef(training.env, training.seed, cache)
 
 
 def spaces_of(training: Training) -> Spaces:

@@ -12,12 +12,13 @@ from anchorleg.words import did_you_mean
 from syncd import store
 from trainer.checkpoints.checkpoint import POLICY, CheckpointManifest
 from trainer.checkpoints.resume import find_policy, policy_candidates, training_of
+from trainer.config.settings import EnvSettings
 from trainer.envs.suite import SuiteRef
 from trainer.errors import ConfigError, DamagedCheckpointError, NoGoodCheckpointError
 from trainer.evaluation.protocol import Act
 from trainer.history.slots import told_where
 from trainer.machine import device as machine
-from trainer.sharing.policies import Policy, UnusablePolicyError, architecture_of, differences, load
+from trainer.sharing.policies import Policy, UnusablePolicyError, architecture_of, differences, env_of, load
 from trainer.sharing.selection import DEFAULT_SHARED_DIR, Choice, pick
 
 _DEVICES = ("auto", "cpu", "cuda", "mps")
@@ -29,15 +30,19 @@ class Playable:
 
     name: str
     step: int
-    tasks: tuple[str, ...]
-    horizon: int
+    env: EnvSettings
     goal_seed: int
     act: Act
     notes: tuple[str, ...]
 
     def suite(self, seed: int, cache: Path | None = None) -> SuiteRef:
         """Where it plays, at the goals of `seed`."""
-        return SuiteRef("metaworld", {"tasks": self.tasks, "horizon": self.horizon}, seed, cache)
+        return SuiteRef(self.env, seed, cache)
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """In the order of their numbers."""
+        return self.env.tasks
 
     def task_index(self, task: str | None) -> int:
         """Its number of `task`; None names the only one. Errors: ConfigError."""
@@ -123,8 +128,7 @@ def of_checkpoint(path: Path, device: str, *, best: bool = False, threads: int |
     return Found(
         name=str(ref.path),
         step=ref.step,
-        tasks=training.tasks,
-        horizon=training.horizon,
+        env=training.env,
         goal_seed=training.seed,
         act=policy.act_greedily,
         notes=notes,
@@ -141,8 +145,7 @@ def of_publication(place: store.SlotPlace, manifest: store.Manifest, device: str
     return Found(
         name=f"{manifest.run_id}/{manifest.slot} version {manifest.version}",
         step=manifest.step,
-        tasks=manifest.architecture.tasks,
-        horizon=manifest.spec.horizon,
+        env=env_of(manifest),
         goal_seed=manifest.spec.goal_seed,
         act=policy.act_greedily,
         notes=(note,) if note else (),

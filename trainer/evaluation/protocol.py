@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from anchorleg.words import counted
+from trainer.config.tasknames import GOALS_PER_TASK
 from trainer.envs.collector import Collector
 from trainer.envs.spaces import F64, I32, Actions, Obs, picked
 from trainer.envs.step import NO_TASK, Script, VectorSpec
 from trainer.envs.suite import SuiteRef
 from trainer.envs.vector import VectorEnv
-from trainer.tasknames import GOALS_PER_TASK
 
 #: Observations and tasks [n] → deterministic actions [n, …].
 Act = Callable[[Obs, I32], Actions]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from anchorleg.job import Job, candidates_before
-from trainer.config import Training
+from trainer.config.training import Training
 from trainer.evaluation.past import EVALUATING, read_past
 from trainer.evaluation.process import Begin, EvaluationRequest, EvaluatorError, Running, spare_workers
 from trainer.evaluation.protocol import MIN_LANES
@@ -147,7 +147,7 @@ class Evaluations:
             return
         if self._tries == 0:
             self._journal.add({"step": step, "begun": True})
-        lanes = max(len(self._training.tasks), MIN_LANES)
+        lanes = max(len(self._training.env.tasks), MIN_LANES)
         request = EvaluationRequest(
             checkpoint=ref.path,
             goals=self._training.evaluation_goals,

@@ -107,7 +107,7 @@ class Card(_Model):
                 high=(ACTION_HIGH,) * architecture.act_dim,
             ),
             hidden=architecture.hidden,
-            horizon=found.horizon,
+            horizon=found.env.horizon,
             goal_seed=found.goal_seed,
             reward=REWARD,
             exported_with={"anchorleg": version("anchorleg"), "torch": version("torch")},

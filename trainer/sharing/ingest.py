@@ -23,7 +23,7 @@ from anchorleg.job import Job
 from anchorleg.notices import Notices
 from syncd import store
 from trainer.buffers.contributed import MAX_RECENT
-from trainer.config import Training
+from trainer.config.training import Training
 from trainer.sharing.athand import AtHand, Ready
 from trainer.sharing.conduct import Conduct
 from trainer.sharing.journal import Taken
@@ -328,8 +328,8 @@ class Ingester:
         expect = Expectation(
             run_id=self._job.run_id,
             slot=self._job.slot,
-            tasks=self._training.tasks,
-            horizon=self._training.horizon,
+            tasks=self._training.env.tasks,
+            horizon=self._training.env.horizon,
             versions=self._versions.sorted(),
             step=self._judged_at,
             max_lag=self._training.contribution_max_lag,

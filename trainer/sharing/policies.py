@@ -15,12 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from syncd import store
-from trainer.config import SEEDS, Training
+from trainer.config.settings import EnvSettings
+from trainer.config.suites import Metaworld
+from trainer.config.tasknames import MAX_HORIZON, MT50
+from trainer.config.training import SEEDS, Training
 from trainer.envs.spaces import STATE, Obs
 from trainer.envs.suites.metaworld.shapes import ACT_DIM, OBS_DIM
 from trainer.nets.distributions import GaussianActor, sample
 from trainer.nets.inputs import with_task
-from trainer.tasknames import MAX_HORIZON, MT50
 
 F32 = npt.NDArray[np.float32]
 
@@ -52,8 +54,13 @@ class GoldenMismatchError(UnusablePolicyError):
 def architecture_of(training: Training) -> store.Architecture:
     """The architecture of the actor that `training` trains."""
     return store.Architecture(
-        kind=KIND, obs_dim=OBS_DIM, act_dim=ACT_DIM, hidden=training.actor_hidden, tasks=training.tasks
+        kind=KIND, obs_dim=OBS_DIM, act_dim=ACT_DIM, hidden=training.network.actor_hidden, tasks=training.env.tasks
     )
+
+
+def env_of(manifest: store.Manifest) -> EnvSettings:
+    """What the policy of `manifest` was trained in."""
+    return Metaworld(tasks=manifest.architecture.tasks, horizon=manifest.spec.horizon)
 
 
 def actor_tensors(actor: nn.Module) -> dict[str, F32]:

@@ -21,7 +21,7 @@ from torch import nn
 from anchorleg.job import Job
 from anchorleg.notices import Notices
 from syncd import store
-from trainer.config import Training, identity
+from trainer.config.training import Training, identity
 from trainer.envs.spaces import F32, I32, STATE, Obs, picked
 from trainer.errors import SupersededError
 from trainer.history.metrics import EVALUATIONS, METRICS, read, read_evaluations
@@ -88,7 +88,7 @@ class Publisher:
         self._architecture = architecture_of(training)
         self._spec = store.Spec(
             reward=REWARD,
-            horizon=training.horizon,
+            horizon=training.env.horizon,
             goal_seed=training.seed,
             metaworld=version("metaworld"),
             mujoco=version("mujoco"),

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from trainer.config.suites import Metaworld
 from trainer.envs.instances import EnvInstances
 from trainer.envs.shared import SharedBuffers
 from trainer.envs.spaces import F32, STATE
@@ -23,7 +24,6 @@ from trainer.envs.suite import Env, StepFaultError, StepperChoice, SuiteRef
 from trainer.envs.suites.metaworld.suite import Suite
 from trainer.sharing.segment import Segment
 from trainer.sharing.spotcheck import Redone
-from trainer.tasknames import MAX_HORIZON
 
 #: Metres, quaternion parts, and points of reward.
 TOLERANCE = 1e-2
@@ -37,7 +37,7 @@ class Resimulator:
     """
 
     def __init__(self, suite: SuiteRef, stepper: StepperChoice = "auto") -> None:
-        opened = Suite.open({**suite.settings, "horizon": MAX_HORIZON}, suite.seed, suite.cache)
+        opened = Suite(Metaworld(tasks=suite.settings.tasks), suite.seed, suite.cache)
         self._tasks, self._goals = opened.tasks, opened.goals
         self._instances = EnvInstances(opened)
         self._native = opened.stepped_natively(stepper)

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from trainer.config.tasknames import GOALS_PER_TASK
 from trainer.envs.spaces import Obs, picked
 from trainer.envs.suites.metaworld.env import MetaworldEnv, TaskEnv
 from trainer.envs.suites.metaworld.goals import goal_table
 from trainer.evaluation.playable import Playable
-from trainer.tasknames import GOALS_PER_TASK
 
 #: Steps that are still shown after the first success: half a second of the simulation.
 ENCORE_STEPS = 40
@@ -60,7 +60,7 @@ class PlayedTask:
         obs: Obs = self._env.reset(goal % GOALS_PER_TASK, 0)
         on_step(0)
         task = np.array([self._index], np.int32)
-        total, solved_at, step, last = 0.0, None, 0, self._policy.horizon
+        total, solved_at, step, last = 0.0, None, 0, self._policy.env.horizon
         while step < last:
             outcome = self._env.step(self._policy.act(picked(obs, None), task)[0])
             obs = outcome.obs

@@ -23,10 +23,10 @@ def main(tasks: list[str]) -> int:
     """Exit code 0 where all tasks load and, unless that is disabled, one can be drawn."""
     import numpy as np  # noqa: PLC0415 - the first words of a failure should be about what is missing
 
+    from trainer.config.tasknames import BENCHMARKS  # noqa: PLC0415
     from trainer.envs.suites.metaworld.env import TaskEnv  # noqa: PLC0415
     from trainer.envs.suites.metaworld.goals import goal_table  # noqa: PLC0415
     from trainer.showing.camera import Camera  # noqa: PLC0415
-    from trainer.tasknames import BENCHMARKS  # noqa: PLC0415
 
     found: dict[str, Any] = {
         "metaworld": version("metaworld"),

@@ -20,7 +20,7 @@ from anchorleg.files import make_folder
 from anchorleg.job import HANDED_OVER, Job
 from trainer.checkpoints.resume import Start, find_start
 from trainer.checkpoints.saver import Saver, failure
-from trainer.config import Training
+from trainer.config.training import Training
 from trainer.envs.collector import Envs
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import suite_of

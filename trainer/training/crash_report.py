@@ -84,7 +84,7 @@ def describe(state: TrainingRun, update: int | None) -> dict[str, Any]:
                 **{name: plain(values[k]) for name, values in measures.items()},
                 **(_of_rows(state.experience.own, k) if state.experience else {}),
             }
-            for k, task in enumerate(state.training.tasks)
+            for k, task in enumerate(state.training.env.tasks)
         },
     }
 

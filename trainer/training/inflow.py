@@ -20,10 +20,8 @@ from typing import Any
 from anchorleg.job import Job
 from anchorleg.notices import Notices
 from syncd import store
-from trainer.algorithms.base import Algorithm
 from trainer.checkpoints.resume import Start
-from trainer.config import Training
-from trainer.find import ALGORITHMS, find
+from trainer.config.training import Training
 from trainer.sharing.athand import Ready
 from trainer.sharing.ingest import Ingester
 from trainer.sharing.journal import Entry, Removed, Taken, append, begin, inherited
@@ -66,19 +64,20 @@ class Intake:
         self.has_gone_back = False
         self._notices = Notices()
         self.door: Ingester | None = None
-        algorithm: type[Algorithm] = find(ALGORITHMS, training.algorithm)
-        if not algorithm.uses_experience:
+        if not training.uses_experience:
             if job.accepts_contributions:
                 self._notices.note(
-                    f"experience of other machines is not taken: {training.algorithm} learns from its own steps alone"
+                    "experience of other machines is not taken: "
+                    f"{training.algorithm.name} learns from its own steps alone"
                 )
             return
-        if job.accepts_contributions or schedule or (start is not None and start.experience.others is not None):
+        others = start.experience.others if start is not None and start.experience is not None else None
+        if job.accepts_contributions or schedule or others is not None:
             self.door = Ingester(
                 job,
                 training,
                 step=start.ref.step if start else 0,
-                seen=start.experience.others.recent if start and start.experience.others else (),
+                seen=others.recent if others is not None else (),
                 counted=counted,
                 scheduled=[entry for entry in schedule if isinstance(entry, Taken)],
                 resimulate=resimulate,
@@ -198,7 +197,7 @@ class Intake:
             return
         try:
             segment = decode(self._in_time(partial(self._read, entry)))
-            task = self._training.tasks.index(segment.task)
+            task = self._training.env.tasks.index(segment.task)
         except (OSError, ValueError, BadSegmentError) as error:
             self._notices.note(
                 f"a segment of {entry.who} that entered at step {entry.step:,} is gone or damaged ({error}): going on "

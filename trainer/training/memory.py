@@ -7,14 +7,14 @@ end for memory; `shortage` finds the words for that.
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from torch import nn
-
-from trainer.algorithms.mtsac.learner import actor_and_critics
+from trainer.algorithms.base import Algorithm, NetSize
 from trainer.buffers.rows import fields_of
-from trainer.config import IDENTITY_FIELDS, Training
+from trainer.config.find import ALGORITHMS, find
+from trainer.config.training import SECTIONS, Training
 from trainer.envs.memory import need_bytes
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, OutOfMemoryError
@@ -48,7 +48,7 @@ class Part:
         if min(values) < 1:
             return None
         value = ", ".join(map(str, values)) if len(values) > 1 else f"{values[0]:,}"
-        return f"lower training.{self.field} to {value}" + " in a new run" * (self.field in IDENTITY_FIELDS)
+        return f"lower training.{self.field} to {value}" + " in a new run" * self.field.startswith(SECTIONS)
 
 
 def check(training: Training, device: str, limit_bytes: int | None) -> None:
@@ -56,9 +56,7 @@ def check(training: Training, device: str, limit_bytes: int | None) -> None:
 
     `device`: the type of the learner's. Errors: ConfigError.
     """
-    # Pages of the replay that no row reaches are never touched, and so take no memory.
-    rows = min(training.buffer_size, training.total_steps)
-    parts = host_parts(training, device, rows)
+    parts = host_parts(training, device, rows_kept(training))
     need = need_bytes(1, 0) + evaluation_bytes(training) + sum(part.bytes for part in parts)
     if limit_bytes is None or need <= limit_bytes:
         return
@@ -78,7 +76,11 @@ def shortage(error: BaseException, training: Training, device: str) -> OutOfMemo
     if not is_plain and not (isinstance(error, RuntimeError) and any(word in words.lower() for word in _WORDS)):
         return None
     on_gpu = any(word in words.lower() for word in ("cuda", "cublas"))
-    parts = gpu_parts(training) if on_gpu else host_parts(training, device, training.buffer_size)
+    parts = (
+        gpu_parts(training)
+        if on_gpu
+        else host_parts(training, device, training.off_policy.buffer_size if training.uses_experience else 0)
+    )
     largest = max(parts, key=lambda part: part.bytes)
     lowered = largest.lowered(largest.bytes / 2)
     return OutOfMemoryError(
@@ -89,6 +91,11 @@ def shortage(error: BaseException, training: Training, device: str) -> OutOfMemo
     )
 
 
+def rows_kept(training: Training) -> int:
+    """Rows of its replay in the end. Pages of it that no row reaches are never touched, and so take no memory."""
+    return min(training.off_policy.buffer_size, training.total_steps) if training.uses_experience else 0
+
+
 def row_bytes(training: Training) -> int:
     """One row of the replay."""
     return sum(prod(shape) * dtype.itemsize for shape, dtype in fields_of(spaces_of(training)).values())
@@ -97,22 +104,23 @@ def row_bytes(training: Training) -> int:
 def host_parts(training: Training, device: str, rows: int) -> list[Part]:
     """What the training holds in the machine's memory, with `rows` in its replay."""
     environments, row = need_bytes(training.num_envs, 0) - need_bytes(1, 0), row_bytes(training)
+    replay = Part(f"the replay, {rows:,} rows of {row} bytes", rows * row, "algorithm.buffer_size", (rows,))
     parts = [
-        Part(f"the replay, {rows:,} rows of {row} bytes", rows * row, "buffer_size", (rows,)),
+        *([replay] if rows else []),
         Part(f"{training.num_envs:,} environments", environments, "num_envs", (training.num_envs,)),
         *_nets(training, live=device == "cpu", saved=True),
     ]
-    return [*parts, _batch(training)] if device == "cpu" else parts
+    return [*parts, *_batch(training)] if device == "cpu" else parts
 
 
 def gpu_parts(training: Training) -> list[Part]:
     """What the training holds on a GPU."""
-    return [*_nets(training, live=True, saved=False), _batch(training)]
+    return [*_nets(training, live=True, saved=False), *_batch(training)]
 
 
 def evaluation_bytes(training: Training) -> int:
     """What the process takes that evaluates beside the training."""
-    tasks = len(training.tasks)
+    tasks = len(training.env.tasks)
     lanes = tasks * lanes_a_task(tasks, training.evaluation_goals)
     return need_bytes(lanes, 0, tasks) if lanes else 0
 
@@ -122,32 +130,26 @@ def _nets(training: Training, *, live: bool, saved: bool) -> list[Part]:
     twice: the copy that a checkpoint is made from, and the bytes of its files.
     """
     found = []
-    actor, critics = sizes(training)
-    for name, field, count, targets in (
-        ("the actor", "actor_hidden", actor, 0),
-        ("the critics", "critic_hidden", critics, 1),
-    ):
-        numbers = live * (4 + targets) + saved * 2 * (3 + targets)
-        what = f"{name}, {count:,} parameters times {numbers} numbers of {_FLOAT_BYTES} bytes"
-        found.append(Part(what, count * numbers * _FLOAT_BYTES, field, getattr(training, field), 2))
+    for net in _sizes(training):
+        numbers = live * (4 + net.targets) + saved * 2 * (3 + net.targets)
+        what = f"{net.name}, {net.parameters:,} parameters times {numbers} numbers of {_FLOAT_BYTES} bytes"
+        found.append(Part(what, net.parameters * numbers * _FLOAT_BYTES, net.field, net.widths, 2))
     return found
 
 
-def _batch(training: Training) -> Part:
-    """The hidden layers' values, which both critics keep for the way back."""
-    rows, values = training.batch_size, 2 * sum(training.critic_hidden)
+def _batch(training: Training) -> list[Part]:
+    """The hidden layers' values, which are kept for the way back."""
+    values = sum(net.values for net in _sizes(training))
+    if not training.uses_experience or not values:
+        return []
+    rows = training.off_policy.batch_size
     what = f"an update, {rows:,} rows of {values:,} hidden values"
-    return Part(what, rows * values * _FLOAT_BYTES, "batch_size", (rows,))
+    return [Part(what, rows * values * _FLOAT_BYTES, "algorithm.batch_size", (rows,))]
 
 
-def sizes(training: Training) -> tuple[int, int]:
-    """How many numbers the actor and the critics learn."""
-    actor, critics = actor_and_critics(training, spaces_of(training), None)
-    return _count(actor), _count(critics)
-
-
-def _count(net: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in net.parameters())
+def _sizes(training: Training) -> Sequence[NetSize]:
+    algorithm: type[Algorithm] = find(ALGORITHMS, training.algorithm.name)
+    return algorithm.sizes(training, spaces_of(training))
 
 
 def _two_digits(value: int) -> int:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from trainer.algorithms.base import Algorithm
-from trainer.config import Training
+from trainer.config.find import ALGORITHMS, find
+from trainer.config.training import Training
 from trainer.envs.spaces import Spaces
-from trainer.find import ALGORITHMS, find
 from trainer.machine import device as machine
 from trainer.machine import products
 from trainer.machine.processor import processor
@@ -28,11 +28,10 @@ def choose_numerics(
         if then != now:
             show.say(f"{name} was {then}, is {now}: the training goes on, bit equality is not promised")
     if chosen.type == "cpu":
-        widest = max(*training.actor_hidden, *training.critic_hidden)
-        numeric["products"], sentence = products.choose_products(widest, recorded.get("products"))
+        numeric["products"], sentence = products.choose_products(training.network.widest, recorded.get("products"))
         if sentence is not None:
             show.say(sentence)
-    algorithm: type[Algorithm] = find(ALGORITHMS, training.algorithm)
+    algorithm: type[Algorithm] = find(ALGORITHMS, training.algorithm.name)
     numeric["updates"], sentence = algorithm.choose_kernels(training, spaces, chosen)
     if sentence is not None:
         show.say(sentence)

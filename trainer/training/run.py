@@ -19,10 +19,10 @@ from trainer.algorithms.recorded import KERNELS
 from trainer.buffers.experience import Experience
 from trainer.buffers.rows import fields_of
 from trainer.checkpoints.checkpoint import Contents
-from trainer.config import Training
+from trainer.config.find import ALGORITHMS, find
+from trainer.config.training import Training
 from trainer.envs.collector import Collector, Envs
 from trainer.errors import NotFiniteError
-from trainer.find import ALGORITHMS, find
 from trainer.state import State
 from trainer.training.meter import Meter
 
@@ -55,7 +55,7 @@ class TrainingRun:
 def fresh(training: Training, device: torch.device, envs: Envs, way: str = KERNELS) -> TrainingRun:
     """A run at step 0. `way`: see `trainer.algorithms.recorded`."""
     collector = Collector(envs)
-    experience = Experience(training, fields_of(envs.spaces))
+    experience = Experience(training, fields_of(envs.spaces)) if training.uses_experience else None
     return _run(training, device, collector, experience, way)
 
 
@@ -64,7 +64,7 @@ def resumed(
     device: torch.device,
     envs: Envs,
     contents: Contents,
-    experience: Experience,
+    experience: Experience | None,
     way: str = KERNELS,
 ) -> TrainingRun:
     """A run at the barrier that `contents` was captured at, with its `experience`."""
@@ -78,12 +78,11 @@ def resumed(
 
 
 def _run(
-    training: Training, device: torch.device, collector: Collector, experience: Experience, way: str
+    training: Training, device: torch.device, collector: Collector, experience: Experience | None, way: str
 ) -> TrainingRun:
-    kind: type[Algorithm] = find(ALGORITHMS, training.algorithm)
-    own = experience if kind.uses_experience else None
-    context = Context(training, collector.envs.spaces, collector.num_envs, device, own, way)
-    return TrainingRun(training, kind(context), collector, own, Meter(kind.METRICS, training.tasks))
+    kind: type[Algorithm] = find(ALGORITHMS, training.algorithm.name)
+    context = Context(training, collector.envs.spaces, collector.num_envs, device, experience, way)
+    return TrainingRun(training, kind(context), collector, experience, Meter(kind.METRICS, training.env.tasks))
 
 
 def advance(run: TrainingRun) -> None:
@@ -154,7 +153,7 @@ def row(run: TrainingRun) -> dict[str, Any]:
         value["diagnostics"] = _readable(found.nets)
         for of_task, measured in zip(value["tasks"].values(), found.tasks, strict=True):
             of_task.update(_readable(measured))
-    others = run.experience.others_row(run.training.batch_size) if run.experience is not None else None
+    others = run.experience.others_row(run.training.off_policy.batch_size) if run.experience is not None else None
     if others:
         value["contributed"] = others
         if found is not None:

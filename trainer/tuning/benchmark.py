@@ -10,6 +10,9 @@ import torch
 
 from anchorleg.words import counted
 from syncd import store
+from trainer.config.settings import Network
+from trainer.config.suites import Metaworld
+from trainer.config.tasknames import MT10
 from trainer.envs.memory import MOST_ENVS, MemoryPlan, by_size, fitted, usable_cores
 from trainer.envs.spaces import F32, STATE
 from trainer.envs.step import EnvError, VectorSpec
@@ -18,9 +21,7 @@ from trainer.envs.suites.metaworld.shapes import ACT_DIM, OBS_DIM
 from trainer.envs.vector import VectorEnv
 from trainer.machine.host import Host, read_host
 from trainer.nets.distributions import GaussianActor
-from trainer.presets import PRESETS
 from trainer.sharing.policies import KIND, Policy
-from trainer.tasknames import MAX_HORIZON, MT10
 from trainer.tuning.autotune import Inference, MachineRates, Stepping, versions_here
 
 #: One light, one middling and one heavy task: what a multi-task run mixes, without building ten.
@@ -52,7 +53,7 @@ def measure_machine(budget_s: float, say: Say) -> MachineRates:
         say(f"policy on {device}, {counted(threads, 'thread')}: {found.batches_per_s:,.0f} batches of {BATCH}/s")
         inference.append(found)
     torch.set_num_threads(1)
-    suite = SuiteRef("metaworld", {"tasks": TASKS, "horizon": MAX_HORIZON}, _SEED)
+    suite = SuiteRef(Metaworld(tasks=TASKS), _SEED)
     stepping: list[Stepping] = []
     dearest_s = 0.0
     stepper = "native" if len(suite.open().stepped_natively("auto")) == len(TASKS) else "python"
@@ -124,7 +125,7 @@ def _steps_per_s(spec: VectorSpec, workers: int) -> float:
 def _batches_per_s(device: torch.device, threads: int) -> float:
     """Batches that a policy of the default preset acts on in a second, the way to `device` and back included."""
     torch.set_num_threads(threads)
-    hidden = PRESETS["guide"]["actor_hidden"]
+    hidden = Network().actor_hidden
     actor = GaussianActor(OBS_DIM + len(MT10), hidden, ACT_DIM, torch.Generator().manual_seed(_SEED))
     shape = store.Architecture(kind=KIND, obs_dim=OBS_DIM, act_dim=ACT_DIM, hidden=hidden, tasks=MT10)
     policy = Policy(shape, {name: tensor.numpy() for name, tensor in actor.state_dict().items()}, device)

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 
 from trainer.algorithms import recorded
-from trainer.config import Training
+from trainer.config.find import ALGORITHMS, find
+from trainer.config.training import Training
 from trainer.envs.collector import Collector
 from trainer.envs.step import EnvError, VectorSpec
 from trainer.envs.suite import SuiteRef, suite_of
 from trainer.envs.vector import VectorEnv
-from trainer.find import ALGORITHMS, find
 from trainer.machine import device as machine
 from trainer.machine import products
 from trainer.machine.host import Host, read_host
@@ -64,17 +64,17 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
     began = time.monotonic()
     host = read_host()
     device = machine.choose_device(training.device)
-    memory.check(training.model_copy(update={"buffer_size": ROWS}), device.type, host.memory_bytes)  # as it is tried
+    small = training.changed(buffer_size=ROWS, num_envs=1) if training.uses_experience else training
+    memory.check(small, device.type, host.memory_bytes)  # as it is tried
     machine.set_deterministic(1)
-    widest = max(*training.actor_hidden, *training.critic_hidden)
-    route = products.choose_products(widest)[0] if device.type == "cpu" else ""
+    route = products.choose_products(training.network.widest)[0] if device.type == "cpu" else ""
     suite = suite_of(training, goals_dir)
     opened = suite.open()
     # At its first use on a machine the stepper is compiled and checked: no part of any setting.
-    is_native = len(opened.stepped_natively("auto")) == len(training.tasks)
+    is_native = len(opened.stepped_natively("auto")) == len(training.env.tasks)
     num_workers = machine.default_workers(training.num_workers, training.num_envs)
-    way, refused = find(ALGORITHMS, training.algorithm).choose_kernels(
-        training.model_copy(update={"cuda_graph": True}), opened.spaces, device
+    way, refused = find(ALGORITHMS, training.algorithm.name).choose_kernels(
+        training.changed(cuda_graph=True), opened.spaces, device
     )
     if refused is not None:
         say(refused)
@@ -101,7 +101,7 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
         return rate
 
     counts = worker_counts(host.cores, is_native=is_native), thread_counts(host.cores, is_cpu=device.type == "cpu")
-    trials = explore(own, len(training.tasks), *counts, attempt, graph=way == recorded.GRAPH)
+    trials = explore(own, len(training.env.tasks), *counts, attempt, graph=way == recorded.GRAPH)
     if alone is None:
         raise AssertionError("the first attempt measures it or raises")
     return Tried(
@@ -140,8 +140,11 @@ def _rate(
 ) -> tuple[float, _Alone | None]:
     """Steps a second of the whole loop, and on the first time its parts. Errors: EnvError."""
     machine.set_deterministic(setting.threads)
-    values = {"num_envs": setting.num_envs, "threads": setting.threads, "random_steps": 2 * setting.num_envs}
-    small = training.model_copy(update={**values, "buffer_size": max(ROWS, len(training.tasks) * setting.num_envs)})
+    values = {"num_envs": setting.num_envs, "threads": setting.threads}
+    if training.uses_experience:
+        rows = max(ROWS, len(training.env.tasks) * setting.num_envs)
+        values |= {"random_steps": 2 * setting.num_envs, "buffer_size": rows}
+    small = training.changed(**values)
     spec = VectorSpec(suite, setting.num_envs, training.seed)
     with VectorEnv(spec, setting.workers) as envs:
         state = fresh(small, device, envs, recorded.GRAPH if setting.cuda_graph else recorded.KERNELS)
@@ -187,7 +190,7 @@ def _update_s(state: TrainingRun) -> float:
 
 def _memory(training: Training, rss_bytes: int, host: Host) -> Memory:
     """The replay takes memory as rows come, so what was measured has as good as nothing of it."""
-    rows = min(training.buffer_size, training.total_steps)
+    rows = memory.rows_kept(training)
     row = memory.row_bytes(training)
     return Memory(rss_bytes, rows * row, row, memory.evaluation_bytes(training), host.memory_bytes)
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from anchorleg.job import HAND_OVER_SIGNALS, Job
-from trainer.config import WANDB_MODES, wandb_mode
+from trainer.config.wandb import WANDB_MODES, wandb_mode
 from trainer.wandb import destination
 from trainer.wandb.destination import Destination
 from trainer.wandb.request import Patience, UploadRequest

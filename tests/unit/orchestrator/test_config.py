@@ -22,6 +22,8 @@ from orchestrator.config import (
     warnings_of,
 )
 from orchestrator.errors import ConfigError
+from trainer.config.algorithms import Mtsac
+from trainer.config.section import resolve
 
 #: A config as users of an older program bring it along.
 USERS_EXAMPLE: dict[str, Any] = {
@@ -198,7 +200,8 @@ class TestWalltime:
 class TestTheUsersExample:
     def test_it_loads_and_means_what_it_says(self, tmp_path: Path) -> None:
         config = load_config(written(tmp_path, json.dumps(USERS_EXAMPLE)))
-        assert (config.training.num_envs, config.training.batch_size, config.training.device) == (8, 64, "cuda")
+        training = resolve(config.training)
+        assert (training.num_envs, training.off_policy.batch_size, training.device) == (8, 64, "cuda")
 
     def test_what_is_not_built_yet_is_named_once_each(self) -> None:
         warnings = warnings_of(parse_config(USERS_EXAMPLE, "c.json"))
@@ -269,5 +272,6 @@ class TestTheTrainingOfASlot:
     def test_its_overrides_are_stronger_also_for_the_seed(self) -> None:
         value = {"slots": 2, "slot_overrides": {"1": {"seed": 7, "learning_rate": 0.001}}}
         config = parse_config(value, "c")
-        assert config.training_of(0).learning_rate is None
-        assert (config.training_of(1).seed, config.training_of(1).learning_rate) == (7, 0.001)
+        first, second = (resolve(config.training_of(slot)) for slot in range(2))
+        assert first.algorithm == Mtsac()
+        assert (second.seed, second.algorithm) == (7, Mtsac(learning_rate=0.001))

@@ -11,7 +11,7 @@ from orchestrator.config import parse_config
 from orchestrator.errors import ConfigError
 from orchestrator.run.begin import KEPT_VARIABLES
 from orchestrator.run.curves import notes
-from trainer.config import WandbSection, wandb_environment
+from trainer.config.wandb import WandbSection, wandb_environment
 
 KEY = "0123456789abcdef" * 3
 

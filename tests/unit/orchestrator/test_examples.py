@@ -11,7 +11,8 @@ from orchestrator.config import RunConfig, check_walltime, load_config, warnings
 from orchestrator.run.begin import rendered
 from orchestrator.run.program import check_script
 from orchestrator.walltime import format_duration
-from trainer.config import Training, resolve
+from trainer.config.section import resolve
+from trainer.config.training import Training
 
 FOLDER = Path(__file__).parents[3] / "examples"
 #: Made for `make demo`, on one machine.
@@ -52,7 +53,7 @@ def test_a_ready_configs_training_fits_into_the_memory_that_it_asks_for(name: st
     config, training = an_example(name)
     assert config.slurm.mem is not None
     workers = config.slurm.cpus_per_task
-    of_workers = need_bytes(training.num_envs, workers, len(training.tasks)) - need_bytes(training.num_envs, 0)
+    of_workers = need_bytes(training.num_envs, workers, len(training.env.tasks)) - need_bytes(training.num_envs, 0)
     check(training, "cpu", int(config.slurm.mem.removesuffix("G")) * 2**30 - of_workers)
 
 
@@ -89,7 +90,7 @@ def test_three_seeds_differ_in_nothing_else() -> None:
 )
 def test_a_file_is_named_after_what_is_in_it(name: str, steps: int, tasks: int) -> None:
     _, training = an_example(f"{name}.json")
-    assert (training.total_steps, len(training.tasks)) == (steps, tasks)
+    assert (training.total_steps, len(training.env.tasks)) == (steps, tasks)
 
 
 @pytest.mark.parametrize("path", sorted((FOLDER / "programs").glob("*.json")), ids=lambda path: path.name)

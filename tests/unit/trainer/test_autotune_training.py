@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.commands.autotune import autotune
+from trainer.config.read import read_section
 from trainer.errors import ConfigError
-from trainer.section import read_section
 from trainer.tuning.saving import save
 from trainer.tuning.training import (
     WORTH_CHANGING,

@@ -18,7 +18,7 @@ from trainer.algorithms.mtsac import update as sac_update
 from trainer.algorithms.mtsac.losses import diagnose, measure_batch
 from trainer.algorithms.probe import DELTA, TAU, dormant, effective_rank, norm, watched
 from trainer.buffers.rows import Batch
-from trainer.config import TrainingSection, resolve
+from trainer.config.section import TrainingSection, resolve
 from trainer.nets.mlp import MLP
 from trainer.nets.residual import ResidualCritic
 from trainer.training import run as run_state

@@ -26,6 +26,8 @@ from anchorleg.job import Job
 from syncd import store
 from trainer.buffers.contributed import MAX_SHARE, Contributed, capacity_of, parts, whole
 from trainer.buffers.experience import Experience
+from trainer.config.section import TrainingSection, resolve
+from trainer.config.settings import AlgorithmSettings
 from trainer.sharing import ingest
 from trainer.sharing import journal as intakelog
 from trainer.sharing.conduct import LEAST
@@ -56,11 +58,11 @@ def job(tmp_path):
 class Alone:
     """An algorithm that learns from its own steps alone."""
 
-    uses_experience = False
+    Settings = AlgorithmSettings
 
 
 def test_experience_is_refused_in_a_sentence_where_the_algorithm_cannot_use_it(job):
-    intake = Intake(job, section(algorithm=f"{__name__}:Alone"), None)
+    intake = Intake(job, resolve(TrainingSection(algorithm=f"{__name__}:Alone")), None)
     intake.begin()
     assert intake.door is None
     said: list[str] = []
@@ -148,10 +150,10 @@ class TestTheShareOfABatch:
             experience.add(np.full(HORIZON, task), {name: 0 * array for name, array in rows.items()})
         experience.welcome().add("alice", rows, task=1, content="", policy_step=0, step=0)
         for _ in range(9):
-            batch = experience.sample(TRAINING.batch_size)
+            batch = experience.sample(TRAINING.algorithm.batch_size)
             sizes = np.bincount(batch.task, minlength=3)
             assert sizes.max() - sizes.min() <= 1
-            assert 0 < batch.reward.sum() <= 0.3 * TRAINING.batch_size
+            assert 0 < batch.reward.sum() <= 0.3 * TRAINING.algorithm.batch_size
             assert (batch.task[batch.reward > 0] == 1).all()
 
 
@@ -194,9 +196,9 @@ class TestTheRing:
     def test_who_gave_nothing_while_the_run_filled_its_own_ring_makes_room(self):
         others = self.filled("early", "late")
         rows = {name: np.ones((HORIZON, *shape), kind) for name, (shape, kind) in FIELDS.items()}
-        others.add("late", rows, task=0, content="", policy_step=0, step=100 + TRAINING.buffer_size)
+        others.add("late", rows, task=0, content="", policy_step=0, step=100 + TRAINING.algorithm.buffer_size)
         assert others.sources == ["early", "late"]
-        others.add("late", rows, task=0, content="", policy_step=0, step=101 + TRAINING.buffer_size)
+        others.add("late", rows, task=0, content="", policy_step=0, step=101 + TRAINING.algorithm.buffer_size)
         assert others.sources == ["late"]
         assert others.ring.capacity == capacity_of(TRAINING)
 

@@ -8,7 +8,7 @@ import pytest
 
 from anchorleg.files import write_json
 from anchorleg.job import Job
-from trainer.config import wandb_mode
+from trainer.config.wandb import wandb_mode
 from trainer.wandb.destination import Destination, recorded, write_down
 from trainer.wandb.journals import Journals, Tail
 from trainer.wandb.points import START, Cursor, numbered, points

@@ -9,7 +9,7 @@ import pytest
 
 from anchorleg.job import Job
 from trainer.checkpoints.resume import find_start
-from trainer.config import TrainingSection, resolve
+from trainer.config.section import TrainingSection, resolve
 from trainer.errors import NoGoodCheckpointError
 
 TRAINING = resolve(TrainingSection(preset="debug"))

@@ -16,9 +16,9 @@ pytest.importorskip("torch")
 
 import torch
 
-from trainer.config import TrainingSection, resolve
+from trainer.config.presets import PRESETS
+from trainer.config.section import TrainingSection, resolve
 from trainer.errors import ConfigError
-from trainer.presets import PRESETS
 from trainer.training.memory import check, host_parts, row_bytes, shortage, sizes
 
 pytestmark = pytest.mark.trainer
@@ -58,7 +58,7 @@ def test_a_replay_larger_than_the_limit_is_refused_with_what_to_lower_and_how_fa
     fields = {"buffer_size": 40_000_000, "total_steps": 50_000_000}
     words = refusal(8 * GB, **fields)
     assert "this job or machine has 8.00 GB: the replay, 40,000,000 rows of 333 bytes = 13.32 GB; " in words
-    found = re.search(r"lower training.buffer_size to ([\d,]+) in a new run, or ask for ([\d.]+) GB", words)
+    found = re.search(r"lower training.algorithm.buffer_size to ([\d,]+) in a new run, or ask for ([\d.]+) GB", words)
     assert found
     lower = int(found[1].replace(",", ""))
     assert 10_000_000 < lower < 8 * GB // 333
@@ -68,7 +68,7 @@ def test_a_replay_larger_than_the_limit_is_refused_with_what_to_lower_and_how_fa
 
 def test_nets_larger_than_the_limit_are_refused_with_widths_that_fit():
     words = refusal(8 * GB, critic_hidden=(8192, 8192, 8192))
-    found = re.search(r"lower training.critic_hidden to (\d+), (\d+), (\d+) in a new run", words)
+    found = re.search(r"lower training.network.critic_hidden to (\d+), (\d+), (\d+) in a new run", words)
     assert found
     check(a_training(critic_hidden=tuple(map(int, found.groups()))), "cpu", 8 * GB)
 
@@ -104,7 +104,7 @@ def test_the_libraries_own_errors_become_a_sentence():
     for how in (lambda: np.zeros(2**50), lambda: torch.empty(2**50)):
         words = str(shortage(allocate(how), training, "cpu"))
         assert words.startswith("out of memory (")
-        assert "lower training.buffer_size to 20,000,000 in a new run, which halves it, or" in words
+        assert "lower training.algorithm.buffer_size to 20,000,000 in a new run, which halves it, or" in words
         assert words.endswith("ask for more (slurm.mem); the last checkpoint is good")
     assert shortage(OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), training, "cpu") is not None
     assert shortage(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), training, "cpu") is None
@@ -122,7 +122,7 @@ def test_a_gpu_without_memory_is_told_what_of_the_gpu_to_lower():
     assert found.startswith("CUDA out of memory (CUDA out of memory. Tried to allocate 2.00 GiB.")
     # 100,000 rows · 2 · 3 · 1,024 values · 4 bytes
     assert "most is for an update, 100,000 rows of 6,144 hidden values = 2.46 GB; " in found
-    assert "lower training.batch_size to 50,000 in a new run" in found
+    assert "lower training.algorithm.batch_size to 50,000 in a new run" in found
     assert "buffer_size" not in found
 
 
@@ -151,5 +151,5 @@ def test_a_process_that_gets_no_memory_ends_with_one_sentence_and_code_7(tmp_pat
     )  # fmt: skip
     assert done.returncode == 7, done.stderr
     assert "trainer: out of memory (Unable to allocate 5.81 GiB for an array" in done.stderr
-    assert "lower training.buffer_size to 20,000,000 in a new run" in done.stderr
+    assert "lower training.algorithm.buffer_size to 20,000,000 in a new run" in done.stderr
     assert "Traceback" not in done.stderr

@@ -14,7 +14,7 @@ from trainer.algorithms import categorical
 from trainer.algorithms.mtsac import learner as sac
 from trainer.algorithms.mtsac import update as sac_update
 from trainer.buffers.rows import Batch
-from trainer.config import TrainingSection, resolve
+from trainer.config.section import TrainingSection, resolve
 from trainer.machine import products
 from trainer.nets.distributions import sample
 from trainer.nets.inputs import with_task

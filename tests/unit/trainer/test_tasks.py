@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from trainer.config.tasknames import MT10, MT50, checked_tasks
 from trainer.envs.suites.metaworld import goals as tasks
-from trainer.tasknames import MT10, MT50, checked_tasks
 
 
 @pytest.fixture

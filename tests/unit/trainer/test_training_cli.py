@@ -11,8 +11,8 @@ from daemons import PATIENCE_S
 from typer.testing import CliRunner
 
 from trainer.cli import _alone, app, main
+from trainer.config.read import read_section
 from trainer.errors import ConfigError
-from trainer.section import read_section
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -50,8 +50,8 @@ def test_a_cluster_config_gives_its_training_section_and_name(tmp_path):
 def test_options_are_stronger_than_the_file(tmp_path):
     path = a_file(tmp_path, {"preset": "guide", "batch_size": 64, "benchmark": "MT50"})
     asked = read_section(path, "debug", ["batch_size=32", "training.tasks=reach-v3,push-v3", "device=cpu"])
-    assert (asked.training.preset, asked.training.batch_size, asked.training.device) == ("debug", 32, "cpu")
-    assert asked.training.tasks == ("reach-v3", "push-v3")
+    assert (asked.training.preset, asked.training.off_policy.batch_size, asked.training.device) == ("debug", 32, "cpu")
+    assert asked.training.env.tasks == ("reach-v3", "push-v3")
 
 
 def test_what_the_orchestrator_resolved_is_read_back_as_it_was(tmp_path):
@@ -78,7 +78,7 @@ def test_mistakes_name_file_field_and_remedy(tmp_path):
 
 
 def test_one_task_may_be_set_by_its_bare_name():
-    assert read_section(None, "debug", ["tasks=push-v3"]).training.tasks == ("push-v3",)
+    assert read_section(None, "debug", ["tasks=push-v3"]).training.env.tasks == ("push-v3",)
 
 
 def test_help_does_not_load_torch_or_the_simulator(tmp_path):

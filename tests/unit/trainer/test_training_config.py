@@ -6,15 +6,18 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from trainer.config import IDENTITY_FIELDS, NOT_BUILT_YET, Training, TrainingSection, identity, resolve
-from trainer.presets import ABOUT, PRESETS
-from trainer.tasknames import MT10, MT50
+from trainer.config.algorithms import Mtsac
+from trainer.config.presets import ABOUT, PRESETS
+from trainer.config.section import TrainingSection, put, resolve
+from trainer.config.settings import Network
+from trainer.config.suites import Metaworld
+from trainer.config.tasknames import MT10, MT50
+from trainer.config.training import NOT_BUILT_YET, SECTIONS, Training, differences, identity
 
 #: For each field another valid value than the guide's.
 OTHER = {
     "preset": "guide",
     "tasks": ("reach-v3", "push-v3"),
-    "algorithm": "mtsac",
     "total_steps": 7,
     "num_envs": 3,
     "batch_size": 64,
@@ -63,6 +66,22 @@ OTHER = {
 BESIDE = {"critic_loss": {"critic_net": "residual", "critic_hidden": (8, 8)}}
 
 
+#: Which of them decide the numbers that are trained: all of the sections, and the seed.
+DECIDING = {
+    "seed", *(name for made in (Metaworld, Mtsac, Network) for name in made.model_fields if name in OTHER)
+}  # fmt: skip
+
+
+def flat(training):
+    """Every field by its short name."""
+    inner = {name: value for section in SECTIONS for name, value in dict(getattr(training, section)).items()}
+    return {**inner, **dict(training)}
+
+
+def resolved(**fields):
+    return flat(resolve(TrainingSection(**fields)))
+
+
 def refusal(**fields):
     with pytest.raises(ValidationError) as caught:
         TrainingSection(**fields)
@@ -71,10 +90,11 @@ def refusal(**fields):
 
 def test_an_empty_section_is_the_guide():
     training = resolve(TrainingSection())
-    assert training.tasks == MT10
-    assert (training.batch_size, training.buffer_size, training.updates_per_step) == (512, 2_000_000, 0.1)
-    assert training.actor_hidden == (256, 256)
-    assert training.critic_hidden == (1024, 1024, 1024)
+    assert training.env == Metaworld(tasks=MT10)
+    assert (training.algorithm.batch_size, training.algorithm.buffer_size) == (512, 2_000_000)
+    assert training.algorithm.updates_per_step == 0.1
+    assert training.network.actor_hidden == (256, 256)
+    assert training.network.critic_hidden == (1024, 1024, 1024)
     assert training.num_envs == len(MT10)
 
 
@@ -92,33 +112,36 @@ def test_the_users_own_example_loads():
     assert {"stream", "stream_port"} <= set(NOT_BUILT_YET)
 
 
-@pytest.mark.parametrize("field", [name for name in OTHER if name not in {"preset", "algorithm"}])
-def test_each_field_of_the_section_reaches_the_training(field):
-    section = TrainingSection(**{field: OTHER[field]}, **BESIDE.get(field, {}))
-    assert getattr(resolve(section), field) == OTHER[field]
+@pytest.mark.parametrize("field", [name for name in OTHER if name != "preset"])
+def test_each_field_reaches_the_training_by_its_short_name_and_in_its_section(field):
+    beside = BESIDE.get(field, {})
+    assert resolved(**{field: OTHER[field]}, **beside)[field] == OTHER[field]
+    for section, made in zip(SECTIONS, (Metaworld, Mtsac, Network), strict=True):
+        if field in made.model_fields:
+            assert resolved(**{section: {field: OTHER[field]}}, **beside)[field] == OTHER[field]
 
 
 def test_the_table_of_this_test_knows_every_field():
-    assert set(OTHER) == set(Training.model_fields)
-    assert set(TrainingSection.model_fields) == set(Training.model_fields) | {"benchmark"}
+    assert set(OTHER) == set(resolved()) - {*SECTIONS, "benchmark", "name"}
 
 
-def test_every_field_of_the_section_has_its_sentence():
-    assert [name for name, field in TrainingSection.model_fields.items() if not field.description] == []
+@pytest.mark.parametrize("settings", [Training, Metaworld, Mtsac, Network])
+def test_every_field_has_its_sentence(settings):
+    assert [name for name, field in settings.model_fields.items() if not field.description and name != "network"] == []
 
 
-@pytest.mark.parametrize("field", [name for name in OTHER if name not in {"preset", "algorithm"}])
+@pytest.mark.parametrize("field", [name for name in OTHER if name != "preset"])
 def test_identity_changes_with_exactly_the_fields_that_it_names(field):
     beside = BESIDE.get(field, {})
     changed = identity(resolve(TrainingSection(**{field: OTHER[field]}, **beside))) != identity(
         resolve(TrainingSection(**beside))
     )
-    assert changed == (field in IDENTITY_FIELDS)
+    assert changed == (field in DECIDING)
 
 
 def test_only_what_trains_no_other_numbers_is_left_out_of_the_identity():
-    assert set(OTHER) - set(IDENTITY_FIELDS) == {
-        "preset", "algorithm", "total_steps", "num_envs", "device", "checkpoint_interval", "max_runtime_seconds",
+    assert set(OTHER) - DECIDING == {
+        "preset", "total_steps", "num_envs", "device", "checkpoint_interval", "max_runtime_seconds",
         "num_workers", "threads", "cuda_graph", "metrics_interval", "evaluation_interval", "evaluation_goals",
         "evaluation_unseen_goals", "publish_interval",
         "contribution_max_lag", "contribution_check_share", "contribution_rollback", "trusted_contributors",
@@ -127,7 +150,8 @@ def test_only_what_trains_no_other_numbers_is_left_out_of_the_identity():
 
 
 def test_a_benchmark_replaces_the_presets_tasks():
-    assert resolve(TrainingSection(preset="tiny", benchmark="mt50")).tasks == MT50
+    assert resolve(TrainingSection(preset="tiny", benchmark="mt50")).env.tasks == MT50
+    assert resolve(TrainingSection(env={"benchmark": "mt50"})).env.tasks == MT50
 
 
 @pytest.mark.parametrize(
@@ -135,11 +159,11 @@ def test_a_benchmark_replaces_the_presets_tasks():
     [("MT10", 20_000_000, 1280, 1_000_000, 0.1, 200_000), ("MT50", 100_000_000, 6400, 5_000_000, 0.02, 1_000_000)],
 )
 def test_mclean_has_the_numbers_of_the_authors_code(benchmark, total, batch, buffer, updates, evaluation):
-    training = resolve(TrainingSection(preset="mclean", benchmark=benchmark))
-    assert (training.total_steps, training.batch_size, training.buffer_size) == (total, batch, buffer)
-    assert (training.updates_per_step, training.evaluation_interval) == (updates, evaluation)
-    assert training.random_steps == 4_000 * len(training.tasks)
-    assert (training.grad_clip, training.adam_eps, training.critic_net) == (1.0, 1e-5, "heads")
+    training = resolved(preset="mclean", benchmark=benchmark)
+    assert (training["total_steps"], training["batch_size"], training["buffer_size"]) == (total, batch, buffer)
+    assert (training["updates_per_step"], training["evaluation_interval"]) == (updates, evaluation)
+    assert training["random_steps"] == 4_000 * len(training["tasks"])
+    assert (training["grad_clip"], training["adam_eps"], training["critic_net"]) == (1.0, 1e-5, "heads")
 
 
 #: Preset → what the guides say of it.
@@ -156,29 +180,30 @@ GUIDES = {
 
 @pytest.mark.parametrize("preset", GUIDES)
 def test_the_guides_presets_have_the_guides_values(preset):
-    training = resolve(TrainingSection(preset=preset))
-    assert {name: getattr(training, name) for name in GUIDES[preset]} == GUIDES[preset]
-    assert training.tasks == MT10
+    training, guide = resolved(preset=preset), resolved()
+    assert {name: training[name] for name in GUIDES[preset]} == GUIDES[preset]
+    assert training["tasks"] == MT10
     if preset != "debug":
-        assert (training.actor_hidden, training.critic_hidden) == ((256, 256), (1024, 1024, 1024))
-        assert (training.evaluation_interval, training.evaluation_goals) == (200_000, 50)
-        guide = resolve(TrainingSection())
-        others = set(Training.model_fields) - set(GUIDES[preset]) - {"preset"}
-        assert [name for name in others if getattr(training, name) != getattr(guide, name)] == []
+        assert (training["actor_hidden"], training["critic_hidden"]) == ((256, 256), (1024, 1024, 1024))
+        assert (training["evaluation_interval"], training["evaluation_goals"]) == (200_000, 50)
+        others = set(guide) - set(GUIDES[preset]) - {"preset", *SECTIONS}
+        assert [name for name in others if training[name] != guide[name]] == []
 
 
 def test_best_updates_twice_a_vector_step_and_brc_eight_times():
     best, brc = (resolve(TrainingSection(preset=name)) for name in ("best", "brc"))
-    assert (best.updates_per_step, brc.updates_per_step) == (0.2, 0.8)
-    assert resolve(TrainingSection(preset="best", benchmark="MT50")).updates_per_step == 0.04
+    assert (best.algorithm.updates_per_step, brc.algorithm.updates_per_step) == (0.2, 0.8)
+    assert resolve(TrainingSection(preset="best", benchmark="MT50")).algorithm.updates_per_step == 0.04
     for one in (best, brc):
-        assert (one.critic_net, one.critic_loss, one.value_bins, one.value_limit) == (
-            "residual",
-            "categorical",
-            101,
-            10.0,
-        )
-    assert (brc.total_steps, brc.batch_size, brc.buffer_size, brc.random_steps) == (3_000_000, 1024, 2_000_000, 25_000)
+        assert (one.network.critic_net, one.algorithm.critic_loss) == ("residual", "categorical")
+        assert (one.algorithm.value_bins, one.algorithm.value_limit) == (101, 10.0)
+    made = brc.algorithm
+    assert (brc.total_steps, made.batch_size, made.buffer_size, made.random_steps) == (
+        3_000_000,
+        1024,
+        2_000_000,
+        25_000,
+    )
 
 
 def test_every_preset_has_its_sentence():
@@ -186,8 +211,8 @@ def test_every_preset_has_its_sentence():
 
 
 def test_what_grows_with_the_tasks_gives_way_to_the_user():
-    training = resolve(TrainingSection(preset="mclean", tasks=("reach-v3",), batch_size=64))
-    assert (training.batch_size, training.buffer_size, training.updates_per_step) == (64, 100_000, 1.0)
+    made = resolve(TrainingSection(preset="mclean", tasks=("reach-v3",), batch_size=64)).algorithm
+    assert (made.batch_size, made.buffer_size, made.updates_per_step) == (64, 100_000, 1.0)
 
 
 def test_nets_that_do_not_fit_together_are_refused():
@@ -204,6 +229,51 @@ def test_mistakes_are_answered_with_the_nearest_name():
 
 def test_a_batch_smaller_than_the_tasks_is_refused_with_the_number_to_use():
     assert "batch_size 3 is smaller than the number of tasks 10" in refusal(batch_size=3)
+
+
+@pytest.mark.parametrize(
+    ("fields", "place", "words"),
+    [
+        ({"batchsize": 3}, ("batchsize",), 'did you mean "batch_size"'),
+        ({"algorithm": {"gama": 0.5}}, ("algorithm", "gama"), 'did you mean "gamma"'),
+        ({"network": {"actor_hiden": [3]}}, ("network", "actor_hiden"), 'did you mean "actor_hidden"'),
+        ({"gamma": 2}, ("gamma",), "less than 1"),
+        ({"algorithm": {"gamma": 2}}, ("algorithm", "gamma"), "less than 1"),
+        ({"env": {"benchmark": "MT11"}}, ("env", "benchmark"), 'did you mean "MT10"'),
+        ({"benchmark": "MT11"}, ("benchmark",), 'did you mean "MT10"'),
+        ({"algorithm": "mtsacs"}, ("algorithm",), "there is no algorithm 'mtsacs'"),
+        ({"env": "mars"}, ("env",), "there is no suite 'mars'"),
+    ],
+)
+def test_a_mistake_is_told_where_it_was_written(fields, place, words):
+    with pytest.raises(ValidationError) as caught:
+        TrainingSection(**fields)
+    (error,) = caught.value.errors()
+    assert error["loc"] == place
+    assert words in error["msg"]
+
+
+def test_what_is_typed_replaces_what_stands_there_in_either_form():
+    nested = {"algorithm": {"name": "mtsac", "batch_size": 64}, "env": {"benchmark": "MT50"}}
+    put(nested, "batch_size", 32)
+    put(nested, "env.tasks", ["reach-v3"])
+    training = resolve(TrainingSection(**nested))
+    assert (training.algorithm.batch_size, training.env.tasks) == (32, ("reach-v3",))
+    short = {"batch_size": 64, "tasks": ["push-v3"]}
+    put(short, "algorithm.batch_size", 32)
+    put(short, "benchmark", "MT10")
+    training = resolve(TrainingSection(**short))
+    assert (training.algorithm.batch_size, training.env.tasks) == (32, MT10)
+    over = TrainingSection(**nested).over({"batch_size": 20, "benchmark": "MT10"})
+    assert (resolve(over).algorithm.batch_size, resolve(over).env.tasks) == (20, MT10)
+
+
+def test_differences_name_what_a_checkpoint_insists_on():
+    training = resolve(TrainingSection(preset="tiny"))
+    saved = training.model_dump(mode="json")
+    assert differences(saved, training) == []
+    other = training.changed(batch_size=64, seed=4, total_steps=7, critic_hidden=(8,))
+    assert differences(saved, other) == ["seed 0 → 4", "batch_size 128 → 64", "critic_hidden [128, 128] → [8]"]
 
 
 def test_benchmark_and_tasks_exclude_each_other():
@@ -233,5 +303,5 @@ def test_impossible_values_are_refused(fields):
 
 
 def test_a_login_node_needs_neither_torch_nor_numpy_to_check_a_config():
-    code = "import sys, trainer.config; sys.exit(bool({'torch', 'numpy', 'metaworld', 'mujoco'} & set(sys.modules)))"
+    code = "import sys, trainer.config.section; sys.exit(bool({'torch', 'numpy', 'metaworld', 'mujoco'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -17,7 +17,7 @@ from trainer.algorithms.mtsac.inputs import prepare
 from trainer.algorithms.mtsac.trial import is_same
 from trainer.algorithms.recorded import GRAPH, KERNELS, WARM_UP, Updates, choose_kernels
 from trainer.buffers.rows import Batch
-from trainer.config import TrainingSection, resolve
+from trainer.config.section import TrainingSection, resolve
 
 pytestmark = pytest.mark.trainer
 CPU, GPU = torch.device("cpu"), torch.device("cuda")

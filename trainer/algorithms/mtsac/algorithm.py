@@ -9,11 +9,11 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from trainer.algorithms.base import Context
+from trainer.algorithms.base import Context, NetSize
 from trainer.algorithms.mtsac.inputs import prepare
-from trainer.algorithms.mtsac.learner import act, create, load, tensors_of
+from trainer.algorithms.mtsac.learner import act, actor_and_critics, create, load, settings_in, tensors_of
 from trainer.algorithms.mtsac.losses import diagnose, of_contributors
 from trainer.algorithms.mtsac.trial import is_same
 from trainer.algorithms.mtsac.update import METRICS, learn
@@ -21,7 +21,7 @@ from trainer.algorithms.probe import Diagnosis
 from trainer.algorithms.recorded import Updates, choose_kernels
 from trainer.buffers.experience import Experience
 from trainer.buffers.rows import rows_of
-from trainer.config import Training
+from trainer.config.training import Training
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import I32, Actions, Obs, Spaces
 from trainer.errors import NotFiniteError
@@ -35,25 +35,36 @@ _EXPLORATION = 3
 class Algorithm:
     """Its updates leave the same numbers in every `way`."""
 
-    VERSION: ClassVar[str] = "mtsac/3"
-    uses_experience: ClassVar[bool] = True
     METRICS: ClassVar[tuple[str, ...]] = METRICS
 
     def __init__(self, context: Context) -> None:
         training = context.training
-        self.training = training
+        self.settings = settings_in(training)
         self.learner = create(training, context.spaces, context.device)
         self._updates = Updates(partial(learn, self.learner), context.device, context.way)
         self._exploration = np.random.default_rng(np.random.SeedSequence(training.seed, spawn_key=(_EXPLORATION,)))
         self._shape = (context.num_envs, *context.spaces.action.shape)
         self._owed = Fraction(0)
-        assert context.experience is not None  # noqa: S101 - it says so itself: `uses_experience`
+        assert context.experience is not None  # noqa: S101 - its settings are `OffPolicySettings`
         self.experience: Experience = context.experience
 
     @classmethod
     def choose_kernels(cls, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, str | None]:
         """A CUDA graph where that is asked for and leaves the same bits."""
         return choose_kernels(lambda: is_same(training, spaces, device), device, wanted=training.cuda_graph)
+
+    @classmethod
+    def sizes(cls, training: Training, spaces: Spaces) -> tuple[NetSize, ...]:
+        """The actor, and both critics together."""
+        actor, critics = actor_and_critics(training, spaces, None)
+        network = training.network
+        return (
+            NetSize("the actor", "network.actor_hidden", network.actor_hidden, count(actor)),
+            NetSize(
+                "the critics", "network.critic_hidden", network.critic_hidden, count(critics), 1,
+                values=2 * sum(network.critic_hidden),
+            ),
+        )  # fmt: skip
 
     @property
     def policy(self) -> GaussianActor:
@@ -67,7 +78,7 @@ class Algorithm:
 
     def act(self, obs: Obs, task: I32, step: int) -> Actions:
         """At random for the first `random_steps`, then sampled from the policy."""
-        if step < self.training.random_steps:
+        if step < self.settings.random_steps:
             return self._exploration.uniform(-1, 1, self._shape).astype(np.float32)
         actions = act(self.learner, obs, task)
         if not np.isfinite(actions).all():
@@ -79,8 +90,8 @@ class Algorithm:
         done = transition.step
         rows = rows_of(transition.obs, transition.action, done.reward, done.next_obs, done.terminated)
         self.experience.add(done.task, rows)
-        training, count = self.training, done.task.shape[0]
-        self._owed += earned(step, step + count, training.random_steps, training.updates_per_step)
+        settings, count = self.settings, done.task.shape[0]
+        self._owed += earned(step, step + count, settings.random_steps, settings.updates_per_step)
 
     @property
     def owed(self) -> int:
@@ -94,7 +105,7 @@ class Algorithm:
 
     def update(self) -> Tensor:
         """One update of a batch of own rows and others'."""
-        batch = self.experience.sample(self.training.batch_size)
+        batch = self.experience.sample(self.settings.batch_size)
         measured = self._updates.update(prepare(batch, self.learner.noise, self.learner.device))
         self._owed -= 1
         return measured
@@ -126,6 +137,11 @@ class Algorithm:
         load(self.learner, state.tensors)
         self._owed = Fraction(*state.numbers["owed"])
         self._exploration.bit_generator.state = state.numbers["exploration"]
+
+
+def count(net: nn.Module) -> int:
+    """How many numbers it learns."""
+    return sum(parameter.numel() for parameter in net.parameters())
 
 
 def earned(before: int, after: int, random_steps: int, updates_per_step: float) -> Fraction:

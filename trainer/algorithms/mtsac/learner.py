@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from trainer.algorithms import categorical
 from trainer.algorithms.mtsac.inputs import to_device
-from trainer.config import Training
+from trainer.config.algorithms import Mtsac
+from trainer.config.training import Training
 from trainer.envs.spaces import F32, I32, STATE, Box, Obs, Spaces
 from trainer.nets.critic import Critic
 from trainer.nets.distributions import GaussianActor, sample
@@ -32,7 +33,8 @@ _FUSED_DEVICES = ("cpu", "cuda")
 class Learner:
     """Everything that an update changes. `noise` is the stream of all sampling, on the CPU whatever the device."""
 
-    training: Training
+    settings: Mtsac
+    seed: int
     spaces: Spaces
     device: torch.device
     actor: GaussianActor
@@ -48,11 +50,19 @@ class Learner:
     @property
     def num_tasks(self) -> int:
         """K."""
-        return len(self.training.tasks)
+        return len(self.spaces.tasks)
+
+
+def settings_in(training: Training) -> Mtsac:
+    """Those of this algorithm. Errors: TypeError where `training` is another's."""
+    if not isinstance(training.algorithm, Mtsac):
+        raise TypeError(f"{training.algorithm.name} is not mtsac")
+    return training.algorithm
 
 
 def create(training: Training, spaces: Spaces, device: torch.device) -> Learner:
     """A fresh learner. Parameters depend on the seed alone, not on the device."""
+    settings = settings_in(training)
     init, noise = (torch.Generator() for _ in range(2))
     for stream, generator in enumerate((init, noise)):
         words = np.random.SeedSequence(training.seed, spawn_key=(stream,)).generate_state(1, np.uint64)
@@ -61,18 +71,18 @@ def create(training: Training, spaces: Spaces, device: torch.device) -> Learner:
     actor.to(device)
     critics.to(device)
     targets = copy.deepcopy(critics).requires_grad_(requires_grad=False)
-    start = torch.full((len(training.tasks),), training.init_temperature, device=device).log()
+    start = torch.full((len(spaces.tasks),), settings.init_temperature, device=device).log()
     log_temperature = nn.Parameter(start)
 
     stacks = {"actor": Stacked([actor.body])}
-    if training.critic_net != "residual":
+    if training.network.critic_net != "residual":
         stacks |= {"critics": Stacked(cast("list[Critic]", critics)), "targets": Stacked(cast("list[Critic]", targets))}
 
-    def adam(parameters: Iterable[nn.Parameter], weight_decay: float = training.weight_decay) -> torch.optim.AdamW:
+    def adam(parameters: Iterable[nn.Parameter], weight_decay: float = settings.weight_decay) -> torch.optim.AdamW:
         return torch.optim.AdamW(
             parameters,
-            lr=training.learning_rate,
-            eps=training.adam_eps,
+            lr=settings.learning_rate,
+            eps=settings.adam_eps,
             weight_decay=weight_decay,
             fused=device.type in _FUSED_DEVICES,
             capturable=device.type == "cuda",
@@ -83,15 +93,15 @@ def create(training: Training, spaces: Spaces, device: torch.device) -> Learner:
         "critics": adam([stacks["critics"].flat] if "critics" in stacks else critics.parameters()),
         "temperature": adam([log_temperature], weight_decay=0.0),
     }
-    largest_reward = torch.zeros(len(training.tasks), device=device)
+    largest_reward = torch.zeros(len(spaces.tasks), device=device)
     values = (
-        categorical.grid(training.value_limit, training.value_bins, device)
-        if training.critic_loss == "categorical"
+        categorical.grid(settings.value_limit, settings.value_bins, device)
+        if settings.critic_loss == "categorical"
         else None
     )
     return Learner(
-        training, spaces, device, actor, critics, targets, log_temperature, largest_reward, values, stacks, optimizers,
-        noise,
+        settings, training.seed, spaces, device, actor, critics, targets, log_temperature, largest_reward, values,
+        stacks, optimizers, noise,
     )  # fmt: skip
 
 
@@ -100,17 +110,18 @@ def actor_and_critics(
 ) -> tuple[GaussianActor, nn.ModuleList]:
     """The nets of `training`, their weights drawn from `init`; None: on torch's `meta` device, to be counted."""
     assert isinstance(spaces.action, Box)  # noqa: S101 - for the type checker
-    inputs, actions = spaces.obs[STATE].shape[0] + len(training.tasks), spaces.action.size
-    actor = GaussianActor(inputs, training.actor_hidden, actions, init)
-    return actor, nn.ModuleList(_critic(training, inputs, actions, init) for _ in range(2))
+    inputs, actions = spaces.obs[STATE].shape[0] + len(spaces.tasks), spaces.action.size
+    actor = GaussianActor(inputs, training.network.actor_hidden, actions, init)
+    settings, network, tasks = settings_in(training), training.network, len(spaces.tasks)
 
+    def critic() -> nn.Module:
+        widths = network.critic_hidden
+        if network.critic_net == "residual":
+            outputs = settings.value_bins if settings.critic_loss == "categorical" else 1
+            return ResidualCritic(inputs, tasks, actions, widths[0], len(widths), outputs, init)
+        return Critic(inputs, actions, widths, init, heads=tasks if network.critic_net == "heads" else 1)
 
-def _critic(training: Training, inputs: int, actions: int, init: torch.Generator | None) -> nn.Module:
-    widths, tasks = training.critic_hidden, len(training.tasks)
-    if training.critic_net == "residual":
-        outputs = training.value_bins if training.critic_loss == "categorical" else 1
-        return ResidualCritic(inputs, tasks, actions, widths[0], len(widths), outputs, init)
-    return Critic(inputs, actions, widths, init, heads=tasks if training.critic_net == "heads" else 1)
+    return actor, nn.ModuleList(critic() for _ in range(2))
 
 
 def act(learner: Learner, obs: Obs, task: I32) -> F32:

@@ -32,10 +32,9 @@ def diagnose(learner: Learner, replay: Replay, step: int) -> Diagnosis:
 
     Errors: ValueError where the replay is empty.
     """
-    training = learner.training
-    words = np.random.SeedSequence(training.seed, spawn_key=(_PROBE, step))
+    words = np.random.SeedSequence(learner.seed, spawn_key=(_PROBE, step))
     rng = np.random.default_rng(words)
-    counts, _ = shares(min(training.batch_size, MAX_ROWS), replay.sizes, 0)
+    counts, _ = shares(min(learner.settings.batch_size, MAX_ROWS), replay.sizes, 0)
     batch = replay.pick(counts, rng)
     return measure_batch(learner, batch, torch.Generator().manual_seed(int(rng.integers(2**62))))
 
@@ -86,7 +85,7 @@ def td_errors(learner: Learner, batch: Batch, noise: torch.Generator) -> Tensor:
 
 def of_contributors(learner: Learner, others: Contributed, step: int) -> dict[str, float]:
     """The mean TD error of rows of each contributor, drawn alike from the tasks that it has rows of. As `diagnose`."""
-    words = np.random.SeedSequence(learner.training.seed, spawn_key=(_OF_OTHERS, step))
+    words = np.random.SeedSequence(learner.seed, spawn_key=(_OF_OTHERS, step))
     rng = np.random.default_rng(words)
     found = {}
     for number, who in enumerate(others.sources):

@@ -12,7 +12,7 @@ from trainer.algorithms.mtsac.learner import create, tensors_of
 from trainer.algorithms.mtsac.update import learn
 from trainer.algorithms.recorded import CHECKED, GRAPH, KERNELS, WARM_UP, Record, Updates, record_cuda_graph
 from trainer.buffers.rows import Batch
-from trainer.config import Training
+from trainer.config.training import Training
 from trainer.envs.spaces import F32, Spaces
 
 
@@ -33,11 +33,11 @@ def is_same(training: Training, spaces: Spaces, device: torch.device, record: Re
 
 def _made_up(training: Training, spaces: Spaces, seed: int) -> Batch:
     """Noise in the shape of a batch."""
-    rng, rows = np.random.default_rng(seed), training.batch_size
+    rng, rows = np.random.default_rng(seed), training.off_policy.batch_size
 
     def noise(*shape: int) -> F32:
         return rng.standard_normal((rows, *shape), np.float32)
 
     obs, next_obs = ({key: noise(*spec.shape) for key, spec in spaces.obs.items()} for _ in range(2))
-    ended, task = (noise() > 2).astype(np.float32), np.arange(rows) % len(training.tasks)
+    ended, task = (noise() > 2).astype(np.float32), np.arange(rows) % len(spaces.tasks)
     return Batch(obs, noise(*spaces.action.shape), noise(), next_obs, ended, task)

@@ -75,7 +75,7 @@ def td_target(
         both, _ = plain_values(learner, "targets", next_x, following.action)
     else:
         both = outputs_of(learner.targets, next_x, following.action).squeeze(-1)
-    return reward + learner.training.gamma * (1 - terminated) * (both.amin(0) - temperature * following.log_density)
+    return reward + learner.settings.gamma * (1 - terminated) * (both.amin(0) - temperature * following.log_density)
 
 
 @torch.no_grad()
@@ -125,8 +125,8 @@ def scaled(learner: Learner, task: Tensor, reward: Tensor) -> Tensor:
     nothing but the batch.
     """
     learner.largest_reward.scatter_reduce_(0, task, reward.abs(), "amax")
-    bound = learner.largest_reward.clamp(min=_SMALLEST_REWARD) / (1 - learner.training.gamma)
-    return reward * (learner.training.value_limit / bound)[task]
+    bound = learner.largest_reward.clamp(min=_SMALLEST_REWARD) / (1 - learner.settings.gamma)
+    return reward * (learner.settings.value_limit / bound)[task]
 
 
 @torch.no_grad()
@@ -137,7 +137,7 @@ def td_distribution(
     assert learner.values is not None  # noqa: S101 - for the type checker
     following = drawn(learner, next_x, noise)[0]
     logits = outputs_of(learner.targets, next_x, following.action)
-    discount = learner.training.gamma * (1 - terminated)
+    discount = learner.settings.gamma * (1 - terminated)
     shift = reward - discount * temperature * following.log_density
     return categorical.target(torch.softmax(logits, dim=-1).mean(0), shift, discount, learner.values)
 
@@ -170,9 +170,9 @@ def temperature_step(learner: Learner, task: Tensor, log_density: Tensor) -> Ten
 
     A shared one is as many equal numbers, which get the same gradient.
     """
-    missing_entropy = log_density + learner.training.target_entropy
+    missing_entropy = log_density + learner.settings.target_entropy
     of_rows = learner.log_temperature[task]
-    if learner.training.shared_temperature:
+    if learner.settings.shared_temperature:
         learner.log_temperature.grad = -missing_entropy.mean().expand_as(learner.log_temperature).contiguous()
     else:
         by_task = torch.zeros_like(learner.log_temperature)
@@ -185,10 +185,10 @@ def temperature_step(learner: Learner, task: Tensor, log_density: Tensor) -> Ten
 def move_targets(learner: Learner) -> None:
     """Each target parameter a fraction tau of the way to its critic's."""
     if "targets" in learner.stacks:
-        learner.stacks["targets"].flat.lerp_(learner.stacks["critics"].flat, learner.training.tau)
+        learner.stacks["targets"].flat.lerp_(learner.stacks["critics"].flat, learner.settings.tau)
         return
     for target, critic in zip(learner.targets.parameters(), learner.critics.parameters(), strict=True):
-        target.lerp_(critic, learner.training.tau)
+        target.lerp_(critic, learner.settings.tau)
 
 
 def value_and_gradient(learner: Learner, x: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
@@ -218,6 +218,6 @@ def _descend(learner: Learner, loss: Tensor) -> None:
 
 def _step(learner: Learner, name: str, parameters: Sequence[Tensor]) -> None:
     """One Adam step along the gradients of `parameters`, which are clipped first where that is asked for."""
-    if learner.training.grad_clip > 0 and parameters:
-        nn.utils.clip_grad_norm_(parameters, learner.training.grad_clip)
+    if learner.settings.grad_clip > 0 and parameters:
+        nn.utils.clip_grad_norm_(parameters, learner.settings.grad_clip)
     learner.optimizers[name].step()

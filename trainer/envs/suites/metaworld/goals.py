@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anchorleg.files import read_json_or_none, write_json
-from trainer.tasknames import GOALS_PER_TASK, checked_tasks
+from trainer.config.tasknames import GOALS_PER_TASK, checked_tasks
 
 Goals = npt.NDArray[np.float64]
 

@@ -2,46 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
+from trainer.config.suites import Metaworld
+from trainer.config.tasknames import GOALS_PER_TASK
 from trainer.envs.spaces import F64
 from trainer.envs.suite import Env, StepperChoice
 from trainer.envs.suites.metaworld.goals import digest, goal_tables
 from trainer.envs.suites.metaworld.native.plan import native_tasks
 from trainer.envs.suites.metaworld.shapes import spaces
-from trainer.tasknames import GOALS_PER_TASK, MAX_HORIZON, checked_tasks
 
 if TYPE_CHECKING:
     from trainer.envs.suites.metaworld.native.rows import NativeRows
 
 
 class Suite:
-    """`tasks` at their 50 goals of `seed`, for at most `horizon` steps. Goal tables are kept in `cache`."""
+    """Its tasks at their 50 goals of `seed`. Goal tables are kept in `cache`."""
 
-    VERSION: ClassVar[str] = "1"
-
-    def __init__(
-        self, tasks: Sequence[str], horizon: int = MAX_HORIZON, seed: int = 0, cache: Path | None = None
-    ) -> None:
-        """Errors: ValueError for an unknown task or a horizon that Meta-World refuses."""
-        if not 1 <= horizon <= MAX_HORIZON:
-            raise ValueError(f"horizon is {horizon}; Meta-World allows 1 to {MAX_HORIZON}")
-        self.tasks = checked_tasks(tasks)
+    def __init__(self, settings: Metaworld, seed: int = 0, cache: Path | None = None) -> None:
+        self.tasks = settings.tasks
         self.seed = seed
         self._cache = cache
-        self.spaces = spaces(self.tasks, horizon)
+        self.spaces = spaces(self.tasks, settings.horizon)
         self.starts = GOALS_PER_TASK
-
-    @classmethod
-    def open(cls, settings: Mapping[str, Any], seed: int, cache: Path | None) -> Self:
-        """As the constructor; `settings`: `tasks` and `horizon`."""
-        return cls(tuple(settings["tasks"]), int(settings["horizon"]), seed, cache)
 
     @cached_property
     def goals(self) -> tuple[F64, ...]:

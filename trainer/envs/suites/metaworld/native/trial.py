@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from metaworld.policies import ENV_POLICY_MAP
 
+from trainer.config.tasknames import MAX_HORIZON
 from trainer.envs.shared import SharedBuffers
 from trainer.envs.stats import EpisodeStats
 from trainer.envs.suite import StepFaultError
@@ -18,7 +19,6 @@ from trainer.envs.suites.metaworld.native.library import StepperLibrary
 from trainer.envs.suites.metaworld.native.rows import NativeRows
 from trainer.envs.suites.metaworld.shapes import spaces
 from trainer.state import State
-from trainer.tasknames import MAX_HORIZON
 
 #: Of each of two episodes; enough for the scripted policies to reach the object.
 _STEPS = 80

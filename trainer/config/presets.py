@@ -1,50 +1,10 @@
-"""Named starting points for the training section: what a user does not write comes from here. Standard library only."""
+"""Named starting points for the training section: what a user does not write comes from here, and what a preset does
+not say from the defaults of the settings, which are the guide's. Short names, as a user may write them.
+"""
 
 from __future__ import annotations
 
 from typing import Any
-
-#: What every preset shares unless it says otherwise.
-_COMMON: dict[str, Any] = {
-    "device": "auto",
-    "seed": 0,
-    "num_envs": None,
-    "max_runtime_seconds": None,
-    "gamma": 0.99,
-    "tau": 0.005,
-    "init_temperature": 1.0,
-    "shared_temperature": False,
-    "target_entropy": -4.0,
-    "critic_net": "mlp",
-    "critic_loss": "squared",
-    # BRC's grid (Nauman et al. 2025); only categorical critics have one.
-    "value_bins": 101,
-    "value_limit": 10.0,
-    "weight_decay": 0.0,
-    "grad_clip": 0.0,
-    "adam_eps": 1e-8,
-    "horizon": 500,
-    "num_workers": None,
-    "threads": 1,
-    "cuda_graph": False,
-    "metrics_interval": 1_000,
-    "evaluation_goals": 50,
-    "evaluation_unseen_goals": 50,
-    # Every 1,000 updates is every few seconds at the rates that cluster nodes reach: fresh, and cheap (one small file).
-    "publish_interval": 1_000,
-    # Off-policy learning bears old experience; a tenth of a usual run of 2M steps is where it stops to be worth it.
-    "contribution_max_lag": 200_000,
-    "contribution_check_share": 0.1,
-    "contribution_rollback": "ask",
-    "trusted_contributors": (),
-    "keep_checkpoints": 3,
-    "keep_milestones": 10,
-    "stream": False,
-    "stream_port": 9999,
-    "stream_top_k": 2,
-}
-
-_MT10 = {"benchmark": "MT10"}
 
 #: Preset → values that grow with the number of tasks K, each for one task; `updates_a_round` is for K transitions.
 _BY_TASK: dict[str, dict[str, int]] = {
@@ -81,11 +41,7 @@ _BY_TASK: dict[str, dict[str, int]] = {
 #: BRC: plain actor with one-hot tasks (BRC: a residual block, the critic's embedding), rewards scaled by the largest
 #: reward (BRC: return), width 1,024 (BRC: 4,096).
 _BRC: dict[str, Any] = {
-    **_COMMON,
-    **_MT10,
     "batch_size": 1024,
-    "learning_rate": 3e-4,
-    "actor_hidden": (256, 256),
     "critic_hidden": (1024, 1024),
     "critic_net": "residual",
     "critic_loss": "categorical",
@@ -95,23 +51,6 @@ _BRC: dict[str, Any] = {
     "shared_temperature": True,
     "target_entropy": -2.0,
     "checkpoint_interval": 50_000,
-}
-
-#: The user's guides ("McLean et al. 2025" in their words; the authors' released code differs, see `mclean`). What they
-#: do not say is ours: `updates_per_step` and `random_steps`.
-_GUIDE: dict[str, Any] = {
-    **_COMMON,
-    **_MT10,
-    "total_steps": 2_000_000,
-    "batch_size": 512,
-    "buffer_size": 2_000_000,
-    "learning_rate": 3e-4,
-    "actor_hidden": (256, 256),
-    "critic_hidden": (1024, 1024, 1024),
-    "updates_per_step": 0.1,
-    "random_steps": 10_000,
-    "checkpoint_interval": 10_000,
-    "evaluation_interval": 200_000,
 }
 
 #: Preset → what it is for, in a sentence.
@@ -127,22 +66,21 @@ ABOUT = {
     "debug": "The guides' debugging values with small nets: a short run through all parts of the program.",
 }
 
-#: Preset → complete values, but for those in `by_task`. `tasks`/`benchmark` of the user replace both of the preset's.
+#: Preset → what differs from the guide, but for what is in `by_task`.
 PRESETS: dict[str, dict[str, Any]] = {
-    "guide": _GUIDE,
+    # The user's guides ("McLean et al. 2025" in their words; the authors' released code differs, see `mclean`). What
+    # they do not say is ours: `updates_per_step` and `random_steps`.
+    "guide": {},
     # With 50,000 steps between checkpoints, as the guides of these two runs have it.
-    "guide-2m": {**_GUIDE, "num_envs": 32, "checkpoint_interval": 50_000},
-    "guide-20m": {**_GUIDE, "num_envs": 48, "checkpoint_interval": 50_000, "total_steps": 20_000_000},
+    "guide-2m": {"num_envs": 32, "checkpoint_interval": 50_000},
+    "guide-20m": {"num_envs": 48, "checkpoint_interval": 50_000, "total_steps": 20_000_000},
     # 10M rows are 3.3 GB of memory once they are there.
-    "aggressive": {**_GUIDE, "batch_size": 2048, "buffer_size": 10_000_000, "learning_rate": 5e-4},
+    "aggressive": {"batch_size": 2048, "buffer_size": 10_000_000, "learning_rate": 5e-4},
     # McLean et al. 2025 as their code has it (rainx0r/mtrl): 87 % on MT10 after 20M steps at this width, 72.7 % on MT50
     # after 100M; 92 and 82 % at width 2048 (their figures 1 and 2). Theirs has heads in the actor too; by their figure
     # 6 heads made no difference on MT10 (85.7 to 85.4 %), and a published actor of ours has none. Theirs has he-normal
     # weights and log_std in [-20, 2].
     "mclean": {
-        **_COMMON,
-        **_MT10,
-        "learning_rate": 3e-4,
         "actor_hidden": (1024, 1024, 1024),
         "critic_hidden": (1024, 1024, 1024),
         "critic_net": "heads",
@@ -155,7 +93,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "brc": _BRC,
     # Learns reach-v3 on a CPU. It learns, it does not solve: success settles near 0.7.
     "tiny": {
-        **_COMMON,
         "tasks": ("reach-v3",),
         "total_steps": 20_000,
         "batch_size": 128,
@@ -176,8 +113,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     # A short run through all parts of the program on MT10; it is not meant to learn much.
     "debug": {
-        **_COMMON,
-        **_MT10,
         "total_steps": 10_000,
         "batch_size": 128,
         "buffer_size": 100_000,
@@ -185,7 +120,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "actor_hidden": (64, 64),
         "critic_hidden": (128, 128),
         "horizon": 100,
-        "updates_per_step": 0.1,
         "random_steps": 1_000,
         "checkpoint_interval": 2_000,
         "metrics_interval": 500,

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from anchorleg.words import did_you_mean
+from trainer.config.settings import SENTENCE
 
 #: What pydantic says of these names its own classes, or leaves the notation open.
 _KINDS_OF_VALUES = {
@@ -29,8 +30,8 @@ def sentences(error: ValidationError, model: type[BaseModel]) -> list[tuple[str,
         if problem["type"] == "extra_forbidden":
             names = _known_fields(model, path[:-1])
             words = f"{dotted}: there is no such field; {did_you_mean(path[-1], names)}"
-        elif problem["type"] == "value_error":
-            words = str(problem["ctx"]["error"]) if "ctx" in problem else problem["msg"]
+        elif problem["type"] in {"value_error", SENTENCE}:
+            words = str(problem["ctx"]["error"])
             words = f"{dotted}: {words}" if path else words
         elif problem["type"] == "string_pattern_mismatch":
             words = f"{dotted}: {problem['input']!r} cannot be used. {_description(model, path)}".rstrip()

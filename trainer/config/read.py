@@ -9,8 +9,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from anchorleg.words import did_you_mean
-from trainer.config import NOT_BUILT_YET, Training, TrainingSection, WandbSection, resolve
+from trainer.config.section import TrainingSection, put, resolve
+from trainer.config.sentences import sentences
+from trainer.config.training import NOT_BUILT_YET, Training
+from trainer.config.wandb import WandbSection
 from trainer.errors import ConfigError
 
 
@@ -37,20 +39,17 @@ def read_section(config: Path | None, preset: str | None, settings: list[str]) -
         if not equals:
             raise ConfigError(f"--set {setting!r} has no '='; write it as --set batch_size=256")
         name = name.removeprefix("training.")
-        if name in {"benchmark", "tasks"}:  # each replaces the other
-            value.pop("tasks", None), value.pop("benchmark", None)
-        value[name] = _value(text)
-        if name == "tasks" and isinstance(value[name], str):
-            value[name] = [value[name]]
+        typed = _value(text)
+        put(value, name, [typed] if name.endswith("tasks") and isinstance(typed, str) else typed)
     where = str(config) if config else "the command line"
     try:
         section = TrainingSection.model_validate(value)
     except ValidationError as error:
-        raise ConfigError("\n".join(f"{where}: {line}" for line in _sentences(error, TrainingSection))) from None
+        raise ConfigError(_lines(error, TrainingSection, f"{where}: ")) from None
     try:
         wandb = WandbSection.model_validate(file.get("wandb") or {})
     except ValidationError as error:
-        raise ConfigError("\n".join(f"{where}: wandb.{line}" for line in _sentences(error, WandbSection))) from None
+        raise ConfigError(_lines(error, WandbSection, f"{where}: wandb.")) from None
     run_name = file.get("run_name")
     warnings = tuple(dict.fromkeys(f"{name}: {why}" for name, why in NOT_BUILT_YET.items() if value.get(name)))
     return LoadedSection(resolve(section), str(run_name) if run_name else None, warnings, wandb)
@@ -85,15 +84,5 @@ def _value(text: str) -> Any:
         return text.split(",") if "," in text else text
 
 
-def _sentences(error: ValidationError, model: type[BaseModel]) -> list[str]:
-    lines = []
-    for problem in error.errors(include_url=False):
-        path = ".".join(str(part) for part in problem["loc"])
-        if problem["type"] == "extra_forbidden":
-            lines.append(f"{path}: there is no such field; {did_you_mean(path, model.model_fields)}")
-        elif problem["type"] == "value_error":
-            words = str(problem["ctx"]["error"])
-            lines.append(f"{path}: {words}" if path else words)
-        else:
-            lines.append(f"{path}: {problem['msg'][0].lower()}{problem['msg'][1:]} (found {problem['input']!r})")
-    return lines
+def _lines(error: ValidationError, model: type[BaseModel], before: str) -> str:
+    return "\n".join(f"{before}{words}" for _, words in sentences(error, model))

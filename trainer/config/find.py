@@ -1,0 +1,95 @@
+"""Suites and algorithms by name, and the settings of each.
+
+A name is that of a file here (`ppo` is `trainer/algorithms/ppo.py`, or `ppo/algorithm.py`), of an entry point of an
+installed package (`anchorleg.suites`, `anchorleg.algorithms`), or `package.module:Name`. The settings of our own stand
+in `trainer/config/`; of others they are an entry point of the same name (`anchorleg.algorithms.settings`), or what the
+class calls its `Settings`. Nothing is imported but what is asked for: a login node checks names without torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from anchorleg.words import did_you_mean
+from trainer.config.settings import Settings
+
+
+class Kind(NamedTuple):
+    """Where things of one kind lie: their folder, the file in a folder of its own, the class, the entry points, and the
+    module of our own settings.
+    """
+
+    folder: str
+    file: str
+    cls: str
+    group: str
+    settings: str
+
+
+SUITES = Kind("envs/suites", "suite", "Suite", "anchorleg.suites", "trainer.config.suites")
+ALGORITHMS = Kind("algorithms", "algorithm", "Algorithm", "anchorleg.algorithms", "trainer.config.algorithms")
+
+_HERE = Path(__file__).parents[1]
+
+
+@cache
+def files_of(kind: Kind) -> dict[str, str]:
+    """Name → module, of those that lie here. A file beside them that has no such class is none of them."""
+    found = {}
+    for path in sorted((_HERE / kind.folder).iterdir()):
+        file = path / f"{kind.file}.py" if path.is_dir() else path
+        if file.suffix == ".py" and file.is_file() and f"\nclass {kind.cls}:" in file.read_text(encoding="utf-8"):
+            relative = file.relative_to(_HERE).with_suffix("")
+            found[path.stem] = ".".join(("trainer", *relative.parts))
+    return found
+
+
+def names(kind: Kind) -> list[str]:
+    """All that can be asked for by one word."""
+    return sorted({*files_of(kind), *(point.name for point in entry_points(group=kind.group))})
+
+
+def checked(kind: Kind, name: str) -> str:
+    """`name`, where it may be found. Errors: ValueError, with the nearest known name."""
+    if ":" not in name and name not in names(kind):
+        word = kind.file
+        raise ValueError(f"there is no {word} {name!r}; {did_you_mean(name, names(kind))}")
+    return name
+
+
+def find(kind: Kind, name: str) -> Any:
+    """The class. Errors: ValueError, which says what is wrong with the name or the package that it is from."""
+    checked(kind, name)
+    own = files_of(kind).get(name)
+    return _loaded(kind, name, f"{own}:{kind.cls}" if own is not None else None, kind.group)
+
+
+def settings_of(kind: Kind, name: str) -> type[Settings]:
+    """The class of its settings. Errors: ValueError, as `find`, also where there are no settings."""
+    checked(kind, name)
+    own = f"{kind.settings}:{name.capitalize()}" if name in files_of(kind) else None
+    group = f"{kind.group}.settings"
+    if own is None and (":" in name or not entry_points(group=group, name=name)):
+        found = getattr(find(kind, name), "Settings", None)
+    else:
+        found = _loaded(kind, name, own, group)
+    if not (isinstance(found, type) and issubclass(found, Settings)):
+        raise ValueError(  # noqa: TRY004 - as for every other name that cannot be used
+            f"the {kind.file} {name!r} has no class of Settings (a trainer.config.settings.Settings)"
+        )
+    return found
+
+
+def _loaded(kind: Kind, name: str, own: str | None, group: str) -> Any:
+    try:
+        if own is not None or ":" in name:
+            module, _, attribute = (own or name).partition(":")
+            return getattr(importlib.import_module(module), attribute)
+        (point,) = entry_points(group=group, name=name)
+        return point.load()
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"the {kind.file} {name!r} cannot be loaded ({error}); install its package here") from error

@@ -1,0 +1,177 @@
+"""The training section as a user writes it: any part of a training, the rest comes from its preset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from inspect import cleandoc
+from typing import Any, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
+
+from anchorleg.words import did_you_mean
+from trainer.config.find import files_of, settings_of
+from trainer.config.presets import ABOUT, DEFAULT_PRESET, PRESETS, by_task
+from trainer.config.settings import SENTENCE, EnvSettings, Network, Settings, refused
+from trainer.config.training import NAMED, SECTIONS, Training, in_sections, merged
+
+#: What is trained where nobody says otherwise, and what presets are for.
+_USUAL = {"env": "metaworld", "algorithm": "mtsac"}
+
+
+class TrainingSection(BaseModel):
+    """What a user writes under `training`: every field may be left out, the preset fills it in. A name that one section
+    alone has may stand outside of it: `"batch_size": 256`, `"tasks": ["reach-v3"]`.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    preset: str = Field(
+        DEFAULT_PRESET, description=f"The named set of values that fills in what is left out: {', '.join(PRESETS)}."
+    )
+
+    @field_validator("preset")
+    @classmethod
+    def _preset_is_known(cls, value: str) -> str:
+        if value not in PRESETS:
+            raise ValueError(f"there is no preset {value!r}; {did_you_mean(value, PRESETS)}")
+        return value
+
+    @model_validator(mode="after")
+    def _it_resolves(self) -> Self:
+        resolve(self)
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """That of a whole training."""
+        whole = handler.resolve_ref_schema(handler(Training.__pydantic_core_schema__))
+        about = cls.model_fields["preset"].description
+        preset = {**whole["properties"]["preset"], "default": DEFAULT_PRESET, "description": about}
+        properties = {**whole["properties"], "preset": preset}
+        for section, kind in NAMED.items():
+            own = [handler(settings_of(kind, name).__pydantic_core_schema__) for name in files_of(kind)]
+            properties[section] = {"anyOf": own, "description": properties[section]["description"]}
+        return {
+            "type": "object",
+            "title": cls.__name__,
+            "description": cleandoc(cls.__doc__ or ""),
+            "properties": properties,
+        }
+
+    @property
+    def seed(self) -> int:
+        """As it is written, of whatever program."""
+        return int(self.written.get("seed", 0))
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """What is not left out, as it was written."""
+        return {name: value for name, value in self.model_dump(exclude_unset=True).items() if value is not None}
+
+    def over(self, values: Mapping[str, Any]) -> TrainingSection:
+        """With `values` as if they were written in place of what is there. Errors: ValidationError."""
+        classes = _classes({**self.written, **values})
+        return TrainingSection.model_validate(merged(in_sections(self.written, classes), in_sections(values, classes)))
+
+
+def put(section: dict[str, Any], dotted: str, value: Any) -> None:
+    """Set one field of what a user wrote: by its short name, or after its section's (`network.actor_hidden`)."""
+    outer, dot, name = dotted.rpartition(".")
+    inner = section.get(outer)
+    others = {"tasks", "benchmark"} if name in {"tasks", "benchmark"} else {name}  # each replaces the other
+    for other in others:
+        section.pop(other, None)
+    if dot:
+        kept = {"name": inner} if isinstance(inner, str) else inner if isinstance(inner, dict) else {}
+        section[outer] = {**{known: said for known, said in kept.items() if known not in others}, name: value}
+    else:
+        section[name] = value
+
+
+def resolve(section: TrainingSection) -> Training:
+    """The preset's values, overlaid by the user's. Errors: ValidationError, at the places where they were written."""
+    written = section.written
+    classes = _classes(written)
+    above = in_sections(written, classes)
+    preset = _of_preset(PRESETS[section.preset], classes)
+    tasks = _count(merged(preset, above).get("env", {}), classes["env"])
+    value: dict[str, Any] = {name: {"name": usual} for name, usual in _USUAL.items()}
+    for more in (preset, _of_preset(by_task(section.preset, tasks), classes), above):
+        value = merged(value, more)
+    try:
+        return Training.model_validate({"num_envs": tasks, "preset": section.preset, **value})
+    except ValidationError as error:
+        raise _where_written(error, written, classes) from None
+
+
+def presets() -> dict[str, tuple[str, Training]]:
+    """Name → what the preset is for, in a sentence, and what it resolves to."""
+    return {name: (ABOUT[name], resolve(TrainingSection(preset=name))) for name in PRESETS}
+
+
+def _classes(written: Mapping[str, Any]) -> dict[str, type[Settings]]:
+    """Section → the class of its settings. Errors: ValidationError."""
+    found: dict[str, type[Settings]] = {"network": Network}
+    for section, usual in _USUAL.items():
+        value = written.get(section)
+        name = value.get("name", usual) if isinstance(value, Mapping) else value or usual
+        try:
+            found[section] = settings_of(NAMED[section], str(name))
+        except ValueError as error:
+            raise refused([((section,), str(error), value)]) from None
+    return found
+
+
+def _of_preset(values: Mapping[str, Any], classes: Mapping[str, type[Settings]]) -> dict[str, Any]:
+    """In sections, without what is another suite's or algorithm's."""
+    usual = _classes({})
+    return {
+        section: value
+        for section, value in in_sections(values, usual).items()
+        if section not in SECTIONS or classes[section] is usual[section]
+    }
+
+
+def _count(env: Mapping[str, Any], settings: type[Settings]) -> int:
+    """How many tasks it has; 1 where it is wrong, which its check says better."""
+    try:
+        made = settings.model_validate(env)
+    except ValidationError:
+        return 1
+    return len(made.tasks) if isinstance(made, EnvSettings) else 1
+
+
+def _where_written(
+    error: ValidationError, written: Mapping[str, Any], classes: Mapping[str, type[Settings]]
+) -> ValidationError:
+    """The same mistakes at the places where the user wrote them, with the nearest name for one that there is not."""
+    details = []
+    for problem in error.errors(include_url=False):
+        place, more = problem["loc"], problem.get("ctx", {})
+        kind: str | PydanticCustomError = problem["type"]
+        section = classes.get(str(place[0])) if len(place) > 1 else None
+        known = _names(classes) if section is None else list(section.model_fields)
+        if place and place[0] in SECTIONS and (len(place) == 1 or place[1] in written) and place[0] not in written:
+            place = place[1:]
+        if kind == "extra_forbidden":
+            kind, more = SENTENCE, {"error": f"there is no such field; {did_you_mean(str(place[-1]), known)}"}
+        if kind == SENTENCE:
+            kind, more = PydanticCustomError(SENTENCE, "{error}", more), {}
+        details.append(InitErrorDetails(type=kind, loc=place, input=problem["input"], ctx=more))
+    return ValidationError.from_exception_data(error.title, details)
+
+
+def _names(classes: Mapping[str, type[Settings]]) -> list[str]:
+    """All that may be written under `training`."""
+    inner = [name for settings in classes.values() for name in settings.model_fields if name != "name"]
+    return list(dict.fromkeys([*Training.model_fields, *inner]))

@@ -1,0 +1,104 @@
+"""What all settings share, whatever they are for, and what stands in more than one section."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+#: The type of errors that are a sentence of ours at a place of ours.
+SENTENCE = "sentence"
+
+PositiveInt = Annotated[int, Field(ge=1)]
+CountInt = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Widths = Annotated[tuple[Annotated[int, Field(ge=1, le=65_536)], ...], Field(min_length=1, max_length=16)]
+CriticNet = Literal["mlp", "heads", "residual"]
+
+
+class Settings(BaseModel):
+    """Checked when it is made, and never changed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def refused(where: Iterable[tuple[tuple[int | str, ...], str, Any]]) -> ValidationError:
+    """What pydantic would raise for (place, sentence, value), one each."""
+    return ValidationError.from_exception_data(
+        "settings",
+        [
+            InitErrorDetails(type=PydanticCustomError(SENTENCE, "{error}", {"error": words}), loc=place, input=value)
+            for place, words, value in where
+        ],
+    )
+
+
+class EnvSettings(Settings):
+    """What a suite is opened with. Each suite has a class of its own, see `trainer.config.suites`."""
+
+    VERSION: ClassVar[str] = "1"
+    """Raised when the same settings would give other numbers: part of every identity."""
+
+    name: str = Field(description="The suite: metaworld, an installed package's, or package.module:Name.")
+    tasks: tuple[str, ...] = Field(description="Tasks, in the order of their numbers.")
+    horizon: PositiveInt = Field(description="Steps after which an episode is cut.")
+
+
+class Network(Settings):
+    """The shapes of the nets."""
+
+    actor_hidden: Widths = Field((256, 256), description="Widths of the actor's hidden layers.")
+    critic_hidden: Widths = Field((1024, 1024, 1024), description="Widths of each critic's hidden layers.")
+    critic_net: CriticNet = Field(
+        "mlp",
+        description="The critics' layers: mlp (plain), heads (plain, and an output layer of its own for each task) or "
+        "residual (blocks with layer normalisation, as many as critic_hidden has widths, which must be equal).",
+    )
+
+    @property
+    def widest(self) -> int:
+        """The widest hidden layer."""
+        return max(*self.actor_hidden, *self.critic_hidden)
+
+
+class AlgorithmSettings(Settings):
+    """What an algorithm learns with. Each algorithm has a class of its own, see `trainer.config.algorithms`."""
+
+    VERSION: ClassVar[str] = "1"
+    """Raised whenever the same settings would train other numbers: part of every identity."""
+
+    name: str = Field(description="What learns: mtsac, an installed package's, or package.module:Name.")
+
+    def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
+        """Errors: ValueError, a sentence, where these settings do not fit to those of the other sections."""
+
+
+class OffPolicySettings(AlgorithmSettings):
+    """Of an algorithm that learns from kept transitions, whoever made them: only such ones take contributions."""
+
+    batch_size: PositiveInt = Field(512, description="Transitions an update learns from, shared by the tasks.")
+    buffer_size: PositiveInt = Field(2_000_000, description="Transitions kept for replay, all tasks together.")
+    random_steps: CountInt = Field(10_000, description="First steps, taken at random and without updates.")
+    # Above 64 an update count a step is a typing error: published agents use at most 8.
+    updates_per_step: Annotated[float, Field(gt=0, le=64)] = Field(
+        0.1, description="Updates a transition; 0.1 is one in ten."
+    )
+
+    def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:  # noqa: ARG002 - for those above it
+        """As above: of each task there must be a row in each batch, and room for what one step brings."""
+        tasks = len(env.tasks)
+        if self.batch_size < tasks:
+            raise ValueError(
+                f"batch_size {self.batch_size} is smaller than the number of tasks {tasks}: "
+                f"each task needs a share of every batch; use {tasks} or more"
+            )
+        if self.buffer_size < tasks * num_envs:
+            raise ValueError(
+                f"buffer_size {self.buffer_size} is too small for {tasks} tasks and {num_envs} "
+                f"environments; use {tasks * num_envs} or more"
+            )

@@ -1,0 +1,222 @@
+"""A training, every value decided; and which of them a checkpoint insists on.
+
+"Step" means a transition: one action of one environment. What decides the numbers that are trained stands in the
+sections `env`, `algorithm` and `network`, and in `seed`. The rest may change from one job to the next: `total_steps` (a
+run may be prolonged), `num_envs` (kept environments go on, new ones are seeded anew), `device`, `threads` and
+`num_workers` (a job may land on another machine; bit equality then ends, the training does not), and all about when to
+save, evaluate, report, keep or end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
+
+from trainer.config.find import ALGORITHMS, SUITES, Kind, settings_of
+from trainer.config.settings import (
+    AlgorithmSettings,
+    CountInt,
+    EnvSettings,
+    Network,
+    OffPolicySettings,
+    Positive,
+    PositiveInt,
+    Settings,
+    Share,
+)
+from trainer.config.tasknames import GOALS_PER_TASK
+
+#: Accepted fields that nothing acts on yet → the sentence of the warning.
+NOT_BUILT_YET: dict[str, str] = {
+    "stream": "live streaming is not built yet; training goes on without it",
+    "stream_port": "live streaming is not built yet; the port is ignored",
+    "stream_top_k": "live streaming is not built yet; the number of streamed agents is ignored",
+}
+
+Device = Literal["auto", "cpu", "cuda", "mps"]
+#: torch and numpy both take seeds of 32 bits in every one of their generators.
+SEEDS = 2**32
+#: Meta-World fixes this many goals a task.
+GoalCount = Annotated[int, Field(ge=0, le=GOALS_PER_TASK)]
+ContributorName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80}$")]
+
+#: The sections of a training that decide its numbers.
+SECTIONS = ("env", "algorithm", "network")
+#: Those that are for somebody by name.
+NAMED = {"env": SUITES, "algorithm": ALGORITHMS}
+
+
+def _of_its_class(kind: Kind) -> BeforeValidator:
+    """Settings as an object in JSON become those of the class that their name asks for."""
+
+    def made(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        return settings_of(kind, str(value.get("name"))).model_validate(dict(value))
+
+    return BeforeValidator(made)
+
+
+class Training(Settings):
+    """What every training has; `env`, `algorithm` and `network` are its sections.
+
+    Its dump is a section that a user might have written, and resolves to itself.
+    """
+
+    preset: str = Field(description="The named set of values that fills in what is left out.")
+    env: Annotated[SerializeAsAny[EnvSettings], _of_its_class(SUITES)] = Field(description="What is acted in.")
+    algorithm: Annotated[SerializeAsAny[AlgorithmSettings], _of_its_class(ALGORITHMS)] = Field(
+        description="What learns."
+    )
+    network: Network = Network()
+    total_steps: PositiveInt = Field(2_000_000, description="Train until this many transitions were made.")
+    num_envs: PositiveInt = Field(description="Environments stepped together; left out: one a task.")
+    device: Device = Field("auto", description="Where the nets live: auto, cpu, cuda or mps.")
+    seed: Annotated[int, Field(ge=0, lt=SEEDS)] = Field(
+        0, description="The seed of everything random; slot k of a run trains seed + k."
+    )
+    checkpoint_interval: PositiveInt = Field(10_000, description="Steps between two checkpoints.")
+    max_runtime_seconds: Positive | None = Field(None, description="Hand over after this long, whatever the walltime.")
+    num_workers: CountInt | None = Field(
+        None, description="Processes that step the environments; 0: in the trainer itself; left out: by the CPUs."
+    )
+    threads: PositiveInt = Field(1, description="Torch threads of the learner; exact resumes need 1.")
+    cuda_graph: bool = Field(
+        False, description="On an NVIDIA GPU, launch an update's kernels all at once; `trainer autotune` tries it."
+    )
+    metrics_interval: PositiveInt = Field(1_000, description="Steps that one row of metrics sums up.")
+    evaluation_interval: CountInt = Field(
+        200_000,
+        description="Evaluate at the first checkpoint past each multiple of this many steps; 0: only at the end.",
+    )
+    evaluation_goals: GoalCount = Field(50, description="Fixed goals a task in an evaluation; 0: never.")
+    evaluation_unseen_goals: GoalCount = Field(
+        50, description="As many goals a task more that were not trained on, reported beside the others."
+    )
+    # Every 1,000 updates is every few seconds at the rates that cluster nodes reach: fresh, and cheap (one small file).
+    publish_interval: CountInt = Field(
+        1_000, description="Updates after which the policy is published for other machines; 0: only with checkpoints."
+    )
+    # Off-policy learning bears old experience; a tenth of a usual run of 2M steps is where it stops to be worth it.
+    contribution_max_lag: CountInt = Field(
+        200_000, description="Oldest policy, in steps behind, whose experience is still taken from other machines."
+    )
+    contribution_check_share: Share = Field(
+        0.1, description="Part of other machines' segments that is simulated again before its rows are taken."
+    )
+    contribution_rollback: Literal["auto", "ask", "never"] = Field(
+        "ask",
+        description="Where rows that were not true have been learned from: ask says how to go back to a checkpoint "
+        "from before, auto does it, never says nothing.",
+    )
+    trusted_contributors: tuple[ContributorName, ...] = Field(
+        (),
+        description="Contributors who are believed without a check. Where an environment cannot be repeated, "
+        "nobody else is.",
+    )
+    keep_checkpoints: PositiveInt = Field(3, description="Newest checkpoints kept complete, to resume from.")
+    keep_milestones: CountInt = Field(10, description="Older checkpoints of which the nets are kept.")
+    stream: bool = Field(False, description="Send frames to a viewer (not built yet).")
+    stream_port: Annotated[int, Field(ge=1, le=65_535)] = Field(9999, description="The viewer's port (not built yet).")
+    stream_top_k: PositiveInt = Field(2, description="How many agents are streamed (not built yet).")
+
+    @model_validator(mode="after")
+    def _sections_fit_together(self) -> Self:
+        self.algorithm.check(self.env, self.network, self.num_envs)
+        return self
+
+    @property
+    def uses_experience(self) -> bool:
+        """Whether its algorithm learns from kept transitions; else it has no replay, and takes no contributions."""
+        return isinstance(self.algorithm, OffPolicySettings)
+
+    @property
+    def off_policy(self) -> OffPolicySettings:
+        """The algorithm's settings where it learns from kept transitions. Errors: TypeError where it does not."""
+        if not isinstance(self.algorithm, OffPolicySettings):
+            raise TypeError(f"{self.algorithm.name} learns from its own steps alone")
+        return self.algorithm
+
+    def changed(self, **values: Any) -> Training:
+        """With other values, by their short names. Errors: ValidationError."""
+        return Training.model_validate(merged(self.model_dump(mode="json"), in_sections(values, classes(self))))
+
+
+def classes(training: Training) -> dict[str, type[Settings]]:
+    """Section → the class of its settings."""
+    return {name: type(getattr(training, name)) for name in SECTIONS}
+
+
+def in_sections(values: Mapping[str, Any], classes: Mapping[str, type[Settings]]) -> dict[str, Any]:
+    """`values` with each short name in its section: `{"batch_size": 256}` is `{"algorithm": {"batch_size": 256}}`.
+
+    A section's own name alone is an object with that name: `"algorithm": "ppo"`. What is said twice is the short
+    name's.
+    """
+    found: dict[str, Any] = {}
+    short: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        section = section_of(name, classes)
+        if section is not None:
+            short.setdefault(section, {})[name] = value
+        elif name in NAMED and isinstance(value, str):
+            found[name] = {"name": value}
+        else:
+            found[name] = dict(value) if name in SECTIONS and isinstance(value, Mapping) else value
+    return merged(found, short)
+
+
+def section_of(name: str, classes: Mapping[str, type[Settings]]) -> str | None:
+    """The section whose field `name` is, where it is no field of the training itself."""
+    if name in Training.model_fields or name == "name":
+        return None
+    return next((section for section in SECTIONS if name in classes[section].model_fields), None)
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Both, in sections; `above` is stronger. Of tasks and a benchmark, the one that is above replaces the other; a
+    section that is for another suite or algorithm replaces all of it.
+    """
+    result = {**below, **above}
+    for section in SECTIONS:
+        old, new = below.get(section), above.get(section)
+        if not isinstance(old, Mapping) or not isinstance(new, Mapping):
+            continue
+        if "name" in old and new.get("name", old["name"]) != old["name"]:
+            continue
+        gone = _TASKS if _TASKS & new.keys() else set()
+        result[section] = {**{name: value for name, value in old.items() if name not in gone}, **new}
+    return result
+
+
+#: Each replaces the other.
+_TASKS = {"tasks", "benchmark"}
+
+
+def deciding(training: Training) -> dict[str, Any]:
+    """All that decides which numbers are trained, as JSON."""
+    sections = training.model_dump(mode="json", include={"seed", *SECTIONS})
+    versions = {name: type(getattr(training, name)).VERSION for name in NAMED}
+    return {**sections, "versions": versions}
+
+
+def identity(training: Training) -> str:
+    """sha256 (hex) over what decides its numbers: equal means "may be continued"."""
+    text = json.dumps(deciding(training), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def differences(saved: Mapping[str, Any], training: Training) -> list[str]:
+    """What decides its numbers and is another in `saved`, a dump: `batch_size 512 → 256`, one each."""
+    then, now = in_sections(saved, classes(training)), deciding(training)
+    found = [f"seed {then.get('seed')} → {now['seed']}"] * (then.get("seed") != now["seed"])
+    for section in SECTIONS:
+        before, after = then.get(section) or {}, now[section]
+        for name in dict.fromkeys([*after, *before]):
+            if before.get(name) != after.get(name):
+                found.append(f"{section if name == 'name' else name} {before.get(name)} → {after.get(name)}")
+    return found
