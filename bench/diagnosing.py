@@ -52,13 +52,7 @@ def measure(preset: str, rounds: int) -> list[str]:
     updates, diagnoses = [], []
     for step in range(rounds + 1):  # the first prepares
         updates.append(
-            cpu_s(
-                lambda: [
-                    updates.update(learner, replay.pick(replay.deal(training.algorithm.batch_size), rng))
-                    for _ in range(3)
-                ]
-            )
-            / 3
+            cpu_s(lambda: [updates.update(learner, replay.pick(replay.deal(batch), rng)) for _ in range(3)]) / 3
         )
         diagnoses.append(cpu_s(lambda step=step: diagnose(learner, replay, step)))
     update, diagnosis = (statistics.median(all_s[1:]) for all_s in (updates, diagnoses))

@@ -21,7 +21,7 @@ HORIZON = 20
 class PointMasses:
     def __init__(self, spec: VectorSpec, num_workers: int = 0, *, terminates: bool = False) -> None:
         self.spec = spec
-        self.tasks = tuple(spec.suite.settings["tasks"])
+        self.tasks = spec.suite.settings.tasks
         self.spaces = Spaces({STATE: ArraySpec((39,))}, Box(4), self.tasks, HORIZON)
         self.num_envs = spec.num_envs
         self.terminates = terminates

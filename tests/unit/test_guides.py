@@ -18,7 +18,11 @@ from orchestrator.config import RunConfig
 from syncd.access import settings
 from syncd.cli import app as syncd
 from trainer.cli import app as trainer
+from trainer.config.algorithms import Mtsac
 from trainer.config.section import TrainingSection, resolve
+from trainer.config.settings import Network
+from trainer.config.suites import Metaworld
+from trainer.config.training import Training
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "guides.md").read_text(encoding="utf-8")
@@ -94,6 +98,8 @@ def check_field(span: str) -> None:
     model: Any = RunConfig
     for name in span.split("."):
         fields = model.model_fields
+        if model is TrainingSection:  # by its section, or by its short name
+            fields = {**Network.model_fields, **Mtsac.model_fields, **Metaworld.model_fields, **Training.model_fields}
         assert name in fields, f"{span}: there is no such field"
         model = next((kind for kind in kinds_of(fields[name].annotation) if hasattr(kind, "model_fields")), None)
 
@@ -136,15 +142,12 @@ def test_the_defaults_are_ours(row: Row) -> None:
     (field,) = spans(row.cells["here"])
     (value,) = spans(row.cells["default here"])
     config = RunConfig().model_dump(mode="json")
-    config["training"] = resolve(TrainingSection()).model_dump(mode="json")
+    training = resolve(TrainingSection()).model_dump(mode="json")
+    training |= {**training["env"], **training["algorithm"], **training["network"]}
+    config["training"] = {**training, "num_envs": None}  # left out: the benchmark's number of tasks
     at: Any = config
     for name in field.split("."):
         at = at[name]
-    stated = TrainingSection().model_dump(
-        mode="json"
-    )  # what is left out is resolved to the benchmark's number of tasks
-    if field == "training.num_envs":
-        at = stated["num_envs"]
     assert json.loads(value) == at
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from anchorleg.words import did_you_mean
-from trainer.config.settings import Settings
+from trainer.config.settings import TrainingSettings
 
 
 class Kind(NamedTuple):
@@ -68,7 +68,7 @@ def find(kind: Kind, name: str) -> Any:
     return _loaded(kind, name, f"{own}:{kind.cls}" if own is not None else None, kind.group)
 
 
-def settings_of(kind: Kind, name: str) -> type[Settings]:
+def settings_of(kind: Kind, name: str) -> type[TrainingSettings]:
     """The class of its settings. Errors: ValueError, as `find`, also where there are no settings."""
     checked(kind, name)
     own = f"{kind.settings}:{name.capitalize()}" if name in files_of(kind) else None
@@ -77,9 +77,9 @@ def settings_of(kind: Kind, name: str) -> type[Settings]:
         found = getattr(find(kind, name), "Settings", None)
     else:
         found = _loaded(kind, name, own, group)
-    if not (isinstance(found, type) and issubclass(found, Settings)):
+    if not (isinstance(found, type) and issubclass(found, TrainingSettings)):
         raise ValueError(  # noqa: TRY004 - as for every other name that cannot be used
-            f"the {kind.file} {name!r} has no class of Settings (a trainer.config.settings.Settings)"
+            f"the {kind.file} {name!r} has no class called Settings (a trainer.config.settings.TrainingSettings)"
         )
     return found
 

@@ -21,7 +21,7 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
 from anchorleg.words import did_you_mean
 from trainer.config.find import files_of, settings_of
 from trainer.config.presets import ABOUT, DEFAULT_PRESET, PRESETS, by_task
-from trainer.config.settings import SENTENCE, EnvSettings, Network, Settings, refused
+from trainer.config.settings import SENTENCE, EnvSettings, Network, TrainingSettings, refused
 from trainer.config.training import NAMED, SECTIONS, Training, in_sections, merged
 
 #: What is trained where nobody says otherwise, and what presets are for.
@@ -119,9 +119,9 @@ def presets() -> dict[str, tuple[str, Training]]:
     return {name: (ABOUT[name], resolve(TrainingSection(preset=name))) for name in PRESETS}
 
 
-def _classes(written: Mapping[str, Any]) -> dict[str, type[Settings]]:
+def _classes(written: Mapping[str, Any]) -> dict[str, type[TrainingSettings]]:
     """Section → the class of its settings. Errors: ValidationError."""
-    found: dict[str, type[Settings]] = {"network": Network}
+    found: dict[str, type[TrainingSettings]] = {"network": Network}
     for section, usual in _USUAL.items():
         value = written.get(section)
         name = value.get("name", usual) if isinstance(value, Mapping) else value or usual
@@ -132,7 +132,7 @@ def _classes(written: Mapping[str, Any]) -> dict[str, type[Settings]]:
     return found
 
 
-def _of_preset(values: Mapping[str, Any], classes: Mapping[str, type[Settings]]) -> dict[str, Any]:
+def _of_preset(values: Mapping[str, Any], classes: Mapping[str, type[TrainingSettings]]) -> dict[str, Any]:
     """In sections, without what is another suite's or algorithm's."""
     usual = _classes({})
     return {
@@ -142,7 +142,7 @@ def _of_preset(values: Mapping[str, Any], classes: Mapping[str, type[Settings]])
     }
 
 
-def _count(env: Mapping[str, Any], settings: type[Settings]) -> int:
+def _count(env: Mapping[str, Any], settings: type[TrainingSettings]) -> int:
     """How many tasks it has; 1 where it is wrong, which its check says better."""
     try:
         made = settings.model_validate(env)
@@ -152,7 +152,7 @@ def _count(env: Mapping[str, Any], settings: type[Settings]) -> int:
 
 
 def _where_written(
-    error: ValidationError, written: Mapping[str, Any], classes: Mapping[str, type[Settings]]
+    error: ValidationError, written: Mapping[str, Any], classes: Mapping[str, type[TrainingSettings]]
 ) -> ValidationError:
     """The same mistakes at the places where the user wrote them, with the nearest name for one that there is not."""
     details = []
@@ -171,7 +171,7 @@ def _where_written(
     return ValidationError.from_exception_data(error.title, details)
 
 
-def _names(classes: Mapping[str, type[Settings]]) -> list[str]:
+def _names(classes: Mapping[str, type[TrainingSettings]]) -> list[str]:
     """All that may be written under `training`."""
     inner = [name for settings in classes.values() for name in settings.model_fields if name != "name"]
     return list(dict.fromkeys([*Training.model_fields, *inner]))

@@ -21,7 +21,7 @@ Widths = Annotated[tuple[Annotated[int, Field(ge=1, le=65_536)], ...], Field(min
 CriticNet = Literal["mlp", "heads", "residual"]
 
 
-class Settings(BaseModel):
+class TrainingSettings(BaseModel):
     """Checked when it is made, and never changed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -38,7 +38,7 @@ def refused(where: Iterable[tuple[tuple[int | str, ...], str, Any]]) -> Validati
     )
 
 
-class EnvSettings(Settings):
+class EnvSettings(TrainingSettings):
     """What a suite is opened with. Each suite has a class of its own, see `trainer.config.suites`."""
 
     VERSION: ClassVar[str] = "1"
@@ -49,7 +49,7 @@ class EnvSettings(Settings):
     horizon: PositiveInt = Field(description="Steps after which an episode is cut.")
 
 
-class Network(Settings):
+class Network(TrainingSettings):
     """The shapes of the nets."""
 
     actor_hidden: Widths = Field((256, 256), description="Widths of the actor's hidden layers.")
@@ -66,7 +66,7 @@ class Network(Settings):
         return max(*self.actor_hidden, *self.critic_hidden)
 
 
-class AlgorithmSettings(Settings):
+class AlgorithmSettings(TrainingSettings):
     """What an algorithm learns with. Each algorithm has a class of its own, see `trainer.config.algorithms`."""
 
     VERSION: ClassVar[str] = "1"

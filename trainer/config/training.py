@@ -25,8 +25,8 @@ from trainer.config.settings import (
     OffPolicySettings,
     Positive,
     PositiveInt,
-    Settings,
     Share,
+    TrainingSettings,
 )
 from trainer.config.tasknames import GOALS_PER_TASK
 
@@ -51,7 +51,7 @@ NAMED = {"env": SUITES, "algorithm": ALGORITHMS}
 
 
 def _of_its_class(kind: Kind) -> BeforeValidator:
-    """Settings as an object in JSON become those of the class that their name asks for."""
+    """TrainingSettings as an object in JSON become those of the class that their name asks for."""
 
     def made(value: Any) -> Any:
         if not isinstance(value, Mapping):
@@ -61,7 +61,7 @@ def _of_its_class(kind: Kind) -> BeforeValidator:
     return BeforeValidator(made)
 
 
-class Training(Settings):
+class Training(TrainingSettings):
     """What every training has; `env`, `algorithm` and `network` are its sections.
 
     Its dump is a section that a user might have written, and resolves to itself.
@@ -146,12 +146,12 @@ class Training(Settings):
         return Training.model_validate(merged(self.model_dump(mode="json"), in_sections(values, classes(self))))
 
 
-def classes(training: Training) -> dict[str, type[Settings]]:
+def classes(training: Training) -> dict[str, type[TrainingSettings]]:
     """Section → the class of its settings."""
     return {name: type(getattr(training, name)) for name in SECTIONS}
 
 
-def in_sections(values: Mapping[str, Any], classes: Mapping[str, type[Settings]]) -> dict[str, Any]:
+def in_sections(values: Mapping[str, Any], classes: Mapping[str, type[TrainingSettings]]) -> dict[str, Any]:
     """`values` with each short name in its section: `{"batch_size": 256}` is `{"algorithm": {"batch_size": 256}}`.
 
     A section's own name alone is an object with that name: `"algorithm": "ppo"`. What is said twice is the short
@@ -170,7 +170,7 @@ def in_sections(values: Mapping[str, Any], classes: Mapping[str, type[Settings]]
     return merged(found, short)
 
 
-def section_of(name: str, classes: Mapping[str, type[Settings]]) -> str | None:
+def section_of(name: str, classes: Mapping[str, type[TrainingSettings]]) -> str | None:
     """The section whose field `name` is, where it is no field of the training itself."""
     if name in Training.model_fields or name == "name":
         return None

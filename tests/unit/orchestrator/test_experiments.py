@@ -44,7 +44,7 @@ def test_the_trainers_experiments_are_training_fields_and_have_one_seed() -> Non
         {"training": {"preset": "tiny", "seed": 7}, "experiments": {"batch_size": [64, 128]}}, "c.json"
     )
     assert [config.training_of(slot).seed for slot in range(2)] == [7, 7]
-    assert [config.settings_of(slot)["batch_size"] for slot in range(2)] == [64, 128]
+    assert [config.settings_of(slot)["algorithm"]["batch_size"] for slot in range(2)] == [64, 128]
 
 
 def test_a_file_of_lines_is_read_beside_the_config(tmp_path: Path) -> None:

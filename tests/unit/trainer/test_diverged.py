@@ -53,7 +53,7 @@ def test_the_file_says_what_became_nan_and_where_it_came_from(poisoned):
     assert [task["not_finite_rows"] for task in told["tasks"].values()] == [0, rows[1], 0]
     assert told["tasks"]["reach-v3"]["reward"]["least"] <= told["tasks"]["reach-v3"]["reward"]["mean"] < 1
     assert told["tensors"]["critics.0.layers.0.weight"]["not_finite"] > 0
-    assert told["training"]["batch_size"] == 16
+    assert told["training"]["algorithm"]["batch_size"] == 16
 
 
 def test_it_is_noticed_at_the_next_step_and_no_environment_gets_such_an_action(poisoned):

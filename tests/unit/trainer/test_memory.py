@@ -16,10 +16,12 @@ pytest.importorskip("torch")
 
 import torch
 
+from trainer.config.find import ALGORITHMS, find
 from trainer.config.presets import PRESETS
 from trainer.config.section import TrainingSection, resolve
+from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError
-from trainer.training.memory import check, host_parts, row_bytes, shortage, sizes
+from trainer.training.memory import check, host_parts, row_bytes, shortage
 
 pytestmark = pytest.mark.trainer
 REPOSITORY = Path(__file__).parents[3]
@@ -36,6 +38,11 @@ def refusal(limit_bytes, **fields):
     return str(caught.value)
 
 
+def sizes(training):
+    """How many numbers the actor and the critics learn."""
+    return [net.parameters for net in find(ALGORITHMS, training.algorithm.name).sizes(training, spaces_of(training))]
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -48,9 +55,7 @@ def refusal(limit_bytes, **fields):
 def test_nets_without_memory_have_as_many_numbers_as_those_that_learn(fields):
     training = a_training(**fields)
     learner = learner_of(training)
-    assert sizes(training) == tuple(
-        sum(p.numel() for p in net.parameters()) for net in (learner.actor, learner.critics)
-    )
+    assert sizes(training) == [sum(p.numel() for p in net.parameters()) for net in (learner.actor, learner.critics)]
 
 
 def test_a_replay_larger_than_the_limit_is_refused_with_what_to_lower_and_how_far():
