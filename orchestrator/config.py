@@ -1,6 +1,6 @@
 """`cluster_config.json`: what a user writes, checked, with one sentence for each mistake.
 
-The training section's fields belong to `trainer.config`; this module only carries it.
+The training section's fields belong to `trainer.config.section`; this module only carries it.
 """
 
 from __future__ import annotations
