@@ -26,17 +26,17 @@ from syncd.shared.manifest import (
     ENCODING,
     FORMAT,
     MAX_MANIFEST_BYTES,
-    Architecture,
     Blob,
     Draft,
     Golden,
     Lineage,
     Manifest,
     Origin,
+    PolicyFields,
     Score,
-    Spec,
-    parse_manifest,
+    SuiteFields,
 )
+from syncd.shared.parsing import parse_manifest
 from syncd.shared.pruning import prune
 from syncd.shared.retention import LEARNERS, MIRRORS, Keep, collect
 
@@ -51,7 +51,6 @@ __all__ = [
     "FORMAT",
     "LEARNERS",
     "MIRRORS",
-    "Architecture",
     "Blob",
     "Counts",
     "DamagedPolicyError",
@@ -64,11 +63,12 @@ __all__ = [
     "Manifest",
     "MissingBlobError",
     "Origin",
+    "PolicyFields",
     "Score",
     "Shared",
     "SlotPlace",
-    "Spec",
     "StorageError",
+    "SuiteFields",
     "Version",
     "close_to_others",
     "collect",

@@ -8,15 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from syncd.store import (
-    Architecture,
     Draft,
     Golden,
     Lineage,
     Manifest,
+    PolicyFields,
     Score,
     Shared,
     SlotPlace,
-    Spec,
+    SuiteFields,
     publish,
     rounded,
 )
@@ -24,6 +24,12 @@ from syncd.store import (
 RUN = "demo-0123abcd"
 #: A 256 x 256 MT10 actor has 80,000 numbers; these have 900, or as many as a test asks for.
 HIDDEN = (16,)
+SPACES = {
+    "obs": {"state": {"shape": [39], "dtype": "float32", "low": None, "high": None}},
+    "action": {"box": 4},
+    "tasks": ["reach-v3"],
+    "horizon": 500,
+}
 
 
 def tensors(seed: int, wide: int = HIDDEN[0]) -> dict[str, npt.NDArray[np.float32]]:
@@ -46,10 +52,16 @@ def a_draft(place: SlotPlace, attempt: int, seq: int, *, step: int = 0, created_
         step=step or 1000 * seq,
         updates=500 * seq,
         created_at=time.time() if created_at is None else created_at,
-        architecture=Architecture(kind="gaussian-mlp", obs_dim=39, act_dim=4, hidden=HIDDEN, tasks=("reach-v3",)),
-        spec=Spec(reward="v2", horizon=500, goal_seed=7, metaworld="3.1.1", mujoco="3.3.0"),
+        policy=PolicyFields(spaces=SPACES, network={"actor_hidden": list(HIDDEN)}, distribution="tanh-normal"),
+        suite=SuiteFields(
+            name="metaworld",
+            version="1",
+            settings={"name": "metaworld", "tasks": ["reach-v3"], "horizon": 500},
+            seed=7,
+            packages={"metaworld": "3.1.1", "mujoco": "3.3.0"},
+        ),
         lineage=Lineage(identity="f" * 64),
-        golden=Golden(obs=((0.0,) * 39,), task=(0,), action=((0.5, -0.5, 0.0, 0.0),), tolerance=0.02),
+        golden=Golden(seed=seq, action=((0.5, -0.5, 0.0, 0.0),), tolerance=0.02),
         score=Score(step=1000 * seq, mean_success=0.25, goals_per_task=5),
     )
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
-from suites import learner_of, state_of
+from suites import learner_of
 
 from syncd import store
 from trainer.config.section import TrainingSection, resolve
-from trainer.sharing.policies import Policy, actor_tensors, architecture_of
+from trainer.envs.suite import spaces_of
+from trainer.nets.policy import PolicySpec
+from trainer.sharing.policies import Policy, actor_tensors, golden_of, suite_fields
 
 RUN = "toy-0123abcd"
 TASKS = ("reach-v3", "push-v3")
@@ -21,6 +21,11 @@ def training_of(tasks=TASKS, horizon=40, hidden=(16, 16), seed=3):
     """A resolved training section with a small actor."""
     section = TrainingSection(preset="tiny", tasks=tuple(tasks), horizon=horizon, actor_hidden=hidden, seed=seed)
     return resolve(section)
+
+
+def spec_of(training):
+    """What the policy of `training` is built from."""
+    return PolicySpec(spaces_of(training), training.network, "tanh-normal")
 
 
 def nets_for(training, seed=0):
@@ -34,13 +39,7 @@ def draft_of(
     training, tensors, *, run_id=RUN, slot=0, attempt=1, seq=1, step=100, created_at=None, success=None, **more
 ):
     """What a learner says of `tensors`; golden actions are those of the rounded weights."""
-    architecture = architecture_of(training)
-    policy = Policy(architecture, store.rounded(tensors))
-    obs = np.random.default_rng(0).normal(0, 0.3, (8, architecture.obs_dim)).astype(np.float32)
-    task = np.arange(8) % len(training.env.tasks)
-    golden = store.Golden(
-        obs=obs.tolist(), task=task.tolist(), action=policy.act_greedily(state_of(obs), task).tolist(), tolerance=1e-3
-    )
+    policy = Policy(spec_of(training), store.rounded(tensors))
     fields = {
         "run_id": run_id,
         "run_name": run_id.rpartition("-")[0],
@@ -50,16 +49,10 @@ def draft_of(
         "step": step,
         "updates": step,
         "created_at": time.time() if created_at is None else created_at,
-        "architecture": architecture,
-        "spec": store.Spec(
-            reward="v2",
-            horizon=training.env.horizon,
-            goal_seed=training.seed,
-            metaworld=version("metaworld"),
-            mujoco=version("mujoco"),
-        ),
+        "policy": store.PolicyFields.model_validate(policy.spec.as_json()),
+        "suite": suite_fields(training),
         "lineage": store.Lineage(identity="0" * 64),
-        "golden": golden,
+        "golden": golden_of(policy, seq, 1e-3),
         "score": None if success is None else store.Score(step=step, mean_success=success, goals_per_task=50),
     }
     return store.Draft(**{**fields, **more})

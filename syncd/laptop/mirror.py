@@ -26,7 +26,8 @@ from syncd.errors import DamagedPolicyError, NoRoomError, StorageError
 from syncd.laptop.capacity import Capacity, CapacityLimits
 from syncd.shared.curves import CHUNK_ROWS, MAX_CHUNK_BYTES, chunk_of_file
 from syncd.shared.layout import NAME, SLOT, Shared, SlotPlace, Version, make_folder, put, put_json, put_once
-from syncd.shared.manifest import MAX_MANIFEST_BYTES, Manifest, parse_manifest
+from syncd.shared.manifest import MAX_MANIFEST_BYTES, Manifest
+from syncd.shared.parsing import parse_manifest
 from syncd.shared.retention import MIRRORS, collect, sweep_slot
 from syncd.store import decoded, hinted, read_manifest, unpack, versions
 from syncd.wire.transport import Offer

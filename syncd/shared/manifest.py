@@ -8,17 +8,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from anchorleg.printable import printable
-from syncd.errors import DamagedPolicyError
 from syncd.shared.layout import NAME, VERSION_TEXT, Version
 
-FORMAT = 1
+FORMAT = 2
 ENCODING = "bf16-planes-zstd"
-#: A manifest with 64 golden observations has 60 kB; more is no manifest of ours, and is not parsed.
+#: A manifest of fifty tasks has 8 kB; more is no manifest of ours, and is not parsed.
 MAX_MANIFEST_BYTES = 256 * 1024
 #: Decompressed bytes of one policy. A 1024 x 1024 x 1024 actor has 4.3 MB, one of 4096 has 68; reading takes three
 #: times as much memory, and no server makes a laptop take more.
@@ -32,7 +30,7 @@ MAX_BLOB_BYTES = MAX_RAW_BYTES + MAX_RAW_BYTES // 128 + 1024 * 1024
 _BYTES_A_NUMBER = 2  # bf16
 
 
-_Count = Annotated[int, Field(ge=0, lt=2**53)]
+Count = Annotated[int, Field(ge=0, lt=2**53)]
 
 
 def _checked_word(text: str) -> str:
@@ -41,80 +39,118 @@ def _checked_word(text: str) -> str:
     return text
 
 
-_Word = Annotated[str, Field(max_length=200), AfterValidator(_checked_word)]
+def _checked_fields(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Errors: ValueError where a text cannot be shown, a number is none, or it is deeper than any of ours."""
+    waiting: list[tuple[int, Any]] = [(0, value)]
+    while waiting:
+        depth, one = waiting.pop()
+        if depth > _MAX_DEPTH:
+            raise ValueError("it is nested too deeply")
+        if isinstance(one, str):
+            if len(one) > _MAX_WORD:
+                raise ValueError("it has a text that is too long")
+            _checked_word(one)
+        elif isinstance(one, float) and not math.isfinite(one):
+            raise ValueError("it has a number that is none")
+        elif isinstance(one, dict):
+            waiting += [(depth + 1, inner) for pair in one.items() for inner in pair]
+        elif isinstance(one, list):
+            waiting += [(depth + 1, inner) for inner in one]
+    return value
+
+
+_MAX_DEPTH, _MAX_WORD = 8, 200
+Fields = Annotated[dict[str, JsonValue], AfterValidator(_checked_fields)]
+_Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,199}$")]
+Word = Annotated[str, Field(max_length=200), AfterValidator(_checked_word)]
 #: Of a package, as PEP 440 has them: nothing that a shell would take for more than a word.
-_Release = Annotated[str, Field(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6}){0,5}[A-Za-z0-9.+_-]{0,40}$")]
+Release = Annotated[str, Field(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6}){0,5}[A-Za-z0-9.+_-]{0,40}$")]
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _Shape = Annotated[tuple[Annotated[int, Field(ge=0, le=2**24)], ...], Field(max_length=8)]
 
 
-class _Model(BaseModel):
+class SealedModel(BaseModel):
+    """What is never changed once it is written."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class Architecture(_Model):
-    """The shape of the actor. Unknown kinds are for the reader to refuse: newer programs may publish them."""
+class PolicyFields(SealedModel):
+    """All that its net is built from, in the publisher's words: whoever builds it checks them.
 
-    kind: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")]
-    obs_dim: Annotated[int, Field(ge=1, le=65536)]
-    act_dim: Annotated[int, Field(ge=1, le=4096)]
-    hidden: Annotated[tuple[Annotated[int, Field(ge=1, le=65536)], ...], Field(max_length=64)]
-    tasks: Annotated[tuple[_Word, ...], Field(min_length=1, max_length=1000)]
+    `spaces`: observations by key, the action, tasks and horizon; `network`: the shapes of the net; `distribution`: what
+    actions are drawn from. Unknown words are for the reader to refuse: newer programs may publish them.
+    """
 
-
-class Spec(_Model):
-    """What it was trained on: version of the reward, steps of an episode, seed of the goals, packages' versions."""
-
-    reward: _Word
-    horizon: Annotated[int, Field(ge=1, le=100_000)]
-    goal_seed: Annotated[int, Field(ge=0, lt=2**53)]
-    metaworld: _Release
-    mujoco: _Release
+    spaces: Fields
+    network: Fields
+    distribution: _Name
 
 
-class Origin(_Model):
+class SuiteFields(SealedModel):
+    """What it was trained in: the suite by name, its version and settings, the seed of its fixed starts, and versions
+    of the packages that decide what comes of an action.
+    """
+
+    name: _Name
+    version: Word
+    settings: Fields
+    seed: Annotated[int, Field(ge=0, lt=2**53)]
+    packages: Annotated[dict[Word, Release], Field(max_length=100)]
+
+
+class Origin(SealedModel):
     """The checkpoint that a publication belongs to."""
 
-    attempt: _Count
-    step: _Count
+    attempt: Count
+    step: Count
 
 
-class Lineage(_Model):
+class Lineage(SealedModel):
     """Where it comes from: hash of the training's identity, the version before, the checkpoint if it is one's."""
 
-    identity: _Word
+    identity: Word
     parent: Annotated[str, Field(pattern=rf"^{VERSION_TEXT.pattern}$")] | None = None
     checkpoint: Origin | None = None
 
 
-class Golden(_Model):
-    """Observations [G, obs_dim], their tasks [G], and the greedy actions [G, act_dim] that the weights must give.
+class Golden(SealedModel):
+    """The greedy actions [G, A] that the weights must give for observations that `seed` decides: drawn from the spaces,
+    so that pictures cost no bytes. Row g is of task g modulo K. `tolerance` is absolute, on a number of an action.
 
-    `tolerance` is absolute, on an action's component.
+    `obs` [G, O], `task` [G]: in place of the seed in manifests of format 1.
     """
 
-    obs: Annotated[tuple[tuple[float, ...], ...], Field(max_length=64)]
-    task: Annotated[tuple[_Count, ...], Field(max_length=64)]
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     action: Annotated[tuple[tuple[float, ...], ...], Field(max_length=64)]
     tolerance: Annotated[float, Field(gt=0, le=1)]
+    obs: Annotated[tuple[tuple[float, ...], ...], Field(max_length=64)] | None = None
+    task: Annotated[tuple[Count, ...], Field(max_length=64)] | None = None
+
+    @model_validator(mode="after")
+    def _rows_agree(self) -> Self:
+        given = [rows for rows in (self.obs, self.task) if rows is not None]
+        if len(given) == 1 or any(len(rows) != len(self.action) for rows in given):
+            raise ValueError("obs, task and action differ in length")
+        return self
 
 
-class Score(_Model):
+class Score(SealedModel):
     """The last evaluation before the publication: at which step, mean success over tasks (0 to 1), goals a task."""
 
-    step: _Count
+    step: Count
     mean_success: Annotated[float, Field(ge=0, le=1)]
     goals_per_task: Annotated[int, Field(ge=1)]
 
 
-class Blob(_Model):
+class Blob(SealedModel):
     """The file of the weights. `bytes` on disk, `raw_bytes` decompressed (2 a number), `tensors`: name → shape."""
 
     sha256: _Sha256
     bytes: Annotated[int, Field(ge=1, le=MAX_BLOB_BYTES)]
     raw_bytes: Annotated[int, Field(ge=0, le=MAX_RAW_BYTES)]
-    encoding: _Word = ENCODING
-    tensors: Annotated[dict[_Word, _Shape], Field(max_length=10_000)]
+    encoding: Word = ENCODING
+    tensors: Annotated[dict[Word, _Shape], Field(max_length=10_000)]
 
     @model_validator(mode="after")
     def _sizes_agree(self) -> Self:
@@ -126,33 +162,28 @@ class Blob(_Model):
         return self
 
 
-class Draft(_Model):
+class Draft(SealedModel):
     """What the caller of `publish` knows. `created_at` is unix seconds; `updates` counts gradient updates."""
 
     run_id: Annotated[str, Field(pattern=rf"^{NAME.pattern}$")]
-    run_name: _Word
+    run_name: Word
     slot: Annotated[int, Field(ge=0, lt=1_000_000)]
     attempt: Annotated[int, Field(ge=0, lt=1_000_000)]
     seq: Annotated[int, Field(ge=0, lt=1_000_000_000)]
-    step: _Count
-    updates: _Count
+    step: Count
+    updates: Count
     created_at: Annotated[float, Field(ge=0, le=1e12)]
-    architecture: Architecture
-    spec: Spec
+    policy: PolicyFields
+    suite: SuiteFields
     lineage: Lineage
     golden: Golden
     score: Score | None = None
 
-    @model_validator(mode="after")
-    def _golden_fits(self) -> Self:
-        golden, shape = self.golden, self.architecture
-        if not len(golden.obs) == len(golden.task) == len(golden.action):
-            raise ValueError("golden: obs, task and action differ in length")
-        if {len(row) for row in golden.obs} - {shape.obs_dim} or {len(row) for row in golden.action} - {shape.act_dim}:
-            raise ValueError("golden: a row is not as wide as the architecture says")
-        if any(task >= len(shape.tasks) for task in golden.task):
-            raise ValueError("golden: a task's number is beyond the tasks")
-        return self
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Of its spaces, in index order; empty where they say none that is a text."""
+        said = self.policy.spaces.get("tasks")
+        return tuple(task for task in said if isinstance(task, str)) if isinstance(said, list) else ()
 
     @property
     def version(self) -> Version:
@@ -180,27 +211,10 @@ class Manifest(Draft):
         return (self.model_dump_json() + "\n").encode()
 
     def _digest(self) -> str:
-        text = json.dumps(self.model_dump(mode="json", exclude={"digest"}), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return digest_of(self)
 
 
-def parse_manifest(data: bytes) -> Manifest:
-    """The manifest in `data`, whole and of this format. Errors: DamagedPolicyError with one phrase."""
-    if len(data) > MAX_MANIFEST_BYTES:
-        raise DamagedPolicyError(f"its manifest has {len(data)} bytes; {MAX_MANIFEST_BYTES} is the most")
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise DamagedPolicyError("its manifest is torn or no JSON") from error
-    stated = value.get("format") if isinstance(value, dict) else None
-    if type(stated) is int and stated != FORMAT:
-        raise DamagedPolicyError(f"its format {stated} is not the {FORMAT} that this version reads")
-    try:
-        manifest = Manifest.model_validate(value)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "the whole"
-        raise DamagedPolicyError(f"its manifest is not one ({printable(field, 100)}: {first['msg']})") from error
-    if not manifest.is_whole():
-        raise DamagedPolicyError("its manifest does not match its own digest")
-    return manifest
+def digest_of(manifest: SealedModel) -> str:
+    """sha256 (hex) of all but its `digest`."""
+    text = json.dumps(manifest.model_dump(mode="json", exclude={"digest"}), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -18,7 +18,8 @@ from pathlib import Path
 from syncd.errors import DamagedPolicyError
 from syncd.shared.curves import MAX_CHUNK_BYTES, chunk_of_file
 from syncd.shared.layout import NAME, SHA256, SLOT, Version
-from syncd.shared.manifest import MAX_MANIFEST_BYTES, Manifest, parse_manifest
+from syncd.shared.manifest import MAX_MANIFEST_BYTES, Manifest
+from syncd.shared.parsing import parse_manifest
 from syncd.wire.events import Events, Mark
 from syncd.wire.tree import Folder
 

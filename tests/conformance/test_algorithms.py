@@ -67,7 +67,7 @@ def through_files(contents: Contents) -> Contents:
         if name == "collector":
             kept = {key: tensor.numpy() for key, tensor in kept.items()}
         parts[name] = State(kept, json.loads(json.dumps(dict(part.numbers), allow_nan=False)))
-    return Contents(contents.step, parts)
+    return Contents(contents.step, parts, json.loads(json.dumps(contents.policy, allow_nan=False)))
 
 
 def handed_over(run, training):

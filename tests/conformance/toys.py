@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import nn
 
 from trainer.config.settings import AlgorithmSettings, EnvSettings
 from trainer.envs.spaces import STATE, ArraySpec, Box, Spaces
 from trainer.envs.suite import Outcome
+from trainer.nets.policy import PolicyNet, PolicySpec
 from trainer.state import State
 
 #: Far enough for the mass to reach any goal from anywhere.
@@ -93,15 +93,11 @@ class Drift:
 
     def __init__(self, context: Any) -> None:
         init = torch.Generator().manual_seed(context.training.seed)
-        (inputs,) = context.spaces.obs[STATE].shape
-        self.policy = nn.Linear(inputs, context.spaces.action.size)
-        with torch.no_grad():
-            self.policy.weight.copy_(torch.randn(self.policy.weight.shape, generator=init))
-            self.policy.bias.zero_()
+        self.policy = PolicyNet(PolicySpec(context.spaces, context.training.network, "tanh-normal"), init)
         self.device = context.device
         self.step_size = context.training.algorithm.step_size
         self.noise = torch.Generator().manual_seed(context.training.seed + 1)
-        self.rollout: list[tuple[Any, Any, Any]] = []
+        self.rollout: list[tuple[Any, Any, Any, Any]] = []
         self.left = 0
 
     @classmethod
@@ -112,13 +108,19 @@ class Drift:
     def choose_kernels(cls, training: Any, spaces: Any, device: torch.device) -> tuple[str, None]:
         return "kernels", None
 
+    def _outputs(self, obs: Any, task: Any) -> Any:
+        read = {key: torch.from_numpy(array) for key, array in obs.items()}
+        return self.policy(read, torch.from_numpy(task.astype(np.int64)))
+
     def act(self, obs: Any, task: Any, step: int) -> Any:
         with torch.no_grad():
-            mean = self.policy(torch.from_numpy(obs[STATE]))
-            return (mean + 0.3 * torch.randn(mean.shape, generator=self.noise)).clamp(-1, 1).numpy()
+            outputs = self._outputs(obs, task)
+            noise = self.policy.distribution.noise(len(outputs), self.noise)
+            return self.policy.distribution.sample(outputs, noise)[0].numpy()
 
     def observe(self, transition: Any, step: int) -> None:
-        self.rollout.append((transition.obs[STATE], transition.action, transition.step.reward))
+        done = transition.step
+        self.rollout.append((transition.obs, transition.action, done.task, done.reward))
         self.left = self.UPDATES if len(self.rollout) == self.STEPS else 0
 
     @property
@@ -130,9 +132,12 @@ class Drift:
         return self.left > 0
 
     def update(self) -> Any:
-        obs, action, reward = (torch.from_numpy(np.concatenate(part)) for part in zip(*self.rollout, strict=True))
+        seen, actions, tasks, rewards = zip(*self.rollout, strict=True)
+        obs = {key: np.concatenate([one[key] for one in seen]) for key in seen[0]}
+        action, reward = (torch.from_numpy(np.concatenate(part)) for part in (actions, rewards))
         weight = (reward - reward.mean()).unsqueeze(-1)
-        loss = (weight * (self.policy(obs) - action).square()).mean()
+        mode = self.policy.distribution.mode(self._outputs(obs, np.concatenate(tasks)))
+        loss = (weight * (mode - action).square()).mean()
         for parameter, gradient in zip(
             self.policy.parameters(), torch.autograd.grad(loss, list(self.policy.parameters())), strict=True
         ):
@@ -153,8 +158,8 @@ class Drift:
 
     def state(self) -> State:
         tensors = {f"policy.{name}": value.detach().clone() for name, value in self.policy.state_dict().items()}
-        for i, (obs, action, reward) in enumerate(self.rollout):
-            named = {"obs": obs, "action": action, "reward": reward}
+        for i, (obs, action, task, reward) in enumerate(self.rollout):
+            named = {"state": obs[STATE], "action": action, "task": task, "reward": reward}
             tensors |= {f"rollout.{i}.{name}": torch.tensor(array) for name, array in named.items()}
         return State({**tensors, "noise": self.noise.get_state()}, {"left": self.left, "steps": len(self.rollout)})
 
@@ -163,7 +168,7 @@ class Drift:
         self.policy.load_state_dict({name: tensors[f"policy.{name}"] for name in self.policy.state_dict()})
         self.noise.set_state(tensors["noise"])
         self.left = state.numbers["left"]
-        self.rollout = [
-            tuple(tensors[f"rollout.{i}.{name}"].numpy() for name in ("obs", "action", "reward"))
-            for i in range(state.numbers["steps"])
-        ]
+        self.rollout = []
+        for i in range(state.numbers["steps"]):
+            obs, *rest = (tensors[f"rollout.{i}.{name}"].numpy() for name in ("state", "action", "task", "reward"))
+            self.rollout.append(({STATE: obs}, *rest))

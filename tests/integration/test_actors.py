@@ -143,25 +143,26 @@ def spoiled_golden(draft):
 
 
 def other_kind(draft):
-    return draft.model_copy(update={"architecture": draft.architecture.model_copy(update={"kind": "transformer"})})
+    return draft.model_copy(update={"policy": draft.policy.model_copy(update={"distribution": "transformer"})})
 
 
 def unknown_task(draft):
-    tasks = ("reach-v3", "juggle-v3")
-    return draft.model_copy(update={"architecture": draft.architecture.model_copy(update={"tasks": tasks})})
+    settings = {**draft.suite.settings, "tasks": ["reach-v3", "juggle-v3"]}
+    return draft.model_copy(update={"suite": draft.suite.model_copy(update={"settings": settings})})
 
 
 def other_metaworld(draft):
-    return draft.model_copy(update={"spec": draft.spec.model_copy(update={"metaworld": "9.0"})})
+    packages = {**draft.suite.packages, "metaworld": "9.0"}
+    return draft.model_copy(update={"suite": draft.suite.model_copy(update={"packages": packages})})
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         (spoiled_golden, "golden actions come out"),
-        (other_kind, "architecture.kind"),
+        (other_kind, "transformer"),
         (unknown_task, "juggle-v3"),
-        (other_metaworld, "spec.metaworld"),
+        (other_metaworld, "metaworld is 9.0"),
     ],
 )
 def test_a_policy_that_cannot_be_played_is_named_and_the_last_good_one_goes_on(tmp_path, change, words):

@@ -111,7 +111,7 @@ def listing(attack: str, files: Files) -> Iterator[bytes]:
         yield frame(protocol.Verdicts, verdicts=[verdict])
     elif attack == "advice":
         value, data = a_policy("evil-00000000")
-        value["spec"]["metaworld"] = COMMAND
+        value["suite"]["packages"]["metaworld"] = COMMAND
         yield policy_frame(value, files, data)
     elif attack == "bomb":
         value, data = a_bomb("evil-00000000")

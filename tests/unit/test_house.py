@@ -46,7 +46,7 @@ OUTSIDE = {"os", "time", "datetime", "random", "secrets", "subprocess", "socket"
 #: What a login node has no business to load.
 HEAVY = {"torch", "numpy", "metaworld", "mujoco", "gymnasium", "scipy", "tensorboard"}
 #: What each file of a folder calls its own, and the protocol that says so.
-BY_CONTRACT = {"Suite", "Algorithm"}
+BY_CONTRACT = {"Suite", "Algorithm", "Encoder"}
 #: Longer than this and one noun has become two.
 MAX_LINES = 400
 FORBIDDEN = {

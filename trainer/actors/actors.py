@@ -31,11 +31,10 @@ from trainer.actors.views import ActorDisplay, Playing
 from trainer.envs.collector import Collector
 from trainer.envs.memory import MemoryPlan, workers_for
 from trainer.envs.step import EnvError, VectorSpec
-from trainer.envs.suite import SuiteRef
 from trainer.envs.vector import VectorEnv
 from trainer.errors import DroppedError, EnvironmentFailedError
 from trainer.machine.host import read_host
-from trainer.sharing.policies import env_of
+from trainer.sharing.policies import suite_of_manifest
 from trainer.sharing.selection import Choice
 
 #: Workers that die are started anew so often within `RESTARTS_WITHIN_S`; more is no accident (memory, a broken driver).
@@ -76,8 +75,8 @@ class Stage:
     """
 
     def __init__(self, manifest: store.Manifest, plan: Plan) -> None:
-        self.tasks, self._spec = manifest.architecture.tasks, manifest.spec
-        suite = SuiteRef(env_of(manifest), manifest.spec.goal_seed, plan.goals_cache)
+        self.tasks, self._told = manifest.tasks, manifest.suite
+        suite = suite_of_manifest(manifest, plan.goals_cache)
         self.envs = VectorEnv(
             VectorSpec(suite, plan.num_envs, seed=secrets.randbits(31)),  # every actor sees goals of its own
             workers_for(len(self.tasks), MemoryPlan(plan.num_envs, plan.workers), read_host()),
@@ -91,11 +90,7 @@ class Stage:
 
     def suits(self, manifest: store.Manifest) -> bool:
         """Whether `manifest` plays in the same environments."""
-        return (self.tasks, self._spec.goal_seed, self._spec.horizon) == (
-            manifest.architecture.tasks,
-            manifest.spec.goal_seed,
-            manifest.spec.horizon,
-        )
+        return (self.tasks, self._told) == (manifest.tasks, manifest.suite)
 
     def close(self) -> None:
         """End the environments at once: nothing in them is kept."""
@@ -109,7 +104,7 @@ class Building:
     """A stage in the making, in a thread: it takes seconds, in which Ctrl-C must still end the program at once."""
 
     def __init__(self, manifest: store.Manifest, plan: Plan) -> None:
-        tasks = len(manifest.architecture.tasks)
+        tasks = len(manifest.tasks)
         self.words = f"building {counted(plan.num_envs, 'environment')} of {counted(tasks, 'task')}"
         self._stage: Stage | None = None
         self._error: Exception | None = None
@@ -246,9 +241,8 @@ class Actors:
             return self._missing(follower)  # the policy may be another one by now
         is_other_slot = self._current is None or newest.key != self._current.key
         if is_other_slot or self._recorder is None:
-            origin = SegmentOrigin(
-                manifest.run_id, manifest.slot, manifest.architecture.tasks, manifest.spec.horizon, self._actor
-            )
+            horizon = self._stage.envs.spaces.horizon
+            origin = SegmentOrigin(manifest.run_id, manifest.slot, manifest.tasks, horizon, self._actor)
             self._recorder = Recorder(origin, self.plan.num_envs)
         if newest is not self._current:
             self.counts.swapped(newest, is_other_slot=is_other_slot)

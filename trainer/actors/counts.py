@@ -74,7 +74,7 @@ class ActorCounts:
         """Another policy acts from now on; with another slot the tasks' figures start anew."""
         self.swaps += 1
         if is_other_slot:
-            self._counts = dict.fromkeys(followed.manifest.architecture.tasks, 0)
+            self._counts = dict.fromkeys(followed.manifest.tasks, 0)
             self._last = {}
 
     def stepped(self, step: Step, tasks: tuple[str, ...]) -> None:

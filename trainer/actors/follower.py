@@ -214,7 +214,7 @@ class Follower:
             self._notices.trouble(f"{name} is not used: {error}.{kept}", cause=str(error))
             self._tried(place, manifest, str(error))
             return
-        warning = differences(manifest.spec)
+        warning = differences(manifest.suite)
         if warning:
             self._notices.trouble(warning)
         self._ready = Followed(place, manifest, policy, time.monotonic())

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainer.algorithms.probe import Diagnosis
 from trainer.algorithms.recorded import KERNELS
@@ -19,6 +19,7 @@ from trainer.buffers.experience import Experience
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import I32, Actions, Obs, Spaces
+from trainer.nets.policy import PolicyNet
 from trainer.state import State
 
 
@@ -74,7 +75,7 @@ class Algorithm(Protocol):
         """Its nets, which are not made."""
 
     @property
-    def policy(self) -> nn.Module:
+    def policy(self) -> PolicyNet:
         """What acts, is evaluated and published."""
 
     @property

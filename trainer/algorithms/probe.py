@@ -16,7 +16,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from trainer.nets.distributions import GaussianActor
 from trainer.nets.mlp import MLP
 from trainer.nets.residual import ResidualCritic
 
@@ -76,8 +75,6 @@ def layers(net: nn.Module) -> list[nn.Module]:
 
     Errors: TypeError for a net that is none of ours.
     """
-    if isinstance(net, GaussianActor):
-        return layers(net.body)
     if isinstance(net, MLP):
         return list(net.layers)
     if isinstance(net, ResidualCritic):

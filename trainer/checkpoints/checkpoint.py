@@ -61,11 +61,12 @@ _PACKAGES = ("torch", "numpy", "mujoco", "metaworld", "gymnasium")
 @dataclass(frozen=True)
 class Contents:
     """All of a checkpoint but the rings' rows: its parts by name. The loop makes it at a barrier; nothing in it changes
-    afterwards.
+    afterwards. `policy`: what the policy is built from (`trainer.nets.policy.PolicySpec`, as JSON).
     """
 
     step: int
     parts: Mapping[str, State]
+    policy: Mapping[str, Any]
 
     @property
     def numeric(self) -> Mapping[str, Any]:
@@ -97,6 +98,7 @@ class CheckpointManifest(BaseModel):
     files: dict[str, FileRecord]
     segments: tuple[RowsFile, ...]
     contributed: tuple[RowsFile, ...] = ()
+    policy: dict[str, Any] = {}
     digest: str = ""
 
     def sealed(self) -> Self:
@@ -108,8 +110,8 @@ class CheckpointManifest(BaseModel):
         return self.digest == self._digest()
 
     def _digest(self) -> str:
-        # Without the empty list, so that checkpoints from before there were contributions keep their digest.
-        left_out = {"digest"} if self.contributed else {"digest", "contributed"}
+        # Without what is empty, so that checkpoints from before there was such a thing keep their digest.
+        left_out = {"digest"} | {name for name in ("contributed", "policy") if not getattr(self, name)}
         text = json.dumps(self.model_dump(mode="json", exclude=left_out), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -157,6 +159,7 @@ def publish(
             files={name: FileRecord(sha256=_sha256(data), bytes=len(data)) for name, data in files.items()},
             segments=segments,
             contributed=contributed,
+            policy=dict(contents.policy),
         ).sealed()
         _write(temporary / MANIFEST, manifest.model_dump_json(indent=1).encode())
         before_rename()
@@ -208,7 +211,7 @@ def read_contents(folder: Path, manifest: CheckpointManifest) -> Contents:
         part, _, rest = name.partition(".")
         of, key = (_LEARNS, name) if name.startswith(POLICY) else (part, rest)
         tensors[of][key] = tensor
-    return Contents(manifest.step, {name: State(tensors[name], numbers[name]) for name in numbers})
+    return Contents(manifest.step, {name: State(tensors[name], numbers[name]) for name in numbers}, manifest.policy)
 
 
 def downgrade(folder: Path, manifest: CheckpointManifest) -> None:

@@ -29,6 +29,7 @@ from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, DamagedCheckpointError, NoGoodCheckpointError, OtherIdentityError
 from trainer.history.metrics import best_evaluation, read_evaluations
 from trainer.history.slots import told_where
+from trainer.nets.policy import PolicySpec
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,17 @@ def training_of(manifest: CheckpointManifest) -> Training:
         raise DamagedCheckpointError(
             f"another version of this program wrote it: training.{field} does not fit"
         ) from error
+
+
+def spec_of(manifest: CheckpointManifest) -> PolicySpec:
+    """What the policy of a checkpoint is built from. Errors: DamagedCheckpointError, as `training_of`."""
+    if manifest.format == OLD_FORMAT:
+        training = training_of(manifest)
+        return PolicySpec(spaces_of(training), training.network, "tanh-normal")
+    try:
+        return PolicySpec.from_json(manifest.policy)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DamagedCheckpointError(f"another version of this program wrote it: policy: {error}") from error
 
 
 def find_policy(

@@ -50,6 +50,8 @@ class Mtsac(OffPolicySettings):
     def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
         """Beside the batch and the buffer: the critics' layers and loss."""
         super().check(env, network, num_envs)
+        if network.encoders:
+            raise ValueError("encoders: mtsac reads the numbers of a state as they are; leave them out")
         if network.critic_net == "residual" and len(set(network.critic_hidden)) > 1:
             raise ValueError(
                 f"critic_hidden {list(network.critic_hidden)} has different widths: blocks of a residual critic_net "

@@ -1,9 +1,9 @@
-"""Suites and algorithms by name, and the settings of each.
+"""Suites, algorithms and encoders by name, and the settings of the first two.
 
 A name is that of a file here (`ppo` is `trainer/algorithms/ppo.py`, or `ppo/algorithm.py`), of an entry point of an
-installed package (`anchorleg.suites`, `anchorleg.algorithms`), or `package.module:Name`. The settings of our own stand
-in `trainer/config/`; of others they are an entry point of the same name (`anchorleg.algorithms.settings`), or what the
-class calls its `Settings`. Nothing is imported but what is asked for: a login node checks names without torch.
+installed package (`anchorleg.suites`, `.algorithms`, `.encoders`), or `package.module:Name`. The settings of our own
+stand in `trainer/config/`; of others they are an entry point of the same name (`anchorleg.algorithms.settings`), or
+what the class calls its `Settings`. Nothing is imported but what is asked for: a login node checks names without torch.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ class Kind(NamedTuple):
     file: str
     cls: str
     group: str
-    settings: str
+    settings: str = ""
 
 
 SUITES = Kind("envs/suites", "suite", "Suite", "anchorleg.suites", "trainer.config.suites")
 ALGORITHMS = Kind("algorithms", "algorithm", "Algorithm", "anchorleg.algorithms", "trainer.config.algorithms")
+
+ENCODERS = Kind("nets/encoders", "encoder", "Encoder", "anchorleg.encoders")
 
 _HERE = Path(__file__).parents[1]
 

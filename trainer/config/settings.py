@@ -43,6 +43,8 @@ class EnvSettings(TrainingSettings):
 
     VERSION: ClassVar[str] = "1"
     """Raised when the same settings would give other numbers: part of every identity."""
+    SERIES: ClassVar[tuple[str, ...]] = ()
+    """Packages of which another series (3.1 of 3.1.1) has other observations or rewards."""
 
     name: str = Field(description="The suite: metaworld, an installed package's, or package.module:Name.")
     tasks: tuple[str, ...] = Field(description="Tasks, in the order of their numbers.")
@@ -58,6 +60,11 @@ class Network(TrainingSettings):
         "mlp",
         description="The critics' layers: mlp (plain), heads (plain, and an output layer of its own for each task) or "
         "residual (blocks with layer normalisation, as many as critic_hidden has widths, which must be equal).",
+    )
+
+    encoders: dict[str, str] = Field(
+        {},
+        description="Key of an observation → what makes features of it, by name; numbers of a state need none.",
     )
 
     @property

@@ -15,6 +15,7 @@ class Metaworld(EnvSettings):
     """Meta-World v3, with the goal visible and reward version v2 (McLean et al. 2025)."""
 
     VERSION: ClassVar[str] = "1"
+    SERIES: ClassVar[tuple[str, ...]] = ("metaworld",)
 
     name: Literal["metaworld"] = Field("metaworld", description=EnvSettings.model_fields["name"].description)
     benchmark: str | None = Field(None, exclude=True, description="MT10 or MT50; not together with tasks.")

@@ -11,14 +11,14 @@ from anchorleg.job import CheckpointRef
 from anchorleg.words import did_you_mean
 from syncd import store
 from trainer.checkpoints.checkpoint import POLICY, CheckpointManifest
-from trainer.checkpoints.resume import find_policy, policy_candidates, training_of
+from trainer.checkpoints.resume import find_policy, policy_candidates, spec_of, training_of
 from trainer.config.settings import EnvSettings
 from trainer.envs.suite import SuiteRef
 from trainer.errors import ConfigError, DamagedCheckpointError, NoGoodCheckpointError
 from trainer.evaluation.protocol import Act
 from trainer.history.slots import told_where
 from trainer.machine import device as machine
-from trainer.sharing.policies import Policy, UnusablePolicyError, architecture_of, differences, env_of, load
+from trainer.sharing.policies import Policy, UnusablePolicyError, differences, load, suite_of_manifest
 from trainer.sharing.selection import DEFAULT_SHARED_DIR, Choice, pick
 
 _DEVICES = ("auto", "cpu", "cuda", "mps")
@@ -119,10 +119,10 @@ def of_checkpoint(path: Path, device: str, *, best: bool = False, threads: int |
     """
     ref, manifest, nets, notes = find_policy(path, best=best)
     try:
-        training = training_of(manifest)
+        training, spec = training_of(manifest), spec_of(manifest)
         machine.set_deterministic(threads or training.threads)
         tensors = {name.removeprefix(POLICY): tensor.numpy() for name, tensor in nets.items()}
-        policy = Policy(architecture_of(training), tensors, machine.choose_device(device))
+        policy = Policy(spec, tensors, machine.choose_device(device))
     except (DamagedCheckpointError, UnusablePolicyError) as error:
         raise NoGoodCheckpointError(f"{ref.path} cannot be played: {error}") from None
     return Found(
@@ -141,12 +141,12 @@ def of_publication(place: store.SlotPlace, manifest: store.Manifest, device: str
     """A published policy, verified to its golden actions. Errors: UnusablePolicyError, DamagedPolicyError, OSError."""
     machine.set_deterministic(1)
     policy = load(place, manifest, machine.choose_device(device))
-    note = differences(manifest.spec)
+    note, suite = differences(manifest.suite), suite_of_manifest(manifest)
     return Found(
         name=f"{manifest.run_id}/{manifest.slot} version {manifest.version}",
         step=manifest.step,
-        env=env_of(manifest),
-        goal_seed=manifest.spec.goal_seed,
+        env=suite.settings,
+        goal_seed=suite.seed,
         act=policy.act_greedily,
         notes=(note,) if note else (),
         policy=policy,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from importlib.metadata import version
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,6 @@ from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, STATE
 from trainer.evaluation.playable import Checkpoint, Found
 from trainer.history.metrics import read_evaluations
 from trainer.history.slots import told_where
-from trainer.sharing.policies import REWARD
 
 FORMAT = 1
 #: The card's name in a file: in ONNX's `metadata_props` and in the header of safetensors; with .json in a .pt2.
@@ -83,33 +82,25 @@ class Card(_Model):
     activation: Literal["relu"] = "relu"
     horizon: int
     goal_seed: int
-    reward: str
+    env: dict[str, Any]
     exported_with: dict[str, str]
     golden: GoldenActions
 
     @classmethod
     def of(cls, found: Found) -> Self:
         """The card of `found`, with the actions that it gives here. Errors: ConfigError, see `source_of`."""
-        architecture = found.policy.architecture
-        golden = found.record.golden if isinstance(found.record, store.Manifest) else None
-        obs, task = probes(architecture.obs_dim, len(architecture.tasks))
-        if golden is not None:  # the observations that it was published with are real ones
-            obs = np.concatenate([obs, np.array(golden.obs, np.float32)])
-            task = np.concatenate([task, np.array(golden.task, np.int64)])
+        spec = found.policy.spec
+        (width,), (size,) = spec.spaces.obs[STATE].shape, spec.spaces.action.shape
+        obs, task = probes(width, len(spec.spaces.tasks))
         return cls(
             source=source_of(found),
-            tasks=architecture.tasks,
-            observation=Numbers(shape=(architecture.obs_dim,), dtype="float32"),
-            action=Numbers(
-                shape=(architecture.act_dim,),
-                dtype="float32",
-                low=(ACTION_LOW,) * architecture.act_dim,
-                high=(ACTION_HIGH,) * architecture.act_dim,
-            ),
-            hidden=architecture.hidden,
+            tasks=spec.spaces.tasks,
+            observation=Numbers(shape=(width,), dtype="float32"),
+            action=Numbers(shape=(size,), dtype="float32", low=(ACTION_LOW,) * size, high=(ACTION_HIGH,) * size),
+            hidden=spec.network.actor_hidden,
             horizon=found.env.horizon,
             goal_seed=found.goal_seed,
-            reward=REWARD,
+            env={**found.env.model_dump(mode="json"), "version": found.env.VERSION},
             exported_with={"anchorleg": version("anchorleg"), "torch": version("torch")},
             golden=GoldenActions(
                 observation=_rows(obs),
@@ -143,7 +134,6 @@ def source_of(found: Found) -> Source:
 
 
 def _published(manifest: store.Manifest) -> Source:
-    spec = manifest.spec
     return Source(
         run_id=manifest.run_id,
         slot=manifest.slot,
@@ -152,7 +142,7 @@ def _published(manifest: store.Manifest) -> Source:
         version=str(manifest.version),
         identity=manifest.lineage.identity,
         score=manifest.score,
-        trained_with={"metaworld": spec.metaworld, "mujoco": spec.mujoco},
+        trained_with=manifest.suite.packages,
     )
 
 

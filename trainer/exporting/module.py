@@ -11,7 +11,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW
+from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, STATE
+from trainer.errors import ConfigError
+from trainer.nets.distributions import TanhNormal
 from trainer.sharing.policies import Policy
 
 #: What every exported file calls its inputs and its output.
@@ -48,13 +50,18 @@ class Deterministic(nn.Module):
 
 
 def of_policy(policy: Policy) -> nn.Module:
-    """The module that does what `policy.act_greedily` does; a copy on the CPU. Nothing of how it explores is in it."""
-    architecture = policy.architecture
-    *body, last = copy.deepcopy(policy.actor.body.layers).cpu()
+    """The module that does what `policy.act_greedily` does; a copy on the CPU. Nothing of how it explores is in it.
+
+    Errors: ConfigError for a policy of other spaces.
+    """
+    spaces, distribution = policy.spec.spaces, policy.net.distribution
+    if set(spaces.obs) != {STATE} or policy.net.encoders or not isinstance(distribution, TanhNormal):
+        raise ConfigError("only a policy that reads one row of numbers and gives real ones can be exported yet")
+    *body, last = copy.deepcopy(policy.net.body.layers).cpu()
     assert isinstance(last, nn.Linear)  # noqa: S101 - for the type checker
-    mean = nn.Linear(last.in_features, architecture.act_dim)
+    mean = nn.Linear(last.in_features, distribution.size)
     with torch.no_grad():
-        mean.weight.copy_(last.weight[: architecture.act_dim])
-        mean.bias.copy_(last.bias[: architecture.act_dim])
-    low, high = (torch.full((architecture.act_dim,), bound) for bound in (ACTION_LOW, ACTION_HIGH))
-    return Deterministic([*body, mean], len(architecture.tasks), low, high).eval().requires_grad_(requires_grad=False)
+        mean.weight.copy_(last.weight[: distribution.size])
+        mean.bias.copy_(last.bias[: distribution.size])
+    low, high = (torch.full((distribution.size,), bound) for bound in (ACTION_LOW, ACTION_HIGH))
+    return Deterministic([*body, mean], len(spaces.tasks), low, high).eval().requires_grad_(requires_grad=False)

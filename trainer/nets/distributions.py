@@ -1,15 +1,15 @@
-"""The squashed Gaussian actor."""
+"""What actions are drawn from: pure functions of a net's outputs, and of noise that the caller draws on the CPU."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from trainer.nets.mlp import MLP
+from trainer.envs.spaces import Box, Discrete
 
 #: Range of the log standard deviation. The floor keeps the density finite; BRC and MOORE use it too.
 LOG_STD_MIN, LOG_STD_MAX = -10.0, 2.0
@@ -18,20 +18,56 @@ _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2)
 
 
-class GaussianActor(nn.Module):
-    """tanh of a Gaussian over actions: [B, inputs] → mean and log standard deviation, each [B, actions].
+class Distribution(Protocol):
+    """Of actions, by `parameters` numbers for each row."""
 
-    The latter is squeezed into [-10, 2] by a tanh of its own. Without a generator: as an `MLP`.
+    parameters: int
+
+    def __init__(self, action: Box | Discrete) -> None:
+        """Errors: ValueError, a sentence, for a kind of action that it has no density over."""
+
+    def noise(self, rows: int, generator: torch.Generator) -> Tensor:
+        """What `sample` takes, drawn on the CPU."""
+
+    def sample(self, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Actions, and their log density [B], from `outputs` [B, parameters]; differentiable where that is possible."""
+
+    def mode(self, outputs: Tensor) -> Tensor:
+        """The action that is taken where nothing is to be tried."""
+
+
+class TanhNormal:
+    """tanh of a Gaussian over the numbers of a Box: its mean and its log standard deviation, side by side (Haarnoja et
+    al. 2018, arXiv 1801.01290).
     """
 
-    def __init__(self, inputs: int, hidden: Sequence[int], actions: int, generator: torch.Generator | None) -> None:
-        super().__init__()
-        self.body = MLP(inputs, hidden, 2 * actions, generator)
+    def __init__(self, action: Box | Discrete) -> None:
+        if not isinstance(action, Box):
+            raise ValueError("tanh-normal is for actions of real numbers, and these are one of several")  # noqa: TRY004
+        self.size = action.size
+        self.parameters = 2 * action.size
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log standard deviation before the squashing."""
-        mean, raw = self.body(x).chunk(2, dim=-1)
-        return mean, LOG_STD_MIN + _HALF_RANGE * (torch.tanh(raw) + 1)
+    def noise(self, rows: int, generator: torch.Generator) -> Tensor:
+        """Standard normal, [B, A]."""
+        return torch.randn(rows, self.size, generator=generator)
+
+    def sample(self, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Reparametrised by `noise`."""
+        return sample(*gaussian(outputs), noise)
+
+    def mode(self, outputs: Tensor) -> Tensor:
+        """tanh(mean)."""
+        return torch.tanh(gaussian(outputs)[0])
+
+
+#: Name → what makes it.
+DISTRIBUTIONS: dict[str, type[TanhNormal]] = {"tanh-normal": TanhNormal}
+
+
+def gaussian(outputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and log standard deviation [B, A] before the squashing, the latter squeezed into [-10, 2] by a tanh."""
+    mean, raw = outputs.chunk(2, dim=-1)
+    return mean, LOG_STD_MIN + _HALF_RANGE * (torch.tanh(raw) + 1)
 
 
 def sample(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -61,7 +97,7 @@ class Draw:
 
 
 def draw(outputs: Tensor, noise: Tensor) -> Draw:
-    """As `GaussianActor` and `sample`, from the outputs [B, 2 A] of the actor's body."""
+    """As `gaussian` and `sample`, from the outputs [B, 2 A] of the actor's body."""
     mean, raw = outputs.chunk(2, dim=-1)
     squeeze = torch.tanh(raw)
     log_std = squeeze.add(1).mul_(_HALF_RANGE).add_(LOG_STD_MIN)

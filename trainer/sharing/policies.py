@@ -1,13 +1,15 @@
-"""A published policy, ready to act: the actor rebuilt from a manifest's architecture and a blob's tensors.
+"""A published policy, ready to act: the net rebuilt from what its manifest says, with a blob's tensors.
 
-Who publishes uses `architecture_of` and `actor_tensors`; who reads uses `load`, which believes nothing that it has not
-checked: bytes (the store does), architecture, tasks, and that the golden actions come out.
+Who publishes uses `actor_tensors`, `suite_fields` and `golden_of`; who reads uses `load`, which believes nothing that
+it has not checked: bytes (the store does), suite, spaces, net, and that the golden actions come out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,21 +17,21 @@ import torch
 from torch import Tensor, nn
 
 from syncd import store
+from trainer.config.find import SUITES, names, settings_of
 from trainer.config.settings import EnvSettings
-from trainer.config.suites import Metaworld
-from trainer.config.tasknames import MAX_HORIZON, MT50
 from trainer.config.training import SEEDS, Training
-from trainer.envs.spaces import STATE, Obs
-from trainer.envs.suites.metaworld.shapes import ACT_DIM, OBS_DIM
-from trainer.nets.distributions import GaussianActor, sample
-from trainer.nets.inputs import with_task
+from trainer.envs.spaces import I32, Actions, ArraySpec, Discrete, Obs, Spaces
+from trainer.envs.suite import SuiteRef, suite_of
+from trainer.nets.policy import PolicyNet, PolicySpec
 
 F32 = npt.NDArray[np.float32]
 
-KIND = "gaussian-mlp"
-REWARD = "v2"
 #: Nets wider or deeper than this are no policy of ours: a config allows no more.
 _MAX_WIDTH, _MAX_LAYERS = 65_536, 16
+#: Numbers of an observation or an action: a camera of a thousand by a thousand has three millions.
+_MAX_NUMBERS = 2**24
+#: Rows of golden actions, at least one a task where there are no more tasks than `store.Golden` has room for.
+GOLDEN_ROWS, _MOST_GOLDEN = 8, 64
 
 
 class UnusablePolicyError(Exception):
@@ -51,137 +53,207 @@ class GoldenMismatchError(UnusablePolicyError):
         self.deviation = deviation
 
 
-def architecture_of(training: Training) -> store.Architecture:
-    """The architecture of the actor that `training` trains."""
-    return store.Architecture(
-        kind=KIND, obs_dim=OBS_DIM, act_dim=ACT_DIM, hidden=training.network.actor_hidden, tasks=training.env.tasks
-    )
-
-
-def env_of(manifest: store.Manifest) -> EnvSettings:
-    """What the policy of `manifest` was trained in."""
-    return Metaworld(tasks=manifest.architecture.tasks, horizon=manifest.spec.horizon)
-
-
-def actor_tensors(actor: nn.Module) -> dict[str, F32]:
-    """The weights of a learner's actor, named as `Policy` wants them; float32 copies on the CPU."""
-    return {name: tensor.detach().to("cpu", copy=True).numpy() for name, tensor in actor.state_dict().items()}
+def actor_tensors(net: nn.Module) -> dict[str, F32]:
+    """The weights of a learner's policy, named as `Policy` wants them; float32 copies on the CPU."""
+    return {name: tensor.detach().to("cpu", copy=True).numpy() for name, tensor in net.state_dict().items()}
 
 
 class Policy:
-    """The actor of `architecture` with `tensors`, on `device`. Thread-safe for reading; changes nothing outside.
+    """The policy of `spec` with `tensors`, on `device`. Thread-safe for reading; changes nothing outside.
 
-    Errors of the constructor: IncompatiblePolicyError that names the field.
+    Errors of the constructor: IncompatiblePolicyError that names what is wrong.
     """
 
-    def __init__(
-        self, architecture: store.Architecture, tensors: Mapping[str, F32], device: torch.device | None = None
-    ) -> None:
-        _must_be_ours(architecture)
-        inputs = architecture.obs_dim + len(architecture.tasks)
-        self.actor = GaussianActor(inputs, architecture.hidden, architecture.act_dim, None)
-        shapes = {name: tuple(tensor.shape) for name, tensor in self.actor.state_dict().items()}
+    def __init__(self, spec: PolicySpec, tensors: Mapping[str, F32], device: torch.device | None = None) -> None:
+        try:
+            self.net = PolicyNet(spec, None)
+        except (ValueError, OverflowError) as error:
+            raise IncompatiblePolicyError(f"its net cannot be built here: {error}") from None
+        shapes = {name: tuple(tensor.shape) for name, tensor in self.net.state_dict().items()}
         found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
         if found != shapes:
             wrong = next(name for name in sorted({*shapes, *found}) if shapes.get(name) != found.get(name))
             raise IncompatiblePolicyError(
-                f"tensor {wrong} is {found.get(wrong, 'missing')}, its architecture.hidden says "
+                f"tensor {wrong} is {found.get(wrong, 'missing')}, its policy.network says "
                 f"{shapes.get(wrong, 'that there is none')}"
             )
-        self.architecture = architecture
+        self.spec = spec
         self.device = device or torch.device("cpu")
         copies = {name: torch.from_numpy(np.array(tensor, np.float32)) for name, tensor in tensors.items()}
-        self.actor.load_state_dict(copies, assign=True)
-        self.actor.to(self.device).requires_grad_(requires_grad=False)
+        self.net.load_state_dict(copies, assign=True)
+        self.net.to(self.device).requires_grad_(requires_grad=False)
 
     @torch.no_grad()
-    def act_greedily(self, obs: Obs, task: npt.NDArray[np.integer]) -> F32:
-        """The deterministic actions tanh(mean), [N, A], for `obs` of task indices [N]."""
-        mean, _ = self.actor(self._inputs(obs, task))
-        actions: F32 = torch.tanh(mean).cpu().numpy()
+    def act_greedily(self, obs: Obs, task: npt.NDArray[np.integer]) -> Actions:
+        """The actions that are taken where nothing is to be tried, [N, …], for `obs` of task indices [N]."""
+        actions: Actions = self.net.distribution.mode(self._outputs(obs, task)).cpu().numpy()
         return actions
 
     @torch.no_grad()
-    def act(self, obs: Obs, task: npt.NDArray[np.integer], generator: torch.Generator) -> F32:
-        """Sampled actions [N, A]; takes N·A normal numbers from `generator` (on the CPU)."""
-        mean, log_std = self.actor(self._inputs(obs, task))
-        noise = torch.randn(mean.shape, generator=generator).to(self.device)
-        actions: F32 = sample(mean, log_std, noise)[0].cpu().numpy()
+    def act(self, obs: Obs, task: npt.NDArray[np.integer], generator: torch.Generator) -> Actions:
+        """Sampled actions [N, …]; takes its noise from `generator` (on the CPU)."""
+        outputs = self._outputs(obs, task)
+        noise = self.net.distribution.noise(len(task), generator).to(self.device)
+        actions: Actions = self.net.distribution.sample(outputs, noise)[0].cpu().numpy()
         return actions
 
     def check_golden(self, golden: store.Golden) -> float:
         """The largest deviation from the golden actions. Errors: GoldenMismatchError, IncompatiblePolicyError."""
-        obs, task = np.array(golden.obs, np.float32), np.array(golden.task, np.int64)
-        wanted = np.array(golden.action, np.float64)
-        count = len(golden.task)
-        if obs.shape != (count, OBS_DIM) or wanted.shape != (count, ACT_DIM) or count == 0:
-            raise IncompatiblePolicyError(f"golden has obs {obs.shape} and action {wanted.shape} for {count} tasks")
-        if task.min() < 0 or task.max() >= len(self.architecture.tasks):
-            raise IncompatiblePolicyError("golden.task names a task that architecture.tasks does not have")
-        deviation = float(np.abs(self.act_greedily({STATE: obs}, task) - wanted).max())
+        spaces, wanted = self.spec.spaces, np.array(golden.action, np.float64)
+        count = len(golden.action)
+        if wanted.shape != (count, *_row_of(spaces)) or count == 0:
+            raise IncompatiblePolicyError(f"golden has actions {wanted.shape}, not [{count}, {_row_of(spaces)}]")
+        obs, task = golden_rows(spaces, golden.seed, count)
+        if golden.obs is not None and golden.task is not None:  # format 1
+            ((key, array),) = spaces.obs.items()
+            obs, task = {key: np.array(golden.obs, np.float32)}, np.array(golden.task, np.int32)
+            if obs[key].shape != (count, *array.shape) or task.min() < 0 or task.max() >= len(spaces.tasks):
+                raise IncompatiblePolicyError("golden has observations or tasks that its policy does not know")
+        deviation = float(np.abs(self.act_greedily(obs, task).reshape(wanted.shape) - wanted).max())
         if not deviation <= golden.tolerance:  # NaN is a mismatch too
             raise GoldenMismatchError(deviation, golden.tolerance)
         return deviation
 
-    def _inputs(self, obs: Obs, task: npt.NDArray[np.integer]) -> Tensor:
+    def _outputs(self, obs: Obs, task: npt.NDArray[np.integer]) -> Tensor:
         tasks = torch.from_numpy(task.astype(np.int64)).to(self.device)
-        return with_task(torch.from_numpy(obs[STATE]).to(self.device), tasks, len(self.architecture.tasks))
+        out: Tensor = self.net({key: torch.from_numpy(array).to(self.device) for key, array in obs.items()}, tasks)
+        return out
+
+
+def golden_of(policy: Policy, seed: int, tolerance: float) -> store.Golden:
+    """What `policy` does for observations that `seed` decides: those of `golden_rows`."""
+    spaces = policy.spec.spaces
+    count = min(max(GOLDEN_ROWS, len(spaces.tasks)), _MOST_GOLDEN)
+    actions = policy.act_greedily(*golden_rows(spaces, seed, count)).reshape(count, *_row_of(spaces))
+    rows = tuple(tuple(map(float, row)) for row in np.asarray(actions, np.float64))
+    return store.Golden(seed=seed, action=rows, tolerance=tolerance)
+
+
+def golden_rows(spaces: Spaces, seed: int, count: int) -> tuple[dict[str, npt.NDArray[Any]], I32]:
+    """`count` observations and tasks, the same on every machine: uniform between an observation's bounds, and in
+    [-1, 1] where it has none; row g is of task g modulo K. Drawn by PCG64, key by key in the order of their names.
+    """
+    rng = np.random.Generator(np.random.PCG64(seed))
+    obs = {key: _drawn(rng, array, count) for key, array in sorted(spaces.obs.items())}
+    return obs, np.arange(count, dtype=np.int32) % len(spaces.tasks)
+
+
+def _drawn(rng: np.random.Generator, array: ArraySpec, count: int) -> npt.NDArray[Any]:
+    shape = (count, *array.shape)
+    if array.dtype == "uint8":
+        return rng.integers(0, 256, shape, np.uint8)
+    low, high = (bound if np.isfinite(bound) else side for bound, side in ((array.low, -1.0), (array.high, 1.0)))
+    return rng.uniform(low, high, shape).astype(np.float32)
+
+
+def _row_of(spaces: Spaces) -> tuple[int]:
+    """The shape of one action, as a row of numbers."""
+    return (1,) if isinstance(spaces.action, Discrete) else (spaces.action.size,)
+
+
+def suite_fields(training: Training) -> store.SuiteFields:
+    """What `training` trains in, as a manifest says it."""
+    return store.SuiteFields(
+        name=training.env.name,
+        version=training.env.VERSION,
+        settings=training.env.model_dump(mode="json"),
+        seed=training.seed,
+        packages=dict(suite_of(training).open().versions),
+    )
+
+
+def suite_of_manifest(manifest: store.Manifest, cache: Path | None = None) -> SuiteRef:
+    """Where a published policy plays. Errors: IncompatiblePolicyError with the field.
+
+    Only a suite of this program, or of an installed package that has an entry point for it, is opened: a manifest comes
+    from outside, and `package.module:Name` in it would import what its writer likes.
+    """
+    told = manifest.suite
+    if told.name not in names(SUITES):
+        raise IncompatiblePolicyError(
+            f"suite.name is {told.name!r}, which is not here: install the package that has it as an entry point"
+        )
+    if told.settings.get("name") != told.name:
+        raise IncompatiblePolicyError(
+            f"suite.settings are those of {told.settings.get('name')!r}, not of {told.name!r}"
+        )
+    kind = cast("type[EnvSettings]", settings_of(SUITES, told.name))
+    if told.version != kind.VERSION:
+        raise IncompatiblePolicyError(f"suite.version is {told.version!r}; this version plays {kind.VERSION!r}")
+    if told.seed >= SEEDS:
+        raise IncompatiblePolicyError(f"suite.seed is {told.seed}; seeds are 0 to {SEEDS - 1}")
+    try:
+        settings = kind.model_validate(dict(told.settings))
+    except ValueError as error:
+        raise IncompatiblePolicyError(f"suite.settings: {' '.join(str(error).split())[:300]}") from None
+    return SuiteRef(settings, told.seed, cache)
+
+
+def policy_spec(manifest: store.Manifest) -> PolicySpec:
+    """What a published policy is built from, checked. Errors: IncompatiblePolicyError with the field."""
+    told = manifest.policy
+    try:
+        spec = PolicySpec.from_json(told.model_dump(mode="json"))
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise IncompatiblePolicyError(f"policy: {' '.join(str(error).split())[:300]}") from None
+    hidden, sizes = spec.network.actor_hidden, [array.shape for array in spec.spaces.obs.values()]
+    if any(":" in name for name in spec.network.encoders.values()):  # as for suites
+        raise IncompatiblePolicyError(
+            "policy.network.encoders names one that is no entry point of an installed package"
+        )
+    if not all(1 <= width <= _MAX_WIDTH for width in hidden) or len(hidden) > _MAX_LAYERS:
+        raise IncompatiblePolicyError(
+            f"policy.network.actor_hidden is {hidden}; at most {_MAX_LAYERS} layers of {_MAX_WIDTH} are read"
+        )
+    numbers = [int(np.prod(shape, dtype=np.float64)) for shape in sizes] + list(_row_of(spec.spaces))
+    if not all(0 < number <= _MAX_NUMBERS for number in numbers) or not sizes or not spec.spaces.tasks:
+        raise IncompatiblePolicyError("policy.spaces have no observation, no action or no task, or too large ones")
+    return spec
 
 
 def load(place: store.SlotPlace, manifest: store.Manifest, device: torch.device | None = None) -> Policy:
-    """The policy of `manifest`, verified to the last: bytes, architecture, spec, golden actions.
+    """The policy of `manifest`, verified to the last: bytes, net, suite, golden actions.
 
     Errors: UnusablePolicyError, store.DamagedPolicyError, OSError.
     """
     must_fit(manifest)
-    policy = Policy(manifest.architecture, store.read(place, manifest), device)
+    policy = Policy(policy_spec(manifest), store.read(place, manifest), device)
     policy.check_golden(manifest.golden)
     return policy
 
 
 def must_fit(manifest: store.Manifest) -> None:
-    """Whether this installation can play what `manifest.spec` says. Errors: IncompatiblePolicyError with the field."""
-    spec = manifest.spec
-    if spec.reward != REWARD:
-        raise IncompatiblePolicyError(f"spec.reward is {spec.reward!r}; this version plays {REWARD!r}")
-    if not 1 <= spec.horizon <= MAX_HORIZON:
-        raise IncompatiblePolicyError(f"spec.horizon is {spec.horizon}; Meta-World allows 1 to {MAX_HORIZON}")
-    if not 0 <= spec.goal_seed < SEEDS:
-        raise IncompatiblePolicyError(f"spec.goal_seed is {spec.goal_seed}; seeds are 0 to {SEEDS - 1}")
-    here = version("metaworld")
-    if _series(spec.metaworld) != _series(here):
-        raise IncompatiblePolicyError(
-            f"spec.metaworld is {spec.metaworld}, here is {here}: other rewards and observations; "
-            "it plays where Meta-World of its series is installed"
-        )
+    """Whether this installation can play what `manifest` says. Errors: IncompatiblePolicyError with the field."""
+    suite, spec = suite_of_manifest(manifest), policy_spec(manifest)
+    for package in suite.settings.SERIES:
+        there, here = manifest.suite.packages.get(package, "unknown"), _installed(package)
+        if _series(there) != _series(here):
+            raise IncompatiblePolicyError(
+                f"suite.packages: {package} is {there}, here is {here}: other rewards and observations; "
+                f"it plays where {package} of its series is installed"
+            )
+    opened = suite.open().spaces
+    if spec.spaces.digest != opened.digest:
+        raise IncompatiblePolicyError(f"policy.spaces are not those of {suite.settings.name} here")
 
 
-def differences(spec: store.Spec) -> str | None:
+def differences(suite: store.SuiteFields) -> str | None:
     """What a user should know of another simulator version that is still compatible, one sentence; else None."""
-    pairs = (("metaworld", spec.metaworld), ("mujoco", spec.mujoco))
-    told = [f"{name} {there} (here {version(name)})" for name, there in pairs if there != version(name)]
+    told = [
+        f"{name} {there} (here {_installed(name)})"
+        for name, there in suite.packages.items()
+        if there != _installed(name)
+    ]
     return f"the policy was trained with {' and '.join(told)}: physics may differ a little" if told else None
+
+
+def _installed(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def _series(release: str) -> tuple[str, ...]:
     """`3.1` of 3.1.1: patch releases keep rewards and observations."""
     return tuple(release.split(".")[:2])
-
-
-def _must_be_ours(architecture: store.Architecture) -> None:
-    if architecture.kind != KIND:
-        raise IncompatiblePolicyError(f"architecture.kind is {architecture.kind!r}; this version plays {KIND!r}")
-    for name, there, here in (("obs_dim", architecture.obs_dim, OBS_DIM), ("act_dim", architecture.act_dim, ACT_DIM)):
-        if there != here:
-            raise IncompatiblePolicyError(f"architecture.{name} is {there}; Meta-World v3 has {here}")
-    unknown = [task for task in architecture.tasks if task not in MT50]
-    if unknown or not architecture.tasks:
-        raise IncompatiblePolicyError(
-            f"architecture.tasks has {unknown[0]!r}, which Meta-World here does not know"
-            if unknown
-            else "architecture.tasks is empty"
-        )
-    if not all(1 <= width <= _MAX_WIDTH for width in architecture.hidden) or len(architecture.hidden) > _MAX_LAYERS:
-        raise IncompatiblePolicyError(
-            f"architecture.hidden is {architecture.hidden}; at most {_MAX_LAYERS} layers of {_MAX_WIDTH} are read"
-        )

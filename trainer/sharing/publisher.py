@@ -1,6 +1,6 @@
 """Policies for other machines: the actor as it is now, published in the background while the training goes on.
 
-What it does changes no number of the run: it copies the actor and a few observations at a barrier, draws nothing, and
+What it does changes no number of the run: it copies the policy at a barrier, draws nothing, and
 whatever goes wrong is said once and never stops the training. The newest wins: a policy that comes while another is
 being written replaces the one that waits.
 """
@@ -12,23 +12,20 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-from torch import nn
 
 from anchorleg.job import Job
 from anchorleg.notices import Notices
 from syncd import store
 from trainer.config.training import Training, identity
-from trainer.envs.spaces import F32, I32, STATE, Obs, picked
+from trainer.envs.spaces import F32
 from trainer.errors import SupersededError
 from trainer.history.metrics import EVALUATIONS, METRICS, read, read_evaluations
-from trainer.sharing.policies import REWARD, Policy, actor_tensors, architecture_of
+from trainer.nets.policy import PolicyNet, PolicySpec
+from trainer.sharing.policies import Policy, actor_tensors, golden_of, suite_fields
 
-#: Golden observations: enough to meet every part of the net, small enough for a manifest of 6 kB.
-GOLDEN_ROWS = 8
 #: Largest difference of a golden action on another machine. Other BLAS libraries, instruction sets and GPUs differ by
 #: less than 1e-5 in single precision; a policy that is read wrongly (another order of tasks or of layers) by tenths.
 GOLDEN_TOLERANCE = 1e-3
@@ -51,17 +48,14 @@ class Snapshot:
 
     step: int
     updates: int
+    policy: PolicySpec
     tensors: Mapping[str, F32]
-    obs: Obs  # [G, …]
-    task: I32  # [G]
     checkpoint_step: int | None = None
 
 
-def snapshot(step: int, updates: int, policy: nn.Module, obs: Obs, task: I32) -> Snapshot:
+def snapshot(step: int, updates: int, policy: PolicyNet) -> Snapshot:
     """Copy what a publication needs: some 100 µs for an actor of 256 x 256."""
-    few = slice(GOLDEN_ROWS)
-    seen = {key: array.copy() for key, array in picked(obs, few).items()}
-    return Snapshot(step, updates, actor_tensors(policy), seen, task[few].copy())
+    return Snapshot(step, updates, policy.spec, actor_tensors(policy))
 
 
 class Publisher:
@@ -85,14 +79,7 @@ class Publisher:
     ) -> None:
         self._job = job
         self._training = training
-        self._architecture = architecture_of(training)
-        self._spec = store.Spec(
-            reward=REWARD,
-            horizon=training.env.horizon,
-            goal_seed=training.seed,
-            metaworld=version("metaworld"),
-            mujoco=version("mujoco"),
-        )
+        self._suite = suite_fields(training)
         self._place = store.Shared(job.shared_dir).slot(job.run_id, job.slot)
         self._evaluation = evaluation
         self._on_version = on_version
@@ -207,7 +194,7 @@ class Publisher:
         if not all(np.isfinite(tensor).all() for tensor in taken.tensors.values()):
             return  # the training has diverged; the loop notices with its next step, ends it and says more
         weights = store.rounded(taken.tensors)
-        draft = self._draft(taken, Policy(self._architecture, weights))
+        draft = self._draft(taken, Policy(taken.policy, weights))
         self._seq += 1  # also where it fails half-way: a version is never used twice
 
         def last_word() -> None:
@@ -232,14 +219,14 @@ class Publisher:
             step=taken.step,
             updates=taken.updates,
             created_at=self._clock(),
-            architecture=self._architecture,
-            spec=self._spec,
+            policy=store.PolicyFields.model_validate(taken.policy.as_json()),
+            suite=self._suite,
             lineage=store.Lineage(
                 identity=identity(self._training),
                 parent=str(self._before) if self._before is not None else None,
                 checkpoint=None if checkpoint is None else store.Origin(attempt=job.attempt, step=checkpoint),
             ),
-            golden=_golden(taken, policy),
+            golden=golden_of(policy, self._seq, GOLDEN_TOLERANCE),
             score=None
             if past is None
             else store.Score(
@@ -264,14 +251,3 @@ class Publisher:
         above = self._job.superseded_by()
         if above is not None:
             raise SupersededError(above)
-
-
-def _golden(taken: Snapshot, policy: Policy) -> store.Golden:
-    actions = policy.act_greedily(taken.obs, taken.task)
-    return store.Golden(
-        obs=_rows(taken.obs[STATE]), task=tuple(taken.task.tolist()), action=_rows(actions), tolerance=GOLDEN_TOLERANCE
-    )
-
-
-def _rows(array: F32) -> tuple[tuple[float, ...], ...]:
-    return tuple(tuple(map(float, row)) for row in np.asarray(array, np.float64))

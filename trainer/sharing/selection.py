@@ -92,6 +92,6 @@ def _variance(manifest: store.Manifest) -> float:
     score = manifest.score
     if score is None:
         return 0.0
-    goals = score.goals_per_task * len(manifest.architecture.tasks)
+    goals = score.goals_per_task * len(manifest.tasks)
     rate = (score.mean_success * goals + 1) / (goals + 2)
     return rate * (1 - rate) / goals

@@ -220,8 +220,7 @@ class TrainingAttempt:
     def policy(self) -> Snapshot:
         """The policy as it is now."""
         state = self.state
-        where = state.collector
-        return snapshot(state.step, state.updates, state.algorithm.policy, where.obs, where.task)
+        return snapshot(state.step, state.updates, state.algorithm.policy)
 
     def write_row(self) -> None:
         """Close the row of metrics."""

@@ -186,4 +186,4 @@ def capture(run: TrainingRun, numeric: Mapping[str, Any]) -> Contents:
     }
     if run.experience is not None:
         parts["experience"] = run.experience.state()
-    return Contents(run.step, parts)
+    return Contents(run.step, parts, run.algorithm.policy.spec.as_json())

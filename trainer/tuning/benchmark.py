@@ -9,19 +9,16 @@ import numpy as np
 import torch
 
 from anchorleg.words import counted
-from syncd import store
 from trainer.config.settings import Network
 from trainer.config.suites import Metaworld
-from trainer.config.tasknames import MT10
 from trainer.envs.memory import MOST_ENVS, MemoryPlan, by_size, fitted, usable_cores
-from trainer.envs.spaces import F32, STATE
+from trainer.envs.spaces import F32
 from trainer.envs.step import EnvError, VectorSpec
 from trainer.envs.suite import SuiteRef
-from trainer.envs.suites.metaworld.shapes import ACT_DIM, OBS_DIM
 from trainer.envs.vector import VectorEnv
 from trainer.machine.host import Host, read_host
-from trainer.nets.distributions import GaussianActor
-from trainer.sharing.policies import KIND, Policy
+from trainer.nets.policy import PolicyNet, PolicySpec
+from trainer.sharing.policies import Policy, actor_tensors
 from trainer.tuning.autotune import Inference, MachineRates, Stepping, versions_here
 
 #: One light, one middling and one heavy task: what a multi-task run mixes, without building ten.
@@ -113,7 +110,7 @@ def _steps_per_s(spec: VectorSpec, workers: int) -> float:
         def steps_in(seconds: float) -> float:
             start, steps = time.monotonic(), 0
             while (passed := time.monotonic() - start) < seconds:
-                actions: F32 = rng.uniform(-1, 1, (spec.num_envs, ACT_DIM)).astype(np.float32)
+                actions: F32 = rng.uniform(-1, 1, (spec.num_envs, *envs.spaces.action.shape)).astype(np.float32)
                 envs.step(actions)
                 steps += spec.num_envs
             return steps / passed
@@ -125,12 +122,10 @@ def _steps_per_s(spec: VectorSpec, workers: int) -> float:
 def _batches_per_s(device: torch.device, threads: int) -> float:
     """Batches that a policy of the default preset acts on in a second, the way to `device` and back included."""
     torch.set_num_threads(threads)
-    hidden = Network().actor_hidden
-    actor = GaussianActor(OBS_DIM + len(MT10), hidden, ACT_DIM, torch.Generator().manual_seed(_SEED))
-    shape = store.Architecture(kind=KIND, obs_dim=OBS_DIM, act_dim=ACT_DIM, hidden=hidden, tasks=MT10)
-    policy = Policy(shape, {name: tensor.numpy() for name, tensor in actor.state_dict().items()}, device)
+    spec = PolicySpec(SuiteRef(Metaworld()).open().spaces, Network(), "tanh-normal")
+    policy = Policy(spec, actor_tensors(PolicyNet(spec, torch.Generator().manual_seed(_SEED))), device)
     generator = torch.Generator().manual_seed(_SEED)
-    obs, task = {STATE: np.zeros((BATCH, OBS_DIM), np.float32)}, np.arange(BATCH, dtype=np.int32) % len(MT10)
+    obs, task = spec.spaces.zeros(BATCH), np.arange(BATCH, dtype=np.int32) % len(spec.spaces.tasks)
     policy.act(obs, task, generator)
     start, batches = time.monotonic(), 0
     while (passed := time.monotonic() - start) < INFERENCE_S:

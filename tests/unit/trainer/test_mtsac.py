@@ -16,7 +16,7 @@ from trainer.algorithms.mtsac import update as sac_update
 from trainer.buffers.rows import Batch
 from trainer.config.section import TrainingSection, resolve
 from trainer.machine import products
-from trainer.nets.distributions import sample
+from trainer.nets.distributions import gaussian, sample
 from trainer.nets.inputs import with_task
 from trainer.nets.mlp import MLP
 
@@ -75,7 +75,8 @@ def test_the_log_density_stays_finite_where_the_squashing_is_saturated():
 
 def test_log_std_stays_in_its_range():
     learner = a_learner()
-    _, log_std = learner.actor(torch.randn(1000, 42, generator=torch.Generator().manual_seed(0)) * 1000)
+    x = torch.randn(1000, 42, generator=torch.Generator().manual_seed(0)) * 1000
+    _, log_std = gaussian(learner.actor.body(x))
     assert log_std.min() >= -10
     assert log_std.max() <= 2
     assert log_std.max() - log_std.min() > 6
@@ -95,7 +96,7 @@ def target_of(learner, batch):
     target = sac_update.td_target(
         learner, torch.from_numpy(batch.reward), torch.from_numpy(batch.terminated), next_x, temperature, noise
     )
-    mean, log_std = learner.actor(next_x)
+    mean, log_std = gaussian(learner.actor.body(next_x))
     _, log_density = sample(mean, log_std, noise)
     return target, log_density.detach(), temperature
 
@@ -141,7 +142,7 @@ def distribution_of(learner, batch):
         learner.log_temperature.detach().exp()[task],
         noise,
     )
-    mean, log_std = learner.actor(next_x)
+    mean, log_std = gaussian(learner.actor.body(next_x))
     return found, sample(mean, log_std, noise)[1].detach()
 
 
@@ -204,7 +205,7 @@ def test_the_actor_climbs_what_automatic_differentiation_says():
         temperature = torch.linspace(0.1, 1.0, 12)
         noise = torch.randn(12, 4, generator=plain.noise)
         loss, _ = sac_update.actor_step(learner, x, temperature, noise)
-        mean, log_std = plain.actor(x)
+        mean, log_std = gaussian(plain.actor.body(x))
         action, log_density = sample(mean, log_std, noise)
         outputs = torch.stack([critic(x, action) for critic in plain.critics])
         both = outputs.squeeze(-1) if plain.values is None else categorical.mean(outputs, plain.values)

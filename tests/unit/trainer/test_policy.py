@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import hashlib
+import json
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -7,18 +11,20 @@ from suites import learner_of, state_of
 
 pytest.importorskip("metaworld")
 
-from published import RUN, draft_of, nets_for, publish, training_of
+from published import RUN, draft_of, nets_for, publish, spec_of, training_of
 
 from syncd import store
 from trainer.algorithms.mtsac import learner as sac
+from trainer.envs.spaces import ArraySpec, Box, Spaces
 from trainer.sharing.policies import (
     GoldenMismatchError,
     IncompatiblePolicyError,
     Policy,
-    architecture_of,
     differences,
+    golden_rows,
     load,
     must_fit,
+    policy_spec,
 )
 
 pytestmark = pytest.mark.trainer
@@ -36,7 +42,7 @@ def some_observations(count=50):
 
 def test_a_policy_acts_as_the_learner_that_it_was_cut_from(training):
     learner = learner_of(training)
-    policy = Policy(architecture_of(training), nets_for(training, training.seed))
+    policy = Policy(spec_of(training), nets_for(training, training.seed))
     obs, task = some_observations()
     assert np.array_equal(policy.act_greedily(obs, task), sac.act_greedily(learner, obs, task))
 
@@ -46,12 +52,12 @@ def test_what_is_published_is_played_and_its_golden_actions_come_out(tmp_path, t
     policy = load(store.Shared(tmp_path).slot(RUN, 0), manifest)
     assert policy.check_golden(manifest.golden) <= 1e-6
     obs, task = some_observations()
-    exact = Policy(architecture_of(training), nets_for(training))
+    exact = Policy(spec_of(training), nets_for(training))
     assert 0 < np.abs(policy.act_greedily(obs, task) - exact.act_greedily(obs, task)).max() < 0.02  # bf16
 
 
 def test_sampled_actions_explore_and_come_from_the_generator_alone(training):
-    policy = Policy(architecture_of(training), nets_for(training))
+    policy = Policy(spec_of(training), nets_for(training))
     obs, task = some_observations()
     first, second = (policy.act(obs, task, torch.Generator().manual_seed(seed)) for seed in (1, 2))
     assert np.array_equal(first, policy.act(obs, task, torch.Generator().manual_seed(1)))
@@ -70,58 +76,131 @@ def test_golden_actions_that_do_not_come_out_are_told_with_the_largest_deviation
     assert caught.value.deviation == pytest.approx(0.25, abs=1e-3)
 
 
-def test_golden_without_observations_checks_nothing_and_is_refused(training):
-    golden = store.Golden(obs=(), task=(), action=(), tolerance=1e-3)
+def test_golden_without_actions_checks_nothing_and_is_refused(training):
+    golden = store.Golden(seed=1, action=(), tolerance=1e-3)
     with pytest.raises(IncompatiblePolicyError, match="golden"):
-        Policy(architecture_of(training), nets_for(training)).check_golden(golden)
+        Policy(spec_of(training), nets_for(training)).check_golden(golden)
+
+
+def test_golden_observations_are_the_same_on_every_machine():
+    spaces = Spaces(
+        {"b": ArraySpec((2,), low=0.0, high=4.0), "a": ArraySpec((2, 2), "uint8", 0, 255)}, Box(1), ("x", "y"), 5
+    )
+    obs, task = golden_rows(spaces, 7, 3)
+    assert task.tolist() == [0, 1, 0]
+    assert obs["a"][0].tolist() == [[139, 74], [229, 241]]
+    assert obs["b"][0].tolist() == pytest.approx([3.102743, 0.900829], abs=1e-6)
+    assert obs["a"].dtype == np.uint8
+    assert obs["b"].dtype == np.float32
+
+
+def with_policy(draft, **changes):
+    return draft.model_copy(update={"policy": draft.policy.model_copy(update=changes)})
+
+
+def with_suite(draft, **changes):
+    return draft.model_copy(update={"suite": draft.suite.model_copy(update=changes)})
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
+    ("changes", "words"),
     [
-        ("kind", "transformer"),
-        ("obs_dim", 40),
-        ("act_dim", 5),
-        ("tasks", ("reach-v3", "juggle-v9")),
-        ("hidden", (4, 4)),
-        ("hidden", (30_000,)),
+        ({"distribution": "normal-ish"}, "distribution is 'normal-ish'"),
+        ({"spaces": {}}, "policy"),
+        ({"network": {"actor_hidden": [0]}}, "policy"),
+        (
+            {"network": {"actor_hidden": [4], "encoders": {"state": "os:system"}}},
+            "no entry point of an installed package",
+        ),
+        ({"network": {"actor_hidden": [4], "encoders": {"state": "mlp9"}}}, "there is no encoder"),
     ],
 )
-def test_another_architecture_is_refused_and_its_field_named(training, field, value):
-    architecture = architecture_of(training).model_copy(update={field: value})
-    with pytest.raises(IncompatiblePolicyError, match=rf"architecture\.{field}"):
-        Policy(architecture, nets_for(training))
+def test_a_policy_that_cannot_be_built_is_refused_and_its_field_named(training, changes, words):
+    draft = with_policy(draft_of(training, nets_for(training)), **changes)
+    with pytest.raises(IncompatiblePolicyError, match=words):
+        Policy(policy_spec(draft), nets_for(training))
+
+
+@pytest.mark.parametrize(
+    "action", [{"box": 5}, {"box": 0}, {"box": 10**9}, {"discrete": 3}, {"sphere": 1}, {}], ids=str
+)
+def test_spaces_of_something_else_are_refused(training, action):
+    draft = draft_of(training, nets_for(training))
+    spaces = {**draft.policy.spaces, "action": action}
+    with pytest.raises(IncompatiblePolicyError, match="polic"):
+        must_fit(with_policy(draft, spaces=spaces))
 
 
 @pytest.mark.parametrize("change", [lambda t: t.pop("body.layers.0.bias"), lambda t: t.update(more=np.zeros(3))])
-def test_tensors_that_the_architecture_does_not_have_are_named(training, change):
+def test_tensors_that_the_net_does_not_have_are_named(training, change):
     tensors = nets_for(training)
     change(tensors)
     with pytest.raises(IncompatiblePolicyError, match=r"tensor (body\.layers\.0\.bias|more) is"):
-        Policy(architecture_of(training), tensors)
+        Policy(spec_of(training), tensors)
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
+    ("changes", "words"),
     [
-        ("reward", "v1"),
-        ("horizon", 501),
-        ("metaworld", "3.9.0"),
-        ("metaworld", "2.0"),
-        ("goal_seed", -1),
-        ("goal_seed", 2**32),
+        ({"name": "mars"}, "suite.name"),
+        ({"name": "antigravity:Suite"}, "suite.name"),
+        ({"version": "0"}, "suite.version"),
+        ({"seed": 2**32}, "suite.seed"),
+        ({"settings": {"name": "metaworld", "tasks": ["reach-v3"], "horizon": 501}}, "suite.settings"),
+        ({"settings": {"name": "metaworld", "tasks": ["juggle-v9"]}}, "suite.settings"),
+        ({"settings": {"name": "other"}}, "suite.settings"),
+        ({"settings": {"name": "metaworld", "tasks": ["reach-v3"]}}, "policy.spaces"),
+        ({"packages": {"metaworld": "3.9.0"}}, "suite.packages: metaworld"),
+        ({"packages": {"metaworld": "2.0"}}, "suite.packages: metaworld"),
+        ({"packages": {}}, "suite.packages: metaworld"),
     ],
 )
-def test_another_spec_is_refused_and_its_field_named(training, field, value):
+def test_another_suite_is_refused_and_its_field_named(training, changes, words):
     draft = draft_of(training, nets_for(training))
-    with pytest.raises(IncompatiblePolicyError, match=rf"spec\.{field}") as caught:
-        must_fit(draft.model_copy(update={"spec": draft.spec.model_copy(update={field: value})}))
+    with pytest.raises(IncompatiblePolicyError, match=words) as caught:
+        must_fit(with_suite(draft, **changes))
     assert "install '" not in str(caught.value), "no command is made of what a manifest says"
+
+
+def test_nothing_that_a_manifest_names_is_imported_but_what_is_installed_for_it(training):
+    draft = with_suite(draft_of(training, nets_for(training)), name="this:Suite", settings={"name": "this:Suite"})
+    with pytest.raises(IncompatiblePolicyError, match=r"suite\.name"):
+        must_fit(draft)
+    assert "this" not in sys.modules
 
 
 def test_another_mujoco_is_worth_a_word_and_no_more(training):
     draft = draft_of(training, nets_for(training))
-    assert differences(draft.spec) is None
-    spec = draft.spec.model_copy(update={"mujoco": "3.99.0"})
-    must_fit(draft.model_copy(update={"spec": spec}))
-    assert "mujoco 3.99.0 (here" in differences(spec)
+    assert differences(draft.suite) is None
+    other = with_suite(draft, packages={**draft.suite.packages, "mujoco": "3.99.0"})
+    must_fit(other)
+    assert "mujoco 3.99.0 (here" in differences(other.suite)
+
+
+def test_a_policy_that_was_published_in_format_1_still_plays(tmp_path, training):
+    manifest = publish(tmp_path, training=training)
+    place = store.Shared(tmp_path).slot(RUN, 0)
+    policy = load(place, manifest)
+    obs, task = golden_rows(policy.spec.spaces, 3, 8)
+    value = manifest.model_dump(mode="json")
+    del value["policy"], value["suite"], value["digest"]
+    value |= {
+        "format": 1,
+        "architecture": {
+            "kind": "gaussian-mlp", "obs_dim": 39, "act_dim": 4, "hidden": [16, 16], "tasks": list(manifest.tasks)
+        },
+        "spec": {"reward": "v2", "horizon": 40, "goal_seed": training.seed, **manifest.suite.packages},
+        "golden": {
+            "obs": obs["state"].tolist(),
+            "task": task.tolist(),
+            "action": policy.act_greedily(obs, task).tolist(),
+            "tolerance": 1e-3,
+        },
+    }  # fmt: skip
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    sealed = json.dumps({**value, "digest": hashlib.sha256(text.encode()).hexdigest()})
+    old = store.parse_manifest(sealed.encode())
+    assert np.array_equal(load(place, old).act_greedily(obs, task), policy.act_greedily(obs, task))
+    spoiled = old.golden.model_copy(update={"action": ((0.9,) * 4,) * 8})
+    with pytest.raises(GoldenMismatchError):
+        load(place, old.model_copy(update={"golden": spoiled}))

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 from daemons import PATIENCE_S
-from suites import learner_of, state_of
+from suites import learner_of
 
 pytest.importorskip("torch")
 
@@ -22,7 +22,7 @@ from syncd import store
 from trainer.config.training import identity
 from trainer.history.metrics import read, read_evaluations
 from trainer.sharing import policies as policy
-from trainer.sharing.publisher import GOLDEN_ROWS, Publisher, snapshot
+from trainer.sharing.publisher import Publisher, snapshot
 from trainer.training.attempt import run
 from trainer.training.progress import TrainingDisplay
 
@@ -44,10 +44,9 @@ class Learning:
         return Publisher(self.job, self.training, clock=lambda: 1e9, **more)
 
     def at(self, step):
-        obs = np.random.default_rng(step).normal(0, 1, (10, 39)).astype(np.float32)
         with torch.no_grad():
             next(self.learner.actor.parameters()).add_(0.01)
-        return snapshot(step, step // 2, self.learner.actor, state_of(obs), np.arange(10, dtype=np.int32) % 3)
+        return snapshot(step, step // 2, self.learner.actor)
 
     def publish(self, *steps, **more):
         """One after the other, then the end."""
@@ -75,14 +74,14 @@ def test_a_policy_can_be_loaded_and_checked_and_says_where_it_comes_from(learnin
     assert (manifest.run_id, manifest.run_name) == (learning.job.run_id, "toy")
     assert manifest.lineage == store.Lineage(identity=identity(learning.training))
     assert manifest.score == store.Score(step=40, mean_success=0.25, goals_per_task=2)
-    assert manifest.architecture.tasks == TASKS
-    assert len(manifest.golden.obs) == GOLDEN_ROWS
+    assert manifest.tasks == TASKS
+    assert len(manifest.golden.action) == policy.GOLDEN_ROWS
 
 
 def test_the_golden_actions_are_those_of_the_weights_that_readers_get(learning):
     learning.publish(100)
     manifest = store.newest(learning.place)
-    read_back = policy.Policy(manifest.architecture, store.read(learning.place, manifest))
+    read_back = policy.Policy(policy.policy_spec(manifest), store.read(learning.place, manifest))
     assert read_back.check_golden(manifest.golden) == 0
 
 
@@ -93,7 +92,7 @@ def test_a_policy_that_is_read_wrongly_is_far_beyond_the_tolerance(learning):
     first = "body.layers.0.weight"
     tensors[first] = np.roll(tensors[first], 1, axis=1)  # the inputs in another order
     with pytest.raises(policy.GoldenMismatchError) as caught:
-        policy.Policy(manifest.architecture, tensors).check_golden(manifest.golden)
+        policy.Policy(policy.policy_spec(manifest), tensors).check_golden(manifest.golden)
     assert caught.value.deviation > 10 * manifest.golden.tolerance
 
 

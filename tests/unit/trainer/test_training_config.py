@@ -37,6 +37,7 @@ OTHER = {
     "actor_hidden": (8,),
     "critic_hidden": (8, 8),
     "critic_net": "heads",
+    "encoders": {},
     "critic_loss": "categorical",
     "value_bins": 51,
     "value_limit": 5.0,
@@ -112,7 +113,7 @@ def test_the_users_own_example_loads():
     assert {"stream", "stream_port"} <= set(NOT_BUILT_YET)
 
 
-@pytest.mark.parametrize("field", [name for name in OTHER if name != "preset"])
+@pytest.mark.parametrize("field", [name for name in OTHER if name not in {"preset", "encoders"}])
 def test_each_field_reaches_the_training_by_its_short_name_and_in_its_section(field):
     beside = BESIDE.get(field, {})
     assert resolved(**{field: OTHER[field]}, **beside)[field] == OTHER[field]
@@ -130,7 +131,7 @@ def test_every_field_has_its_sentence(settings):
     assert [name for name, field in settings.model_fields.items() if not field.description and name != "network"] == []
 
 
-@pytest.mark.parametrize("field", [name for name in OTHER if name != "preset"])
+@pytest.mark.parametrize("field", [name for name in OTHER if name not in {"preset", "encoders"}])
 def test_identity_changes_with_exactly_the_fields_that_it_names(field):
     beside = BESIDE.get(field, {})
     changed = identity(resolve(TrainingSection(**{field: OTHER[field]}, **beside))) != identity(
@@ -218,6 +219,7 @@ def test_what_grows_with_the_tasks_gives_way_to_the_user():
 def test_nets_that_do_not_fit_together_are_refused():
     assert "need one width" in refusal(critic_net="residual", critic_hidden=(64, 32))
     assert "needs critic_net residual" in refusal(critic_loss="categorical")
+    assert "mtsac reads the numbers of a state as they are" in refusal(encoders={"state": "nature"})
     assert refusal(critic_net="transformer")
 
 

@@ -25,7 +25,7 @@ from trainer.config.training import Training
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import I32, Actions, Obs, Spaces
 from trainer.errors import NotFiniteError
-from trainer.nets.distributions import GaussianActor
+from trainer.nets.policy import PolicyNet
 from trainer.state import State
 
 #: The spawn key of the first, random actions; the learner's own are 0 and 1 (`learner.create`).
@@ -67,7 +67,7 @@ class Algorithm:
         )  # fmt: skip
 
     @property
-    def policy(self) -> GaussianActor:
+    def policy(self) -> PolicyNet:
         """The actor."""
         return self.learner.actor
 

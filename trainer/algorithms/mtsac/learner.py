@@ -19,10 +19,10 @@ from trainer.algorithms.mtsac.inputs import to_device
 from trainer.config.algorithms import Mtsac
 from trainer.config.training import Training
 from trainer.envs.spaces import F32, I32, STATE, Box, Obs, Spaces
+from trainer.errors import ConfigError
 from trainer.nets.critic import Critic
-from trainer.nets.distributions import GaussianActor, sample
 from trainer.nets.fused import Stacked
-from trainer.nets.inputs import with_task
+from trainer.nets.policy import PolicyNet, PolicySpec
 from trainer.nets.residual import ResidualCritic
 
 #: torch's Adam as one kernel: exists where these are (2.10); elsewhere the plain loop.
@@ -37,7 +37,7 @@ class Learner:
     seed: int
     spaces: Spaces
     device: torch.device
-    actor: GaussianActor
+    actor: PolicyNet
     critics: nn.ModuleList  # two: x and action → [B, 1], or [B, bins] where they are categorical
     targets: nn.ModuleList
     log_temperature: nn.Parameter  # [K]
@@ -107,11 +107,12 @@ def create(training: Training, spaces: Spaces, device: torch.device) -> Learner:
 
 def actor_and_critics(
     training: Training, spaces: Spaces, init: torch.Generator | None
-) -> tuple[GaussianActor, nn.ModuleList]:
+) -> tuple[PolicyNet, nn.ModuleList]:
     """The nets of `training`, their weights drawn from `init`; None: on torch's `meta` device, to be counted."""
-    assert isinstance(spaces.action, Box)  # noqa: S101 - for the type checker
+    if set(spaces.obs) != {STATE} or not isinstance(spaces.action, Box):
+        raise ConfigError(f"mtsac reads one row of numbers and gives real ones; {training.env.name} has other spaces")
     inputs, actions = spaces.obs[STATE].shape[0] + len(spaces.tasks), spaces.action.size
-    actor = GaussianActor(inputs, training.network.actor_hidden, actions, init)
+    actor = PolicyNet(PolicySpec(spaces, training.network, "tanh-normal"), init)
     settings, network, tasks = settings_in(training), training.network, len(spaces.tasks)
 
     def critic() -> nn.Module:
@@ -127,8 +128,9 @@ def actor_and_critics(
 def act(learner: Learner, obs: Obs, task: I32) -> F32:
     """Sampled actions [N, A] for `obs` of tasks [N]; takes from the learner's noise."""
     with torch.no_grad():
-        mean, log_std = learner.actor(_observed(learner, obs, task))
-        action, _ = sample(mean, log_std, to_device(torch.randn(mean.shape, generator=learner.noise), learner.device))
+        outputs = learner.actor(*_observed(learner, obs, task))
+        noise = learner.actor.distribution.noise(len(outputs), learner.noise)
+        action, _ = learner.actor.distribution.sample(outputs, to_device(noise, learner.device))
     actions: F32 = action.cpu().numpy()
     return actions
 
@@ -136,8 +138,8 @@ def act(learner: Learner, obs: Obs, task: I32) -> F32:
 def act_greedily(learner: Learner, obs: Obs, task: I32) -> F32:
     """The deterministic actions tanh(mean), [N, A]; changes nothing in the learner."""
     with torch.no_grad():
-        mean, _ = learner.actor(_observed(learner, obs, task))
-    actions: F32 = torch.tanh(mean).cpu().numpy()
+        outputs = learner.actor(*_observed(learner, obs, task))
+    actions: F32 = learner.actor.distribution.mode(outputs).cpu().numpy()
     return actions
 
 
@@ -174,9 +176,9 @@ def load(learner: Learner, tensors: Mapping[str, Tensor]) -> None:
     learner.noise.set_state(tensors["noise"])
 
 
-def _observed(learner: Learner, obs: Obs, task: I32) -> Tensor:
+def _observed(learner: Learner, obs: Obs, task: I32) -> tuple[dict[str, Tensor], Tensor]:
     tasks = to_device(torch.from_numpy(task.astype(np.int64)), learner.device)
-    return with_task(to_device(torch.from_numpy(obs[STATE]), learner.device), tasks, learner.num_tasks)
+    return {STATE: to_device(torch.from_numpy(obs[STATE]), learner.device)}, tasks
 
 
 def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

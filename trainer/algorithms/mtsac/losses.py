@@ -16,7 +16,6 @@ from trainer.algorithms.probe import Diagnosis, by_task, dormant, effective_rank
 from trainer.buffers.contributed import Contributed
 from trainer.buffers.replay import Replay, shares
 from trainer.buffers.rows import Batch
-from trainer.nets.distributions import sample
 from trainer.nets.inputs import with_task
 
 #: Rows of the probe: a batch, so that its cost follows an update's, but no more than a rank needs to be told from.
@@ -55,9 +54,9 @@ def measure_batch(learner: Learner, batch: Batch, noise: torch.Generator) -> Dia
     with watched(learner.critics) as seen_of_critics:
         q, target, critic_loss = _judged(twin, inputs, x)
 
-    with watched([learner.actor]) as seen_of_actor:
-        mean, log_std = learner.actor(x)
-    own_action, log_density = sample(mean, log_std, inputs.current_noise)
+    with watched([learner.actor.body]) as seen_of_actor:
+        outputs = learner.actor.body(x)
+    own_action, log_density = learner.actor.distribution.sample(outputs, inputs.current_noise)
     _, gradient = value_and_gradient(twin, x, own_action.detach())
     actor_loss = (temperature * log_density - (gradient * own_action).sum(-1)).mean()
 

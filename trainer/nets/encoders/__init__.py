@@ -1,0 +1,1 @@
+"""What makes features of one observation, a file for each: found by its name."""

@@ -1,0 +1,44 @@
+"""What every encoder offers. `trainer/nets/encoders/<name>.py` calls its own `Encoder`; others are found as
+`trainer.config.find` says. Numbers of a state need none.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from trainer.config.find import ENCODERS, find
+from trainer.config.settings import Network
+from trainer.envs.spaces import ArraySpec
+
+
+class Encoder(Protocol):
+    """An `nn.Module` that reads one key of the observation: [B, *shape] → [B, features] float32.
+
+    It scales uint8 itself, and draws its weights from the generator, on the CPU; without one it stays on torch's `meta`
+    device: shapes, and neither numbers nor memory.
+    """
+
+    features: int
+
+    def __init__(self, spec: ArraySpec, network: Network, generator: torch.Generator | None) -> None:
+        """Errors: ValueError, a sentence, for a shape that it cannot read."""
+
+    def __call__(self, observed: Tensor) -> Tensor:
+        """Evaluate it."""
+
+
+def encoder_for(key: str, spec: ArraySpec, network: Network, generator: torch.Generator | None) -> nn.Module | None:
+    """The encoder of `key`, as `network.encoders` names it; None where the numbers are taken as they are.
+
+    Errors: ValueError, a sentence.
+    """
+    name = network.encoders.get(key)
+    if name is not None:
+        made: nn.Module = find(ENCODERS, name)(spec, network, generator)
+        return made
+    if len(spec.shape) != 1:
+        raise ValueError(f'{key} has the shape {spec.shape}: name an encoder for it, "network": {{"encoders": {{…}}}}')
+    return None
