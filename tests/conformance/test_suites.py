@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from trainer.envs.spaces import Box, Spaces
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import SuiteRef
 from trainer.envs.vector import VectorEnv
+from trainer.evaluation.protocol import evaluate
 from trainer.state import State
 
 pytestmark = pytest.mark.trainer
@@ -55,6 +57,22 @@ def test_its_spaces_go_through_json_and_name_themselves(suite):
     assert again == suite.spaces
     assert again.digest == suite.spaces.digest
     assert len(set(suite.spaces.tasks)) == len(suite.spaces.tasks)
+
+
+def test_an_evaluation_plays_the_same_episodes_each_time_and_others_for_another_seed(ref):
+    def played(seed):
+        rng = np.random.default_rng(0)
+
+        def act(obs, task):
+            return actions_of(ref.open().spaces, len(task), int(rng.integers(2**31)))
+
+        return evaluate(act, replace(ref, seed=seed), 2)
+
+    one, same, other = played(7), played(7), played(8)
+    tasks = ref.open().spaces.tasks
+    assert set(one.success) == set(tasks)
+    assert one.returns == same.returns
+    assert one.returns != other.returns
 
 
 def test_another_process_opens_the_same(ref, suite):

@@ -103,18 +103,20 @@ def evaluate(
     progress: Callable[[int, int], None] | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Evaluation | None:
-    """Play the first `goals_per_task` goals of each task of `suite` (index order: task k is the policy's task k).
+    """Play the first `goals_per_task` goals of each task of `suite` (index order: task k is the policy's task k); where
+    it has no fixed starts, as many episodes whose seeds the suite's decides.
 
     The suite's seed names the goals: the training run's for its training goals, another for unseen ones.
     `progress(done, total)` is called when episodes end. None where `interrupted()` became true: it is asked first and
     before every step, so that a hand-over is not delayed. Errors: ValueError, EnvError, whatever `act` raises.
     """
     began = time.monotonic()
-    if not 1 <= goals_per_task <= GOALS_PER_TASK:
-        raise ValueError(f"goals_per_task is {goals_per_task}; Meta-World fixes {GOALS_PER_TASK} goals a task")
+    opened = suite.open()
+    spaces, most = opened.spaces, opened.starts
+    if goals_per_task < 1 or (most is not None and goals_per_task > most):
+        raise ValueError(f"goals_per_task is {goals_per_task}; {suite.settings.name} fixes {most} goals a task")
     if interrupted():
         return None
-    spaces = suite.open().spaces
     tasks, seed = spaces.tasks, suite.seed
     lanes = _lanes(len(tasks), goals_per_task)
     spec = VectorSpec(suite, len(lanes), seed, stop_at_success=True, scripts=lanes)
