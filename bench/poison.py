@@ -37,7 +37,7 @@ from trainer.algorithms.mtsac import learner as sac
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.training import Training
 from trainer.envs.step import VectorSpec
-from trainer.envs.suite import suite_of
+from trainer.envs.suite import spaces_of, suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.evaluation.protocol import evaluate
 from trainer.sharing import ingest
@@ -77,7 +77,7 @@ class Contributor:
         self.envs = VectorEnv(VectorSpec(suite_of(training), 1, training.seed + 1_000_000))
         self.noise = torch.Generator().manual_seed(training.seed)
         self.observed = self.envs.reset()
-        self.recorder = Recorder(SegmentOrigin(job.run_id, 0, training.env.tasks, training.env.horizon, "ab" * 8), 1)
+        self.recorder = Recorder(SegmentOrigin(job.run_id, 0, spaces_of(training), "ab" * 8), 1)
         self.folder = store.Inbox.of(store.Shared(job.shared_dir), "friend").place("new", job.run_id, 0)
         self.folder.mkdir(parents=True)
 

@@ -16,10 +16,11 @@ from functools import cache
 import numpy as np
 import safetensors.numpy
 import zstandard
-from suites import metaworld
+from suites import metaworld, spaces_like
 
 from trainer.actors.recorder import Recorder, SegmentOrigin
 from trainer.envs.step import VectorSpec
+from trainer.envs.suites.metaworld.bounds import BOUNDS
 from trainer.envs.vector import VectorEnv
 from trainer.sharing.judge import Expectation, Reason, Segment, encode, name_of
 from trainer.sharing.segment import MAX_SEGMENT_BYTES
@@ -33,13 +34,13 @@ KNOWN = [(1, 1, 0), (2, 1, 900_000), (2, 5, 950_000), (2, 9, 990_000)]
 STEP, MAX_LAG = 1_000_000, 200_000
 
 
-def expectation(**changes) -> Expectation:
+def expectation(*, tasks=TASKS, horizon=HORIZON, **changes) -> Expectation:
     """What the learner of these segments expects."""
     fields = {
         "run_id": RUN,
         "slot": SLOT,
-        "tasks": TASKS,
-        "horizon": HORIZON,
+        "spaces": spaces_like(tasks, horizon),
+        "bounds": BOUNDS,
         "versions": KNOWN,
         "step": STEP,
         "max_lag": MAX_LAG,
@@ -52,7 +53,7 @@ def played(
 ) -> Iterator[Segment]:
     """Honest segments without end: random actions, some held at the limits, in real environments."""
     rng = np.random.default_rng(seed)
-    recorder = Recorder(SegmentOrigin(run_id, slot, tuple(tasks), horizon, secrets.token_hex(8)), num_envs)
+    recorder = Recorder(SegmentOrigin(run_id, slot, spaces_like(tasks, horizon), secrets.token_hex(8)), num_envs)
     spec = VectorSpec(metaworld(tasks, horizon, 42), num_envs, seed)
     with VectorEnv(spec) as envs:
         obs = envs.reset().obs
@@ -205,7 +206,7 @@ _MADE: dict[str, tuple[Reason, Callable[[Segment, np.random.Generator], bytes]]]
         lambda s, rng: _header(s, lambda h: h["obs"].update(shape=[39, s.steps + 1])),
     ),
     "no steps": (Reason.SHAPE, lambda s, rng: _stretched(s, 0)),
-    "501 steps": (Reason.SHAPE, lambda s, rng: _stretched(s, 501)),
+    "501 steps": (Reason.TRUNCATED, lambda s, rng: _stretched(s, 501)),
     "NaN observation": (
         Reason.NOT_FINITE,
         lambda s, rng: _changed(s, "obs", (0, int(rng.integers(39))), np.nan),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -40,3 +41,8 @@ def learner_of(training: Training, device: torch.device | None = None) -> sac.Le
 def state_of(numbers: Any) -> dict[str, Any]:
     """Rows of numbers as observations."""
     return {STATE: numbers}
+
+
+def spaces_like(tasks: Sequence[str], horizon: int = 500) -> Spaces:
+    """Meta-World's, whatever the tasks are called."""
+    return replace(SPACES, tasks=tuple(tasks), horizon=horizon)

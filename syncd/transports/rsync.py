@@ -27,7 +27,15 @@ from syncd.shared.inbox import MAX_SEGMENT_BYTES
 from syncd.shared.layout import SHA256, Shared, SlotPlace
 from syncd.shared.manifest import MAX_MANIFEST_BYTES
 from syncd.store import hinted
-from syncd.transports.runner import BULK_TIMEOUT_S, FILE_ERROR_CODE, PARTIAL_CODES, Bounds, Done, Runner, complaint
+from syncd.transports.runner import (
+    BULK_TIMEOUT_S,
+    FILE_ERROR_CODE,
+    PARTIAL_CODES,
+    Done,
+    FolderBounds,
+    Runner,
+    complaint,
+)
 from syncd.wire.refusals import PARTIAL_FOLDER, REFUSED_PREFIX
 from syncd.wire.transport import MAX_FILES, ConnectionFacts, News, Offer, Receipt, SegmentVerdict
 
@@ -123,8 +131,8 @@ class RsyncTransport:
         if missing:
             self._bring(missing, runs, MAX_MANIFEST_BYTES)
 
-    def _bounds(self) -> Bounds:
-        return Bounds(self._runner.folder, self._runner.place, self._stage_files, STAGE_BYTES)
+    def _bounds(self) -> FolderBounds:
+        return FolderBounds(self._runner.folder, self._runner.place, self._stage_files, STAGE_BYTES)
 
     def _bring(self, names: Sequence[str], into: Path, most: int) -> None:
         """Fetch files of `v1/runs` by name. What is gone over there, or larger than `most`, is passed over."""
@@ -306,7 +314,7 @@ def fetch_tree(remote: Remote, path: str, into: Path, bwlimit: int = 0) -> None:
     try:
         words = ["-rt", _PARTIAL_DIR, runner.there(f"{path.rstrip('/')}/"), f"{arriving}/"]
         done = runner.insist(
-            runner.run(words, timeout_s=BULK_TIMEOUT_S, bounds=Bounds(arriving, runner.place)), *PARTIAL_CODES
+            runner.run(words, timeout_s=BULK_TIMEOUT_S, bounds=FolderBounds(arriving, runner.place)), *PARTIAL_CODES
         )
     finally:
         runner.close()

@@ -37,7 +37,7 @@ Done = subprocess.CompletedProcess[str]
 
 
 @dataclass(frozen=True)
-class Bounds:
+class FolderBounds:
     """What may lie in `folder` while an rsync with `place` writes into it; None: as much as the disk has room for."""
 
     folder: Path
@@ -81,7 +81,9 @@ class Runner:
         user = f"{self.remote.user}@" if self.remote.user else ""
         return f"{user}{host}:" + (path if path.startswith("/") else f"{self.remote.path.rstrip('/')}/{path}")
 
-    def run(self, words: Sequence[str], *, timeout_s: float = SMALL_TIMEOUT_S, bounds: Bounds | None = None) -> Done:
+    def run(
+        self, words: Sequence[str], *, timeout_s: float = SMALL_TIMEOUT_S, bounds: FolderBounds | None = None
+    ) -> Done:
         """Run rsync with these words. Any exit code is returned.
 
         Errors: UnreachableError, RemoteError; those of `bounds`, beyond which it is killed.

@@ -65,6 +65,11 @@ class Points:
         self.goals = np.linspace(-0.5, 0.5, len(settings.tasks) + 2)[1:-1]
         self.spaces = Spaces({STATE: ArraySpec((2,))}, Box(1), settings.tasks, settings.horizon)
 
+    bounds = None
+
+    def starts_near(self, task: int, obs: Any) -> tuple[()]:
+        return ()
+
     def describe(self) -> dict[str, str]:
         return {"goals": str(self.goals.tolist())}
 

@@ -20,12 +20,14 @@ pytest.importorskip("metaworld")
 
 import torch
 from published import RUN, TASKS, publish, training_of
+from suites import spaces_like
 
 from anchorleg.files import read_json_or_none, write_json
 from syncd import outbox, store
 from trainer.actors.actors import Actors, Plan
 from trainer.actors.stopping import Stop
 from trainer.config.tasknames import MT10
+from trainer.envs.suites.metaworld.bounds import BOUNDS
 from trainer.errors import EnvironmentFailedError
 from trainer.sharing.judge import Accepted, Expectation, judge
 from trainer.sharing.segment import decode
@@ -95,7 +97,7 @@ def segments_in(folder):
 
 def expectation(*versions, run=RUN, slot=0, horizon=HORIZON):
     known = [(attempt, seq, 100) for attempt, seq in sorted(versions)]
-    return Expectation(run, slot, TASKS, horizon, known, 100, 0)
+    return Expectation(run, slot, spaces_like(TASKS, horizon), BOUNDS, known, 100, 0)
 
 
 def test_they_wait_for_a_first_policy_and_say_so(tmp_path):
@@ -132,7 +134,9 @@ def test_what_they_act_with_is_what_was_published(tmp_path):
     with actors(tmp_path) as (screen, _):
         wait_for(lambda: screen.last and screen.last.episodes >= 8, "episodes")
     weights = store.read(store.Shared(tmp_path).slot(RUN, 0), manifest)
-    actions = np.concatenate([decode(path.read_bytes()).action for path in segments_in(tmp_path)])
+    actions = np.concatenate(
+        [decode(path.read_bytes(), spaces_like(TASKS, HORIZON)).action for path in segments_in(tmp_path)]
+    )
     assert actions.std() > 0.1
     assert np.unique(actions, axis=0).shape[0] == actions.shape[0]
     assert all(np.isfinite(tensor).all() for tensor in weights.values())

@@ -14,9 +14,11 @@ from daemons import PATIENCE_S, wait_for
 pytest.importorskip("metaworld")
 
 from published import RUN, TASKS, publish, training_of
+from suites import spaces_like
 
 from anchorleg.job import Job
 from syncd import store
+from trainer.envs.suites.metaworld.bounds import BOUNDS
 from trainer.sharing import takings
 from trainer.sharing.judge import Accepted, Expectation, judge
 from trainer.sharing.selection import STALE_S
@@ -110,7 +112,7 @@ def test_a_job_hands_in_what_it_plays_and_hands_over_with_nothing_left_behind(sh
     assert len(store.collect_incoming(shared, RUN, 0, count, now=time.time())) == count
     who = store.Deposit(shared).who
     found = list(store.Inbox.of(shared, who).place("new", RUN, 0).iterdir())
-    expect = Expectation(RUN, 0, TASKS, HORIZON, [(1, 1, 100)], 100, 0)
+    expect = Expectation(RUN, 0, spaces_like(TASKS, HORIZON), BOUNDS, [(1, 1, 100)], 100, 0)
     judged = [judge(path.read_bytes(), path.name, expect) for path in found]
     assert [one for one in judged if not isinstance(one, Accepted)] == []
     assert not (shared.path / "outbox").exists()

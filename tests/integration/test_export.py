@@ -313,7 +313,7 @@ def test_a_file_that_acts_otherwise_is_not_put_there(tmp_path, run, monkeypatch,
 
 def test_a_policy_that_is_not_finite_is_not_exported(tmp_path, run):
     policy = of_checkpoint(run.job.run_dir, "cpu")
-    policy.policy.actor.body.layers[0].bias[0] = float("nan")
+    policy.policy.net.body.layers[0].bias[0] = float("nan")
     with pytest.raises(NoGoodCheckpointError, match="not finite"):
         export(policy, tmp_path / "policy.safetensors")
     assert not (tmp_path / "policy.safetensors").exists()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from daemons import WORK_S
-from suites import metaworld
+from suites import metaworld, spaces_like
 
 pytest.importorskip("metaworld")
 
@@ -53,7 +53,7 @@ def test_what_it_sends_is_believed(tmp_path, tasks, horizon):
     )
     assert done.returncode == 0, done.stderr
     referee = Resimulator(metaworld(tasks, seed=42))
-    found = {path.name: referee.redo(decode(path.read_bytes())) for path in tmp_path.iterdir()}
+    found = {path.name: referee.redo(decode(path.read_bytes(), spaces_like(tasks))) for path in tmp_path.iterdir()}
     referee.close()
     assert len(found) == len(tasks)
     assert [one for one in found.values() if one.wrong] == []

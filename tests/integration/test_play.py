@@ -19,6 +19,7 @@ from published import RUN, publish, training_of
 from suites import metaworld
 
 from syncd import store
+from trainer.config.suites import Metaworld
 from trainer.errors import ConfigError, NoGoodCheckpointError
 from trainer.evaluation.playable import Playable, find_playable
 from trainer.evaluation.protocol import evaluate
@@ -156,12 +157,13 @@ import numpy as np
 from PIL import Image
 from trainer.showing.camera import Camera
 from trainer.showing.play import PlayedTask
+from trainer.config.suites import Metaworld
 from trainer.evaluation.playable import Playable
 
 def act(obs, task):
     return np.array([[0.5, 1.0, -0.5, 1.0]], np.float32)
 
-stage = PlayedTask(Playable("test", 0, ("reach-v3",), 30, 0, act, ()), None)
+stage = PlayedTask(Playable("test", 0, Metaworld(tasks=("reach-v3",), horizon=30), 0, act, ()), None)
 taken = {}
 for name in ("corner2", "corner3"):
     camera = Camera(stage.simulation, name, 128)
@@ -245,7 +247,7 @@ def test_without_ffmpeg_a_film_is_one_sentence_and_leaves_nothing(tmp_path, monk
 
 
 def a_policy(act, tasks=("reach-v3",), horizon=HORIZON):
-    return Playable("test", 0, tasks, horizon, 0, act, ())
+    return Playable("test", 0, Metaworld(tasks=tasks, horizon=horizon), 0, act, ())
 
 
 def test_an_episode_is_what_an_evaluation_says_of_it():

@@ -241,8 +241,7 @@ class Actors:
             return self._missing(follower)  # the policy may be another one by now
         is_other_slot = self._current is None or newest.key != self._current.key
         if is_other_slot or self._recorder is None:
-            horizon = self._stage.envs.spaces.horizon
-            origin = SegmentOrigin(manifest.run_id, manifest.slot, manifest.tasks, horizon, self._actor)
+            origin = SegmentOrigin(manifest.run_id, manifest.slot, self._stage.envs.spaces, self._actor)
             self._recorder = Recorder(origin, self.plan.num_envs)
         if newest is not self._current:
             self.counts.swapped(newest, is_other_slot=is_other_slot)

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from syncd.store import StorageError
-from trainer.envs.spaces import F32, STATE, Obs
+from trainer.envs.spaces import F32, STATE, Obs, Spaces
 from trainer.envs.step import Step
-from trainer.envs.suites.metaworld.shapes import ACT_DIM, OBS_DIM
 from trainer.sharing.segment import Segment, encode
 
 #: Looks again this often whether a full outbox, or a full disk, has room.
@@ -37,12 +36,11 @@ Offer = Callable[[str, int, bytes], bool]
 
 @dataclass(frozen=True)
 class SegmentOrigin:
-    """What all segments of one recorder share. `tasks` in index order; `actor` a random hexadecimal number."""
+    """What all segments of one recorder share. `spaces`: of its suite; `actor`: a random hexadecimal number."""
 
     run_id: str
     slot: int
-    tasks: tuple[str, ...]
-    horizon: int
+    spaces: Spaces
     actor: str
 
 
@@ -54,19 +52,20 @@ class Recorder:
 
     def __init__(self, origin: SegmentOrigin, num_envs: int) -> None:
         self.origin = origin
-        longest = origin.horizon
+        longest = origin.spaces.horizon
+        (numbers,), (size,) = origin.spaces.obs[STATE].shape, origin.spaces.action.shape
         self._envs = np.arange(num_envs)
         self._steps = np.zeros(num_envs, np.int64)  # rows that wait
         self._episode = np.zeros(num_envs, np.int64)
         self._task = np.zeros(num_envs, np.int64)
-        self._obs = np.empty((num_envs, longest + 1, OBS_DIM), np.float32)
-        self._action = np.empty((num_envs, longest, ACT_DIM), np.float32)
+        self._obs = np.empty((num_envs, longest + 1, numbers), np.float32)
+        self._action = np.empty((num_envs, longest, size), np.float32)
         self._reward = np.empty((num_envs, longest), np.float32)
         self._flags = {name: np.empty((num_envs, longest), np.uint8) for name in ("success", "terminated", "truncated")}
         self._version = np.empty((num_envs, longest, 2), np.int32)
 
     def add(self, obs: Obs, actions: F32, step: Step, version: tuple[int, int]) -> list[Segment]:
-        """One vector step: `actions` [N, 4] of policy `version` (attempt, seq) in `obs` led to `step`.
+        """One vector step: `actions` [N, A] of policy `version` (attempt, seq) in `obs` led to `step`.
 
         Returns the segments that it completed.
         """
@@ -94,13 +93,13 @@ class Recorder:
         segment = Segment(
             run_id=origin.run_id,
             slot=origin.slot,
-            task=origin.tasks[self._task[i]],
-            horizon=origin.horizon,
+            task=origin.spaces.tasks[self._task[i]],
+            horizon=origin.spaces.horizon,
             env=i,
             episode=int(self._episode[i]),
             actor=origin.actor,
             obs=self._obs[i, : steps + 1].copy(),
-            action=np.clip(self._action[i, :steps], -1, 1),  # what Meta-World does with them
+            action=np.clip(self._action[i, :steps], -1, 1),  # what a suite does with them
             reward=self._reward[i, :steps].copy(),
             version=self._version[i, :steps].copy(),
             **{name: array[i, :steps].copy() for name, array in self._flags.items()},

@@ -7,7 +7,7 @@ nothing here knows a suite by name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self, cast
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from trainer.config.find import SUITES, find, settings_of
 from trainer.config.settings import EnvSettings
 from trainer.config.training import Training
-from trainer.envs.spaces import Actions, Obs, Spaces
+from trainer.envs.spaces import F32, Actions, Obs, Spaces
 from trainer.envs.stats import EpisodeStats
 from trainer.state import State
 
@@ -79,6 +79,24 @@ class Binding(Protocol):
         """The environment is stepped by Python, or not at all."""
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """What honest experience of a suite obeys, where an observation is one row of numbers: what nobody needs to repeat
+    an episode for.
+
+    `obs`: the largest number of an observation. `reward`: the smallest and the largest. `terminates`: whether an
+    episode may end before it is cut. `gap`: what does not join in the observations [T+1, O] of one episode, in a
+    phrase. `way`: the numbers of an observation that tell one way from another; what is nearer than `near` is the same.
+    """
+
+    obs: float
+    reward: tuple[float, float]
+    terminates: bool
+    gap: Callable[[F32], str | None]
+    way: slice
+    near: float
+
+
 class StepFaultError(Exception):
     """The environment at `place` of a stepper failed. It does not say whether others of the same call did as well."""
 
@@ -119,6 +137,13 @@ class Suite(Protocol):
     @property
     def starts(self) -> int | None:
         """Fixed starts a task; None: an episode's seed decides."""
+
+    @property
+    def bounds(self) -> Bounds | None:
+        """What experience of other machines is judged by; None: none is taken."""
+
+    def starts_near(self, task: int, obs: Obs) -> Iterable[int]:
+        """The fixed starts of a task, the likeliest one for this first observation first; none where it has none."""
 
     @property
     def versions(self) -> Mapping[str, str]:
@@ -176,6 +201,13 @@ def suite_of(training: Training, cache: Path | None = None) -> SuiteRef:
 def spaces_of(training: Training) -> Spaces:
     """What its policy is given and gives."""
     return suite_of(training).open().spaces
+
+
+def bounds_of(suite: Suite) -> Bounds:
+    """What experience of others is judged by. Errors: ValueError where it says none."""
+    if suite.bounds is None:
+        raise ValueError("this suite does not say what honest experience obeys")
+    return suite.bounds
 
 
 def must_share(saved: Mapping[str, Any], now: Mapping[str, str]) -> Sequence[str]:

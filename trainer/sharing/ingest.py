@@ -2,9 +2,8 @@
 
 It never touches the training: the loop asks for what is ready when it has a moment. Its work is bounded a second and in
 memory, and it takes turns between contributors, so a flood from one of them keeps nobody else out, and neither does a
-folder of somebody's that cannot be used. Whatever a file does to the judge refuses that file and nothing else.
-
-Where the slot takes nothing (any more) it only sees to those who are dropped, and clears away.
+folder of somebody's that cannot be used. Whatever a file does to the judge refuses that file and nothing else. Where
+the slot takes nothing (any more) it only sees to those who are dropped, and clears away.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from anchorleg.notices import Notices
 from syncd import store
 from trainer.buffers.contributed import MAX_RECENT
 from trainer.config.training import Training
+from trainer.envs.suite import bounds_of, suite_of
 from trainer.sharing.athand import AtHand, Ready
 from trainer.sharing.conduct import Conduct
 from trainer.sharing.journal import Taken
@@ -45,7 +45,6 @@ PRUNE_EVERY_S = 600.0
 OTHER_ACCOUNTS = "other accounts"
 #: What is wrong with a file itself, not with the folder: a link, no permission, no regular file.
 _ITS_OWN_FAULT = (errno.ELOOP, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENXIO)
-
 #: Of a file's bytes, its name, and what is expected.
 Judge = Callable[[bytes, str, Expectation], Accepted | RefusedSegment]
 
@@ -92,6 +91,7 @@ class Ingester:
         self._gone: set[str] = set()
         self._removals: deque[str] = deque()
         self.at_hand = AtHand()
+        self._suite = suite_of(training).open()
         self._checks = SpotChecks(resimulate, training.contribution_check_share)
         self._notices = Notices()
         self._broken: dict[str, str] = {}
@@ -328,8 +328,8 @@ class Ingester:
         expect = Expectation(
             run_id=self._job.run_id,
             slot=self._job.slot,
-            tasks=self._training.env.tasks,
-            horizon=self._training.env.horizon,
+            spaces=self._suite.spaces,
+            bounds=bounds_of(self._suite),
             versions=self._versions.sorted(),
             step=self._judged_at,
             max_lag=self._training.contribution_max_lag,

@@ -1,12 +1,8 @@
 """What a learner takes from other machines: the pure judge of segments.
 
 `judge` looks at the bytes of one segment and says what it is worth, whoever sent it. It makes sure that rows are
-Meta-World's in form, range and order, that they belong to this run, and that a policy of this slot made them which is
-not too old. Whether they are true only the simulation can tell: `trainer.sharing.spotcheck`.
-
-The bounds were measured on all fifty tasks with random, scripted, noisy scripted and held extreme actions (500
-episodes, metaworld 3.1.1, mujoco 3.3.0): rewards lay in [0, 10.0], observations in [-1.8, 1.9], the goal never moved,
-and each observation's older frame was bit for bit the frame before.
+the suite's in form, range and order (`Suite.bounds`), that they belong to this run, and that a policy of this
+slot made them which is not too old. Whether they are true only the simulation can tell: `trainer.sharing.spotcheck`.
 """
 
 from __future__ import annotations
@@ -19,6 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trainer.envs.spaces import Spaces
+from trainer.envs.suite import Bounds
 from trainer.sharing.segment import (
     MARKS,
     MAX_RAW_BYTES,
@@ -50,31 +48,26 @@ __all__ = [
 #: One published policy of the slot: attempt, seq, and the learner's step.
 Published = tuple[int, int, int]
 
-#: Metres and quaternion parts; five times the farthest that was measured (an object that is flung off the table).
-OBSERVATION_LIMIT = 10.0
-#: Reward version v2 is in [0, 10]; a hundredth for its arithmetic in single precision.
-REWARD_LOW, REWARD_HIGH = -0.01, 10.01
 #: Numbers nearer to 0 become 0. Those below 1.2e-38 (denormals) are computed many times slower, and products of others
 #: become such ones: rows full of them make updates slower. Honest observations hold a few, in sweep-into for one, so
 #: they are no reason to refuse a segment.
 SMALLEST = 1e-30
-#: Columns of an observation: the frame now, the frame before, the goal.
-_FRAME, _GOAL = 18, 36
 
 
 @dataclass(frozen=True)
 class Expectation:
     """What the learner of one slot knows when it judges.
 
-    `tasks` in index order. `versions`: the policies of this slot that are known to have been published, sorted (a list
-    to which `bisect.insort` adds will do). `step`: where the learner is. `max_lag`: oldest policy that is still taken,
-    in steps behind. `seen`, `marks`: `Segment.content()` and `Segment.marks()` of what was accepted before.
+    `spaces`, `bounds`: of its suite. `versions`: the policies of this slot that are known to have been published,
+    sorted (a list to which `bisect.insort` adds will do). `step`: where the learner is. `max_lag`: oldest policy that
+    is still taken, in steps behind. `seen`, `marks`: `Segment.content()` and `Segment.marks()` of what was accepted
+    before.
     """
 
     run_id: str
     slot: int
-    tasks: tuple[str, ...]
-    horizon: int
+    spaces: Spaces
+    bounds: Bounds
     versions: Sequence[Published] = field(repr=False)
     step: int
     max_lag: int
@@ -144,13 +137,14 @@ def _judged(data: bytes, name: str, expect: Expectation) -> Accepted:
         raise BadSegmentError(Reason.SIZE, f"it has {len(data)} bytes; a segment has at most {MAX_SEGMENT_BYTES}")
     if name_of(data) != name:
         raise BadSegmentError(Reason.NAME, f"its name {shown(name)} is not the sha256 of its bytes: torn or changed")
-    segment = decode(data)
+    segment = decode(data, expect.spaces)
     task = _belongs(segment, expect)
-    _values(segment)
-    _flags(segment)
-    _continuity(segment)
+    _values(segment, expect.bounds)
+    _flags(segment, expect.bounds)
+    if gap := expect.bounds.gap(segment.obs):
+        raise BadSegmentError(Reason.DISCONTINUOUS, gap)
     lag = _lag(segment, expect)
-    content, marks = segment.content(), segment.marks()
+    content, marks = segment.content(), segment.marks(expect.bounds)
     if content in expect.seen:
         raise BadSegmentError(Reason.DUPLICATE, "the same observations, actions and rewards were taken before")
     if marks and 2 * sum(mark in expect.marks for mark in marks) >= MARKS:
@@ -165,58 +159,50 @@ def _belongs(segment: Segment, expect: Expectation) -> int:
             Reason.OTHER_RUN,
             f"it is for {shown(segment.run_id)} slot {segment.slot}, this is {expect.run_id} slot {expect.slot}",
         )
-    if segment.horizon != expect.horizon:
+    horizon, tasks = expect.spaces.horizon, expect.spaces.tasks
+    if segment.horizon != horizon:
         raise BadSegmentError(
-            Reason.OTHER_RUN, f"its episodes have {segment.horizon} steps, those of this run {expect.horizon}"
+            Reason.OTHER_RUN, f"its episodes have {segment.horizon} steps, those of this run {horizon}"
         )
-    if segment.task not in expect.tasks:
+    if segment.task not in tasks:
         raise BadSegmentError(Reason.OTHER_TASK, f"its task {shown(segment.task)} is none of this run's")
-    return expect.tasks.index(segment.task)
+    return tasks.index(segment.task)
 
 
-def _values(segment: Segment) -> None:
+def _values(segment: Segment, bounds: Bounds) -> None:
     for name in ("obs", "action", "reward"):
         if not np.isfinite(getattr(segment, name)).all():
             raise BadSegmentError(Reason.NOT_FINITE, f"{name} holds NaN or infinity")
     if (largest := float(np.abs(segment.action).max())) > 1:
         raise BadSegmentError(Reason.ACTION_RANGE, f"an action of {largest:.6g}; actions lie in [-1, 1]")
-    if (largest := float(np.abs(segment.obs).max())) > OBSERVATION_LIMIT:
+    if (largest := float(np.abs(segment.obs).max())) > bounds.obs:
         raise BadSegmentError(
-            Reason.OBSERVATION_RANGE,
-            f"an observation of {largest:.6g}; honest ones stay below {OBSERVATION_LIMIT:g}",
+            Reason.OBSERVATION_RANGE, f"an observation of {largest:.6g}; honest ones stay below {bounds.obs:g}"
         )
     low, high = float(segment.reward.min()), float(segment.reward.max())
-    if low < REWARD_LOW or high > REWARD_HIGH:
+    if low < bounds.reward[0] or high > bounds.reward[1]:
+        least, most = bounds.reward
         raise BadSegmentError(
-            Reason.REWARD_RANGE, f"rewards from {low:.6g} to {high:.6g}; reward version v2 lies in [0, 10]"
+            Reason.REWARD_RANGE, f"rewards from {low:.6g} to {high:.6g}; honest ones lie in [{least:g}, {most:g}]"
         )
 
 
-def _flags(segment: Segment) -> None:
+def _flags(segment: Segment, bounds: Bounds) -> None:
     for name, reason in (("success", Reason.SUCCESS), ("truncated", Reason.TRUNCATED)):
         if getattr(segment, name).max() > 1:
             raise BadSegmentError(reason, f"{name} holds numbers other than 0 and 1")
-    if segment.terminated.any():
-        raise BadSegmentError(Reason.TERMINATED, "it says that an episode terminated; Meta-World's are only cut")
+    if not bounds.terminates and segment.terminated.any():
+        raise BadSegmentError(Reason.TERMINATED, "it says that an episode terminated; those of this suite are only cut")
+    if segment.terminated[:-1].any() or segment.terminated.max() > 1:
+        raise BadSegmentError(Reason.TERMINATED, "an episode terminates in its last step, and nowhere else")
     end = segment.steps
     if end > segment.horizon:
         raise BadSegmentError(
             Reason.TRUNCATED, f"it goes to step {end} of an episode that is cut after {segment.horizon}"
         )
-    if segment.truncated[:-1].any() or bool(segment.truncated[-1]) != (end == segment.horizon):
+    is_cut = end == segment.horizon and not segment.terminated[-1]
+    if segment.truncated[:-1].any() or bool(segment.truncated[-1]) != is_cut:
         raise BadSegmentError(Reason.TRUNCATED, "truncated must be set in the episode's last step, and nowhere else")
-
-
-def _continuity(segment: Segment) -> None:
-    """An observation holds the frame before it; so rows that were cut out, swapped or made up do not join."""
-    obs = segment.obs
-    broken = np.flatnonzero((obs[1:, _FRAME:_GOAL] != obs[:-1, :_FRAME]).any(axis=1))
-    if broken.size:
-        raise BadSegmentError(
-            Reason.DISCONTINUOUS, f"the observation after step {broken[0]} does not hold the frame before it"
-        )
-    if (obs[1:, _GOAL:] != obs[0, _GOAL:]).any():
-        raise BadSegmentError(Reason.DISCONTINUOUS, "the goal moves within the episode")
 
 
 def _lag(segment: Segment, expect: Expectation) -> int:

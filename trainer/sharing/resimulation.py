@@ -1,9 +1,9 @@
 """Experience done again: the same start, the same actions, and the same must come out.
 
-Meta-World's reset is a function of task and goal, and the goal is one of the fixed ones of the run: so the first
-observation of an episode says which it was, and the actions say all the rest. Whoever sends rewards that he did not
-get, or observations that nobody saw, is found out by doing it. The episode is stepped by the native stepper where the
-learner's are; both paths give the same bits (`trainer.envs.suites.metaworld.native.check`).
+A reset is a function of task and start, and where a suite has fixed starts (Meta-World's goals) the first observation
+of an episode says which it was; the actions say all the rest. Whoever sends rewards that he did not get, or
+observations that nobody saw, is found out by doing it. The episode is stepped by the native stepper where the learner's
+are; both paths give the same bits (`trainer.envs.suites.metaworld.native.check`).
 
 Another type of processor may round otherwise. The widest gap that was measured between honest machines is 1.3e-3, and
 no lie that was tried (false rewards, shifted or swapped rows, other goals) stayed below `TOLERANCE`.
@@ -15,13 +15,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trainer.config.suites import Metaworld
 from trainer.envs.instances import EnvInstances
 from trainer.envs.shared import SharedBuffers
 from trainer.envs.spaces import F32, STATE
 from trainer.envs.stats import EpisodeStats
 from trainer.envs.suite import Env, StepFaultError, StepperChoice, SuiteRef
-from trainer.envs.suites.metaworld.suite import Suite
 from trainer.sharing.segment import Segment
 from trainer.sharing.spotcheck import Redone
 
@@ -30,15 +28,15 @@ TOLERANCE = 1e-2
 
 
 class Resimulator:
-    """Does segments of the tasks of `suite` (Meta-World's) again, at the run's own goals. For one thread.
+    """Does segments of the tasks of `suite` again, at the run's own starts. For one thread.
 
     It builds a task's environment when it first needs it (0.1 s, 18 MiB) and keeps it. Errors of the constructor:
     StepperUnavailableError where `stepper` is "native" and cannot be had.
     """
 
     def __init__(self, suite: SuiteRef, stepper: StepperChoice = "auto") -> None:
-        opened = Suite(Metaworld(tasks=suite.settings.tasks), suite.seed, suite.cache)
-        self._tasks, self._goals = opened.tasks, opened.goals
+        opened = suite.open()
+        self._suite, self._tasks = opened, opened.spaces.tasks
         self._instances = EnvInstances(opened)
         self._native = opened.stepped_natively(stepper)
         self._buffers = SharedBuffers(opened.spaces, 1)
@@ -51,10 +49,10 @@ class Resimulator:
         task = self._tasks.index(segment.task)
         env = self._instances.borrow(task)
         try:
-            goal, gap = self._goal_of(env, task, segment.obs[0])
+            begin, gap = self._start_of(env, task, segment.obs[0])
             if not gap <= TOLERANCE:
                 return Redone(gap, 0, "its first observation is that of none of this task's goals")
-            self._instances.reset(env, task, goal)
+            self._instances.reset(env, task, begin)
             for step, (observed, reward) in enumerate(self._play(env, task, segment.action)):
                 sent = segment.obs[step + 1], segment.reward[step]
                 off = max(float(np.abs(observed - sent[0]).max()), abs(float(reward - sent[1])))
@@ -74,22 +72,19 @@ class Resimulator:
         self._buffers.close()
         self._instances.close()
 
-    def _goal_of(self, env: Env, task: int, first: F32) -> tuple[int, float]:
-        """(the goal whose first observation is `first` or nearest to it, how far it is off).
+    def _start_of(self, env: Env, task: int, first: F32) -> tuple[int, float]:
+        """(the start whose first observation is `first` or nearest to it, how far it is off).
 
-        Most goals end with the place that the observation ends with: those near it are tried first, and the same bits
-        end the search.
+        Those that the suite takes for likely are tried first, and the same bits end the search.
         """
-        goals = self._goals[task]
-        order = np.argsort(np.abs(goals[:, -3:] - first[-3:]).max(axis=1), kind="stable")
         best, least = 0, float("inf")
-        for goal in map(int, order):
-            start = self._starts.get((task, goal))
+        for number in self._suite.starts_near(task, {STATE: first}):
+            start = self._starts.get((task, number))
             if start is None:
-                start = self._starts[task, goal] = self._instances.reset(env, task, goal)[STATE]
+                start = self._starts[task, number] = self._instances.reset(env, task, number)[STATE]
             gap = float(np.abs(start - first).max())
             if gap < least:
-                best, least = goal, gap
+                best, least = number, gap
             if gap == 0.0:
                 break
         return best, least

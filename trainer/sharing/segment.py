@@ -1,8 +1,9 @@
 """A segment: an episode, or its beginning, as it travels between machines. Its file format, and its reader.
 
-It is a safetensors file, compressed by zstd, named by the sha256 of the compressed bytes. T steps, 1 ≤ T ≤ 500::
+It is a safetensors file, compressed by zstd, named by the sha256 of the compressed bytes. T steps of
+observations of O numbers and actions of A::
 
-    obs [T+1, 39] f32   action [T, 4] f32   reward [T] f32   success, terminated, truncated [T] u8   version [T, 2] i32
+    obs [T+1, O] f32   action [T, A] f32   reward [T] f32   success, terminated, truncated [T] u8   version [T, 2] i32
 
 `version` is (attempt, seq) of the policy that acted. The header's metadata, all strings: format, run_id, slot, task,
 horizon, env, episode, actor (random, one for each actor process).
@@ -27,34 +28,32 @@ import safetensors
 import zstandard
 
 from anchorleg.printable import printable
+from trainer.envs.spaces import STATE, Spaces
+from trainer.envs.suite import Bounds
 
 F32 = npt.NDArray[np.float32]
 U8 = npt.NDArray[np.uint8]
 I32 = npt.NDArray[np.int32]
 
 FORMAT = "2"
-#: Meta-World cuts an episode here, so no segment is longer.
-MAX_STEPS = 500
-#: A segment of 500 steps is 94 kB raw, and its header 1 kB; honest ones are half of that when compressed.
+#: A segment of Meta-World of 500 steps is 94 kB raw, and its header 1 kB; honest ones are half of that when compressed.
 MAX_RAW_BYTES = 128 * 1024
 MAX_SEGMENT_BYTES = 128 * 1024
 #: The header of an honest segment is below 1 kB.
 MAX_HEADER_BYTES = 8 * 1024
 #: zstd's default: a segment takes 1 ms, and higher levels gain 2 %.
 _LEVEL = 3
-#: A way is told by so many parts, of at least so many steps; places nearer than this (metres) are the same.
-MARKS, _LEAST_A_MARK, NEAR = 8, 4, 1e-3
-#: Numbers of an observation's first frame: hand, gripper, objects.
-_FRAME = 18
-#: Field → (its safetensors type, its numpy type, numbers a row, rows beyond T).
-_FIELDS: dict[str, tuple[str, type[np.generic], int, int]] = {
-    "obs": ("F32", np.float32, 39, 1),
-    "action": ("F32", np.float32, 4, 0),
-    "reward": ("F32", np.float32, 0, 0),
-    "success": ("U8", np.uint8, 0, 0),
-    "terminated": ("U8", np.uint8, 0, 0),
-    "truncated": ("U8", np.uint8, 0, 0),
-    "version": ("I32", np.int32, 2, 0),
+#: A way is told by so many parts, of at least so many steps.
+MARKS, _LEAST_A_MARK = 8, 4
+#: Field → (its safetensors type, its numpy type).
+_FIELDS: dict[str, tuple[str, type[np.generic]]] = {
+    "obs": ("F32", np.float32),
+    "action": ("F32", np.float32),
+    "reward": ("F32", np.float32),
+    "success": ("U8", np.uint8),
+    "terminated": ("U8", np.uint8),
+    "truncated": ("U8", np.uint8),
+    "version": ("I32", np.int32),
 }
 _WORDS = ("format", "run_id", "slot", "task", "horizon", "env", "episode", "actor")
 _COUNTS = ("slot", "horizon", "env", "episode")
@@ -151,14 +150,14 @@ class Segment:
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
-    def marks(self) -> tuple[bytes, ...]:
-        """Digests of `MARKS` parts of the way that was gone, in steps of `NEAR`; none where it is too short to tell.
+    def marks(self, bounds: Bounds) -> tuple[bytes, ...]:
+        """Digests of `MARKS` parts of the way that was gone; none where it is too short to tell.
 
         Two segments with half of them in common are the same way with other last digits.
         """
         if self.steps < MARKS * _LEAST_A_MARK:
             return ()
-        way = np.round(self.obs[1:, :_FRAME] / NEAR).astype(np.int32)
+        way = np.round(self.obs[1:, bounds.way] / bounds.near).astype(np.int32)
         parts = np.array_split(way, MARKS)
         return tuple(
             hashlib.sha256(f"{self.task} {number} ".encode() + part.tobytes()).digest()[:8]
@@ -176,9 +175,10 @@ def encode(segment: Segment) -> bytes:
     header: dict[str, Any] = {"__metadata__": {name: str(getattr(segment, name)) for name in _WORDS[1:]}}
     header["__metadata__"]["format"] = FORMAT
     parts, at = [], 0
-    for name, (code, kind, width, extra) in _FIELDS.items():
+    shapes = _shapes(segment.steps, segment.obs.shape[-1], segment.action.shape[-1])
+    for name, (code, kind) in _FIELDS.items():
         array = np.ascontiguousarray(getattr(segment, name), dtype=kind)
-        if array.shape != _shape(segment.steps, width, extra):
+        if array.shape != shapes[name]:
             raise ValueError(f"{name} of a segment of {segment.steps} steps has shape {array.shape}")
         header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": [at, at + array.nbytes]}
         parts.append(array.tobytes())
@@ -188,8 +188,11 @@ def encode(segment: Segment) -> bytes:
     return zstandard.ZstdCompressor(level=_LEVEL).compress(_HEAD.pack(len(text)) + text + b"".join(parts))
 
 
-def decode(data: bytes) -> Segment:
-    """The segment in a file's bytes. Errors: BadSegmentError; never another, whatever the bytes are."""
+def decode(data: bytes, spaces: Spaces) -> Segment:
+    """The segment in a file's bytes, with observations and actions as `spaces` say.
+
+    Errors: BadSegmentError; never another, whatever the bytes are.
+    """
     words, tensors = _read(_decompressed(data))
     if not isinstance(words, dict) or sorted(words) != sorted(_WORDS):
         raise BadSegmentError(Reason.SCHEMA, f"its metadata must have exactly the names {', '.join(_WORDS)}")
@@ -201,7 +204,7 @@ def decode(data: bytes) -> Segment:
     if tensors.keys() != _FIELDS.keys():
         missing, more = sorted(_FIELDS.keys() - tensors.keys()), sorted(tensors.keys() - _FIELDS.keys())
         raise BadSegmentError(Reason.SCHEMA, f"arrays are missing {missing} or too many {shown(', '.join(more))}")
-    arrays = _arrays(tensors)
+    arrays = _arrays(tensors, spaces)
     counts: dict[str, Any] = {name: _count(name, words[name]) for name in _COUNTS}
     if not _ACTOR.fullmatch(words["actor"]):
         raise BadSegmentError(Reason.SCHEMA, f"its actor {shown(words['actor'])} is no hexadecimal number")
@@ -213,8 +216,10 @@ def shown(text: str) -> str:
     return f"'{printable(text, _SHOWN_CHARS)}'"
 
 
-def _shape(steps: int, width: int, extra: int) -> tuple[int, ...]:
-    return (steps + extra, width) if width else (steps + extra,)
+def _shapes(steps: int, numbers: int, actions: int) -> dict[str, tuple[int, ...]]:
+    """Of each field, for `steps` of observations and actions of so many numbers."""
+    wide = {"obs": (steps + 1, numbers), "action": (steps, actions), "version": (steps, 2)}
+    return {name: wide.get(name, (steps,)) for name in _FIELDS}
 
 
 def _decompressed(data: bytes) -> bytes:
@@ -250,17 +255,18 @@ def _read(raw: bytes) -> tuple[Any, dict[str, dict[str, Any]]]:
         ) from None
 
 
-def _arrays(tensors: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _arrays(tensors: dict[str, dict[str, Any]], spaces: Spaces) -> dict[str, Any]:
     """The arrays by name; `action` says how many steps they all have."""
     steps = (tensors["action"]["shape"] or [0])[0]
-    if not 1 <= steps <= MAX_STEPS:
-        raise BadSegmentError(Reason.SHAPE, f"it has {steps} steps; a segment has 1 to {MAX_STEPS}")
+    if steps < 1:
+        raise BadSegmentError(Reason.SHAPE, f"it has {steps} steps")
     arrays: dict[str, Any] = {}
-    for name, (code, kind, width, extra) in _FIELDS.items():
+    shapes = _shapes(steps, *spaces.obs[STATE].shape, *spaces.action.shape)
+    for name, (code, kind) in _FIELDS.items():
         tensor = tensors[name]
         if tensor["dtype"] != code:
             raise BadSegmentError(Reason.DTYPE, f"{name} has the type {tensor['dtype']}, not {code}")
-        shape, wanted = tuple(tensor["shape"]), _shape(steps, width, extra)
+        shape, wanted = tuple(tensor["shape"]), shapes[name]
         if shape != wanted:
             raise BadSegmentError(
                 Reason.SHAPE,

@@ -54,10 +54,10 @@ MakeEnvs = Callable[[VectorSpec, int], Envs]
 Resimulate = Callable[[VectorSpec], Redo | None]
 
 
-def _resimulator(spec: VectorSpec) -> Redo:
+def _resimulator(spec: VectorSpec) -> Redo | None:
     from trainer.sharing.resimulation import Resimulator  # noqa: PLC0415 - loads the simulator: in the judge's thread
 
-    return Resimulator(spec.suite)
+    return None if spec.suite.open().starts is None else Resimulator(spec.suite)
 
 
 def run(

@@ -22,6 +22,7 @@ from anchorleg.notices import Notices
 from syncd import store
 from trainer.checkpoints.resume import Start
 from trainer.config.training import Training
+from trainer.envs.suite import suite_of
 from trainer.sharing.athand import Ready
 from trainer.sharing.ingest import Ingester
 from trainer.sharing.journal import Entry, Removed, Taken, append, begin, inherited
@@ -64,12 +65,14 @@ class Intake:
         self.has_gone_back = False
         self._notices = Notices()
         self.door: Ingester | None = None
-        if not training.uses_experience:
+        suite = suite_of(training).open()
+        self._spaces = suite.spaces
+        if not training.uses_experience or suite.bounds is None:
             if job.accepts_contributions:
-                self._notices.note(
-                    "experience of other machines is not taken: "
-                    f"{training.algorithm.name} learns from its own steps alone"
-                )
+                alone = f"{training.algorithm.name} learns from its own steps alone"
+                unknown = f"the suite {training.env.name} does not say what honest experience obeys (its bounds)"
+                why = unknown if training.uses_experience else alone
+                self._notices.note(f"experience of other machines is not taken: {why}")
             return
         others = start.experience.others if start is not None and start.experience is not None else None
         if job.accepts_contributions or schedule or others is not None:
@@ -196,7 +199,7 @@ class Intake:
                 state.experience.others.drop(entry.drop)
             return
         try:
-            segment = decode(self._in_time(partial(self._read, entry)))
+            segment = decode(self._in_time(partial(self._read, entry)), self._spaces)
             task = self._training.env.tasks.index(segment.task)
         except (OSError, ValueError, BadSegmentError) as error:
             self._notices.note(

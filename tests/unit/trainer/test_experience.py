@@ -106,7 +106,7 @@ def test_a_segment_comes_out_of_its_file_as_it_went_in(data):
         **{name: rng.integers(0, 255, steps).astype(np.uint8) for name in ("success", "terminated", "truncated")},
     )
     assume(len(encode(one)) <= 128 * 1024)
-    back = decode(encode(one))
+    back = decode(encode(one), expectation().spaces)
     for field in fields(one):
         assert np.array_equal(getattr(back, field.name), getattr(one, field.name)), field.name
     assert encode(back) == encode(one)

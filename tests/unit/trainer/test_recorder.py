@@ -8,12 +8,13 @@ import pytest
 from daemons import PATIENCE_S, wait_for
 from hypothesis import given
 from hypothesis import strategies as st
-from suites import state_of
+from suites import spaces_like, state_of
 
 pytest.importorskip("metaworld")
 
 from trainer.actors.recorder import Dispatch, Recorder, SegmentOrigin
 from trainer.envs.step import Step
+from trainer.envs.suites.metaworld.bounds import BOUNDS
 from trainer.sharing.judge import Accepted, Expectation, encode, judge, name_of
 from trainer.sharing.segment import decode
 
@@ -61,7 +62,10 @@ class Toys:
 
 
 def recorded(num_envs, horizon, steps, version=lambda t: (1, 1)):
-    toys, recorder = Toys(num_envs, horizon), Recorder(SegmentOrigin("r", 2, TASKS, horizon, "ab" * 8), num_envs)
+    toys, recorder = (
+        Toys(num_envs, horizon),
+        Recorder(SegmentOrigin("r", 2, spaces_like(TASKS, horizon), "ab" * 8), num_envs),
+    )
     segments = []
     for t in range(steps):
         obs = toys.obs
@@ -77,7 +81,7 @@ def test_every_step_is_in_exactly_one_segment_and_the_learner_takes_them_all(num
     for s in segments:
         assert s.task == TASKS[(s.env + s.episode) % len(TASKS)]
         assert (s.obs[:, 0] == s.env).all()
-        expect = Expectation("r", 2, TASKS, horizon, [(1, 1, 0)], 0, 0)
+        expect = Expectation("r", 2, spaces_like(TASKS, horizon), BOUNDS, [(1, 1, 0)], 0, 0)
         found = judge(encode(s), name_of(encode(s)), expect)
         assert isinstance(found, Accepted), found
     assert recorder.rest() == []
@@ -89,7 +93,7 @@ def test_each_row_says_which_policy_acted():
 
 
 def test_segments_own_their_memory():
-    toys, recorder = Toys(1, 2), Recorder(SegmentOrigin("r", 0, TASKS, 2, "ab" * 8), 1)
+    toys, recorder = Toys(1, 2), Recorder(SegmentOrigin("r", 0, spaces_like(TASKS, 2), "ab" * 8), 1)
     kept = []
     for _ in range(4):
         obs = toys.obs
@@ -110,7 +114,7 @@ class Box:
         if self.error:
             raise self.error
         if self.has_room:
-            self.got.append((run_id, slot, decode(data).episode))
+            self.got.append((run_id, slot, decode(data, spaces_like(TASKS)).episode))
         return self.has_room
 
 

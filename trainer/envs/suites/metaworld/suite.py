@@ -8,12 +8,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
 
 from trainer.config.suites import Metaworld
 from trainer.config.tasknames import GOALS_PER_TASK
-from trainer.envs.spaces import F64
-from trainer.envs.suite import Env, StepperChoice
+from trainer.envs.spaces import F64, STATE, Obs
+from trainer.envs.suite import Bounds, Env, StepperChoice
+from trainer.envs.suites.metaworld.bounds import BOUNDS
 from trainer.envs.suites.metaworld.goals import digest, goal_tables
 from trainer.envs.suites.metaworld.native.plan import native_tasks
 from trainer.envs.suites.metaworld.shapes import spaces
@@ -36,6 +38,17 @@ class Suite:
     def goals(self) -> tuple[F64, ...]:
         """[50, d] of each task."""
         return goal_tables(self.tasks, self.seed, self._cache)
+
+    @property
+    def bounds(self) -> Bounds:
+        """As they were measured."""
+        return BOUNDS
+
+    def starts_near(self, task: int, obs: Obs) -> list[int]:
+        """Most goals end with the place that the observation ends with."""
+        ends = self.goals[task][:, -3:]
+        order: list[int] = np.argsort(np.abs(ends - obs[STATE][-3:]).max(axis=1), kind="stable").tolist()
+        return order
 
     @property
     def versions(self) -> dict[str, str]:
