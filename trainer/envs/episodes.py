@@ -155,7 +155,10 @@ class EnvSlot:
         suite = self.instances.suite
         if self.spec.scripts is not None:
             episodes = self.spec.scripts[self.index].episodes
-            return (*episodes[self._episode], 0) if self._episode < len(episodes) else (NO_TASK, 0, 0)
+            if self._episode >= len(episodes):
+                return NO_TASK, 0, 0
+            task, start = episodes[self._episode]
+            return (task, start, 0) if suite.starts is not None else (task, 0, _drawn(self.spec.seed, start))
         task = scheduled_task(self.index, self._episode, self.spec.num_envs, len(suite.spaces.tasks))
         if suite.starts is None:
             return task, 0, int(self._rng.integers(_SEEDS))
@@ -178,3 +181,8 @@ class EnvSlot:
             self._binding.take(self._env, self.task, self._stats)
         else:
             self._binding.leave()
+
+
+def _drawn(seed: int, start: int) -> int:
+    """The seed of episode number `start` of those that `seed` stands for, where a suite has no fixed starts."""
+    return int(np.random.SeedSequence([seed, start]).generate_state(1)[0])

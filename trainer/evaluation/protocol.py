@@ -103,7 +103,8 @@ def evaluate(
     progress: Callable[[int, int], None] | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Evaluation | None:
-    """Play the first `goals_per_task` goals of each task of `suite` (index order: task k is the policy's task k).
+    """Play the first `goals_per_task` goals of each task of `suite` (index order: task k is the policy's task k); all,
+    where it has fewer fixed starts than that.
 
     The suite's seed names the goals: the training run's for its training goals, another for unseen ones.
     `progress(done, total)` is called when episodes end. None where `interrupted()` became true: it is asked first and
@@ -114,8 +115,10 @@ def evaluate(
         raise ValueError(f"goals_per_task is {goals_per_task}; Meta-World fixes {GOALS_PER_TASK} goals a task")
     if interrupted():
         return None
-    spaces = suite.open().spaces
-    tasks, seed = spaces.tasks, suite.seed
+    opened = suite.open()
+    spaces, tasks, seed = opened.spaces, opened.spaces.tasks, suite.seed
+    if opened.starts is not None:
+        goals_per_task = min(goals_per_task, opened.starts)
     lanes = _lanes(len(tasks), goals_per_task)
     spec = VectorSpec(suite, len(lanes), seed, stop_at_success=True, scripts=lanes)
     solved = np.zeros((len(tasks), goals_per_task), dtype=np.bool_)
