@@ -43,6 +43,8 @@ class EnvSettings(TrainingSettings):
 
     VERSION: ClassVar[str] = "1"
     """Raised when the same settings would give other numbers: part of every identity."""
+    ENV_BYTES: ClassVar[int] = 0
+    """Memory that an environment takes at least, where it was measured: what cannot fit is refused before it begins."""
 
     name: str = Field(description="The suite: metaworld, an installed package's, or package.module:Name.")
     tasks: tuple[str, ...] = Field(description="Tasks, in the order of their numbers.")

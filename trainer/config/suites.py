@@ -15,6 +15,8 @@ class Metaworld(EnvSettings):
     """Meta-World v3, with the goal visible and reward version v2 (McLean et al. 2025)."""
 
     VERSION: ClassVar[str] = "1"
+    #: 18 MiB for its instance, and the remembered resets of its task.
+    ENV_BYTES: ClassVar[int] = 20 * 2**20
 
     name: Literal["metaworld"] = Field("metaworld", description=EnvSettings.model_fields["name"].description)
     benchmark: str | None = Field(None, exclude=True, description="MT10 or MT50; not together with tasks.")
