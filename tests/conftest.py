@@ -16,6 +16,8 @@ import pytest
 # The real parts bring tools (daemons.py) that the local tests use too, in whatever order files are collected.
 sys.path.insert(0, str(Path(__file__).parent / "real"))
 sys.path.insert(0, str(Path(__file__).parent / "simulator"))
+# A package of its own, which some tests install and others read where it lies.
+sys.path.insert(0, str(Path(__file__).parent / "plugin"))
 
 from needs import need
 from relay import NewRelay, Relay

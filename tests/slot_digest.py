@@ -40,8 +40,8 @@ def slot_digest(slot: Path) -> dict[str, Any]:
     return {
         "step": contents.step,
         "parts": parts_of(contents),
-        "replay": digest_of(experience.own.arrays()),
-        "contributed": digest_of(experience.others.ring.arrays()) if experience.others else None,
+        "replay": digest_of(experience.own.arrays()) if experience else None,
+        "contributed": digest_of(experience.others.ring.arrays()) if experience and experience.others else None,
         "metrics": [without_clock(row) for row in read(slot)],
         "evaluations": [without_clock(row) for row in read_evaluations(slot)],
     }

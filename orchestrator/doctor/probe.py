@@ -243,9 +243,11 @@ class Probe:
         return tried
 
     def tasks(self) -> dict[str, Any] | None:
-        """Whether the tasks load and make a step, and one can be drawn. None: there is no Meta-World."""
+        """Whether the tasks load and make a step, and one can be drawn. None: there is no Meta-World, or nothing of
+        it is trained on.
+        """
         packages = self.report.get("program", {}).get("packages", {})
-        if not packages.get("metaworld") or not packages.get("mujoco"):
+        if not self.spec["tasks"] or not packages.get("metaworld") or not packages.get("mujoco"):
             return None
         drawn = self.report.get("drawing") or {}
         way = next((name for name in ("egl", "osmesa") if drawn.get(name, {}).get("works")), "disable")

@@ -94,6 +94,12 @@ def probe_script(config: RunConfig, *, executor: str, job_dir: Path, code_dir: P
     return f"{before} -m orchestrator.doctor.probe{after}"
 
 
+def tasks_tried(config: RunConfig) -> tuple[str, ...]:
+    """What the probe loads and steps: Meta-World's tasks, and of no other suite."""
+    env = resolve(config.training_of(0)).env
+    return env.tasks if env.name == "metaworld" else ()
+
+
 def send_probe(subject: Subject, *, wait_s: float, say: Say, longest_s: int | None = None) -> ProbeResult:
     """Submit the probe and follow it to its end. `wait_s`: how long it may wait in the queue.
 
@@ -282,7 +288,7 @@ def _make_folder(subject: Subject, folder: Path, limit_s: int, lead_s: int) -> J
         "code_dir": str(code_dir),
         "program_python": config.container.python if config.container else subject.python,
         "container": container,
-        "tasks": resolve(subject.config.training_of(0)).env.tasks,
+        "tasks": tasks_tried(subject.config),
     }
     write_json(job_dir / "probe.json", spec)
     write_json(job_dir / "job.json", {"limit_s": limit_s, "lead_s": lead_s})  # for the local supervisor

@@ -27,7 +27,8 @@ from trainer.training.run import advance, capture, fresh, resumed
 
 pytestmark = pytest.mark.trainer
 CPU = torch.device("cpu")
-ALL = [*names(ALGORITHMS), "toys:Drift"]
+POINTS = "anchorleg_toys.points:Points"
+ALL = [*names(ALGORITHMS), "anchorleg_toys.drift:Drift"]
 BARRIERS = 60
 NETWORK = {"actor_hidden": (16,), "critic_hidden": (16,)}
 
@@ -43,9 +44,7 @@ def training(request):
     fields = settings_of(ALGORITHMS, request.param).model_fields
     small = {"random_steps": 20, "updates_per_step": 0.4, "batch_size": 12, "buffer_size": 300}
     mine = {name: value for name, value in small.items() if name in fields}
-    return resolve(
-        TrainingSection(env="toys:Points", algorithm={"name": request.param, **mine}, num_envs=4, network=NETWORK)
-    )
+    return resolve(TrainingSection(env=POINTS, algorithm={"name": request.param, **mine}, num_envs=4, network=NETWORK))
 
 
 def envs_of(training):

@@ -23,7 +23,7 @@ from trainer.state import State
 pytestmark = pytest.mark.trainer
 #: Settings that keep a test short; a suite that is not named here has defaults.
 SETTINGS = {"metaworld": {"tasks": ("reach-v3", "push-v3", "door-unlock-v3"), "horizon": 12}}
-ALL = [*names(SUITES), "toys:Points"]
+ALL = [*names(SUITES), "anchorleg_toys.points:Points"]
 
 
 @pytest.fixture(params=ALL)

@@ -107,6 +107,14 @@ def test_the_programs_of_the_page_are_those_of_the_examples() -> None:
     assert {name for name in programs if f"examples/programs/{name})" in page} >= whole | {"ppo_cleanrl.py"}
 
 
+def test_the_files_of_the_plugin_page_are_those_that_the_tests_train() -> None:
+    page, folder = (ROOT / "docs/plugins.md").read_text(), ROOT / "tests/plugin"
+    shown = re.findall(r"```(?:toml|python)\n(.*?)```", page, re.DOTALL)
+    files = [path.read_text() for path in sorted(folder.rglob("*")) if path.suffix in {".py", ".toml"}]
+    assert len(shown) == 2
+    assert [block for block in shown if not any(block in text for text in files)] == []
+
+
 def test_of_the_readmes_commands_for_a_cluster_all_but_init_take_a_runs_name() -> None:
     block = (ROOT / "README.md").read_text().split("## On your cluster")[1].split("```")[1]
     verbs = set(re.findall(r"^orchestrator (\w+)", block, re.MULTILINE))

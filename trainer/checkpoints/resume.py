@@ -128,9 +128,11 @@ def training_of(manifest: CheckpointManifest) -> Training:
     try:
         return resolve(TrainingSection.model_validate(manifest.training))
     except ValidationError as error:
-        field = ".".join(map(str, error.errors()[0]["loc"]))
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
         raise DamagedCheckpointError(
-            f"another version of this program wrote it: training.{field} does not fit"
+            f"another version of this program wrote it, or a package is missing here: training.{field} does not fit "
+            f"({first['msg']})"
         ) from error
 
 

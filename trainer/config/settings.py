@@ -45,6 +45,8 @@ class EnvSettings(TrainingSettings):
     """Raised when the same settings would give other numbers: part of every identity."""
     SERIES: ClassVar[tuple[str, ...]] = ()
     """Packages of which another series (3.1 of 3.1.1) has other observations or rewards."""
+    ENV_BYTES: ClassVar[int] = 0
+    """Memory that an environment takes at least, where it was measured: what cannot fit is refused before it begins."""
 
     name: str = Field(description="The suite: metaworld, an installed package's, or package.module:Name.")
     tasks: tuple[str, ...] = Field(description="Tasks, in the order of their numbers.")

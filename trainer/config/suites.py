@@ -16,6 +16,8 @@ class Metaworld(EnvSettings):
 
     VERSION: ClassVar[str] = "1"
     SERIES: ClassVar[tuple[str, ...]] = ("metaworld",)
+    #: 18 MiB for its instance, and the remembered resets of its task.
+    ENV_BYTES: ClassVar[int] = 20 * 2**20
 
     name: Literal["metaworld"] = Field("metaworld", description=EnvSettings.model_fields["name"].description)
     benchmark: str | None = Field(None, exclude=True, description="MT10 or MT50; not together with tasks.")

@@ -20,6 +20,7 @@ import math
 from dataclasses import dataclass, replace
 
 from anchorleg.words import counted
+from trainer.config.suites import Metaworld
 from trainer.machine.host import Host
 
 #: What stays with the owner of a laptop.
@@ -34,8 +35,8 @@ MOST_ENVS = 16
 _PROGRAM_BYTES = 500 * 2**20
 #: An environment worker with the simulator loaded, before its first environment [measured: 0.25 GB].
 _WORKER_BYTES = 300 * 2**20
-#: One environment: 18 MiB for its instance, and the remembered resets of its task.
-_ENV_BYTES = 20 * 2**20
+#: One environment of Meta-World, which is what actors step.
+_ENV_BYTES = Metaworld.ENV_BYTES
 _GB = 2**30
 
 
@@ -48,8 +49,8 @@ class MemoryPlan:
     notes: tuple[str, ...] = ()
 
 
-def need_bytes(num_envs: int, workers: int, tasks: int = 1) -> int:
-    """Memory that so many environments and workers take, with the program itself.
+def need_bytes(num_envs: int, workers: int, tasks: int = 1, *, env_bytes: int = _ENV_BYTES) -> int:
+    """Memory that so many environments of `env_bytes` and workers take, with the program itself.
 
     With more tasks than environments each process comes to keep an instance of every task that its environments walk
     through (`trainer.envs.instances`) [measured: 8 environments of 50 tasks take 1.27 GB, of 10 tasks 0.41 GB].
@@ -57,7 +58,7 @@ def need_bytes(num_envs: int, workers: int, tasks: int = 1) -> int:
     processes = max(1, workers)
     walks = math.gcd(num_envs, tasks)  # `scheduled_task`: environment i plays the tasks congruent to i modulo this
     visited = min(walks, -(-num_envs // processes)) * tasks // walks
-    return _PROGRAM_BYTES + workers * _WORKER_BYTES + max(num_envs, processes * visited) * _ENV_BYTES
+    return _PROGRAM_BYTES + workers * _WORKER_BYTES + max(num_envs, processes * visited) * env_bytes
 
 
 def usable_cores(host: Host) -> int:

@@ -27,7 +27,10 @@ class EnvError(EnvironmentFailedError):
 
 @dataclass(frozen=True)
 class Script:
-    """A fixed list of episodes for one environment, in place of the training schedule: (task, start) pairs."""
+    """A fixed list of episodes for one environment, in place of the training schedule: (task, start) pairs.
+
+    Where a suite has no fixed starts, the number and the spec's seed decide the seed of the episode.
+    """
 
     episodes: tuple[tuple[int, int], ...]
 

@@ -104,7 +104,7 @@ def evaluate(
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Evaluation | None:
     """Play the first `goals_per_task` goals of each task of `suite` (index order: task k is the policy's task k); where
-    it has no fixed starts, as many episodes whose seeds the suite's decides.
+    it has no fixed starts, as many episodes whose seeds the suite's decides; all, where it has fewer than that.
 
     The suite's seed names the goals: the training run's for its training goals, another for unseen ones.
     `progress(done, total)` is called when episodes end. None where `interrupted()` became true: it is asked first and
@@ -112,12 +112,14 @@ def evaluate(
     """
     began = time.monotonic()
     opened = suite.open()
-    spaces, most = opened.spaces, opened.starts
-    if goals_per_task < 1 or (most is not None and goals_per_task > most):
-        raise ValueError(f"goals_per_task is {goals_per_task}; {suite.settings.name} fixes {most} goals a task")
+    spaces = opened.spaces
+    if not 1 <= goals_per_task <= GOALS_PER_TASK:
+        raise ValueError(f"goals_per_task is {goals_per_task}; an evaluation has 1 to {GOALS_PER_TASK} goals a task")
     if interrupted():
         return None
     tasks, seed = spaces.tasks, suite.seed
+    if opened.starts is not None:
+        goals_per_task = min(goals_per_task, opened.starts)
     lanes = _lanes(len(tasks), goals_per_task)
     spec = VectorSpec(suite, len(lanes), seed, stop_at_success=True, scripts=lanes)
     solved = np.zeros((len(tasks), goals_per_task), dtype=np.bool_)

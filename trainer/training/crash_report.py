@@ -25,6 +25,8 @@ from trainer.training.run import TrainingRun
 FILE = "diverged.json"
 #: Updates whose losses are kept, the first that is not finite among them: how it came.
 _LAST_UPDATES = 20
+#: Settings that an algorithm may have → what to do with them.
+_GENTLER = {"learning_rate": "a smaller learning_rate", "grad_clip": "grad_clip 1.0"}
 
 
 def leave_behind(job: Job, state: TrainingRun, error: NotFiniteError, checkpoint_step: int | None) -> NotFiniteError:
@@ -50,9 +52,11 @@ def leave_behind(job: Job, state: TrainingRun, error: NotFiniteError, checkpoint
     before = "there is no checkpoint yet"
     if checkpoint_step is not None:
         before = f"the last checkpoint, of step {checkpoint_step:,}, is from before"
+    known = type(state.training.algorithm).model_fields.keys()
+    gentler = [words for name, words in _GENTLER.items() if name in known] or ["smaller steps"]
     sentence = (
-        f"{error}: the training has diverged; {before}, and nothing later was published; {told}; try a smaller "
-        "learning_rate or grad_clip 1.0 in a new run"
+        f"{error}: the training has diverged; {before}, and nothing later was published; {told}; try "
+        f"{' or '.join(gentler)} in a new run"
     )
     return NotFiniteError(sentence, what=error.what, update=error.update)
 

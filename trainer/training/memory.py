@@ -57,13 +57,15 @@ def check(training: Training, device: str, limit_bytes: int | None) -> None:
     `device`: the type of the learner's. Errors: ConfigError.
     """
     parts = host_parts(training, device, rows_kept(training))
-    need = need_bytes(1, 0) + evaluation_bytes(training) + sum(part.bytes for part in parts)
+    need = need_bytes(1, 0, env_bytes=training.env.ENV_BYTES) + evaluation_bytes(training)
+    need += sum(part.bytes for part in parts)
     if limit_bytes is None or need <= limit_bytes:
         return
-    largest = max(parts, key=lambda part: part.bytes)
-    lowered = largest.lowered(limit_bytes - (need - largest.bytes))
+    largest = _largest(parts)
+    lowered = largest.lowered(limit_bytes - (need - largest.bytes)) if largest else None
     raise ConfigError(
-        f"this training needs {_gb(need)} of memory at least, this job or machine has {_gb(limit_bytes)}: {largest}; "
+        f"this training needs {_gb(need)} of memory at least, this job or machine has {_gb(limit_bytes)}"
+        + (f": {largest}; " if largest else "; ")
         + (f"{lowered}, or " if lowered else "")
         + f"ask for {_gb(need)} or more (slurm.mem)"
     )
@@ -81,10 +83,11 @@ def shortage(error: BaseException, training: Training, device: str) -> OutOfMemo
         if on_gpu
         else host_parts(training, device, training.off_policy.buffer_size if training.uses_experience else 0)
     )
-    largest = max(parts, key=lambda part: part.bytes)
-    lowered = largest.lowered(largest.bytes / 2)
+    largest = _largest(parts)
+    lowered = largest.lowered(largest.bytes / 2) if largest else None
     return OutOfMemoryError(
-        f"{'CUDA ' * on_gpu}out of memory ({words[:_QUOTE] or type(error).__name__}): most is for {largest}; "
+        f"{'CUDA ' * on_gpu}out of memory ({words[:_QUOTE] or type(error).__name__}): "
+        + (f"most is for {largest}; " if largest else "")
         + (f"{lowered}, which halves it, or " if lowered else "")
         + ("take a GPU with more of it" if on_gpu else "ask for more (slurm.mem)")
         + "; the last checkpoint is good"
@@ -103,7 +106,7 @@ def row_bytes(training: Training) -> int:
 
 def host_parts(training: Training, device: str, rows: int) -> list[Part]:
     """What the training holds in the machine's memory, with `rows` in its replay."""
-    environments, row = need_bytes(training.num_envs, 0) - need_bytes(1, 0), row_bytes(training)
+    environments, row = (training.num_envs - 1) * training.env.ENV_BYTES, row_bytes(training)
     replay = Part(f"the replay, {rows:,} rows of {row} bytes", rows * row, "algorithm.buffer_size", (rows,))
     parts = [
         *([replay] if rows else []),
@@ -122,7 +125,7 @@ def evaluation_bytes(training: Training) -> int:
     """What the process takes that evaluates beside the training."""
     tasks = len(training.env.tasks)
     lanes = tasks * lanes_a_task(tasks, training.evaluation_goals)
-    return need_bytes(lanes, 0, tasks) if lanes else 0
+    return need_bytes(lanes, 0, tasks, env_bytes=training.env.ENV_BYTES) if lanes else 0
 
 
 def _nets(training: Training, *, live: bool, saved: bool) -> list[Part]:
@@ -145,6 +148,11 @@ def _batch(training: Training) -> list[Part]:
     rows = training.off_policy.batch_size
     what = f"an update, {rows:,} rows of {values:,} hidden values"
     return [Part(what, rows * values * _FLOAT_BYTES, "algorithm.batch_size", (rows,))]
+
+
+def _largest(parts: Sequence[Part]) -> Part | None:
+    """None where nothing is known of what takes the memory."""
+    return max((part for part in parts if part.bytes), key=lambda part: part.bytes, default=None)
 
 
 def _sizes(training: Training) -> Sequence[NetSize]:

@@ -34,7 +34,7 @@ from orchestrator.doctor.folder import filesystem_of, parse_quota, try_folder
 from orchestrator.doctor.gather import gather, kills_user_processes, slurm_facts, subject_of
 from orchestrator.doctor.probe import Probe, memory_limit
 from orchestrator.doctor.probechecks import probe_findings
-from orchestrator.doctor.probing import Pursuit, probe_config, probe_script, times_of
+from orchestrator.doctor.probing import Pursuit, probe_config, probe_script, tasks_tried, times_of
 from orchestrator.executors.base import JobRequest, JobRow, JobState, Poll, SubmitRefused, Submitted, Uncertain
 from orchestrator.executors.site import COMMANDS, Answered, Command, SubmitCheck
 from orchestrator.executors.site_text import (
@@ -487,6 +487,12 @@ def test_the_probe_is_a_small_job_in_the_same_place() -> None:
     assert (small.mem, small.cpus_per_task, small.time_limit) == ("4096M", 2, 180)
     assert probe_config(config(slurm={"mem": "2G"}), 180, 120).slurm.mem == "2G"
     assert probe_config(config(slurm={"cpus_per_task": 16}), 180, 120).slurm.cpus_per_task == 16
+
+
+def test_the_probe_tries_the_tasks_of_meta_world_alone() -> None:
+    assert tasks_tried(config(training={"tasks": ["reach-v3"]})) == ("reach-v3",)
+    points, drift = "anchorleg_toys.points:Points", "anchorleg_toys.drift:Drift"
+    assert tasks_tried(config(training={"env": points, "algorithm": drift})) == ()
 
 
 def test_the_probes_script_is_a_jobs_but_for_the_program() -> None:

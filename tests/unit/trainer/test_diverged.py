@@ -9,11 +9,18 @@ import pytest
 
 pytest.importorskip("torch")
 
+import torch
 from point_run import PointRun
 
+from anchorleg.job import Job
+from trainer.config.section import TrainingSection, resolve
+from trainer.envs.step import VectorSpec
+from trainer.envs.suite import suite_of
+from trainer.envs.vector import VectorEnv
 from trainer.errors import NotFiniteError
 from trainer.training import crash_report as diverged
 from trainer.training.crash_report import FILE, leave_behind, plain
+from trainer.training.run import fresh
 
 pytestmark = pytest.mark.trainer
 
@@ -85,3 +92,13 @@ def test_where_the_file_cannot_be_written_the_sentence_says_so(poisoned, monkeyp
 
 def test_numbers_that_are_none_have_names():
     assert [plain(value) for value in (1 / 3, float("nan"), float("-inf"))] == [0.333333, "nan", "-inf"]
+
+
+def test_no_setting_is_advised_that_the_algorithm_does_not_have(tmp_path):
+    section = TrainingSection(env="anchorleg_toys.points:Points", algorithm="anchorleg_toys.drift:Drift")
+    training = resolve(section)
+    envs = VectorEnv(VectorSpec(suite_of(training), training.num_envs, training.seed))
+    job = Job.standalone(tmp_path)
+    error = NotFiniteError("no loss is finite", what=["loss"])
+    told = leave_behind(job, fresh(training, torch.device("cpu"), envs), error, None)
+    assert str(told).endswith(f"{job.attempt_dir / FILE} tells more; try smaller steps in a new run")

@@ -98,3 +98,45 @@ def test_a_learner_with_workers_loads_no_simulator():
 def test_more_goals_than_meta_world_fixes_are_refused():
     with pytest.raises(ValueError, match="50 goals a task"):
         evaluate(lambda obs, task: obs, metaworld(["reach-v3"]), goals_per_task=51)
+
+
+POINTS = "anchorleg_toys.points:Points"
+
+
+@pytest.mark.trainer
+def test_a_suite_without_fixed_starts_is_played_from_as_many_different_ones_that_its_seed_decides():
+    """Left to itself a point mass stays where its episode began, so its return says where that was."""
+    pytest.importorskip("torch")
+    from trainer.config.find import SUITES, settings_of
+    from trainer.envs.suite import SuiteRef
+
+    class Stays:
+        def __init__(self):
+            self.begun_at = set()
+
+        def __call__(self, obs, task):
+            self.begun_at |= set(obs["state"][:, 0].tolist())
+            return np.zeros((len(task), 1), np.float32)
+
+    def begun_at(seed):
+        act = Stays()
+        evaluate(act, SuiteRef(settings_of(SUITES, POINTS).model_validate({"name": POINTS}), seed), 4)
+        return act.begun_at
+
+    assert len(begun_at(7)) == 4
+    assert begun_at(7) == begun_at(7)
+    assert not begun_at(7) & begun_at(unseen_seed(7))
+
+
+@pytest.mark.trainer
+def test_a_suite_with_fewer_fixed_starts_than_goals_is_played_from_each_once(monkeypatch):
+    pytest.importorskip("torch")
+    from anchorleg_toys.points import Points
+
+    from trainer.config.find import SUITES, settings_of
+    from trainer.envs.suite import SuiteRef
+
+    monkeypatch.setattr(Points, "starts", 3)
+    suite = SuiteRef(settings_of(SUITES, POINTS).model_validate({"name": POINTS}), 0)
+    found = evaluate(lambda _obs, task: np.zeros((len(task), 1), np.float32), suite)
+    assert found.goals_per_task == 3

@@ -158,3 +158,20 @@ def test_a_process_that_gets_no_memory_ends_with_one_sentence_and_code_7(tmp_pat
     assert "trainer: out of memory (Unable to allocate 5.81 GiB for an array" in done.stderr
     assert "lower training.algorithm.buffer_size to 20,000,000 in a new run" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def of_a_plugin(**fields):
+    section = {"env": "anchorleg_toys.points:Points", "algorithm": "anchorleg_toys.drift:Drift", **fields}
+    return resolve(TrainingSection(**section))
+
+
+def test_of_a_plugin_nothing_is_counted_that_it_does_not_tell():
+    training = of_a_plugin(num_envs=100_000, evaluation_goals=0)
+    check(training, "cpu", 2 * GB)
+    with pytest.raises(ConfigError, match=r"has 0\.10 GB; ask for 0\.52 GB or more"):
+        check(training, "cpu", GB // 10)
+    for device, error, words in (
+        ("cpu", MemoryError(), "out of memory (MemoryError): ask for more (slurm.mem); the last checkpoint is good"),
+        ("cuda", torch.OutOfMemoryError("CUDA out of memory."), "take a GPU with more of it; the last checkpoint is"),
+    ):
+        assert words in str(shortage(error, training, device))

@@ -1,0 +1,1 @@
+"""A suite and an algorithm that are none of Anchorleg's own."""

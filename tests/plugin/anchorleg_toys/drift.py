@@ -1,0 +1,135 @@
+"""An algorithm in one file: it learns on-policy, in two updates after each four vector steps, to do again what was
+rewarded. No reinforcement learning that anybody should use, but all that an algorithm has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anchorleg_toys.settings import DriftSettings
+from trainer.algorithms.base import Context, NetSize
+from trainer.algorithms.recorded import KERNELS
+from trainer.config.training import Training
+from trainer.envs.collector import Transition
+from trainer.envs.spaces import F32, I32, Box, Obs, Spaces
+from trainer.errors import ConfigError, NotFiniteError
+from trainer.nets.policy import PolicyNet, PolicySpec
+from trainer.state import State
+
+#: Vector steps of a rollout, updates that it is learned from in, and how far an action is from the policy's.
+STEPS, UPDATES, NOISE = 4, 2, 0.3
+#: What a step of the rollout has beside its observation.
+_REST = ("task", "action", "reward")
+
+
+class Drift:
+    """The policy, its noise and the rollout that it learns from: all of it is in `state`."""
+
+    Settings: ClassVar = DriftSettings
+    METRICS: ClassVar[tuple[str, ...]] = ("loss",)
+
+    def __init__(self, context: Context) -> None:
+        if not isinstance(context.spaces.action, Box):
+            raise ConfigError("drift needs actions of real numbers: a box")
+        settings = cast("DriftSettings", context.training.algorithm)
+        seed = context.training.seed
+        self.device = context.device
+        self.step_size = settings.step_size
+        self.noise = torch.Generator().manual_seed(seed + 1)
+        spec = PolicySpec(context.spaces, context.training.network, "tanh-normal")
+        self.policy = PolicyNet(spec, torch.Generator().manual_seed(seed)).to(self.device)
+        self.rollout: list[tuple[dict[str, Any], I32, F32, F32]] = []
+        self.left = 0
+
+    @classmethod
+    def sizes(cls, training: Training, spaces: Spaces) -> Sequence[NetSize]:
+        """Nothing that counts."""
+        return ()
+
+    @classmethod
+    def choose_kernels(cls, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, None]:
+        """One by one."""
+        return KERNELS, None
+
+    def act(self, obs: Obs, task: I32, step: int) -> F32:
+        """What the policy says, and noise."""
+        with torch.no_grad():
+            mode = self._mode(obs, task).cpu()
+            actions: F32 = (mode + NOISE * torch.randn(mode.shape, generator=self.noise)).clamp(-1, 1).numpy()
+        if not np.isfinite(actions).all():
+            raise NotFiniteError(f"the actions are not finite at step {step}", what=["action"])
+        return actions
+
+    def observe(self, transition: Transition, step: int) -> None:
+        """Remember, until there is enough to learn from."""
+        done = transition.step
+        self.rollout.append((dict(transition.obs), done.task, transition.action, done.reward))
+        self.left = UPDATES if len(self.rollout) == STEPS else 0
+
+    @property
+    def owed(self) -> int:
+        """It learns between rollouts alone."""
+        return 0
+
+    @property
+    def must_learn(self) -> bool:
+        """Whether a rollout is whole."""
+        return self.left > 0
+
+    def update(self) -> Tensor:
+        """A step towards the actions that were rewarded more than others."""
+        seen, tasks, *rest = zip(*self.rollout, strict=True)
+        obs = {key: np.concatenate([one[key] for one in seen]) for key in seen[0]}
+        action, reward = (torch.from_numpy(np.concatenate(part)).to(self.device) for part in rest)
+        weight = (reward - reward.mean()).clamp(min=0).unsqueeze(-1)
+        loss: Tensor = (weight * (self._mode(obs, np.concatenate(tasks)) - action).square()).mean()
+        parameters = list(self.policy.parameters())
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+                parameter.sub_(self.step_size * gradient)
+        self.left -= 1
+        if not self.left:
+            self.rollout = []
+        return loss.detach().reshape(1)
+
+    def measures(self) -> Mapping[str, Sequence[float]]:
+        """Nothing of a task."""
+        return {}
+
+    def diagnose(self, step: int) -> None:
+        """There is nothing to say."""
+
+    def diagnose_contributors(self, step: int) -> Mapping[str, float]:
+        """It learns from nobody else."""
+        return {}
+
+    def state(self) -> State:
+        """Copies, for the run goes on while they are written."""
+        tensors = {f"policy.{name}": value.detach().cpu().clone() for name, value in self.policy.state_dict().items()}
+        for i, (obs, *rest) in enumerate(self.rollout):
+            tensors |= {f"rollout.{i}.obs.{key}": torch.tensor(array) for key, array in obs.items()}
+            tensors |= {f"rollout.{i}.{name}": torch.tensor(array) for name, array in zip(_REST, rest, strict=True)}
+        return State({**tensors, "noise": self.noise.get_state()}, {"left": self.left, "steps": len(self.rollout)})
+
+    def load(self, state: State) -> None:
+        """Go on from there."""
+        tensors = state.tensors
+        self.policy.load_state_dict({name: tensors[f"policy.{name}"] for name in self.policy.state_dict()})
+        self.noise.set_state(tensors["noise"])
+        self.left = state.numbers["left"]
+        self.rollout = []
+        for i in range(state.numbers["steps"]):
+            obs = {key: tensors[f"rollout.{i}.obs.{key}"].numpy() for key in self.policy.spec.spaces.obs}
+            task, action, reward = (tensors[f"rollout.{i}.{name}"].numpy() for name in _REST)
+            self.rollout.append((obs, task, action, reward))
+
+    def _mode(self, obs: Obs, task: I32) -> Tensor:
+        """What the policy does where nothing is to be tried, [N, A]."""
+        read = {key: torch.from_numpy(array).to(self.device) for key, array in obs.items()}
+        outputs = self.policy(read, torch.from_numpy(task.astype(np.int64)).to(self.device))
+        return self.policy.distribution.mode(outputs)

@@ -1,0 +1,21 @@
+"""The settings of both: pydantic alone, so that a login node can check a config without torch and numpy."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from trainer.config.settings import AlgorithmSettings, EnvSettings, Positive, PositiveInt
+
+
+class PointsSettings(EnvSettings):
+    """Point masses on a line."""
+
+    tasks: tuple[str, ...] = Field(("left", "middle", "right"), description="A goal each, from left to right.")
+    #: Far enough for the mass to reach any goal from anywhere.
+    horizon: PositiveInt = Field(20, description="Steps after which an episode is cut.")
+
+
+class DriftSettings(AlgorithmSettings):
+    """A linear policy that drifts to what was rewarded."""
+
+    step_size: Positive = Field(0.1, description="How far an update moves the policy.")
