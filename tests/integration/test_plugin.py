@@ -18,10 +18,13 @@ pytest.importorskip("torch")
 from slot_digest import gaps, slot_digest
 
 from anchorleg.job import HANDED_OVER, attempt_numbers
+from syncd.store import Shared, newest
 from trainer.checkpoints.checkpoint import CheckpointManifest
 from trainer.checkpoints.resume import training_of
-from trainer.config.find import ALGORITHMS, SUITES, names
+from trainer.config.find import ALGORITHMS, ENCODERS, SUITES, names
 from trainer.errors import DamagedCheckpointError
+from trainer.history.metrics import read_evaluations
+from trainer.sharing.policies import load
 
 pytestmark = pytest.mark.trainer
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,6 +33,7 @@ TRAINING = {
     "env": "points",
     "algorithm": {"name": "drift"},
     "step_size": 0.05,
+    "network": {"actor_hidden": [16], "encoders": {"state": "waves"}},
     "num_envs": 4,
     "total_steps": 1200,
     "checkpoint_interval": 200,
@@ -127,11 +131,20 @@ def test_three_hand_overs_change_no_bit_of_what_a_wheel_brings(installed: Path, 
     assert gaps(expected["metrics"]) == []
     assert sum(row["updates"] for row in expected["metrics"]) == 148
     assert set(expected["metrics"][-1]["tasks"]) == {"left", "middle", "right"}
+    for folder in (whole, broken):
+        (evaluation,) = read_evaluations(folder / "run/slots/0")
+        assert set(evaluation["success"]) == {"left", "middle", "right"}
+        place = Shared(folder / "run/shared").slots()[0]
+        manifest = newest(place)
+        assert manifest is not None
+        assert (manifest.step, manifest.suite.name, manifest.tasks) == (1200, "points", ("left", "middle", "right"))
+        assert load(place, manifest).spec.network.encoders == {"state": "waves"}
 
 
 def test_its_names_are_known_beside_our_own(installed: Path) -> None:
     assert {"points", "metaworld"} <= set(names(SUITES))
     assert {"drift", "mtsac"} <= set(names(ALGORITHMS))
+    assert "waves" in names(ENCODERS)
 
 
 def test_a_checkpoint_says_which_package_is_missing_where_it_is_read() -> None:

@@ -15,7 +15,7 @@ WAVES = 3
 class Waves(nn.Module):
     """[B, n] → [B, n · WAVES]: sines, whose lengths are learned."""
 
-    def __init__(self, spec: ArraySpec, network: Network, generator: torch.Generator | None) -> None:  # noqa: ARG002 - as all encoders are made
+    def __init__(self, spec: ArraySpec, network: Network, generator: torch.Generator | None) -> None:
         super().__init__()
         if len(spec.shape) != 1:
             raise ValueError(f"waves reads one row of numbers, not {spec.shape}")
