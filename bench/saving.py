@@ -35,7 +35,7 @@ from trainer.config.training import Training
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import suite_of
 from trainer.envs.vector import VectorEnv
-from trainer.history.metrics import METRICS
+from trainer.history.journal import METRICS
 from trainer.machine import device as machine
 from trainer.training.run import TrainingRun, capture, fresh
 

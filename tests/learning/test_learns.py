@@ -96,7 +96,7 @@ def undisturbed(tmp_path_factory):
 def test_reach_is_learned_by_the_tiny_preset_on_three_seeds(undisturbed):
     """The bars were written down before the runs. Random policies reach 0 of 50 goals (measured here)."""
     from trainer.evaluation.protocol import evaluate
-    from trainer.history.metrics import read_evaluations
+    from trainer.history.read import read_evaluations
 
     rng = np.random.default_rng(0)
     chance = evaluate(

@@ -27,7 +27,7 @@ from trainer.config.section import TrainingSection, resolve
 from trainer.config.training import Training, differences, identity
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, DamagedCheckpointError, NoGoodCheckpointError, OtherIdentityError
-from trainer.history.metrics import best_evaluation, read_evaluations
+from trainer.history.read import best_evaluation, read_evaluations
 from trainer.history.slots import told_where
 
 

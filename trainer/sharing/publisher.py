@@ -24,7 +24,8 @@ from syncd import store
 from trainer.config.training import Training, identity
 from trainer.envs.spaces import F32, I32, STATE, Obs, picked
 from trainer.errors import SupersededError
-from trainer.history.metrics import EVALUATIONS, METRICS, read, read_evaluations
+from trainer.history.journal import EVALUATIONS, METRICS
+from trainer.history.read import read, read_evaluations
 from trainer.sharing.policies import REWARD, Policy, actor_tensors, architecture_of
 
 #: Golden observations: enough to meet every part of the net, small enough for a manifest of 6 kB.

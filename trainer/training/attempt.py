@@ -30,7 +30,8 @@ from trainer.evaluation.past import read_past
 from trainer.evaluation.process import Begin, EvaluatorProcess
 from trainer.evaluation.queue import MAX_PENDING, Evaluations
 from trainer.exporting.final import leave_final
-from trainer.history.metrics import METRICS, Journal, TensorBoardEvents, evaluation_scalars, scalars
+from trainer.history.journal import METRICS, Journal
+from trainer.history.tensorboard import TensorBoardEvents, evaluation_scalars, scalars
 from trainer.machine import device as machine
 from trainer.machine.host import read_host
 from trainer.sharing.publisher import Publisher, Snapshot, snapshot
