@@ -79,7 +79,7 @@ def undisturbed(tmp_path_factory):
     """Seed → the slot of a run that nobody interrupted; 1-4 minutes each, made once."""
     pytest.importorskip("metaworld")
     from anchorleg.job import Job
-    from trainer.training.attempt import run
+    from trainer.training.begin import run
     from trainer.training.progress import TrainingDisplay
 
     @cache
@@ -118,7 +118,7 @@ def test_three_forced_hand_overs_give_the_same_curve_bit_by_bit(undisturbed, tmp
 
     from anchorleg.job import HANDED_OVER, Job, attempt_numbers
     from trainer.envs.vector import VectorEnv
-    from trainer.training.attempt import run
+    from trainer.training.begin import run
     from trainer.training.progress import TrainingDisplay
 
     training = tiny(0)

@@ -22,7 +22,7 @@ from trainer.evaluation.process import EvaluatorError, spare_workers
 from trainer.evaluation.queue import MAX_JOBS, MAX_PENDING, NICE
 from trainer.history.journal import EVALUATIONS
 from trainer.history.read import read_evaluations
-from trainer.training.attempt import run
+from trainer.training.begin import run
 
 pytestmark = pytest.mark.trainer
 

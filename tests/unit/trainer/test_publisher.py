@@ -23,7 +23,7 @@ from trainer.config.training import identity
 from trainer.history.read import read, read_evaluations
 from trainer.sharing import policies as policy
 from trainer.sharing.publisher import GOLDEN_ROWS, Publisher, snapshot
-from trainer.training.attempt import run
+from trainer.training.begin import run
 from trainer.training.progress import TrainingDisplay
 
 pytestmark = pytest.mark.trainer

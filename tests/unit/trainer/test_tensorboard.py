@@ -15,7 +15,7 @@ from train_point_mass import judge, section
 
 from anchorleg.job import Job, checkpoints_of
 from trainer.history.read import read, read_evaluations
-from trainer.training.attempt import run
+from trainer.training.begin import run
 
 pytestmark = pytest.mark.trainer
 
