@@ -18,7 +18,7 @@ from anchorleg.job import HANDED_OVER, Job, checkpoints_of
 from trainer.algorithms.mtsac import algorithm
 from trainer.checkpoints import checkpoint
 from trainer.checkpoints.checkpoint import MANIFEST, read_manifest
-from trainer.checkpoints.resume import find_policy
+from trainer.checkpoints.find import find_policy
 from trainer.envs.suite import suite_of
 from trainer.errors import ConfigError, NotFiniteError, SaveError
 from trainer.training import begin
