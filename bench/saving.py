@@ -35,7 +35,7 @@ from trainer.config.training import Training
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import suite_of
 from trainer.envs.vector import VectorEnv
-from trainer.history.metrics import METRICS
+from trainer.history.journal import METRICS
 from trainer.machine import device as machine
 from trainer.training.run import TrainingRun, capture, fresh
 
@@ -104,7 +104,7 @@ def saves(run_dir: Path, training: Training, times: int) -> list[tuple[float, fl
 def seconds_of_imports() -> float:
     """A Python that imports what `trainer train` does, torch's optimizer included, and makes one step of it."""
     program = (
-        "import trainer.cli, trainer.training.attempt, trainer.training.progress, trainer.envs.group, torch;"
+        "import trainer.cli, trainer.training.begin, trainer.training.progress, trainer.envs.group, torch;"
         "torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))]).step()"
     )
     began = time.perf_counter()

@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from wandb_server import Server, serving  # noqa: E402 - it is the tests'
 
-from trainer.history.metrics import read  # noqa: E402 - as above
+from trainer.history.read import read  # noqa: E402 - as above
 
 WAYS = ("without", "good server", "hung server")
 STEPS = 2_000

@@ -12,7 +12,7 @@ import numpy as np
 from anchorleg.job import attempt_numbers, candidates_before
 from trainer.checkpoints.checkpoint import Contents, read_manifest
 from trainer.checkpoints.resume import load_exact
-from trainer.history.metrics import read, read_evaluations
+from trainer.history.read import read, read_evaluations
 
 
 def newest(slot: Path) -> Path:

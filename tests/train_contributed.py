@@ -30,7 +30,7 @@ from trainer.sharing import ingest
 from trainer.sharing import journal as intakelog
 from trainer.sharing.judge import Segment, encode, name_of
 from trainer.training import inflow as intake
-from trainer.training.attempt import run
+from trainer.training.begin import run
 from trainer.training.progress import TrainingDisplay
 
 #: Short episodes make short segments; the point masses do not care.

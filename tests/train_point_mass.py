@@ -32,7 +32,7 @@ from trainer.errors import TrainerError
 from trainer.evaluation.process import EvaluationRequest
 from trainer.evaluation.protocol import Evaluation, summarise
 from trainer.training import run as state
-from trainer.training.attempt import run
+from trainer.training.begin import run
 from trainer.training.progress import TrainingDisplay
 from trainer.wandb.process import beside
 from trainer.wandb.request import Patience

@@ -165,7 +165,7 @@ def _alone(asked: LoadedSection, run_dir: Path | None, shared_dir: Path | None, 
 
 def _train(job: Job, asked: LoadedSection) -> int:
     from trainer.machine import device as machine  # noqa: PLC0415 - torch
-    from trainer.training.attempt import run  # noqa: PLC0415 - torch and the simulator
+    from trainer.training.begin import run  # noqa: PLC0415 - torch and the simulator
     from trainer.training.memory import shortage  # noqa: PLC0415 - numpy
     from trainer.training.progress import TrainingDisplay  # noqa: PLC0415
     from trainer.wandb.process import beside  # noqa: PLC0415

@@ -82,7 +82,7 @@ class Staging:
         for name, entry in _walk(self.path):
             count += 1
             try:
-                total += entry.stat(follow_symlinks=False).st_size if entry.is_file(follow_symlinks=False) else 0
+                total += _size_of(entry)
             except FileNotFoundError:
                 continue  # rsync renames its temporary files
             if count > self._most_files or total > most_bytes or name.count("/") >= MAX_DEPTH:
@@ -134,9 +134,14 @@ def _walk(top: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
 def _walked_bytes(folder: Path, most: int) -> int:
     """What another machine's transfer has brought so far; `most` where that cannot be looked at."""
     try:
-        return sum(entry.stat(follow_symlinks=False).st_size for _, entry in _walk(folder))
+        return sum(_size_of(entry) for _, entry in _walk(folder))
     except OSError:
         return most
+
+
+def _size_of(entry: os.DirEntry[str]) -> int:
+    """A file's bytes. Folders have a size too, another one on every file system: they count as 0."""
+    return entry.stat(follow_symlinks=False).st_size if entry.is_file(follow_symlinks=False) else 0
 
 
 def _remove(folder: Path) -> None:

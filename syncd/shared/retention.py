@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from syncd.shared.layout import SHA256, SlotPlace, Version, folder_names
@@ -55,8 +56,9 @@ def collect(place: SlotPlace, *, now: float, keep: Keep = LEARNERS) -> list[str]
         made_at = _made_at(place)
         staying = kept(made_at, keep, now)
         for version in sorted(set(made_at) - staying):
-            _drop(place, version, now)
-        named = {sha256 for version in sorted(staying) if (sha256 := _blob_of(place, version)) is not None}
+            _drop(place, version, made_at[version], now)
+        found = {_blob_of(place, version, made_at[version]) for version in sorted(staying)}
+        named = {sha256 for sha256 in found if sha256 is not None}
         _sweep_blobs(place, named, now - UNLISTED_S)
         sweep_slot(place, before=now - UNLISTED_S)
     except OSError as error:
@@ -65,7 +67,7 @@ def collect(place: SlotPlace, *, now: float, keep: Keep = LEARNERS) -> list[str]
 
 
 def _made_at(place: SlotPlace) -> dict[Version, float]:
-    """Version → when its manifest was written here. It is never written again, so that a cached answer is right."""
+    """Version → when its manifest was written here (unix seconds)."""
     found = {}
     for entry in _entries(place.manifests):
         version = Version.of_file(entry.name)
@@ -77,9 +79,9 @@ def _made_at(place: SlotPlace) -> dict[Version, float]:
     return found
 
 
-def _drop(place: SlotPlace, version: Version, now: float) -> None:
+def _drop(place: SlotPlace, version: Version, made_at: float, now: float) -> None:
     """The manifest goes; its blob's age counts from now."""
-    sha256 = _blob_of(place, version)
+    sha256 = _blob_of(place, version, made_at)
     place.manifest(version).unlink(missing_ok=True)
     if sha256 is not None:
         try:
@@ -88,14 +90,24 @@ def _drop(place: SlotPlace, version: Version, now: float) -> None:
             return
 
 
-def _blob_of(place: SlotPlace, version: Version) -> str | None:
+def _blob_of(place: SlotPlace, version: Version, made_at: float) -> str | None:
     """The sum that a manifest names; None where it is gone or damaged: no reader can use it then. Errors: OSError."""
     try:
-        value = json.loads(place.manifest(version).read_bytes())
-        sha256 = value["blob"]["sha256"]
+        return _named_in(place.manifest(version), made_at)
     except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    return sha256 if isinstance(sha256, str) and SHA256.fullmatch(sha256) else None
+
+
+@lru_cache(maxsize=2048)
+def _named_in(manifest: Path, made_at: float) -> str:  # noqa: ARG001 - the time is a part of the cache's key
+    """`_blob_of`, once for each manifest: a learner keeps some 1,500, and looks at all of them every minute.
+
+    No manifest is ever written again. Should another one take its place, that has another time.
+    """
+    sha256 = json.loads(manifest.read_bytes())["blob"]["sha256"]
+    if not SHA256.fullmatch(sha256):
+        raise ValueError(sha256)
+    return str(sha256)
 
 
 def _sweep_blobs(place: SlotPlace, named: set[str], before: float) -> None:

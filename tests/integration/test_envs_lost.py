@@ -25,7 +25,8 @@ from slot_digest import slot_digest
 from trainer.envs import workers
 from trainer.envs.step import EnvError, VectorSpec
 from trainer.envs.vector import VectorEnv
-from trainer.history.metrics import METRICS, lines
+from trainer.history.journal import METRICS
+from trainer.history.read import lines
 
 pytestmark = pytest.mark.trainer
 REPOSITORY = Path(__file__).parents[2]

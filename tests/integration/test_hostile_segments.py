@@ -28,7 +28,7 @@ from trainer.sharing.resimulation import Resimulator
 from trainer.sharing.segment import MALFORMED
 from trainer.sharing.spotcheck import FIRST
 from trainer.training import inflow as intake
-from trainer.training.attempt import run
+from trainer.training.begin import run
 from trainer.training.progress import TrainingDisplay
 from trainer.training.run import TrainingRun
 

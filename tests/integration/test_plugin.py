@@ -23,7 +23,7 @@ from trainer.checkpoints.checkpoint import CheckpointManifest
 from trainer.checkpoints.resume import training_of
 from trainer.config.find import ALGORITHMS, ENCODERS, SUITES, names
 from trainer.errors import DamagedCheckpointError
-from trainer.history.metrics import read_evaluations
+from trainer.history.read import read_evaluations
 from trainer.sharing.policies import load
 
 pytestmark = pytest.mark.trainer

@@ -19,7 +19,8 @@ pytest.importorskip("metaworld")
 from slot_digest import gaps, slot_digest
 
 from anchorleg.job import HANDED_OVER, attempt_numbers
-from trainer.history.metrics import METRICS, lines
+from trainer.history.journal import METRICS
+from trainer.history.read import lines
 
 pytestmark = pytest.mark.trainer
 REPOSITORY = Path(__file__).parents[2]

@@ -21,7 +21,7 @@ from wandb_runs import Run, a_row, processes_of, serving_alone
 from wandb_server import API_KEY, Server
 
 from anchorleg.job import HANDED_OVER
-from trainer.history.metrics import read, read_evaluations
+from trainer.history.read import read, read_evaluations
 
 pytestmark = pytest.mark.trainer
 TESTS = Path(__file__).parents[1]

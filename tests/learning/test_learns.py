@@ -79,7 +79,7 @@ def undisturbed(tmp_path_factory):
     """Seed → the slot of a run that nobody interrupted; 1-4 minutes each, made once."""
     pytest.importorskip("metaworld")
     from anchorleg.job import Job
-    from trainer.training.attempt import run
+    from trainer.training.begin import run
     from trainer.training.progress import TrainingDisplay
 
     @cache
@@ -96,7 +96,7 @@ def undisturbed(tmp_path_factory):
 def test_reach_is_learned_by_the_tiny_preset_on_three_seeds(undisturbed):
     """The bars were written down before the runs. Random policies reach 0 of 50 goals (measured here)."""
     from trainer.evaluation.protocol import evaluate
-    from trainer.history.metrics import read_evaluations
+    from trainer.history.read import read_evaluations
 
     rng = np.random.default_rng(0)
     chance = evaluate(
@@ -118,7 +118,7 @@ def test_three_forced_hand_overs_give_the_same_curve_bit_by_bit(undisturbed, tmp
 
     from anchorleg.job import HANDED_OVER, Job, attempt_numbers
     from trainer.envs.vector import VectorEnv
-    from trainer.training.attempt import run
+    from trainer.training.begin import run
     from trainer.training.progress import TrainingDisplay
 
     training = tiny(0)

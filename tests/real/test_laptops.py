@@ -21,7 +21,7 @@ from slurm_cluster import SlurmCluster
 from sshd import Laptop, Sshd
 
 from syncd import store
-from trainer.history.metrics import read
+from trainer.history.read import read
 from trainer.sharing import conduct
 
 pytestmark = [pytest.mark.slurm, pytest.mark.trainer]

@@ -11,7 +11,7 @@ from relay import NewRelay, Relay
 from slurm_cluster import SlurmCluster
 
 from anchorleg.job import lineage
-from trainer.history.metrics import read
+from trainer.history.read import read
 
 pytestmark = [pytest.mark.slurm, pytest.mark.trainer, pytest.mark.long]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from anchorleg.files import read_json, read_json_or_none
-from anchorleg.job import CheckpointRef, Job, attempt_numbers, candidates_before
+from anchorleg.job import CheckpointRef, Job, attempt_numbers
 from trainer.buffers.experience import Experience
 from trainer.buffers.rows import fields_of
 from trainer.checkpoints.checkpoint import (
@@ -19,16 +18,13 @@ from trainer.checkpoints.checkpoint import (
     Contents,
     read_contents,
     read_manifest,
-    read_nets,
     versions,
 )
 from trainer.checkpoints.rows import read_into
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.training import Training, differences, identity
 from trainer.envs.suite import spaces_of
-from trainer.errors import ConfigError, DamagedCheckpointError, NoGoodCheckpointError, OtherIdentityError
-from trainer.history.metrics import best_evaluation, read_evaluations
-from trainer.history.slots import told_where
+from trainer.errors import DamagedCheckpointError, NoGoodCheckpointError, OtherIdentityError
 from trainer.nets.policy import PolicySpec
 
 
@@ -63,7 +59,7 @@ def find_start(job: Job, training: Training) -> Start | None:
         except DamagedCheckpointError as error:
             damaged.append(f"step {ref.step} of attempt {ref.attempt} ({error})")
             continue
-        notes = (*_walked_back(damaged, ref), *_changed(manifest))
+        notes = (*walked_back(damaged, ref), *_changed(manifest))
         return Start(ref, manifest, contents, experience, notes)
     if damaged:
         raise NoGoodCheckpointError(
@@ -147,71 +143,8 @@ def spec_of(manifest: CheckpointManifest) -> PolicySpec:
         raise DamagedCheckpointError(f"another version of this program wrote it: policy: {error}") from error
 
 
-def find_policy(
-    path: Path, *, best: bool = False
-) -> tuple[CheckpointRef, CheckpointManifest, dict[str, Any], tuple[str, ...]]:
-    """The nets of `path`: a checkpoint, or the newest good one of an attempt, a slot or a run folder.
-
-    `best`: the one of a slot or run folder that was evaluated best. Errors: ConfigError where there is none;
-    NoGoodCheckpointError where all are damaged.
-    """
-    damaged: list[str] = []
-    with told_where(path):
-        refs = [best_candidate(path)] if best else list(policy_candidates(path))
-    for ref in refs:
-        try:
-            manifest = read_manifest(ref.path)
-            nets = read_nets(ref.path, manifest)
-        except DamagedCheckpointError as error:
-            damaged.append(f"step {ref.step} of attempt {ref.attempt} ({error})")
-            continue
-        return ref, manifest, nets, _walked_back(damaged, ref)
-    if damaged:
-        raise NoGoodCheckpointError(f"no checkpoint at {path} can be loaded: {'; '.join(damaged)}")
-    raise ConfigError(
-        f"there is no checkpoint at {path}; give the folder of a checkpoint, or of an attempt, slot or run that has one"
-    )
-
-
-def best_candidate(path: Path) -> CheckpointRef:
-    """The published checkpoint with the highest evaluation at or below a slot or run folder; retention keeps it.
-
-    Errors: ConfigError where nothing was evaluated yet, or its checkpoint is gone.
-    """
-    path = path.resolve()
-    slots = [path] if (path / "attempts").is_dir() else _numbered(path / "slots") if (path / "slots").is_dir() else []
-    bests = [(found, slot) for slot in slots if (found := best_evaluation(read_evaluations(slot))) is not None]
-    if not bests:
-        raise ConfigError(f"nothing was evaluated yet at {path}; give the folder of a slot or run that has evaluations")
-    row, slot = max(bests, key=lambda pair: (pair[0]["mean_success"], pair[0]["step"]))
-    for ref in policy_candidates(slot):
-        if ref.step == row["step"]:
-            return ref
-    raise ConfigError(f"the best checkpoint at {slot}, of step {row['step']}, is gone; leave out --best")
-
-
-def policy_candidates(path: Path) -> Iterator[CheckpointRef]:
-    """Published checkpoints at or below `path`, best first; of several slots the one that is furthest."""
-    path = path.resolve()
-    if (path / "manifest.json").exists() and path.name.isdigit():
-        attempt = path.parent.parent.name
-        yield CheckpointRef(int(attempt) if attempt.isdigit() else 0, int(path.name), path)
-    elif (path / "checkpoints").is_dir():
-        found = [CheckpointRef(int(path.name), int(p.name), p) for p in _numbered(path / "checkpoints")]
-        yield from sorted(found, key=lambda ref: ref.step, reverse=True)
-    elif (path / "attempts").is_dir():
-        yield from candidates_before(path, max(attempt_numbers(path), default=-1) + 1)
-    elif (path / "slots").is_dir():
-        lines = [list(policy_candidates(slot)) for slot in _numbered(path / "slots")]
-        for line in sorted(lines, key=lambda refs: refs[0].step if refs else -1, reverse=True)[:1]:
-            yield from line
-
-
-def _numbered(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if path.name.isdigit()]
-
-
-def _walked_back(damaged: list[str], taken: CheckpointRef) -> tuple[str, ...]:
+def walked_back(damaged: list[str], taken: CheckpointRef) -> tuple[str, ...]:
+    """What to tell the user where newer checkpoints than `taken` were `damaged`."""
     if not damaged:
         return ()
     return (f"damaged, not used: {'; '.join(damaged)}; going back to step {taken.step} of attempt {taken.attempt}",)

@@ -19,7 +19,7 @@ from trainer.checkpoints.retention import tidy
 from trainer.checkpoints.rows import CONTRIBUTED, OWN, RowsFile, saved_until, segment_path, still_needed, write_segment
 from trainer.config.training import Training
 from trainer.errors import SaveError, SupersededError
-from trainer.history.metrics import best_evaluation, read_evaluations
+from trainer.history.read import best_evaluation, read_evaluations
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 

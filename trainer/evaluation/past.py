@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from anchorleg.job import attempt_numbers
-from trainer.history.metrics import EVALUATIONS, lines, read_evaluations
+from trainer.history.journal import EVALUATIONS
+from trainer.history.read import lines, read_evaluations
 
 #: Rows `{"step", "begun": true}` and `{"step", "left_out": why}` of one attempt.
 EVALUATING = "evaluating.jsonl"

@@ -21,7 +21,7 @@ from trainer.config.training import Training
 from trainer.evaluation.past import EVALUATING, read_past
 from trainer.evaluation.process import Begin, EvaluationRequest, EvaluatorError, Running, spare_workers
 from trainer.evaluation.protocol import MIN_LANES
-from trainer.history.metrics import EVALUATIONS, Journal
+from trainer.history.journal import EVALUATIONS, Journal
 from trainer.machine.host import read_host
 
 #: One under way and one waiting. With more the loop waits.

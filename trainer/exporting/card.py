@@ -15,7 +15,7 @@ from anchorleg.job import run_id_of
 from syncd import store
 from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, STATE
 from trainer.evaluation.playable import Checkpoint, Found
-from trainer.history.metrics import read_evaluations
+from trainer.history.read import read_evaluations
 from trainer.history.slots import told_where
 
 FORMAT = 1

@@ -12,14 +12,15 @@ from anchorleg.files import read_json, read_json_or_none
 from anchorleg.job import run_id_of
 from syncd import store
 from trainer.errors import ConfigError
-from trainer.history.metrics import EVALUATIONS, METRICS, read, read_evaluations
+from trainer.history.journal import EVALUATIONS, METRICS
+from trainer.history.read import read, read_evaluations
 
 Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class History:
-    """One slot of one run. Rows as `trainer.history.metrics` writes them, oldest first.
+    """One slot of one run. Rows as `trainer.history.journal` writes them, oldest first.
 
     `folder`: its run's, or its run's in a mirror. `training`: the resolved training section, empty where it is not at
     hand (a mirror, a run without orchestrator).

@@ -3,16 +3,20 @@
 Automatic differentiation of small nets costs as much as their products. Plain layers with ReLU need little of it, so
 here both directions are written out, with every layer of all nets as one batched product; the optimizer sees one
 parameter. The modules stay what they are: their parameters, and gradients, are windows into that memory.
+
+Beside them what an actor needs of the way back: through its draw of an action, and through the smallest of its critics.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
+from trainer.nets.distributions import HALF_RANGE, LOG_STD_MIN, log_density
 from trainer.nets.mlp import MLP
 
 
@@ -81,6 +85,66 @@ class Stacked:
         for weight, values in zip(reversed(self._weights[:-1]), reversed(hidden), strict=True):
             gradient = _through_relu(gradient, values) @ weight[net]
         return gradient
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What `draw` made, and what `output_gradient` needs of the way there. All but `log_density` [B] are [B, A]."""
+
+    action: Tensor
+    log_density: Tensor
+    step: Tensor
+    """Standard deviation times noise."""
+    squeeze: Tensor
+    """tanh of the net's outputs for log_std."""
+
+
+def draw(outputs: Tensor, noise: Tensor) -> Draw:
+    """As `distributions.gaussian` and `sample`, from the outputs [B, 2 A] of the actor's body."""
+    mean, raw = outputs.chunk(2, dim=-1)
+    squeeze = torch.tanh(raw)
+    log_std = squeeze.add(1).mul_(HALF_RANGE).add_(LOG_STD_MIN)
+    step = log_std.exp().mul_(noise)
+    u = mean + step
+    return Draw(torch.tanh(u), log_density(u, log_std, noise), step, squeeze)
+
+
+def output_gradient(drawn: Draw, action_gradient: Tensor, density_gradient: Tensor) -> Tensor:
+    """The derivative by the body's outputs [B, 2 A] of a loss with `action_gradient` [B, A] and `density_gradient` [B].
+
+    With a = tanh u the log density changes by 2 a with u (the squashing) and by -1 with log_std besides.
+    """
+    action, density = drawn.action, density_gradient.unsqueeze(-1)
+    by_u = action_gradient * (1 - action.square()) + 2 * density * action
+    by_log_std = by_u * drawn.step - density
+    return torch.cat([by_u, by_log_std.mul_(HALF_RANGE).mul_(1 - drawn.squeeze.square())], dim=-1)
+
+
+@torch.no_grad()
+def gradient_of_smallest(
+    stack: Stacked, layers: Sequence[Tensor], q: Tensor, by_outputs: Tensor, *, pick_rows: bool | None = None
+) -> Tensor:
+    """The derivative of the smallest Q of each row by the inputs, [B, inputs].
+
+    `layers` are the values of `stack.forward`, `q` [n, B] what came of them, `by_outputs` [B, outputs] the
+    derivative by the outputs. Automatic differentiation goes back through every critic with every row, and multiplies
+    by zero the rows for which another critic is the smallest. Here each critic gets only the rows that are its own:
+    with two critics half of the products backward. Rows summed in other groups differ in the last digits (1e-7).
+    Picking rows would make a GPU wait for its host, so there every critic takes all rows and the rest is zeroed;
+    `pick_rows` decides otherwise.
+    """
+    pick_rows = q.device.type == "cpu" if pick_rows is None else pick_rows
+    owner = q.argmin(0)
+    gradient = torch.zeros_like(layers[0][0])
+    for net in range(q.shape[0]):
+        mine = owner == net
+        hidden = [values[net] for values in layers[1:-1]]
+        if pick_rows:
+            rows = mine.nonzero().squeeze(-1)
+            gradient[rows] = stack.input_gradient(net, [values[rows] for values in hidden], by_outputs[rows])
+        else:
+            gradient += stack.input_gradient(net, hidden, by_outputs) * mine.unsqueeze(-1)
+    return gradient
 
 
 def _through_relu(gradient: Tensor, values: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from anchorleg.files import append_lines, as_line, write_bytes
 from anchorleg.job import Job
 from anchorleg.rollback import rollbacks
 from trainer.checkpoints.resume import Start
-from trainer.history.metrics import lines
+from trainer.history.read import lines
 
 CONTRIBUTIONS = "contributions.jsonl"
 

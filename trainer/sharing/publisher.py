@@ -22,7 +22,8 @@ from syncd import store
 from trainer.config.training import Training, identity
 from trainer.envs.spaces import F32
 from trainer.errors import SupersededError
-from trainer.history.metrics import EVALUATIONS, METRICS, read, read_evaluations
+from trainer.history.journal import EVALUATIONS, METRICS
+from trainer.history.read import read, read_evaluations
 from trainer.nets.policy import PolicyNet, PolicySpec
 from trainer.sharing.policies import Policy, actor_tensors, golden_of, suite_fields
 

@@ -62,7 +62,7 @@ class Curves:
 
 
 def curves_of(run: str, slot: int, rows: Rows, evaluations: Rows) -> Curves:
-    """The curves of rows as `trainer.history.metrics` has them. `rows` must not be empty. Pure."""
+    """The curves of rows as `trainer.history.read` has them. `rows` must not be empty. Pure."""
     tasks = tuple(sorted({task for row in rows for task in row["tasks"]}))
     episodes = _table(rows, tasks, "episodes")
     solved = episodes * _table(rows, tasks, "success")

@@ -1,4 +1,4 @@
-"""One attempt of one slot: start, train, save, evaluate, hand over or finish.
+"""One attempt of one slot: train, save, evaluate, hand over or finish. `trainer.training.begin` begins it.
 
 Order within a vector step: act, learn while the environments step, remember; then the row of metrics and the checkpoint
 that are due at this step. Only the steps decide what is due, so an interrupted run does the same at the same places. A
@@ -13,35 +13,26 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
-from anchorleg.files import make_folder
 from anchorleg.job import HANDED_OVER, Job
-from trainer.checkpoints.resume import Start, find_start
+from trainer.checkpoints.resume import Start
 from trainer.checkpoints.saver import Saver, failure
 from trainer.config.training import Training
-from trainer.envs.collector import Envs
-from trainer.envs.step import VectorSpec
-from trainer.envs.suite import suite_of
-from trainer.envs.vector import VectorEnv
 from trainer.errors import NotFiniteError, SaveError, SupersededError
-from trainer.evaluation.past import read_past
-from trainer.evaluation.process import Begin, EvaluatorProcess
+from trainer.evaluation.process import Begin
 from trainer.evaluation.queue import MAX_PENDING, Evaluations
 from trainer.exporting.final import leave_final
-from trainer.history.metrics import METRICS, Journal, TensorBoardEvents, evaluation_scalars, scalars
+from trainer.history.journal import METRICS, Journal
+from trainer.history.tensorboard import TensorBoardEvents, evaluation_scalars, scalars
 from trainer.machine import device as machine
-from trainer.machine.host import read_host
 from trainer.sharing.publisher import Publisher, Snapshot, snapshot
 from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_over
-from trainer.training import memory
 from trainer.training.crash_report import leave_behind
 from trainer.training.inflow import Intake
-from trainer.training.numbers import choose_numerics
 from trainer.training.progress import Reporter, TrainingProgress
-from trainer.training.run import TrainingRun, advance, capture, crossed, fresh, resumed, row
+from trainer.training.run import TrainingRun, advance, capture, crossed, row
 
 #: `progress.json` (two fsyncs) and the display are renewed this often: the orchestrator looks every 1-30 s.
 REPORT_S = 3.0
@@ -49,76 +40,6 @@ REPORT_S = 3.0
 RATE_WINDOW_S = 30.0
 #: While the training waits for an evaluation it looks this often whether it should hand over.
 LOOK_S = 0.1
-
-MakeEnvs = Callable[[VectorSpec, int], Envs]
-Resimulate = Callable[[VectorSpec], Redo | None]
-
-
-def _resimulator(spec: VectorSpec) -> Redo | None:
-    from trainer.sharing.resimulation import Resimulator  # noqa: PLC0415 - loads the simulator: in the judge's thread
-
-    return None if spec.suite.open().starts is None else Resimulator(spec.suite)
-
-
-def run(
-    job: Job,
-    training: Training,
-    show: Reporter,
-    *,
-    make_envs: MakeEnvs = VectorEnv,
-    evaluator: Begin = EvaluatorProcess,
-    resimulate: Resimulate = _resimulator,
-) -> int:
-    """Train until the last step or until the job must hand over. Returns the exit code: 0 or 75.
-
-    `resimulate`: makes what does other machines' experience again; None where `make_envs`' cannot be repeated.
-
-    Errors: TrainerError (its exit code), EnvError.
-    """
-    chosen = machine.choose_device(training.device)
-    memory.check(training, chosen.type, read_host().memory_bytes)
-    start = find_start(job, training)
-    make_folder(job.attempt_dir)
-    job.start_from(start.ref if start else None)
-    for note in start.notes if start else ():
-        show.say(note)
-    if start is not None and is_complete(job, training, start):
-        step = start.ref.step
-        leave_final(job, show.say)  # where the job before this one did not come to it
-        say_over(job, step, show.say)
-        job.report(step=step, total=training.total_steps, checkpoint_step=step)
-        show.say(f"nothing left to do: {step:,} of {training.total_steps:,} steps are trained and evaluated")
-        return 0
-    step = start.ref.step if start else 0
-    job.report(step=step, total=training.total_steps, checkpoint_step=reported(step, training, is_over=False))
-    show.say(
-        f"attempt {job.attempt}: "
-        + (f"going on at step {step:,} of attempt {start.ref.attempt}" if start else "starting from scratch")
-    )
-    suite = suite_of(training, job.run_dir / "goals")
-    spec = VectorSpec(suite, training.num_envs, training.seed, attempt=job.attempt)
-    num_workers = machine.default_workers(training.num_workers, training.num_envs)
-    recorded = start.contents.numeric if start is not None else {}
-    numeric = {**choose_numerics(training, suite.open().spaces, chosen, recorded, show), "workers": num_workers}
-    envs = make_envs(spec, num_workers)
-    numeric["stepping"] = envs.stepping
-    try:
-        if start is not None:
-            state = resumed(training, chosen, envs, start.contents, start.experience, way=numeric["updates"])
-        else:
-            state = fresh(training, chosen, envs, numeric["updates"])
-        return TrainingAttempt(job, training, show, state, start, numeric, evaluator, partial(resimulate, spec)).run()
-    finally:
-        envs.close()
-
-
-def is_complete(job: Job, training: Training, start: Start) -> bool:
-    """Whether all steps are trained and no evaluation is left to make."""
-    if start.ref.step < training.total_steps:
-        return False
-    return training.evaluation_goals == 0 or not read_past(job.slot_dir).pending(
-        start.contents.parts["run"].numbers["wanted"]
-    )
 
 
 def reported(checkpoint_step: int, training: Training, *, is_over: bool) -> int:

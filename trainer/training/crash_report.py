@@ -19,7 +19,7 @@ from anchorleg.files import write_json
 from anchorleg.job import Job
 from trainer.buffers.replay import Replay
 from trainer.errors import NotFiniteError
-from trainer.history.metrics import read
+from trainer.history.read import read
 from trainer.training.run import TrainingRun
 
 FILE = "diverged.json"

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from anchorleg.job import Job
-from trainer.history.metrics import EVALUATIONS, METRICS, read, read_evaluations
+from trainer.history.journal import EVALUATIONS, METRICS
+from trainer.history.read import read, read_evaluations
 from trainer.wandb.points import Cursor, Point, points
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from trainer.history.metrics import evaluation_scalars, scalars
+from trainer.history.tensorboard import evaluation_scalars, scalars
 
 #: The axis of all curves.
 STEP = "global_step"

@@ -132,7 +132,7 @@ def test_what_another_machines_transfer_brought_counts(inbox: Inbox):
     others = inbox.path / "tmp" / f"{STAGING_PREFIX}elsewhere-{int(NOW)}-bb" / RUN / "0"
     others.mkdir(parents=True)
     (others / "x").write_bytes(bytes(1_000))
-    for most, is_overfull in ((2**20, False), (1_999, True)):
+    for most, is_overfull in ((2_000, False), (1_999, True)):
         with Staging(replace(inbox, limits=InboxLimits(waiting_bytes=most))) as place:
             put(place, bytes(1_000))
             assert place.is_overfull() == is_overfull

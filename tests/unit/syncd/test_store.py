@@ -243,6 +243,19 @@ class TestClearingAway:
         assert newest is not None
         assert same(store.read(place, newest), store.rounded(tensors(7)))
 
+    def test_a_manifest_is_read_once_and_another_in_its_place_again(self, shared, place, monkeypatch):
+        manifests = [publish_one(shared, 0, seq) for seq in range(2)]
+        now, reads, read_bytes = time.time() + 2 * UNLISTED_S, [], Path.read_bytes
+        monkeypatch.setattr(Path, "read_bytes", lambda path: (reads.append(path), read_bytes(path))[1])
+        for _ in range(3):
+            assert collect(place, now=now) == []
+        assert sorted(reads) == [place.manifest(manifest.version) for manifest in manifests]
+        first = place.manifest(manifests[0].version)
+        first.write_bytes(read_bytes(place.manifest(manifests[1].version)))
+        os.utime(first, (now, now))
+        assert collect(place, now=now) == []
+        assert len(files_below(place.blobs)) == 1
+
     def test_unfinished_files_go_once_their_writer_must_be_dead(self, shared, place):
         manifest = publish_one(shared, 0, 0)
         left = [place.path, place.manifests, place.blob(manifest.blob.sha256).parent]

@@ -14,7 +14,8 @@ from slot_digest import digest_of, parts_of
 from anchorleg.job import Job
 from trainer.checkpoints import checkpoint, saver
 from trainer.checkpoints.checkpoint import ENVS, LEARNER, MANIFEST, NETS, STATE, downgrade, read_manifest
-from trainer.checkpoints.resume import find_policy, find_start
+from trainer.checkpoints.find import find_policy
+from trainer.checkpoints.resume import find_start
 from trainer.checkpoints.retention import tidy
 from trainer.errors import ConfigError, NoGoodCheckpointError, NotFiniteError, OtherIdentityError, SaveError
 from trainer.evaluation.playable import of_checkpoint

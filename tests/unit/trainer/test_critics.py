@@ -7,8 +7,8 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from trainer.nets.critic import Critic, gradient_of_smallest
-from trainer.nets.fused import Stacked
+from trainer.nets.critic import Critic
+from trainer.nets.fused import Stacked, gradient_of_smallest
 from trainer.nets.residual import EMBEDDING, ResidualCritic
 
 pytestmark = pytest.mark.trainer

@@ -20,8 +20,9 @@ from trainer.checkpoints.checkpoint import read_manifest
 from trainer.evaluation.past import EVALUATING, read_past
 from trainer.evaluation.process import EvaluatorError, spare_workers
 from trainer.evaluation.queue import MAX_JOBS, MAX_PENDING, NICE
-from trainer.history.metrics import EVALUATIONS, read_evaluations
-from trainer.training.attempt import run
+from trainer.history.journal import EVALUATIONS
+from trainer.history.read import read_evaluations
+from trainer.training.begin import run
 
 pytestmark = pytest.mark.trainer
 

@@ -22,7 +22,7 @@ from trainer.evaluation.playable import find_playable
 from trainer.exporting import export as exporting
 from trainer.exporting import final
 from trainer.exporting.card import NAME, Card
-from trainer.training.attempt import run
+from trainer.training.begin import run
 
 pytestmark = pytest.mark.trainer
 

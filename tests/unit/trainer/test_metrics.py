@@ -16,15 +16,9 @@ from slot_digest import gaps
 
 from anchorleg.files import write_json
 from trainer.algorithms.mtsac.algorithm import earned
-from trainer.history.metrics import (
-    Journal,
-    TensorBoardEvents,
-    best_evaluation,
-    lines,
-    read,
-    read_evaluations,
-    scalars,
-)
+from trainer.history.journal import Journal
+from trainer.history.read import best_evaluation, lines, read, read_evaluations
+from trainer.history.tensorboard import TensorBoardEvents, scalars
 from trainer.state import State
 from trainer.training.meter import Meter
 from trainer.training.run import crossed

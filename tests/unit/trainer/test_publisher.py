@@ -20,10 +20,10 @@ from train_point_mass import TASKS, judge, section
 from anchorleg.job import Job
 from syncd import store
 from trainer.config.training import identity
-from trainer.history.metrics import read, read_evaluations
+from trainer.history.read import read, read_evaluations
 from trainer.sharing import policies as policy
 from trainer.sharing.publisher import Publisher, snapshot
-from trainer.training.attempt import run
+from trainer.training.begin import run
 from trainer.training.progress import TrainingDisplay
 
 pytestmark = pytest.mark.trainer

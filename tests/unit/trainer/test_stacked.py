@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from trainer.nets import distributions
+from trainer.nets import distributions, fused
 from trainer.nets.fused import Stacked
 from trainer.nets.mlp import MLP
 
@@ -67,7 +67,7 @@ def test_a_draw_is_a_sample_and_its_slope_that_of_automatic_differentiation():
     action, density = distributions.sample(mean, log_std, drawn_noise)
     action_gradient, density_gradient = noise(9, 4, seed=4).double(), noise(9, seed=5).double()
     expected = torch.autograd.grad((action * action_gradient).sum() + (density * density_gradient).sum(), outputs)[0]
-    found = distributions.draw(outputs.detach(), drawn_noise)
+    found = fused.draw(outputs.detach(), drawn_noise)
     assert torch.allclose(found.action, action.detach())
     assert torch.allclose(found.log_density, density.detach())
-    assert torch.allclose(distributions.output_gradient(found, action_gradient, density_gradient), expected, rtol=1e-10)
+    assert torch.allclose(fused.output_gradient(found, action_gradient, density_gradient), expected, rtol=1e-10)

@@ -14,8 +14,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from train_point_mass import judge, section
 
 from anchorleg.job import Job, checkpoints_of
-from trainer.history.metrics import read, read_evaluations
-from trainer.training.attempt import run
+from trainer.history.read import read, read_evaluations
+from trainer.training.begin import run
 
 pytestmark = pytest.mark.trainer
 

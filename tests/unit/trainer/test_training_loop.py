@@ -18,12 +18,12 @@ from anchorleg.job import HANDED_OVER, Job, checkpoints_of
 from trainer.algorithms.mtsac import algorithm
 from trainer.checkpoints import checkpoint
 from trainer.checkpoints.checkpoint import MANIFEST, read_manifest
-from trainer.checkpoints.resume import find_policy
+from trainer.checkpoints.find import find_policy
 from trainer.envs.suite import suite_of
 from trainer.errors import ConfigError, NotFiniteError, SaveError
-from trainer.training import attempt as loop
-from trainer.training import numbers
-from trainer.training.attempt import reported, run
+from trainer.training import begin
+from trainer.training.attempt import reported
+from trainer.training.begin import run
 from trainer.training.progress import TrainingProgress
 
 pytestmark = pytest.mark.trainer
@@ -116,8 +116,8 @@ def test_what_numbers_depend_on_is_recorded_and_a_change_is_told(tmp_path, monke
     assert not [line for line in listener.said if "bit equality" in line]
     assert numeric_of(job)["products"] == "plain"
     assert set(numeric_of(job)["stepping"].values()) == {"python"}
-    monkeypatch.setattr(numbers, "processor", lambda: "another one")
-    monkeypatch.setattr(numbers.machine, "device_name", lambda device: "another GPU")
+    monkeypatch.setattr(begin, "processor", lambda: "another one")
+    monkeypatch.setattr(begin.machine, "device_name", lambda device: "another GPU")
     _, listener, job = train(tmp_path, at=1)
     assert [line for line in listener.said if "another one: the training goes on, bit equality is not" in line]
     assert "device was cpu, is another GPU: the training goes on, bit equality is not promised" in listener.said
@@ -130,7 +130,7 @@ def test_products_are_computed_as_the_checkpoint_says(tmp_path, monkeypatch):
         asked.append((width, recorded))
         return ("onednn", None) if recorded is None else ("plain", "products were computed by onednn")
 
-    monkeypatch.setattr(numbers.products, "choose_products", choose_products)
+    monkeypatch.setattr(begin.products, "choose_products", choose_products)
     _, _, job = train(tmp_path, at=30, critic_hidden=(8, 24))
     assert numeric_of(job)["products"] == "onednn"
     _, listener, job = train(tmp_path, at=1, critic_hidden=(8, 24))
@@ -141,7 +141,7 @@ def test_products_are_computed_as_the_checkpoint_says(tmp_path, monkeypatch):
 def test_the_parent_is_reported_before_the_first_step(tmp_path, monkeypatch):
     train(tmp_path, at=30)
     seen = []
-    monkeypatch.setattr(loop, "suite_of", lambda *args: seen.append(progress(Job(tmp_path, 0, 1))) or suite_of(*args))
+    monkeypatch.setattr(begin, "suite_of", lambda *args: seen.append(progress(Job(tmp_path, 0, 1))) or suite_of(*args))
     train(tmp_path, at=1)
     assert (seen[0]["step"], seen[0]["checkpoint_step"]) == (120, 120)
 

@@ -24,9 +24,9 @@ from trainer.algorithms import categorical
 from trainer.algorithms.mtsac.inputs import Inputs, prepare
 from trainer.algorithms.mtsac.learner import Learner
 from trainer.buffers.rows import Batch
-from trainer.nets import distributions
-from trainer.nets.critic import Critic, gradient_of_smallest
-from trainer.nets.distributions import Draw, draw
+from trainer.nets import fused
+from trainer.nets.critic import Critic
+from trainer.nets.fused import Draw, draw, gradient_of_smallest
 from trainer.nets.inputs import with_task
 
 #: What an update measures, in the order of the tensor that `update` returns.
@@ -158,7 +158,7 @@ def actor_step(learner: Learner, x: Tensor, temperature: Tensor, noise: Tensor) 
     current, layers = drawn(learner, x, noise)
     value, action_gradient = value_and_gradient(learner, x, current.action)
     rows = x.shape[0]
-    output_gradient = distributions.output_gradient(current, -action_gradient / rows, temperature / rows)
+    output_gradient = fused.output_gradient(current, -action_gradient / rows, temperature / rows)
     learner.stacks["actor"].backward(layers, output_gradient.unsqueeze(0))
     _step(learner, "actor", [learner.stacks["actor"].flat])
     return (temperature * current.log_density - value).mean(), current.log_density

@@ -1,0 +1,67 @@
+"""A slot's rows of metrics and its evaluations, such that every step is counted once across all attempts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from anchorleg.files import read_json_or_none
+from anchorleg.job import Stretch, attempt_numbers, lineage
+from trainer.history.journal import EVALUATIONS, METRICS
+
+
+def lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a file; a torn last line (its writer died) is left out, an absent file is empty."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return
+    for line in data.split(b"\n")[:-1]:
+        try:
+            yield json.loads(line)
+        except ValueError:
+            continue
+
+
+def read(slot_dir: Path) -> list[dict[str, Any]]:
+    """The slot's rows of metrics across its attempts, oldest first, every step once."""
+    return [
+        row
+        for stretch in lineage(slot_dir)
+        for row in lines(slot_dir / "attempts" / str(stretch.attempt) / METRICS)
+        if row["to"] > stretch.after and (stretch.until is None or row["to"] <= stretch.until)
+    ]
+
+
+def read_evaluations(slot_dir: Path) -> list[dict[str, Any]]:
+    """The slot's evaluations across its attempts, one a step, oldest first.
+
+    An attempt also makes those of its elders' checkpoints that they had no time for. They count even where the attempt
+    itself does not, because it ended before its first checkpoint: the checkpoint that was evaluated is the line's.
+    """
+    found: dict[int, dict[str, Any]] = {}
+    line = lineage(slot_dir)
+    for attempt, until in [*((stretch.attempt, stretch.until) for stretch in line), *_beside(slot_dir, line)]:
+        for row in lines(slot_dir / "attempts" / str(attempt) / EVALUATIONS):
+            if until is None or row["step"] <= until:
+                found.setdefault(row["step"], row)
+    return [found[step] for step in sorted(found)]
+
+
+def _beside(slot_dir: Path, line: Sequence[Stretch]) -> Iterator[tuple[int, int]]:
+    """Attempts outside the `line` that began on it: (attempt, the last step that it has in common with the line)."""
+    untils = {stretch.attempt: stretch.until for stretch in line}
+    for attempt in attempt_numbers(slot_dir):
+        if attempt in untils:
+            continue
+        parent: dict[str, Any] = read_json_or_none(slot_dir / "attempts" / str(attempt) / "parent.json") or {}
+        if (elder := parent.get("attempt")) in untils:
+            until = untils[elder]
+            yield attempt, parent["step"] if until is None else min(parent["step"], until)
+
+
+def best_evaluation(evaluations: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The one with the highest mean success, the newest among equals; None before the first."""
+    return max(evaluations, key=lambda row: (row["mean_success"], row["step"]), default=None)

@@ -1,0 +1,80 @@
+"""Rows of metrics and evaluations as TensorBoard's scalars, and its files of events."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+#: Numbers of a row that are no curves: where it lies, and when it was written.
+_NO_CURVES = frozenset({"from", "to", "at"})
+
+_log = logging.getLogger(__name__)
+
+
+class TensorBoardEvents:
+    """TensorBoard's events of a slot, in `<slot_dir>/tb`: one run for it, with an event file of each attempt.
+
+    What an attempt wrote past `after`, its successor's parent step, is the successor's to write again; its file tells
+    TensorBoard to forget the first copy. It is a convenience: trouble ends it, no more.
+    """
+
+    def __init__(self, folder: Path, after: int) -> None:
+        self._writer: Any = None
+        try:
+            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - a second that only this needs
+
+            self._writer = SummaryWriter(str(folder), purge_step=after + 1)
+        except Exception as error:  # noqa: BLE001 - with other versions of protobuf or numpy it raises whatever it likes
+            _log.warning("no TensorBoard events: %s", error)
+
+    def add(self, step: int, values: Mapping[str, float]) -> None:
+        """Write scalars at `step`."""
+        try:
+            for name, value in values.items() if self._writer else ():
+                self._writer.add_scalar(name, value, step)
+        except OSError as error:
+            _log.warning("no more TensorBoard events: %s", error)
+            self._writer = None
+
+    def close(self) -> None:
+        """Write out what waits."""
+        try:
+            if self._writer:
+                self._writer.close()
+        except OSError as error:
+            _log.warning("the last TensorBoard events are lost: %s", error)
+        self._writer = None
+
+
+def scalars(row: Mapping[str, Any]) -> dict[str, float]:
+    """A row of metrics as TensorBoard names: `train/q`, `diagnostics/critics_rank`, `td_error/reach-v3`, …"""
+    values = {
+        f"train/{name}": value
+        for name, value in row.items()
+        if isinstance(value, int | float) and name not in _NO_CURVES
+    }
+    for group in ("diagnostics", "contributed"):
+        values |= {f"{group}/{name}": value for name, value in row.get(group, {}).items() if name != "td_error"}
+    values |= {f"contributed/td_error/{who}": value for who, value in _td_errors(row).items()}
+    for task, measured in row["tasks"].items():
+        values |= {f"{name}/{task}": value for name, value in measured.items() if name != "episodes"}
+    return values
+
+
+def _td_errors(row: Mapping[str, Any]) -> dict[str, float]:
+    """Contributor → TD error, where the row has it."""
+    errors: dict[str, float] = row.get("contributed", {}).get("td_error", {})
+    return errors
+
+
+def evaluation_scalars(row: Mapping[str, Any]) -> dict[str, float]:
+    """An evaluation as TensorBoard names: `evaluation/success`, `evaluation/success/reach-v3`, …"""
+    values = {"evaluation/success": row["mean_success"], "evaluation/iqm": row["iqm_success"]}
+    for name, field in (("success", "success"), ("return", "returns"), ("steps", "steps_to_success")):
+        values |= {f"evaluation/{name}/{task}": value for task, value in row[field].items()}
+    if (unseen := row.get("unseen")) is not None:
+        values |= {"evaluation/unseen": unseen["mean_success"]}
+        values |= {f"evaluation/unseen/{task}": value for task, value in unseen["success"].items()}
+    return values

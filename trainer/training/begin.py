@@ -1,0 +1,128 @@
+"""What an attempt starts from: its checkpoint, its environments, and what the bits of its numbers depend on.
+
+The training itself is `trainer.training.attempt`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+
+from anchorleg.files import make_folder
+from anchorleg.job import Job
+from trainer.algorithms.base import Algorithm
+from trainer.checkpoints.resume import Start, find_start
+from trainer.config.find import ALGORITHMS, find
+from trainer.config.training import Training
+from trainer.envs.collector import Envs
+from trainer.envs.spaces import Spaces
+from trainer.envs.step import VectorSpec
+from trainer.envs.suite import suite_of
+from trainer.envs.vector import VectorEnv
+from trainer.evaluation.past import read_past
+from trainer.evaluation.process import Begin, EvaluatorProcess
+from trainer.exporting.final import leave_final
+from trainer.machine import device as machine
+from trainer.machine import products
+from trainer.machine.host import read_host
+from trainer.machine.processor import processor
+from trainer.sharing.spotcheck import Redo
+from trainer.sharing.takings import say_over
+from trainer.training import memory
+from trainer.training.attempt import TrainingAttempt, reported
+from trainer.training.progress import Reporter
+from trainer.training.run import fresh, resumed
+
+MakeEnvs = Callable[[VectorSpec, int], Envs]
+Resimulate = Callable[[VectorSpec], Redo | None]
+
+
+def _resimulator(spec: VectorSpec) -> Redo | None:
+    from trainer.sharing.resimulation import Resimulator  # noqa: PLC0415 - loads the simulator: in the judge's thread
+
+    return None if spec.suite.open().starts is None else Resimulator(spec.suite)
+
+
+def run(
+    job: Job,
+    training: Training,
+    show: Reporter,
+    *,
+    make_envs: MakeEnvs = VectorEnv,
+    evaluator: Begin = EvaluatorProcess,
+    resimulate: Resimulate = _resimulator,
+) -> int:
+    """Train until the last step or until the job must hand over. Returns the exit code: 0 or 75.
+
+    `resimulate`: makes what does other machines' experience again; None where `make_envs`' cannot be repeated.
+
+    Errors: TrainerError (its exit code), EnvError.
+    """
+    chosen = machine.choose_device(training.device)
+    memory.check(training, chosen.type, read_host().memory_bytes)
+    start = find_start(job, training)
+    make_folder(job.attempt_dir)
+    job.start_from(start.ref if start else None)
+    for note in start.notes if start else ():
+        show.say(note)
+    if start is not None and is_complete(job, training, start):
+        step = start.ref.step
+        leave_final(job, show.say)  # where the job before this one did not come to it
+        say_over(job, step, show.say)
+        job.report(step=step, total=training.total_steps, checkpoint_step=step)
+        show.say(f"nothing left to do: {step:,} of {training.total_steps:,} steps are trained and evaluated")
+        return 0
+    step = start.ref.step if start else 0
+    job.report(step=step, total=training.total_steps, checkpoint_step=reported(step, training, is_over=False))
+    show.say(
+        f"attempt {job.attempt}: "
+        + (f"going on at step {step:,} of attempt {start.ref.attempt}" if start else "starting from scratch")
+    )
+    suite = suite_of(training, job.run_dir / "goals")
+    spec = VectorSpec(suite, training.num_envs, training.seed, attempt=job.attempt)
+    num_workers = machine.default_workers(training.num_workers, training.num_envs)
+    recorded = start.contents.numeric if start is not None else {}
+    numeric = {**choose_numerics(training, suite.open().spaces, chosen, recorded, show), "workers": num_workers}
+    envs = make_envs(spec, num_workers)
+    numeric["stepping"] = envs.stepping
+    try:
+        if start is not None:
+            state = resumed(training, chosen, envs, start.contents, start.experience, way=numeric["updates"])
+        else:
+            state = fresh(training, chosen, envs, numeric["updates"])
+        return TrainingAttempt(job, training, show, state, start, numeric, evaluator, partial(resimulate, spec)).run()
+    finally:
+        envs.close()
+
+
+def is_complete(job: Job, training: Training, start: Start) -> bool:
+    """Whether all steps are trained and no evaluation is left to make."""
+    if start.ref.step < training.total_steps:
+        return False
+    return training.evaluation_goals == 0 or not read_past(job.slot_dir).pending(
+        start.contents.parts["run"].numbers["wanted"]
+    )
+
+
+def choose_numerics(
+    training: Training, spaces: Spaces, chosen: torch.device, recorded: Mapping[str, Any], show: Reporter
+) -> dict[str, Any]:
+    """Decide all that bit equality depends on beside the seed, as it was `recorded` where that is possible here."""
+    machine.set_deterministic(training.threads)
+    numeric = {"device": machine.device_name(chosen), "threads": training.threads, "processor": processor()}
+    for name, now in numeric.items():
+        then = recorded.get(name, now)
+        if then != now:
+            show.say(f"{name} was {then}, is {now}: the training goes on, bit equality is not promised")
+    if chosen.type == "cpu":
+        numeric["products"], sentence = products.choose_products(training.network.widest, recorded.get("products"))
+        if sentence is not None:
+            show.say(sentence)
+    algorithm: type[Algorithm] = find(ALGORITHMS, training.algorithm.name)
+    numeric["updates"], sentence = algorithm.choose_kernels(training, spaces, chosen)
+    if sentence is not None:
+        show.say(sentence)
+    return numeric
