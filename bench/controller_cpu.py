@@ -24,7 +24,7 @@ from pathlib import Path
 import figures
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "real"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from slurm_cluster import SlurmCluster, throw_away  # noqa: E402
 from slurm_conf import Layout  # noqa: E402

@@ -21,7 +21,7 @@ from typing import Any
 import figures
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "real"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from slurm_cluster import SlurmCluster, throw_away  # noqa: E402
 from slurm_conf import Layout  # noqa: E402

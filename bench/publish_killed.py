@@ -74,7 +74,7 @@ def python(program: str, *words: str) -> subprocess.Popen[str]:
     """A program of ours in a process of its own."""
     return subprocess.Popen(
         [sys.executable, "-c", program, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "OMP_NUM_THREADS": "1"},
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{ROOT}:{ROOT / 'tests/support'}", "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
 
 

@@ -32,7 +32,7 @@ from trainer.training.inflow import Intake
 from trainer.training.run import TrainingRun, advance, fresh
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 BLOCK_UPDATES = 200
 SEGMENTS_PER_S = 4
@@ -44,7 +44,7 @@ class Friend(threading.Thread):
 
     def __init__(self, job: Job, tasks: tuple[str, ...], horizon: int) -> None:
         super().__init__(daemon=True)
-        from segments_of import honest  # noqa: PLC0415 - tests/ is on the path only now
+        from segments_of import honest  # noqa: PLC0415 - tests/support/ is on the path only now
 
         count = 400
         self.files = [

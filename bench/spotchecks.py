@@ -16,7 +16,7 @@ from pathlib import Path
 import figures
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
 from segments_of import honest  # noqa: E402
 

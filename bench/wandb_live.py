@@ -27,7 +27,7 @@ from typing import Any
 import figures
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from wandb_server import Server, serving  # noqa: E402 - it is the tests'
 

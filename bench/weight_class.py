@@ -22,7 +22,7 @@ from pathlib import Path
 import figures
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests" / "real"), str(ROOT / "tests")]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from daemons import _stat, wait_for  # noqa: E402
 from policies import RUN, publish_one  # noqa: E402

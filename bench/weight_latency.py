@@ -24,7 +24,7 @@ import figures
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests" / "real"), str(ROOT / "tests")]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from daemons import _stat  # noqa: E402
 from policies import RUN, a_draft  # noqa: E402

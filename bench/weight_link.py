@@ -23,7 +23,7 @@ from pathlib import Path
 import figures
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests" / "real"), str(ROOT / "tests")]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from policies import RUN, publish_one  # noqa: E402
 from sshd import Laptop, Sshd, missing_sshd_parts, throw_away_sshd  # noqa: E402

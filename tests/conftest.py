@@ -5,20 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-# The real parts bring tools (daemons.py) that the local tests use too, in whatever order files are collected.
-sys.path.insert(0, str(Path(__file__).parent / "real"))
-sys.path.insert(0, str(Path(__file__).parent / "simulator"))
-# A package of its own, which some tests install and others read where it lies.
-sys.path.insert(0, str(Path(__file__).parent / "plugin"))
-
 from needs import need
 from relay import NewRelay, Relay
 

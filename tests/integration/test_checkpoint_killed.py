@@ -13,8 +13,8 @@ from daemons import WORK_S
 pytest.importorskip("torch")
 
 pytestmark = pytest.mark.trainer
-PROGRAM = Path(__file__).parents[1] / "kill_publication.py"
 REPOSITORY = Path(__file__).parents[2]
+PROGRAM = REPOSITORY / "tests" / "support" / "kill_publication.py"
 ORDERLY = 7
 
 

@@ -23,7 +23,7 @@ from syncd.store import Shared, Version, versions
 
 #: More than the server pushes unasked: it is fetched in several frames.
 WIDE = 20_000
-PUBLISHER = Path(__file__).parents[1] / "publish_often.py"
+PUBLISHER = Path(__file__).parents[1] / "support" / "publish_often.py"
 
 
 @pytest.fixture

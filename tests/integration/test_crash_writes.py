@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 from daemons import WORK_S
-from relay import PROGRAMS, NewRelay, Relay
+from relay import PROGRAMS, SUPPORT, NewRelay, Relay
 
 #: Each must have been died at; the names are the run folder's, numbers and temporary parts left out.
 ALWAYS = ("link /lease/", "replace /run.json", "replace /ledger-", "fsync /events-", "submit ")
 
 
 def died_at(relay: Relay, scenario: str) -> list[str]:
-    tools = PROGRAMS.parents[1]
-    env = {**relay.env, "PYTHONPATH": f"{relay.env['PYTHONPATH']}:{tools}:{tools / 'real'}"}
+    env = {**relay.env, "PYTHONPATH": f"{relay.env['PYTHONPATH']}:{SUPPORT}"}
     done = subprocess.run(
         [sys.executable, str(PROGRAMS / "every_write.py"), scenario],
         cwd=relay.folder, env=env, capture_output=True, text=True, check=False, timeout=WORK_S,

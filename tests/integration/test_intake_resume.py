@@ -22,15 +22,16 @@ from trainer.checkpoints.checkpoint import read_manifest
 from trainer.sharing.journal import CONTRIBUTIONS, Removed, Taken, entries
 
 pytestmark = pytest.mark.trainer
-TESTS = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
+SUPPORT = REPOSITORY / "tests" / "support"
 KILLED = -9
 
 
 def attempts(run_dir, *plans, program="train_contributed.py", journal=None, **fields):
     """The exit codes of one attempt a plan, and all that they printed."""
-    command = [sys.executable, str(TESTS / program), str(run_dir), json.dumps(plans), json.dumps(fields)]
+    command = [sys.executable, str(SUPPORT / program), str(run_dir), json.dumps(plans), json.dumps(fields)]
     command += [str(journal)] if journal else []
-    environment = {"PYTHONPATH": f"{TESTS.parent}:{TESTS}", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
+    environment = {"PYTHONPATH": f"{REPOSITORY}:{SUPPORT}", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=WORK_S, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     *printed, codes = done.stdout.splitlines()

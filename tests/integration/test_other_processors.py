@@ -19,7 +19,8 @@ from trainer.sharing.resimulation import Resimulator
 from trainer.sharing.segment import decode
 
 pytestmark = pytest.mark.trainer
-TESTS = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
+SUPPORT = REPOSITORY / "tests" / "support"
 #: Kernels that this machine may not have are passed over by NumPy, with a warning.
 OLDER = {
     "OPENBLAS_CORETYPE": "Nehalem",
@@ -41,7 +42,7 @@ for number, one in enumerate(honest(len(tasks), tasks=tasks, horizon=horizon, nu
     ids=["MT10", "MT50"],
 )  # fmt: skip
 def test_what_it_sends_is_believed(tmp_path, tasks, horizon):
-    environment = os.environ | OLDER | {"PYTHONPATH": f"{TESTS.parent}:{TESTS}"}
+    environment = os.environ | OLDER | {"PYTHONPATH": f"{REPOSITORY}:{SUPPORT}"}
     words = [str(tmp_path), str(horizon), *tasks]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *words],

@@ -19,7 +19,8 @@ from syncd import store
 from trainer.sharing import policies as policy
 
 pytestmark = pytest.mark.trainer
-TESTS = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
+SUPPORT = REPOSITORY / "tests" / "support"
 
 
 class Reader(threading.Thread):
@@ -48,9 +49,9 @@ def test_kills_in_the_middle_of_publications_tear_nothing_and_turn_nothing_back(
     reader = Reader(tmp_path)
     reader.start()
     fields = {"publish_interval": 1, "updates_per_step": 1.0, "total_steps": 800, "evaluation_goals": 0}
-    command = [sys.executable, str(TESTS / "train_point_mass.py"), str(tmp_path)]
+    command = [sys.executable, str(SUPPORT / "train_point_mass.py"), str(tmp_path)]
     command += [json.dumps([*plans, {}]), json.dumps(fields)]
-    environment = {"PYTHONPATH": f"{TESTS.parent}:{TESTS}", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
+    environment = {"PYTHONPATH": f"{REPOSITORY}:{SUPPORT}", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=WORK_S, env=environment, check=False)
     finally:

@@ -18,8 +18,8 @@ from slot_digest import gaps, slot_digest
 from anchorleg.job import HANDED_OVER, attempt_numbers
 
 pytestmark = pytest.mark.trainer
-PROGRAM = Path(__file__).parents[1] / "train_point_mass.py"
 REPOSITORY = Path(__file__).parents[2]
+PROGRAM = REPOSITORY / "tests" / "support" / "train_point_mass.py"
 KILLED = -9
 #: Vector steps of an uninterrupted run: 1200 steps of 4 environments.
 VECTOR_STEPS = 300

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from daemons import WORK_S
 
-PROGRAM = Path(__file__).parents[1] / "kill_store.py"
 REPOSITORY = Path(__file__).parents[2]
+PROGRAM = REPOSITORY / "tests" / "support" / "kill_store.py"
 ORDERLY = 7
 
 

@@ -24,17 +24,17 @@ from anchorleg.job import HANDED_OVER
 from trainer.history.read import read, read_evaluations
 
 pytestmark = pytest.mark.trainer
-TESTS = Path(__file__).parents[1]
-REPOSITORY = TESTS.parent
+REPOSITORY = Path(__file__).parents[2]
+SUPPORT = REPOSITORY / "tests" / "support"
 LIMIT_S = 300
 
 
 def train(run_dir: Path, *signals: dict[int, str], server: Server | None = None, flush_s: float = 1.0) -> Path:
     """Attempts on point masses, as in test_resume_exact; the slot's folder."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
-    environ |= {"PYTHONPATH": f"{REPOSITORY}:{TESTS}", "FLUSH_S": str(flush_s)}
+    environ |= {"PYTHONPATH": f"{REPOSITORY}:{SUPPORT}", "FLUSH_S": str(flush_s)}
     environ |= {"WANDB_MODE": "online", **server.env()} if server else {}
-    command = [sys.executable, str(TESTS / "train_point_mass.py"), str(run_dir), json.dumps(signals), "{}"]
+    command = [sys.executable, str(SUPPORT / "train_point_mass.py"), str(run_dir), json.dumps(signals), "{}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=environ, check=False)
     assert done.returncode == 0, done.stderr
     *printed, codes = done.stdout.splitlines()

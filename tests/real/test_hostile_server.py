@@ -21,7 +21,7 @@ from syncd.outbox import Outbox, read_contributions
 from syncd.remote import Remote
 from syncd.store import Shared
 
-LIAR = Path(__file__).with_name("lying_server.py")
+LIAR = Path(__file__).parents[1] / "support" / "lying_server.py"
 HONEST = "honest-00000000"
 #: Enough for `syncd pull` with numpy, and far less than the bomb would take.
 MEMORY_KIB = 1_200_000
@@ -31,7 +31,7 @@ class Victim:
     """A laptop whose key brings it to a liar."""
 
     def __init__(self, sshd: Sshd, tmp_path: Path, attack: str) -> None:
-        words = shlex.join(["env", f"PYTHONPATH={LIAR.parents[1]}", sys.executable, str(LIAR), *attack.split()])
+        words = shlex.join([sys.executable, str(LIAR), *attack.split()])
         self.laptop: Laptop = sshd.new_client("anna", options=f'command="{words}"')
         self.env = {**client_env(self.laptop.home), "OPENBLAS_NUM_THREADS": "1"}
         self.folder = tmp_path / "mirror"

@@ -237,7 +237,7 @@ def test_one_who_lies_is_found_out_and_the_training_goes_back_to_before(
     wait_for(held.exists, "the sender of junk to be held")
     assert not [path for path in held.parent.glob("quarantine/**/*") if path.is_file()]
 
-    liar = str(Path(__file__).parents[1] / "lying_actors.py")
+    liar = str(Path(__file__).parents[1] / "support" / "lying_actors.py")
     mallory.start_program("actors", liar, "10", "actors", "--shared-dir", str(mallory.folder), *words)
     inbox = store.Inbox.of(store.Shared(shared), "mallory")
     wait_for((slot / "rollbacks" / "0.json").exists, "the decision to go back")

@@ -16,7 +16,7 @@ from daemons import Daemons, processes_with, started_at, sweep, wait_for
 from slurm_cluster import PrivateSlurm, SlurmCluster
 
 pytestmark = pytest.mark.slurm
-CLI = Path(__file__).with_name("slurm_cluster.py")
+CLI = Path(__file__).parents[1] / "support" / "slurm_cluster.py"
 
 
 def leftovers(cluster: SlurmCluster) -> set[int]:

@@ -1,4 +1,4 @@
-"""Unit tests: pure, quick, on any machine. This file makes `builders` importable and sets Hypothesis's manners."""
+"""Unit tests: pure, quick, on any machine. This file sets Hypothesis's manners."""
 
 from __future__ import annotations
 

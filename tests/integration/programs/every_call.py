@@ -8,7 +8,7 @@ goes on. Then every step must have been done once, every job be accounted for, a
 Numbers n ≡ SHARE (modulo OF) are tried, until the whole run needs fewer calls. SECOND: the controller after that is
 killed too, at its SECOND-th call. `every_call.py at PLACE`: only at the first call that begins with these words. Prints
 a line of JSON for each run: [n, [where it was killed]]. Runs in the folder of a `Relay`, in its environment, with the
-folders of relay.py and daemons.py on PYTHONPATH too.
+folder of relay.py on PYTHONPATH too.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 For k = 1, 2, … : restore the run folder, fork a controller that SIGKILLs itself before its k-th such call, let another
 controller finish the run, and check that every step was done exactly once. Prints one line of JSON: where it was
-killed, in order. Runs in the folder of a `Relay`, in its environment,
-with the folders of relay.py and daemons.py on PYTHONPATH too.
+killed, in order. Runs in the folder of a `Relay`, in its environment, with the folder of relay.py on PYTHONPATH too.
 
 SCENARIO: `start` (the run is made, its first job submitted), `relay` (a job's end is seen, the next one submitted),
 `requests` (the same of an experiment, and meanwhile the second one was dropped and a third one added).

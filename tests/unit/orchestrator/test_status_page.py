@@ -27,7 +27,7 @@ def test_the_pages_screens_are_what_is_shown() -> None:
     page = PAGE.read_text()
     made = screens()
     assert all(f"<!-- {name} -->" in page for name in made)
-    assert page_with(made, page) == page, "run: python tests/unit/status_screens.py"
+    assert page_with(made, page) == page, "run: python tests/support/status_screens.py"
 
 
 @pytest.mark.parametrize(

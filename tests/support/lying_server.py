@@ -1,7 +1,7 @@
 """A server that lies: it speaks the protocol of `syncd serve`, and says what no honest one says. One attack a name.
 
-Run by sshd as the forced command of a laptop's key: `python lying_server.py ATTACK`, with tests/ on its path. Its
-frames are made by hand, because our own messages refuse to hold what it says.
+Run by sshd as the forced command of a laptop's key: `python lying_server.py ATTACK`. Its frames are made by hand,
+because our own messages refuse to hold what it says.
 """
 
 from __future__ import annotations

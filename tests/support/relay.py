@@ -26,8 +26,10 @@ from orchestrator.run.pick import make_executor
 from orchestrator.run.rundir import RunDir, load_run
 from orchestrator.run.submission import make_job_folder
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-PROGRAMS = Path(__file__).resolve().parent / "integration" / "programs"
+REPOSITORY = Path(__file__).resolve().parents[2]
+PROGRAMS = REPOSITORY / "tests" / "integration" / "programs"
+#: On the PYTHONPATH of programs that import this module.
+SUPPORT = REPOSITORY / "tests" / "support"
 #: A command that takes longer hangs. Some go on to a run's end.
 COMMAND_TIMEOUT_S = 2 * PATIENCE_S
 #: Where jobs are handed over by the clock, one on a busy machine may not get as far as a step: that is no reason to

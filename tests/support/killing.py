@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-from relay import PROGRAMS, Relay
+from relay import PROGRAMS, SUPPORT, Relay
 
 #: All calls of a toy run, one after the other, on a busy machine.
 LONG_S = 1800.0
@@ -30,8 +30,7 @@ def killed_first_at(relay: Relay, place: str) -> None:
 
 
 def _killed(relay: Relay, *words: str) -> list[list[str]]:
-    tools = PROGRAMS.parents[1]
-    env = {**relay.env, "PYTHONPATH": f"{relay.env['PYTHONPATH']}:{tools}:{tools / 'real'}"}
+    env = {**relay.env, "PYTHONPATH": f"{relay.env['PYTHONPATH']}:{SUPPORT}"}
     done = subprocess.run(
         [sys.executable, str(PROGRAMS / "every_call.py"), *words],
         cwd=relay.folder, env=env, capture_output=True, text=True, check=False, timeout=LONG_S,

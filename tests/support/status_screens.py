@@ -1,6 +1,6 @@
 """The screens of docs/status.md, made by the commands' own code from ledgers that are written here.
 
-`python tests/unit/status_screens.py` writes them into the page; a test compares.
+`python tests/support/status_screens.py` writes them into the page; a test compares.
 """
 
 from __future__ import annotations
