@@ -47,6 +47,10 @@ OUTSIDE = {"os", "time", "datetime", "random", "secrets", "subprocess", "socket"
 HEAVY = {"torch", "numpy", "metaworld", "mujoco", "gymnasium", "scipy", "tensorboard"}
 #: What each file of a folder calls its own, and the protocol that says so.
 BY_CONTRACT = {"Suite", "Algorithm", "Encoder"}
+#: Beside the algorithms, for all of them; and what every encoder offers.
+SHARED_BY_ALL = {"base", "categorical", "probe", "recorded"}
+#: Films and the probe of pictures draw Meta-World's own scenes.
+OF_METAWORLD = {"trainer.showing.play", "trainer.showing.taskprobe"}
 #: Longer than this and one noun has become two.
 MAX_LINES = 400
 FORBIDDEN = {
@@ -238,6 +242,27 @@ def test_the_config_of_the_training_needs_pydantic_alone() -> None:
     assert {name.split(".")[0] for name in ours} == {"anchorleg", "trainer"}
     tops = {name.split(".")[0] for path in EVERY_MODULE for name in imports_of(path) if name_of(path) in ours}
     assert tops <= set(sys.stdlib_module_names) | {"pydantic", "pydantic_core", "anchorleg", "trainer"}
+
+
+@pytest.mark.parametrize("path", modules_of("trainer"), ids=shown)
+def test_algorithms_suites_and_encoders_are_known_by_name_alone(path: Path) -> None:
+    """`trainer.config.find` loads them; what lies in one of their folders knows its own."""
+    module = name_of(path)
+    kinds = ("trainer.algorithms.", "trainer.envs.suites.", "trainer.nets.encoders.")
+    named = {
+        name
+        for name in imports_of(path)
+        for kind in kinds
+        if name.startswith(kind) and name.removeprefix(kind).split(".")[0] not in SHARED_BY_ALL
+    }
+    own = {name for name in named if ".".join(name.split(".")[: 4 if "suites" in name else 3]) in module}
+    assert named - own == (named if module in OF_METAWORLD else set())
+
+
+@pytest.mark.parametrize("path", modules_of("trainer"), ids=shown)
+def test_metaworlds_shapes_stand_below_metaworld(path: Path) -> None:
+    words = set(re.findall(r"\b(OBS_DIM|ACT_DIM|MT50|MAX_HORIZON)\b", path.read_text(encoding="utf-8")))
+    assert not words or "metaworld" in path.parts or path.parent.name == "config" or name_of(path) in OF_METAWORLD
 
 
 @pytest.mark.parametrize("path", EVERY_MODULE, ids=shown)

@@ -90,7 +90,7 @@ class Resimulator:
         return best, least
 
     def _play(self, env: Env, task: int, actions: F32) -> Iterator[tuple[F32, np.float32]]:
-        """(observation [39], reward) after each of `actions` [T, 4], from the state that `env` is in."""
+        """(observation [O], reward) after each of `actions` [T, A], from the state that `env` is in."""
         if self._stepper is None or self._binding is None or task not in self._native:
             for action in actions:
                 outcome = env.step(action)
