@@ -19,6 +19,8 @@ from syncd.wire.session import Session
 from syncd.wire.streams import LAST_WORDS_S, READ_BYTES, STDERR_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import paramiko
 
 CONNECT_TIMEOUT_S = 10.0
@@ -109,7 +111,8 @@ class _Channel:
         self._hear()
         self._channel.settimeout(timeout_s)  # of writes under way as well: they count what they waited themselves
         try:
-            return bytes(self._channel.recv(READ_BYTES))
+            with _as_oserror():
+                return bytes(self._channel.recv(READ_BYTES))
         except TimeoutError:
             return b"" if self._closing.is_set() else None
 
@@ -119,7 +122,8 @@ class _Channel:
         moved = time.monotonic()
         while rest:
             try:
-                rest = rest[self._channel.send(rest) :]
+                with _as_oserror():
+                    rest = rest[self._channel.send(rest) :]
                 moved = time.monotonic()
             except TimeoutError:
                 if time.monotonic() - moved >= timeout_s:
@@ -149,6 +153,17 @@ class _Channel:
         while self._channel.recv_stderr_ready():
             self._said += self._channel.recv_stderr(4096)
             del self._said[:-STDERR_BYTES]
+
+
+@contextlib.contextmanager
+def _as_oserror() -> Iterator[None]:
+    """A socket that broke between two of paramiko's looks at it is an `EOFError` there (`Packetizer.write_all`)."""
+    import paramiko  # noqa: PLC0415 - see above
+
+    try:
+        yield
+    except (EOFError, paramiko.SSHException) as error:
+        raise ConnectionResetError(f"the connection broke ({error!r})") from error
 
 
 def connect(target: SshTarget, place: str) -> paramiko.SSHClient:

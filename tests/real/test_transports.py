@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ from sshd import Sshd, _command, make_key
 from syncd import store
 from syncd.errors import GoneError, HostKeyError, LoginRefusedError, RemoteError, UnreachableError
 from syncd.laptop.mirror import blob_of
+from syncd.transports.paramiko import _Channel
 from syncd.wire.arrivals import Download
 from syncd.wire.protocol import DEAD_AFTER_S
 from syncd.wire.session import Session
@@ -256,6 +258,15 @@ def test_a_server_that_is_away_is_unreachable_and_comes_back(far, connect):
     assert of_kind(connect().listing(), "manifest")
 
 
+@through("paramiko")
+def test_a_socket_that_breaks_in_a_write_is_a_connection_that_broke(far):
+    channel = _Channel(far.remote(), "there")
+    channel._client.get_transport().sock.shutdown(socket.SHUT_WR)
+    with pytest.raises(OSError, match=r"broke|closed"):
+        channel.write(b"more", PATIENCE_S)
+    channel.close()
+
+
 @through(*PUSHING)
 def test_a_folder_or_a_program_that_is_not_there_is_said(far):
     with pytest.raises(RemoteError, match="is no folder"):
@@ -309,6 +320,7 @@ def test_a_server_killed_in_the_middle_leaves_a_part_that_is_gone_on_with(far, c
 CLIENT_PROGRAM = """
 import sys
 from syncd.remote import Remote
+from syncd.transports.paramiko import _Channel
 from syncd.transports.factory import open_transport
 transport = open_transport(Remote.model_validate_json(sys.argv[1]), sys.argv[2], client="anna")
 transport.listing()
