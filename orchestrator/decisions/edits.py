@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.decisions.actions import Action, Cancel, Release, Submit
@@ -21,6 +21,17 @@ def with_slot(ledger: Ledger, slot: int, **update: Any) -> Ledger:
     """`ledger` with one slot changed."""
     slots = list(ledger.slots)
     slots[slot] = slots[slot].model_copy(update=update)
+    return ledger.model_copy(update={"slots": tuple(slots)})
+
+
+def with_words(ledger: Ledger, words: Mapping[int, str]) -> Ledger:
+    """`ledger` with `words`, by slot, as the reason why it waits. What says so already stays the same object."""
+    if all(ledger.slots[index].why == why for index, why in words.items()):
+        return ledger
+    slots = list(ledger.slots)
+    for index, why in words.items():
+        if slots[index].why != why:
+            slots[index] = slots[index].model_copy(update={"why": why})
     return ledger.model_copy(update={"slots": tuple(slots)})
 
 

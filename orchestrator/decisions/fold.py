@@ -65,8 +65,11 @@ def fold(ledger: Ledger, facts: Facts) -> tuple[Ledger, list[Event]]:
 def _fold_slot(
     slot: Slot, memory: tuple[BadNode, ...], facts: Facts, events: list[Event]
 ) -> tuple[Slot, tuple[BadNode, ...]]:
+    slot = _with_sane_waits(slot, facts)
+    if _has_no_news(slot, facts):
+        return slot, memory
     looked_at = slot
-    slot = _with_sane_waits(adopt(slot, facts, events), facts)
+    slot = adopt(slot, facts, events)
     for before in slot.attempts:
         if before.verdict is not None and not before.live:
             continue
@@ -94,6 +97,12 @@ def _fold_slot(
     slot = leftovers.with_leftovers(ahead.promoted(slot, facts.now), facts)
     slot, memory = _give_up_waiting(slot, memory, events)
     return _with_newest_attempts(slot, looked_at), memory
+
+
+def _has_no_news(slot: Slot, facts: Facts) -> bool:
+    """Of hundreds of experiments most wait for their turn, and nobody speaks of them."""
+    heard = slot.index in facts.rows_of_slot or slot.index in facts.newest_claims
+    return slot.is_quiet and not heard and len(slot.attempts) <= ATTEMPTS_KEPT
 
 
 def _with_newest_attempts(slot: Slot, before: Slot) -> Slot:

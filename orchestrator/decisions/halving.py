@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orchestrator.decisions.edits import with_words
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus
 from orchestrator.sections import HalvingSection, QueueSection
 
@@ -98,11 +99,12 @@ def with_rungs(ledger: Ledger, queue: QueueSection) -> Ledger:
     active = [slot for slot in slots if slot.status is SlotStatus.ACTIVE]
     waiting = [s for s in active if is_at_rung(s, queue) and not s.occupied and s.index not in pass_next]
     over = len(waiting) == len(active)
-    for slot in waiting:
-        update = {"why": _rung_words(slot, slots, queue)} | ({"status": SlotStatus.BEHIND} if over else {})
-        slots[slot.index] = slot.model_copy(update=update)
+    words = {slot.index: _rung_words(slot, slots, queue) for slot in waiting}
+    if over:
+        for slot in waiting:
+            slots[slot.index] = slot.model_copy(update={"status": SlotStatus.BEHIND})
     changed = any(after is not before for after, before in zip(slots, ledger.slots, strict=True))
-    return ledger.model_copy(update={"slots": tuple(slots)}) if changed else ledger
+    return with_words(ledger.model_copy(update={"slots": tuple(slots)}) if changed else ledger, words)
 
 
 def _rung_words(slot: Slot, slots: Sequence[Slot], queue: QueueSection) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -116,7 +117,6 @@ class Submission(Frozen):
     @property
     def is_live(self) -> bool:
         """Whether it may hold a job in the queue."""
-        # By identity: this is asked thirty times a slot at every look.
         return self.state is not SubmissionState.ENDED and self.state is not SubmissionState.NOT_SUBMITTED
 
 
@@ -168,12 +168,9 @@ class Attempt(Frozen):
     verdict: Verdict | None = None
     cause: str = ""
 
-    @property
+    @cached_property
     def live(self) -> tuple[Submission, ...]:
         """Submissions that may hold a job."""
-        # Without a loop for the usual one.
-        if len(self.submissions) == 1:
-            return self.submissions if self.submissions[0].is_live else ()
         return tuple([s for s in self.submissions if s.is_live])
 
 
@@ -236,18 +233,28 @@ class Slot(Frozen):
                 return attempt
         return None
 
+    @cached_property
+    def is_quiet(self) -> bool:
+        """Whether all of its attempts are over, with nothing of them in the queue."""
+        return all(
+            attempt.verdict is not None and not attempt.live and all(s.left_since is None for s in attempt.submissions)
+            for attempt in self.attempts
+        )
+
+    @cached_property
+    def as_json(self) -> str:
+        """As it stands in the ledger's file. Most slots do not change at a look."""
+        return self.model_dump_json(exclude_none=True)
+
     @property
     def put_aside(self) -> bool:
         """Whether it is to have no job until a person, or successive halving, says otherwise."""
         return self.status in {SlotStatus.DROPPED, SlotStatus.BEHIND} or self.on_request
 
-    @property
+    @cached_property
     def occupied(self) -> bool:
         """Whether one of its submissions may hold a job."""
-        for attempt in reversed(self.attempts):  # noqa: SIM110 - a loop costs a third of `any`, and the newest has it
-            if attempt.live:
-                return True
-        return False
+        return any(attempt.live for attempt in reversed(self.attempts))
 
     @property
     def successor(self) -> Attempt | None:

@@ -15,6 +15,7 @@ from orchestrator.decisions import leftovers
 from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Release, Submit
 from orchestrator.decisions.ahead import wants_successor
 from orchestrator.decisions.control import Control
+from orchestrator.decisions.edits import with_words
 from orchestrator.decisions.halving import is_at_rung, may_pass
 from orchestrator.decisions.models import Attempt, Ledger, Seen, Slot, SlotStatus, Submission, make_token
 from orchestrator.decisions.nodes import excluded
@@ -306,13 +307,9 @@ def with_room_words(
     """`ledger`, with the intents of this tick in it, with the reason written to each slot that waits for room only."""
     if control.wish != "run" or ledger.blind_since is not None:
         return ledger
-    slots = list(ledger.slots)
-    why = ""
-    for slot in candidates(ledger, limits, newest_folder):
-        if now >= slot.not_before:
-            why = why or room_words(ledger, limits)
-            slots[slot.index] = slot.model_copy(update={"why": why})
-    return ledger.model_copy(update={"slots": tuple(slots)}) if why else ledger
+    waiting = [slot for slot in candidates(ledger, limits, newest_folder) if now >= slot.not_before]
+    why = room_words(ledger, limits) if waiting else ""
+    return with_words(ledger, {slot.index: why for slot in waiting})
 
 
 def room_words(ledger: Ledger, limits: Limits) -> str:

@@ -9,17 +9,25 @@ An executor reports; it never decides. Its three answers are kept apart on purpo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict
 
 
 class Frozen(BaseModel):
-    """Base of the facts: immutable, no unknown fields."""
+    """Base of the facts: immutable, no unknown fields. A `cached_property` of one is not its copy's."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """pydantic's, which would hand on what was worked out from fields that `update` changes."""
+        copied = super().model_copy(update=update, deep=deep)
+        for name in copied.__dict__.keys() - self.__pydantic_fields__.keys():
+            del copied.__dict__[name]
+        return copied
 
 
 class JobState(StrEnum):

@@ -95,11 +95,11 @@ def _loads(run_dir: RunDir, epoch: int, run_id: str) -> bool:
 
 
 def save_ledger(run_dir: RunDir, ledger: Ledger, now: float) -> Ledger:
-    """Write it with the next beat and return what was written. Errors: OSError."""
+    """Write it with the next beat, a slot a line, and return what was written. Errors: OSError."""
     written = ledger.model_copy(update={"beat": ledger.beat + 1, "written_at": now})
-    run_dir.disk.write(
-        run_dir.ledger(ledger.epoch), written.model_dump_json(exclude_none=True, indent=1).encode() + b"\n"
-    )
+    head = written.model_dump_json(exclude={"slots"}, exclude_none=True)
+    slots = ",\n".join(slot.as_json for slot in written.slots)
+    run_dir.disk.write(run_dir.ledger(ledger.epoch), f'{head[:-1]},"slots":[\n{slots}\n]}}\n'.encode())
     return written
 
 

@@ -189,3 +189,15 @@ def test_nobody_changes_a_ledger_in_place() -> None:
     ledger: Any = a_full_ledger()
     with pytest.raises(ValueError, match="frozen"):
         ledger.beat = 9
+
+
+def test_a_copy_works_out_anew_what_the_change_may_have_changed() -> None:
+    slot = a_slot().with_attempt(a_job(token(0, 0), sighting=seen())).built
+    attempt = slot.attempts[0]
+    assert (len(attempt.live), slot.occupied, slot.is_quiet, '"jobs":9' in slot.as_json) == (1, True, False, False)
+    over = attempt.submissions[0].model_copy(update={"state": SubmissionState.ENDED})
+    ended = attempt.model_copy(update={"submissions": (over,), "verdict": Verdict.FINISHED})
+    assert ended.live == ()
+    after = slot.model_copy(update={"attempts": (ended,), "jobs": 9})
+    assert (after.occupied, after.is_quiet, '"jobs":9' in after.as_json) == (False, True, True)
+    assert slot == a_slot().with_attempt(a_job(token(0, 0), sighting=seen())).built  # which has worked out nothing
