@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from suites import SPACES, learner_of, state_of
+from suites import learner_of, spaces_like, state_of
 
 pytest.importorskip("torch")
 
@@ -128,7 +126,7 @@ class Ends:
     """Every step pays 1. Task 0 is cut after two steps and would go on for ever; task 1 is over after each step."""
 
     num_envs = 2
-    spaces = replace(SPACES, tasks=("reach-v3", "push-v3"))
+    spaces = spaces_like(["reach-v3", "push-v3"])
 
     def __init__(self):
         self.steps = 0
