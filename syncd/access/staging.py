@@ -77,14 +77,9 @@ class Staging:
 
     def is_overfull(self) -> bool:
         """Whether more arrived than may ever wait in an inbox: the transfer should end."""
-        count = 0
         total, most_bytes = self._before, self._inbox.limits.waiting_bytes
-        for name, entry in _walk(self.path):
-            count += 1
-            try:
-                total += _size_of(entry)
-            except FileNotFoundError:
-                continue  # rsync renames its temporary files
+        for count, (name, entry) in enumerate(_walk(self.path), 1):
+            total += _size_of(entry)
             if count > self._most_files or total > most_bytes or name.count("/") >= MAX_DEPTH:
                 return True
         return False
@@ -140,8 +135,13 @@ def _walked_bytes(folder: Path, most: int) -> int:
 
 
 def _size_of(entry: os.DirEntry[str]) -> int:
-    """A file's bytes. Folders have a size too, another one on every file system: they count as 0."""
-    return entry.stat(follow_symlinks=False).st_size if entry.is_file(follow_symlinks=False) else 0
+    """A file's bytes; 0 where it is gone, for rsync renames its temporary files. Folders count as 0: they have a size
+    too, another one on every file system.
+    """
+    try:
+        return entry.stat(follow_symlinks=False).st_size if entry.is_file(follow_symlinks=False) else 0
+    except FileNotFoundError:
+        return 0
 
 
 def _remove(folder: Path) -> None:

@@ -60,7 +60,8 @@ class TrainingSection(BaseModel):
         properties = {**whole["properties"], "preset": preset}
         for section, kind in NAMED.items():
             own = [handler(settings_of(kind, name).__pydantic_core_schema__) for name in files_of(kind)]
-            properties[section] = {"anyOf": own, "description": properties[section]["description"]}
+            by_name = {"type": "string", "description": "Its name alone."}
+            properties[section] = {"anyOf": [*own, by_name], "description": properties[section]["description"]}
         return {
             "type": "object",
             "title": cls.__name__,

@@ -138,6 +138,15 @@ def test_what_another_machines_transfer_brought_counts(inbox: Inbox):
             assert place.is_overfull() == is_overfull
 
 
+def test_a_file_that_rsync_renames_while_it_is_looked_for_is_no_reason_to_refuse(tmp_path: Path):
+    (tmp_path / ".part.Xy").write_bytes(b"123")
+    (tmp_path / "whole").write_bytes(b"12345")
+    walked = staging._walk(tmp_path)
+    seen = [entry for _, entry in walked]
+    (tmp_path / ".part.Xy").unlink()
+    assert sum(staging._size_of(entry) for entry in seen) == 5
+
+
 def test_what_a_stranger_closed_goes_as_well_and_what_cannot_go_keeps_the_next_one_out() -> None:
     with ordinary_folder() as above:
 
