@@ -38,13 +38,19 @@ def one_thread():
     torch.set_num_threads(1)
 
 
-@pytest.fixture(params=ALL)
+#: Those that choose one of several, too.
+CHOOSING = ["ppo", "a2c", "sac"]
+
+
+@pytest.fixture(params=[*((name, "any") for name in ALL), *((name, "three") for name in CHOOSING)], ids="-".join)
 def training(request):
     """Small: what each has."""
-    fields = settings_of(ALGORITHMS, request.param).model_fields
-    small = {"random_steps": 20, "updates_per_step": 0.4, "batch_size": 12, "buffer_size": 300}
+    name, pushes = request.param
+    fields = settings_of(ALGORITHMS, name).model_fields
+    small = {"random_steps": 20, "updates_per_step": 0.4, "batch_size": 12, "buffer_size": 300, "rollout_steps": 5}
     mine = {name: value for name, value in small.items() if name in fields}
-    return resolve(TrainingSection(env=POINTS, algorithm={"name": request.param, **mine}, num_envs=4, network=NETWORK))
+    env = {"name": POINTS, "pushes": pushes}
+    return resolve(TrainingSection(env=env, algorithm={"name": name, **mine}, num_envs=4, network=NETWORK))
 
 
 def envs_of(training):

@@ -4,18 +4,23 @@ file.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from trainer.config.settings import (
     AlgorithmSettings,
+    CountInt,
     EnvSettings,
     Finite,
     Network,
     NotNegative,
     OffPolicySettings,
+    OnPolicySettings,
     Positive,
+    PositiveInt,
+    Share,
 )
 
 
@@ -50,6 +55,8 @@ class Mtsac(OffPolicySettings):
     def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
         """Beside the batch and the buffer: the critics' layers and loss."""
         super().check(env, network, num_envs)
+        if network.activation != "relu":
+            raise ValueError(f"activation {network.activation}: mtsac's derivatives are written for relu; leave it out")
         if network.encoders:
             raise ValueError("encoders: mtsac reads the numbers of a state as they are; leave them out")
         if network.critic_net == "residual" and len(set(network.critic_hidden)) > 1:
@@ -59,3 +66,74 @@ class Mtsac(OffPolicySettings):
             )
         if self.critic_loss == "categorical" and network.critic_net != "residual":
             raise ValueError("critic_loss categorical needs critic_net residual; set both, or use critic_loss squared")
+
+
+class Ppo(OnPolicySettings):
+    """Proximal policy optimisation (Schulman et al. 2017, arXiv 1707.06347)."""
+
+    # Where nothing else is said, stable-baselines3's defaults, but that all 8 environments have 2,048 steps together.
+    name: Literal["ppo"] = Field("ppo", description=AlgorithmSettings.model_fields["name"].description)
+    learning_rate: Positive = Field(3e-4, description="Adam's step size.")
+    adam_eps: Positive = Field(1e-5, description="Adam's epsilon.")
+    batch_size: PositiveInt = Field(64, description="Steps that one update learns from.")
+    epochs: PositiveInt = Field(10, description="How often each step is learned from.")
+    clip: Positive = Field(0.2, description="How far from 1 a ratio of probabilities may go and still count.")
+    normalise_advantage: bool = Field(True, description="Bring each update's advantages to mean 0 and deviation 1.")
+    target_kl: NotNegative = Field(
+        0.0,
+        description="No further update of a rollout once the policy is 1.5 times this far (nats) from it; 0: never.",
+    )
+
+    def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
+        """As above: a rollout is cut into whole batches but for the last one."""
+        super().check(env, network, num_envs)
+        if self.batch_size > self.rollout_steps * num_envs:
+            raise ValueError(
+                f"batch_size {self.batch_size} is larger than a rollout, rollout_steps {self.rollout_steps} of "
+                f"{num_envs} environments; use {self.rollout_steps * num_envs} or less"
+            )
+
+
+class A2c(OnPolicySettings):
+    """Advantage actor-critic (Mnih et al. 2016, arXiv 1602.01783): one update a rollout, of all of it."""
+
+    name: Literal["a2c"] = Field("a2c", description=AlgorithmSettings.model_fields["name"].description)
+    rollout_steps: PositiveInt = Field(5, description=OnPolicySettings.model_fields["rollout_steps"].description)
+    gae_lambda: Share = Field(1.0, description=OnPolicySettings.model_fields["gae_lambda"].description)
+    learning_rate: Positive = Field(7e-4, description="RMSprop's step size.")
+    rms_alpha: Share = Field(0.99, description="How long RMSprop remembers squares of gradients.")
+    rms_eps: Positive = Field(1e-5, description="RMSprop's epsilon.")
+    normalise_advantage: bool = Field(False, description="Bring each update's advantages to mean 0 and deviation 1.")
+
+
+class Sac(OffPolicySettings):
+    """Soft actor-critic with a temperature of its own (Haarnoja et al. 2018, arXiv 1812.05905), for any observation;
+    for actions that are one of several as in Christodoulou 2019, arXiv 1910.07207.
+    """
+
+    NETWORK: ClassVar[Mapping[str, Any]] = {"actor_hidden": (256, 256), "critic_hidden": (256, 256)}
+
+    # stable-baselines3's defaults, but that it begins to learn at 100 steps.
+    name: Literal["sac"] = Field("sac", description=AlgorithmSettings.model_fields["name"].description)
+    batch_size: PositiveInt = Field(256, description=OffPolicySettings.model_fields["batch_size"].description)
+    buffer_size: PositiveInt = Field(1_000_000, description=OffPolicySettings.model_fields["buffer_size"].description)
+    random_steps: CountInt = Field(1_000, description=OffPolicySettings.model_fields["random_steps"].description)
+    updates_per_step: Annotated[float, Field(gt=0, le=64)] = Field(1.0, description="Updates a transition.")
+    learning_rate: Positive = Field(3e-4, description="Adam's step size, for actor, critics and temperatures.")
+    gamma: Annotated[float, Field(ge=0, lt=1)] = Field(0.99, description="The discount a step.")
+    tau: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.005, description="How far the target critics move towards the critics at each update."
+    )
+    init_temperature: Positive = Field(1.0, description="The entropy temperature at the start.")
+    target_entropy: Finite | None = Field(
+        None,
+        description="The entropy in nats that the temperature steers to; left out: minus the numbers of an action, or "
+        "0.89 of the largest there can be where it is one of several.",
+    )
+    grad_clip: NotNegative = Field(0.0, description="Largest gradient norm of a net; 0 does not clip.")
+
+    def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
+        """As above: its critics are plain nets."""
+        super().check(env, network, num_envs)
+        if network.critic_net != "mlp":
+            raise ValueError(f"critic_net {network.critic_net} is for mtsac; sac has plain ones: leave it out")

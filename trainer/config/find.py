@@ -9,6 +9,7 @@ what the class calls its `Settings`. Nothing is imported but what is asked for: 
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -45,10 +46,15 @@ def files_of(kind: Kind) -> dict[str, str]:
     found = {}
     for path in sorted((_HERE / kind.folder).iterdir()):
         file = path / f"{kind.file}.py" if path.is_dir() else path
-        if file.suffix == ".py" and file.is_file() and f"\nclass {kind.cls}:" in file.read_text(encoding="utf-8"):
+        if file.suffix == ".py" and file.is_file() and _has_class(file, kind.cls):
             relative = file.relative_to(_HERE).with_suffix("")
             found[path.stem] = ".".join(("trainer", *relative.parts))
     return found
+
+
+def _has_class(file: Path, name: str) -> bool:
+    """Told by its text: a login node cannot import what needs torch. A protocol is nothing that could be made."""
+    return re.search(rf"^class {name}(:|\((?!Protocol\)))", file.read_text(encoding="utf-8"), re.MULTILINE) is not None
 
 
 def names(kind: Kind) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from inspect import cleandoc
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from pydantic import (
     BaseModel,
@@ -21,7 +21,7 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
 from anchorleg.words import did_you_mean
 from trainer.config.find import files_of, settings_of
 from trainer.config.presets import ABOUT, DEFAULT_PRESET, PRESETS, by_task
-from trainer.config.settings import SENTENCE, EnvSettings, Network, TrainingSettings, refused
+from trainer.config.settings import SENTENCE, AlgorithmSettings, EnvSettings, Network, TrainingSettings, refused
 from trainer.config.training import NAMED, SECTIONS, Training, in_sections, merged
 
 #: What is trained where nobody says otherwise, and what presets are for.
@@ -101,16 +101,24 @@ def put(section: dict[str, Any], dotted: str, value: Any) -> None:
 
 def resolve(section: TrainingSection) -> Training:
     """The preset's values, overlaid by the user's. Errors: ValidationError, at the places where they were written."""
-    written = section.written
-    classes = _classes(written)
+    written, preset = section.written, PRESETS[section.preset]
+    presets_own = _classes(preset)
+    classes = _classes({**preset, **written})
     above = in_sections(written, classes)
-    preset = _of_preset(PRESETS[section.preset], classes)
-    tasks = _count(merged(preset, above).get("env", {}), classes["env"])
+    below = _of_preset(preset, presets_own, classes)
+    tasks = _count(merged(below, above).get("env", {}), classes["env"])
     value: dict[str, Any] = {name: {"name": usual} for name, usual in _USUAL.items()}
-    for more in (preset, _of_preset(by_task(section.preset, tasks), classes), above):
+    algorithm = cast("type[AlgorithmSettings]", classes["algorithm"])
+    for more in (
+        {"network": dict(algorithm.NETWORK)},
+        below,
+        _of_preset(by_task(section.preset, tasks), presets_own, classes),
+        above,
+    ):
         value = merged(value, more)
+    num_envs = tasks * -(-algorithm.NUM_ENVS // tasks)  # of each task as many
     try:
-        return Training.model_validate({"num_envs": tasks, "preset": section.preset, **value})
+        return Training.model_validate({"num_envs": num_envs, "preset": section.preset, **value})
     except ValidationError as error:
         raise _where_written(error, written, classes) from None
 
@@ -133,14 +141,16 @@ def _classes(written: Mapping[str, Any]) -> dict[str, type[TrainingSettings]]:
     return found
 
 
-def _of_preset(values: Mapping[str, Any], classes: Mapping[str, type[TrainingSettings]]) -> dict[str, Any]:
-    """In sections, without what is another suite's or algorithm's."""
-    usual = _classes({})
-    return {
-        section: value
-        for section, value in in_sections(values, usual).items()
-        if section not in SECTIONS or classes[section] is usual[section]
-    }
+def _of_preset(
+    values: Mapping[str, Any],
+    its_own: Mapping[str, type[TrainingSettings]],
+    classes: Mapping[str, type[TrainingSettings]],
+) -> dict[str, Any]:
+    """In sections, without what is another suite's or algorithm's; nets are shaped for an algorithm."""
+    other = {section for section in SECTIONS if classes[section] is not its_own[section]}
+    if "algorithm" in other:
+        other.add("network")
+    return {section: value for section, value in in_sections(values, its_own).items() if section not in other}
 
 
 def _count(env: Mapping[str, Any], settings: type[TrainingSettings]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -58,6 +58,7 @@ class Network(TrainingSettings):
 
     actor_hidden: Widths = Field((256, 256), description="Widths of the actor's hidden layers.")
     critic_hidden: Widths = Field((1024, 1024, 1024), description="Widths of each critic's hidden layers.")
+    activation: Literal["relu", "tanh"] = Field("relu", description="What stands between plain layers.")
     critic_net: CriticNet = Field(
         "mlp",
         description="The critics' layers: mlp (plain), heads (plain, and an output layer of its own for each task) or "
@@ -80,11 +81,41 @@ class AlgorithmSettings(TrainingSettings):
 
     VERSION: ClassVar[str] = "1"
     """Raised whenever the same settings would train other numbers: part of every identity."""
+    NETWORK: ClassVar[Mapping[str, Any]] = {}
+    """Values of the section `network` where nobody says otherwise."""
+    NUM_ENVS: ClassVar[int] = 1
+    """Environments, at least, where nobody says how many."""
 
     name: str = Field(description="What learns: mtsac, an installed package's, or package.module:Name.")
 
     def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
         """Errors: ValueError, a sentence, where these settings do not fit to those of the other sections."""
+
+
+class OnPolicySettings(AlgorithmSettings):
+    """Of an algorithm that learns from what its present policy did, and then forgets it."""
+
+    NETWORK: ClassVar[Mapping[str, Any]] = {"actor_hidden": (64, 64), "critic_hidden": (64, 64), "activation": "tanh"}
+    NUM_ENVS: ClassVar[int] = 8
+
+    rollout_steps: PositiveInt = Field(256, description="Steps of each environment that are learned from together.")
+    gamma: Share = Field(0.99, description="The discount a step.")
+    gae_lambda: Share = Field(
+        0.95, description="How far advantages look ahead: 0 is one step, 1 the whole rollout (Schulman et al. 2016)."
+    )
+    entropy_coef: NotNegative = Field(0.0, description="What the entropy of the policy counts in the loss.")
+    value_coef: NotNegative = Field(0.5, description="What the error of the values counts in the loss.")
+    grad_clip: NotNegative = Field(0.5, description="Largest gradient norm of all nets together; 0 does not clip.")
+    normalise_obs: bool = Field(True, description="Bring observations to mean 0 and deviation 1, by all seen so far.")
+    normalise_reward: bool = Field(True, description="Divide rewards by the deviation of their discounted sum.")
+    learning_rate_steps: CountInt = Field(
+        0, description="Steps over which the learning rate falls to 0, in a line; 0: it stays."
+    )
+
+    def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:  # noqa: ARG002 - for those above it
+        """As above: the critic is a plain net."""
+        if network.critic_net != "mlp":
+            raise ValueError(f"critic_net {network.critic_net} is for mtsac; {self.name} has plain ones: leave it out")
 
 
 class OffPolicySettings(AlgorithmSettings):

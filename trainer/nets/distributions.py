@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from trainer.envs.spaces import Box, Discrete
+from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, Box, Discrete
 
 #: Range of the log standard deviation. The floor keeps the density finite; BRC and MOORE use it too.
 LOG_STD_MIN, LOG_STD_MAX = -10.0, 2.0
@@ -17,10 +18,23 @@ _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2)
 
 
+@dataclass(frozen=True)
+class Derivatives:
+    """`log_prob` and `entropy` [B], and their derivatives by the outputs [B, P]."""
+
+    log_prob: Tensor
+    log_prob_by_outputs: Tensor
+    entropy: Tensor
+    entropy_by_outputs: Tensor
+
+
 class Distribution(Protocol):
-    """Of actions, by `parameters` numbers for each row."""
+    """Of actions, by `parameters` numbers for each row; the last `free` of them are the same for every row, whatever
+    is observed.
+    """
 
     parameters: int
+    free: int
 
     def __init__(self, action: Box | Discrete) -> None:
         """Errors: ValueError, a sentence, for a kind of action that it has no density over."""
@@ -31,8 +45,20 @@ class Distribution(Protocol):
     def sample(self, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Actions, and their log density [B], from `outputs` [B, parameters]; differentiable where that is possible."""
 
+    def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
+        """[B], of actions that `sample` gave."""
+
+    def entropy(self, outputs: Tensor) -> Tensor:
+        """[B] nats. Errors: NotImplementedError where there is no formula for it."""
+
+    def derivatives(self, outputs: Tensor, actions: Tensor) -> Derivatives:
+        """Of densities and entropies by `outputs`. Errors: NotImplementedError, as `entropy`."""
+
+    def clip(self, actions: Tensor) -> Tensor:
+        """What an environment is given of `sample`'s actions."""
+
     def mode(self, outputs: Tensor) -> Tensor:
-        """The action that is taken where nothing is to be tried."""
+        """The action that is taken where nothing is to be tried, bounded."""
 
 
 class TanhNormal:
@@ -45,6 +71,7 @@ class TanhNormal:
             raise ValueError("tanh-normal is for actions of real numbers, and these are one of several")  # noqa: TRY004
         self.size = action.size
         self.parameters = 2 * action.size
+        self.free = 0
 
     def noise(self, rows: int, generator: torch.Generator) -> Tensor:
         """Standard normal, [B, A]."""
@@ -54,13 +81,132 @@ class TanhNormal:
         """Reparametrised by `noise`."""
         return sample(*gaussian(outputs), noise)
 
+    def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
+        """Of actions within (-1, 1); near the bounds float32 has no digits left to tell them apart."""
+        mean, log_std = gaussian(outputs)
+        limit = 1 - torch.finfo(actions.dtype).eps
+        u = torch.atanh(actions.clamp(-limit, limit))
+        return log_prob(u, log_std, (u - mean) / log_std.exp())
+
+    def entropy(self, outputs: Tensor) -> Tensor:
+        """There is no formula for a squashed Gaussian's."""
+        raise NotImplementedError("a tanh-normal's entropy is the mean of -log_prob over samples")
+
+    def derivatives(self, outputs: Tensor, actions: Tensor) -> Derivatives:
+        """Those that there are stand in `trainer.nets.fused`."""
+        raise NotImplementedError("a tanh-normal has no entropy to differentiate")
+
+    def clip(self, actions: Tensor) -> Tensor:
+        """They lie within."""
+        return actions
+
     def mode(self, outputs: Tensor) -> Tensor:
         """tanh(mean)."""
         return torch.tanh(gaussian(outputs)[0])
 
 
+class Normal:
+    """A Gaussian over the numbers of a Box: its mean, and a log standard deviation that does not depend on what is
+    observed. Its actions are clipped where they are carried out, and its density is of what it drew (Huang et al. 2022,
+    "The 37 implementation details of PPO", details for continuous actions 1 to 6).
+    """
+
+    def __init__(self, action: Box | Discrete) -> None:
+        if not isinstance(action, Box):
+            raise ValueError("normal is for actions of real numbers, and these are one of several")  # noqa: TRY004
+        self.size = action.size
+        self.parameters = 2 * action.size
+        self.free = action.size
+
+    def noise(self, rows: int, generator: torch.Generator) -> Tensor:
+        """Standard normal, [B, A]."""
+        return torch.randn(rows, self.size, generator=generator)
+
+    def sample(self, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Reparametrised by `noise`."""
+        mean, log_std = outputs.chunk(2, dim=-1)
+        return mean + log_std.exp() * noise, self._density(log_std, noise)
+
+    def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
+        """Of any real numbers."""
+        mean, log_std = outputs.chunk(2, dim=-1)
+        return self._density(log_std, (actions - mean) * torch.exp(-log_std))
+
+    def entropy(self, outputs: Tensor) -> Tensor:
+        """Of what is drawn, before it is clipped."""
+        return outputs[..., self.size :].sum(-1) + self.size * (0.5 + _HALF_LOG_2PI)
+
+    def derivatives(self, outputs: Tensor, actions: Tensor) -> Derivatives:
+        """With z = (action - mean) / std they are z / std and z² - 1; the entropy is the sum of log_std."""
+        mean, log_std = outputs.chunk(2, dim=-1)
+        inverse = torch.exp(-log_std)
+        noise = (actions - mean) * inverse
+        by_outputs = torch.cat([noise * inverse, noise.square() - 1], dim=-1)
+        entropy_by_outputs = torch.zeros_like(outputs)
+        entropy_by_outputs[:, self.size :] = 1.0
+        return Derivatives(self._density(log_std, noise), by_outputs, self.entropy(outputs), entropy_by_outputs)
+
+    def clip(self, actions: Tensor) -> Tensor:
+        """Clipped."""
+        return actions.clamp(ACTION_LOW, ACTION_HIGH)
+
+    def mode(self, outputs: Tensor) -> Tensor:
+        """The mean."""
+        return self.clip(outputs[..., : self.size])
+
+    def _density(self, log_std: Tensor, noise: Tensor) -> Tensor:
+        return (noise.square() * -0.5 - log_std).sum(-1) - self.size * _HALF_LOG_2PI
+
+
+class Categorical:
+    """One of n, by their logits."""
+
+    def __init__(self, action: Box | Discrete) -> None:
+        if not isinstance(action, Discrete):
+            raise ValueError("categorical is for actions that are one of several, and these are real numbers")  # noqa: TRY004
+        self.parameters = action.n
+        self.free = 0
+
+    def noise(self, rows: int, generator: torch.Generator) -> Tensor:
+        """Standard Gumbel, [B, n]."""
+        uniform = torch.rand(rows, self.parameters, generator=generator)
+        return -torch.log(-torch.log(uniform.clamp(min=torch.finfo(uniform.dtype).tiny)))
+
+    def sample(self, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """The largest of logits and noise is drawn by the probabilities (Gumbel 1954); [B] int64."""
+        actions = (outputs + noise).argmax(-1)
+        return actions, self.log_prob(outputs, actions)
+
+    def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
+        """The log probability."""
+        return torch.log_softmax(outputs, -1).gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+
+    def entropy(self, outputs: Tensor) -> Tensor:
+        """Of the probabilities."""
+        log = torch.log_softmax(outputs, -1)
+        return -(log.exp() * log).sum(-1)
+
+    def derivatives(self, outputs: Tensor, actions: Tensor) -> Derivatives:
+        """With probabilities p and entropy H they are [chosen] - p, and -p (log p + H)."""
+        log = torch.log_softmax(outputs, -1)
+        probability = log.exp()
+        entropy = -(probability * log).sum(-1)
+        chosen = actions.unsqueeze(-1)
+        by_outputs = (-probability).scatter_add_(-1, chosen, torch.ones_like(chosen, dtype=outputs.dtype))
+        entropy_by_outputs = -probability * (log + entropy.unsqueeze(-1))
+        return Derivatives(log.gather(-1, chosen).squeeze(-1), by_outputs, entropy, entropy_by_outputs)
+
+    def clip(self, actions: Tensor) -> Tensor:
+        """All there are, are allowed."""
+        return actions
+
+    def mode(self, outputs: Tensor) -> Tensor:
+        """The likeliest."""
+        return outputs.argmax(-1)
+
+
 #: Name → what makes it.
-DISTRIBUTIONS: dict[str, type[TanhNormal]] = {"tanh-normal": TanhNormal}
+DISTRIBUTIONS: dict[str, type[Distribution]] = {"tanh-normal": TanhNormal, "normal": Normal, "categorical": Categorical}
 
 
 def gaussian(outputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -72,10 +218,10 @@ def gaussian(outputs: Tensor) -> tuple[Tensor, Tensor]:
 def sample(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """Actions [B, A] in (-1, 1) and their log density [B], reparametrised by standard normal `noise` [B, A]."""
     u = mean + log_std.exp() * noise
-    return torch.tanh(u), log_density(u, log_std, noise)
+    return torch.tanh(u), log_prob(u, log_std, noise)
 
 
-def log_density(u: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
+def log_prob(u: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
     """Of the actions tanh u that `noise` led to: [B].
 
     log(1 - tanh²u) is taken as 2(log 2 - u - softplus(-2u)), which does not lose its digits for large |u|.

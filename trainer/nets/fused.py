@@ -1,6 +1,6 @@
 """Nets of equal shape in one piece of memory: evaluated, differentiated and moved together.
 
-Automatic differentiation of small nets costs as much as their products. Plain layers with ReLU need little of it, so
+Automatic differentiation of small nets costs as much as their products. Plain layers need little of it, so
 here both directions are written out, with every layer of all nets as one batched product; the optimizer sees one
 parameter. The modules stay what they are: their parameters, and gradients, are windows into that memory.
 
@@ -16,7 +16,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from trainer.nets.distributions import HALF_RANGE, LOG_STD_MIN, log_density
+from trainer.nets.distributions import HALF_RANGE, LOG_STD_MIN, log_prob
 from trainer.nets.mlp import MLP
 
 
@@ -39,6 +39,7 @@ class Stacked:
         self._biases: list[Tensor] = []
         self._weight_gradients: list[Tensor] = []
         self._bias_gradients: list[Tensor] = []
+        self._activate, self._back = _IN_PLACE[nets[0].activation]
         at = 0
         for layer in layers:
             for windows, gradients, name in (
@@ -59,21 +60,25 @@ class Stacked:
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> list[Tensor]:
-        """`x` [B, inputs] → every layer's values, [n, B, width]: the inputs, behind each ReLU, the outputs."""
+        """`x` [B, inputs] → every layer's values, [n, B, width]: the inputs, behind each activation, the outputs."""
         values = [x.expand(len(self._biases[0]), *x.shape)]
         for weight, bias in zip(self._weights[:-1], self._biases[:-1], strict=True):
-            values.append(torch.baddbmm(bias, values[-1], weight.mT).relu_())
+            values.append(self._activate(torch.baddbmm(bias, values[-1], weight.mT)))
         values.append(torch.baddbmm(self._biases[-1], values[-1], self._weights[-1].mT))
         return values
 
     @torch.no_grad()
-    def backward(self, values: Sequence[Tensor], gradient: Tensor) -> None:
-        """Leave in `flat.grad` the gradient of a loss whose derivative by the outputs is `gradient` [n, B, outputs]."""
+    def backward(self, values: Sequence[Tensor], gradient: Tensor, *, to_inputs: bool = False) -> Tensor:
+        """Leave in `flat.grad` the gradient of a loss whose derivative by the outputs is `gradient` [n, B, outputs].
+
+        Returns the derivative by the inputs [n, B, inputs] where it is wanted, else nothing of use.
+        """
         for i in reversed(range(len(self._weights))):
             torch.bmm(gradient.mT, values[i], out=self._weight_gradients[i])
             torch.sum(gradient, 1, keepdim=True, out=self._bias_gradients[i])
             if i:
-                gradient = _through_relu(torch.bmm(gradient, self._weights[i]), values[i])
+                gradient = self._back(torch.bmm(gradient, self._weights[i]), values[i])
+        return torch.bmm(gradient, self._weights[0]) if to_inputs else gradient
 
     @torch.no_grad()
     def input_gradient(self, net: int, hidden: Sequence[Tensor], gradient: Tensor) -> Tensor:
@@ -83,16 +88,16 @@ class Stacked:
         """
         gradient = gradient @ self._weights[-1][net]
         for weight, values in zip(reversed(self._weights[:-1]), reversed(hidden), strict=True):
-            gradient = _through_relu(gradient, values) @ weight[net]
+            gradient = self._back(gradient, values) @ weight[net]
         return gradient
 
 
 @dataclass(frozen=True)
 class Draw:
-    """What `draw` made, and what `output_gradient` needs of the way there. All but `log_density` [B] are [B, A]."""
+    """What `draw` made, and what `output_gradient` needs of the way there. All but `log_prob` [B] are [B, A]."""
 
     action: Tensor
-    log_density: Tensor
+    log_prob: Tensor
     step: Tensor
     """Standard deviation times noise."""
     squeeze: Tensor
@@ -106,7 +111,7 @@ def draw(outputs: Tensor, noise: Tensor) -> Draw:
     log_std = squeeze.add(1).mul_(HALF_RANGE).add_(LOG_STD_MIN)
     step = log_std.exp().mul_(noise)
     u = mean + step
-    return Draw(torch.tanh(u), log_density(u, log_std, noise), step, squeeze)
+    return Draw(torch.tanh(u), log_prob(u, log_std, noise), step, squeeze)
 
 
 def output_gradient(drawn: Draw, action_gradient: Tensor, density_gradient: Tensor) -> Tensor:
@@ -151,3 +156,13 @@ def _through_relu(gradient: Tensor, values: Tensor) -> Tensor:
     """`gradient` where `values` are positive, else 0; in place: a mask of booleans takes six times as long."""
     through: Tensor = torch.ops.aten.threshold_backward.grad_input(gradient, values, 0, grad_input=gradient)
     return through
+
+
+def _through_tanh(gradient: Tensor, values: Tensor) -> Tensor:
+    """`gradient` times 1 - `values`², in place."""
+    through: Tensor = torch.ops.aten.tanh_backward.grad_input(gradient, values, grad_input=gradient)
+    return through
+
+
+#: Activation → (it in place, the way back through it from its values).
+_IN_PLACE = {torch.relu: (torch.relu_, _through_relu), torch.tanh: (torch.tanh_, _through_tanh)}

@@ -94,7 +94,8 @@ class Policy:
         """Sampled actions [N, …]; takes its noise from `generator` (on the CPU)."""
         outputs = self._outputs(obs, task)
         noise = self.net.distribution.noise(len(task), generator).to(self.device)
-        actions: Actions = self.net.distribution.sample(outputs, noise)[0].cpu().numpy()
+        distribution = self.net.distribution
+        actions: Actions = distribution.clip(distribution.sample(outputs, noise)[0]).cpu().numpy()
         return actions
 
     def check_golden(self, golden: store.Golden) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anchorleg_toys.settings import PointsSettings
-from trainer.envs.spaces import STATE, Actions, ArraySpec, Box, Obs, Spaces
+from trainer.envs.spaces import STATE, Actions, ArraySpec, Box, Discrete, Obs, Spaces
 from trainer.envs.suite import Outcome, Stepper, StepperChoice, StepperUnavailableError
 from trainer.state import State
 
@@ -18,8 +18,9 @@ from trainer.state import State
 class Point:
     """A mass that a tenth of the action moves; nearer to the goal is better. Over at the goal itself."""
 
-    def __init__(self, goal: float, horizon: int) -> None:
+    def __init__(self, goal: float, horizon: int, pushes: str) -> None:
         self.goal = goal
+        self.pushes = pushes
         self.horizon = horizon
         self.place = 0.0
         self.steps = 0
@@ -31,7 +32,8 @@ class Point:
 
     def step(self, action: Actions) -> Outcome:
         """Move."""
-        self.place += 0.1 * float(np.clip(action[0], -1, 1))
+        push = float(np.clip(action[0], -1, 1)) if self.pushes == "any" else int(action) - 1
+        self.place += 0.1 * push
         self.steps += 1
         distance = abs(self.place - self.goal)
         return Outcome(self._obs(), 1 - distance, distance < 0.02, truncated=False, success=distance < 0.1)
@@ -62,7 +64,9 @@ class Points:
 
     def __init__(self, settings: PointsSettings, seed: int, cache: Path | None) -> None:
         self.goals = np.linspace(-0.5, 0.5, len(settings.tasks) + 2)[1:-1]
-        self.spaces = Spaces({STATE: ArraySpec((2,))}, Box(1), settings.tasks, settings.horizon)
+        self.pushes = settings.pushes
+        action = Box(1) if self.pushes == "any" else Discrete(3)
+        self.spaces = Spaces({STATE: ArraySpec((2,))}, action, settings.tasks, settings.horizon)
 
     @property
     def bounds(self) -> None:
@@ -78,7 +82,7 @@ class Points:
 
     def make(self, task: int) -> Point:
         """An environment."""
-        return Point(float(self.goals[task]), self.spaces.horizon)
+        return Point(float(self.goals[task]), self.spaces.horizon, self.pushes)
 
     def stepped_natively(self, choice: StepperChoice) -> frozenset[int]:
         """None: Python steps all."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from trainer.config.settings import AlgorithmSettings, EnvSettings, Positive, PositiveInt
@@ -13,6 +15,7 @@ class PointsSettings(EnvSettings):
     tasks: tuple[str, ...] = Field(("left", "middle", "right"), description="A goal each, from left to right.")
     #: Far enough for the mass to reach any goal from anywhere.
     horizon: PositiveInt = Field(20, description="Steps after which an episode is cut.")
+    pushes: Literal["any", "three"] = Field("any", description="any real number, or one of left, none and right.")
 
 
 class DriftSettings(AlgorithmSettings):

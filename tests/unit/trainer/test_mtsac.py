@@ -57,20 +57,18 @@ def equal(a, b):
 
 def test_the_log_density_is_that_of_a_squashed_gaussian():
     mean, log_std, noise = torch.tensor([[0.3]]), torch.tensor([[-0.5]]), torch.tensor([[0.7]])
-    action, log_density = sample(mean, log_std, noise)
+    action, log_prob = sample(mean, log_std, noise)
     std = math.exp(-0.5)
     u = 0.3 + std * 0.7
     gaussian = math.exp(-(0.7**2) / 2) / (std * math.sqrt(2 * math.pi))
     assert action.item() == pytest.approx(math.tanh(u), rel=1e-6)
-    assert log_density.item() == pytest.approx(math.log(gaussian / (1 - math.tanh(u) ** 2)), rel=1e-5)
+    assert log_prob.item() == pytest.approx(math.log(gaussian / (1 - math.tanh(u) ** 2)), rel=1e-5)
 
 
 def test_the_log_density_stays_finite_where_the_squashing_is_saturated():
-    _, log_density = sample(torch.full((1, 4), 30.0), torch.full((1, 4), -10.0), torch.zeros(1, 4))
+    _, log_prob = sample(torch.full((1, 4), 30.0), torch.full((1, 4), -10.0), torch.zeros(1, 4))
     # per action: log N(0) at sigma e^-10, minus log(1 - tanh(30)^2) = 2 (log 2 - 30) to the last digit
-    assert log_density.item() == pytest.approx(
-        4 * (10 - 0.5 * math.log(2 * math.pi) - 2 * (math.log(2) - 30)), rel=1e-5
-    )
+    assert log_prob.item() == pytest.approx(4 * (10 - 0.5 * math.log(2 * math.pi) - 2 * (math.log(2) - 30)), rel=1e-5)
 
 
 def test_log_std_stays_in_its_range():
@@ -97,8 +95,8 @@ def target_of(learner, batch):
         learner, torch.from_numpy(batch.reward), torch.from_numpy(batch.terminated), next_x, temperature, noise
     )
     mean, log_std = gaussian(learner.actor.body(next_x))
-    _, log_density = sample(mean, log_std, noise)
-    return target, log_density.detach(), temperature
+    _, log_prob = sample(mean, log_std, noise)
+    return target, log_prob.detach(), temperature
 
 
 def test_a_target_bootstraps_the_smaller_critic_less_the_tasks_own_entropy_price():
@@ -106,8 +104,8 @@ def test_a_target_bootstraps_the_smaller_critic_less_the_tasks_own_entropy_price
     set_constant_q(learner.targets, (5.0, 3.0))
     learner.log_temperature.data = torch.tensor([0.1, 1.0, 2.0]).log()
     batch = a_batch()
-    target, log_density, temperature = target_of(learner, batch)
-    expected = torch.from_numpy(batch.reward) + 0.9 * (3.0 - temperature * log_density)
+    target, log_prob, temperature = target_of(learner, batch)
+    expected = torch.from_numpy(batch.reward) + 0.9 * (3.0 - temperature * log_prob)
     assert temperature[:3].tolist() == pytest.approx([0.1, 1.0, 2.0])
     assert torch.allclose(target, expected, atol=1e-6)
 
@@ -150,10 +148,10 @@ def test_a_distributions_target_bootstraps_less_the_tasks_own_entropy_price():
     learner = a_learner(**CATEGORICAL)
     set_constant_logits(learner.targets, [-50.0, -50.0, -50.0, 0.0, -50.0])  # the return is 1 for certain
     learner.log_temperature.data = torch.tensor([0.01, 0.02, 0.04]).log()
-    found, log_density = distribution_of(learner, a_batch())
+    found, log_prob = distribution_of(learner, a_batch())
     mean = found @ torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0])
     price = torch.tensor([0.01, 0.02, 0.04])[torch.from_numpy(a_batch().task)]
-    expected = torch.from_numpy(a_batch().reward) + 0.5 * (1.0 - price * log_density)
+    expected = torch.from_numpy(a_batch().reward) + 0.5 * (1.0 - price * log_prob)
     assert torch.allclose(mean, expected.clamp(-2, 2), atol=1e-5)
 
 
@@ -206,11 +204,11 @@ def test_the_actor_climbs_what_automatic_differentiation_says():
         noise = torch.randn(12, 4, generator=plain.noise)
         loss, _ = sac_update.actor_step(learner, x, temperature, noise)
         mean, log_std = gaussian(plain.actor.body(x))
-        action, log_density = sample(mean, log_std, noise)
+        action, log_prob = sample(mean, log_std, noise)
         outputs = torch.stack([critic(x, action) for critic in plain.critics])
         both = outputs.squeeze(-1) if plain.values is None else categorical.mean(outputs, plain.values)
         value = both.amin(0) if plain.values is None else both.mean(0)
-        expected = (temperature * log_density - value).mean()
+        expected = (temperature * log_prob - value).mean()
         expected.backward()
         assert loss.item() == pytest.approx(expected.item(), rel=1e-6, abs=1e-6)
         for ours, theirs in zip(learner.actor.parameters(), plain.actor.parameters(), strict=True):
@@ -267,8 +265,8 @@ def test_the_critic_loss_is_the_sum_of_both_mean_squared_errors():
 def test_the_actor_loss_is_the_priced_density_less_the_smaller_q():
     learner = a_learner()
     set_constant_q(learner.critics, (1.0, 4.0))
-    loss, log_density = sac_update.actor_step(learner, torch.zeros(6, 42), torch.full((6,), 0.5), torch.ones(6, 4))
-    assert loss.item() == pytest.approx(0.5 * log_density.mean().item() - 1.0, abs=1e-6)
+    loss, log_prob = sac_update.actor_step(learner, torch.zeros(6, 42), torch.full((6,), 0.5), torch.ones(6, 4))
+    assert loss.item() == pytest.approx(0.5 * log_prob.mean().item() - 1.0, abs=1e-6)
 
 
 def test_the_actors_step_leaves_the_critics_alone():

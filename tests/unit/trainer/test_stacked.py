@@ -69,5 +69,5 @@ def test_a_draw_is_a_sample_and_its_slope_that_of_automatic_differentiation():
     expected = torch.autograd.grad((action * action_gradient).sum() + (density * density_gradient).sum(), outputs)[0]
     found = fused.draw(outputs.detach(), drawn_noise)
     assert torch.allclose(found.action, action.detach())
-    assert torch.allclose(found.log_density, density.detach())
+    assert torch.allclose(found.log_prob, density.detach())
     assert torch.allclose(fused.output_gradient(found, action_gradient, density_gradient), expected, rtol=1e-10)

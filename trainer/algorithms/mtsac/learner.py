@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from trainer.algorithms import categorical
 from trainer.algorithms.mtsac.inputs import to_device
+from trainer.algorithms.tensors import copied, load_moments, moments_of, named, stream, under
 from trainer.config.algorithms import Mtsac
 from trainer.config.training import Training
 from trainer.envs.spaces import F32, I32, STATE, Box, Obs, Spaces
@@ -63,10 +64,7 @@ def settings_in(training: Training) -> Mtsac:
 def create(training: Training, spaces: Spaces, device: torch.device) -> Learner:
     """A fresh learner. Parameters depend on the seed alone, not on the device."""
     settings = settings_in(training)
-    init, noise = (torch.Generator() for _ in range(2))
-    for stream, generator in enumerate((init, noise)):
-        words = np.random.SeedSequence(training.seed, spawn_key=(stream,)).generate_state(1, np.uint64)
-        generator.manual_seed(int(words[0] >> np.uint64(1)))
+    init, noise = stream(training.seed, 0), stream(training.seed, 1)
     actor, critics = actor_and_critics(training, spaces, init)
     actor.to(device)
     critics.to(device)
@@ -145,33 +143,26 @@ def act_greedily(learner: Learner, obs: Obs, task: I32) -> F32:
 
 def tensors_of(learner: Learner) -> dict[str, Tensor]:
     """All that an exact resume needs, copied to the CPU: `policy.…` is what plays; nets, targets, Adam, noise."""
-    named = {
-        **_named("policy", learner.actor.state_dict()),
-        **_named("critics", learner.critics.state_dict()),
+    learned = {
+        **named("policy", learner.actor.state_dict()),
+        **named("critics", learner.critics.state_dict()),
         "log_temperature": learner.log_temperature.data,
-        **_named("targets", learner.targets.state_dict()),
+        **named("targets", learner.targets.state_dict()),
         "largest_reward": learner.largest_reward,
     }
     for name, optimizer in learner.optimizers.items():
-        for index, moments in optimizer.state_dict()["state"].items():
-            named |= {f"adam.{name}.{index}.{key}": value for key, value in moments.items()}
-    copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in named.items()}
-    return {**copies, "noise": learner.noise.get_state()}
+        learned |= moments_of(name, optimizer)
+    return {**copied(learned), "noise": learner.noise.get_state()}
 
 
 def load(learner: Learner, tensors: Mapping[str, Tensor]) -> None:
     """Put `tensors_of` another learner in place. Errors: KeyError, RuntimeError where names or shapes differ."""
-    learner.actor.load_state_dict(_under("policy", tensors))
-    learner.critics.load_state_dict(_under("critics", tensors))
+    learner.actor.load_state_dict(under("policy", tensors))
+    learner.critics.load_state_dict(under("critics", tensors))
     learner.log_temperature.data.copy_(tensors["log_temperature"])
-    learner.targets.load_state_dict(_under("targets", tensors))
+    learner.targets.load_state_dict(under("targets", tensors))
     for name, optimizer in learner.optimizers.items():
-        state: dict[int, dict[str, Tensor]] = {}
-        for key, tensor in _under(f"adam.{name}", tensors).items():
-            index, _, moment = key.partition(".")
-            state.setdefault(int(index), {})[moment] = tensor.clone()  # Adam would go on writing to ours
-        groups: Any = optimizer.state_dict()["param_groups"]
-        optimizer.load_state_dict({"state": state, "param_groups": groups})
+        load_moments(name, optimizer, tensors)
     learner.largest_reward.copy_(tensors["largest_reward"])
     learner.noise.set_state(tensors["noise"])
 
@@ -179,11 +170,3 @@ def load(learner: Learner, tensors: Mapping[str, Tensor]) -> None:
 def _observed(learner: Learner, obs: Obs, task: I32) -> tuple[dict[str, Tensor], Tensor]:
     tasks = to_device(torch.from_numpy(task.astype(np.int64)), learner.device)
     return {STATE: to_device(torch.from_numpy(obs[STATE]), learner.device)}, tasks
-
-
-def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
-
-
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(f"{prefix}."): value for name, value in tensors.items() if name.startswith(f"{prefix}.")}

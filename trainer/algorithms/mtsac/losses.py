@@ -56,9 +56,9 @@ def measure_batch(learner: Learner, batch: Batch, noise: torch.Generator) -> Dia
 
     with watched([learner.actor.body]) as seen_of_actor:
         outputs = learner.actor.body(x)
-    own_action, log_density = learner.actor.distribution.sample(outputs, inputs.current_noise)
+    own_action, log_prob = learner.actor.distribution.sample(outputs, inputs.current_noise)
     _, gradient = value_and_gradient(twin, x, own_action.detach())
-    actor_loss = (temperature * log_density - (gradient * own_action).sum(-1)).mean()
+    actor_loss = (temperature * log_prob - (gradient * own_action).sum(-1)).mean()
 
     nets = {"critics_rank": sum(map(effective_rank, seen_of_critics.features)) / len(seen_of_critics.features)}
     for name, net, loss, seen in (

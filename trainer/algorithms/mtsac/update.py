@@ -55,10 +55,10 @@ def learn(learner: Learner, inputs: Inputs) -> Tensor:
         reward = scaled(learner, task, reward)
         target = td_distribution(learner, reward, inputs.terminated, next_x, temperature, inputs.next_noise)
         critic_loss, q = categorical_step(learner, x, inputs.action, target)
-    actor_loss, log_density = actor_step(learner, x, temperature, inputs.current_noise)
-    temperature_loss = temperature_step(learner, task, log_density)
+    actor_loss, log_prob = actor_step(learner, x, temperature, inputs.current_noise)
+    temperature_loss = temperature_step(learner, task, log_prob)
     move_targets(learner)
-    return torch.stack([critic_loss, actor_loss, temperature_loss, q, -log_density.mean()])
+    return torch.stack([critic_loss, actor_loss, temperature_loss, q, -log_prob.mean()])
 
 
 @torch.no_grad()
@@ -75,7 +75,7 @@ def td_target(
         both, _ = plain_values(learner, "targets", next_x, following.action)
     else:
         both = outputs_of(learner.targets, next_x, following.action).squeeze(-1)
-    return reward + learner.settings.gamma * (1 - terminated) * (both.amin(0) - temperature * following.log_density)
+    return reward + learner.settings.gamma * (1 - terminated) * (both.amin(0) - temperature * following.log_prob)
 
 
 @torch.no_grad()
@@ -138,7 +138,7 @@ def td_distribution(
     following = drawn(learner, next_x, noise)[0]
     logits = outputs_of(learner.targets, next_x, following.action)
     discount = learner.settings.gamma * (1 - terminated)
-    shift = reward - discount * temperature * following.log_density
+    shift = reward - discount * temperature * following.log_prob
     return categorical.target(torch.softmax(logits, dim=-1).mean(0), shift, discount, learner.values)
 
 
@@ -161,16 +161,16 @@ def actor_step(learner: Learner, x: Tensor, temperature: Tensor, noise: Tensor) 
     output_gradient = fused.output_gradient(current, -action_gradient / rows, temperature / rows)
     learner.stacks["actor"].backward(layers, output_gradient.unsqueeze(0))
     _step(learner, "actor", [learner.stacks["actor"].flat])
-    return (temperature * current.log_density - value).mean(), current.log_density
+    return (temperature * current.log_prob - value).mean(), current.log_prob
 
 
 @torch.no_grad()
-def temperature_step(learner: Learner, task: Tensor, log_density: Tensor) -> Tensor:
+def temperature_step(learner: Learner, task: Tensor, log_prob: Tensor) -> Tensor:
     """Each task's temperature up where its entropy is below the target, down where it is above. Returns the loss.
 
     A shared one is as many equal numbers, which get the same gradient.
     """
-    missing_entropy = log_density + learner.settings.target_entropy
+    missing_entropy = log_prob + learner.settings.target_entropy
     of_rows = learner.log_temperature[task]
     if learner.settings.shared_temperature:
         learner.log_temperature.grad = -missing_entropy.mean().expand_as(learner.log_temperature).contiguous()

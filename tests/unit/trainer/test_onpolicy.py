@@ -1,0 +1,264 @@
+"""PPO and A2C against the textbook: losses and gradients by torch, advantages by their definition, scales by NumPy."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("torch")
+
+import torch
+from torch import nn
+
+from trainer.algorithms.base import Context
+from trainer.algorithms.onpolicy import RewardScale
+from trainer.buffers.rollout import Rollout
+from trainer.config.find import ALGORITHMS, find
+from trainer.config.section import TrainingSection, resolve
+from trainer.envs.collector import Transition
+from trainer.envs.spaces import STATE, ArraySpec, Box, Discrete, Spaces
+from trainer.envs.step import Step
+from trainer.nets.distributions import Categorical, Normal
+from trainer.nets.normalise import Normaliser, RunningMoments, in_three
+from trainer.nets.policy import PolicyNet, PolicySpec
+
+pytestmark = pytest.mark.trainer
+CPU = torch.device("cpu")
+ENVS, STEPS = 4, 6
+SPACES = {
+    "box": Spaces({STATE: ArraySpec((3,))}, Box(2), ("a", "b"), 10),
+    "discrete": Spaces({STATE: ArraySpec((3,))}, Discrete(5), ("a", "b"), 10),
+}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+def learner(name, spaces, **more):
+    section = TrainingSection(
+        env="anchorleg_toys.points:Points",
+        algorithm={"name": name, "rollout_steps": STEPS, "entropy_coef": 0.01, **more},
+        num_envs=ENVS,
+        network={"actor_hidden": (8, 7), "critic_hidden": (8,)},
+    )
+    return find(ALGORITHMS, name)(Context(resolve(section), spaces, ENVS, CPU, None))
+
+
+def play(algorithm, spaces, rng, steps=STEPS):
+    """Made-up steps, some of which end an episode."""
+    task = (np.arange(ENVS) % 2).astype(np.int32)
+    obs = {STATE: rng.standard_normal((ENVS, 3)).astype(np.float32)}
+    for number in range(steps):
+        action = algorithm.act(obs, task, number * ENVS)
+        after, other = ({STATE: rng.standard_normal((ENVS, 3)).astype(np.float32)} for _ in range(2))
+        terminated = rng.random(ENVS) < 0.2
+        finished = terminated | (rng.random(ENVS) < 0.2)
+        step = Step(
+            obs=other, next_obs=after, reward=rng.standard_normal(ENVS).astype(np.float32), terminated=terminated,
+            truncated=finished & ~terminated, success=terminated, task=task, next_task=task, finished=finished,
+            episode_return=np.zeros(ENVS), episode_length=np.ones(ENVS, np.int32), episode_success=terminated,
+        )  # fmt: skip
+        algorithm.observe(Transition(obs, action, step), number * ENVS)
+        obs = step.obs
+
+
+def textbook_loss(name, algorithm, policy, critic, rows):
+    """By torch's own distributions and derivatives, from what was played."""
+    rollout, chosen = algorithm._rollout, algorithm.settings
+    seen = torch.from_numpy(rollout.in_a_row("obs.state")[rows])
+    task = torch.from_numpy(rollout.in_a_row("task")[rows])
+    x = torch.cat([seen, torch.eye(2)[task]], 1)
+    outputs = policy.body(x)
+    action = torch.from_numpy(rollout.in_a_row("action")[rows])
+    if policy.spec.distribution == "normal":
+        drawn = torch.distributions.Normal(outputs, policy.free.exp())
+        log, entropy = drawn.log_prob(action).sum(1), drawn.entropy().sum(1)
+    else:
+        drawn = torch.distributions.Categorical(logits=outputs)
+        log, entropy = drawn.log_prob(action), drawn.entropy()
+    *_, before, advantage, target = algorithm._part(algorithm._lesson[rows])
+    if chosen.normalise_advantage:
+        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+    if name == "ppo":
+        ratio = torch.exp(log - before)
+        loss = -torch.min(ratio * advantage, torch.clamp(ratio, 1 - chosen.clip, 1 + chosen.clip) * advantage).mean()
+    else:
+        loss = -(log * advantage).mean()
+    value_loss = nn.functional.mse_loss(critic(x)[:, 0], target)
+    return loss, value_loss, loss + chosen.value_coef * value_loss - chosen.entropy_coef * entropy.mean()
+
+
+@pytest.mark.parametrize("kind", SPACES)
+@pytest.mark.parametrize("name", ["ppo", "a2c"])
+def test_updates_are_those_of_the_textbook(name, kind):
+    spaces = SPACES[kind]
+    more = {"batch_size": 7, "epochs": 3, "clip": 0.01} if name == "ppo" else {}
+    algorithm = learner(name, spaces, learning_rate=0.01, **more)
+    policy, critic = copy.deepcopy(algorithm.policy), copy.deepcopy(algorithm.critic)
+    free = [policy.free] if kind == "box" else []
+    learned = [*policy.body.parameters(), *critic.parameters(), *free]
+    if name == "ppo":
+        optimizer = torch.optim.Adam(learned, lr=0.01, eps=1e-5)
+    else:
+        optimizer = torch.optim.RMSprop(learned, lr=0.01, alpha=0.99, eps=1e-5)
+    rng = np.random.default_rng(0)
+    for _ in range(2):
+        play(algorithm, spaces, rng)
+        while algorithm.must_learn:
+            rows = algorithm._order_of_steps[algorithm._at : algorithm._at + algorithm.batch_size]
+            loss, value_loss, whole = textbook_loss(name, algorithm, policy, critic, rows)
+            measured = dict(zip(algorithm.METRICS, algorithm.update().tolist(), strict=True))
+            assert measured["policy_loss"] == pytest.approx(loss.item(), rel=1e-3, abs=1e-5)
+            assert measured["value_loss"] == pytest.approx(value_loss.item(), rel=1e-3)
+            optimizer.zero_grad()
+            whole.backward()
+            nn.utils.clip_grad_norm_(learned, 0.5)
+            optimizer.step()
+            mine = [*algorithm._policy.body.parameters(), *algorithm.critic.parameters()]
+            mine += [algorithm._policy.free] if kind == "box" else []
+            assert all(torch.allclose(one, other, atol=1e-4) for one, other in zip(mine, learned, strict=True))
+
+
+def test_a_rollout_that_moved_the_policy_too_far_is_left():
+    spaces = SPACES["box"]
+    rng = np.random.default_rng(0)
+    counts = []
+    for target in (0.0, 1e-3):
+        algorithm = learner("ppo", spaces, learning_rate=0.01, batch_size=8, target_kl=target)
+        play(algorithm, spaces, rng)
+        updates = 0
+        while algorithm.must_learn:
+            algorithm.update()
+            updates += 1
+        counts.append(updates)
+    assert counts[0] == 30
+    assert 1 < counts[1] < 30
+
+
+def test_the_learning_rate_falls_in_a_line_with_the_steps():
+    algorithm = learner("a2c", SPACES["box"], learning_rate=1e-3, learning_rate_steps=100)
+    seen = []
+    for number in range(30):
+        algorithm._step = number * 4
+        seen.append(algorithm.learning_rate)
+    assert seen == pytest.approx([1e-3 * max(0, 1 - number * 4 / 100) for number in range(30)])
+
+
+@given(data=st.data(), gamma=st.floats(0, 1), lam=st.floats(0, 1))
+@settings(max_examples=40, deadline=None)
+def test_advantages_are_the_sum_of_errors_up_to_the_episodes_end(data, gamma, lam):
+    steps, envs = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 3))
+    numbers = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    rollout = Rollout(SPACES["box"], steps, envs)
+    for name in ("reward", "value", "bootstrap"):
+        rollout.fields[name][:] = numbers.standard_normal((steps, envs))
+    rollout.fields["terminated"][:] = numbers.random((steps, envs)) < 0.3
+    rollout.fields["ended"][:] = (rollout.fields["terminated"] > 0) | (numbers.random((steps, envs)) < 0.3)
+    last = numbers.standard_normal(envs).astype(np.float32)
+    found = rollout.advantages(last, gamma, lam)
+    f = rollout.fields
+    for env in range(envs):
+        for start in range(steps):
+            total, weight = 0.0, 1.0
+            for at in range(start, steps):
+                if f["terminated"][at, env]:
+                    following = 0.0
+                elif f["ended"][at, env]:
+                    following = f["bootstrap"][at, env]
+                else:
+                    following = f["value"][at + 1, env] if at + 1 < steps else last[env]
+                total += weight * (f["reward"][at, env] + gamma * following - f["value"][at, env])
+                weight *= gamma * lam
+                if f["ended"][at, env]:
+                    break
+            assert found[start, env] == pytest.approx(total, abs=1e-4)
+
+
+def test_running_moments_are_those_of_all_rows_and_a_policy_scales_to_the_bit_alike():
+    rng = np.random.default_rng(1)
+    moments, seen = RunningMoments(3), []
+    for size in (1, 5, 8, 64):
+        rows = (rng.standard_normal((size, 3)) * [1e-3, 1, 50] + [100, 0, -3]).astype(np.float32)
+        moments.add(rows)
+        seen.append(rows)
+    every = np.concatenate(seen).astype(np.float64)
+    assert moments.mean == pytest.approx(every.mean(0), abs=1e-3)
+    assert moments.variance[1:] == pytest.approx(every.var(0)[1:], rel=1e-3)
+    net = Normaliser(3, torch.Generator())
+    net.follow(moments)
+    assert torch.equal(
+        net(torch.from_numpy(every.astype(np.float32))), torch.from_numpy(moments.scaled(every.astype(np.float32)))
+    )
+
+
+def test_a_scale_survives_the_rounding_of_published_weights():
+    rng = np.random.default_rng(2)
+    values = (rng.standard_normal(1000) * 10.0 ** rng.integers(-6, 6, 1000)).astype(np.float32)
+    parts = torch.from_numpy(in_three(values))
+    assert torch.equal(parts.to(torch.bfloat16).to(torch.float32), parts)
+    assert torch.equal(parts.sum(0), torch.from_numpy(values))
+
+
+def test_rewards_are_scaled_as_stable_baselines_scales_them():
+    normalize = pytest.importorskip("stable_baselines3.common.vec_env.vec_normalize")
+    theirs = normalize.RunningMeanStd(shape=())
+    ours, sums = RewardScale(3, 0.9), np.zeros(3)
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        reward, ended = rng.standard_normal(3).astype(np.float32), rng.random(3) < 0.2
+        sums = sums * 0.9 + reward
+        theirs.update(sums)
+        expected = np.clip(reward / np.sqrt(theirs.var + 1e-8), -10, 10)
+        sums[ended] = 0
+        assert ours.add(reward, ended.astype(np.float32)) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", SPACES)
+def test_densities_entropies_and_their_derivatives_are_torchs(kind):
+    action = SPACES[kind].action
+    ours = Normal(action) if kind == "box" else Categorical(action)
+    outputs = torch.randn(6, ours.parameters, requires_grad=True)
+    actions, log_prob = ours.sample(outputs.detach(), ours.noise(6, torch.Generator().manual_seed(0)))
+    if kind == "box":
+        mean, log_std = outputs.chunk(2, -1)
+        theirs = torch.distributions.Independent(torch.distributions.Normal(mean, log_std.exp()), 1)
+    else:
+        theirs = torch.distributions.Categorical(logits=outputs)
+    assert torch.allclose(theirs.log_prob(actions), log_prob, atol=1e-5)
+    assert torch.allclose(ours.log_prob(outputs, actions), log_prob, atol=1e-5)
+    found = ours.derivatives(outputs.detach(), actions)
+    assert torch.allclose(found.entropy, theirs.entropy(), atol=1e-5)
+    assert torch.allclose(found.log_prob, log_prob, atol=1e-5)
+    by_log = torch.autograd.grad(theirs.log_prob(actions).sum(), outputs, retain_graph=True)[0]
+    by_entropy = torch.autograd.grad(theirs.entropy().sum(), outputs)[0]
+    assert torch.allclose(found.log_prob_by_outputs, by_log, atol=1e-4)
+    assert torch.allclose(found.entropy_by_outputs, by_entropy, atol=1e-5)
+    assert (ours.mode(outputs) if kind == "discrete" else ours.mode(outputs).abs()).max() <= (
+        4 if kind == "discrete" else 1
+    )
+
+
+def test_choices_are_drawn_by_their_probabilities():
+    ours = Categorical(Discrete(3))
+    outputs = torch.log(torch.tensor([[0.5, 0.3, 0.2]])).expand(30_000, 3)
+    drawn, _ = ours.sample(outputs, ours.noise(30_000, torch.Generator().manual_seed(0)))
+    shares = torch.bincount(drawn, minlength=3) / 30_000
+    assert torch.allclose(shares, torch.tensor([0.5, 0.3, 0.2]), atol=0.02)
+
+
+def test_a_policy_with_a_scale_goes_through_json_and_its_tensors():
+    spec = PolicySpec(SPACES["box"], resolve(TrainingSection(algorithm="ppo")).network, "normal", normalises=True)
+    assert PolicySpec.from_json(spec.as_json()) == spec
+    policy = PolicyNet(spec, torch.Generator().manual_seed(0))
+    shapes = PolicyNet(spec, None).state_dict()
+    assert {name: value.shape for name, value in policy.state_dict().items()} == {n: v.shape for n, v in shapes.items()}
+    old = spec.as_json()
+    del old["normalises"]
+    assert PolicySpec.from_json(old) == replace(spec, normalises=False)

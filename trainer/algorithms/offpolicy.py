@@ -1,0 +1,119 @@
+"""What algorithms have in common that learn from kept transitions: MTSAC and SAC.
+
+They act at random first. Each transition after that earns a part of an update; updates are made beside the stepping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+from torch import Tensor, nn
+
+from trainer.algorithms.base import Context
+from trainer.buffers.experience import Experience
+from trainer.buffers.rows import Batch, rows_of
+from trainer.config.settings import OffPolicySettings
+from trainer.envs.collector import Transition
+from trainer.envs.spaces import I32, Actions, Box, Obs
+from trainer.errors import NotFiniteError
+from trainer.state import State
+
+#: The spawn key of the first, random actions; 0 and 1 are for an algorithm's nets and noise.
+_EXPLORATION = 3
+
+
+class OffPolicy:
+    """The experience, what is owed, and the first actions. How to act and to learn is an algorithm's own."""
+
+    METRICS: ClassVar[tuple[str, ...]]
+
+    def __init__(self, context: Context) -> None:
+        training = context.training
+        self.settings: OffPolicySettings = training.off_policy
+        self._exploration = np.random.default_rng(np.random.SeedSequence(training.seed, spawn_key=(_EXPLORATION,)))
+        self._action = context.spaces.action
+        self._owed = Fraction(0)
+        assert context.experience is not None  # noqa: S101 - its settings are `OffPolicySettings`
+        self.experience: Experience = context.experience
+
+    # --- what an algorithm has of its own ---------------------------------------------------------------------------
+
+    def sampled(self, obs: Obs, task: I32) -> Actions:
+        """Actions of the policy, to try; takes from its own noise."""
+        raise NotImplementedError
+
+    def learn(self, batch: Batch) -> Tensor:
+        """One update; its `METRICS`."""
+        raise NotImplementedError
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        """All that it learned and draws from, copied."""
+        raise NotImplementedError
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put `tensors` back."""
+        raise NotImplementedError
+
+    # --- what all have in common ------------------------------------------------------------------------------------
+
+    def act(self, obs: Obs, task: I32, step: int) -> Actions:
+        """At random for the first `random_steps`, then sampled from the policy."""
+        if step < self.settings.random_steps:
+            if isinstance(self._action, Box):
+                return self._exploration.uniform(-1, 1, (len(task), self._action.size)).astype(np.float32)
+            return self._exploration.integers(0, self._action.n, len(task))
+        actions = self.sampled(obs, task)
+        if not np.isfinite(actions).all():
+            raise NotFiniteError(f"the actor's actions are not finite at step {step}", what=["actor"])
+        return actions
+
+    def observe(self, transition: Transition, step: int) -> None:
+        """Into the replay; each transition past `random_steps` earns `updates_per_step` updates."""
+        done = transition.step
+        rows = rows_of(transition.obs, transition.action, done.reward, done.next_obs, done.terminated)
+        self.experience.add(done.task, rows)
+        settings, count = self.settings, done.task.shape[0]
+        self._owed += earned(step, step + count, settings.random_steps, settings.updates_per_step)
+
+    @property
+    def owed(self) -> int:
+        """Whole updates; the rest of the fraction waits."""
+        return int(self._owed)
+
+    @property
+    def must_learn(self) -> bool:
+        """Never: updates run beside the stepping."""
+        return False
+
+    def update(self) -> Tensor:
+        """One update of a batch of own rows and others'."""
+        measured = self.learn(self.experience.sample(self.settings.batch_size))
+        self._owed -= 1
+        return measured
+
+    def state(self) -> State:
+        """Nets, optimizers, noise, and what is owed."""
+        numbers = {
+            "owed": [self._owed.numerator, self._owed.denominator],
+            "exploration": self._exploration.bit_generator.state,
+        }
+        return State(self.tensors(), numbers)
+
+    def load(self, state: State) -> None:
+        """Go on from there; random streams are put back last."""
+        self.load_tensors(state.tensors)
+        self._owed = Fraction(*state.numbers["owed"])
+        self._exploration.bit_generator.state = state.numbers["exploration"]
+
+
+def count(net: nn.Module) -> int:
+    """How many numbers it learns."""
+    return sum(parameter.numel() for parameter in net.parameters())
+
+
+def earned(before: int, after: int, random_steps: int, updates_per_step: float) -> Fraction:
+    """Updates that the transitions in (before, after] earn, exactly: 0.1 is one tenth, not its binary neighbour."""
+    return max(0, after - max(before, random_steps)) * Fraction(str(updates_per_step))

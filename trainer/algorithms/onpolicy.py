@@ -1,0 +1,390 @@
+"""What algorithms have in common that learn from what their present policy did: PPO and A2C.
+
+A rollout is played; then each of its steps is learned from, in updates of some of them, before the next action. Between
+any two updates it may be stopped: the rollout, the order of its steps and the place in it are in `state`.
+
+Shapes: N environments, B steps of one update, I numbers that the nets read, P of a distribution, M metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from trainer.algorithms.base import Context, NetSize
+from trainer.algorithms.recorded import KERNELS
+from trainer.algorithms.tensors import copied, load_moments, moments_of, named, stream, under
+from trainer.buffers.rollout import Rollout
+from trainer.config.settings import OnPolicySettings
+from trainer.config.training import Training
+from trainer.envs.collector import Transition
+from trainer.envs.spaces import F32, F64, I32, I64, Actions, Box, Obs, Spaces, picked
+from trainer.errors import NotFiniteError
+from trainer.nets.fused import Stacked
+from trainer.nets.mlp import MLP, orthogonal
+from trainer.nets.normalise import CLIP, Normaliser, RunningMoments
+from trainer.nets.policy import PolicyNet, PolicySpec
+from trainer.state import State
+
+#: Spawn keys of its random streams.
+_NETS, _NOISE, _ORDER = 0, 1, 2
+#: The gain of the policy's last layer: its first actions are near the middle, and all alike (detail 2 of the "37").
+_LAST_GAIN = 0.01
+#: An advantage's deviation is not divided by less.
+_SMALL = 1e-8
+
+
+@dataclass(frozen=True)
+class Minibatch:
+    """B steps as they were played: the log density of each `action`, its `advantage`, and what the critic is to say."""
+
+    action: Tensor
+    log_prob: Tensor
+    advantage: Tensor
+    target: Tensor
+
+
+class RewardScale:
+    """Rewards divided by the deviation of their discounted sum, as each environment has seen it so far."""
+
+    def __init__(self, num_envs: int, gamma: float) -> None:
+        self.moments = RunningMoments(1)
+        self.gamma = gamma
+        self.sums: F64 = np.zeros(num_envs)
+
+    def add(self, reward: F32, ended: F32) -> F32:
+        """[N] rewards of a step, on the scale of all that came, this one included."""
+        self.sums = self.sums * self.gamma + reward
+        self.moments.add(self.sums[:, None])
+        self.sums = self.sums * (1 - ended)
+        scaled: F32 = np.clip(reward * self.moments.scale[0], -CLIP, CLIP).astype(np.float32)
+        return scaled
+
+    def state(self) -> State:
+        """All of it."""
+        moments = self.moments.state()
+        return State({**moments.tensors, "sums": self.sums.copy()}, moments.numbers)
+
+    def load(self, state: State) -> None:
+        """Go on from there; environments that are new begin with nothing."""
+        self.moments.load(state)
+        kept = np.array(state.tensors["sums"], np.float64)[: len(self.sums)]
+        self.sums[: len(kept)] = kept
+
+
+class OnPolicy:
+    """An actor, a critic, what they play, and the order in which they learn from it.
+
+    An algorithm says how its policy is to change (`weigh`), its optimizer, the size of an update and how many epochs
+    there are. Both nets are differentiated by hand (`trainer.nets.fused`), and what reads pictures by torch.
+    """
+
+    METRICS: ClassVar[tuple[str, ...]]
+
+    def __init__(self, context: Context) -> None:
+        training, spaces = context.training, context.spaces
+        self.settings = cast("OnPolicySettings", training.algorithm)
+        self.device = context.device
+        init, self._noise, self._order = (stream(training.seed, key) for key in (_NETS, _NOISE, _ORDER))
+        self._policy, self.critic = actor_and_critic(training, spaces, init)
+        self._policy.to(self.device)
+        self.critic.to(self.device)
+        self._stacks = Stacked([self._policy.body]), Stacked([self.critic])
+        self._learned = [stack.flat for stack in self._stacks]
+        self._learned += [self._policy.free] if self._policy.distribution.free else []
+        self._learned += list(self._policy.encoders.parameters())
+        self.optimizer = self.make_optimizer(self._learned)
+        self._moments = {key: RunningMoments(spaces.obs[key].shape[0]) for key in self._policy.scales}
+        self._rewards = RewardScale(context.num_envs, self.settings.gamma)
+        self._rollout = Rollout(spaces, self.settings.rollout_steps, context.num_envs)
+        self._played: dict[str, npt.NDArray[Any]] = {}
+        self._lesson = self._order_of_steps = _nothing()
+        self._at = self._epoch = self._step = 0
+
+    # --- what an algorithm has of its own ---------------------------------------------------------------------------
+
+    def make_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        """Of what is learned."""
+        raise NotImplementedError
+
+    def weigh(self, batch: Minibatch, log_prob: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The derivative of the policy's loss by `log_prob` [B], which is what the actions' densities are now; and the
+        first numbers of `METRICS`. Behind them come `value_loss` and `entropy`.
+        """
+        raise NotImplementedError
+
+    @property
+    def batch_size(self) -> int:
+        """B."""
+        raise NotImplementedError
+
+    @property
+    def epochs(self) -> int:
+        """How often a rollout is learned from."""
+        raise NotImplementedError
+
+    # --- what all have in common ------------------------------------------------------------------------------------
+
+    @classmethod
+    def choose_kernels(cls, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, str | None]:  # noqa: ARG003 - as the protocol has it
+        """One by one."""
+        return KERNELS, None
+
+    @classmethod
+    def sizes(cls, training: Training, spaces: Spaces) -> Sequence[NetSize]:
+        """The actor and the critic."""
+        policy, critic = actor_and_critic(training, spaces, None)
+        network = training.network
+        return [
+            NetSize(name, f"network.{field}", widths, sum(p.numel() for p in net.parameters()), values=sum(widths))
+            for name, field, widths, net in (
+                ("the actor", "actor_hidden", network.actor_hidden, policy),
+                ("the critic", "critic_hidden", network.critic_hidden, critic),
+            )
+        ]
+
+    @property
+    def policy(self) -> PolicyNet:
+        """With the scale of what was seen so far."""
+        for key, moments in self._moments.items():
+            cast("Normaliser", self._policy.scales[key]).follow(moments)
+        return self._policy
+
+    @torch.no_grad()
+    def act(self, obs: Obs, task: I32, step: int) -> Actions:
+        """Sampled from the policy."""
+        for key, moments in self._moments.items():
+            moments.add(obs[key])
+        seen, tasks = self._scaled(obs), task.astype(np.int64)
+        distribution = self._policy.distribution
+        inputs = self._inputs(seen, tasks)
+        noise = distribution.noise(len(task), self._noise).to(self.device)
+        action, log_prob = distribution.sample(self._outputs(self._stacks[0].forward(inputs)), noise)
+        value = self._stacks[1].forward(inputs)[-1][0, :, 0]
+        self._played = {f"obs.{key}": array for key, array in seen.items()}
+        self._played |= {"task": tasks, "action": action.cpu().numpy()}
+        self._played |= {"log_prob": log_prob.cpu().numpy(), "value": value.cpu().numpy()}
+        if not np.isfinite(self._played["log_prob"]).all():
+            raise NotFiniteError(f"the policy's actions are not finite at step {step}", what=["actor"])
+        actions: Actions = distribution.clip(action).cpu().numpy()
+        return actions
+
+    def observe(self, transition: Transition, step: int) -> None:
+        """Into the rollout; a full one is judged, and its steps are put into a new order."""
+        done = transition.step
+        ended = done.finished.astype(np.float32)
+        reward = self._rewards.add(done.reward, ended) if self.settings.normalise_reward else done.reward
+        bootstrap = np.zeros(len(ended), np.float32)
+        cut = done.finished & ~done.terminated
+        if cut.any():
+            bootstrap[cut] = self._value(picked(done.next_obs, cut), done.task[cut])
+        numbers = {"reward": reward, "terminated": done.terminated, "ended": ended, "bootstrap": bootstrap}
+        self._rollout.add({**self._played, **numbers})
+        self._step = step + len(ended)
+        if self._rollout.full:
+            advantages = self._rollout.advantages(
+                self._value(done.obs, done.next_task), self.settings.gamma, self.settings.gae_lambda
+            )
+            self._begin_lesson(advantages)
+            self._shuffle()
+
+    @property
+    def owed(self) -> int:
+        """It learns between rollouts alone."""
+        return 0
+
+    @property
+    def must_learn(self) -> bool:
+        """Whether a rollout is whole, and not learned from."""
+        return len(self._order_of_steps) > 0
+
+    def update(self) -> Tensor:
+        """One update of the next B steps of the order."""
+        rows = self._order_of_steps[self._at : self._at + self.batch_size].to(self.device)
+        self._at += len(rows)
+        inputs, action, log_prob, advantage, target = self._part(self._lesson[rows])
+        if self._policy.encoders:
+            inputs = self._inputs_of_rollout(rows)
+        measured = self._descend(inputs, Minibatch(action, log_prob, advantage, target))
+        if self._at >= len(self._order_of_steps):
+            self._epoch += 1
+            self._shuffle()
+        return measured
+
+    @property
+    def learning_rate(self) -> float:
+        """Now: it depends on the steps that were made, and on nothing else."""
+        rate: float = self.settings.learning_rate  # type: ignore[attr-defined]
+        steps = self.settings.learning_rate_steps
+        return rate * max(0.0, 1 - self._step / steps) if steps else rate
+
+    def stop_learning(self) -> None:
+        """This update is the rollout's last one."""
+        self._epoch, self._at = self.epochs - 1, len(self._order_of_steps)
+
+    def measures(self) -> Mapping[str, Sequence[float]]:
+        """Nothing of a task."""
+        return {}
+
+    def diagnose(self, step: int) -> None:
+        """Nothing yet."""
+
+    def diagnose_contributors(self, step: int) -> Mapping[str, float]:  # noqa: ARG002 - as the protocol has it
+        """It learns from nobody else."""
+        return {}
+
+    def state(self) -> State:
+        """Nets, optimizer, scales, streams, and the rollout with the place in it."""
+        tensors = {
+            **named("policy", self.policy.state_dict()),
+            **named("critic", self.critic.state_dict()),
+            **moments_of("all", self.optimizer),
+            "lesson": self._lesson,
+            "order": self._order_of_steps,
+        }
+        numbers: dict[str, Any] = {"place": {"at": self._at, "epoch": self._epoch, "step": self._step}}
+        for name, part in self._parts():
+            state = part.state()
+            tensors |= named(name, {key: torch.from_numpy(array) for key, array in state.tensors.items()})
+            numbers[name] = dict(state.numbers)
+        streams = {"stream.noise": self._noise.get_state(), "stream.order": self._order.get_state()}
+        return State({**copied(tensors), **streams}, numbers)
+
+    def load(self, state: State) -> None:
+        """Go on from there; of another number of environments the rollout begins anew."""
+        tensors = state.tensors
+        self._policy.load_state_dict(under("policy", tensors))
+        self.critic.load_state_dict(under("critic", tensors))
+        load_moments("all", self.optimizer, tensors)
+        for name, part in self._parts():
+            part.load(State({key: value.numpy() for key, value in under(name, tensors).items()}, state.numbers[name]))
+        self._lesson, self._order_of_steps = tensors["lesson"].to(self.device, copy=True), tensors["order"].clone()
+        place = state.numbers["place"]
+        self._at, self._epoch, self._step = place["at"], place["epoch"], place["step"]
+        if not self._rollout.full:
+            self._end_lesson()
+        self._noise.set_state(tensors["stream.noise"])
+        self._order.set_state(tensors["stream.order"])
+
+    def _parts(self) -> Iterator[tuple[str, Any]]:
+        yield "rollout", self._rollout
+        yield "rewards", self._rewards
+        for key, moments in self._moments.items():
+            yield f"moments/{key}", moments
+
+    def _scaled(self, obs: Obs) -> dict[str, npt.NDArray[Any]]:
+        return {key: self._moments[key].scaled(seen) if key in self._moments else seen for key, seen in obs.items()}
+
+    def _inputs(self, seen: Obs, tasks: I64) -> Tensor:
+        """[B, I] of scaled observations."""
+        read = {key: torch.from_numpy(array).to(self.device) for key, array in seen.items()}
+        return self._policy.inputs(read, torch.from_numpy(tasks).to(self.device))
+
+    def _outputs(self, values: list[Tensor]) -> Tensor:
+        """The distribution's parameters [B, P], of the values of the actor's layers."""
+        return self._policy.with_free(values[-1][0])
+
+    @torch.no_grad()
+    def _value(self, obs: Obs, task: I32) -> F32:
+        """What the critic thinks, [N]."""
+        inputs = self._inputs(self._scaled(obs), task.astype(np.int64))
+        values: F32 = self._stacks[1].forward(inputs)[-1][0, :, 0].cpu().numpy()
+        return values
+
+    def _begin_lesson(self, advantages: F32) -> None:
+        """All that an update takes of a step side by side, so that one look-up finds it."""
+        rollout = self._rollout
+        count = rollout.capacity * rollout.num_envs
+        numbers = [advantages.reshape(-1, 1), (advantages + rollout.fields["value"]).reshape(-1, 1)]
+        played = [rollout.in_a_row(name).reshape(count, -1).astype(np.float32) for name in ("action", "log_prob")]
+        known = torch.from_numpy(np.concatenate([*played, *numbers], axis=1)).to(self.device)
+        if not self._policy.encoders:
+            rows = torch.arange(count, device=self.device)
+            known = torch.cat([self._inputs_of_rollout(rows), known], dim=1)
+        self._lesson, self._epoch = known, 0
+
+    def _part(self, lesson: Tensor) -> tuple[Tensor, ...]:
+        """(inputs, action, log_prob, advantage, target) of some rows of it."""
+        shape = self._rollout.fields["action"].shape[2:]
+        size = shape[0] if shape else 1
+        width = lesson.shape[1] - size - 3
+        inputs, action = lesson[:, :width], lesson[:, width : width + size]
+        if not shape:
+            action = action[:, 0].to(torch.int64)
+        return inputs, action, *lesson[:, width + size :].unbind(1)
+
+    def _inputs_of_rollout(self, rows: Tensor) -> Tensor:
+        """[B, I] of some of its steps."""
+        at = rows.cpu().numpy()
+        seen = {key: self._rollout.in_a_row(f"obs.{key}")[at] for key in self._policy.spec.spaces.obs}
+        return self._inputs(seen, self._rollout.in_a_row("task")[at])
+
+    def _descend(self, inputs: Tensor, batch: Minibatch) -> Tensor:
+        """One step of all that is learned; `METRICS` [M]."""
+        settings, size = self.settings, len(inputs)
+        actor, critic = self._stacks
+        with torch.no_grad():
+            played, judged = actor.forward(inputs.detach()), critic.forward(inputs.detach())
+            now = self._policy.distribution.derivatives(self._outputs(played), batch.action)
+            by_log_prob, measured = self.weigh(batch, now.log_prob)
+            by_outputs = by_log_prob.unsqueeze(-1) * now.log_prob_by_outputs
+            if settings.entropy_coef:
+                by_outputs -= settings.entropy_coef / size * now.entropy_by_outputs
+            error = judged[-1][0, :, 0] - batch.target
+            by_value = (2 * settings.value_coef / size) * error
+            free = self._policy.distribution.free
+            if free:
+                self._policy.free.grad = by_outputs[:, -free:].sum(0)
+                by_outputs = by_outputs[:, :-free]
+            reads = bool(self._policy.encoders)
+            by_inputs = actor.backward(played, by_outputs.unsqueeze(0), to_inputs=reads)
+            by_inputs_too = critic.backward(judged, by_value[None, :, None], to_inputs=reads)
+        if reads:
+            self._policy.encoders.zero_grad()
+            inputs.backward((by_inputs + by_inputs_too)[0])  # type: ignore[no-untyped-call]
+        if settings.grad_clip:
+            nn.utils.clip_grad_norm_(self._learned, settings.grad_clip, foreach=False)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate
+        self.optimizer.step()
+        return torch.stack([*measured, error.square().mean(), now.entropy.mean()])
+
+    def _shuffle(self) -> None:
+        """The next epoch's order; after the last one the rollout is forgotten."""
+        self._at = 0
+        if self._epoch < self.epochs:
+            self._order_of_steps = torch.randperm(len(self._lesson), generator=self._order)
+        else:
+            self._rollout.clear()
+            self._end_lesson()
+
+    def _end_lesson(self) -> None:
+        self._lesson = self._order_of_steps = _nothing()
+        self._at = self._epoch = 0
+
+
+def normalised(advantage: Tensor) -> Tensor:
+    """[B] of mean 0 and deviation 1; one alone stays as it is."""
+    return (advantage - advantage.mean()) / (advantage.std() + _SMALL) if len(advantage) > 1 else advantage
+
+
+def _nothing() -> Tensor:
+    return torch.zeros(0, dtype=torch.int64)
+
+
+def actor_and_critic(training: Training, spaces: Spaces, init: torch.Generator | None) -> tuple[PolicyNet, MLP]:
+    """The nets of `training`, their weights drawn from `init`; None: on torch's `meta` device, to be counted."""
+    settings, network = cast("OnPolicySettings", training.algorithm), training.network
+    distribution = "normal" if isinstance(spaces.action, Box) else "categorical"
+    policy = PolicyNet(PolicySpec(spaces, network, distribution, settings.normalise_obs), init)
+    critic = MLP(policy.width, network.critic_hidden, 1, init, activation=network.activation)
+    if init is not None:
+        orthogonal(policy.body, init, _LAST_GAIN)
+        orthogonal(critic, init, 1.0)
+    return policy, critic

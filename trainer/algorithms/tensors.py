@@ -1,0 +1,52 @@
+"""What algorithms learn, as named tensors in a checkpoint, and the random streams that they draw from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def stream(seed: int, key: int) -> torch.Generator:
+    """Random stream number `key` of `seed`, on the CPU: streams of other keys have nothing in common with it."""
+    words = np.random.SeedSequence(seed, spawn_key=(key,)).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(words[0] >> np.uint64(1)))
+
+
+def named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """`tensors` as `prefix.name`."""
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Those that `named` called so, by their own names."""
+    return {name.removeprefix(f"{prefix}."): value for name, value in tensors.items() if name.startswith(f"{prefix}.")}
+
+
+def moments_of(name: str, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """What `optimizer` remembers of each parameter: `adam.<name>.<parameter>.<moment>`, whatever optimizer it is."""
+    state = optimizer.state_dict()["state"]
+    return {
+        f"adam.{name}.{index}.{key}": value
+        for index, moments in state.items()
+        for key, value in moments.items()
+        if isinstance(value, Tensor)
+    }
+
+
+def load_moments(name: str, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Put `moments_of` back."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in under(f"adam.{name}", tensors).items():
+        index, _, moment = key.partition(".")
+        state.setdefault(int(index), {})[moment] = tensor.clone()  # the optimizer would go on writing to ours
+    groups: Any = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies on the CPU, for the run goes on while they are written."""
+    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
