@@ -16,9 +16,9 @@ import figures
 import numpy as np
 import torch
 
+from trainer.algorithms.common.diagnostics import INTERVAL_UPDATES
 from trainer.algorithms.mtsac import learner as sac
-from trainer.algorithms.mtsac.losses import diagnose
-from trainer.algorithms.probe import INTERVAL_UPDATES
+from trainer.algorithms.mtsac.diagnostics import diagnose
 from trainer.buffers.replay import Replay
 from trainer.buffers.rows import fields_of, rows_of
 from trainer.config.section import TrainingSection, resolve

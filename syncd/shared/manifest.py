@@ -79,12 +79,14 @@ class PolicyFields(SealedModel):
     """All that its net is built from, in the publisher's words: whoever builds it checks them.
 
     `spaces`: observations by key, the action, tasks and horizon; `network`: the shapes of the net; `distribution`: what
-    actions are drawn from. Unknown words are for the reader to refuse: newer programs may publish them.
+    actions are drawn from; `normalises`: it brings rows of numbers to one scale itself. Unknown words are for the
+    reader to refuse: newer programs may publish them.
     """
 
     spaces: Fields
     network: Fields
     distribution: _Name
+    normalises: bool = False
 
 
 class SuiteFields(SealedModel):

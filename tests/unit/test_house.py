@@ -48,7 +48,7 @@ HEAVY = {"torch", "numpy", "metaworld", "mujoco", "gymnasium", "scipy", "tensorb
 #: What each file of a folder calls its own, and the protocol that says so.
 BY_CONTRACT = {"Suite", "Algorithm", "Encoder"}
 #: Beside the algorithms, for all of them; and what every encoder offers.
-SHARED_BY_ALL = {"base", "categorical", "probe", "recorded"}
+SHARED_BY_ALL = {"base", "common"}
 #: Films and the probe of pictures draw Meta-World's own scenes.
 OF_METAWORLD = {"trainer.showing.play", "trainer.showing.taskprobe"}
 #: Longer than this and one noun has become two.

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from trainer.algorithms.onpolicy import Minibatch, OnPolicy, normalised
+from trainer.algorithms.common.onpolicy import Minibatch, OnPolicy, normalised
 from trainer.config.algorithms import A2c
 
 

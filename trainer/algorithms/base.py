@@ -13,8 +13,8 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from trainer.algorithms.probe import Diagnosis
-from trainer.algorithms.recorded import KERNELS
+from trainer.algorithms.common.cuda_graph import KERNELS
+from trainer.algorithms.common.diagnostics import Diagnosis
 from trainer.buffers.experience import Experience
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
@@ -27,7 +27,7 @@ from trainer.state import State
 class Context:
     """All that an algorithm is made of. `training.algorithm` has its own settings. `experience`: what is sampled from;
     None for those whose settings are not of `OffPolicySettings`.
-    `way`: how updates get to the device (`trainer.algorithms.recorded`).
+    `way`: how updates get to the device (`trainer.algorithms.common.cuda_graph`).
     """
 
     training: Training

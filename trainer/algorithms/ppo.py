@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from trainer.algorithms.onpolicy import Minibatch, OnPolicy, normalised
+from trainer.algorithms.common.onpolicy import Minibatch, OnPolicy, normalised
 from trainer.config.algorithms import Ppo
 
 #: As far as `target_kl` may be passed (stable-baselines3).

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from trainer.algorithms.base import Context, NetSize
-from trainer.algorithms.offpolicy import OffPolicy, count
-from trainer.algorithms.recorded import KERNELS
-from trainer.algorithms.tensors import copied, load_moments, moments_of, named, stream, under
+from trainer.algorithms.common.cuda_graph import KERNELS
+from trainer.algorithms.common.offpolicy import OffPolicy, count
+from trainer.algorithms.common.tensors import copied, load_moments, moments_of, named, stream, under
 from trainer.buffers.rows import Batch
 from trainer.config.algorithms import Sac
 from trainer.config.training import Training

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from trainer.algorithms.base import Algorithm, Context
-from trainer.algorithms.probe import INTERVAL_UPDATES
-from trainer.algorithms.recorded import KERNELS
+from trainer.algorithms.common.cuda_graph import KERNELS
+from trainer.algorithms.common.diagnostics import INTERVAL_UPDATES
 from trainer.buffers.experience import Experience
 from trainer.buffers.rows import fields_of
 from trainer.checkpoints.checkpoint import Contents
@@ -53,7 +53,7 @@ class TrainingRun:
 
 
 def fresh(training: Training, device: torch.device, envs: Envs, way: str = KERNELS) -> TrainingRun:
-    """A run at step 0. `way`: see `trainer.algorithms.recorded`."""
+    """A run at step 0. `way`: see `trainer.algorithms.common.cuda_graph`."""
     collector = Collector(envs)
     experience = Experience(training, fields_of(envs.spaces)) if training.uses_experience else None
     return _run(training, device, collector, experience, way)
@@ -140,8 +140,8 @@ def drain(run: TrainingRun) -> None:
 def row(run: TrainingRun) -> dict[str, Any]:
     """The row of metrics that ends here; the sums start anew. Errors: NotFiniteError.
 
-    In the first row past each multiple of `INTERVAL_UPDATES` updates there is more, from `trainer.algorithms.probe`:
-    `diagnostics` of the nets, and `q` and `td_error` of each task.
+    In the first row past each multiple of `INTERVAL_UPDATES` updates there is more, from
+    `trainer.algorithms.common.diagnostics`: `diagnostics` of the nets, and `q` and `td_error` of each task.
     `contributed` is in it once others sent something in: rows in the ring, their share of a batch now, segments taken
     since the row before and how many steps behind their policies were; with the diagnostics each one's `td_error`.
     """

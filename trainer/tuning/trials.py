@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from trainer.algorithms import recorded
+from trainer.algorithms.common import cuda_graph as recorded
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import Training
 from trainer.envs.collector import Collector

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from anchorleg_toys.settings import DriftSettings
 from trainer.algorithms.base import Context, NetSize
-from trainer.algorithms.recorded import KERNELS
+from trainer.algorithms.common.cuda_graph import KERNELS
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import F32, I32, Box, Obs, Spaces

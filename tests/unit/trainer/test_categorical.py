@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from trainer.algorithms import categorical
+from trainer.algorithms.common import categorical
 
 pytestmark = pytest.mark.trainer
 GRID = categorical.grid(2.0, 5, torch.device("cpu"))

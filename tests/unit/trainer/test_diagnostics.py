@@ -13,10 +13,10 @@ import torch
 from point_run import PointRun
 from slot_digest import digest_of, parts_of
 
+from trainer.algorithms.common.diagnostics import DELTA, TAU, dormant, effective_rank, norm, watched
 from trainer.algorithms.mtsac import learner as sac
 from trainer.algorithms.mtsac import update as sac_update
-from trainer.algorithms.mtsac.losses import diagnose, measure_batch
-from trainer.algorithms.probe import DELTA, TAU, dormant, effective_rank, norm, watched
+from trainer.algorithms.mtsac.diagnostics import diagnose, measure_batch
 from trainer.buffers.rows import Batch
 from trainer.config.section import TrainingSection, resolve
 from trainer.nets.mlp import MLP

@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 from slot_digest import gaps
 
 from anchorleg.files import write_json
-from trainer.algorithms.offpolicy import earned
+from trainer.algorithms.common.offpolicy import earned
 from trainer.history.journal import Journal
 from trainer.history.read import best_evaluation, lines, read, read_evaluations
 from trainer.history.tensorboard import TensorBoardEvents, scalars

@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from trainer.algorithms import categorical
+from trainer.algorithms.common import categorical
 from trainer.algorithms.mtsac import learner as sac
 from trainer.algorithms.mtsac import update as sac_update
 from trainer.buffers.rows import Batch

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from trainer.algorithms.base import Context
-from trainer.algorithms.onpolicy import RewardScale
+from trainer.algorithms.common.onpolicy import RewardScale
 from trainer.buffers.rollout import Rollout
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.section import TrainingSection, resolve

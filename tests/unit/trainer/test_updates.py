@@ -10,12 +10,12 @@ pytest.importorskip("torch")
 
 import torch
 
+from trainer.algorithms.common.cuda_graph import GRAPH, KERNELS, WARM_UP, Updates, choose_kernels
 from trainer.algorithms.mtsac import learner as sac
 from trainer.algorithms.mtsac import update as sac_update
 from trainer.algorithms.mtsac.algorithm import Algorithm
+from trainer.algorithms.mtsac.graph_check import is_same
 from trainer.algorithms.mtsac.inputs import prepare
-from trainer.algorithms.mtsac.trial import is_same
-from trainer.algorithms.recorded import GRAPH, KERNELS, WARM_UP, Updates, choose_kernels
 from trainer.buffers.rows import Batch
 from trainer.config.section import TrainingSection, resolve
 

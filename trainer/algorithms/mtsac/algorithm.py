@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from trainer.algorithms.base import Context, NetSize
+from trainer.algorithms.common.cuda_graph import Updates, choose_kernels
+from trainer.algorithms.common.diagnostics import Diagnosis
+from trainer.algorithms.common.offpolicy import OffPolicy, count
+from trainer.algorithms.mtsac.diagnostics import diagnose, of_contributors
+from trainer.algorithms.mtsac.graph_check import is_same
 from trainer.algorithms.mtsac.inputs import prepare
 from trainer.algorithms.mtsac.learner import act, actor_and_critics, create, load, settings_in, tensors_of
-from trainer.algorithms.mtsac.losses import diagnose, of_contributors
-from trainer.algorithms.mtsac.trial import is_same
 from trainer.algorithms.mtsac.update import METRICS, learn
-from trainer.algorithms.offpolicy import OffPolicy, count
-from trainer.algorithms.probe import Diagnosis
-from trainer.algorithms.recorded import Updates, choose_kernels
 from trainer.buffers.rows import Batch
 from trainer.config.training import Training
 from trainer.envs.spaces import I32, Actions, Obs, Spaces

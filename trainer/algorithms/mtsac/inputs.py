@@ -1,7 +1,7 @@
 """What one update works on, on its way to the learner's device.
 
 All that an update draws or reads on the host is drawn and read here, so that the update itself is a plain function of
-tensors: the host need not wait for it, and a GPU can replay it (`trainer.algorithms.recorded`).
+tensors: the host need not wait for it, and a GPU can replay it (`trainer.algorithms.common.cuda_graph`).
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trainer.algorithms import categorical
+from trainer.algorithms.common import categorical
+from trainer.algorithms.common.tensors import copied, load_moments, moments_of, named, stream, under
 from trainer.algorithms.mtsac.inputs import to_device
-from trainer.algorithms.tensors import copied, load_moments, moments_of, named, stream, under
 from trainer.config.algorithms import Mtsac
 from trainer.config.training import Training
 from trainer.envs.spaces import F32, I32, STATE, Box, Obs, Spaces

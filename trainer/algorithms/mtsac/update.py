@@ -6,7 +6,7 @@ tasks together is steered, and a task that is solved may leave its part to one t
 net as a one-hot vector after the observation.
 
 The critics are of one of two kinds. Squared: each gives a number, learns by squared error, and the smaller of the two
-counts. Categorical (`trainer.algorithms.categorical`): each gives a distribution over a fixed grid, learns by
+counts. Categorical (`trainer.algorithms.common.categorical`): each gives a distribution over a fixed grid, learns by
 cross-entropy, the average of the two counts, and rewards are scaled task by task so that returns stay on the grid.
 
 Shapes: B transitions, K tasks, O observation numbers, A action numbers; x = [obs, one-hot task] is [B, O + K].
@@ -20,7 +20,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from trainer.algorithms import categorical
+from trainer.algorithms.common import categorical
 from trainer.algorithms.mtsac.inputs import Inputs, prepare
 from trainer.algorithms.mtsac.learner import Learner
 from trainer.buffers.rows import Batch

@@ -1,4 +1,4 @@
-"""The losses of MTSAC on a probe, and what `trainer.algorithms.probe` makes of them."""
+"""The losses of MTSAC on a probe, and what `trainer.algorithms.common.diagnostics` makes of them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainer.algorithms import categorical
+from trainer.algorithms.common import categorical
+from trainer.algorithms.common.diagnostics import Diagnosis, by_task, dormant, effective_rank, norm, watched
 from trainer.algorithms.mtsac.inputs import Inputs, prepare
 from trainer.algorithms.mtsac.learner import Learner
 from trainer.algorithms.mtsac.update import scaled, td_distribution, td_target, value_and_gradient
-from trainer.algorithms.probe import Diagnosis, by_task, dormant, effective_rank, norm, watched
 from trainer.buffers.contributed import Contributed
 from trainer.buffers.replay import Replay, shares
 from trainer.buffers.rows import Batch

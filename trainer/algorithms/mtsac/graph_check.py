@@ -7,10 +7,10 @@ from functools import partial
 import numpy as np
 import torch
 
+from trainer.algorithms.common.cuda_graph import CHECKED, GRAPH, KERNELS, WARM_UP, Record, Updates, record_cuda_graph
 from trainer.algorithms.mtsac.inputs import prepare
 from trainer.algorithms.mtsac.learner import create, tensors_of
 from trainer.algorithms.mtsac.update import learn
-from trainer.algorithms.recorded import CHECKED, GRAPH, KERNELS, WARM_UP, Record, Updates, record_cuda_graph
 from trainer.buffers.rows import Batch
 from trainer.config.training import Training
 from trainer.envs.spaces import F32, Spaces

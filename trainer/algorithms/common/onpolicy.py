@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from trainer.algorithms.base import Context, NetSize
-from trainer.algorithms.recorded import KERNELS
-from trainer.algorithms.tensors import copied, load_moments, moments_of, named, stream, under
+from trainer.algorithms.common.cuda_graph import KERNELS
+from trainer.algorithms.common.tensors import copied, load_moments, moments_of, named, stream, under
 from trainer.buffers.rollout import Rollout
 from trainer.config.settings import OnPolicySettings
 from trainer.config.training import Training
