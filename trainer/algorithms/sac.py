@@ -22,16 +22,15 @@ from torch import Tensor, nn
 from trainer.algorithms.base import Context, NetSize
 from trainer.algorithms.common.cuda_graph import KERNELS
 from trainer.algorithms.common.offpolicy import OffPolicy, count
-from trainer.algorithms.common.tensors import copied, load_moments, moments_of, named, stream, under
+from trainer.algorithms.common.tensors import copied, load_moments, moments_of, named, torch_generator, under
 from trainer.buffers.rows import Batch
 from trainer.config.algorithms import Sac
 from trainer.config.training import Training
 from trainer.envs.spaces import I32, Actions, Box, Obs, Spaces
 from trainer.nets.mlp import MLP
 from trainer.nets.policy import PolicyNet, PolicySpec
+from trainer.streams import RandomStream
 
-#: Spawn keys of its random streams.
-_NETS, _NOISE = 0, 1
 #: Of the entropy of actions that are one of several (CleanRL, sac_atari.py).
 _SHARE_OF_ENTROPY = 0.89
 
@@ -46,7 +45,7 @@ class Algorithm(OffPolicy):
         super().__init__(context)
         training, spaces = context.training, context.spaces
         self.device = context.device
-        init, self._noise = (stream(training.seed, key) for key in (_NETS, _NOISE))
+        init, self._noise = (torch_generator(training.seed, key) for key in (RandomStream.NETS, RandomStream.NOISE))
         self.policy, self.critics = actor_and_critics(training, spaces, init)
         self.policy.to(self.device)
         self.critics.to(self.device)

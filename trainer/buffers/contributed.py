@@ -18,13 +18,12 @@ from trainer.buffers.replay import Block, Replay
 from trainer.buffers.rows import Batch, Fields
 from trainer.config.training import Training
 from trainer.envs.spaces import I64
+from trainer.streams import RandomStream, generator
 
 #: The most of a batch that others may make up: enough to help, too little to take the training over.
 MAX_SHARE = 0.30
 #: The ring's size as a part of the run's own, 3/7: full rings hold others' rows in the same proportion.
 _PARTS, _OF = 3, 7
-#: The spawn key of this ring's random stream; the run's others are 0 to 3 (`trainer.training.run`, `mtsac.create`).
-_SAMPLING = 4
 #: Contents remembered to know a duplicate by: whole episodes of 500 steps make this 5 million rows, more than a lag of
 #: policies lets in; in a checkpoint it is below 1 MB.
 MAX_RECENT = 10_000
@@ -72,7 +71,7 @@ class Contributed:
         self._rows = capacity_of(training) * self._tasks
         self._buffer = training.off_policy.buffer_size
         self.ring = Replay(self._rows, self._tasks, fields)
-        self.sampling = np.random.default_rng(np.random.SeedSequence(training.seed, spawn_key=(_SAMPLING,)))
+        self.sampling = generator(training.seed, RandomStream.OTHERS_SAMPLING)
         self.sources: list[str] = []
         self._last: dict[str, int] = {}
         self.recent: dict[str, int] = {}

@@ -13,9 +13,7 @@ from trainer.buffers.replay import Replay, shares
 from trainer.buffers.rows import Batch, Fields, joined
 from trainer.config.training import Training
 from trainer.state import State
-
-#: The spawn key of the own ring's random stream; others are in `trainer.buffers.contributed` and in the algorithms.
-_SAMPLING = 2
+from trainer.streams import RandomStream, generator
 
 
 class Experience:
@@ -27,7 +25,7 @@ class Experience:
         self.own = Replay(training.off_policy.buffer_size, len(training.env.tasks), fields)
         self.others: Contributed | None = None
         self._training = training
-        self._sampling = np.random.default_rng(np.random.SeedSequence(training.seed, spawn_key=(_SAMPLING,)))
+        self._sampling = generator(training.seed, RandomStream.SAMPLING)
 
     @property
     def ring_rows(self) -> int:

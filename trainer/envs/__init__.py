@@ -1,1 +1,1 @@
-"""Meta-World environments: stepping, snapshots, vectors of them."""
+"""Environments of any suite: stepping, snapshots, vectors of them."""

@@ -1,8 +1,8 @@
 """What one file of environments provides: the records and protocols between a suite and the vector that steps it.
 
 `trainer/envs/suites/<name>.py` (or `<name>/suite.py`) calls its family of environments `Suite`; those of others are
-found as `trainer.find` says. How they are stepped together, resumed, handed to workers and lent out is for this folder:
-nothing here knows a suite by name.
+found as `trainer.config.find` says. How they are stepped together, resumed, handed to workers and lent out is for this
+folder: nothing here knows a suite by name.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Evaluations beside the training: which are wanted, the process that makes one, and their queue in the loop."""
+"""Evaluations: what is played and how it is scored, the process that makes one, their queue beside a training."""

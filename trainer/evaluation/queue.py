@@ -2,8 +2,8 @@
 
 Nothing is skipped: a history that has some evaluations or others, depending on how busy the machine was, can be
 compared with no other. Where evaluations take longer than training from one to the next, the loop waits once more than
-`MAX_PENDING` are open (`Attempt.wait_for_evaluations`). That takes as long in all as letting them pile up until the end
-would, and bounds the nets that are kept for them.
+`MAX_PENDING` are open (`TrainingAttempt.wait_for_evaluations`). That takes as long in all as letting them pile up until
+the end would, and bounds the nets that are kept for them.
 
 An evaluation that ends badly is made once more, then left out. One that several jobs began and none ended is left out
 too, for it does not fit into a job, or is what ends them. Neither ever ends the training.

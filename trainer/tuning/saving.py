@@ -13,7 +13,7 @@ from trainer.errors import SaveError
 
 
 def save(config: Path, values: Mapping[str, int]) -> None:
-    """Set `values` in the training section of `config`, a file that `trainer.section.read_section` has accepted.
+    """Set `values` in the training section of `config`, a file that `trainer.config.read.read_section` has accepted.
 
     The rest keeps its values and its order, the file its mode; it is written anew, indented by two. Errors: SaveError.
     """

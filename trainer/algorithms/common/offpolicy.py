@@ -20,9 +20,7 @@ from trainer.envs.collector import Transition
 from trainer.envs.spaces import I32, Actions, Box, Obs
 from trainer.errors import NotFiniteError
 from trainer.state import State
-
-#: The spawn key of the first, random actions; 0 and 1 are for an algorithm's nets and noise.
-_EXPLORATION = 3
+from trainer.streams import RandomStream, generator
 
 
 class OffPolicy:
@@ -33,7 +31,7 @@ class OffPolicy:
     def __init__(self, context: Context) -> None:
         training = context.training
         self.settings: OffPolicySettings = training.off_policy
-        self._exploration = np.random.default_rng(np.random.SeedSequence(training.seed, spawn_key=(_EXPLORATION,)))
+        self._exploration = generator(training.seed, RandomStream.EXPLORATION)
         self._action = context.spaces.action
         self._owed = Fraction(0)
         assert context.experience is not None  # noqa: S101 - its settings are `OffPolicySettings`

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from trainer.algorithms.base import Context, NetSize
 from trainer.algorithms.common.cuda_graph import KERNELS
-from trainer.algorithms.common.tensors import copied, load_moments, moments_of, named, stream, under
+from trainer.algorithms.common.tensors import copied, load_moments, moments_of, named, torch_generator, under
 from trainer.buffers.rollout import Rollout
 from trainer.config.settings import OnPolicySettings
 from trainer.config.training import Training
@@ -31,9 +31,8 @@ from trainer.nets.mlp import MLP, orthogonal
 from trainer.nets.normalise import CLIP, Normaliser, RunningMoments
 from trainer.nets.policy import PolicyNet, PolicySpec
 from trainer.state import State
+from trainer.streams import RandomStream
 
-#: Spawn keys of its random streams.
-_NETS, _NOISE, _ORDER = 0, 1, 2
 #: The gain of the policy's last layer: its first actions are near the middle, and all alike (detail 2 of the "37").
 _LAST_GAIN = 0.01
 #: An advantage's deviation is not divided by less.
@@ -91,7 +90,9 @@ class OnPolicy:
         training, spaces = context.training, context.spaces
         self.settings = cast("OnPolicySettings", training.algorithm)
         self.device = context.device
-        init, self._noise, self._order = (stream(training.seed, key) for key in (_NETS, _NOISE, _ORDER))
+        init, self._noise, self._order = (
+            torch_generator(training.seed, key) for key in (RandomStream.NETS, RandomStream.NOISE, RandomStream.ORDER)
+        )
         self._policy, self.critic = actor_and_critic(training, spaces, init)
         self._policy.to(self.device)
         self.critic.to(self.device)

@@ -9,10 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trainer.streams import seeds_of
 
-def stream(seed: int, key: int) -> torch.Generator:
-    """Random stream number `key` of `seed`, on the CPU: streams of other keys have nothing in common with it."""
-    words = np.random.SeedSequence(seed, spawn_key=(key,)).generate_state(1, np.uint64)
+
+def torch_generator(seed: int, stream: int) -> torch.Generator:
+    """Torch's generator of a `trainer.streams.RandomStream`, at its beginning, on the CPU."""
+    words = seeds_of(seed, stream).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(words[0] >> np.uint64(1)))
 
 

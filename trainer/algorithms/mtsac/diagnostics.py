@@ -17,11 +17,10 @@ from trainer.buffers.contributed import Contributed
 from trainer.buffers.replay import Replay, shares
 from trainer.buffers.rows import Batch
 from trainer.nets.inputs import with_task
+from trainer.streams import RandomStream, seeds_of
 
 #: Rows of the probe: a batch, so that its cost follows an update's, but no more than a rank needs to be told from.
 MAX_ROWS = 1024
-#: The spawn key of the probe's stream; the run's others are 0 to 4 (`trainer.buffers.experience`).
-_PROBE, _OF_OTHERS = 5, 6
 #: Rows of one contributor in its probe: the error's mean is known to a tenth.
 ROWS_OF_ONE = 128
 
@@ -31,7 +30,7 @@ def diagnose(learner: Learner, replay: Replay, step: int) -> Diagnosis:
 
     Errors: ValueError where the replay is empty.
     """
-    words = np.random.SeedSequence(learner.seed, spawn_key=(_PROBE, step))
+    words = seeds_of(learner.seed, RandomStream.PROBE, step)
     rng = np.random.default_rng(words)
     counts, _ = shares(min(learner.settings.batch_size, MAX_ROWS), replay.sizes, 0)
     batch = replay.pick(counts, rng)
@@ -84,7 +83,7 @@ def td_errors(learner: Learner, batch: Batch, noise: torch.Generator) -> Tensor:
 
 def of_contributors(learner: Learner, others: Contributed, step: int) -> dict[str, float]:
     """The mean TD error of rows of each contributor, drawn alike from the tasks that it has rows of. As `diagnose`."""
-    words = np.random.SeedSequence(learner.seed, spawn_key=(_OF_OTHERS, step))
+    words = seeds_of(learner.seed, RandomStream.OTHERS_PROBE, step)
     rng = np.random.default_rng(words)
     found = {}
     for number, who in enumerate(others.sources):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer.algorithms.common import categorical
-from trainer.algorithms.common.tensors import copied, load_moments, moments_of, named, stream, under
+from trainer.algorithms.common.tensors import copied, load_moments, moments_of, named, torch_generator, under
 from trainer.algorithms.mtsac.inputs import to_device
 from trainer.config.algorithms import Mtsac
 from trainer.config.training import Training
@@ -25,6 +25,7 @@ from trainer.nets.critic import Critic
 from trainer.nets.fused import Stacked
 from trainer.nets.policy import PolicyNet, PolicySpec
 from trainer.nets.residual import ResidualCritic
+from trainer.streams import RandomStream
 
 #: torch's Adam as one kernel: exists where these are (2.10); elsewhere the plain loop.
 _FUSED_DEVICES = ("cpu", "cuda")
@@ -64,7 +65,7 @@ def settings_in(training: Training) -> Mtsac:
 def create(training: Training, spaces: Spaces, device: torch.device) -> Learner:
     """A fresh learner. Parameters depend on the seed alone, not on the device."""
     settings = settings_in(training)
-    init, noise = stream(training.seed, 0), stream(training.seed, 1)
+    init, noise = (torch_generator(training.seed, key) for key in (RandomStream.NETS, RandomStream.NOISE))
     actor, critics = actor_and_critics(training, spaces, init)
     actor.to(device)
     critics.to(device)
