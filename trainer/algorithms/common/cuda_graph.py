@@ -93,7 +93,7 @@ class Updates(Generic[Inputs]):
         """An update on a stream of its own, where work that is to be recorded must have been done before."""
         if self._device.type != "cuda":
             return self._learn(inputs)
-        stream = torch.cuda.RandomStream()  # type: ignore[no-untyped-call]
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             measured = self._learn(inputs)
