@@ -18,6 +18,7 @@ import typer
 from anchorleg.job import Job
 from trainer.commands.actors import actors
 from trainer.commands.autotune import autotune
+from trainer.commands.compare import compare
 from trainer.commands.export import export
 from trainer.commands.play import play
 from trainer.commands.plot import plot
@@ -145,6 +146,7 @@ def evaluate(
 app.command()(export)
 app.command()(play)
 app.command()(plot)
+app.command()(compare)
 app.command()(wandb)
 app.command()(autotune)
 app.command()(actors)

@@ -1,0 +1,90 @@
+"""`trainer compare` as a user has it: algorithms trained side by side, gone on with, and put into one table."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from daemons import PATIENCE_S
+
+pytest.importorskip("torch")
+
+pytestmark = pytest.mark.trainer
+ROOT = Path(__file__).parents[2]
+SECTION = {
+    "env": {"name": "anchorleg_toys.points:Points"},
+    "rollout_steps": 32,
+    "checkpoint_interval": 200,
+    "evaluation_interval": 200,
+    "metrics_interval": 200,
+    "evaluation_goals": 2,
+    "evaluation_unseen_goals": 0,
+    "publish_interval": 0,
+}
+
+
+def compare(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    (folder / "section.json").write_text(json.dumps(SECTION))
+    return subprocess.run(
+        [sys.executable, "-m", "trainer", "compare", "-c", "section.json", "--run-dir", "all", *words],
+        cwd=folder, env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests/plugin'}"}, capture_output=True, text=True,
+        timeout=10 * PATIENCE_S, check=False,
+    )  # fmt: skip
+
+
+def test_algorithms_are_trained_compared_and_not_trained_again(tmp_path: Path) -> None:
+    asked = ("--algorithms", "ppo,a2c", "--steps", "600", "--seeds", "1")
+    first = compare(tmp_path, *asked, "--json")
+    assert first.returncode == 0, first.stderr
+    told = json.loads(first.stdout)
+    assert {one["algorithm"] for one in told["contenders"]} == {"ppo", "a2c"}
+    assert {one["evaluations"][0][-1]["step"] for one in told["contenders"]} == {603}
+    assert not (tmp_path / "compare.png").exists()
+
+    attempts = sorted(tmp_path.glob("all/*/slots/0/attempts/*"))
+    assert len(attempts) == 2
+    again = compare(tmp_path, *asked)
+    assert again.returncode == 0, again.stderr
+    for word in ("algorithm\tseeds", "ppo\t1", "a2c\t1", "is better", "the picture: compare.png"):
+        assert word in again.stdout
+    assert (tmp_path / "compare.png").stat().st_size > 10_000
+    rows = [len((attempt / "metrics.jsonl").read_text().splitlines()) for attempt in attempts]
+    assert rows == [3, 3]
+    other = subprocess.run(
+        [sys.executable, "-m", "trainer", "compare", "all/ppo-0", "all/a2c-0", "--json"], cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests/plugin'}"}, capture_output=True, text=True,
+        timeout=PATIENCE_S, check=True,
+    )  # fmt: skip
+    assert json.loads(other.stdout)["contenders"] == told["contenders"]
+
+
+def test_what_is_asked_wrongly_is_said_in_a_sentence(tmp_path: Path) -> None:
+    unknown = compare(tmp_path, "--algorithms", "ppo,ppo2")
+    assert (unknown.returncode, unknown.stdout) == (2, "")
+    assert "there is no algorithm 'ppo2'; did you mean 'ppo'" in unknown.stderr.replace('"', "'")
+    twice = compare(tmp_path, "--algorithms", "ppo,ppo")
+    assert twice.returncode == 2
+    assert "give each name once" in twice.stderr
+    assert not (tmp_path / "all").exists()
+
+    place = tmp_path / "all/ppo-0/slots/0"
+    place.mkdir(parents=True)
+    (place / "config.json").write_text("{}")
+    begun = compare(tmp_path, "--algorithms", "ppo")
+    assert begun.returncode == 2
+    assert "was begun with other settings" in begun.stderr
+
+
+def test_a_training_that_fails_is_told_with_its_last_words(tmp_path: Path) -> None:
+    place = tmp_path / "all/ppo-0/slots/0/attempts"
+    place.parent.mkdir(parents=True)
+    place.write_text("in the way")
+    failed = compare(tmp_path, "--algorithms", "ppo", "--seeds", "1")
+    assert failed.returncode == 1
+    assert "ppo-0 failed (exit code" in failed.stderr
+    assert "train.log" in failed.stderr
+    assert "Traceback" not in failed.stderr

@@ -1,0 +1,57 @@
+"""Numbers of a comparison, against their definitions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer.showing.comparison import Contender, Seeded, at_step, probability_of_improvement, rising, shared_steps
+from trainer.showing.contenders import seconds_of
+from trainer.showing.learning import Evaluated
+
+pytestmark = pytest.mark.trainer
+
+
+def seeded(scores, seed=0, *, seconds=10.0, every=100):
+    found = tuple(Evaluated((i + 1) * every, {"a": score}, 10) for i, score in enumerate(scores))
+    return Seeded(seed, found, tuple(scores), len(scores) * every, seconds, 1000)
+
+
+def contender(name, *curves):
+    return Contender(name, tuple(seeded(scores, seed) for seed, scores in enumerate(curves)))
+
+
+def test_what_a_contender_came_to():
+    one = contender("ppo", [0.0, 0.5, 1.0], [0.2, 0.9, 0.6], [0.0, 0.0, 0.9])
+    assert one.final.value == pytest.approx(np.mean([1.0, 0.6, 0.9]))  # of three none is cut
+    assert one.worst == 0.6
+    assert one.largest_drop == pytest.approx(0.3)
+    assert one.area == pytest.approx(np.mean([0.5, (0.55 + 0.75) / 2, 0.225]))
+    assert (one.steps_to(0.5), one.steps_to(0.8), one.steps_to(0.95)) == (200, 300, None)
+    assert one.steps_per_second == 30
+    assert shared_steps(one) == [100, 200, 300]
+    assert at_step(one, 200).value == pytest.approx(1.4 / 3)
+
+
+def test_who_is_better_is_first_and_how_likely_is_said():
+    strong, weak = contender("b", [0.9], [0.8], [0.7]), contender("a", [0.1], [0.2], [0.75])
+    assert [one.name for one in rising([weak, strong])] == ["b", "a"]
+    found = probability_of_improvement(strong, weak)
+    assert found.value == pytest.approx(8 / 9)
+    assert 0 <= found.low <= found.value <= found.high <= 1
+    assert probability_of_improvement(strong, strong).value == 0.5
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=4), st.lists(st.floats(0, 1), min_size=1, max_size=4))
+def test_one_of_two_is_better_or_the_other(mine, theirs):
+    one, other = contender("a", *([x] for x in mine)), contender("b", *([x] for x in theirs))
+    total = probability_of_improvement(one, other).value + probability_of_improvement(other, one).value
+    assert total == pytest.approx(1)
+
+
+def test_the_time_between_two_jobs_is_nobodys():
+    rows = [{"at": at} for at in (0, 10, 20, 30, 5030, 5040)]
+    assert seconds_of(rows) == 60
+    assert seconds_of(rows[:1]) == 0

@@ -1,0 +1,92 @@
+"""`trainer compare`: algorithms on equal terms, as a table, a picture and JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainer.config.find import ALGORITHMS, checked
+from trainer.config.read import read_section
+from trainer.config.training import Training
+from trainer.errors import ConfigError
+
+RunsArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="[RUN]…", help="Runs that were trained already, slots grouped by algorithm; none: train."),
+]
+AlgorithmsOption = Annotated[str, typer.Option(help="Their names, with commas between them.")]
+StepsOption = Annotated[int, typer.Option(min=1, help="Steps of each training.")]
+SeedsOption = Annotated[int, typer.Option(min=1, help="Trainings of each algorithm; three or more speak of seeds.")]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", "-c", help="What they have in common: a training section, as for `train`.")
+]
+PresetOption = Annotated[str | None, typer.Option(help="As for `train`.")]
+SetOption = Annotated[list[str] | None, typer.Option("--set", help="Any field that all have: --set num_envs=8.")]
+RunDirOption = Annotated[Path, typer.Option(help="Where to train; the same command again goes on there.")]
+JobsOption = Annotated[int, typer.Option(min=1, help="Trainings at once; more than one makes their times unequal.")]
+OutOption = Annotated[Path | None, typer.Option(help="The picture, .png or .svg; default: compare.png.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Numbers for machines; a picture only with --out.")]
+
+
+def compare(
+    runs: RunsArgument = None,
+    algorithms: AlgorithmsOption = "ppo,a2c,sac",
+    steps: StepsOption = 50_000,
+    seeds: SeedsOption = 3,
+    config: ConfigOption = None,
+    preset: PresetOption = None,
+    settings: SetOption = None,
+    run_dir: RunDirOption = Path("runs/compare"),
+    jobs: JobsOption = 1,
+    out: OutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Train algorithms with equal steps, seeds and evaluations, and say which did better, how surely and how fast.
+
+    On a cluster train them as experiments of one run, and give that run here.
+    """
+    from rich.console import Console  # noqa: PLC0415
+
+    from trainer.showing.comparetable import comparison_as_json, show_comparison  # noqa: PLC0415 - numpy
+    from trainer.showing.comparison import rising  # noqa: PLC0415
+    from trainer.showing.contenders import contenders_at  # noqa: PLC0415
+
+    console = Console(emoji=False, highlight=False, markup=False)
+    if not runs:
+        from trainer.tuning.contest import entries, train_all  # noqa: PLC0415
+
+        chosen = chosen_of(algorithms.split(","), steps, config, preset, settings or [])
+        found = entries(chosen[0], chosen, seeds, run_dir)
+        train_all(found, jobs, Console(stderr=True) if as_json else console)
+        runs = [entry.folder for entry in found]
+    contenders = rising(contenders_at(runs))
+    if as_json:
+        print(json.dumps(comparison_as_json(contenders)))
+    else:
+        show_comparison(contenders, console)
+    if out is not None or not as_json:
+        from trainer.showing.compareplot import draw_comparison  # noqa: PLC0415 - matplotlib
+
+        picture = out or Path("compare.png")
+        draw_comparison(contenders, picture, ", ".join(one.name for one in contenders))
+        if not as_json:
+            print(f"the picture: {picture}")
+
+
+def chosen_of(
+    algorithms: list[str], steps: int, config: Path | None, preset: str | None, settings: list[str]
+) -> list[Training]:
+    """What each of them is trained with. Errors: ConfigError."""
+    names = [name.strip() for name in algorithms if name.strip()]
+    if not names or len(set(names)) < len(names):
+        raise ConfigError("--algorithms: give each name once, such as ppo,a2c,sac")
+    for name in names:
+        try:
+            checked(ALGORITHMS, name)
+        except ValueError as error:
+            raise ConfigError(f"--algorithms: {error}") from None
+    own = [f"total_steps={steps}"]
+    return [read_section(config, preset, [*settings, f"algorithm={name}", *own]).training for name in names]

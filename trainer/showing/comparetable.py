@@ -1,0 +1,102 @@
+"""A comparison for people at a terminal, and for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import combinations
+from typing import Any
+
+from rich.console import Console
+
+from anchorleg.words import duration, sized
+from trainer.showing.certainty import MIN_SEEDS, Estimate
+from trainer.showing.comparison import THRESHOLDS, Contender, Seeded, probability_of_improvement, rising
+from trainer.showing.frame import table
+from trainer.showing.tables import percent
+
+
+def show_comparison(contenders: Sequence[Contender], out: Console) -> None:
+    """Three tables: how well, how soon, and who is better than whom."""
+    order = rising(contenders)
+    table(
+        out,
+        ["algorithm", "seeds", "success (IQM)", "return", "area", "worst seed", "largest drop"],
+        [
+            [
+                one.name, str(len(one.seeds)), percent(one.final), f"{one.mean_return:.4g}", f"{one.area:.2f}",
+                f"{100 * one.worst:.0f} %", f"{100 * one.largest_drop:.0f} %",
+            ]
+            for one in order
+        ],
+    )  # fmt: skip
+    soon = [f"to {threshold:.0%}" for threshold in THRESHOLDS]
+    table(
+        out,
+        ["algorithm", *soon, "time", "steps/s", "policy"],
+        [
+            [
+                one.name, *(_steps(one.steps_to(threshold)) for threshold in THRESHOLDS), duration(one.seconds),
+                f"{one.steps_per_second:,.0f}", _size(one),
+            ]
+            for one in order
+        ],
+    )  # fmt: skip
+    if len(order) > 1:
+        table(
+            out,
+            ["is better", "than", "probability"],
+            [[a.name, b.name, _likely(probability_of_improvement(a, b))] for a, b in combinations(order, 2)],
+        )
+    fewest = min(len(one.seeds) for one in order)
+    if fewest < MIN_SEEDS:
+        print(f"{fewest} seeds: intervals are over episodes, and say nothing of other seeds; use {MIN_SEEDS} or more")
+    else:
+        print("in brackets: 95 % intervals over seeds")
+
+
+def comparison_as_json(contenders: Sequence[Contender]) -> dict[str, Any]:
+    """All numbers of the tables, and the curves."""
+    order = rising(contenders)
+    return {
+        "contenders": [
+            {
+                "algorithm": one.name,
+                "seeds": [seed.seed for seed in one.seeds],
+                "iqm": asdict(one.final),
+                "mean_return": one.mean_return,
+                "area": one.area,
+                "worst_seed": one.worst,
+                "largest_drop": one.largest_drop,
+                "steps_to": {str(threshold): one.steps_to(threshold) for threshold in THRESHOLDS},
+                "seconds": one.seconds,
+                "steps_per_second": one.steps_per_second,
+                "parameters": one.seeds[0].parameters,
+                "policy_bytes": one.seeds[0].policy_bytes,
+                "evaluations": [_evaluations(seed) for seed in one.seeds],
+            }
+            for one in order
+        ],
+        "probability_of_improvement": [
+            {"is_better": a.name, "than": b.name, **asdict(probability_of_improvement(a, b))}
+            for a, b in combinations(order, 2)
+        ],
+    }
+
+
+def _likely(found: Estimate) -> str:
+    """Of few seeds nothing is known about others."""
+    return f"{found.value:.0%}" if (found.low, found.high) == (0.0, 1.0) else percent(found)
+
+
+def _size(one: Contender) -> str:
+    seed = one.seeds[0]
+    return f"{seed.parameters:,} numbers, {sized(seed.policy_bytes)}"
+
+
+def _evaluations(seed: Seeded) -> list[dict[str, Any]]:
+    return [{"step": one.step, "success": dict(one.success)} for one in seed.evaluations]
+
+
+def _steps(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"

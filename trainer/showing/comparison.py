@@ -1,0 +1,149 @@
+"""Algorithms side by side: how well, how surely, how soon and how fast each came to what it can.
+
+A contender is trained with several seeds and equal budgets, and evaluated on equal goals. The definitions are those of
+Agarwal et al. 2021 (arXiv 2108.13264, their `rliable`): inter-quartile means, intervals by the stratified bootstrap,
+the probability that one of two is better. Its own code is archived, and its bootstrap heeds no seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from trainer.evaluation.protocol import RESAMPLES
+from trainer.showing.certainty import MIN_SEEDS, Estimate, iqm_of
+from trainer.showing.learning import F64, Evaluated
+from trainer.showing.summary import judged
+
+#: Scores whose first step is told: where the score is a share of successes.
+THRESHOLDS = (0.5, 0.8, 0.95)
+_PERCENTILES = (2.5, 97.5)
+
+
+@dataclass(frozen=True)
+class Seeded:
+    """One training of a contender. `seconds`: what it took to the end, without the time between its jobs. `parameters`:
+    numbers of its policy, `policy_bytes` in float32.
+    """
+
+    seed: int
+    evaluations: tuple[Evaluated, ...]
+    returns: tuple[float, ...]
+    steps: int
+    seconds: float
+    parameters: int
+
+    @property
+    def policy_bytes(self) -> int:
+        """As a checkpoint keeps it."""
+        return 4 * self.parameters
+
+    @property
+    def scores(self) -> F64:
+        """[E] of its evaluations, means over tasks."""
+        return np.array([one.mean for one in self.evaluations])
+
+
+@dataclass(frozen=True)
+class Contender:
+    """An algorithm with its seeds, all of them evaluated at least once."""
+
+    name: str
+    seeds: tuple[Seeded, ...]
+
+    @property
+    def final(self) -> Estimate:
+        """Inter-quartile mean of the last evaluation over seeds and tasks."""
+        last = judged([one.evaluations[-1] for one in self.seeds])
+        return iqm_of(last.rates, last.goals_per_task)
+
+    @property
+    def mean_return(self) -> float:
+        """Of the last evaluation, over seeds and tasks."""
+        return float(np.mean([one.returns[-1] for one in self.seeds]))
+
+    @property
+    def area(self) -> float:
+        """The mean height of the curve from its first evaluation to its last, over seeds: who learns early has more."""
+        return float(np.mean([_area(one) for one in self.seeds]))
+
+    def steps_to(self, threshold: float) -> float | None:
+        """Steps at which half of the seeds had first reached it; None where fewer than half did."""
+        reached = [
+            next((one.step for one in seed.evaluations if one.mean >= threshold), float("inf")) for seed in self.seeds
+        ]
+        middle = float(np.sort(reached)[(len(reached) - 1) // 2])
+        return middle if np.isfinite(middle) else None
+
+    @property
+    def worst(self) -> float:
+        """The last score of the seed that did worst."""
+        return float(min(one.scores[-1] for one in self.seeds))
+
+    @property
+    def largest_drop(self) -> float:
+        """How far any seed fell below what it had reached before: 0 where none ever did."""
+        return float(max(np.max(np.maximum.accumulate(one.scores) - one.scores) for one in self.seeds))
+
+    @property
+    def seconds(self) -> float:
+        """The median seed's."""
+        return float(np.median([one.seconds for one in self.seeds]))
+
+    @property
+    def steps_per_second(self) -> float:
+        """The median seed's."""
+        return float(np.median([one.steps / one.seconds for one in self.seeds if one.seconds > 0] or [0.0]))
+
+
+def probability_of_improvement(one: Contender, other: Contender) -> Estimate:
+    """How likely a seed of `one` ends above one of `other`; 0.5 where they are alike. Mean over tasks, and what other
+    seeds might have made of it.
+    """
+    mine, theirs = (judged([seed.evaluations[-1] for seed in side.seeds]) for side in (one, other))
+    shared = [task for task in mine.tasks if task in theirs.tasks]
+    x, y = (np.stack([side.by_slot(task) for task in shared], axis=1) for side in (mine, theirs))
+    value = _share_above(x, y)
+    if min(len(x), len(y)) < MIN_SEEDS:
+        return Estimate(value, 0.0, 1.0)
+    rng = np.random.default_rng(0)
+    samples = np.empty(RESAMPLES)
+    for row in range(RESAMPLES):
+        drawn = [np.take_along_axis(side, rng.integers(len(side), size=side.shape), axis=0) for side in (x, y)]
+        samples[row] = _share_above(*drawn)
+    low, high = np.percentile(samples, _PERCENTILES)
+    return Estimate(value, float(low), float(high))
+
+
+def shared_steps(contender: Contender) -> list[int]:
+    """The steps at which all of its seeds were evaluated."""
+    return sorted(set.intersection(*({one.step for one in seed.evaluations} for seed in contender.seeds)))
+
+
+def at_step(contender: Contender, step: int) -> Estimate:
+    """As `final`, of the evaluation at one of `shared_steps`."""
+    found = judged([next(one for one in seed.evaluations if one.step == step) for seed in contender.seeds])
+    return iqm_of(found.rates, found.goals_per_task)
+
+
+def rising(contenders: Sequence[Contender]) -> list[Contender]:
+    """The best first, by the inter-quartile mean at the end, then by the area."""
+    return sorted(contenders, key=lambda one: (-one.final.value, -one.area, one.name))
+
+
+def _area(seed: Seeded) -> float:
+    steps, scores = [one.step for one in seed.evaluations], seed.scores
+    if len(steps) == 1:
+        return float(scores[0])
+    areas = [(b - a) * (scores[i] + scores[i + 1]) / 2 for i, (a, b) in enumerate(pairwise(steps))]
+    return float(sum(areas) / (steps[-1] - steps[0]))
+
+
+def _share_above(x: F64, y: F64) -> float:
+    """Mean over tasks of P(x > y) + P(x = y) / 2, for [S, K] and [R, K] (Mann and Whitney 1947)."""
+    above = x[:, None] > y[None]
+    equal = x[:, None] == y[None]
+    return float((above + equal / 2).mean())

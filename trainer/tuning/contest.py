@@ -1,0 +1,158 @@
+"""Trains contenders one after another, or some at once, each in a process and a folder of its own, to go on from."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from anchorleg.files import make_folder, read_json_or_none, write_json
+from anchorleg.job import HANDED_OVER, attempt_numbers
+from trainer.config.training import Training
+from trainer.errors import ConfigError, TrainerError
+
+#: A bar moves as often as a training reports.
+_LOOK_S = 1.0
+#: A training that is asked to end saves first.
+_SAVE_S = 120.0
+
+
+class ContestError(TrainerError):
+    """A contender's training failed. What it said stands in its `train.log`; the others' files are good."""
+
+
+@dataclass(frozen=True, eq=False)
+class Contestant:
+    """One training: `folder` is its run folder."""
+
+    folder: Path
+    training: Training
+
+    @property
+    def name(self) -> str:
+        """As a bar calls it."""
+        return self.folder.name
+
+    @property
+    def slot_dir(self) -> Path:
+        """Where its attempts lie."""
+        return self.folder / "slots" / "0"
+
+    @property
+    def log(self) -> Path:
+        """What it said."""
+        return self.folder / "train.log"
+
+    def step(self) -> int:
+        """As it last reported."""
+        told = None
+        with contextlib.suppress(OSError):  # the training itself says what is wrong there
+            numbers = attempt_numbers(self.slot_dir)
+            told = (
+                read_json_or_none(self.slot_dir / "attempts" / str(numbers[-1]) / "progress.json") if numbers else None
+            )
+        return min(int((told or {}).get("step", 0)), self.training.total_steps)
+
+
+def entries(training: Training, algorithms: Sequence[Training], seeds: int, folder: Path) -> list[Contestant]:
+    """Each algorithm with each of `seeds` seeds from `training`'s on: `folder/ppo-0`, `folder/ppo-1`, …"""
+    return [
+        Contestant(folder / f"{one.algorithm.name.replace(':', '.')}-{seed}", one.changed(seed=seed))
+        for one in algorithms
+        for seed in range(training.seed, training.seed + seeds)
+    ]
+
+
+def train_all(found: Sequence[Contestant], at_once: int, out: Console) -> None:
+    """Until all are complete; those that are, at once. Errors: ConfigError, ContestError; KeyboardInterrupt after all
+    that run have saved.
+    """
+    for entry in found:
+        _prepare(entry)
+    waiting = list(found)
+    running: dict[Contestant, subprocess.Popen[bytes]] = {}
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=out, disable=not out.is_terminal) as progress:
+        bars = {entry: progress.add_task(entry.name, total=entry.training.total_steps) for entry in found}
+        try:
+            while waiting or running:
+                while waiting and len(running) < at_once:
+                    entry = waiting.pop(0)
+                    running[entry] = _start(entry)
+                    if not out.is_terminal:
+                        out.print(f"training {entry.name}")
+                _look(running, waiting, bars, progress)
+        except BaseException:
+            _end(running.values())
+            raise
+
+
+def _prepare(entry: Contestant) -> None:
+    """Its settings where every other program finds them. Errors: ConfigError where it was begun with others, or cannot
+    be begun.
+    """
+    path, value = entry.slot_dir / "config.json", entry.training.model_dump(mode="json")
+    try:
+        known = read_json_or_none(path)
+        if known is None:
+            make_folder(entry.slot_dir)
+            write_json(path, value)
+    except OSError as error:
+        raise ConfigError(f"{entry.folder} cannot be used: {error.strerror}; give another --run-dir") from None
+    if known is not None and known != value:
+        raise ConfigError(f"{entry.folder} was begun with other settings; give another --run-dir, or remove it")
+
+
+def _start(entry: Contestant) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "trainer", "train", "--config", str(entry.slot_dir / "config.json")]
+    with entry.log.open("ab") as log:
+        return subprocess.Popen(
+            [*command, "--run-dir", str(entry.folder)], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            start_new_session=True,  # Ctrl-C is for us: we end them, and they save
+        )  # fmt: skip
+
+
+def _look(
+    running: dict[Contestant, subprocess.Popen[bytes]],
+    waiting: list[Contestant],
+    bars: dict[Contestant, TaskID],
+    progress: Progress,
+) -> None:
+    for entry, process in list(running.items()):
+        progress.update(bars[entry], completed=entry.step())
+        if process.poll() is None:
+            continue
+        del running[entry]
+        if process.returncode == HANDED_OVER:
+            waiting.insert(0, entry)
+        elif process.returncode != 0:
+            raise ContestError(f"{entry.name} failed (exit code {process.returncode}): {_last_words(entry.log)}")
+        else:
+            progress.update(bars[entry], completed=entry.training.total_steps)
+    time.sleep(_LOOK_S if running else 0)
+
+
+def _last_words(log: Path) -> str:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return f"{lines[-1][:300]} ({log})" if lines else f"see {log}"
+
+
+def _end(processes: Iterable[subprocess.Popen[bytes]]) -> None:
+    """Have them save and exit; whoever does not, is killed."""
+    living = [process for process in processes if process.poll() is None]
+    for process in living:
+        process.terminate()
+    until = time.monotonic() + _SAVE_S
+    for process in living:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.1, until - time.monotonic()))
+        if process.poll() is None:
+            process.kill()
+            process.wait()
