@@ -39,7 +39,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 from rivals import sac, vectors  # noqa: E402 - beside this file
 
-from trainer.algorithms.mtsac.learner import act_greedily  # noqa: E402
+from trainer.algorithms.mtsac.learner import act_deterministic  # noqa: E402
 from trainer.config.section import TrainingSection, resolve  # noqa: E402
 from trainer.config.suites import Metaworld  # noqa: E402
 from trainer.envs.step import VectorSpec  # noqa: E402
@@ -96,7 +96,7 @@ def ours(seed: int) -> Run:
             advance(state)
         drain(state)
 
-    return Run(to, partial(act_greedily, state.algorithm.learner), envs.close)
+    return Run(to, partial(act_deterministic, state.algorithm.learner), envs.close)
 
 
 def stable_baselines3(seed: int) -> Run:

@@ -43,8 +43,8 @@ from trainer.evaluation.protocol import evaluate
 from trainer.sharing import ingest
 from trainer.sharing.resimulation import Resimulator
 from trainer.sharing.segment import Segment, encode, name_of
-from trainer.training import inflow as intake
-from trainer.training.inflow import Intake
+from trainer.training import intake
+from trainer.training.intake import Intake
 from trainer.training.run import TrainingRun, advance, fresh
 
 SEEDS, PROCESSES = 5, 2
@@ -134,7 +134,7 @@ def trained(kind: str, seed: int) -> dict[str, float | str | int]:
                 inside.take(state)
             for part in (0.9, 1.0):
                 if before < part * training.total_steps <= state.step:
-                    result = evaluate(partial(sac.act_greedily, state.algorithm.learner), suite, 50)
+                    result = evaluate(partial(sac.act_deterministic, state.algorithm.learner), suite, 50)
                     assert result is not None
                     found.append(result.mean_success)
         counts = store.given_to(store.Inbox.of(store.Shared(job.shared_dir), "friend").path, job.run_id, 0)

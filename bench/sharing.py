@@ -28,7 +28,7 @@ from trainer.envs.vector import VectorEnv
 from trainer.sharing.judge import encode, name_of
 from trainer.sharing.publisher import Publisher, snapshot
 from trainer.sharing.resimulation import Resimulator
-from trainer.training.inflow import Intake
+from trainer.training.intake import Intake
 from trainer.training.run import TrainingRun, advance, fresh
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -99,8 +99,8 @@ def main() -> None:
                 advance(state)
             publisher = Publisher(job, training)
             intake = Intake(job, training, None, lambda: Resimulator(replace(suite, seed=42)))  # `honest`'s
-            assert intake.door is not None
-            intake.door.know(0, 0, 0)
+            assert intake.ingester is not None
+            intake.ingester.know(0, 0, 0)
             intake.begin()
             friend.start()
             others = None

@@ -81,9 +81,9 @@ def rollback(
     config: ConfigOption = None,
 ) -> None:
     """Go on from an older checkpoint with the next job. Nothing is deleted; newer ones are passed over."""
-    from orchestrator.hosts.goingback import go_back  # noqa: PLC0415 - as above
+    from orchestrator.hosts.rollback import roll_back_slots  # noqa: PLC0415 - as above
 
-    print(go_back(locate(run, config), slots, to, why=why, without=without))
+    print(roll_back_slots(locate(run, config), slots, to, why=why, without=without))
 
 
 def _ask(kind: Kind, slots: list[str], run: str | None, config: Path | None, value: int | None = None) -> None:

@@ -53,7 +53,7 @@ def test_it_gives_the_same_bits_as_an_evaluation_in_the_trainer_and_no_signal_of
     learner, tasks = run.state.algorithm.learner, run.training.env.tasks
     seed, horizon = run.training.seed, run.training.env.horizon
     here, unseen = (
-        replace(evaluate(partial(sac.act_greedily, learner), metaworld(tasks, horizon, goals), count), wall_s=0.0)
+        replace(evaluate(partial(sac.act_deterministic, learner), metaworld(tasks, horizon, goals), count), wall_s=0.0)
         for count, goals in ((3, seed), (2, unseen_seed(seed)))
     )
     there = result_of(running)

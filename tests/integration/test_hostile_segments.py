@@ -27,7 +27,7 @@ from trainer.sharing.judge import encode
 from trainer.sharing.resimulation import Resimulator
 from trainer.sharing.segment import MALFORMED
 from trainer.sharing.spotcheck import FIRST
-from trainer.training import inflow as intake
+from trainer.training import intake
 from trainer.training.begin import run
 from trainer.training.progress import TrainingDisplay
 from trainer.training.run import TrainingRun
@@ -132,7 +132,7 @@ def test_three_thousand_honest_segments_are_taken(tmp_path, hasty):
     for number, segment in enumerate(honest(HONEST, run_id=job.run_id, tasks=TASKS, horizon=SHORT, version=(0, 0))):
         send(job.shared_dir, f"friend-{number % 5}", job.run_id, encode(segment))
     made, state = intake.Intake(job, training, None), object.__new__(TrainingRun)
-    made.door, state.step, state.experience = door, 500, Experience(training, FIELDS)
+    made.ingester, state.step, state.experience = door, 500, Experience(training, FIELDS)
     while door.one_round(10_000):
         while door.has_something:
             made.take(state)

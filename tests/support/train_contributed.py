@@ -29,7 +29,7 @@ from trainer.errors import TrainerError
 from trainer.sharing import ingest
 from trainer.sharing import journal as intakelog
 from trainer.sharing.judge import Segment, encode, name_of
-from trainer.training import inflow as intake
+from trainer.training import intake
 from trainer.training.begin import run
 from trainer.training.progress import TrainingDisplay
 

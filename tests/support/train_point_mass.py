@@ -110,7 +110,7 @@ def judge(request: EvaluationRequest) -> Judged:
     nets = read_nets(request.checkpoint, manifest)
     learner.actor.load_state_dict({name.removeprefix(POLICY): tensor for name, tensor in nets.items()})
     tasks, goals = training.env.tasks, request.goals
-    actions = sac.act_greedily(learner, {STATE: np.zeros((len(tasks), 39), np.float32)}, np.arange(len(tasks)))
+    actions = sac.act_deterministic(learner, {STATE: np.zeros((len(tasks), 39), np.float32)}, np.arange(len(tasks)))
     returns = np.repeat(actions[:, :1], goals, 1).astype(np.float64)
     solved = returns > 0
     return Judged(

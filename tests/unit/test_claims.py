@@ -18,7 +18,7 @@ from syncd.wire import arrivals, feed, protocol
 from syncd.wire.transport import MAX_FILES
 from trainer.evaluation import process as evaluating
 from trainer.sharing import ingest, selection, takings
-from trainer.training import inflow as intake
+from trainer.training import intake
 from trainer.tuning import training as tuning
 from trainer.wandb.request import Patience
 

@@ -67,7 +67,7 @@ class Algorithm(Protocol):
         """At step 0. Everything depends on the seed alone, not on the device."""
 
     @classmethod
-    def choose_kernels(cls, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, str | None]:
+    def choose_launch_mode(cls, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, str | None]:
         """How its updates get to `device`: (the name for `numeric`, a sentence for the user or None)."""
 
     @classmethod

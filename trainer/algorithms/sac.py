@@ -66,7 +66,7 @@ class Algorithm(OffPolicy):
         }
 
     @classmethod
-    def choose_kernels(cls, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, str | None]:  # noqa: ARG003 - as the protocol has it
+    def choose_launch_mode(cls, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, str | None]:  # noqa: ARG003 - as the protocol has it
         """One by one."""
         return KERNELS, None
 

@@ -45,17 +45,17 @@ def saved_until(segments: tuple[RowsFile, ...], num_tasks: int) -> tuple[int, ..
     return segments[-1].ends if segments else (0,) * num_tasks
 
 
-def segment_path(attempt_dir: Path, step: int, kind: str = OWN) -> Path:
+def rows_path(attempt_dir: Path, step: int, kind: str = OWN) -> Path:
     """Where the rows of the checkpoint of `step` go."""
     return attempt_dir / "rows" / f"{step:012d}{kind}{_SUFFIX}"
 
 
-def write_segment(slot_dir: Path, attempt_dir: Path, step: int, block: Block, kind: str = OWN) -> RowsFile | None:
+def write_rows_file(slot_dir: Path, attempt_dir: Path, step: int, block: Block, kind: str = OWN) -> RowsFile | None:
     """Write the rows of `block` durably; None where there are none. Errors: OSError (no part remains)."""
     if not sum(block.counts):
         return None
     data: bytes = safetensors.numpy.save(block.arrays)
-    path = segment_path(attempt_dir, step, kind)
+    path = rows_path(attempt_dir, step, kind)
     make_folder(path.parent)
     write_bytes(path, data)
     return RowsFile(

@@ -16,7 +16,7 @@ from trainer.buffers.replay import Block
 from trainer.checkpoints.checkpoint import Contents, publish
 from trainer.checkpoints.resume import Start
 from trainer.checkpoints.retention import tidy
-from trainer.checkpoints.rows import CONTRIBUTED, OWN, RowsFile, saved_until, segment_path, still_needed, write_segment
+from trainer.checkpoints.rows import CONTRIBUTED, OWN, RowsFile, rows_path, saved_until, still_needed, write_rows_file
 from trainer.config.training import Training
 from trainer.errors import SaveError, SupersededError
 from trainer.history.read import best_evaluation, read_evaluations
@@ -130,7 +130,7 @@ class Saver:
         except OSError as error:
             for kind in (OWN, CONTRIBUTED):
                 with contextlib.suppress(OSError):
-                    segment_path(job.attempt_dir, contents.step, kind).unlink()
+                    rows_path(job.attempt_dir, contents.step, kind).unlink()
             raise SaveError(failure(contents.step, job, error)) from error
         return Saved(contents.step, time.monotonic() - began, listed, others, self._tidied(needed))
 
@@ -153,7 +153,7 @@ class Saver:
         """Write the run's own rows; the segments that hold what is in their ring."""
         if block is None:
             return ()
-        segment = write_segment(self._job.slot_dir, self._job.attempt_dir, contents.step, block)
+        segment = write_rows_file(self._job.slot_dir, self._job.attempt_dir, contents.step, block)
         return still_needed(
             (*self.segments, *([segment] if segment else [])),
             tuple(contents.parts["experience"].numbers["counts"]),
@@ -164,7 +164,7 @@ class Saver:
         """Write the contributed rows; the segments that hold what is in their ring."""
         if block is None:
             return ()
-        segment = write_segment(self._job.slot_dir, self._job.attempt_dir, contents.step, block, CONTRIBUTED)
+        segment = write_rows_file(self._job.slot_dir, self._job.attempt_dir, contents.step, block, CONTRIBUTED)
         return still_needed(
             (*self.contributed, *([segment] if segment else [])),
             tuple(contents.parts["experience"].numbers["others"]["counts"]),

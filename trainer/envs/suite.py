@@ -210,6 +210,6 @@ def bounds_of(suite: Suite) -> Bounds:
     return suite.bounds
 
 
-def must_share(saved: Mapping[str, Any], now: Mapping[str, str]) -> Sequence[str]:
+def mismatches(saved: Mapping[str, Any], now: Mapping[str, str]) -> Sequence[str]:
     """The names in `now` (`Suite.describe`) that `saved` has otherwise or not at all."""
     return [name for name, digest in now.items() if saved.get(name) != digest]

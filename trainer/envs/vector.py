@@ -14,7 +14,7 @@ from trainer.envs import channel
 from trainer.envs.shared import SharedBuffers
 from trainer.envs.spaces import Actions
 from trainer.envs.step import EnvError, Observed, Step, VectorSpec
-from trainer.envs.suite import StepperChoice, StepperUnavailableError, must_share
+from trainer.envs.suite import StepperChoice, StepperUnavailableError, mismatches
 from trainer.envs.workers import WorkerPool
 from trainer.state import State
 
@@ -233,7 +233,7 @@ class VectorEnv:
             raise EnvError(
                 f"the state is of the tasks {', '.join(meta['tasks'])}, not of {', '.join(self.spaces.tasks)}"
             )
-        if other := must_share(meta["suite"], self.suite.describe()):
+        if other := mismatches(meta["suite"], self.suite.describe()):
             raise EnvError(f"the state was made with other {other[0]}; use the seed that it was made with")
         for name, now in self.suite.versions.items():
             if (then := meta["versions"].get(name)) != now:

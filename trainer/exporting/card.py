@@ -105,7 +105,7 @@ class Card(_Model):
             golden=GoldenActions(
                 observation=_rows(obs),
                 task=tuple(task.tolist()),
-                action=_rows(found.policy.act_greedily({STATE: obs}, task)),
+                action=_rows(found.policy.act_deterministic({STATE: obs}, task)),
             ),
         )
 

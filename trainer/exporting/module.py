@@ -50,7 +50,7 @@ class Deterministic(nn.Module):
 
 
 def of_policy(policy: Policy) -> nn.Module:
-    """The module that does what `policy.act_greedily` does; a copy on the CPU. Nothing of how it explores is in it.
+    """What `policy.act_deterministic` does, as a module; a copy on the CPU. Nothing of how it explores is in it.
 
     Errors: ConfigError for a policy of other spaces.
     """

@@ -126,7 +126,7 @@ def output_gradient(drawn: Draw, action_gradient: Tensor, density_gradient: Tens
 
 
 @torch.no_grad()
-def gradient_of_smallest(
+def min_q_input_gradient(
     stack: Stacked, layers: Sequence[Tensor], q: Tensor, by_outputs: Tensor, *, pick_rows: bool | None = None
 ) -> Tensor:
     """The derivative of the smallest Q of each row by the inputs, [B, inputs].

@@ -84,7 +84,7 @@ class Policy:
         self.net.to(self.device).requires_grad_(requires_grad=False)
 
     @torch.no_grad()
-    def act_greedily(self, obs: Obs, task: npt.NDArray[np.integer]) -> Actions:
+    def act_deterministic(self, obs: Obs, task: npt.NDArray[np.integer]) -> Actions:
         """The actions that are taken where nothing is to be tried, [N, …], for `obs` of task indices [N]."""
         actions: Actions = self.net.distribution.mode(self._outputs(obs, task)).cpu().numpy()
         return actions
@@ -110,7 +110,7 @@ class Policy:
             obs, task = {key: np.array(golden.obs, np.float32)}, np.array(golden.task, np.int32)
             if obs[key].shape != (count, *array.shape) or task.min() < 0 or task.max() >= len(spaces.tasks):
                 raise IncompatiblePolicyError("golden has observations or tasks that its policy does not know")
-        deviation = float(np.abs(self.act_greedily(obs, task).reshape(wanted.shape) - wanted).max())
+        deviation = float(np.abs(self.act_deterministic(obs, task).reshape(wanted.shape) - wanted).max())
         if not deviation <= golden.tolerance:  # NaN is a mismatch too
             raise GoldenMismatchError(deviation, golden.tolerance)
         return deviation
@@ -125,7 +125,7 @@ def golden_of(policy: Policy, seed: int, tolerance: float) -> store.Golden:
     """What `policy` does for observations that `seed` decides: those of `golden_rows`."""
     spaces = policy.spec.spaces
     count = min(max(GOLDEN_ROWS, len(spaces.tasks)), _MOST_GOLDEN)
-    actions = policy.act_greedily(*golden_rows(spaces, seed, count)).reshape(count, *_row_of(spaces))
+    actions = policy.act_deterministic(*golden_rows(spaces, seed, count)).reshape(count, *_row_of(spaces))
     rows = tuple(tuple(map(float, row)) for row in np.asarray(actions, np.float64))
     return store.Golden(seed=seed, action=rows, tolerance=tolerance)
 

@@ -30,7 +30,7 @@ from trainer.sharing.publisher import Publisher, Snapshot, snapshot
 from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_over
 from trainer.training.crash_report import leave_behind
-from trainer.training.inflow import Intake
+from trainer.training.intake import Intake
 from trainer.training.progress import Reporter, TrainingProgress
 from trainer.training.run import TrainingRun, advance, capture, crossed, row
 
@@ -81,7 +81,7 @@ class TrainingAttempt:
             self.job,
             self.training,
             evaluation=self.evaluations.last,
-            on_version=self.intake.door.know if self.intake.door else lambda *_version: None,
+            on_version=self.intake.ingester.know if self.intake.ingester else lambda *_version: None,
         )
         self.doing = "training"
         self._published_updates = self.state.updates
@@ -97,7 +97,7 @@ class TrainingAttempt:
                 before = self.state.step
                 advance(self.state)
                 self.intake.take(self.state)
-                if self.intake.has_gone_back:
+                if self.intake.has_rolled_back:
                     self.count_published()
                     return HANDED_OVER
                 self.after(before)

@@ -122,7 +122,7 @@ def choose_numerics(
         if sentence is not None:
             show.say(sentence)
     algorithm: type[Algorithm] = find(ALGORITHMS, training.algorithm.name)
-    numeric["updates"], sentence = algorithm.choose_kernels(training, spaces, chosen)
+    numeric["updates"], sentence = algorithm.choose_launch_mode(training, spaces, chosen)
     if sentence is not None:
         show.say(sentence)
     return numeric

@@ -73,7 +73,7 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
     # At its first use on a machine the stepper is compiled and checked: no part of any setting.
     is_native = len(opened.stepped_natively("auto")) == len(training.env.tasks)
     num_workers = machine.default_workers(training.num_workers, training.num_envs)
-    way, refused = find(ALGORITHMS, training.algorithm.name).choose_kernels(
+    way, refused = find(ALGORITHMS, training.algorithm.name).choose_launch_mode(
         training.changed(cuda_graph=True), opened.spaces, device
     )
     if refused is not None:

@@ -39,7 +39,7 @@ class SlotFolder:
             (folder / "checkpoints" / str(step)).mkdir(exist_ok=True)
         return self
 
-    def go_back(self, attempt: int, step: int) -> None:
+    def roll_back(self, attempt: int, step: int) -> None:
         roll_back(self.path, Rollback(attempt, step, 0.0))
 
     def candidates(self, attempt: int) -> list[tuple[int, int]]:
@@ -93,9 +93,9 @@ class TestWhereAnAttemptMayStart:
 
     def test_a_decision_to_go_back_hides_what_was_saved_later_by_attempts_up_to_then(self, slot: SlotFolder) -> None:
         slot.attempt(0, 50, 100, parent=None).attempt(1, 150, 200, parent=(0, 100))
-        slot.go_back(1, 160)
+        slot.roll_back(1, 160)
         assert slot.candidates(2) == [(1, 150), (0, 100), (0, 50)]
-        slot.go_back(1, 99)
+        slot.roll_back(1, 99)
         assert slot.candidates(2) == [(0, 50)]
         slot.attempt(1, 300)  # the one that ran when it was decided goes on
         slot.attempt(2, 80, 120, parent=(0, 50))
@@ -103,7 +103,7 @@ class TestWhereAnAttemptMayStart:
         assert slot.candidates(1) == [(0, 100), (0, 50)]
 
     def test_a_damaged_decision_to_go_back_is_an_error(self, slot: SlotFolder) -> None:
-        slot.attempt(0, 50, parent=None).go_back(0, 10)
+        slot.attempt(0, 50, parent=None).roll_back(0, 10)
         (slot.path / "rollbacks/0.json").write_text("{}")
         with pytest.raises(ValueError, match="mend it, or delete it"):
             slot.candidates(1)

@@ -15,7 +15,7 @@ from orchestrator.decisions.models import SlotStatus, parse_token
 from orchestrator.errors import ConfigError, RunFolderError
 from orchestrator.executors.base import JobState, SubmitRefused, Submitted
 from orchestrator.hosts.asking import add_experiments, ask_slots, experiments_of, slots_named
-from orchestrator.hosts.goingback import go_back
+from orchestrator.hosts.rollback import roll_back_slots
 from orchestrator.run.begin import begin
 from orchestrator.run.history import read_events
 from orchestrator.run.requests import ask, newest_request
@@ -70,7 +70,7 @@ class TestPlaces:
 
 class TestGoingBack:
     def back(self, world: World, *words: str, to: int) -> str:
-        return go_back(world.run_dir, words, to, why="", without="eve")
+        return roll_back_slots(world.run_dir, words, to, why="", without="eve")
 
     def with_checkpoints(self, world: World, slot: int, *steps: int) -> Path:
         folder = world.run_dir.slot(slot)

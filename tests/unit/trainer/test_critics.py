@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from trainer.nets.critic import Critic
-from trainer.nets.fused import Stacked, gradient_of_smallest
+from trainer.nets.fused import Stacked, min_q_input_gradient
 from trainer.nets.residual import EMBEDDING, ResidualCritic
 
 pytestmark = pytest.mark.trainer
@@ -40,7 +40,7 @@ def slope_by_hand(critics, x, action, **how):
     stack = Stacked(critics)
     layers = stack.forward(torch.cat([x, action], dim=-1))
     chosen = critics[0].chosen(x)
-    return gradient_of_smallest(stack, layers, (layers[-1] * chosen).sum(-1), chosen, **how)[:, -2:]
+    return min_q_input_gradient(stack, layers, (layers[-1] * chosen).sum(-1), chosen, **how)[:, -2:]
 
 
 def by_differentiation(critics, x, action):

@@ -36,7 +36,7 @@ from trainer.sharing.journal import Removed, Taken
 from trainer.sharing.judge import judge
 from trainer.sharing.segment import encode, name_of
 from trainer.sharing.spotcheck import Redone
-from trainer.training.inflow import Intake
+from trainer.training.intake import Intake
 from trainer.training.run import TrainingRun
 
 pytestmark = pytest.mark.trainer
@@ -64,7 +64,7 @@ class Alone:
 def test_experience_is_refused_in_a_sentence_where_the_algorithm_cannot_use_it(job):
     intake = Intake(job, resolve(TrainingSection(algorithm=f"{__name__}:Alone")), None)
     intake.begin()
-    assert intake.door is None
+    assert intake.ingester is None
     said: list[str] = []
     intake.tell(said.append)
     assert said[0].endswith(f"{__name__}:Alone learns from its own steps alone")
@@ -435,13 +435,13 @@ class TestTheJournal:
         assert intakelog.entries(tmp_path) == new
 
     def test_nothing_enters_that_is_not_journaled(self, job, monkeypatch):
-        from trainer.training import inflow as intake
+        from trainer.training import intake
 
         monkeypatch.setattr(intake, "TAKE_EVERY_S", 0.0)
         made, state, said = Intake(job, TRAINING, None), _state(104), []
-        made.door = Door(job)
+        made.ingester = Door(job)
         sent(job, 1, 2)
-        made.door.look()
+        made.ingester.look()
         with monkeypatch.context() as patch:
             patch.setattr(intakelog, "append_lines", _full_disk)
             for _ in range(3):

@@ -381,10 +381,10 @@ def test_playing_greedily_takes_no_noise_and_ignores_the_batch_around_it():
     learner = a_learner()
     state = learner.noise.get_state()
     obs = np.random.default_rng(0).standard_normal((3, 39)).astype(np.float32)
-    actions = sac.act_greedily(learner, state_of(obs), np.array([0, 1, 2], np.int32))
+    actions = sac.act_deterministic(learner, state_of(obs), np.array([0, 1, 2], np.int32))
     assert actions.dtype == np.float32
     assert torch.equal(state, learner.noise.get_state())
-    assert np.allclose(actions[1:2], sac.act_greedily(learner, state_of(obs[1:2]), np.array([1])), atol=1e-6)
+    assert np.allclose(actions[1:2], sac.act_deterministic(learner, state_of(obs[1:2]), np.array([1])), atol=1e-6)
 
 
 def test_a_layer_is_drawn_within_one_over_the_root_of_its_inputs():

@@ -44,7 +44,7 @@ def test_a_policy_acts_as_the_learner_that_it_was_cut_from(training):
     learner = learner_of(training)
     policy = Policy(spec_of(training), nets_for(training, training.seed))
     obs, task = some_observations()
-    assert np.array_equal(policy.act_greedily(obs, task), sac.act_greedily(learner, obs, task))
+    assert np.array_equal(policy.act_deterministic(obs, task), sac.act_deterministic(learner, obs, task))
 
 
 def test_what_is_published_is_played_and_its_golden_actions_come_out(tmp_path, training):
@@ -53,7 +53,7 @@ def test_what_is_published_is_played_and_its_golden_actions_come_out(tmp_path, t
     assert policy.check_golden(manifest.golden) <= 1e-6
     obs, task = some_observations()
     exact = Policy(spec_of(training), nets_for(training))
-    assert 0 < np.abs(policy.act_greedily(obs, task) - exact.act_greedily(obs, task)).max() < 0.02  # bf16
+    assert 0 < np.abs(policy.act_deterministic(obs, task) - exact.act_deterministic(obs, task)).max() < 0.02  # bf16
 
 
 def test_sampled_actions_explore_and_come_from_the_generator_alone(training):
@@ -193,14 +193,14 @@ def test_a_policy_that_was_published_in_format_1_still_plays(tmp_path, training)
         "golden": {
             "obs": obs["state"].tolist(),
             "task": task.tolist(),
-            "action": policy.act_greedily(obs, task).tolist(),
+            "action": policy.act_deterministic(obs, task).tolist(),
             "tolerance": 1e-3,
         },
     }  # fmt: skip
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     sealed = json.dumps({**value, "digest": hashlib.sha256(text.encode()).hexdigest()})
     old = store.parse_manifest(sealed.encode())
-    assert np.array_equal(load(place, old).act_greedily(obs, task), policy.act_greedily(obs, task))
+    assert np.array_equal(load(place, old).act_deterministic(obs, task), policy.act_deterministic(obs, task))
     spoiled = old.golden.model_copy(update={"action": ((0.9,) * 4,) * 8})
     with pytest.raises(GoldenMismatchError):
         load(place, old.model_copy(update={"golden": spoiled}))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from suites import FIELDS
 
 from trainer.buffers.replay import Replay, shares
-from trainer.checkpoints.rows import read_into, saved_until, still_needed, write_segment
+from trainer.checkpoints.rows import read_into, saved_until, still_needed, write_rows_file
 
 
 def rows(task, first):
@@ -102,7 +102,7 @@ def test_any_sequence_of_additions_checkpoints_and_crashes_rebuilds_the_same_rin
         if event == "checkpoint":
             block = replay.block_since(saved_until(segments, 3))
             written += 1
-            segment = write_segment(slot, slot / "attempts" / str(attempt), written, block)
+            segment = write_rows_file(slot, slot / "attempts" / str(attempt), written, block)
             segments = still_needed((*segments, *([segment] if segment else [])), tuple(replay.counts.tolist()), 5)
             saved = (replay.counts.tolist(), segments, marked)
             reference = Replay(15, 3, FIELDS)
@@ -123,6 +123,6 @@ def test_any_sequence_of_additions_checkpoints_and_crashes_rebuilds_the_same_rin
 
 def test_a_segment_drops_out_when_all_its_rows_are_overwritten(tmp_path):
     replay = filled(4, 1, [[0]] * 2)
-    first = write_segment(tmp_path, tmp_path / "attempts/0", 2, replay.block_since((0,)))
+    first = write_rows_file(tmp_path, tmp_path / "attempts/0", 2, replay.block_since((0,)))
     assert still_needed((first,), (5,), 4) == (first,)
     assert still_needed((first,), (6,), 4) == ()

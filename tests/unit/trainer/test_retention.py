@@ -117,11 +117,11 @@ def test_a_claim_in_the_middle_of_a_publication_stops_it_before_the_rename(tmp_p
     run = PointRun(tmp_path)
     run.checkpoints(1)
 
-    def write_and_be_overtaken(*args, real=saver.write_segment):
+    def write_and_be_overtaken(*args, real=saver.write_rows_file):
         Job.standalone(tmp_path)
         return real(*args)
 
-    monkeypatch.setattr(saver, "write_segment", write_and_be_overtaken)
+    monkeypatch.setattr(saver, "write_rows_file", write_and_be_overtaken)
     run.steps()
     with pytest.raises(SupersededError):
         run.publish()

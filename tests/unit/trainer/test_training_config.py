@@ -6,7 +6,7 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from trainer.config.algorithms import Mtsac
+from trainer.config.algorithms import A2c, Mtsac, Ppo, Sac
 from trainer.config.presets import ABOUT, PRESETS
 from trainer.config.section import TrainingSection, put, resolve
 from trainer.config.settings import Network
@@ -37,6 +37,7 @@ OTHER = {
     "actor_hidden": (8,),
     "critic_hidden": (8, 8),
     "critic_net": "heads",
+    "activation": "tanh",
     "encoders": {},
     "critic_loss": "categorical",
     "value_bins": 51,
@@ -113,7 +114,7 @@ def test_the_users_own_example_loads():
     assert {"stream", "stream_port"} <= set(NOT_BUILT_YET)
 
 
-@pytest.mark.parametrize("field", [name for name in OTHER if name not in {"preset", "encoders"}])
+@pytest.mark.parametrize("field", [name for name in OTHER if name not in {"preset", "encoders", "activation"}])
 def test_each_field_reaches_the_training_by_its_short_name_and_in_its_section(field):
     beside = BESIDE.get(field, {})
     assert resolved(**{field: OTHER[field]}, **beside)[field] == OTHER[field]
@@ -126,12 +127,12 @@ def test_the_table_of_this_test_knows_every_field():
     assert set(OTHER) == set(resolved()) - {*SECTIONS, "benchmark", "name"}
 
 
-@pytest.mark.parametrize("settings", [Training, Metaworld, Mtsac, Network])
+@pytest.mark.parametrize("settings", [Training, Metaworld, Mtsac, Sac, Ppo, A2c, Network])
 def test_every_field_has_its_sentence(settings):
     assert [name for name, field in settings.model_fields.items() if not field.description and name != "network"] == []
 
 
-@pytest.mark.parametrize("field", [name for name in OTHER if name not in {"preset", "encoders"}])
+@pytest.mark.parametrize("field", [name for name in OTHER if name not in {"preset", "encoders", "activation"}])
 def test_identity_changes_with_exactly_the_fields_that_it_names(field):
     beside = BESIDE.get(field, {})
     changed = identity(resolve(TrainingSection(**{field: OTHER[field]}, **beside))) != identity(
@@ -308,3 +309,29 @@ def test_a_login_node_needs_neither_torch_nor_numpy_to_check_a_config():
     heavy = {"torch", "numpy", "metaworld", "mujoco"}
     code = f"import sys, trainer.config.section; sys.exit(bool({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_algorithm_brings_its_own_nets_and_number_of_environments_where_nobody_says_otherwise():
+    ppo = resolve(TrainingSection(algorithm="ppo", tasks=["reach-v3"]))
+    assert (ppo.network.actor_hidden, ppo.network.activation, ppo.num_envs) == ((64, 64), "tanh", 8)
+    assert resolve(TrainingSection(algorithm="ppo")).num_envs == 10  # of each of MT10's tasks one
+    assert resolve(TrainingSection(algorithm="ppo", tasks=["reach-v3", "push-v3", "pick-place-v3"])).num_envs == 9
+    mine = resolve(TrainingSection(algorithm="ppo", actor_hidden=(8,), num_envs=3, batch_size=32))
+    assert (mine.network.actor_hidden, mine.num_envs) == ((8,), 3)
+    tiny = resolve(TrainingSection(preset="tiny", algorithm="sac"))
+    assert tiny.network.critic_hidden == (256, 256)  # the preset's nets are mtsac's
+    assert tiny.env == resolve(TrainingSection(preset="tiny")).env
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"algorithm": "ppo", "batch_size": 9999}, "larger than a rollout"),
+        ({"algorithm": "ppo", "critic_net": "heads"}, "critic_net heads is for mtsac; ppo has plain ones"),
+        ({"algorithm": "sac", "critic_net": "residual"}, "critic_net residual is for mtsac; sac has plain ones"),
+        ({"activation": "tanh"}, "written for relu"),
+        ({"algorithm": "ppo", "buffer_size": 100}, "no such field"),
+    ],
+)
+def test_what_does_not_fit_to_an_algorithm_is_said(fields, words):
+    assert words in refusal(**fields)

@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from trainer.algorithms.common.cuda_graph import GRAPH, KERNELS, WARM_UP, Updates, choose_kernels
+from trainer.algorithms.common.cuda_graph import GRAPH, KERNELS, WARM_UP, Updates, choose_launch_mode
 from trainer.algorithms.mtsac import learner as sac
 from trainer.algorithms.mtsac import update as sac_update
 from trainer.algorithms.mtsac.algorithm import Algorithm
@@ -90,15 +90,15 @@ def test_an_update_reads_no_number_back(kind):
 
 
 def test_a_graph_is_for_those_who_ask_and_have_a_gpu():
-    assert choose_kernels(lambda: True, GPU, wanted=False) == (KERNELS, None)
-    assert choose_kernels(lambda: True, CPU, wanted=True) == (KERNELS, None)
+    assert choose_launch_mode(lambda: True, GPU, wanted=False) == (KERNELS, None)
+    assert choose_launch_mode(lambda: True, CPU, wanted=True) == (KERNELS, None)
 
 
 def test_a_graph_that_leaves_other_bits_is_left_out():
     assert is_same(a_training(), SPACES, CPU, Recorder())
     assert not is_same(a_training(), SPACES, CPU, Recorder(spoil=lambda measured: measured + 1e-6))
-    assert choose_kernels(lambda: True, GPU, wanted=True) == (GRAPH, None)
-    assert choose_kernels(lambda: False, GPU, wanted=True) == (
+    assert choose_launch_mode(lambda: True, GPU, wanted=True) == (GRAPH, None)
+    assert choose_launch_mode(lambda: False, GPU, wanted=True) == (
         KERNELS,
         "training.cuda_graph is left out: its updates leave other bits here",
     )
@@ -108,7 +108,7 @@ def test_a_graph_that_cannot_be_recorded_is_left_out():
     def refused():
         raise RuntimeError("CUDA error: operation not permitted\nwhen stream is capturing")
 
-    way, sentence = choose_kernels(refused, GPU, wanted=True)
+    way, sentence = choose_launch_mode(refused, GPU, wanted=True)
     assert way == KERNELS
     assert "(CUDA error: operation not permitted when stream is capturing)" in sentence
 
@@ -117,4 +117,4 @@ def test_a_graph_that_cannot_be_recorded_is_left_out():
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_real_graph_leaves_the_bits_of_single_kernels(kind):
     asked = a_training(cuda_graph=True, **KINDS[kind])
-    assert Algorithm.choose_kernels(asked, SPACES, GPU) == (GRAPH, None)
+    assert Algorithm.choose_launch_mode(asked, SPACES, GPU) == (GRAPH, None)

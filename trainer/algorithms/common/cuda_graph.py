@@ -101,7 +101,7 @@ class Updates(Generic[Inputs]):
         return measured
 
 
-def choose_kernels(is_same: Callable[[], bool], device: torch.device, *, wanted: bool) -> tuple[str, str | None]:
+def choose_launch_mode(is_same: Callable[[], bool], device: torch.device, *, wanted: bool) -> tuple[str, str | None]:
     """The way on `device`: (its name, a sentence for the user or None). The name goes into `numeric`.
 
     A graph where it is `wanted`, there is a GPU, and `is_same`: recorded updates leave the very bits of others here,

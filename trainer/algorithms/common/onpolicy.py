@@ -133,7 +133,7 @@ class OnPolicy:
     # --- what all have in common ------------------------------------------------------------------------------------
 
     @classmethod
-    def choose_kernels(cls, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, str | None]:  # noqa: ARG003 - as the protocol has it
+    def choose_launch_mode(cls, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, str | None]:  # noqa: ARG003 - as the protocol has it
         """One by one."""
         return KERNELS, None
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from trainer.algorithms.base import Context, NetSize
-from trainer.algorithms.common.cuda_graph import Updates, choose_kernels
+from trainer.algorithms.common.cuda_graph import Updates, choose_launch_mode
 from trainer.algorithms.common.diagnostics import Diagnosis
 from trainer.algorithms.common.offpolicy import OffPolicy, count
 from trainer.algorithms.mtsac.diagnostics import diagnose, of_contributors
@@ -36,9 +36,9 @@ class Algorithm(OffPolicy):
         self._updates = Updates(partial(learn, self.learner), context.device, context.way)
 
     @classmethod
-    def choose_kernels(cls, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, str | None]:
+    def choose_launch_mode(cls, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, str | None]:
         """A CUDA graph where that is asked for and leaves the same bits."""
-        return choose_kernels(lambda: is_same(training, spaces, device), device, wanted=training.cuda_graph)
+        return choose_launch_mode(lambda: is_same(training, spaces, device), device, wanted=training.cuda_graph)
 
     @classmethod
     def sizes(cls, training: Training, spaces: Spaces) -> tuple[NetSize, ...]:

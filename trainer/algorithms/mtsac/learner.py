@@ -134,7 +134,7 @@ def act(learner: Learner, obs: Obs, task: I32) -> F32:
     return actions
 
 
-def act_greedily(learner: Learner, obs: Obs, task: I32) -> F32:
+def act_deterministic(learner: Learner, obs: Obs, task: I32) -> F32:
     """The deterministic actions tanh(mean), [N, A]; changes nothing in the learner."""
     with torch.no_grad():
         outputs = learner.actor(*_observed(learner, obs, task))

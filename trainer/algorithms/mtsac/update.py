@@ -26,7 +26,7 @@ from trainer.algorithms.mtsac.learner import Learner
 from trainer.buffers.rows import Batch
 from trainer.nets import fused
 from trainer.nets.critic import Critic
-from trainer.nets.fused import Draw, draw, gradient_of_smallest
+from trainer.nets.fused import Draw, draw, min_q_input_gradient
 from trainer.nets.inputs import with_task
 
 #: What an update measures, in the order of the tensor that `update` returns.
@@ -195,7 +195,7 @@ def value_and_gradient(learner: Learner, x: Tensor, action: Tensor) -> tuple[Ten
     """What the actor climbs: (Q of each row [B], its derivative by the action [B, A]); the critics get no gradients."""
     if "critics" in learner.stacks:
         q, layers = plain_values(learner, "critics", x, action)
-        input_gradient = gradient_of_smallest(learner.stacks["critics"], layers, q, chosen(learner, x))
+        input_gradient = min_q_input_gradient(learner.stacks["critics"], layers, q, chosen(learner, x))
         return q.amin(0), input_gradient[:, -action.shape[1] :]
     with torch.enable_grad():
         free = action.detach().requires_grad_()

@@ -15,7 +15,7 @@ from orchestrator.run.rundir import RunDir, load_run
 _LISTED = 8
 
 
-def go_back(run_dir: RunDir, words: Sequence[str], step: int, *, why: str, without: str) -> str:
+def roll_back_slots(run_dir: RunDir, words: Sequence[str], step: int, *, why: str, without: str) -> str:
     """Have the slots that `words` name go on from their newest checkpoint at or before `step`; a sentence for each.
 
     Nothing is deleted. Errors: ConfigError where a slot has no such checkpoint (nothing is changed then); UnknownRun;

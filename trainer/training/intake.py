@@ -28,7 +28,7 @@ from trainer.sharing.ingest import Ingester
 from trainer.sharing.journal import Entry, Removed, Taken, append, begin, inherited
 from trainer.sharing.judge import Accepted, BadSegmentError, decode, name_of
 from trainer.sharing.spotcheck import Redo
-from trainer.training.goingback import advice, first_taken, go_back, newest_before
+from trainer.training.rollback import advice, first_taken, newest_before, roll_back_to
 from trainer.training.run import TrainingRun
 
 #: Rows enter this often at most, so that the journal's fsync (some ms) costs the training less than one in a hundred.
@@ -44,7 +44,7 @@ CLOSE_WAIT_S = 5.0
 class Intake:
     """What enters from outside, for one attempt. All methods are for the loop's thread.
 
-    `has_gone_back`: the slot goes on from an older checkpoint; what this attempt does from now on counts for nothing.
+    `has_rolled_back`: the slot goes on from an older checkpoint; what this attempt does from now on counts for nothing.
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class Intake:
         self._published_step = start.ref.step if start else 0
         self._took_at = float("-inf")
         self._is_hung = False
-        self.has_gone_back = False
+        self.has_rolled_back = False
         self._notices = Notices()
-        self.door: Ingester | None = None
+        self.ingester: Ingester | None = None
         suite = suite_of(training).open()
         self._spaces = suite.spaces
         if not training.uses_experience or suite.bounds is None:
@@ -76,7 +76,7 @@ class Intake:
             return
         others = start.experience.others if start is not None and start.experience is not None else None
         if job.accepts_contributions or schedule or others is not None:
-            self.door = Ingester(
+            self.ingester = Ingester(
                 job,
                 training,
                 step=start.ref.step if start else 0,
@@ -89,12 +89,12 @@ class Intake:
     def begin(self) -> None:
         """Write down what was inherited, and open the door. Errors: OSError."""
         begin(self._job.attempt_dir, self._schedule)
-        if self.door is not None:
-            self.door.begin()
+        if self.ingester is not None:
+            self.ingester.begin()
 
     def take(self, state: TrainingRun) -> None:
         """At a barrier: what is due from the schedule, else what is ready. Costs next to nothing where nothing is."""
-        door = self.door
+        door = self.ingester
         if door is not None:
             door.step = state.step
         if self._schedule:
@@ -118,30 +118,30 @@ class Intake:
         before, self._published_step = self._published_step, step
         done = [entry for entry in self._uncounted if entry.step <= before]
         self._uncounted = [entry for entry in self._uncounted if entry.step > before]
-        if self.door is not None:
-            self.door.counted(done)
+        if self.ingester is not None:
+            self.ingester.counted(done)
 
     def summary(self) -> dict[str, int]:
         """Segments that this attempt accepted and refused."""
-        if self.door is None:
+        if self.ingester is None:
             return {}
-        return {"accepted": self.door.accepted, "refused": sum(self.door.refused.values())}
+        return {"accepted": self.ingester.accepted, "refused": sum(self.ingester.refused.values())}
 
     @property
     def contributors(self) -> dict[str, Any]:
         """Who gave this slot what, in all its attempts: see `Takings.by_contributor`."""
-        return self.door.takings.by_contributor if self.door is not None else {}
+        return self.ingester.takings.by_contributor if self.ingester is not None else {}
 
     def tell(self, say: Callable[[str], None]) -> None:
         """Hand out what there is to say."""
         self._notices.tell(say)
-        if self.door is not None:
-            self.door.tell(say)
+        if self.ingester is not None:
+            self.ingester.tell(say)
 
     def close(self) -> None:
         """End the thread. What is ready and not taken lies in the inbox for the next attempt."""
-        if self.door is not None:
-            self.door.close(CLOSE_WAIT_S)
+        if self.ingester is not None:
+            self.ingester.close(CLOSE_WAIT_S)
 
     def _take_new(self, state: TrainingRun, ready: list[Ready], door: Ingester) -> None:
         taken = [Taken(state.step, one.who, one.sha256, one.count, one.content, one.policy_step) for one in ready]
@@ -176,8 +176,8 @@ class Intake:
         if wanted == "ask" or ref is None:
             self._notices.note(advice(self._job, ref, who, first))
         elif self._job.superseded_by() is None:
-            go_back(self._job, ref, who)
-            self.has_gone_back = True
+            roll_back_to(self._job, ref, who)
+            self.has_rolled_back = True
             self._notices.note(
                 f"the training has learned from rows of {who} since step {first:,}: the next job goes on from step "
                 f"{ref.step:,}, without them"

@@ -26,7 +26,7 @@ def newest_before(job: Job, step: int) -> CheckpointRef | None:
     return next((ref for ref in candidates_before(job.slot_dir, job.attempt + 1) if ref.step < step), None)
 
 
-def go_back(job: Job, ref: CheckpointRef, who: str) -> None:
+def roll_back_to(job: Job, ref: CheckpointRef, who: str) -> None:
     """From the next attempt on the slot goes on from `ref`, without the experience of `who`. Errors: OSError."""
     why = f"experience of {who} was not true"
     roll_back(job.slot_dir, Rollback(job.attempt, ref.step, time.time(), why, who))
