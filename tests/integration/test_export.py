@@ -151,6 +151,26 @@ def test_the_actor_of_every_preset_comes_through(tmp_path, monkeypatch, preset, 
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "sac"])
+def test_the_actor_of_every_algorithm_comes_through(tmp_path, monkeypatch, algorithm, suffix):
+    """PPO's brings its observations to a scale, and clips its actions."""
+    monkeypatch.chdir(tmp_path)
+    training = resolve(
+        TrainingSection(algorithm=algorithm, tasks=("reach-v3", "push-v3"), buffer_size=1000)
+        if algorithm == "sac"
+        else TrainingSection(algorithm=algorithm, tasks=("reach-v3", "push-v3"))
+    )
+    publish(tmp_path / "mirror", training=training)
+    policy = find_playable(str(tmp_path / "mirror"), None, "cpu")
+    done = export(policy, tmp_path / f"policy{suffix}")
+    assert done.deviation <= TOLERANCE
+    assert done.card.scales_observation == (algorithm != "sac")
+    obs, task = observations(2)
+    obs *= 20
+    assert np.abs(actions_of(done.path, obs, task) - policy.act(state_of(obs), task)).max() <= TOLERANCE
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_what_a_file_says_of_itself(tmp_path, run, suffix):
     (run.job.attempt_dir / "evaluations.jsonl").write_text('{"step": 100, "mean_success": 0.5, "goals_per_task": 2}\n')
     out = tmp_path / f"policy{suffix}"

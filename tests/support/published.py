@@ -5,12 +5,16 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from suites import learner_of
+import numpy as np
+import torch
 
 from syncd import store
+from trainer.algorithms.base import Context
+from trainer.buffers.experience import Experience
+from trainer.buffers.rows import fields_of
+from trainer.config.find import ALGORITHMS, find
 from trainer.config.section import TrainingSection, resolve
 from trainer.envs.suite import spaces_of
-from trainer.nets.policy import PolicySpec
 from trainer.sharing.policies import Policy, actor_tensors, golden_of, suite_fields
 
 RUN = "toy-0123abcd"
@@ -23,16 +27,26 @@ def training_of(tasks=TASKS, horizon=40, hidden=(16, 16), seed=3):
     return resolve(section)
 
 
+def fresh_policy(training):
+    """Of a fresh learner, whatever learns; one that keeps a scale has seen something."""
+    spaces = spaces_of(training)
+    experience = Experience(training, fields_of(spaces)) if training.uses_experience else None
+    context = Context(training, spaces, training.num_envs, torch.device("cpu"), experience)
+    algorithm = find(ALGORITHMS, training.algorithm.name)(context)
+    rng = np.random.default_rng(0)
+    for moments in getattr(algorithm, "_moments", {}).values():
+        moments.add(rng.standard_normal((50, len(moments.mean))) * 3 + 1)
+    return algorithm.policy
+
+
 def spec_of(training):
     """What the policy of `training` is built from."""
-    return PolicySpec(spaces_of(training), training.network, "tanh-normal")
+    return fresh_policy(training).spec
 
 
 def nets_for(training, seed=0):
-    """The actor's tensors of a fresh learner."""
-
-    learner = learner_of(training.model_copy(update={"seed": seed}))
-    return actor_tensors(learner.actor)
+    """The policy's tensors of a fresh learner."""
+    return actor_tensors(fresh_policy(training.model_copy(update={"seed": seed})))
 
 
 def draft_of(

@@ -60,10 +60,11 @@ def _lines(done: Exported) -> list[str]:
     names = [f"{number} {name}" for number, name in enumerate(card.tasks)]
     shown = names if len(names) <= _SHOWN_TASKS else [*names[: _SHOWN_TASKS - 1], "…", names[-1]]
     low, high = min(card.action.low or (-math.inf,)), max(card.action.high or (math.inf,))
+    shape = ", ".join(map(str, ("N", *card.action.shape)))
     off = f"at most {done.deviation:.0e} off" if done.deviation else "equal"
     return [
         f"input   observation [N, {card.observation.shape[0]}] float32, task [N] int64",
         f"tasks   {', '.join(shown)}",
-        f"output  action [N, {card.action.shape[0]}] float32 from {low:g} to {high:g}",
+        f"output  action [{shape}] {card.action.dtype} from {low:g} to {high:g}",
         f"checked {len(card.golden.task)} golden actions, read back from the file: {off}",
     ]

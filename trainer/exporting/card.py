@@ -13,8 +13,9 @@ from pydantic import BaseModel, ConfigDict
 from anchorleg.files import read_json_or_none
 from anchorleg.job import run_id_of
 from syncd import store
-from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, STATE
+from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, STATE, Box, Discrete
 from trainer.evaluation.playable import Checkpoint, Found
+from trainer.exporting.module import HEADS
 from trainer.history.read import read_evaluations
 from trainer.history.slots import told_where
 
@@ -79,7 +80,9 @@ class Card(_Model):
     task: Numbers = Numbers(shape=(), dtype="int64")
     action: Numbers
     hidden: tuple[int, ...]
-    activation: Literal["relu"] = "relu"
+    activation: Literal["relu", "tanh"] = "relu"
+    head: Literal["tanh", "clip", "argmax"] = "tanh"
+    scales_observation: bool = False
     horizon: int
     goal_seed: int
     env: dict[str, Any]
@@ -90,14 +93,17 @@ class Card(_Model):
     def of(cls, found: Found) -> Self:
         """The card of `found`, with the actions that it gives here. Errors: ConfigError, see `source_of`."""
         spec = found.policy.spec
-        (width,), (size,) = spec.spaces.obs[STATE].shape, spec.spaces.action.shape
+        (width,), space = spec.spaces.obs[STATE].shape, spec.spaces.action
         obs, task = probes(width, len(spec.spaces.tasks))
         return cls(
             source=source_of(found),
             tasks=spec.spaces.tasks,
             observation=Numbers(shape=(width,), dtype="float32"),
-            action=Numbers(shape=(size,), dtype="float32", low=(ACTION_LOW,) * size, high=(ACTION_HIGH,) * size),
+            action=_actions_of(space),
             hidden=spec.network.actor_hidden,
+            activation=spec.network.activation,
+            head=HEADS[type(found.policy.net.distribution)],
+            scales_observation=spec.normalises,
             horizon=found.env.horizon,
             goal_seed=found.goal_seed,
             env={**found.env.model_dump(mode="json"), "version": found.env.VERSION},
@@ -105,17 +111,24 @@ class Card(_Model):
             golden=GoldenActions(
                 observation=_rows(obs),
                 task=tuple(task.tolist()),
-                action=_rows(found.policy.act_deterministic({STATE: obs}, task)),
+                action=_rows(found.policy.act_deterministic({STATE: obs}, task).reshape(len(task), -1)),
             ),
         )
 
     def deviation(self, actions: npt.NDArray[np.floating]) -> float:
         """The largest difference of `actions` from the golden ones; infinite where they are no such actions at all."""
         wanted = np.array(self.golden.action)
-        if actions.shape != wanted.shape:
+        if actions.shape != (len(wanted), *self.action.shape):
             return math.inf
-        largest = float(np.abs(actions - wanted).max())
+        largest = float(np.abs(actions.reshape(wanted.shape) - wanted).max())
         return math.inf if math.isnan(largest) else largest
+
+
+def _actions_of(space: Box | Discrete) -> Numbers:
+    if isinstance(space, Discrete):
+        return Numbers(shape=(), dtype="int64", low=(0,), high=(space.n - 1,))
+    size = space.size
+    return Numbers(shape=(size,), dtype="float32", low=(ACTION_LOW,) * size, high=(ACTION_HIGH,) * size)
 
 
 def probes(obs_dim: int, tasks: int) -> tuple[F32, I64]:

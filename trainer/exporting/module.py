@@ -7,45 +7,77 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, STATE
 from trainer.errors import ConfigError
-from trainer.nets.distributions import TanhNormal
+from trainer.nets.distributions import Categorical, Normal, TanhNormal
+from trainer.nets.mlp import ACTIVATIONS
+from trainer.nets.normalise import CLIP, Normaliser
 from trainer.sharing.policies import Policy
 
 #: What every exported file calls its inputs and its output.
 INPUTS = ("observation", "task")
 OUTPUT = "action"
 
+#: How actions come of the last layer: its tanh, or itself, both to the bounds and within them; or its largest place.
+Head = Literal["tanh", "clip", "argmax"]
+HEADS: dict[type, Head] = {TanhNormal: "tanh", Normal: "clip", Categorical: "argmax"}
+
 
 class Deterministic(nn.Module):
-    """observation [N, O] float32, as the environment gives it, and task [N] int64 in 0 to K-1 → action [N, A] float32.
+    """observation [N, O] float32, as the environment gives it, and task [N] int64 in 0 to K-1 → action [N, A] float32,
+    or [N] int64 where the head is argmax.
 
-    The action is tanh of the net's mean, scaled to the bounds `action_low` and `action_high` [A] and within them. A
-    task that there is not is an error (IndexError), not a policy for no task.
+    Numbers are scaled to the bounds `action_low` and `action_high` [A] and lie within them. `scale`: (shift, scale) [O]
+    of observations, which are then cut at ±`CLIP`. A task that there is not is an error (IndexError), not a policy for
+    no task.
     """
 
     one_hot: Tensor
     action_low: Tensor
     action_high: Tensor
+    observation_shift: Tensor
+    observation_scale: Tensor
 
-    def __init__(self, layers: Sequence[nn.Module], tasks: int, low: Tensor, high: Tensor) -> None:
+    def __init__(
+        self,
+        layers: Sequence[nn.Module],
+        tasks: int,
+        low: Tensor | None = None,
+        high: Tensor | None = None,
+        *,
+        activation: str = "relu",
+        head: Head = "tanh",
+        scale: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
+        self.activation, self.head, self.scales = ACTIVATIONS[activation], head, scale is not None
         self.register_buffer("one_hot", torch.eye(tasks), persistent=False)
-        self.register_buffer("action_low", low)
-        self.register_buffer("action_high", high)
+        if low is not None and high is not None:
+            self.register_buffer("action_low", low)
+            self.register_buffer("action_high", high)
+        if scale is not None:
+            self.register_buffer("observation_shift", scale[0])
+            self.register_buffer("observation_scale", scale[1])
 
     def forward(self, observation: Tensor, task: Tensor) -> Tensor:
         """Evaluate the policy."""
+        if self.scales:
+            observation = ((observation - self.observation_shift) * self.observation_scale).clamp(-CLIP, CLIP)
         x = torch.cat([observation, self.one_hot.index_select(0, task)], dim=-1)
         for layer in self.layers[:-1]:
-            x = torch.relu(layer(x))
+            x = self.activation(layer(x))
+        x = self.layers[-1](x)
+        if self.head == "argmax":
+            chosen: Tensor = x.argmax(-1)
+            return chosen
         half = (self.action_high - self.action_low) / 2
-        action = torch.tanh(self.layers[-1](x)) * half + (self.action_low + half)
+        action = (torch.tanh(x) if self.head == "tanh" else x) * half + (self.action_low + half)
         return torch.minimum(torch.maximum(action, self.action_low), self.action_high)
 
 
@@ -54,14 +86,31 @@ def of_policy(policy: Policy) -> nn.Module:
 
     Errors: ConfigError for a policy of other spaces.
     """
-    spaces, distribution = policy.spec.spaces, policy.net.distribution
-    if set(spaces.obs) != {STATE} or policy.net.encoders or not isinstance(distribution, TanhNormal):
-        raise ConfigError("only a policy that reads one row of numbers and gives real ones can be exported yet")
-    *body, last = copy.deepcopy(policy.net.body.layers).cpu()
+    spec, net = policy.spec, policy.net
+    if set(spec.spaces.obs) != {STATE} or net.encoders:
+        raise ConfigError("only a policy that reads one row of numbers can be exported yet")
+    *body, last = copy.deepcopy(net.body.layers).cpu()
     assert isinstance(last, nn.Linear)  # noqa: S101 - for the type checker
-    mean = nn.Linear(last.in_features, distribution.size)
+    low = high = scale = None
+    if not isinstance(net.distribution, Categorical):
+        size = spec.spaces.action.shape[0]
+        low, high = (torch.full((size,), bound) for bound in (ACTION_LOW, ACTION_HIGH))
+        last = _first_rows(last, size)
+    if STATE in net.scales:
+        scaler = copy.deepcopy(net.scales[STATE]).cpu()
+        assert isinstance(scaler, Normaliser)  # noqa: S101 - as above
+        scale = scaler.shift.sum(0), scaler.scale.sum(0)
+    head, activation = HEADS[type(net.distribution)], spec.network.activation
+    module = Deterministic(
+        [*body, last], len(spec.spaces.tasks), low, high, activation=activation, head=head, scale=scale
+    )
+    return module.eval().requires_grad_(requires_grad=False)
+
+
+def _first_rows(layer: nn.Linear, size: int) -> nn.Linear:
+    """The mean's outputs alone."""
+    mean = nn.Linear(layer.in_features, size)
     with torch.no_grad():
-        mean.weight.copy_(last.weight[: distribution.size])
-        mean.bias.copy_(last.bias[: distribution.size])
-    low, high = (torch.full((distribution.size,), bound) for bound in (ACTION_LOW, ACTION_HIGH))
-    return Deterministic([*body, mean], len(spaces.tasks), low, high).eval().requires_grad_(requires_grad=False)
+        mean.weight.copy_(layer.weight[:size])
+        mean.bias.copy_(layer.bias[:size])
+    return mean
