@@ -39,7 +39,7 @@ class Resimulator:
         self._suite, self._tasks = opened, opened.spaces.tasks
         self._instances = EnvInstances(opened)
         self._native = opened.stepped_natively(stepper)
-        self._buffers = SharedBuffers(opened.spaces, 1)
+        self._buffers = SharedBuffers(opened.spaces, 1, measures=len(suite.settings.MEASURES))
         self._stepper = opened.stepper(1, self._buffers.fields, 1, stop_at_success=False) if self._native else None
         self._binding = self._stepper.bind(0, 0) if self._stepper else None
         self._starts: dict[tuple[int, int], F32] = {}
