@@ -42,7 +42,7 @@ def hand_of(env):
 
 def put_goal(env, away):
     """The goal so many metres above the hand."""
-    env.data.mocap_pos[0] = hand_of(env) + (0, 0, away)
+    env.data.mocap_pos[0] = hand_of(env) + np.array([0, 0, away])
 
 
 def angles_to(env, place, start=HOME):

@@ -20,7 +20,7 @@ from trainer.envs.step import EnvError
 from trainer.envs.suite import Outcome
 from trainer.envs.suites.arm.draws import Dynamics, draw_dynamics, draw_goal, draw_start, hand_at
 from trainer.envs.suites.arm.model import new_model, randomise
-from trainer.envs.suites.arm.rewards import REWARDS, distance
+from trainer.envs.suites.arm.rewards import REWARDS, distance, effort_of
 from trainer.envs.suites.arm.shapes import JOINTS, LEAD, OPEN, OPENS, SHUT, SHUTS, SOLVED, SPEEDS, STEP_S, SUBSTEPS
 from trainer.state import State
 
@@ -78,9 +78,6 @@ class ArmEnv:
     def step(self, action: npt.NDArray[Any]) -> Outcome:
         """Act ([7], each in [-1, 1], what is beyond is clipped): 50 ms."""
         wanted = [min(max(float(number), -1.0), 1.0) for number in action]
-        effort = 0.0
-        for number in wanted:
-            effort += number * number
         done, self.held = (self.held if self.delay else wanted), wanted
         self._move(done)
         self.steps += 1
@@ -90,7 +87,7 @@ class ArmEnv:
         solved = away < SOLVED
         if solved and self.reached == NEVER:
             self.reached = self.steps
-        reward = self._reward(away, effort)
+        reward = self._reward(away, effort_of(wanted))
         over = solved and self.settings.end_on_success
         if over:
             reward *= self.settings.horizon - self.steps + 1

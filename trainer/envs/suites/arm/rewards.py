@@ -22,6 +22,14 @@ def distance(one: Sequence[float], other: Sequence[float]) -> float:
     return math.sqrt(x * x + y * y + z * z)
 
 
+def effort_of(action: Sequence[float]) -> float:
+    """The square of its length."""
+    total = 0.0
+    for number in action:
+        total += number * number
+    return total
+
+
 def dense(away: float, effort: float) -> float:
     """The way that is left, a point within 5 cm, and a little for `effort`, the square of the action's length."""
     return -away + (1.0 if away < SOLVED else 0.0) - EFFORT * effort
