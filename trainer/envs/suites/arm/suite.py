@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
 from trainer.config.suites import Arm
+from trainer.envs.native.verdicts import chosen
 from trainer.envs.spaces import Obs
-from trainer.envs.suite import Bounds, Env, Stepper, StepperChoice, StepperUnavailableError
+from trainer.envs.suite import Bounds, Env, StepperChoice
 from trainer.envs.suites.arm.shapes import spaces
+
+if TYPE_CHECKING:
+    from trainer.envs.suites.arm.native.rows import ArmRows
 
 
 class Suite:
@@ -49,11 +53,19 @@ class Suite:
         return ArmEnv(self.settings)
 
     def stepped_natively(self, choice: StepperChoice) -> frozenset[int]:
-        if choice == "native":
-            raise StepperUnavailableError("none yet")
-        return frozenset()
+        """All, where every bit is the Python path's on this machine."""
+        return frozenset({0}) if chosen(choice, self.spaces.tasks, self._judged) else frozenset()
 
     def stepper(
         self, places: int, fields: Mapping[str, npt.NDArray[Any]], threads: int, *, stop_at_success: bool
-    ) -> Stepper:
-        raise StepperUnavailableError("none yet")
+    ) -> ArmRows:
+        """The C stepper."""
+        from trainer.envs.suites.arm.native.library import load  # noqa: PLC0415 - as above
+        from trainer.envs.suites.arm.native.rows import ArmRows  # noqa: PLC0415
+
+        return ArmRows(load(), places, fields, threads, self.spaces.horizon, stop_at_success=stop_at_success)
+
+    def _judged(self, tasks: Sequence[str]) -> frozenset[str]:  # noqa: ARG002 - there is one
+        from trainer.envs.suites.arm.native.trial import approved  # noqa: PLC0415 - loads a library: where it is wanted
+
+        return approved(self.settings)
