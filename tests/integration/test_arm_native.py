@@ -215,3 +215,41 @@ def test_who_insists_on_a_stepper_that_cannot_be_is_told(monkeypatch):
         suite.stepped_natively("fast")
     with pytest.raises(EnvError, match="no compiler"):
         VectorEnv(replace(spec_of(), num_envs=1), stepper="native")
+
+
+@pytest.mark.parametrize("observation", ["default", "legacy"])
+@pytest.mark.parametrize("options", [{}, {"randomize": True}, {"end_on_success": True}], ids=str)
+def test_honest_experience_is_within_the_bounds(options, observation):
+    spec = spec_of(observation=observation, **options)
+    bounds, actor = spec.suite.open().bounds, Actor(1)
+    with VectorEnv(spec) as envs:
+        obs = envs.reset().obs[STATE]
+        rows = [[row] for row in obs]
+        for step in range(300):
+            told = envs.step(actor.act(obs, step))
+            obs = told.obs[STATE]
+            assert bounds.reward[0] <= told.reward.min() <= told.reward.max() <= bounds.reward[1]
+            assert bounds.terminates or not told.terminated.any()
+            for i, row in enumerate(rows):
+                row.append(told.next_obs[STATE][i])
+                if told.finished[i]:
+                    assert np.abs(row).max() <= bounds.obs
+                    assert bounds.gap(np.array(row)) is None
+                    rows[i] = [obs[i]]
+
+
+def test_rows_that_do_not_join_are_seen():
+    bounds, actor = spec_of().suite.open().bounds, Actor(1)
+    with VectorEnv(spec_of()) as envs:
+        obs = [envs.reset().obs[STATE]]
+        for step in range(99):
+            obs.append(envs.step(actor.act(obs[-1], step)).obs[STATE])
+    rows = np.array(obs)[:, 0]
+    assert bounds.gap(rows) is None
+    assert "jumps at step 9" in bounds.gap(np.concatenate([rows[:10], rows[60:]]))
+    other = rows.copy()
+    other[50:, 17:20] += 0.01
+    assert "goal moves" in bounds.gap(other)
+    other = rows.copy()
+    other[:, 17:20] += 0.01
+    assert "way to the goal" in bounds.gap(other)

@@ -13,6 +13,7 @@ from trainer.config.suites import Arm
 from trainer.envs.native.verdicts import chosen
 from trainer.envs.spaces import Obs
 from trainer.envs.suite import Bounds, Env, StepperChoice
+from trainer.envs.suites.arm.bounds import bounds_for
 from trainer.envs.suites.arm.shapes import spaces
 
 if TYPE_CHECKING:
@@ -29,9 +30,9 @@ class Suite:
         self.spaces = spaces(settings)
 
     @property
-    def bounds(self) -> Bounds | None:
-        """As they were measured."""
-        return None
+    def bounds(self) -> Bounds:
+        """As they were measured. Nothing can be simulated again without a start: trusted contributors alone count."""
+        return bounds_for(self.settings)
 
     def starts_near(self, task: int, obs: Obs) -> Sequence[int]:  # noqa: ARG002 - as the protocol has it
         """There are no fixed starts."""
