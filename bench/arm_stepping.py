@@ -1,11 +1,10 @@
 """Stepping the arm: how many environment steps a second, beside stable-baselines3's vector and the physics alone.
 
 `python bench/arm_stepping.py [--rounds N] [--envs 8 32]` builds every rival, then measures them in turns, each turn one
-episode of 100 steps and one reset of every environment; medians and ranges over the rounds. The actions are the same
-random ones. "physics alone" is 5 x mj_step + mj_kinematics in C, every thread for itself, without resets, on arms that
-are moved natively in between, so that they are where the others' arms are: what no stepper can beat. One
-thread's rates are by its CPU time, which a busy machine changes little; those of two by the clock. Writes
-arm_stepping.csv.
+episode of 100 steps and one reset of every environment; medians and ranges over the rounds, and medians of the ratios
+within a round. The actions are the same random ones. "physics alone" is 5 x mj_step + mj_kinematics in C, without
+resets, on arms that are moved natively in between, so that they are where the others' arms are: what no stepper can
+beat. All on one thread, by its CPU time, which a busy machine changes little. Writes arm_stepping.csv.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from trainer.envs.vector import VectorEnv
 
 NAME = "trainer.envs.suites.arm.gym:anchorleg/ArmReach-v0"
 HORIZON = 100
+DUMMY, PHYSICS = "stable-baselines3 DummyVecEnv", "physics alone"
 
 
 @dataclass
@@ -37,21 +37,16 @@ class Rival:
     """`run` makes one round of HORIZON steps of every environment and returns what it took, in seconds."""
 
     name: str
-    threads: int
     run: Callable[[], float]
     seconds: list[float] = field(default_factory=list)
 
 
-def now(threads: int) -> float:
-    return time.thread_time() if threads == 1 else time.perf_counter()
-
-
-def timed(step: Callable[[np.ndarray], object], actions: np.ndarray, threads: int = 1) -> Callable[[], float]:
+def timed(step: Callable[[np.ndarray], object], actions: np.ndarray) -> Callable[[], float]:
     def run() -> float:
-        began = now(threads)
+        began = time.thread_time()
         for action in actions:
             step(action)
-        return now(threads) - began
+        return time.thread_time() - began
 
     return run
 
@@ -79,14 +74,14 @@ def dummy(count: int, stack: ExitStack) -> Callable[[np.ndarray], object]:
     return envs.step
 
 
-def ours(spec: VectorSpec, threads: int, stepper: str, stack: ExitStack) -> Callable[[np.ndarray], object]:
-    envs = stack.enter_context(VectorEnv(spec, threads, stepper))
+def ours(spec: VectorSpec, stepper: str, stack: ExitStack) -> Callable[[np.ndarray], object]:
+    envs = stack.enter_context(VectorEnv(spec, 0, stepper))
     envs.reset()
     return envs.step
 
 
-def physics(spec: VectorSpec, threads: int, actions: np.ndarray, stack: ExitStack) -> Callable[[], float]:
-    envs = stack.enter_context(VectorEnv(spec, threads, "native"))
+def physics(spec: VectorSpec, actions: np.ndarray, stack: ExitStack) -> Callable[[], float]:
+    envs = stack.enter_context(VectorEnv(spec, 0, "native"))
     envs.reset()
     race = envs._group.stepper.race  # noqa: SLF001 - made for this
 
@@ -94,9 +89,9 @@ def physics(spec: VectorSpec, threads: int, actions: np.ndarray, stack: ExitStac
         took = 0.0
         for action in actions:
             envs.step(action)
-            began = now(threads)
+            began = time.thread_time()
             race(1)
-            took += now(threads) - began
+            took += time.thread_time() - began
         return took
 
     return run
@@ -108,35 +103,36 @@ def measure(count: int, rounds: int) -> list[list[object]]:
     actions = np.random.default_rng(0).uniform(-1, 1, (HORIZON, count, 7)).astype(np.float32)
     with ExitStack() as stack:
         rivals = [
-            Rival("gymnasium, one by one", 1, timed(one_by_one(count, stack), actions)),
-            Rival("stable-baselines3 DummyVecEnv", 1, timed(dummy(count, stack), actions)),
-            Rival("ours, Python", 1, timed(ours(spec, 0, "python", stack), actions)),
-            Rival("ours, native", 1, timed(ours(spec, 1, "native", stack), actions)),
-            Rival("ours, native", 2, timed(ours(spec, 2, "native", stack), actions, 2)),
-            Rival("physics alone", 1, physics(spec, 1, actions, stack)),
-            Rival("physics alone", 2, physics(spec, 2, actions, stack)),
+            Rival("gymnasium, one by one", timed(one_by_one(count, stack), actions)),
+            Rival(DUMMY, timed(dummy(count, stack), actions)),
+            Rival("ours, Python", timed(ours(spec, "python", stack), actions)),
+            Rival("ours, native", timed(ours(spec, "native", stack), actions)),
+            Rival(PHYSICS, physics(spec, actions, stack)),
         ]
         for turn in range(rounds + 1):  # the first warms up
             for rival in rivals:
                 took = rival.run()
                 if turn:
                     rival.seconds.append(took)
-    rates = {(rival.name, rival.threads): [count * HORIZON / seconds for seconds in rival.seconds] for rival in rivals}
-    return [row_of(count, name, threads, rates) for name, threads in rates]
+    rates = {rival.name: [count * HORIZON / seconds for seconds in rival.seconds] for rival in rivals}
+    return [row_of(count, name, rates) for name in rates]
 
 
-def row_of(count: int, name: str, threads: int, rates: dict[tuple[str, int], list[float]]) -> list[object]:
-    """One line of the table: rate, its range, times DummyVecEnv, part of the physics on as many threads."""
-    own = rates[name, threads]
-    middle = statistics.median(own)
-    times = middle / statistics.median(rates["stable-baselines3 DummyVecEnv", 1])
-    part = middle / statistics.median(rates["physics alone", threads])
+def over(own: list[float], theirs: list[float]) -> float:
+    """The median of the ratios within a round."""
+    return statistics.median(one / other for one, other in zip(own, theirs, strict=True))
+
+
+def row_of(count: int, name: str, rates: dict[str, list[float]]) -> list[object]:
+    """One line of the table: rate, its range, times DummyVecEnv, part of the physics."""
+    own = rates[name]
+    middle, times, part = statistics.median(own), over(own, rates[DUMMY]), over(own, rates[PHYSICS])
     print(
-        f"{count} environments, {name}, {threads} threads: {middle:.0f} steps/s ({min(own):.0f} to {max(own):.0f}), "
+        f"{count} environments, {name}: {middle:.0f} steps/s ({min(own):.0f} to {max(own):.0f}), "
         f"{times:.2f} x DummyVecEnv, {part:.2f} of the physics"
     )
     figures_of = [f"{rate:.0f}" for rate in (middle, min(own), max(own))]
-    return [count, name, threads, *figures_of, f"{times:.2f}", f"{part:.2f}", len(own)]
+    return [count, name, *figures_of, f"{times:.2f}", f"{part:.2f}", len(own)]
 
 
 def main() -> None:
@@ -146,7 +142,7 @@ def main() -> None:
     parser.add_argument("--envs", type=int, nargs="+", default=[8, 32])
     chosen = parser.parse_args()
     rows = [row for count in chosen.envs for row in measure(count, chosen.rounds)]
-    head = ["envs", "stepper", "threads", "steps_s", "lowest", "highest", "times_dummy", "of_physics", "rounds"]
+    head = ["envs", "stepper", "steps_s", "lowest", "highest", "times_dummy", "of_physics", "rounds"]
     figures.save("arm_stepping", head, rows)
 
 

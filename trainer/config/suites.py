@@ -47,16 +47,18 @@ class Metaworld(EnvSettings):
 
 
 class Arm(EnvSettings):
-    """An arm of seven joints that reaches for places: docs/arm.md."""
+    """An arm of seven joints whose hand is to be at a place when the episode ends (docs/arm.md)."""
 
     VERSION: ClassVar[str] = "1"
-    #: The compiled scene, MuJoCo's data and its arena.
-    ENV_BYTES: ClassVar[int] = 2**19
+    #: 590 KiB: the compiled scene, MuJoCo's data and its arena.
+    ENV_BYTES: ClassVar[int] = 590 * 2**10
     SUCCESS_AT: ClassVar[Literal["any step", "last step"]] = "last step"
     MEASURES: ClassVar[tuple[str, ...]] = ("reached", "triggered", "distance", "steps_to_reach")
 
     name: Literal["arm"] = Field("arm", description=EnvSettings.model_fields["name"].description)
-    tasks: tuple[Literal["reach"]] = Field(("reach",), description="The one task there is.")
+    tasks: Annotated[tuple[Literal["reach"], ...], Field(min_length=1, max_length=1)] = Field(
+        ("reach",), description="The one task there is."
+    )
     # Noise of a whole episode is drawn at its start.
     horizon: Annotated[int, Field(ge=1, le=10_000)] = Field(
         100, description="Steps of 50 ms after which an episode is cut."

@@ -3,7 +3,7 @@
 A reset is a function of task and start, and where a suite has fixed starts (Meta-World's goals) the first observation
 of an episode says which it was; the actions say all the rest. Whoever sends rewards that he did not get, or
 observations that nobody saw, is found out by doing it. The episode is stepped by the native stepper where the learner's
-are; both paths give the same bits (`trainer.envs.suites.metaworld.native.check`).
+are; both paths give the same bits (`trainer.envs.native.verdicts`).
 
 Another type of processor may round otherwise. The widest gap that was measured between honest machines is 1.3e-3, and
 no lie that was tried (false rewards, shifted or swapped rows, other goals) stayed below `TOLERANCE`.
