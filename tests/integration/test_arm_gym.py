@@ -76,11 +76,14 @@ def test_a_reward_can_be_computed_again_for_one_and_for_many(reward):
 def test_what_is_shown_for_hindsight_does_not_depend_on_the_goal():
     env = arm(observation="dict", horizon=30)
     obs, _ = env.reset(seed=2)
-    env.unwrapped.arm.data.mocap_pos[0] += 0.01
-    state = env.unwrapped.arm.snapshot()
+    arm_of = env.unwrapped.arm
+    state = arm_of.snapshot()
+    arm_of.data.mocap_pos[0] = obs["achieved_goal"]  # so near that the gripper is to be shut from now on
     one = env.step(np.full(7, 0.3))[0]
-    env.unwrapped.arm.restore(state)
-    env.unwrapped.arm.data.mocap_pos[0] = [0.3, -0.5, 0.7]
+    assert arm_of.triggered
+    arm_of.restore(state)
+    assert not arm_of.triggered
+    arm_of.data.mocap_pos[0] = [0.3, -0.5, 0.7]
     other = env.step(np.full(7, 0.3))[0]
     assert one["observation"].tobytes() == other["observation"].tobytes()
     assert obs["observation"].shape == (18,)

@@ -17,6 +17,7 @@ from trainer.config.suites import Arm
 from trainer.envs.group import EnvGroup
 from trainer.envs.shared import SharedBuffers
 from trainer.envs.spaces import STATE
+from trainer.envs.stats import EpisodeStats
 from trainer.envs.step import EnvError, VectorSpec
 from trainer.envs.suite import StepperUnavailableError, SuiteRef
 from trainer.envs.suites.arm.native import library, trial
@@ -64,6 +65,7 @@ def played(spec, steps, stepper, workers=0):
     """The bytes of so many steps, how many episodes ended and how many of these did at the goal."""
     actor = Actor()
     with VectorEnv(spec, workers, stepper) as envs:
+        assert envs.stepping == {"reach": stepper}
         observed = envs.reset()
         obs, seen, ended, solved = observed.obs[STATE], [as_bytes(observed)], 0, 0
         for step in range(steps):
@@ -144,6 +146,7 @@ def test_a_run_may_change_its_stepper_at_every_checkpoint(randomize):
     state, at = None, 0
     for stepper, until in (("native", 17), ("python", 40), ("native", 71), ("native", 100)):
         with VectorEnv(spec, 2 if stepper == "native" else 0, stepper) as envs:
+            assert envs.stepping == {"reach": stepper}
             if state is None:
                 envs.reset()
             else:
@@ -159,6 +162,22 @@ def group_of(spec, threads=1):
     group = EnvGroup(spec, suite, range(spec.num_envs), buffers, frozenset({0}), threads)
     group.start(range(spec.num_envs), 0)
     return group
+
+
+def test_a_place_steps_the_environment_that_it_has_now():
+    group = group_of(spec_of(num_envs=2))
+    one, other = (slot._env for slot in group._slots)
+    binding = group.stepper.bind(0, 0)
+    group._slots[1]._binding.leave()
+    for env, resting in ((one, other), (other, one)):
+        before = [each.data.time for each in (env, resting)]
+        binding.take(env, 0, EpisodeStats())
+        group.stepper.step()
+        assert [each.data.time - then for each, then in zip((env, resting), before, strict=True)] == pytest.approx(
+            [0.05, 0]
+        )
+        binding.leave()
+    group.close()
 
 
 def test_an_error_of_the_simulator_names_the_environment():

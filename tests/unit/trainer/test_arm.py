@@ -17,7 +17,7 @@ import mujoco
 from trainer.config.suites import Arm
 from trainer.envs.spaces import STATE
 from trainer.envs.step import EnvError
-from trainer.envs.suites.arm.draws import BOX, FIXED, HIGHEST, LOWEST, NEAREST_X, allowed, hand_at
+from trainer.envs.suites.arm.draws import BOX, FIXED, HIGHEST, LOWEST, NEAREST_X, allowed, hand_at, touches
 from trainer.envs.suites.arm.env import ArmEnv
 from trainer.envs.suites.arm.model import CAMERAS, new_model
 from trainer.envs.suites.arm.rewards import REWARDS, distance
@@ -97,6 +97,12 @@ def test_goals_of_the_workspace_lie_where_the_hand_can_be(plain):
 )
 def test_goals_out_of_place_are_rejected(goal, is_allowed):
     assert allowed(np.array(goal), np.array([0.5, 0.0, 0.2])) is is_allowed
+
+
+def test_angles_that_put_the_arm_into_the_table_are_no_goal(plain):
+    for angles, in_the_table in (((0.0, 1.7, 0.0, 1.0, 0.0, 0.5, 0.0), True), (HOME, False)):
+        hand_at(plain.model, plain.data, plain.grip, np.array(angles))
+        assert touches(plain.model, plain.data) is in_the_table
 
 
 def test_the_arm_reaches_all_corners_of_the_box():
