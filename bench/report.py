@@ -34,6 +34,14 @@ threads.
 
 @{stepping}
 
+### The arm
+
+`python bench/arm_stepping.py`: [arms](arm.md) with random actions and resets, on one thread, by its CPU time. `times
+dummy`: of stable-baselines3's DummyVecEnv of `anchorleg/ArmReach-v0`. `of physics`: of five `mj_step` and one
+`mj_kinematics` alone.
+
+@{arm_stepping}
+
 ## An update
 
 `python bench/update.py`: CPU time of one update of actor, twin critics, temperatures and targets, batch drawn anew,

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,10 @@ from suites import metaworld
 
 pytest.importorskip("metaworld")
 
+from trainer.envs.native import build
 from trainer.envs.step import EnvError, VectorSpec
-from trainer.envs.suites.metaworld.native import build, check, library
-from trainer.envs.suites.metaworld.native.build import StepperUnavailableError, default_folder, find_or_build
+from trainer.envs.suite import StepperUnavailableError
+from trainer.envs.suites.metaworld.native import check, library
 from trainer.envs.vector import VectorEnv
 
 try:
@@ -28,6 +30,7 @@ except StepperUnavailableError as error:
 
 pytestmark = pytest.mark.trainer
 TASKS = ("reach-v3", "push-v3")
+find_or_build = partial(build.find_or_build, library.SOURCES)
 
 
 @pytest.fixture
@@ -80,7 +83,7 @@ def test_one_that_another_has_built_meanwhile_stays_where_it_is(tmp_path):
     """A job elsewhere may have it mapped: replaced on a network folder, it would be gone under its feet."""
     folder = tmp_path / "native"
     before = find_or_build(folder).path.stat()
-    assert build._build(folder).path.stat().st_ino == before.st_ino
+    assert build._build(library.SOURCES, folder).path.stat().st_ino == before.st_ino
 
 
 def test_a_damaged_one_that_another_removes_first_is_built_again(tmp_path, monkeypatch):
@@ -101,9 +104,9 @@ def test_a_damaged_one_that_another_removes_first_is_built_again(tmp_path, monke
 BUILDER = """
 import sys
 from pathlib import Path
-from trainer.envs.suites.metaworld.native.build import find_or_build
+from trainer.envs.native.build import find_or_build
 sys.stdin.read()
-print(find_or_build(Path(sys.argv[1])).digest)
+print(find_or_build(Path(sys.argv[1]), Path(sys.argv[2])).digest)
 """
 
 
@@ -111,7 +114,7 @@ def test_processes_that_build_at_once_disturb_nobody(tmp_path):
     folder = tmp_path / "native"
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", BUILDER, folder],
+            [sys.executable, "-c", BUILDER, library.SOURCES, folder],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=Path(__file__).parents[2],
@@ -142,10 +145,10 @@ def test_what_others_could_have_written_is_not_loaded(tmp_path):
 
 def test_the_folder_is_the_users_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_folder().parent == tmp_path / "anchorleg"
+    assert build.default_folder(library.SOURCES).parent == tmp_path / "anchorleg"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # which the specification says to ignore
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert default_folder().parent == tmp_path / "home/.cache/anchorleg"
+    assert build.default_folder(library.SOURCES).parent == tmp_path / "home/.cache/anchorleg"
 
 
 def failing_compiler(tmp_path):
@@ -193,15 +196,15 @@ def wrong(tmp_path):
     stepper = library.StepperLibrary(tmp_path / "native")
     fused = stepper._how_norms_add()
     yield stepper
-    stepper._held.norms(ctypes.c_bool(fused), None, 0, 0, None)
+    stepper.held.norms(ctypes.c_bool(fused), None, 0, 0, None)
 
 
 def test_a_task_that_differs_in_a_bit_is_stepped_by_python(wrong, caplog):
     fused = wrong._how_norms_add()
-    wrong._held.norms(ctypes.c_bool(not fused), None, 0, 0, None)
+    wrong.held.norms(ctypes.c_bool(not fused), None, 0, 0, None)
     assert check.approved(wrong, ["reach-v3"]) == frozenset()
     assert "differs from Python here for reach-v3" in caplog.text
-    wrong._held.norms(ctypes.c_bool(fused), None, 0, 0, None)
+    wrong.held.norms(ctypes.c_bool(fused), None, 0, 0, None)
     assert check.approved(wrong, ["reach-v3", "push-v3"]) == {"push-v3"}  # the verdict on reach was kept
     check._verdict_file(wrong).unlink()
     assert check.approved(wrong, ["reach-v3"]) == {"reach-v3"}

@@ -47,10 +47,18 @@ class EnvSettings(TrainingSettings):
     """Packages of which another series (3.1 of 3.1.1) has other observations or rewards."""
     ENV_BYTES: ClassVar[int] = 0
     """Memory that an environment takes at least, where it was measured: what cannot fit is refused before it begins."""
+    SUCCESS_AT: ClassVar[Literal["any step", "last step"]] = "any step"
+    """Which of its steps says whether an episode succeeded."""
+    MEASURES: ClassVar[tuple[str, ...]] = ()
+    """What else is told of an episode that has ended: names of the numbers of its last `Outcome`."""
 
     name: str = Field(description="The suite: metaworld, an installed package's, or package.module:Name.")
     tasks: tuple[str, ...] = Field(description="Tasks, in the order of their numbers.")
     horizon: PositiveInt = Field(description="Steps after which an episode is cut.")
+
+    def succeeded(self, steps: Any) -> bool:
+        """Whether an episode did whose `steps` (a sequence, not empty) succeeded like this."""
+        return bool(steps[-1]) or (self.SUCCESS_AT == "any step" and any(steps))
 
 
 class Network(TrainingSettings):

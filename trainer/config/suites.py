@@ -44,3 +44,45 @@ class Metaworld(EnvSettings):
     @classmethod
     def _tasks_are_known(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return checked_tasks(value)
+
+
+class Arm(EnvSettings):
+    """An arm of seven joints whose hand is to be at a place when the episode ends (docs/arm.md)."""
+
+    VERSION: ClassVar[str] = "1"
+    #: 590 KiB: the compiled scene, MuJoCo's data and its arena.
+    ENV_BYTES: ClassVar[int] = 590 * 2**10
+    SUCCESS_AT: ClassVar[Literal["any step", "last step"]] = "last step"
+    MEASURES: ClassVar[tuple[str, ...]] = ("reached", "triggered", "distance", "steps_to_reach")
+
+    name: Literal["arm"] = Field("arm", description=EnvSettings.model_fields["name"].description)
+    tasks: Annotated[tuple[Literal["reach"], ...], Field(min_length=1, max_length=1)] = Field(
+        ("reach",), description="The one task there is."
+    )
+    # Noise of a whole episode is drawn at its start.
+    horizon: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        100, description="Steps of 50 ms after which an episode is cut."
+    )
+    goals: Literal["workspace", "box", "fixed"] = Field(
+        "workspace",
+        description="Where goals lie: workspace (anywhere that the arm reaches), box (within 15 cm of where the hand "
+        "rests, FetchReach's way) or fixed (one place).",
+    )
+    reward: Literal["dense", "tanh", "sparse"] = Field(
+        "dense",
+        description="dense: -d + 1 within 5 cm - 0.01 |a|², for hand and goal d metres apart; tanh: 1 - tanh(5 d); "
+        "sparse: 0 within 5 cm, else -1.",
+    )
+    observation: Literal["default", "legacy"] = Field(
+        "default",
+        description="default: 25 numbers; legacy: 8, the distance and the joints' angles, which do not say where the "
+        "goal is.",
+    )
+    end_on_success: bool = Field(
+        False,
+        description="End an episode when the hand is within 5 cm; its reward is then paid for all steps that are left.",
+    )
+    randomize: bool = Field(
+        False,
+        description="Draw masses, gains, damping, a delay of the actions and noise of the seen goal for each episode.",
+    )

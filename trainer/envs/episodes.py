@@ -33,6 +33,7 @@ class SlotStep:
     success: bool
     task: int
     finished: tuple[float, int, bool] | None
+    measures: tuple[float, ...] = ()
 
 
 class EnvSlot:
@@ -58,6 +59,7 @@ class EnvSlot:
         self.obs: Obs = instances.suite.spaces.zeros()
         self._binding = binding
         self._native = native
+        self._once_is_enough = spec.suite.settings.SUCCESS_AT == "any step"
         self._env: Env | None = None
         self._rng = np.random.default_rng()
         self._episode = 0
@@ -83,7 +85,7 @@ class EnvSlot:
         outcome = self._env.step(action)
         stats.length += 1
         stats.total += float(outcome.reward)  # some tasks reward in np.float32, which would make the sum one too
-        stats.solved = stats.solved or outcome.success
+        stats.solved = outcome.success or (stats.solved and self._once_is_enough)
         stopped = self.spec.stop_at_success and outcome.success
         is_cut = outcome.truncated or stats.length >= spaces.horizon or stopped
         truncated = not outcome.terminated and is_cut
@@ -93,7 +95,8 @@ class EnvSlot:
             self.end()
         else:
             self.obs = outcome.obs
-        return SlotStep(outcome.obs, outcome.reward, outcome.terminated, truncated, outcome.success, task, finished)
+        over, success, measures = outcome.terminated, outcome.success, outcome.measures
+        return SlotStep(outcome.obs, outcome.reward, over, truncated, success, task, finished, measures)
 
     def end(self) -> None:
         """The episode is over: begin the next one."""

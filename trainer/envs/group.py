@@ -94,6 +94,7 @@ class EnvGroup:
             fields["episode_return"][i] = total
             fields["episode_length"][i] = length
             fields["episode_success"][i] = solved
+            fields["episode_measures"][i] = outcome.measures if outcome.finished else 0.0
             self._show(slot)
         for slot in ended:
             with _named(slot):

@@ -28,6 +28,8 @@ _NUMBERS: dict[str, type[np.generic]] = {
     "episode_length": np.int32,
     "episode_success": np.bool_,
 }
+#: The last field, [N, M].
+_MEASURES = "episode_measures"
 
 
 class SharedBuffers:
@@ -37,12 +39,15 @@ class SharedBuffers:
     The block has no name, so nothing is left behind when every process that holds it is killed.
     """
 
-    def __init__(self, spaces: Spaces, num_envs: int, fd: int | None = None) -> None:
-        """Map the block behind `fd`, or make a new one. Errors: OSError where there is no memory for it."""
+    def __init__(self, spaces: Spaces, num_envs: int, fd: int | None = None, measures: int = 0) -> None:
+        """Map the block behind `fd`, or make a new one; `measures` is the M of an episode. Errors: OSError where there
+        is no memory for it.
+        """
         fields: dict[str, tuple[Any, tuple[int, ...]]] = {"actions": (spaces.action.dtype, spaces.action.shape)}
         for when in ("obs", "next_obs"):
             fields |= {f"{when}.{key}": (spec.dtype, spec.shape) for key, spec in spaces.obs.items()}
         fields |= {name: (dtype, ()) for name, dtype in _NUMBERS.items()}
+        fields[_MEASURES] = (np.float64, (measures,))
         offsets: list[int] = []
         size = 0
         for dtype, shape in fields.values():
@@ -61,7 +66,7 @@ class SharedBuffers:
     def copied(self) -> Step:
         """The last step, in memory of its own."""
         obs, next_obs = _copies(self.obs), _copies(self.next_obs)
-        return Step(obs=obs, next_obs=next_obs, **_copies({name: self.fields[name] for name in _NUMBERS}))
+        return Step(obs=obs, next_obs=next_obs, **_copies({name: self.fields[name] for name in (*_NUMBERS, _MEASURES)}))
 
     def observed(self) -> tuple[dict[str, npt.NDArray[Any]], I32]:
         """(obs, next_task), copied."""

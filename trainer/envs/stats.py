@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass
 class EpisodeStats:
-    """Where an episode stands: steps, their rewards' sum, whether one of them succeeded."""
+    """Where an episode stands: steps, their rewards' sum, whether it is solved, if it ended here."""
 
     length: int = 0
     total: float = 0.0

@@ -89,10 +89,11 @@ class Step:
     success: Bools  # [N] in this step
     task: I32  # [N] of this transition
     next_task: I32  # [N] of `obs`
-    finished: Bools  # [N] whether an episode ended; the three below are 0 elsewhere
+    finished: Bools  # [N] whether an episode ended; those below are 0 elsewhere
     episode_return: F64  # [N] undiscounted
     episode_length: I32  # [N] steps
-    episode_success: Bools  # [N] at any step of the episode
+    episode_success: Bools  # [N] at any step of the episode, or at its last (`EnvSettings.SUCCESS_AT`)
+    episode_measures: F64  # [N, M] as `EnvSettings.MEASURES` names them; NaN where an episode has none
 
 
 def scheduled_task(env_index: int, episode: int, num_envs: int, num_tasks: int) -> int:

@@ -28,13 +28,17 @@ StepperChoice = Literal["auto", "native", "python"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one step of one environment did. `truncated` is the environment's own cut: the horizon is the vector's."""
+    """What one step of one environment did. `truncated` is the environment's own cut: the horizon is the vector's.
+
+    `measures`: of the episode so far, as its settings name them (`EnvSettings.MEASURES`); NaN where there is none.
+    """
 
     obs: Obs
     reward: float
     terminated: bool
     truncated: bool
     success: bool
+    measures: tuple[float, ...] = ()
 
 
 class Env(Protocol):

@@ -59,7 +59,7 @@ class VectorEnv:
         self._stepping = False
         try:
             self._native = self.suite.stepped_natively(stepper)
-            self._buffers = SharedBuffers(self.spaces, spec.num_envs)
+            self._buffers = SharedBuffers(self.spaces, spec.num_envs, measures=len(spec.suite.settings.MEASURES))
             try:
                 self._start()
             except BaseException:

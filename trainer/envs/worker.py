@@ -58,7 +58,7 @@ def _set_up(message: WorkerMessage, buffers_fd: int) -> Any:
 
     spec = VectorSpec.from_json(message.meta["spec"])
     suite = spec.suite.open()
-    buffers = SharedBuffers(suite.spaces, spec.num_envs, buffers_fd)
+    buffers = SharedBuffers(suite.spaces, spec.num_envs, buffers_fd, len(spec.suite.settings.MEASURES))
     return EnvGroup(spec, suite, message.meta["indices"], buffers, frozenset(message.meta["native"]))
 
 

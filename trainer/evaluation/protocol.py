@@ -1,7 +1,8 @@
 """How good a policy is: every task from fixed goals, deterministic, on environments of its own.
 
 Protocol (Meta-World's): each of the goals once, not a sample of them; success = solved at any step of the episode, so
-an episode ends at its first success; observations and rewards untouched. Nothing is shared with the training
+an episode ends at its first success; observations and rewards untouched. Where a suite says that the last step counts
+(`EnvSettings.SUCCESS_AT`), episodes are played to their end. Nothing is shared with the training
 environments, their workers or their random streams. The goals are those that were trained on; how a policy does on
 goals that it has never seen is said beside it (`unseen`).
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -63,6 +64,8 @@ class Evaluation:
     wall_s: float
     unseen: Self | None = None
     """The same on goals that were not trained on, where that was asked for."""
+    measures: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Name (`EnvSettings.MEASURES`) → its mean by task, over the episodes that have it."""
 
     @property
     def is_small(self) -> bool:
@@ -84,7 +87,7 @@ class Evaluation:
         """Numbers, strings, lists and dicts only."""
         more = {} if self.unseen is None else {"unseen": self.unseen.as_json()}
         value = {**asdict(self), "worst": list(self.worst), "is_small": self.is_small, **more}
-        return {name: number for name, number in value.items() if number is not None}
+        return {name: number for name, number in value.items() if number is not None and (number or name != "measures")}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
@@ -121,10 +124,12 @@ def evaluate(
     if opened.starts is not None:
         goals_per_task = min(goals_per_task, opened.starts)
     lanes = _lanes(len(tasks), goals_per_task)
-    spec = VectorSpec(suite, len(lanes), seed, stop_at_success=True, scripts=lanes)
+    once_is_enough = suite.settings.SUCCESS_AT == "any step"
+    spec = VectorSpec(suite, len(lanes), seed, stop_at_success=once_is_enough, scripts=lanes)
     solved = np.zeros((len(tasks), goals_per_task), dtype=np.bool_)
     returns = np.zeros((len(tasks), goals_per_task))
     lengths = np.zeros((len(tasks), goals_per_task))
+    measured = np.zeros((len(tasks), goals_per_task, len(suite.settings.MEASURES)))
     ages = np.zeros(len(lanes), np.int64)
     played = [0] * len(lanes)
     done = steps = 0
@@ -142,12 +147,26 @@ def evaluate(
                 at = lanes[lane].episodes[played[lane]]
                 solved[at], returns[at] = step.episode_success[lane], step.episode_return[lane]
                 lengths[at], ages[lane] = ages[lane], 0
+                measured[at] = step.episode_measures[lane]
                 played[lane] += 1
                 done += 1
             if progress is not None and step.finished.any():
                 progress(done, solved.size)
     wall_s = time.monotonic() - began
-    return summarise(tasks, solved, returns, lengths, horizon=spaces.horizon, seed=seed, steps=steps, wall_s=wall_s)
+    found = summarise(tasks, solved, returns, lengths, horizon=spaces.horizon, seed=seed, steps=steps, wall_s=wall_s)
+    return replace(found, measures=_means(suite.settings.MEASURES, tasks, measured))
+
+
+def _means(names: Sequence[str], tasks: Sequence[str], measured: F64) -> dict[str, dict[str, float]]:
+    """Of `measured` [tasks, goals, names]; a task whose episodes have none of it is left out."""
+    return {
+        name: {
+            task: float(values[~np.isnan(values)].mean())
+            for task, values in zip(tasks, measured[:, :, number], strict=True)
+            if not np.isnan(values).all()
+        }
+        for number, name in enumerate(names)
+    }
 
 
 def summarise(

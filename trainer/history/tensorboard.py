@@ -74,6 +74,8 @@ def evaluation_scalars(row: Mapping[str, Any]) -> dict[str, float]:
     values = {"evaluation/success": row["mean_success"], "evaluation/iqm": row["iqm_success"]}
     for name, field in (("success", "success"), ("return", "returns"), ("steps", "steps_to_success")):
         values |= {f"evaluation/{name}/{task}": value for task, value in row[field].items()}
+    for name, means in row.get("measures", {}).items():
+        values |= {f"evaluation/{name}/{task}": value for task, value in means.items()}
     if (unseen := row.get("unseen")) is not None:
         values |= {"evaluation/unseen": unseen["mean_success"]}
         values |= {f"evaluation/unseen/{task}": value for task, value in unseen["success"].items()}

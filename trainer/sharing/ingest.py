@@ -355,7 +355,7 @@ class Ingester:
             del self._marks[next(iter(self._marks))]
         if not was_left_over:  # else it was counted when it was accepted first
             ended = bool(verdict.segment.truncated[-1])  # of an episode's beginning nobody knows how it ended
-            solved = ended and bool(verdict.segment.success.any())
+            solved = ended and self._training.env.succeeded(verdict.segment.success)
             self._note(inbox.who, accepted=1, rows=ready.count, episodes=int(ended), solved=int(solved))
         self.accepted += 1
         self.at_hand.add(ready)

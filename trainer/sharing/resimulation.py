@@ -3,7 +3,7 @@
 A reset is a function of task and start, and where a suite has fixed starts (Meta-World's goals) the first observation
 of an episode says which it was; the actions say all the rest. Whoever sends rewards that he did not get, or
 observations that nobody saw, is found out by doing it. The episode is stepped by the native stepper where the learner's
-are; both paths give the same bits (`trainer.envs.suites.metaworld.native.check`).
+are; both paths give the same bits (`trainer.envs.native.verdicts`).
 
 Another type of processor may round otherwise. The widest gap that was measured between honest machines is 1.3e-3, and
 no lie that was tried (false rewards, shifted or swapped rows, other goals) stayed below `TOLERANCE`.
@@ -39,7 +39,7 @@ class Resimulator:
         self._suite, self._tasks = opened, opened.spaces.tasks
         self._instances = EnvInstances(opened)
         self._native = opened.stepped_natively(stepper)
-        self._buffers = SharedBuffers(opened.spaces, 1)
+        self._buffers = SharedBuffers(opened.spaces, 1, measures=len(suite.settings.MEASURES))
         self._stepper = opened.stepper(1, self._buffers.fields, 1, stop_at_success=False) if self._native else None
         self._binding = self._stepper.bind(0, 0) if self._stepper else None
         self._starts: dict[tuple[int, int], F32] = {}

@@ -4,6 +4,7 @@ saved or handed over meanwhile.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,9 +17,11 @@ from trainer.state import State
 class Meter:
     """Running sums since the last row: update metrics as double sums, episodes task by task."""
 
-    def __init__(self, names: Sequence[str], tasks: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], tasks: Sequence[str], measures: Sequence[str] = ()) -> None:
+        """`measures`: what is told of an episode beside its return and success."""
         self._names = tuple(names)
         self._tasks = tuple(tasks)
+        self._measures = tuple(measures)
         self._clear(0)
 
     def _clear(self, step: int) -> None:
@@ -28,6 +31,7 @@ class Meter:
         self._episodes = [0] * len(self._tasks)
         self._successes = [0] * len(self._tasks)
         self._returns = [0.0] * len(self._tasks)
+        self._measured = [[(0, 0.0)] * len(self._measures) for _ in self._tasks]
 
     def add_update(self, values: Sequence[float]) -> None:
         """One update's metrics, in the order of `names`. Sums run in this order, so pausing changes no digit."""
@@ -41,13 +45,18 @@ class Meter:
         task: npt.NDArray[np.integer],
         returns: npt.NDArray[np.floating],
         success: npt.NDArray[np.bool_],
+        measures: npt.NDArray[np.floating] | None = None,
     ) -> None:
-        """The episodes that ended in one vector step; all [N]."""
+        """The episodes that ended in one vector step; all [N], `measures` [N, M]."""
         for i in np.flatnonzero(finished):
             k = int(task[i])
             self._episodes[k] += 1
             self._successes[k] += int(success[i])
             self._returns[k] += float(returns[i])
+            for number, value in enumerate([] if measures is None else measures[i].tolist()):
+                count, total = self._measured[k][number]
+                if not math.isnan(value):
+                    self._measured[k][number] = count + 1, total + value
 
     @property
     def updates(self) -> int:
@@ -76,6 +85,8 @@ class Meter:
             "successes": list(self._successes),
             "returns": list(self._returns),
         }
+        if self._measures:
+            numbers["measured"] = [list(of_task) for of_task in self._measured]
         return State({}, numbers)
 
     def load(self, state: State) -> None:
@@ -84,9 +95,13 @@ class Meter:
         self._from, self._updates = saved["from"], saved["updates"]
         self._sums, self._returns = list(saved["sums"]), list(saved["returns"])
         self._episodes, self._successes = list(saved["episodes"]), list(saved["successes"])
+        if self._measures:
+            self._measured = [[(count, total) for count, total in of_task] for of_task in saved["measured"]]
 
     def _of_task(self, k: int, measures: Mapping[str, float]) -> dict[str, Any]:
         value: dict[str, Any] = {"episodes": self._episodes[k], **measures}
         if episodes := self._episodes[k]:
             value |= {"success": self._successes[k] / episodes, "return": self._returns[k] / episodes}
+            means = zip(self._measures, self._measured[k], strict=True)
+            value |= {name: total / count for name, (count, total) in means if count}
         return value

@@ -82,7 +82,8 @@ def _run(
 ) -> TrainingRun:
     kind: type[Algorithm] = find(ALGORITHMS, training.algorithm.name)
     context = Context(training, collector.envs.spaces, collector.num_envs, device, experience, way)
-    return TrainingRun(training, kind(context), collector, experience, Meter(kind.METRICS, training.env.tasks))
+    meter = Meter(kind.METRICS, training.env.tasks, training.env.MEASURES)
+    return TrainingRun(training, kind(context), collector, experience, meter)
 
 
 def advance(run: TrainingRun) -> None:
@@ -109,7 +110,7 @@ def advance(run: TrainingRun) -> None:
     transition = collector.wait()
     algorithm.observe(transition, run.step)
     step = transition.step
-    run.meter.add_episodes(step.finished, step.task, step.episode_return, step.episode_success)
+    run.meter.add_episodes(step.finished, step.task, step.episode_return, step.episode_success, step.episode_measures)
     run.step += collector.num_envs
 
 

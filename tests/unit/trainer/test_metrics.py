@@ -121,6 +121,22 @@ def test_a_row_has_the_means_of_its_stretch_and_the_next_starts_anew():
     assert meter.row(50, {"temperature": [0.1, 0.2]})["from"] == 40
 
 
+def test_what_else_is_told_of_an_episode_is_in_the_row_also_after_a_checkpoint():
+    first, second = (Meter(NAMES, TASKS, ("away", "steps")) for _ in range(2))
+    told = np.array([[0.5, 9.0], [0.0, 0.0], [0.25, np.nan]])
+    for meter in (first, second):
+        if meter is second:
+            meter.load(State({}, json.loads(json.dumps(first.state().numbers))))
+        finished, task = np.array([True, False, True]), np.array([1, 0, 1])
+        meter.add_episodes(finished, task, np.zeros(3), np.array([True, True, False]), told)
+    more = np.array([[1.0, np.nan]] * 3)
+    second.add_episodes(np.array([True, False, False]), np.array([0, 0, 0]), np.zeros(3), np.zeros(3, np.bool_), more)
+    rows = second.row(40, {})["tasks"]
+    assert rows["push-v3"] == {"episodes": 4, "success": 0.5, "return": 0.0, "away": 0.375, "steps": 9.0}
+    assert rows["reach-v3"] == {"episodes": 1, "success": 0.0, "return": 0.0, "away": 1.0}  # no episode had steps
+    assert second.row(50, {})["tasks"]["push-v3"] == {"episodes": 0}
+
+
 @given(st.lists(st.floats(-1e6, 1e6), max_size=30), st.integers(0, 30))
 def test_a_meter_that_went_through_a_checkpoint_sums_the_same_digits(values, cut):
     whole, first = Meter(NAMES, TASKS), Meter(NAMES, TASKS)

@@ -8,13 +8,11 @@ What makes a snapshot exact in the middle of an episode, into a fresh instance:
   changes the last bits of a reward;
 * attributes that are windows into MuJoCo's memory stay windows: as values they would stop moving with the simulation
   (`init_left_pad` and `init_right_pad` everywhere, `_target_pos` or `obj_init_pos` in four tasks);
-* and no `mj_forward` afterwards: the next step computes everything derived, and a forward pass would change the warm
-  start that it computes from.
+* and no `mj_forward` afterwards (`trainer.envs.simulator.put_physics`).
 """
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import mujoco
@@ -22,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 
+from trainer.envs.simulator import physics_of, put_physics, state_size
 from trainer.envs.spaces import F32, F64, STATE
 from trainer.envs.step import EnvError
 from trainer.envs.suite import Outcome
@@ -36,11 +35,6 @@ WINDOWS = {
 }
 #: Belongs to the instance, not to the episode.
 OWN = frozenset({"model", "data", "sawyer_observation_space", "width", "height", "render_mode", "camera_name"})
-_log = logging.getLogger(__name__)
-# Otherwise MuJoCo appends its warnings to a MUJOCO_LOG.TXT in the current folder, which is the user's.
-mujoco.set_mju_user_warning(lambda text: _log.warning("MuJoCo: %s", text))
-
-_INTEGRATION = mujoco.mjtState.mjSTATE_INTEGRATION
 
 
 class TaskEnv:
@@ -86,8 +80,7 @@ class TaskEnv:
     def snapshot(self) -> State:
         """The state between two steps, owning its memory. Errors: EnvError for an attribute that cannot be stored."""
         env = self._env
-        physics = np.empty(mujoco.mj_stateSize(env.model, _INTEGRATION))
-        mujoco.mj_getState(env.model, env.data, physics, _INTEGRATION)
+        physics = physics_of(env.model, env.data)
         model = np.concatenate([getattr(env.model, name).ravel() for name in MODEL_FIELDS])
         packed: dict[str, list[npt.NDArray[Any]]] = {}
         layout: list[list[Any]] = []
@@ -120,12 +113,12 @@ class TaskEnv:
         sizes = [getattr(env.model, name).size for name in MODEL_FIELDS]
         if meta["task"] != self.task:
             raise EnvError(f"a state of {meta['task']} cannot be restored into {self.task}")
-        if physics.shape != (mujoco.mj_stateSize(env.model, _INTEGRATION),) or model.shape != (sum(sizes),):
+        if physics.shape != (state_size(env.model),) or model.shape != (sum(sizes),):
             raise EnvError(f"{self.task}: the state is of another version of Meta-World or MuJoCo; install the old one")
         for name, values in zip(MODEL_FIELDS, np.split(model, np.cumsum(sizes)[:-1]), strict=True):
             field = getattr(env.model, name)
             field[:] = values.reshape(field.shape)
-        mujoco.mj_setState(env.model, env.data, np.ascontiguousarray(physics), _INTEGRATION)
+        put_physics(env.model, env.data, physics)
         at: dict[str, int] = {}
         for name, kind, dtype, shape in meta["layout"]:
             start, count = at.get(dtype, 0), int(np.prod(shape, dtype=np.int64))

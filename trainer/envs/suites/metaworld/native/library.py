@@ -14,16 +14,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trainer.envs.native.build import default_folder
+from trainer.envs.native.library import POINTER, Bound, NativeLibrary
 from trainer.envs.suite import StepperUnavailableError
-from trainer.envs.suites.metaworld.native.build import default_folder, find_or_build, mujoco_library
 from trainer.machine.processor import processor
 
-_POINTER = np.uintp
+SOURCES = Path(__file__).parent
+#: Upstream's `frame_skip`.
+FRAME_SKIP = 5
 ROW = np.dtype(
     [
-        *[(name, _POINTER) for name in ("model", "data", "hand", "right_claw", "left_claw", "right_end", "left_end")],
-        *[(name, _POINTER) for name in ("right_pad", "left_pad", "position", "rotation")],
-        ("named", _POINTER, 5),
+        *[(name, POINTER) for name in ("model", "data", "hand", "right_claw", "left_claw", "right_end", "left_end")],
+        *[(name, POINTER) for name in ("right_pad", "left_pad", "position", "rotation")],
+        ("named", POINTER, 5),
         ("mocap_low", np.float64, 3),
         ("mocap_high", np.float64, 3),
         ("low", np.float64, 39),
@@ -53,54 +56,16 @@ FAULTS = {
 SIMULATOR_FAULT = 5
 
 
-class StepperLibrary:
-    """The library of one process. `digest` names its build, `machine` the processor and how NumPy computes on it."""
+class StepperLibrary(NativeLibrary):
+    """The library of one process. `machine`: the processor, and how NumPy computes on it."""
 
     def __init__(self, folder: Path) -> None:
         """Find or build it in `folder`. Errors: StepperUnavailableError."""
-        if _POINTER().itemsize != 8:
-            raise StepperUnavailableError("this is not a 64-bit system")
-        found = find_or_build(folder)
-        self.folder = folder
-        self.digest = found.digest
-        self._free: Any = ctypes.CDLL(str(found.path))  # lets go of Python's lock while it runs
-        self._held: Any = ctypes.PyDLL(str(found.path))  # does not: for calls shorter than taking the lock again
-        self._free.open_team.restype = ctypes.c_void_p
-        self._free.error_text.restype = ctypes.c_char_p
-        simulator: Any = ctypes.CDLL(str(mujoco_library()))
-        if self._held.row_bytes() != ROW.itemsize or self._held.mujoco_header() != simulator.mj_version():
-            raise StepperUnavailableError("the library is of another version of MuJoCo or of this program")
-        self._keep = simulator
+        super().__init__(SOURCES, folder, ROW, FRAME_SKIP, "mj_forward")
         fused = self._how_norms_add()
-        self._held.configure(
-            *(ctypes.cast(function, ctypes.c_void_p) for function in (simulator.mj_step, simulator.mj_forward)),
-            ctypes.c_void_p(ctypes.addressof(ctypes.c_void_p.in_dll(simulator, "mju_user_error"))),
-            ctypes.c_bool(fused),
-            ctypes.c_double(np.sqrt(-2 * np.log(0.1))),  # as upstream has it; the last bit may be the processor's
-        )
+        scale = np.sqrt(-2 * np.log(0.1))  # as upstream has it; the last bit may be the processor's
+        self.held.configure(ctypes.c_bool(fused), ctypes.c_double(scale))
         self.machine = f"{processor()} {_fingerprint()}"
-
-    def open_team(self, threads: int) -> int:
-        """`threads` - 1 helping threads, for `advance`. Errors: StepperUnavailableError. Close it."""
-        if threads <= 1:
-            return 0
-        team: int | None = self._free.open_team(threads - 1)
-        if team is None:
-            raise StepperUnavailableError(f"the system refuses {threads} threads")
-        return team
-
-    def close_team(self, team: int) -> None:
-        """End the threads of `open_team`."""
-        if team:
-            self._free.close_team(ctypes.c_void_p(team))
-
-    def bind(self, team: int, rows: npt.NDArray[Any], fields: list[npt.NDArray[Any]]) -> Bound:
-        """Its functions over `rows` [n] of ROW and the arrays of `SharedBuffers`; all must stay where they are."""
-        return Bound(self._free, self._held, team, rows, fields)
-
-    def error_text(self) -> str:
-        """What MuJoCo said last."""
-        return bytes(self._free.error_text()).decode(errors="replace")
 
     def _how_norms_add(self) -> bool:
         """Whether NumPy's BLAS fuses the products and sums of short dot products here."""
@@ -110,7 +75,7 @@ class StepperLibrary:
             expected = np.array([np.linalg.norm(vector) for vector in vectors])
             for fused in matches:
                 out = np.empty(len(vectors))
-                self._held.norms(
+                self.held.norms(
                     ctypes.c_bool(fused), ctypes.c_void_p(vectors.ctypes.data), len(vectors), count,
                     ctypes.c_void_p(out.ctypes.data),
                 )  # fmt: skip
@@ -120,23 +85,22 @@ class StepperLibrary:
         return matches[True]
 
 
-class Bound:
-    """The stepper's functions with their arguments in place: a call costs about a microsecond."""
+class BoundTwice(Bound):
+    """A step is two calls: NumPy answers some questions of the rewards in between."""
 
-    def __init__(self, free: Any, held: Any, team: int, rows: npt.NDArray[Any], fields: list[npt.NDArray[Any]]) -> None:
-        count = len(rows)
+    def __init__(
+        self, library: StepperLibrary, team: int, rows: npt.NDArray[Any], fields: list[npt.NDArray[Any]]
+    ) -> None:
+        super().__init__(library, team, rows, fields)
+        count, pointer = self.count, ctypes.c_void_p
         self._exponentials, self._logarithms = np.zeros(count), np.ones(count)
         self._answers = np.zeros(count), np.zeros(count)
-        self._buffers = np.array([field.ctypes.data for field in fields], _POINTER)
-        self._keep = rows, fields
-        pointer = ctypes.c_void_p
-        where = pointer(rows.ctypes.data), count, pointer(self._buffers.ctypes.data)
-        self._advance, self._settle, self._race = free.advance, held.settle, free.race
+        where = self.rows, count, self.buffers
+        self._advance, self._settle = library.free.advance, library.held.settle
         self._to_advance = (
-            pointer(team), *where, pointer(self._exponentials.ctypes.data), pointer(self._logarithms.ctypes.data)
+            self.team, *where, pointer(self._exponentials.ctypes.data), pointer(self._logarithms.ctypes.data)
         )  # fmt: skip
         self._to_settle = (*where, *(pointer(answer.ctypes.data) for answer in self._answers))
-        self._to_race = pointer(team), where[0], count
 
     def step(self) -> int:
         """One step of all rows; how many episodes have ended, or -1: look at the rows' faults."""
@@ -146,15 +110,11 @@ class Bound:
         ended: int = self._settle(*self._to_settle)
         return ended
 
-    def race(self, steps: int) -> None:
-        """The physics alone, `steps` times: for measurements."""
-        self._race(*self._to_race, steps)
-
 
 @cache
 def load(folder: Path | None = None) -> StepperLibrary:
     """The stepper, once a process. Errors: StepperUnavailableError."""
-    return StepperLibrary(folder or default_folder())
+    return StepperLibrary(folder or default_folder(SOURCES))
 
 
 def _fingerprint() -> str:

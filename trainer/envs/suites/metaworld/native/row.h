@@ -3,10 +3,7 @@
 #ifndef ANCHORLEG_ROW_H
 #define ANCHORLEG_ROW_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
-#include <mujoco/mujoco.h>
+#include "simulator.h"
 
 enum port {
     NONE, /* stepped by Python, or idle */
@@ -26,8 +23,7 @@ enum rotation { ZEROS, MATRIX, QUATERNION };
 
 struct row {
     /* The simulation, and windows into its data. */
-    const mjModel *model;
-    mjData *data;
+    struct simulation simulation;
     const double *hand, *right_claw, *left_claw, *right_end, *left_end, *right_pad, *left_pad;
     const double *position, *rotation;
     const double *named[5];
@@ -47,18 +43,6 @@ struct row {
     /* What the last step produced. */
     int32_t finished, fault;
     float action_scale, spare;
-};
-
-/* The fields of trainer.envs.shared, each an array over all environments. */
-struct buffers {
-    const float *actions;
-    float *obs, *next_obs, *reward;
-    bool *terminated, *truncated, *success;
-    int32_t *task, *next_task;
-    bool *finished;
-    double *episode_return;
-    int32_t *episode_length;
-    bool *episode_success;
 };
 
 #endif

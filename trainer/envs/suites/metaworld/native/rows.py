@@ -9,15 +9,15 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from trainer.envs.native.rows import SteppedRows
 from trainer.envs.spaces import STATE
 from trainer.envs.stats import EpisodeStats
-from trainer.envs.suite import StepFaultError
 from trainer.envs.suites.metaworld.env import TaskEnv
-from trainer.envs.suites.metaworld.native.library import FAULTS, ROW, SIMULATOR_FAULT, StepperLibrary
+from trainer.envs.suites.metaworld.native.library import FAULTS, ROW, SIMULATOR_FAULT, BoundTwice, StepperLibrary
 from trainer.envs.suites.metaworld.native.ports import read_episode, write_episode, write_settings
 
 
-class NativeRows:
+class NativeRows(SteppedRows):
     """`count` rows, of which those with a binding taken are stepped by `library` on `threads` threads.
 
     `fields` are the arrays of `SharedBuffers`. Errors of the constructor: StepperUnavailableError.
@@ -33,31 +33,16 @@ class NativeRows:
         *,
         stop_at_success: bool = False,
     ) -> None:
+        rows, team = np.zeros(count, ROW), library.open_team(min(threads, count))
+        bound = BoundTwice(library, team, rows, list(fields.values()))
+        super().__init__(library, rows, bound, FAULTS, SIMULATOR_FAULT)
         self.horizon = horizon
         self.stop_at_success = stop_at_success
-        self.rows = np.zeros(count, ROW)
-        self._library = library
-        self._team = library.open_team(min(threads, count))
-        self._bound = library.bind(self._team, self.rows, list(fields.values()))
         self._settings: WeakKeyDictionary[TaskEnv, Any] = WeakKeyDictionary()
 
     def bind(self, place: int, index: int) -> NativeBinding:
         """The binding of row `place`, for environment number `index`."""
         return NativeBinding(self, place, index)
-
-    def step(self) -> list[int]:
-        """Step every taken row; the places whose episode has ended. Errors: StepFaultError."""
-        ended = self._bound.step()
-        if ended < 0:
-            place = int(np.flatnonzero(self.rows["fault"])[0])
-            fault = int(self.rows["fault"][place])
-            said = f": {self._library.error_text()}" if fault == SIMULATOR_FAULT else ""
-            raise StepFaultError(place, FAULTS[fault] + said)
-        return np.flatnonzero(self.rows["finished"]).tolist() if ended else []
-
-    def race(self, steps: int) -> None:
-        """The physics of `steps` steps alone: for measurements."""
-        self._bound.race(steps)
 
     def settings_of(self, env: TaskEnv) -> Any:
         """A row with what stays while `env` lives."""
@@ -67,11 +52,6 @@ class NativeRows:
             write_settings(known, env.task, env.upstream)
             self._settings[env] = known
         return known
-
-    def close(self) -> None:
-        """End the threads. May be called twice."""
-        self._library.close_team(self._team)
-        self._team = 0
 
 
 class NativeBinding:

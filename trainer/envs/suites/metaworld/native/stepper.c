@@ -8,36 +8,18 @@ envs/mujoco/mujoco_env.py (`do_simulation`), trainer/envs/episodes.py (the stats
 Left out, because nothing observable depends on it: mj_rnePostConstraint (the tests compare every bit), the positions of
 target sites before mj_forward computes them anew, and `info`, of which the trainer keeps the success. */
 
-#include <setjmp.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "numbers.h"
 #include "rewards.h"
 #include "row.h"
-#include "team.h"
 
 #define OBS 39
 #define FRAME 18
-#define FRAME_SKIP 5
-
-static void (*simulate)(const mjModel *, mjData *), (*forward)(const mjModel *, mjData *);
-
-/* MuJoCo ends the process after an error, unless its handler does not return. */
-static _Thread_local jmp_buf *rescue;
-static char last_error[512];
-
-static void on_error(const char *text) {
-    snprintf(last_error, sizeof last_error, "%s", text);
-    if (rescue)
-        longjmp(*rescue, 1);
-    fprintf(stderr, "MuJoCo: %s\n", text);
-    exit(EXIT_FAILURE);
-}
 
 /* `SawyerXYZEnv.set_xyz_action`: the product is float32, because the action is. */
 static void move_hand(const struct row *row, const float *action) {
-    double *at = row->data->mocap_pos, *quat = row->data->mocap_quat;
+    double *at = row->simulation.data->mocap_pos, *quat = row->simulation.data->mocap_quat;
     for (int i = 0; i < 3; i++) {
         float delta = (float)clipped(action[i], -1, 1) * row->action_scale;
         at[i] = clipped(at[i] + delta, row->mocap_low[i], row->mocap_high[i]);
@@ -71,25 +53,18 @@ static void observe(struct row *row) {
 }
 
 static void step_row(struct row *row, const float *action) {
-    jmp_buf here;
     row->fault = FINE;
     if (row->path_length >= row->path_limit) {
         row->fault = EPISODE_OVER;
         return;
     }
-    if (setjmp(here)) {
-        rescue = NULL;
+    move_hand(row, action);
+    row->simulation.data->ctrl[0] = action[3];
+    row->simulation.data->ctrl[1] = -action[3];
+    if (!advance_physics(&row->simulation)) {
         row->fault = SIMULATOR;
         return;
     }
-    rescue = &here;
-    move_hand(row, action);
-    row->data->ctrl[0] = action[3];
-    row->data->ctrl[1] = -action[3];
-    for (int i = 0; i < FRAME_SKIP; i++)
-        simulate(row->model, row->data);
-    forward(row->model, row->data);
-    rescue = NULL;
     row->path_length++;
     row->steps++;
     observe(row);
@@ -115,11 +90,7 @@ static void advance_one(void *context, int piece) {
 void advance(struct team *team, struct row *rows, int count, const struct buffers *buffers, double *exponentials,
              double *logarithms) {
     struct advancing context = {rows, buffers, exponentials, logarithms};
-    if (team)
-        team_do(team, count, advance_one, &context);
-    else
-        for (int i = 0; i < count; i++)
-            advance_one(&context, i);
+    for_rows(team, count, advance_one, &context);
 }
 
 static void settle_one(struct row *row, const struct buffers *buffers, double exponential, double logarithm) {
@@ -163,30 +134,6 @@ int settle(struct row *rows, int count, const struct buffers *buffers, const dou
     return faults ? -1 : finished;
 }
 
-struct racing {
-    struct row *rows;
-    int count, steps, shares;
-};
-
-static void race_one(void *context, int piece) {
-    const struct racing *race = context;
-    for (int step = 0; step < race->steps; step++)
-        for (int i = piece; i < race->count; i += race->shares) {
-            for (int k = 0; k < FRAME_SKIP; k++)
-                simulate(race->rows[i].model, race->rows[i].data);
-            forward(race->rows[i].model, race->rows[i].data);
-        }
-}
-
-/* The physics of `steps` steps alone, every thread for itself: what the stepper is measured against. */
-void race(struct team *team, struct row *rows, int count, int steps) {
-    struct racing context = {rows, count, steps, team ? team->helpers + 1 : 1};
-    if (team)
-        team_do(team, context.shares, race_one, &context);
-    else
-        race_one(&context, 0);
-}
-
 /* Lengths of `vectors` [rows, count], as `norm` computes them; for the comparison with NumPy. */
 void norms(bool fused, const double *vectors, int rows, int count, double *out) {
     fused_norms = fused;
@@ -194,17 +141,10 @@ void norms(bool fused, const double *vectors, int rows, int count, double *out) 
         out[i] = norm(vectors + i * count, count);
 }
 
-/* Before anything else. `handler` is the address of MuJoCo's mju_user_error. */
-void configure(void *step, void *step_forward, void *handler, bool fused, double scale) {
-    simulate = (void (*)(const mjModel *, mjData *))step;
-    forward = (void (*)(const mjModel *, mjData *))step_forward;
-    *(void (**)(const char *))handler = on_error;
+/* After `connect_simulator`. */
+void configure(bool fused, double scale) {
     fused_norms = fused;
     gaussian_scale = scale;
 }
 
-struct team *open_team(int helpers) { return team_open(helpers); }
-void close_team(struct team *team) { team_close(team); }
-const char *error_text(void) { return last_error; }
 int row_bytes(void) { return sizeof(struct row); }
-int mujoco_header(void) { return mjVERSION_HEADER; }

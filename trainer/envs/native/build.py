@@ -1,8 +1,8 @@
-"""The stepper's shared library: compiled when it is first needed, kept in the user's cache, never taken from others.
+"""A stepper's shared library: compiled when it is first needed, kept in the user's cache, never taken from others.
 
 A library's file name holds the digest of its content, so a damaged one is seen before it is loaded, and processes that
 build at the same time disturb nobody. The folder's name holds the digest of what it is made from, except the compiler:
-a node without one uses what another node has built, and the check of every processor type (`check.py`) judges that.
+a node without one uses what another node has built, and the check of every processor type (`verdicts.py`) judges that.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from pathlib import Path
 from anchorleg.places import own_folder
 from trainer.envs.suite import StepperUnavailableError
 
-SOURCES = Path(__file__).parent
-#: No contraction and no `pow` of the compiler's own: each changes last bits (numbers.h).
+#: Headers for all steppers.
+SHARED = Path(__file__).parent
+#: No contraction and no `pow` of the compiler's own: each changes last bits.
 FLAGS = ("-O2", "-std=gnu11", "-ffp-contract=off", "-fno-fast-math", "-fno-builtin-pow", "-shared", "-fPIC")
 #: A second on an idle machine.
 _COMPILE_TIMEOUT_S = 120.0
@@ -42,8 +43,8 @@ class Library:
     digest: str
 
 
-def default_folder() -> Path:
-    """Where this version's libraries are kept: `$XDG_CACHE_HOME/anchorleg/native-…`.
+def default_folder(sources: Path) -> Path:
+    """Where this version's libraries of `sources` are kept: `$XDG_CACHE_HOME/anchorleg/native-…`.
 
     Errors: StepperUnavailableError where there is no home folder.
     """
@@ -51,11 +52,14 @@ def default_folder() -> Path:
         cache = own_folder("cache")
     except RuntimeError as error:  # a container's user whom its system does not know
         raise StepperUnavailableError(f"{error} Set HOME or XDG_CACHE_HOME") from error
-    return cache / f"native-{_recipe()[:16]}"
+    return cache / f"native-{_recipe(sources)[:16]}"
 
 
-def find_or_build(folder: Path) -> Library:
-    """A library that loads here, from `folder` or new. Errors: StepperUnavailableError."""
+def find_or_build(sources: Path, folder: Path) -> Library:
+    """A library of `sources` (a folder with a stepper.c) that loads here, from `folder` or new.
+
+    Errors: StepperUnavailableError.
+    """
     try:
         _make_private(folder)
         for path in sorted(folder.glob("stepper-*.so")):
@@ -65,7 +69,7 @@ def find_or_build(folder: Path) -> Library:
                 path.unlink(missing_ok=True)
             elif _loads(path):
                 return library
-        return _build(folder)
+        return _build(sources, folder)
     except OSError as error:
         raise StepperUnavailableError(f"{folder} cannot be used: {error}") from error
 
@@ -86,9 +90,9 @@ def mujoco_library() -> Path:
     return found[0]
 
 
-def _recipe() -> str:
+def _recipe(sources: Path) -> str:
     digest = hashlib.sha256()
-    for path in sorted([*SOURCES.glob("*.c"), *SOURCES.glob("*.h")]):
+    for path in sorted([*sources.glob("*.c"), *sources.glob("*.h"), *SHARED.glob("*.h")]):
         digest.update(f"{path.name}\n".encode() + path.read_bytes())
     digest.update(f"{FLAGS} {platform.system()} {platform.machine()} {version('mujoco')}".encode())
     return digest.hexdigest()
@@ -124,10 +128,10 @@ def _loads(path: Path) -> bool:
     return True
 
 
-def _build(folder: Path) -> Library:
+def _build(sources: Path, folder: Path) -> Library:
     with tempfile.TemporaryDirectory(prefix="building-", dir=folder) as name:
         output = Path(name) / "stepper.so"
-        _compile(output)
+        _compile(sources / "stepper.c", output)
         with open(output, "rb") as made:
             digest = hashlib.sha256(made.read()).hexdigest()[:16]
             os.fsync(made.fileno())
@@ -142,13 +146,13 @@ def _build(folder: Path) -> Library:
     return Library(path, digest)
 
 
-def _compile(output: Path) -> None:
+def _compile(source: Path, output: Path) -> None:
     try:
         compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
     except ValueError as error:
         raise StepperUnavailableError(f"CC={os.environ['CC']!r} is no command ({error})") from error
-    include = mujoco_folder() / "include"
-    command = [*compiler, *FLAGS, "-I", str(include), str(SOURCES / "stepper.c"), "-o", str(output), "-lm", "-lpthread"]
+    include = ["-I", str(mujoco_folder() / "include"), "-I", str(SHARED)]
+    command = [*compiler, *FLAGS, *include, str(source), "-o", str(output), "-lm", "-lpthread"]
     try:
         done = subprocess.run(command, capture_output=True, check=False, timeout=_COMPILE_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,0 +1,76 @@
+"""What may be stepped natively here: that whose every bit was the Python path's, on this type of processor.
+
+The verdicts are kept beside the library, one file a library, processor type and set of versions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol, get_args
+
+from anchorleg.files import read_json_or_none, write_json
+from trainer.envs.suite import StepperChoice, StepperUnavailableError
+
+_log = logging.getLogger(__name__)
+
+
+class Judged(Protocol):
+    """A library: where it is kept, and what names its build, the processor and how that computes."""
+
+    folder: Path
+    digest: str
+    machine: str
+
+
+def approved(
+    library: Judged, names: Sequence[str], packages: Sequence[str], steps_alike: Callable[[str], bool]
+) -> frozenset[str]:
+    """Those of `names` that step alike on both paths; unknown ones are tried, the others are logged.
+
+    `packages`: those whose version may change a bit of a step.
+    """
+    path = verdict_file(library, packages)
+    kept = read_json_or_none(path)
+    known: dict[str, Any] = kept if isinstance(kept, dict) else {}
+    missing = [name for name in names if not isinstance(known.get(name), bool)]
+    if missing:
+        known = {**known, **{name: steps_alike(name) for name in missing}}
+        try:
+            write_json(path, known)
+        except OSError as error:
+            _log.debug("verdicts of the native stepper not kept: %s", error)
+    refused = sorted(name for name in names if not known[name])
+    if refused:
+        _log.warning("the native stepper differs from Python here for %s: Python steps them", ", ".join(refused))
+    return frozenset(name for name in names if known[name])
+
+
+def verdict_file(library: Judged, packages: Sequence[str]) -> Path:
+    """Where they are kept."""
+    name = " ".join([library.digest, library.machine, *map(version, packages)])
+    return library.folder / f"checked-{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
+
+
+def chosen(
+    choice: StepperChoice, names: Sequence[str], judge: Callable[[Sequence[str]], frozenset[str]]
+) -> frozenset[str]:
+    """Those of `names`, all ported, that are stepped natively. The first use on a machine compiles and checks.
+
+    Errors: ValueError for an unknown `choice`; StepperUnavailableError where it is "native" and there is no compiler,
+    no memory for threads, …; with "auto" that is one line of the log.
+    """
+    if choice not in get_args(StepperChoice):
+        raise ValueError(f"the stepper is {choice!r}; it can be {', '.join(get_args(StepperChoice))}")
+    if choice == "python" or not names:
+        return frozenset()
+    try:
+        return judge(names)
+    except StepperUnavailableError as error:
+        if choice == "native":
+            raise
+        _log.warning("environments are stepped by Python, several times slower: %s", error)
+        return frozenset()

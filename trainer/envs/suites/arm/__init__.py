@@ -1,0 +1,1 @@
+"""An arm of seven joints that reaches for places, in MuJoCo."""

@@ -1,0 +1,1 @@
+"""Arms stepped in C, with the same bits as in Python."""

@@ -1,0 +1,72 @@
+"""An arm of seven joints that reaches for places, as a suite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from trainer.config.suites import Arm
+from trainer.envs.native.verdicts import chosen
+from trainer.envs.spaces import Obs
+from trainer.envs.suite import Bounds, Env, StepperChoice
+from trainer.envs.suites.arm.bounds import bounds_for
+from trainer.envs.suites.arm.shapes import spaces
+
+if TYPE_CHECKING:
+    from trainer.envs.suites.arm.native.rows import ArmRows
+
+
+class Suite:
+    """One task. An episode's seed decides start and goal, and whatever else is drawn."""
+
+    starts = None
+
+    def __init__(self, settings: Arm, seed: int = 0, cache: Path | None = None) -> None:  # noqa: ARG002 - for others
+        self.settings = settings
+        self.spaces = spaces(settings)
+
+    @property
+    def bounds(self) -> Bounds:
+        """As they were measured. Nothing can be simulated again without a start: trusted contributors alone count."""
+        return bounds_for(self.settings)
+
+    def starts_near(self, task: int, obs: Obs) -> Sequence[int]:  # noqa: ARG002 - as the protocol has it
+        """There are no fixed starts."""
+        return ()
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """What its physics and its draws depend on."""
+        return {name: version(name) for name in ("mujoco", "numpy")}
+
+    def describe(self) -> dict[str, str]:
+        """Settings that a state must share, beside its shapes."""
+        return {"settings of the arm": self.settings.model_dump_json(exclude={"horizon"})}
+
+    def make(self, task: int) -> Env:  # noqa: ARG002 - there is one
+        """An arm."""
+        from trainer.envs.suites.arm.env import ArmEnv  # noqa: PLC0415 - a learner with workers needs no simulator
+
+        return ArmEnv(self.settings)
+
+    def stepped_natively(self, choice: StepperChoice) -> frozenset[int]:
+        """All, where every bit is the Python path's on this machine."""
+        return frozenset({0}) if chosen(choice, self.spaces.tasks, self._judged) else frozenset()
+
+    def stepper(
+        self, places: int, fields: Mapping[str, npt.NDArray[Any]], threads: int, *, stop_at_success: bool
+    ) -> ArmRows:
+        """The C stepper."""
+        from trainer.envs.suites.arm.native.library import load  # noqa: PLC0415 - as above
+        from trainer.envs.suites.arm.native.rows import ArmRows  # noqa: PLC0415
+
+        return ArmRows(load(), places, fields, threads, self.spaces.horizon, stop_at_success=stop_at_success)
+
+    def _judged(self, tasks: Sequence[str]) -> frozenset[str]:  # noqa: ARG002 - there is one
+        from trainer.envs.suites.arm.native.trial import approved  # noqa: PLC0415 - loads a library: where it is wanted
+
+        return approved(self.settings)
