@@ -52,6 +52,10 @@ class EnvSettings(TrainingSettings):
     tasks: tuple[str, ...] = Field(description="Tasks, in the order of their numbers.")
     horizon: PositiveInt = Field(description="Steps after which an episode is cut.")
 
+    def distrusted(self) -> str | None:
+        """Why no environment is opened with these settings where they come from another machine; None: it may be."""
+        return None
+
 
 class Network(TrainingSettings):
     """The shapes of the nets."""

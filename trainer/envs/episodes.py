@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,13 +14,15 @@ from trainer.envs.instances import EnvInstances
 from trainer.envs.spaces import Actions, Obs
 from trainer.envs.stats import EpisodeStats
 from trainer.envs.step import NO_TASK, VectorSpec, scheduled_task
-from trainer.envs.suite import Binding, Env
+from trainer.envs.suite import Binding, Env, EpisodeLostError
 from trainer.state import State
 
 #: Seeds of episodes are 32 bits, as those of a training.
 _SEEDS = 2**32
 #: How a slot's arrays are named: the present observation's, and those of the environment's own state.
 _OBS, _ENV = "obs.", "env."
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -121,20 +124,31 @@ class EnvSlot:
         return arrays, meta
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]], meta: Mapping[str, Any]) -> None:
-        """Go on from `snapshot`. Errors: EnvError where it does not fit."""
+        """Go on from `snapshot`; where its episode is lost, begin another one of its task.
+
+        Errors: EnvError where it does not fit.
+        """
         self._catch_up()
         self._release()
         self.task = int(meta["task"])
         self._episode, self._start = int(meta["episode"]), int(meta["start"])
         self._stats = EpisodeStats(int(meta["length"]), float(arrays["return"][0]), bool(meta["solved"]))
         self.obs = {name.removeprefix(_OBS): np.array(arrays[name]) for name in arrays if name.startswith(_OBS)}
-        if meta["env"] is not None:
-            own = {name.removeprefix(_ENV): array for name, array in arrays.items() if name.startswith(_ENV)}
-            self._env = self.instances.borrow(self.task)
-            self._env.restore(State(own, meta["env"]))
         rng = np.random.default_rng(0)
         rng.bit_generator.state = meta["rng"]
         self._rng = rng
+        if meta["env"] is not None:
+            own = {name.removeprefix(_ENV): array for name, array in arrays.items() if name.startswith(_ENV)}
+            self._env = self.instances.borrow(self.task)
+            try:
+                self._env.restore(State(own, meta["env"]))
+            except EpisodeLostError as lost:
+                _log.warning(
+                    "environment %d (%s) begins an episode anew, %d steps are lost: %s",
+                    self.index, self.instances.suite.spaces.tasks[self.task], self._stats.length, lost,
+                )  # fmt: skip
+                self._begin()
+                return
         self._bind()
 
     def _begin(self) -> None:

@@ -14,7 +14,7 @@ from trainer.envs import channel
 from trainer.envs.shared import SharedBuffers
 from trainer.envs.spaces import Actions
 from trainer.envs.step import EnvError, Observed, Step, VectorSpec
-from trainer.envs.suite import StepperChoice, StepperUnavailableError, must_share
+from trainer.envs.suite import TOLD, StepperChoice, StepperUnavailableError, must_share
 from trainer.envs.workers import WorkerPool
 from trainer.state import State
 
@@ -57,6 +57,7 @@ class VectorEnv:
         self._ahead: Future[Any] | None = None
         self._started = False
         self._stepping = False
+        self._told: set[str] = set()
         try:
             self._native = self.suite.stepped_natively(stepper)
             self._buffers = SharedBuffers(self.spaces, spec.num_envs)
@@ -153,6 +154,7 @@ class VectorEnv:
             "suite": dict(self.suite.describe()),
             "envs": {str(i): envs[str(i)] for i in range(self.num_envs)},
         }
+        self._tell(envs)
         return State(arrays, meta)
 
     def restore(self, state: State) -> Observed:
@@ -219,6 +221,16 @@ class VectorEnv:
         except EnvError:
             self.close()
             raise
+
+    def _tell(self, envs: Mapping[str, Any]) -> None:
+        """What the states of `envs` have to say, each sentence once."""
+        for meta in envs.values():
+            words = (meta["env"] or {}).get(TOLD)
+            if words is not None:
+                sentence = f"{self.spaces.tasks[meta['task']]}: {words}"
+                if sentence not in self._told:
+                    _log.warning("%s", sentence)
+                    self._told.add(sentence)
 
     def _must_have_started(self) -> None:
         if not self._started:
