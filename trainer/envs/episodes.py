@@ -172,7 +172,7 @@ class EnvSlot:
             if self._episode >= len(episodes):
                 return NO_TASK, 0, 0
             task, start = episodes[self._episode]
-            return task, start, _seed_of(self.spec.suite.seed, task, start) if suite.starts is None else 0
+            return task, start, seed_of(self.spec.suite.seed, task, start) if suite.starts is None else 0
         task = scheduled_task(self.index, self._episode, self.spec.num_envs, len(suite.spaces.tasks))
         if suite.starts is None:
             return task, 0, int(self._rng.integers(_SEEDS))
@@ -197,6 +197,6 @@ class EnvSlot:
             self._binding.leave()
 
 
-def _seed_of(seed: int, task: int, number: int) -> int:
+def seed_of(seed: int, task: int, number: int) -> int:
     """Of episode `number` of a script, in a suite without fixed starts: the same for the same suite."""
     return int(np.random.SeedSequence([seed, task, number]).generate_state(1)[0])

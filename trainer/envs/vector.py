@@ -246,7 +246,9 @@ class VectorEnv:
                 f"the state is of the tasks {', '.join(meta['tasks'])}, not of {', '.join(self.spaces.tasks)}"
             )
         if other := must_share(meta["suite"], self.suite.describe()):
-            raise EnvError(f"the state was made with other {other[0]}; use the seed that it was made with")
+            raise EnvError(
+                f"the state was made with other {other[0]}; use the settings and the seed that it was made with"
+            )
         for name, now in self.suite.versions.items():
             if (then := meta["versions"].get(name)) != now:
                 _log.warning("the state is of %s %s, this is %s: not bit-exact", name, then, now)
