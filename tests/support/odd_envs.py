@@ -176,7 +176,7 @@ class Entropy(Line):
     """Moved by what nobody can repeat."""
 
     def move(self, by: float) -> None:
-        self.place = self.place + 0.05 * by + os.urandom(1)[0] / 1000
+        self.place = self.place + 0.05 * by + (os.urandom(1)[0] - 127.5) / 1e4
 
 
 class Late(Line):
@@ -207,6 +207,8 @@ class Naughty(Line):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
         obs, reward, terminated, truncated, info = super().step(action)
+        if self.steps == 40 and self.fault == "hangs":  # after every check
+            time.sleep(3600)
         if self.steps == 3:
             match self.fault:
                 case "raises":
@@ -227,8 +229,6 @@ class Naughty(Line):
                     terminated = "no"
                 case "four":
                     return obs, reward, terminated, info
-                case "hangs":
-                    time.sleep(3600)
         return obs, reward, terminated, truncated, info
 
 

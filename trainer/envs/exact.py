@@ -28,6 +28,8 @@ REPLAY, ANEW = "replay", "anew"
 CHECKED_STEPS = 12
 #: So often: what is missing may matter now and then only.
 CHECKS = 4
+#: Many environments keep their seed in a number with a sign.
+SEEDS = 2**31
 #: Steps of an episode before that one: what an instance did must not matter.
 _EARLIER_STEPS = 5
 #: How a state's tensors are named: the last observation's, and those of the environment's own state.
@@ -78,11 +80,11 @@ class ExactEnv:
 
     def reset(self, start: int, seed: int) -> Obs:  # noqa: ARG002 - there are no fixed starts
         """Begin an episode."""
-        self._seed, self._steps, self._actions = seed, 0, []
+        self._seed, self._steps, self._actions = seed % SEEDS, 0, []
         try:
-            obs = self._played.reset(seed)
+            obs = self._played.reset(self._seed)
         except Exception as error:
-            raise StepError(f"at its reset with seed {seed}: {error or type(error).__name__}") from error
+            raise StepError(f"at its reset with seed {self._seed}: {error or type(error).__name__}") from error
         self._last = Outcome(obs, 0.0, terminated=False, truncated=False, success=False)
         return obs
 
@@ -188,6 +190,9 @@ def _why_not(make: Callable[[], PlayedEnv], way: str, action: Box | Discrete) ->
                     env.restore(state)
                     if _bits(env, then) != expected:
                         return "the same actions do not give the same steps twice"
+        except EpisodeLostError as lost:
+            # In the same words in every process, so that they are said once.
+            return "an episode that is played again does not come out as it was" if way == REPLAY else str(lost)
         except Exception as error:  # noqa: BLE001 - whatever it is, this way does not hold
             return " ".join(str(error).split()) or type(error).__name__
     return None

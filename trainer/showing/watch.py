@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from trainer.envs.episodes import seed_of
+from trainer.envs.exact import SEEDS
 from trainer.envs.spaces import Obs, picked
 from trainer.errors import ConfigError, EnvironmentFailedError
 from trainer.evaluation.playable import Playable
@@ -57,7 +58,7 @@ class WatchedTask:
 
     def reset(self, number: int) -> Obs:
         """Begin that episode, as an evaluation does."""
-        obs: Obs = self._env.reset(seed_of(self._policy.goal_seed, self._index, number))
+        obs: Obs = self._env.reset(seed_of(self._policy.goal_seed, self._index, number) % SEEDS)
         return obs
 
     def play(self, number: int, on_step: Callable[[], None]) -> WatchedEpisode:

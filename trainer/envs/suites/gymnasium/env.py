@@ -16,8 +16,6 @@ from trainer.envs.suites.gymnasium.opening import blame
 
 #: Entries of `info` that say what success is.
 SUCCESS = ("success", "is_success")
-#: Many environments keep their seed in a number with a sign.
-_SEEDS = 2**31
 
 
 class EnvFaultError(Exception):
@@ -37,7 +35,7 @@ class GymnasiumEnv:
     def reset(self, seed: int) -> Obs:
         """Begin an episode."""
         try:
-            given = self.upstream.reset(seed=seed % _SEEDS)
+            given = self.upstream.reset(seed=seed)
         except (Exception, SystemExit) as error:
             raise EnvFaultError(blame(error)) from error
         if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping)):
@@ -89,10 +87,10 @@ class GymnasiumEnv:
 
 
 def _number(reward: Any) -> float:
-    try:
-        value = float(np.asarray(reward, np.float64).reshape(()))
-    except (TypeError, ValueError):
-        raise EnvFaultError(f"the reward is {reward!r}, which is no number") from None
+    array = np.asarray(reward)
+    if array.dtype.kind not in "fiub" or array.size != 1:
+        raise EnvFaultError(f"the reward is {reward!r}, which is no number")
+    value = float(array.ravel()[0])
     if not math.isfinite(value):
         raise EnvFaultError(f"the reward is {value}")
     return value
