@@ -169,7 +169,7 @@ class Clock(Line):
     """Says how late it is."""
 
     def seen(self) -> Any:
-        return np.array([self.place[0], time.perf_counter()])
+        return np.array([self.place[0], time.perf_counter_ns() % 1_000_003])
 
 
 class Entropy(Line):

@@ -96,7 +96,7 @@ class _Whole:
             "rng": None if rng is None else rng.bit_generator.state,
             "elapsed": [limit._elapsed_steps for limit in self._limits],  # noqa: SLF001 - it has no other name
         }
-        return State({name: np.array(array) for name, array in state.tensors.items()}, numbers)
+        return State(state.tensors, numbers)
 
     def put(self, state: State) -> None:
         self._inner.put(State(state.tensors, state.numbers["inner"]))

@@ -96,7 +96,10 @@ def test_the_sooner_of_both_limits_cuts(env_id, asked, horizon, caplog):
 
 
 def test_nothing_but_the_horizon_cuts_an_episode():
-    """Pendulum's own limit is 200: its TimeLimit is not there, so the 21st step is of the next episode."""
+    """Pendulum's own limit is 200 steps, and the wrapper that cuts there is left out: the vector does it."""
+    env = opened("Pendulum-v1").make(0)
+    env.reset(0, 1)
+    assert not any(env.step(np.zeros(1, np.float32)).truncated for _ in range(201))
     with VectorEnv(VectorSpec(SuiteRef(Gymnasium(id="Pendulum-v1", horizon=20)), 1, 0)) as envs:
         envs.reset()
         steps = [envs.step(np.zeros((1, 1), np.float32)) for _ in range(21)]
@@ -195,6 +198,11 @@ def test_actions_are_scaled_to_the_bounds_of_the_environment():
         assert found.dtype == np.float32
         assert found.tolist() == list(wanted)
         assert space.contains(found)
+
+
+def test_whole_numbers_between_bounds_are_rounded_to():
+    actions = ActionMap(spaces.Box(0, 255, (1,), np.uint8), "X-v0")
+    assert [int(actions.to_env(np.array([one]))[0]) for one in (-1, -0.5, 0.999, 1, 3)] == [0, 64, 255, 255, 255]
 
 
 @pytest.mark.parametrize(

@@ -128,12 +128,10 @@ class ActionMap:
         """[A] float32 in [-1, 1], or a number below n, as the environment's own space has it."""
         space = self._space
         if isinstance(space, spaces.Box):
-            share = (np.clip(np.asarray(action, np.float64), -1, 1).reshape(space.shape) + 1) / 2
+            share = (np.asarray(action, np.float64).reshape(space.shape) + 1) / 2
             low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-            value = low + share * (high - low)
-            if np.issubdtype(space.dtype, np.integer):
-                value = np.rint(value)
-            return np.clip(value.astype(space.dtype), space.low, space.high)
+            value = np.clip(low + share * (high - low), low, high)
+            return (np.rint(value) if np.issubdtype(space.dtype, np.integer) else value).astype(space.dtype)
         if isinstance(space, spaces.Discrete):
             return np.int64(space.start + int(action))
         digits = np.array(np.unravel_index(int(action), self._counts.tolist()))
