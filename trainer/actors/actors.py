@@ -70,8 +70,8 @@ class Plan:
 class Stage:
     """The environments of one spec (tasks, goals, horizon), and where they stand.
 
-    `is_boundary`: every environment is at the start of an episode. They start and end together: all have the same
-    horizon, and nothing else ends an episode.
+    `is_boundary`: another policy may take over. Where experience is recorded every environment is then at the start of
+    an episode: they start and end together, for all have the same horizon. Else it is enough that one is.
     """
 
     def __init__(self, manifest: store.Manifest, plan: Plan) -> None:
@@ -256,7 +256,8 @@ class Actors:
         transition = stage.collector.step(actions)
         if dispatch:
             dispatch.put(recorder.add(transition.obs, actions, transition.step, current.version))
-        stage.is_boundary = bool(transition.step.finished.all())
+        finished = transition.step.finished
+        stage.is_boundary = bool(finished.all() if dispatch else finished.any())
         self.counts.stepped(transition.step, stage.tasks)
 
     def _restart(self, error: EnvError, dispatch: Dispatch | None) -> None:

@@ -10,7 +10,7 @@ from anchorleg.job import CheckpointRef, attempt_numbers, candidates_before
 from trainer.checkpoints.checkpoint import CheckpointManifest, read_manifest, read_nets
 from trainer.checkpoints.resume import walked_back
 from trainer.errors import ConfigError, DamagedCheckpointError, NoGoodCheckpointError
-from trainer.history.read import best_evaluation, read_evaluations
+from trainer.history.read import best_evaluation, read_evaluations, score_of
 from trainer.history.slots import told_where
 
 
@@ -50,7 +50,7 @@ def best_candidate(path: Path) -> CheckpointRef:
     bests = [(found, slot) for slot in slots if (found := best_evaluation(read_evaluations(slot))) is not None]
     if not bests:
         raise ConfigError(f"nothing was evaluated yet at {path}; give the folder of a slot or run that has evaluations")
-    row, slot = max(bests, key=lambda pair: (pair[0]["mean_success"], pair[0]["step"]))
+    row, slot = max(bests, key=lambda pair: (score_of(pair[0]), pair[0]["step"]))
     for ref in policy_candidates(slot):
         if ref.step == row["step"]:
             return ref

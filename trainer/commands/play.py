@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from trainer.evaluation.playable import Found
 
 PolicyArgument = Annotated[
     str,
@@ -52,6 +56,9 @@ def play(
     found.task_index(task)
     for note in found.notes:
         print(note, file=sys.stderr)
+    if found.env.name != "metaworld":
+        _watch(found, task, episodes, goal, out)
+        return
     drawing.prepare()  # before anything loads mujoco
     from trainer.showing.camera import STEPS_A_FRAME, Camera, film  # noqa: PLC0415
     from trainer.showing.play import staged  # noqa: PLC0415 - the simulator
@@ -71,3 +78,24 @@ def play(
                 solved += episode.solved_at is not None
                 print(episode.words(), flush=True)
     print(f"solved {solved} of {episodes}; the video: {video}")
+
+
+def _watch(found: Found, task: str | None, episodes: int, first: int, out: Path | None) -> None:
+    """Environments that draw themselves, in their own size and at their own speed."""
+    from trainer.errors import ConfigError  # noqa: PLC0415 - as above
+    from trainer.showing import drawing  # noqa: PLC0415
+
+    with contextlib.suppress(ConfigError):  # not all are MuJoCo's, and those say themselves what is missing
+        drawing.prepare()
+    from trainer.showing.camera import film  # noqa: PLC0415
+    from trainer.showing.watch import watching  # noqa: PLC0415 - the environments
+
+    with watching(found, task) as stage:
+        video = out or Path(f"{stage.task}.mp4")
+        print(f"{stage.task} · {found.name} · step {found.step:,}")
+        stage.reset(first)
+        height, width, _ = stage.picture().shape
+        with film(video, (width, height), stage.fps) as show:
+            for number in range(first, first + episodes):
+                print(stage.play(number, lambda: show(stage.picture())).words(), flush=True)
+    print(f"the video: {video}")

@@ -60,6 +60,10 @@ class EnvSettings(TrainingSettings):
         """Whether an episode did whose `steps` (a sequence, not empty) succeeded like this."""
         return bool(steps[-1]) or (self.SUCCESS_AT == "any step" and any(steps))
 
+    def distrusted(self) -> str | None:
+        """Why no environment is opened with these settings where they come from another machine; None: it may be."""
+        return None
+
 
 class Network(TrainingSettings):
     """The shapes of the nets."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from anchorleg.words import did_you_mean
-from trainer.config.settings import EnvSettings, refused
+from trainer.config.settings import EnvSettings, PositiveInt, refused
 from trainer.config.tasknames import BENCHMARKS, MAX_HORIZON, MT10, checked_tasks
 
 
@@ -86,3 +87,62 @@ class Arm(EnvSettings):
         False,
         description="Draw masses, gains, damping, a delay of the actions and noise of the seen goal for each episode.",
     )
+
+
+#: `CartPole-v1`, `ALE/Pong-v5`, `module:Env-v0`, `package.module:Name`.
+_ID = re.compile(r"(?:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:)?[\w.-]+(?:/[\w.-]+)*", re.ASCII)
+#: A value of `kwargs` that can name no file and no module.
+_WORD = re.compile(r"[\w-]*", re.ASCII)
+
+
+class Gymnasium(EnvSettings):
+    """Any environment that has Gymnasium's interface: docs/environments.md."""
+
+    VERSION: ClassVar[str] = "1"
+
+    name: Literal["gymnasium"] = Field("gymnasium", description=EnvSettings.model_fields["name"].description)
+    id: str = Field(
+        description="CartPole-v1 or any other id; module:Env-v0, where the module registers it; or package.module:Name "
+        "of a class or function that makes it."
+    )
+    kwargs: dict[str, JsonValue] = Field({}, description="What it is made with: gymnasium.make(id, **kwargs).")
+    tasks: tuple[str, ...] = Field((), description="What its one task is called; left out: as the id ends.")
+    #: The longest episode of Gymnasium's robots. The spec's own limit is not known on a login node.
+    horizon: PositiveInt = Field(
+        1000,
+        description="Steps after which an episode is cut, where its own limit does not cut it sooner.",
+    )
+
+    @field_validator("id")
+    @classmethod
+    def _id_can_be_one(cls, value: str) -> str:
+        if not _ID.fullmatch(value):
+            raise ValueError(f"{value!r} is no id; write CartPole-v1, module:Env-v0 or package.module:Name")
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_a_task(cls, value: Any) -> Any:
+        """A task called as the id, without its module and namespace."""
+        if not isinstance(value, dict) or value.get("tasks") or not isinstance(value.get("id"), str):
+            return value
+        return {**value, "tasks": (re.split("[:/]", value["id"])[-1],)}
+
+    @field_validator("tasks")
+    @classmethod
+    def _has_one_task(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(value) != 1:
+            raise ValueError(f"{len(value)} tasks; an id is one task: leave tasks out, or give it one name")
+        return value
+
+    def distrusted(self) -> str | None:
+        """As above: nothing but what is registered by name, with numbers and plain words."""
+        if ":" in self.id:
+            return f"id is {self.id!r}: a module that its writer names is not imported here"
+        for key, value in self.kwargs.items():
+            is_plain = (
+                _WORD.fullmatch(value) if isinstance(value, str) else value is None or isinstance(value, int | float)
+            )
+            if not is_plain:
+                return f"kwargs.{key} is neither a number nor a plain word"
+        return None

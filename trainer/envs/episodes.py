@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,13 +14,15 @@ from trainer.envs.instances import EnvInstances
 from trainer.envs.spaces import Actions, Obs
 from trainer.envs.stats import EpisodeStats
 from trainer.envs.step import NO_TASK, VectorSpec, scheduled_task
-from trainer.envs.suite import Binding, Env
+from trainer.envs.suite import Binding, Env, EpisodeLostError
 from trainer.state import State
 
 #: Seeds of episodes are 32 bits, as those of a training.
 _SEEDS = 2**32
 #: How a slot's arrays are named: the present observation's, and those of the environment's own state.
 _OBS, _ENV = "obs.", "env."
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -124,20 +127,31 @@ class EnvSlot:
         return arrays, meta
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]], meta: Mapping[str, Any]) -> None:
-        """Go on from `snapshot`. Errors: EnvError where it does not fit."""
+        """Go on from `snapshot`; where its episode is lost, begin another one of its task.
+
+        Errors: EnvError where it does not fit.
+        """
         self._catch_up()
         self._release()
         self.task = int(meta["task"])
         self._episode, self._start = int(meta["episode"]), int(meta["start"])
         self._stats = EpisodeStats(int(meta["length"]), float(arrays["return"][0]), bool(meta["solved"]))
         self.obs = {name.removeprefix(_OBS): np.array(arrays[name]) for name in arrays if name.startswith(_OBS)}
-        if meta["env"] is not None:
-            own = {name.removeprefix(_ENV): array for name, array in arrays.items() if name.startswith(_ENV)}
-            self._env = self.instances.borrow(self.task)
-            self._env.restore(State(own, meta["env"]))
         rng = np.random.default_rng(0)
         rng.bit_generator.state = meta["rng"]
         self._rng = rng
+        if meta["env"] is not None:
+            own = {name.removeprefix(_ENV): array for name, array in arrays.items() if name.startswith(_ENV)}
+            self._env = self.instances.borrow(self.task)
+            try:
+                self._env.restore(State(own, meta["env"]))
+            except EpisodeLostError as lost:
+                _log.warning(
+                    "environment %d (%s) begins an episode anew, %d steps are lost: %s",
+                    self.index, self.instances.suite.spaces.tasks[self.task], self._stats.length, lost,
+                )  # fmt: skip
+                self._begin()
+                return
         self._bind()
 
     def _begin(self) -> None:
@@ -161,7 +175,7 @@ class EnvSlot:
             if self._episode >= len(episodes):
                 return NO_TASK, 0, 0
             task, start = episodes[self._episode]
-            return task, start, _seed_of(self.spec.suite.seed, task, start) if suite.starts is None else 0
+            return task, start, seed_of(self.spec.suite.seed, task, start) if suite.starts is None else 0
         task = scheduled_task(self.index, self._episode, self.spec.num_envs, len(suite.spaces.tasks))
         if suite.starts is None:
             return task, 0, int(self._rng.integers(_SEEDS))
@@ -186,6 +200,6 @@ class EnvSlot:
             self._binding.leave()
 
 
-def _seed_of(seed: int, task: int, number: int) -> int:
+def seed_of(seed: int, task: int, number: int) -> int:
     """Of episode `number` of a script, in a suite without fixed starts: the same for the same suite."""
     return int(np.random.SeedSequence([seed, task, number]).generate_state(1)[0])

@@ -24,6 +24,12 @@ from trainer.state import State
 #: "auto": by a stepper where that is possible and gives the same bits. "native": likewise, and an error where it cannot
 #: be used at all. "python": never.
 StepperChoice = Literal["auto", "native", "python"]
+#: In the numbers of an environment's state: a sentence for the user, which is said once. It may be missing, or None.
+TOLD = "told"
+
+
+class EpisodeLostError(Exception):
+    """The episode of a state cannot be brought back, and why: it is begun anew. It says nothing of other states."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class Env(Protocol):
         """The state between two steps, owning its memory."""
 
     def restore(self, state: State) -> None:
-        """Go on from there."""
+        """Go on from there. Errors: EpisodeLostError where that is not possible; reset it then."""
 
     def close(self) -> None:
         """Free it."""
@@ -148,6 +154,10 @@ class Suite(Protocol):
 
     def starts_near(self, task: int, obs: Obs) -> Iterable[int]:
         """The fixed starts of a task, the likeliest one for this first observation first; none where it has none."""
+
+    @property
+    def tells_success(self) -> bool:
+        """Whether its steps say what success is; else its evaluations go by their return."""
 
     @property
     def versions(self) -> Mapping[str, str]:

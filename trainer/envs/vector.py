@@ -14,7 +14,7 @@ from trainer.envs import channel
 from trainer.envs.shared import SharedBuffers
 from trainer.envs.spaces import Actions
 from trainer.envs.step import EnvError, Observed, Step, VectorSpec
-from trainer.envs.suite import StepperChoice, StepperUnavailableError, mismatches
+from trainer.envs.suite import TOLD, StepperChoice, StepperUnavailableError, mismatches
 from trainer.envs.workers import WorkerPool
 from trainer.state import State
 
@@ -57,6 +57,7 @@ class VectorEnv:
         self._ahead: Future[Any] | None = None
         self._started = False
         self._stepping = False
+        self._told: set[str] = set()
         try:
             self._native = self.suite.stepped_natively(stepper)
             self._buffers = SharedBuffers(self.spaces, spec.num_envs, measures=len(spec.suite.settings.MEASURES))
@@ -153,6 +154,7 @@ class VectorEnv:
             "suite": dict(self.suite.describe()),
             "envs": {str(i): envs[str(i)] for i in range(self.num_envs)},
         }
+        self._tell(envs)
         return State(arrays, meta)
 
     def restore(self, state: State) -> Observed:
@@ -220,6 +222,16 @@ class VectorEnv:
             self.close()
             raise
 
+    def _tell(self, envs: Mapping[str, Any]) -> None:
+        """What the states of `envs` have to say, each sentence once."""
+        for meta in envs.values():
+            words = (meta["env"] or {}).get(TOLD)
+            if words is not None:
+                sentence = f"{self.spaces.tasks[meta['task']]}: {words}"
+                if sentence not in self._told:
+                    _log.warning("%s", sentence)
+                    self._told.add(sentence)
+
     def _must_have_started(self) -> None:
         if not self._started:
             raise RuntimeError("call reset() or restore() before step() or snapshot()")
@@ -234,7 +246,9 @@ class VectorEnv:
                 f"the state is of the tasks {', '.join(meta['tasks'])}, not of {', '.join(self.spaces.tasks)}"
             )
         if other := mismatches(meta["suite"], self.suite.describe()):
-            raise EnvError(f"the state was made with other {other[0]}; use the seed that it was made with")
+            raise EnvError(
+                f"the state was made with other {other[0]}; use the settings and the seed that it was made with"
+            )
         for name, now in self.suite.versions.items():
             if (then := meta["versions"].get(name)) != now:
                 _log.warning("the state is of %s %s, this is %s: not bit-exact", name, then, now)

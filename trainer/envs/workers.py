@@ -31,6 +31,8 @@ from trainer.envs.step import NO_TASK, EnvError, VectorSpec
 HUNG_S = 60.0
 #: The same while it starts and builds its instances: from a cold network folder that can take minutes.
 BEGIN_S = 300.0
+#: The same while it takes a state: where that is an episode to be played again it takes as long as the episode took.
+RESTORE_S = 1800.0
 #: Workers are replaced so often within `REPLACED_WITHIN_S`; more is no accident (memory, a broken driver).
 MAX_REPLACED = 3
 REPLACED_WITHIN_S = 600.0
@@ -296,6 +298,8 @@ def spawn_worker(buffers_fd: int) -> tuple[subprocess.Popen[bytes], Channel]:
 
 
 def _limit_s(op: bytes) -> float:
+    if op == channel.RESTORE:
+        return RESTORE_S
     return HUNG_S if op in {channel.STEP, channel.SNAPSHOT} else BEGIN_S
 
 

@@ -5,6 +5,8 @@ an episode ends at its first success; observations and rewards untouched. Where 
 (`EnvSettings.SUCCESS_AT`), episodes are played to their end. Nothing is shared with the training
 environments, their workers or their random streams. The goals are those that were trained on; how a policy does on
 goals that it has never seen is said beside it (`unseen`).
+
+Where a suite does not tell of success the score is the mean return, and success is 0 (`score` says which it is).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +26,7 @@ from trainer.envs.spaces import F64, I32, Actions, Obs, picked
 from trainer.envs.step import NO_TASK, Script, VectorSpec
 from trainer.envs.suite import SuiteRef
 from trainer.envs.vector import VectorEnv
+from trainer.history.read import RETURN, SUCCESS
 
 #: Observations and tasks [n] → deterministic actions [n, …].
 Act = Callable[[Obs, I32], Actions]
@@ -62,6 +65,8 @@ class Evaluation:
     steps: int
     """Environment steps taken."""
     wall_s: float
+    score: Literal["success", "return"] = "success"
+    """What it is judged by: the share that was solved, or the mean return."""
     unseen: Self | None = None
     """The same on goals that were not trained on, where that was asked for."""
     measures: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -74,6 +79,8 @@ class Evaluation:
 
     def summary(self) -> str:
         """One line, which says so where the evaluation is a small one."""
+        if self.score == RETURN:
+            return self._returns()
         size = f"{counted(self.goals_per_task, 'goal')} a task"
         if self.is_small:
             size += f": a small evaluation, the protocol has {GOALS_PER_TASK}"
@@ -82,6 +89,11 @@ class Evaluation:
             f"success {100 * self.mean_success:.1f} % (IQM {100 * self.iqm_success:.1f} %, "
             f"95 % interval {100 * self.iqm_low:.1f} to {100 * self.iqm_high:.1f} %; {size}{unseen})"
         )
+
+    def _returns(self) -> str:
+        found = list(self.returns.values())
+        unseen = "" if self.unseen is None else f"; others {np.mean(list(self.unseen.returns.values())):,.1f}"
+        return f"return {np.mean(found):,.1f} ({counted(self.goals_per_task, 'episode')} a task{unseen})"
 
     def as_json(self) -> dict[str, Any]:
         """Numbers, strings, lists and dicts only."""
@@ -154,7 +166,11 @@ def evaluate(
                 progress(done, solved.size)
     wall_s = time.monotonic() - began
     found = summarise(tasks, solved, returns, lengths, horizon=spaces.horizon, seed=seed, steps=steps, wall_s=wall_s)
-    return replace(found, measures=_means(suite.settings.MEASURES, tasks, measured))
+    return replace(
+        found,
+        score=SUCCESS if opened.tells_success else RETURN,
+        measures=_means(suite.settings.MEASURES, tasks, measured),
+    )
 
 
 def _means(names: Sequence[str], tasks: Sequence[str], measured: F64) -> dict[str, dict[str, float]]:

@@ -16,7 +16,7 @@ from syncd import store
 from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, STATE, Box, Discrete
 from trainer.evaluation.playable import Checkpoint, Found
 from trainer.exporting.module import HEADS
-from trainer.history.read import read_evaluations
+from trainer.history.read import read_evaluations, tells_success
 from trainer.history.slots import told_where
 
 FORMAT = 1
@@ -168,7 +168,8 @@ def _saved(checkpoint: Checkpoint) -> Source:
         with told_where(run_dir):
             run: dict[str, str] = read_json_or_none(run_dir / "run.json") or {"run_id": run_id_of(run_dir)}
             run_id, slot = run["run_id"], int(slot_dir.name)
-            score = next((_score(row) for row in read_evaluations(slot_dir) if row["step"] == ref.step), None)
+            rows = (row for row in read_evaluations(slot_dir) if tells_success(row))
+            score = next((_score(row) for row in rows if row["step"] == ref.step), None)
     return Source(
         run_id=run_id,
         slot=slot,

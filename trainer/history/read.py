@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from anchorleg.files import read_json_or_none
 from anchorleg.job import Stretch, attempt_numbers, lineage
 from trainer.history.journal import EVALUATIONS, METRICS
+
+#: What an evaluation may be judged by, as its row says; one that says nothing is judged by success.
+SUCCESS: Literal["success"] = "success"
+RETURN: Literal["return"] = "return"
 
 
 def lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -63,5 +67,26 @@ def _beside(slot_dir: Path, line: Sequence[Stretch]) -> Iterator[tuple[int, int]
 
 
 def best_evaluation(evaluations: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The one with the highest mean success, the newest among equals; None before the first."""
-    return max(evaluations, key=lambda row: (row["mean_success"], row["step"]), default=None)
+    """The one with the highest score, the newest among equals; None before the first."""
+    return max(evaluations, key=lambda row: (score_of(row), row["step"]), default=None)
+
+
+def score_of(row: Mapping[str, Any]) -> float:
+    """What an evaluation is judged by: its mean success, or its mean return where no success was told."""
+    return float(row["mean_success"]) if tells_success(row) else mean_return(row)
+
+
+def tells_success(row: Mapping[str, Any]) -> bool:
+    """Whether an evaluation is judged by success."""
+    return bool(row.get("score", SUCCESS) == SUCCESS)
+
+
+def mean_return(row: Mapping[str, Any]) -> float:
+    """Of an evaluation, over its tasks."""
+    returns = row["returns"].values()
+    return float(sum(returns) / len(returns))
+
+
+def success_of(row: Mapping[str, Any] | None) -> float | None:
+    """The mean success; None where there is no evaluation, or it tells of none."""
+    return float(row["mean_success"]) if row is not None and tells_success(row) else None

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trainer.history.read import mean_return, tells_success
+
 #: Numbers of a row that are no curves: where it lies, and when it was written.
 _NO_CURVES = frozenset({"from", "to", "at"})
 
@@ -70,7 +72,12 @@ def _td_errors(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def evaluation_scalars(row: Mapping[str, Any]) -> dict[str, float]:
-    """An evaluation as TensorBoard names: `evaluation/success`, `evaluation/success/reach-v3`, …"""
+    """An evaluation as TensorBoard names: `evaluation/success`, `evaluation/success/reach-v3`, …; of one that is judged
+    by its return, that alone.
+    """
+    if not tells_success(row):
+        values = {"evaluation/return": mean_return(row)}
+        return values | {f"evaluation/return/{task}": value for task, value in row["returns"].items()}
     values = {"evaluation/success": row["mean_success"], "evaluation/iqm": row["iqm_success"]}
     for name, field in (("success", "success"), ("return", "returns"), ("steps", "steps_to_success")):
         values |= {f"evaluation/{name}/{task}": value for task, value in row[field].items()}

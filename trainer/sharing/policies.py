@@ -22,6 +22,7 @@ from trainer.config.settings import EnvSettings
 from trainer.config.training import SEEDS, Training
 from trainer.envs.spaces import I32, Actions, ArraySpec, Discrete, Obs, Spaces
 from trainer.envs.suite import SuiteRef, suite_of
+from trainer.errors import ConfigError
 from trainer.nets.policy import PolicyNet, PolicySpec
 
 F32 = npt.NDArray[np.float32]
@@ -187,6 +188,8 @@ def suite_of_manifest(manifest: store.Manifest, cache: Path | None = None) -> Su
         settings = kind.model_validate(dict(told.settings))
     except ValueError as error:
         raise IncompatiblePolicyError(f"suite.settings: {' '.join(str(error).split())[:300]}") from None
+    if (why := settings.distrusted()) is not None:
+        raise IncompatiblePolicyError(f"suite.settings: {why}")
     return SuiteRef(settings, told.seed, cache)
 
 
@@ -233,7 +236,10 @@ def must_fit(manifest: store.Manifest) -> None:
                 f"suite.packages: {package} is {there}, here is {here}: other rewards and observations; "
                 f"it plays where {package} of its series is installed"
             )
-    opened = suite.open().spaces
+    try:
+        opened = suite.open().spaces
+    except ConfigError as error:
+        raise IncompatiblePolicyError(f"its environments cannot be made here: {error}") from None
     if spec.spaces.digest != opened.digest:
         raise IncompatiblePolicyError(f"policy.spaces are not those of {suite.settings.name} here")
 

@@ -23,7 +23,7 @@ from trainer.config.training import Training, identity
 from trainer.envs.spaces import F32
 from trainer.errors import SupersededError
 from trainer.history.journal import EVALUATIONS, METRICS
-from trainer.history.read import read, read_evaluations
+from trainer.history.read import read, read_evaluations, tells_success
 from trainer.nets.policy import PolicyNet, PolicySpec
 from trainer.sharing.policies import Policy, actor_tensors, golden_of, suite_fields
 
@@ -229,7 +229,7 @@ class Publisher:
             ),
             golden=golden_of(policy, self._seq, GOLDEN_TOLERANCE),
             score=None
-            if past is None
+            if past is None or not tells_success(past)
             else store.Score(
                 step=past["step"], mean_success=past["mean_success"], goals_per_task=past["goals_per_task"]
             ),

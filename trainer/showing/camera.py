@@ -59,8 +59,11 @@ class Camera:
 
 
 @contextmanager
-def film(path: Path, size: int) -> Iterator[Callable[[Picture], None]]:
-    """Writes pictures into the mp4 `path`, which appears when the context ends well, whole or not at all.
+def film(
+    path: Path, size: int | tuple[int, int], frames_a_second: int = FRAMES_A_SECOND
+) -> Iterator[Callable[[Picture], None]]:
+    """Writes pictures of `size` (a side, or width and height) into the mp4 `path`, which appears when the context ends
+    well, whole or not at all.
 
     Errors: ConfigError for a path that cannot be one; SaveError where it cannot be written.
     """
@@ -76,8 +79,8 @@ def film(path: Path, size: int) -> Iterator[Callable[[Picture], None]]:
         raise SaveError(f"{path} cannot be written: {error.strerror}; choose another --out") from None
     writer = imageio_ffmpeg.write_frames(
         str(temporary),
-        (size, size),
-        fps=FRAMES_A_SECOND,
+        (size, size) if isinstance(size, int) else size,
+        fps=frames_a_second,
         codec="libx264",
         pix_fmt_in="rgb24",
         pix_fmt_out="yuv420p",  # the only one that browsers and QuickTime play

@@ -12,8 +12,8 @@ from matplotlib.ticker import FuncFormatter
 from trainer.showing import canvas
 from trainer.showing.canvas import LABEL, TICK, TITLE, colour_of
 from trainer.showing.certainty import MIN_SEEDS
+from trainer.showing.comparetable import scored, word_for
 from trainer.showing.comparison import Contender, at_step, shared_steps
-from trainer.showing.tables import percent
 
 _HEIGHT_INCHES = 8.0
 
@@ -27,17 +27,20 @@ def draw_comparison(contenders: Sequence[Contender], out: Path, title: str) -> N
     for index, contender in enumerate(contenders):
         _curves(over_steps, over_time, contender, colour_of(index))
         _end(ends, contender, index)
+    word = word_for(contenders)
     over_steps.set_title(title, fontsize=TITLE, loc="left")
     for axes, label in ((over_steps, "environment steps"), (over_time, "minutes of training")):
         canvas.plain(axes)
-        canvas.percent(axes.yaxis)
+        if word == "success":
+            canvas.percent(axes.yaxis)
         axes.set_xlabel(label, fontsize=LABEL)
-        axes.set_ylabel("success (IQM)", fontsize=LABEL)
+        axes.set_ylabel(f"{word} (IQM)", fontsize=LABEL)
     canvas.steps(over_steps, max(one.evaluations[-1].step for each in contenders for one in each.seeds), 10)
     over_time.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     over_time.set_xlim(left=0)
     canvas.rows(ends, [contender.name for contender in contenders])
-    canvas.percent(ends.xaxis, (0, 0.25, 0.5, 0.75, 1))
+    if word == "success":
+        canvas.percent(ends.xaxis, (0, 0.25, 0.5, 0.75, 1))
     ends.set_title("last evaluation: IQM", fontsize=LABEL, loc="left")
     canvas.legend(picture, over_steps)
     canvas.save(picture, out, caption(contenders))
@@ -73,5 +76,5 @@ def _end(axes: Any, contender: Contender, place: int) -> None:
     found, colour = contender.final, colour_of(place)
     axes.plot([found.low, found.high], [place, place], color=colour, linewidth=5, alpha=0.35, solid_capstyle="butt")
     axes.plot([found.value], [place], marker="D", color=colour, markersize=7, clip_on=False)
-    where = (min(max(found.value, 0.2), 0.8), place)
-    axes.annotate(percent(found), where, (0, 9), textcoords="offset points", ha="center", fontsize=TICK)
+    where = (min(max(found.value, 0.2), 0.8) if contender.tells_success else found.value, place)
+    axes.annotate(scored(contender, found), where, (0, 9), textcoords="offset points", ha="center", fontsize=TICK)

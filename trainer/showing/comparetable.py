@@ -21,11 +21,11 @@ def show_comparison(contenders: Sequence[Contender], out: Console) -> None:
     order = rising(contenders)
     table(
         out,
-        ["algorithm", "seeds", "success (IQM)", "return", "area", "worst seed", "largest drop"],
+        ["algorithm", "seeds", f"{word_for(order)} (IQM)", "return", "area", "worst seed", "largest drop"],
         [
             [
-                one.name, str(len(one.seeds)), percent(one.final), f"{one.mean_return:.4g}", f"{one.area:.2f}",
-                f"{100 * one.worst:.0f} %", f"{100 * one.largest_drop:.0f} %",
+                one.name, str(len(one.seeds)), scored(one, one.final), f"{one.mean_return:.4g}", f"{one.area:.3g}",
+                _score(one, one.worst), _score(one, one.largest_drop),
             ]
             for one in order
         ],
@@ -82,6 +82,22 @@ def comparison_as_json(contenders: Sequence[Contender]) -> dict[str, Any]:
             for a, b in combinations(order, 2)
         ],
     }
+
+
+def word_for(contenders: Sequence[Contender]) -> str:
+    """What their scores are."""
+    return "success" if all(one.tells_success for one in contenders) else "return"
+
+
+def scored(contender: Contender, found: Estimate) -> str:
+    """A score with its interval."""
+    if contender.tells_success:
+        return percent(found)
+    return f"{found.value:.4g} ({found.low:.4g} to {found.high:.4g})"
+
+
+def _score(contender: Contender, value: float) -> str:
+    return f"{100 * value:.0f} %" if contender.tells_success else f"{value:.4g}"
 
 
 def _likely(found: Estimate) -> str:

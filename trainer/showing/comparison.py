@@ -43,8 +43,8 @@ class Seeded:
 
     @property
     def scores(self) -> F64:
-        """[E] of its evaluations, means over tasks."""
-        return np.array([one.mean for one in self.evaluations])
+        """[E] of its evaluations: mean success over tasks, or the mean return where no success is told."""
+        return np.array([one.score for one in self.evaluations])
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,14 @@ class Contender:
     seeds: tuple[Seeded, ...]
 
     @property
+    def tells_success(self) -> bool:
+        """Whether scores are shares of successes; else they are returns."""
+        return all(one.mean_return is None for seed in self.seeds for one in seed.evaluations)
+
+    @property
     def final(self) -> Estimate:
         """Inter-quartile mean of the last evaluation over seeds and tasks."""
-        last = judged([one.evaluations[-1] for one in self.seeds])
-        return iqm_of(last.rates, last.goals_per_task)
+        return _iqm([one.evaluations[-1] for one in self.seeds])
 
     @property
     def mean_return(self) -> float:
@@ -72,6 +76,8 @@ class Contender:
 
     def steps_to(self, threshold: float) -> float | None:
         """Steps at which half of the seeds had first reached it; None where fewer than half did."""
+        if not self.tells_success:
+            return None
         reached = [
             next((one.step for one in seed.evaluations if one.mean >= threshold), float("inf")) for seed in self.seeds
         ]
@@ -103,9 +109,7 @@ def probability_of_improvement(one: Contender, other: Contender) -> Estimate:
     """How likely a seed of `one` ends above one of `other`; 0.5 where they are alike. Mean over tasks, and what other
     seeds might have made of it.
     """
-    mine, theirs = (judged([seed.evaluations[-1] for seed in side.seeds]) for side in (one, other))
-    shared = [task for task in mine.tasks if task in theirs.tasks]
-    x, y = (np.stack([side.by_slot(task) for task in shared], axis=1) for side in (mine, theirs))
+    x, y = (_rates([seed.evaluations[-1] for seed in side.seeds]) for side in (one, other))
     value = _share_above(x, y)
     if min(len(x), len(y)) < MIN_SEEDS:
         return Estimate(value, 0.0, 1.0)
@@ -125,13 +129,26 @@ def shared_steps(contender: Contender) -> list[int]:
 
 def at_step(contender: Contender, step: int) -> Estimate:
     """As `final`, of the evaluation at one of `shared_steps`."""
-    found = judged([next(one for one in seed.evaluations if one.step == step) for seed in contender.seeds])
-    return iqm_of(found.rates, found.goals_per_task)
+    return _iqm([next(one for one in seed.evaluations if one.step == step) for seed in contender.seeds])
 
 
 def rising(contenders: Sequence[Contender]) -> list[Contender]:
     """The best first, by the inter-quartile mean at the end, then by the area."""
     return sorted(contenders, key=lambda one: (-one.final.value, -one.area, one.name))
+
+
+def _rates(evaluations: Sequence[Evaluated]) -> F64:
+    """[S, K] success of one evaluation of each seed, or [S, 1] returns."""
+    if any(one.mean_return is not None for one in evaluations):
+        return np.array([[one.score] for one in evaluations])
+    return judged(evaluations).rates
+
+
+def _iqm(evaluations: Sequence[Evaluated]) -> Estimate:
+    rates = _rates(evaluations)
+    if any(one.mean_return is not None for one in evaluations) and len(rates) < MIN_SEEDS:
+        return Estimate(float(rates.mean()), float(rates.min()), float(rates.max()))
+    return iqm_of(rates, min(one.goals_per_task for one in evaluations))
 
 
 def _area(seed: Seeded) -> float:

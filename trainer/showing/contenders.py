@@ -14,7 +14,7 @@ from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError
 from trainer.history.slots import History, find_histories
 from trainer.showing.comparison import Contender, Seeded
-from trainer.showing.learning import Evaluated
+from trainer.showing.learning import evaluated
 
 #: A row that came so much later than others do was another job's first: nobody trained in between.
 _PAUSE = 5.0
@@ -58,9 +58,7 @@ def _seeded(history: History, training: Training) -> Seeded:
     actor = algorithm.sizes(training, spaces_of(training))[0]
     return Seeded(
         seed=training.seed,
-        evaluations=tuple(
-            Evaluated(int(row["step"]), dict(row["success"]), int(row["goals_per_task"])) for row in history.evaluations
-        ),
+        evaluations=tuple(evaluated(row) for row in history.evaluations),
         returns=tuple(float(np.mean(list(row["returns"].values()))) for row in history.evaluations),
         steps=int(history.rows[-1]["to"]),
         seconds=seconds_of(history.rows),

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from trainer.history import slots as histories
+from trainer.history.read import mean_return, tells_success
 from trainer.history.slots import Rows
 
 F64 = npt.NDArray[np.float64]
@@ -24,16 +26,24 @@ MAX_POINTS = 300
 
 @dataclass(frozen=True)
 class Evaluated:
-    """One evaluation of one slot: the share of `goals_per_task` goals that was solved, by task."""
+    """One evaluation of one slot: the share of `goals_per_task` goals that was solved, by task. `mean_return`: of one
+    that is judged by it, because its suite tells of no success.
+    """
 
     step: int
     success: Mapping[str, float]
     goals_per_task: int
+    mean_return: float | None = None
 
     @property
     def mean(self) -> float:
         """Mean success over tasks."""
         return float(np.mean(list(self.success.values())))
+
+    @property
+    def score(self) -> float:
+        """What it is judged by."""
+        return self.mean if self.mean_return is None else self.mean_return
 
 
 @dataclass(frozen=True)
@@ -80,8 +90,14 @@ def curves_of(run: str, slot: int, rows: Rows, evaluations: Rows) -> Curves:
         raw_returns=_pooled(earned, episodes, 1),
         window_rows=window,
         window_steps=int(window * np.median(lengths)),
-        evaluations=tuple(Evaluated(int(e["step"]), dict(e["success"]), int(e["goals_per_task"])) for e in evaluations),
+        evaluations=tuple(evaluated(row) for row in evaluations),
     )
+
+
+def evaluated(row: Mapping[str, Any]) -> Evaluated:
+    """A row of evaluations."""
+    earned = None if tells_success(row) else mean_return(row)
+    return Evaluated(int(row["step"]), dict(row["success"]), int(row["goals_per_task"]), earned)
 
 
 def window_rows(episodes: F64) -> int:

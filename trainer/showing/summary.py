@@ -93,7 +93,7 @@ def _summary(run: str, slots: tuple[Curves, ...]) -> Summary:
         slots=slots,
         history=history,
         last=history[-1] if history else judged([end[-1] for end in ends]),
-        best=judged([max(found.values(), key=lambda one: (one.mean, one.step)) for found in by_step]),
+        best=judged([max(found.values(), key=lambda one: (one.score, one.step)) for found in by_step]),
         final=float(np.mean([np.mean([one.mean for one in end]) for end in ends])),
         about="seeds" if len(by_step) >= MIN_SEEDS else "episodes",
     )

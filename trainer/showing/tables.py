@@ -39,6 +39,14 @@ def show(runs: Sequence[Summary], out: Console) -> None:
     if len(judged) > len(shown):
         print(f"{len(judged) - len(shown)} more runs: see the pictures, or --json")
     print(f"in brackets: 95 % intervals over {' or '.join(sorted({run.about for run in judged}))}")
+    for run in judged:
+        for curves in run.slots:
+            earned = [one.mean_return for one in curves.evaluations if one.mean_return is not None]
+            if earned:
+                print(
+                    f"{run.run}, slot {curves.slot}: judged by its return, for its environments tell of no success; "
+                    f"last {earned[-1]:,.1f}, best {max(earned):,.1f}"
+                )
 
 
 def as_json(runs: Sequence[Summary]) -> dict[str, Any]:

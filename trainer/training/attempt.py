@@ -24,6 +24,7 @@ from trainer.evaluation.process import Begin
 from trainer.evaluation.queue import MAX_PENDING, Evaluations
 from trainer.exporting.final import leave_final
 from trainer.history.journal import METRICS, Journal
+from trainer.history.read import mean_return, success_of
 from trainer.history.tensorboard import TensorBoardEvents, evaluation_scalars, scalars
 from trainer.machine import device as machine
 from trainer.sharing.publisher import Publisher, Snapshot, snapshot
@@ -263,7 +264,8 @@ class TrainingAttempt:
             return
         self._reported_at = at
         last = self.evaluations.last
-        success = last["mean_success"] if last is not None else None
+        success = success_of(last)
+        earned = mean_return(last) if last is not None and success is None else None
         progress = TrainingProgress(
             step=self.state.step,
             total=self.training.total_steps,
@@ -271,6 +273,7 @@ class TrainingAttempt:
             **self._rates(at),
             gpu_percent=self.gpu.percent,
             success=success,
+            mean_return=earned,
             doing=self.doing,
             contributed_rows=self.state.ring_rows,
             **self.intake.summary(),
@@ -279,6 +282,7 @@ class TrainingAttempt:
             "save_s": self.saver.save_s,
             "doing": self.doing,
             "success": success,
+            "return": earned,
             "evaluation_goals": last["goals_per_task"] if last is not None else None,
         }
         more |= {name: getattr(progress, name) for name in ("steps_per_s", "updates_per_s", "gpu_percent")}

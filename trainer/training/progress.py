@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column, Table
 
 from anchorleg.words import duration
+from trainer.history.read import tells_success
 
 #: Plain lines this far apart tell enough and keep a job's log small (1,440 lines in four hours).
 PLAIN_EVERY_S = 10.0
@@ -34,6 +35,7 @@ class TrainingProgress:
     updates_per_s: float | None = None
     gpu_percent: float | None = None
     success: float | None = None
+    mean_return: float | None = None
     doing: str = "training"
     contributed_rows: int = 0
     accepted: int = 0
@@ -57,6 +59,8 @@ class TrainingProgress:
             parts.append(f"GPU {self.gpu_percent:.0f} %")
         if self.success is not None:
             parts.append(f"success {100 * self.success:.0f} %")
+        if self.mean_return is not None:
+            parts.append(f"return {self.mean_return:,.1f}")
         if self.contributed_rows or self.accepted or self.refused:
             parts.append(f"{self.contributed_rows:,} rows from others ({self.refused:,} segments refused)")
         if self.doing != "training":
@@ -123,6 +127,11 @@ class TrainingDisplay:
 def show_evaluation(result: Mapping[str, Any], summary: str) -> None:
     """The table of one evaluation, on standard output."""
     console = Console(emoji=False, highlight=False)
+    if not tells_success(result):
+        for task, earned in result["returns"].items():
+            print(task, f"{earned:.1f}", sep="\t")
+        print(summary)
+        return
     unseen = result["unseen"]["success"] if "unseen" in result else {}
     if console.is_terminal:
         table = Table("task", "success", "return", "solved in steps", *(["unseen goals"] if unseen else []))

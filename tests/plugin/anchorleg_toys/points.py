@@ -59,6 +59,8 @@ class Points:
     #: For `anchorleg_toys.points:Points` in a config; by the name `points` its entry point is asked.
     Settings: ClassVar = PointsSettings
     starts = None
+    #: A step that comes near to the goal says so, and evaluations count that.
+    tells_success = True
     #: Packages whose versions decide whether a resume is exact.
     versions: ClassVar[Mapping[str, str]] = {}
 

@@ -55,3 +55,23 @@ def test_the_time_between_two_jobs_is_nobodys():
     rows = [{"at": at} for at in (0, 10, 20, 30, 5030, 5040)]
     assert seconds_of(rows) == 60
     assert seconds_of(rows[:1]) == 0
+
+
+def test_where_no_success_is_told_returns_are_compared():
+    def by_return(name, *ends):
+        found = [
+            Seeded(
+                seed, (Evaluated(100, {"a": 0.0}, 10, 5.0), Evaluated(200, {"a": 0.0}, 10, end)), (5.0, end), 200, 9, 10
+            )
+            for seed, end in enumerate(ends)
+        ]
+        return Contender(name, tuple(found))
+
+    good, bad = by_return("a", 400, 500, 450), by_return("b", 100, 420, 90)
+    assert not good.tells_success
+    assert good.final.value == pytest.approx(450)
+    assert (good.worst, bad.largest_drop) == (400, 0)
+    assert good.steps_to(0.5) is None
+    assert probability_of_improvement(good, bad).value == pytest.approx(8 / 9)
+    few = by_return("c", 1, 3).final
+    assert (few.value, few.low, few.high) == (2, 1, 3)

@@ -24,6 +24,7 @@ class Suite:
     """One task. An episode's seed decides start and goal, and whatever else is drawn."""
 
     starts = None
+    tells_success = True
 
     def __init__(self, settings: Arm, seed: int = 0, cache: Path | None = None) -> None:  # noqa: ARG002 - for others
         self.settings = settings

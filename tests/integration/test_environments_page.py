@@ -1,0 +1,89 @@
+"""docs/environments.md: every block of it is run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from daemons import WORK_S
+
+pytest.importorskip("torch")
+
+from trainer.config.section import TrainingSection
+from trainer.config.suites import Gymnasium
+from trainer.envs.suite import SuiteRef
+from trainer.envs.suites.gymnasium import suite as gymnasium_suite
+
+pytestmark = pytest.mark.trainer
+ROOT = Path(__file__).resolve().parents[2]
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "docs/environments.md").read_text(), re.DOTALL | re.MULTILINE)
+#: The two environments, by the class that a block has.
+CODE = {
+    match[1]: code
+    for kind, code in BLOCKS
+    if kind == "python" and (match := re.search(r"^class (\w+)", code, re.MULTILINE))
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """With a module for each environment."""
+    for name, code in CODE.items():
+        (tmp_path / f"{name.lower()}.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    for name in CODE:
+        sys.modules.pop(name.lower(), None)
+
+
+def shell(folder: Path, text: str) -> str:
+    """What `text` says, where `trainer` is the one of this checkout."""
+    stub = folder / "bin" / "trainer"
+    stub.parent.mkdir()
+    stub.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m trainer "$@" \n')
+    stub.chmod(0o755)
+    done = subprocess.run(
+        ["sh", "-e", "-c", text],
+        cwd=folder,
+        env={
+            "PATH": os.pathsep.join([str(stub.parent), os.environ["PATH"]]),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]),
+            "HOME": str(folder),
+            "OMP_NUM_THREADS": "1",
+        },
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=WORK_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_the_page_has_what_is_run_here() -> None:
+    assert [kind for kind, _ in BLOCKS] == ["json", "python", "bash", "python"]
+    lines = {name: len([line for line in code.splitlines() if line.strip()]) for name, code in CODE.items()}
+    assert lines["Corridor"] <= 10
+    assert lines["Windy"] <= 20
+
+
+def test_the_config_is_one() -> None:
+    (text,) = (text for kind, text in BLOCKS if kind == "json")
+    assert TrainingSection.model_validate(json.loads(text)["training"]).written["env"]["id"] == "Pendulum-v1"
+
+
+@pytest.mark.parametrize(("name", "way", "tells"), [("Corridor", "replay", True), ("Windy", "own", False)])
+def test_the_environments_are_exact_as_the_page_says(folder: Path, name: str, way: str, tells: bool) -> None:
+    settings = Gymnasium(id=f"{name.lower()}:{name}", horizon=100)
+    assert gymnasium_suite._choice(settings.id, "{}") == gymnasium_suite.Exactness(way)
+    assert SuiteRef(settings).open().tells_success == tells
+
+
+def test_the_commands_train_and_evaluate(folder: Path) -> None:
+    (text,) = (text for kind, text in BLOCKS if kind == "bash")
+    # The debug preset's 10,000 steps would be a minute; the page need not say so.
+    said = shell(folder, text.replace("--run-dir run", "--set total_steps=600 --set random_steps=200 --run-dir run"))
+    assert "complete: 600 steps" in said
+    assert re.search(r"step 600: success .* %", said)

@@ -1,0 +1,170 @@
+"""A training on environments of Gymnasium's interface: handed over, evaluated, watched, plotted, played elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from daemons import WORK_S
+
+pytest.importorskip("torch")
+
+from slot_digest import gaps, slot_digest
+
+from anchorleg.job import HANDED_OVER
+from trainer.errors import ConfigError, EnvironmentFailedError
+from trainer.history.read import read_evaluations
+
+pytestmark = pytest.mark.trainer
+ROOT = Path(__file__).resolve().parents[2]
+TRAINING = {
+    "preset": "debug",
+    "algorithm": {"name": "anchorleg_toys.drift:Drift", "step_size": 0.05},
+    "network": {"actor_hidden": [16]},
+    "num_envs": 3,
+    "total_steps": 600,
+    "checkpoint_interval": 150,
+    "metrics_interval": 60,
+    "evaluation_goals": 2,
+    "num_workers": 0,
+}
+MTSAC = {
+    "algorithm": "mtsac",
+    "network": {"actor_hidden": [16], "critic_hidden": [16]},
+    "batch_size": 32,
+    "buffer_size": 2000,
+    "random_steps": 60,
+    "total_steps": 300,
+}
+#: `python -m trainer`, which asks itself to hand over after so many steps of its environments in all.
+HANDING_OVER = """
+import os, signal, sys
+from trainer.envs.vector import VectorEnv
+from trainer.cli import main
+left, step = int(sys.argv.pop(1)), VectorEnv.step_async
+def counted(self, actions):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGUSR2)
+    return step(self, actions)
+VectorEnv.step_async = counted
+main()
+"""
+
+
+def run(folder: Path, *command: str, expected: int = 0) -> str:
+    """All that it said, and that it said it in sentences."""
+    paths = (ROOT, ROOT / "tests/plugin", ROOT / "tests/support")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env={**environment, "PYTHONPATH": os.pathsep.join(map(str, paths))},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=WORK_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == expected, done.stdout
+    assert "Traceback" not in done.stdout
+    return done.stdout
+
+
+def train(folder: Path, env: dict[str, object], *command: str, expected: int = 0, **fields: object) -> str:
+    folder.mkdir(exist_ok=True)
+    values = {**TRAINING, "env": {"name": "gymnasium", **env}, **fields}
+    (folder / "training.json").write_text(json.dumps(values))
+    words = (*(command or ("-m", "trainer")), "train", "--config", "training.json", "--run-dir", "run")
+    return run(folder, *words, expected=expected)
+
+
+def bits_of(folder: Path) -> dict[str, object]:
+    found = slot_digest(folder / "run/slots/0")
+    del found["parts"]["run"][1]["numeric"]["workers"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("env", "fields"),
+    [
+        ({"id": "Pendulum-v1", "horizon": 90}, {}),
+        ({"id": "Hopper-v5"}, {}),
+        ({"id": "odd_envs:Keeper"}, {}),
+        ({"id": "Pendulum-v1", "horizon": 90}, MTSAC),
+    ],
+    ids=["replay", "mujoco", "own", "mtsac"],
+)
+def test_hand_overs_in_mid_episode_change_no_bit(
+    env: dict[str, object], fields: dict[str, object], tmp_path: Path
+) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    train(whole, env, num_workers=2, **fields)
+    for vector_steps in ("33", "29"):
+        train(broken, env, "-c", HANDING_OVER, vector_steps, expected=HANDED_OVER, **fields)
+    assert "going on at step 186 of attempt 1" in train(broken, env, **fields)
+    expected = bits_of(whole)
+    assert bits_of(broken) == expected
+    assert gaps(expected["metrics"]) == []
+    (evaluation,) = read_evaluations(broken / "run/slots/0")
+    assert evaluation["score"] == "return"
+
+
+def test_one_that_cannot_be_repeated_says_so_at_its_first_checkpoint_and_goes_on(tmp_path: Path) -> None:
+    env = {"id": "odd_envs:Clock"}
+    said = train(tmp_path, env, "-c", HANDING_OVER, "60", expected=HANDED_OVER)
+    assert said.count("Clock: it cannot be put back in mid-episode") == 1
+    said = train(tmp_path, env)
+    assert said.count("begins an episode anew") == 3
+    assert "complete: 600 steps" in said
+
+
+def test_what_is_trained_is_evaluated_watched_plotted_and_played(tmp_path: Path) -> None:
+    said = train(tmp_path, {"id": "odd_envs:Teller"})
+    assert "evaluated step 600: success 100.0 %" in said
+    assert "success 100.0 %" in run(tmp_path, "-m", "trainer", "evaluate", "run", "--goals", "3", "--best")
+    said = run(tmp_path, "-m", "trainer", "play", "run", "--episodes", "2")
+    assert "episode 1: return" in said
+    assert ", solved" in said
+    assert (tmp_path / "Teller.mp4").stat().st_size > 1000
+    assert "the pictures: curves.png" in run(tmp_path, "-m", "trainer", "plot", "run")
+    actors = ("-m", "trainer", "actors", "--shared-dir", "run/shared", "--num-envs", "2", "--steps", "200")
+    assert "a module that its writer names is not imported here" in run(tmp_path, *actors, "--for", "20")
+
+
+def test_a_laptop_plays_what_is_registered_by_name(tmp_path: Path) -> None:
+    train(tmp_path, {"id": "InvertedPendulum-v5"})
+    actors = ("-m", "trainer", "actors", "--shared-dir", "run/shared", "--num-envs", "2", "--steps", "60")
+    assert "done: 60 steps" in run(tmp_path, *actors)
+
+
+def test_contributions_are_declined_in_one_sentence(tmp_path: Path) -> None:
+    fields = {**MTSAC, "total_steps": 60, "evaluation_goals": 0}
+    train(tmp_path, {"id": "Pendulum-v1", "horizon": 50}, **fields)
+    words = ("-m", "trainer", "train", "--config", "training.json", "--run-dir", "other", "--accept-contributions")
+    assert run(tmp_path, *words).count("the suite gymnasium does not say what honest experience obeys") == 1
+
+
+@pytest.mark.parametrize(
+    ("env", "code", "words"),
+    [
+        (
+            {"id": "Pendulun-v1"},
+            ConfigError.exit_code,
+            "there is no environment 'Pendulun-v1'; did you mean \"Pendulum-v1\"?",
+        ),
+        ({"id": "nowhere:Env-v0"}, ConfigError.exit_code, "the module nowhere cannot be imported here"),
+        ({"id": "no id"}, ConfigError.exit_code, "env.id: 'no id' is no id"),
+        ({"id": "CartPole-v1"}, ConfigError.exit_code, "drift needs actions of real numbers: a box"),
+        (
+            {"id": "odd_envs:Naughty", "kwargs": {"fault": "nan"}},
+            EnvironmentFailedError.exit_code,
+            "environment 0 (Naughty) failed: at step 3 of its episode with seed",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_is_one_sentence(env: dict[str, object], code: int, words: str, tmp_path: Path) -> None:
+    said = train(tmp_path, env, expected=code)
+    (line,) = [line for line in said.splitlines() if line.startswith("trainer: ")]
+    assert words in line

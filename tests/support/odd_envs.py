@@ -1,0 +1,246 @@
+"""Environments of Gymnasium's interface, each odd in one way. Importing it registers those with an id."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+
+class Line(gym.Env):
+    """A mass on a line that a push of a foreign hand moves too: it draws from its generator at each step."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 20}
+    observation_space: Any = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    action_space: Any = spaces.Box(-2.0, 6.0, (1,), np.float32)
+
+    def __init__(self, length: int = 50, render_mode: str | None = None) -> None:
+        self.length = length
+        self.render_mode = render_mode
+        self.place = np.zeros(1)
+        self.steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        self.place, self.steps = self.np_random.uniform(-0.5, 0.5, 1), 0
+        return self.seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
+        self.move(float(np.asarray(action).ravel()[0]))
+        self.steps += 1
+        return self.seen(), 1 - abs(self.place[0]), bool(abs(self.place[0]) > 3), self.steps >= self.length, {}
+
+    def move(self, by: float) -> None:
+        self.place = self.place + 0.05 * by + self.np_random.normal(0, 0.02, 1)
+
+    def seen(self) -> Any:
+        return np.array([self.place[0], self.steps / self.length])
+
+    def render(self) -> Any:
+        picture = np.zeros((48, 63, 3), np.uint8)
+        picture[20:30, int(np.clip(32 + 8 * self.place[0], 0, 62))] = 255
+        return picture
+
+
+class Teller(Line):
+    """Tells of success."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
+        *rest, info = super().step(action)
+        return (*rest, {**info, "is_success": np.bool_(self.steps >= 3)})
+
+
+class Keeper(Line):
+    """Offers its own snapshot: an array, an array's number, numbers, a list."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self.path: list[float] = []
+        self.energy = np.float32(0)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
+        self.path = [*self.path[-3:], float(self.place[0])]
+        self.energy = np.float32(0.9) * self.energy + np.float32(np.asarray(action).ravel()[0])
+        obs, reward, *rest = super().step(action)
+        return obs, reward + sum(self.path) + self.energy, *rest
+
+    def reset(self, **more: Any) -> tuple[Any, dict]:
+        self.path, self.energy = [], np.float32(0)
+        return super().reset(**more)
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"place": self.place, "energy": self.energy, "steps": self.steps, "path": self.path}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.place, self.energy = state["place"], state["energy"]
+        self.steps, self.path = state["steps"], state["path"]
+
+
+class Forgetful(Keeper):
+    """Its snapshot lacks the place."""
+
+    def snapshot(self) -> dict[str, Any]:
+        return {key: value for key, value in super().snapshot().items() if key != "place"}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        super().restore({**state, "place": self.place})
+
+
+class Emulator:
+    """As PyBoy: saves its state into a file."""
+
+    def __init__(self) -> None:
+        self.memory = np.zeros(16, np.uint8)
+
+    def tick(self, button: int) -> None:
+        self.memory = np.roll(self.memory, 1) + np.uint8(button + 3)
+
+    def save_state(self, file: Any) -> None:
+        file.write(b"v1" + self.memory.tobytes())
+
+    def load_state(self, file: Any) -> None:
+        data = file.read()
+        assert data[:2] == b"v1"
+        self.memory = np.frombuffer(data[2:], np.uint8).copy()
+
+
+class Handheld(gym.Env):
+    """A game on an emulator, and a few numbers of its own."""
+
+    observation_space: Any = spaces.Box(0, 255, (4, 4), np.uint8)
+    action_space: Any = spaces.Discrete(8)
+
+    def __init__(self, extra: bool = False) -> None:
+        self.pyboy = Emulator()
+        self.pressed = 0
+        self.frames = np.zeros((3, 16), np.uint8)
+        if extra:
+            self.visited: set[int] = set()
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        self.pyboy.memory = self.np_random.integers(0, 256, 16).astype(np.uint8)
+        self.pressed, self.frames = 0, np.zeros((3, 16), np.uint8)
+        return self.seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
+        self.pressed += int(action)
+        self.pyboy.tick(int(action) + int(self.np_random.integers(3)))
+        self.frames = np.concatenate([self.frames[1:], self.pyboy.memory[None]])
+        return self.seen(), float(self.frames.sum() + self.pressed), False, False, {}
+
+    def seen(self) -> Any:
+        return self.pyboy.memory.reshape(4, 4)
+
+
+class Cameras(Line):
+    """Nested parts, a picture among them; every part in a form of its own."""
+
+    observation_space: Any = spaces.Dict(
+        {
+            "eye": spaces.Box(0, 255, (6, 8, 3), np.uint8),
+            "body": spaces.Dict({"place": spaces.Box(-9.0, 9.0, (), np.float64), "gear": spaces.Discrete(3, start=1)}),
+            "rest": spaces.Tuple((spaces.MultiBinary(2), spaces.MultiDiscrete([2, 3]))),
+        }
+    )
+    action_space: Any = spaces.MultiBinary(3)
+
+    def seen(self) -> Any:
+        eye = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3) + np.uint8(self.steps)
+        body = {"place": np.float64(np.clip(self.place[0], -9, 9)), "gear": 1 + self.steps % 3}
+        return {"eye": eye, "body": body, "rest": (np.array([1, 0], np.int8), np.array([1, self.steps % 3]))}
+
+
+class Drawers(Line):
+    """Several choices at once, the second of which is counted from 5."""
+
+    action_space: Any = spaces.MultiDiscrete([2, 3], start=[0, 5])
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
+        assert self.action_space.contains(action), action
+        return super().step(np.array([action[0] - 0.3 * (action[1] - 6)]))
+
+
+class Clock(Line):
+    """Says how late it is."""
+
+    def seen(self) -> Any:
+        return np.array([self.place[0], time.perf_counter_ns() % 1_000_003])
+
+
+class Entropy(Line):
+    """Moved by what nobody can repeat."""
+
+    def move(self, by: float) -> None:
+        self.place = self.place + 0.05 * by + (os.urandom(1)[0] - 127.5) / 1e4
+
+
+class Late(Line):
+    """As `Entropy`, from its 40th step on: no check of some steps finds it."""
+
+    def move(self, by: float) -> None:
+        super().move(by + (os.urandom(1)[0] / 1000 if self.steps > 40 else 0.0))
+
+
+class Naughty(Line):
+    """Does one thing wrong at its third step, or at its beginning."""
+
+    def __init__(self, fault: str, **more: Any) -> None:
+        if fault == "made":
+            raise RuntimeError("there is no display\nand much more")
+        super().__init__(**more)
+        self.fault = fault
+        if fault == "no bounds":
+            self.action_space = spaces.Box(-np.inf, 1.0, (2,), np.float32)
+        if fault == "text":
+            self.observation_space = spaces.Dict({"words": spaces.Text(5)})
+        if fault == "many":
+            self.action_space = spaces.MultiDiscrete([100, 100])
+
+    def reset(self, **more: Any) -> tuple[Any, dict]:
+        obs, info = super().reset(**more)
+        return obs if self.fault == "old reset" else (obs, info)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
+        obs, reward, terminated, truncated, info = super().step(action)
+        if self.steps == 40 and self.fault == "hangs":  # after every check
+            time.sleep(3600)
+        if self.steps == 3:
+            match self.fault:
+                case "raises":
+                    raise ZeroDivisionError("division by nothing")
+                case "exits":
+                    raise SystemExit(3)
+                case "nan":
+                    obs[1] = np.nan
+                case "nan reward":
+                    reward = np.float64("nan")
+                case "shape":
+                    obs = obs[:1]
+                case "words":
+                    obs = np.array(["a", "b"])
+                case "no reward":
+                    reward = None
+                case "flag":
+                    terminated = "no"
+                case "four":
+                    return obs, reward, terminated, info
+        return obs, reward, terminated, truncated, info
+
+
+def Stacked(**more: Any) -> gym.Env:
+    """In a wrapper that remembers, so that it is played again."""
+    return gym.wrappers.FrameStackObservation(Keeper(**more), 3)
+
+
+def Old() -> Any:
+    """No environment of Gymnasium's."""
+    return object()
+
+
+if "Drawers-v0" not in gym.registry:
+    gym.register("Drawers-v0", f"{__name__}:Drawers", max_episode_steps=14)

@@ -1,0 +1,347 @@
+"""What goes into an environment of Gymnasium's interface and comes out of it, and every way to name a wrong one."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("gymnasium")
+
+from gymnasium import spaces
+from pydantic import ValidationError
+
+from trainer.config.section import TrainingSection, resolve
+from trainer.config.suites import Gymnasium
+from trainer.envs.spaces import ArraySpec, Box, Discrete
+from trainer.envs.step import EnvError, VectorSpec
+from trainer.envs.suite import SuiteRef
+from trainer.envs.suites.gymnasium.arrays import ActionMap, Observations, WrongArrayError
+from trainer.envs.suites.gymnasium.suite import Suite
+from trainer.envs.vector import VectorEnv
+from trainer.errors import ConfigError
+
+pytestmark = pytest.mark.trainer
+
+
+def opened(env_id, **more):
+    return SuiteRef(Gymnasium(id=env_id, **more)).open()
+
+
+def stay(envs, steps):
+    """Leave every mass about where it is."""
+    for _ in range(steps):
+        envs.step(np.full((envs.num_envs, 1), -0.5, np.float32))
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("env_id", "task"),
+    [("CartPole-v1", "CartPole-v1"), ("ALE/Pong-v5", "Pong-v5"), ("a.b:My-v0", "My-v0"), ("a.b:My", "My")],
+)
+def test_a_task_is_called_as_its_id_ends(env_id, task):
+    assert Gymnasium(id=env_id).tasks == (task,)
+    assert Gymnasium(id=env_id, tasks=("mine",)).tasks == ("mine",)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"id": "no id"}, "'no id' is no id; write CartPole-v1, module:Env-v0 or package.module:Name"),
+        ({"id": "os.path:join(1)"}, "is no id"),
+        ({"id": "CartPole-v1", "tasks": ["a", "b"]}, "an id is one task"),
+        ({"id": "CartPole-v1", "kwargs": [1]}, "kwargs"),
+        ({"id": "CartPole-v1", "horizon": 0}, "horizon"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_on_a_login_node(value, words):
+    with pytest.raises(ValidationError, match="(?s)" + words.replace("(", r"\(").replace(")", r"\)")):
+        TrainingSection.model_validate({"env": {"name": "gymnasium", **value}})
+
+
+def test_an_id_may_stand_outside_its_section():
+    training = resolve(TrainingSection.model_validate({"env": "gymnasium", "id": "Hopper-v5", "num_envs": 3}))
+    assert (training.env.name, training.env.id, training.env.tasks) == ("gymnasium", "Hopper-v5", ("Hopper-v5",))
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"id": "CartPole-v1"}, None),
+        ({"id": "ALE/Pong-v5", "kwargs": {"obs_type": "ram", "frameskip": 4, "full_action_space": True}}, None),
+        ({"id": "os:system", "kwargs": {}}, "a module that its writer names"),
+        ({"id": "Hopper-v5", "kwargs": {"xml_file": "/etc/passwd"}}, "kwargs.xml_file is neither"),
+        ({"id": "Hopper-v5", "kwargs": {"more": {"a": 1}}}, "kwargs.more is neither"),
+        ({"id": "GymV21Environment-v0", "kwargs": {"env_id": "os:system"}}, "kwargs.env_id is neither"),
+    ],
+)
+def test_what_comes_from_another_machine_names_no_module_and_no_file(value, words):
+    why = Gymnasium(**value).distrusted()
+    assert why is None if words is None else words in why
+
+
+# Horizon
+
+
+@pytest.mark.parametrize(("env_id", "asked", "horizon"), [("CartPole-v1", 1000, 500), ("CartPole-v1", 20, 20)])
+def test_the_sooner_of_both_limits_cuts(env_id, asked, horizon, caplog):
+    from trainer.envs.suites.gymnasium import suite
+
+    suite._tell_of_horizon.cache_clear()
+    assert opened(env_id, horizon=asked).spaces.horizon == horizon
+    assert ("CartPole-v1 has episodes of 500 steps, and horizon cuts them at 20" in caplog.text) == (asked < 500)
+
+
+def test_nothing_but_the_horizon_cuts_an_episode():
+    """Pendulum's own limit is 200 steps, and the wrapper that cuts there is left out: the vector does it."""
+    env = opened("Pendulum-v1").make(0)
+    env.reset(0, 1)
+    assert not any(env.step(np.zeros(1, np.float32)).truncated for _ in range(201))
+    with VectorEnv(VectorSpec(SuiteRef(Gymnasium(id="Pendulum-v1", horizon=20)), 1, 0)) as envs:
+        envs.reset()
+        steps = [envs.step(np.zeros((1, 1), np.float32)) for _ in range(21)]
+    assert [bool(step.truncated[0]) for step in steps] == [False] * 19 + [True, False]
+    assert not any(step.terminated[0] for step in steps)
+
+
+# Observations
+
+
+def test_numbers_become_a_row_of_float32():
+    space = spaces.Box(-2.0, 5.0, (2, 2), np.float64)
+    found = Observations(space, "X-v0")
+    assert found.specs == {"state": ArraySpec((4,), "float32", -2.0, 5.0)}
+    given = np.array([[1, 2], [3, 1 / 3]])
+    row = found.read(given)["state"]
+    assert row.dtype == np.float32
+    assert row.tolist() == given.ravel().astype(np.float32).tolist()
+    given[:] = 0
+    assert row[0] == 1  # its own memory
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels_first"), [((6, 8, 3), (3, 6, 8)), ((6, 8), (1, 6, 8)), ((4, 6, 8), (4, 6, 8))]
+)
+def test_a_picture_has_its_channels_first(shape, channels_first):
+    picture = np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
+    found = Observations(spaces.Box(0, 255, shape, np.uint8), "X-v0")
+    assert found.specs == {"image": ArraySpec(channels_first, "uint8", 0.0, 255.0)}
+    seen = found.read(picture)["image"]
+    assert seen.shape == channels_first
+    assert seen[0, 1, 2] == picture[(1, 2, 0)[: len(shape)] if shape != (4, 6, 8) else (0, 1, 2)]
+    assert seen.flags.c_contiguous
+
+
+def test_parts_go_by_their_names_and_choices_are_ones_among_zeros():
+    inner = spaces.Dict({"gear": spaces.Discrete(3, start=2), "on": spaces.MultiBinary(2)})
+    found = Observations(
+        spaces.Dict({"body": inner, "two": spaces.Tuple((spaces.MultiDiscrete([2, 3]), spaces.Box(0, 1, ())))}), "X-v0"
+    )
+    assert set(found.specs) == {"body.gear", "body.on", "two.0", "two.1"}
+    seen = found.read({"body": {"gear": 3, "on": [1, 0]}, "two": ([1, 2], 0.5)})
+    assert {key: row.tolist() for key, row in seen.items()} == {
+        "body.gear": [0, 1, 0],
+        "body.on": [1, 0],
+        "two.0": [0, 1, 0, 0, 1],
+        "two.1": [0.5],
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"a": [1, 2, 3], "b": 0}, r"'a' has the shape \(3,\), its space says \(2,\)"),
+        ({"a": ["x", "y"], "b": 0}, "'a' is of type <U1"),
+        ({"a": [1, np.inf], "b": 0}, "'a' holds NaN or infinity"),
+        ({"a": [1, 1e300], "b": 0}, "'a' holds NaN or infinity"),
+        ({"a": [1, 2], "b": 3}, "'b' is 3, its space is"),
+        ({"a": [1, 2], "b": -1}, "'b' is -1, its space is"),
+        ({"a": [1, 2], "b": 0.5}, r"'b' is 0\.5, its space is"),
+        ({"a": [1, 2]}, "lacks 'b'"),
+        (None, "lacks 'a'"),
+    ],
+)
+def test_what_the_space_does_not_say_is_told(given, words):
+    found = Observations(spaces.Dict({"a": spaces.Box(-9, 9, (2,)), "b": spaces.Discrete(3)}), "X-v0")
+    with pytest.raises(WrongArrayError, match=words):
+        found.read(given)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Text(4),
+        spaces.Dict({"a": spaces.Sequence(spaces.Discrete(2))}),
+        spaces.Discrete(5000),
+        spaces.Box(0, 255, (2, 3, 4, 5), np.uint8),
+        spaces.Dict({}),
+        spaces.Dict({"a": spaces.Dict({"b": spaces.Discrete(2)}), "a.b": spaces.Discrete(2)}),
+    ],
+)
+def test_what_no_policy_can_read_is_one_sentence(space):
+    with pytest.raises(ConfigError, match=r"observations of X-v0"):
+        Observations(space, "X-v0")
+
+
+# Actions
+
+
+def test_actions_are_scaled_to_the_bounds_of_the_environment():
+    space = spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([6.0, 1.0], np.float32))
+    actions = ActionMap(space, "X-v0")
+    assert actions.space == Box(2)
+    for given, wanted in (((-1, -1), (-2, 0)), ((1, 1), (6, 1)), ((0, 0), (2, 0.5)), ((7, -9), (6, 0))):
+        found = actions.to_env(np.array(given, np.float32))
+        assert found.dtype == np.float32
+        assert found.tolist() == list(wanted)
+        assert space.contains(found)
+
+
+def test_whole_numbers_between_bounds_are_rounded_to():
+    actions = ActionMap(spaces.Box(0, 255, (1,), np.uint8), "X-v0")
+    assert [int(actions.to_env(np.array([one]))[0]) for one in (-1, -0.5, 0.999, 1, 3)] == [0, 64, 255, 255, 255]
+
+
+@pytest.mark.parametrize(
+    ("space", "count"),
+    [
+        (spaces.Discrete(4, start=-2), 4),
+        (spaces.MultiDiscrete([2, 3], start=[0, 5]), 6),
+        (spaces.MultiDiscrete([[2, 2], [3, 1]]), 12),
+        (spaces.MultiBinary(3), 8),
+        (spaces.MultiBinary((2, 2)), 16),
+    ],
+)
+def test_every_choice_has_one_number(space, count):
+    actions = ActionMap(space, "X-v0")
+    assert actions.space == Discrete(count)
+    found = [actions.to_env(np.int64(number)) for number in range(count)]
+    assert all(space.contains(one) for one in found)
+    assert len({np.asarray(one).tobytes() for one in found}) == count
+
+
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        (spaces.Box(-np.inf, 1, (2,)), "have no bounds"),
+        (spaces.MultiDiscrete([100, 100]), "10,000 combinations; at most 4,096"),
+        (spaces.MultiBinary(13), "8,192 combinations"),
+        (spaces.Dict({"a": spaces.Discrete(2)}), "are a Dict"),
+    ],
+)
+def test_actions_that_nothing_can_choose_are_one_sentence(space, words):
+    with pytest.raises(ConfigError, match=words):
+        ActionMap(space, "X-v0")
+
+
+# Opening
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"id": "CartPol-v1"}, "there is no environment 'CartPol-v1'; did you mean \"CartPole-v1\"?"),
+        ({"id": "CartPole"}, 'did you mean "CartPole-v1"?'),
+        ({"id": "no_such_module:Env-v0"}, "the module no_such_module cannot be imported here (ModuleNotFoundError"),
+        ({"id": "broken_module:Env-v0"}, "cannot be imported here (RuntimeError: no licence (/"),
+        ({"id": "odd_envs:Drawer-v0"}, 'did you mean "Drawers-v0"?'),
+        ({"id": "odd_envs:Lina"}, 'did you mean "Line"?'),
+        ({"id": "odd_envs:Old"}, "makes a object, which is no gymnasium.Env"),
+        ({"id": "odd_envs:Line", "kwargs": {"speed": 3}}, "cannot be made with kwargs {'speed': 3}: TypeError"),
+        ({"id": "odd_envs:Naughty", "kwargs": {"fault": "made"}}, "RuntimeError: there is no display and much more"),
+        ({"id": "odd_envs:Naughty", "kwargs": {"fault": "text"}}, "the part 'words' of the observations"),
+        ({"id": "odd_envs:Naughty", "kwargs": {"fault": "no bounds"}}, "have no bounds"),
+        ({"id": "odd_envs:Naughty", "kwargs": {"fault": "many"}}, "10,000 combinations"),
+    ],
+)
+def test_an_id_that_opens_nothing_is_one_sentence(settings, words, tmp_path, monkeypatch):
+    (tmp_path / "broken_module.py").write_text("raise RuntimeError('no licence')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError) as found:
+        opened(settings["id"], kwargs=settings.get("kwargs", {}))
+    assert words in str(found.value)
+    assert str(found.value).startswith("env.id: ")
+    assert "\n" not in str(found.value)
+
+
+def test_atari_without_its_package_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ale_py", None)
+    with pytest.raises(ConfigError, match="pip install ale-py"):
+        opened("ALE/Absent-v5")
+
+
+def test_versions_are_of_all_that_decides_the_bits():
+    assert set(opened("CartPole-v1").versions) == {"gymnasium", "numpy"}
+    assert set(opened("Hopper-v5").versions) == {"gymnasium", "numpy", "mujoco"}
+
+
+def test_a_state_of_other_arguments_is_refused():
+    specs = [
+        VectorSpec(SuiteRef(Gymnasium(id="odd_envs:Line", kwargs={"length": length})), 1, 0) for length in (10, 20)
+    ]
+    with VectorEnv(specs[0]) as envs:
+        envs.reset()
+        state = envs.snapshot()
+    with VectorEnv(specs[1]) as envs, pytest.raises(EnvError, match="made with other kwargs"):
+        envs.restore(state)
+
+
+# What an environment does wrong
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("raises", "ZeroDivisionError: division by nothing (/"),
+        ("exits", "SystemExit: 3 (/"),
+        ("nan", "the observation 'state' holds NaN or infinity"),
+        ("nan reward", "the reward is nan"),
+        ("shape", "the observation 'state' has the shape (1,), its space says (2,)"),
+        ("words", "the observation 'state' is of type <U1, which is no number"),
+        ("no reward", "the reward is None, which is no number"),
+        ("flag", "terminated is 'no', which is neither true nor false"),
+        ("four", "step() must give (observation, reward, terminated, truncated, info)"),
+    ],
+)
+def test_a_fault_is_told_with_its_environment_and_step(fault, words, workers):
+    suite = SuiteRef(Gymnasium(id="odd_envs:Naughty", kwargs={"fault": fault}))
+    with VectorEnv(VectorSpec(suite, 2, 3), workers) as envs:
+        envs.reset()
+        with pytest.raises(EnvError) as found:
+            stay(envs, 4)
+    assert str(found.value).startswith("environment 0 (Naughty) failed: at step 3 of its episode with seed ")
+    assert words in str(found.value)
+    assert "\n" not in str(found.value)
+
+
+def test_a_reset_of_the_old_interface_is_told():
+    suite = SuiteRef(Gymnasium(id="odd_envs:Naughty", kwargs={"fault": "old reset"}))
+    with VectorEnv(VectorSpec(suite, 1, 3)) as envs, pytest.raises(EnvError, match=r"must give \(observation, info\)"):
+        envs.reset()
+
+
+def test_one_that_hangs_is_ended_and_named(monkeypatch):
+    from trainer.envs import workers
+
+    monkeypatch.setattr(workers, "HUNG_S", 2.0)
+    suite = SuiteRef(Gymnasium(id="odd_envs:Naughty", kwargs={"fault": "hangs"}))
+    with VectorEnv(VectorSpec(suite, 2, 3), 2) as envs:
+        envs.reset()
+        with pytest.raises(EnvError, match=r"silent for 2 s while stepping environment 0 \(Naughty\)"):
+            stay(envs, 41)
+
+
+# Success
+
+
+@pytest.mark.parametrize(("env_id", "tells"), [("odd_envs:Teller", True), ("odd_envs:Line", False)])
+def test_success_is_what_the_environment_tells_of_it(env_id, tells):
+    suite = Suite(Gymnasium(id=env_id))
+    assert suite.tells_success == tells
+    env = suite.make(0)
+    env.reset(0, 5)
+    assert [env.step(np.zeros(1, np.float32)).success for _ in range(4)] == [False, False, tells, tells]

@@ -1,0 +1,1 @@
+"""Environments that have Gymnasium's interface, as a suite. `import gymnasium` is the library here, too."""

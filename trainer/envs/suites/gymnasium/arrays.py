@@ -1,0 +1,190 @@
+"""Gymnasium's spaces as the trainer's, and what goes through them.
+
+An observation: numbers of any shape are one row, float32, called "state"; a picture, uint8 [H, W, C] or [H, W], is
+"image", [C, H, W]; one of n is n numbers, of which one is 1. Of a `Dict` each part goes by its name, of a `Tuple` by
+its number, of a part in a part by both with a dot between. An action: a `Box` with bounds, or one of n; several choices
+at once are numbered through.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from trainer.envs.spaces import STATE, Actions, ArraySpec, Box, Discrete, Obs
+from trainer.errors import ConfigError
+
+IMAGE = "image"
+#: More of these and a policy's last layer, or a row of ones and zeros, is larger than all else.
+MOST_CHOICES = 4096
+
+
+class WrongArrayError(Exception):
+    """An environment gave what its space does not say."""
+
+
+@dataclass(frozen=True)
+class ObsPart:
+    """One array of an observation: `key` by which the trainer knows it, `path` to it, its own space."""
+
+    key: str
+    path: tuple[Any, ...]
+    space: spaces.Space[Any]
+    spec: ArraySpec
+
+    def read(self, obs: Any) -> npt.NDArray[Any]:
+        """A copy of it, as `spec` says. Errors: WrongArrayError."""
+        value = obs
+        for step in self.path:
+            try:
+                value = value[step]
+            except (KeyError, IndexError, TypeError):
+                raise WrongArrayError(f"the observation lacks {self.key!r}") from None
+        if isinstance(self.space, spaces.Discrete | spaces.MultiDiscrete):
+            return self._choices(value)
+        array = np.asarray(value)
+        if array.shape != self.space.shape:
+            raise WrongArrayError(f"{self._name} has the shape {array.shape}, its space says {self.space.shape}")
+        if self.spec.dtype == "uint8":
+            if array.dtype != np.uint8:
+                raise WrongArrayError(f"{self._name} is of type {array.dtype}, its space says uint8")
+            return np.array(_channels_first(array), order="C")
+        if array.dtype.kind not in "fiub":
+            raise WrongArrayError(f"{self._name} is of type {array.dtype}, which is no number")
+        with np.errstate(over="ignore"):
+            row = np.array(array, np.float32).reshape(self.spec.shape)
+        if not np.isfinite(row).all():
+            raise WrongArrayError(f"{self._name} holds NaN or infinity")
+        return row
+
+    @property
+    def _name(self) -> str:
+        return f"the observation {self.key!r}"
+
+    def _choices(self, value: Any) -> npt.NDArray[Any]:
+        counts, starts = _counts(self.space)
+        chosen = np.asarray(value)
+        if chosen.dtype.kind not in "iub" or chosen.shape != self.space.shape:
+            raise WrongArrayError(f"{self._name} is {value!r}, its space is {self.space}")
+        numbers = chosen.ravel().astype(np.int64) - starts
+        if (numbers < 0).any() or (numbers >= counts).any():
+            raise WrongArrayError(f"{self._name} is {value!r}, its space is {self.space}")
+        row = np.zeros(self.spec.shape, np.float32)
+        row[np.cumsum(counts) - counts + numbers] = 1
+        return row
+
+
+class Observations:
+    """All parts of an observation."""
+
+    def __init__(self, space: spaces.Space[Any], env_id: str) -> None:
+        """Errors: ConfigError, which names the part that cannot be read."""
+        self.parts = _parts(space, (), env_id)
+        keys = [part.key for part in self.parts]
+        if not keys or len(set(keys)) != len(keys):
+            raise ConfigError(f"env.id: the observations of {env_id} have no part, or two of one name: {keys}")
+
+    @property
+    def specs(self) -> dict[str, ArraySpec]:
+        """By key."""
+        return {part.key: part.spec for part in self.parts}
+
+    def read(self, obs: Any) -> Obs:
+        """Copies. Errors: WrongArrayError."""
+        return {part.key: part.read(obs) for part in self.parts}
+
+
+class ActionMap:
+    """An action of the trainer's as the environment takes it."""
+
+    def __init__(self, space: spaces.Space[Any], env_id: str) -> None:
+        """Errors: ConfigError for an action that nothing here can choose."""
+        self._space = space
+        where = f"env.id: the actions of {env_id}"
+        if isinstance(space, spaces.Box):
+            if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+                raise ConfigError(
+                    f"{where} have no bounds ({space}); wrap it into gymnasium.wrappers.RescaleAction, or bound them"
+                )
+            self.space: Box | Discrete = Box(math.prod(space.shape))
+            return
+        if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+            raise ConfigError(
+                f"{where} are a {type(space).__name__}; there must be one Box, Discrete, MultiDiscrete or MultiBinary"
+            )
+        self._counts, self._starts = _counts(space)
+        choices = math.prod(self._counts.tolist())
+        if not 1 <= choices <= MOST_CHOICES:
+            raise ConfigError(f"{where} have {choices:,} combinations; at most {MOST_CHOICES:,} are numbered through")
+        self.space = Discrete(choices)
+
+    def to_env(self, action: Actions) -> Any:
+        """[A] float32 in [-1, 1], or a number below n, as the environment's own space has it."""
+        space = self._space
+        if isinstance(space, spaces.Box):
+            share = (np.asarray(action, np.float64).reshape(space.shape) + 1) / 2
+            low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+            value = np.clip(low + share * (high - low), low, high)
+            return (np.rint(value) if np.issubdtype(space.dtype, np.integer) else value).astype(space.dtype)
+        if isinstance(space, spaces.Discrete):
+            return np.int64(space.start + int(action))
+        digits = np.array(np.unravel_index(int(action), self._counts.tolist()))
+        return (digits + self._starts).reshape(space.shape).astype(space.dtype)
+
+
+def _parts(space: spaces.Space[Any], path: tuple[Any, ...], env_id: str) -> Sequence[ObsPart]:
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        inner: Mapping[Any, Any] = (
+            dict(space.spaces) if isinstance(space, spaces.Dict) else dict(enumerate(space.spaces))
+        )
+        return [part for name, one in inner.items() for part in _parts(one, (*path, name), env_id)]
+    name = ".".join(map(str, path))
+    spec = _spec(space)
+    if spec is None:
+        which = f"the part {name!r} of the observations" if name else "the observations"
+        raise ConfigError(
+            f"env.id: {which} of {env_id} are {space}, which no policy here can read; there may be Box (numbers, or "
+            f"pictures of uint8 of up to three axes), MultiBinary, Discrete, MultiDiscrete up to {MOST_CHOICES:,}, "
+            "and Dict and Tuple of them"
+        )
+    return [ObsPart(name or (IMAGE if spec.dtype == "uint8" else STATE), path, space, spec)]
+
+
+def _spec(space: spaces.Space[Any]) -> ArraySpec | None:
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        choices = int(_counts(space)[0].sum())
+        return ArraySpec((choices,), "float32", 0.0, 1.0) if choices <= MOST_CHOICES else None
+    if isinstance(space, spaces.MultiBinary):
+        return ArraySpec((math.prod(space.shape),), "float32", 0.0, 1.0)
+    if not isinstance(space, spaces.Box) or space.dtype.kind not in "fiub" or 0 in space.shape:
+        return None
+    if space.dtype == np.uint8 and len(space.shape) > 1:
+        if len(space.shape) > 3:
+            return None
+        return ArraySpec(_channels_first(np.empty(space.shape, np.uint8)).shape, "uint8", 0.0, 255.0)
+    with np.errstate(over="ignore"):
+        low, high = (float(np.float32(bound)) for bound in (space.low.min(), space.high.max()))
+    return ArraySpec((math.prod(space.shape),), "float32", low, high)
+
+
+def _channels_first(picture: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """[H, W] or [H, W, C] as [C, H, W]. The shorter of the outer axes is the channels, so a stack of frames stays."""
+    if picture.ndim == 2:
+        return picture[np.newaxis]
+    return np.moveaxis(picture, -1, 0) if picture.shape[-1] <= picture.shape[0] else picture
+
+
+def _counts(space: spaces.Space[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """(how many choices, the first one's number) of each part of a discrete space, [parts]."""
+    if isinstance(space, spaces.Discrete):
+        return np.array([space.n], np.int64), np.array([space.start], np.int64)
+    if isinstance(space, spaces.MultiBinary):
+        count = np.full(math.prod(space.shape), 2, np.int64)
+        return count, np.zeros_like(count)
+    return space.nvec.ravel().astype(np.int64), space.start.ravel().astype(np.int64)

@@ -1,0 +1,102 @@
+"""One environment of Gymnasium's interface: what goes in and comes out, every step looked at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from trainer.envs.spaces import Actions, Obs
+from trainer.envs.suite import Outcome
+from trainer.envs.suites.gymnasium.arrays import ActionMap, Observations, WrongArrayError
+from trainer.envs.suites.gymnasium.opening import blame
+
+#: Entries of `info` that say what success is.
+SUCCESS = ("success", "is_success")
+
+
+class EnvFaultError(Exception):
+    """It raised, or gave what it must not."""
+
+
+class GymnasiumEnv:
+    """`upstream` with the trainer's observations and actions. Errors of `reset` and `step`: EnvFaultError."""
+
+    def __init__(self, upstream: gymnasium.Env[Any, Any], observations: Observations, actions: ActionMap) -> None:
+        self.upstream = upstream
+        #: Whether it has told of success so far.
+        self.tells_success = False
+        self._observations = observations
+        self._actions = actions
+
+    def reset(self, seed: int) -> Obs:
+        """Begin an episode."""
+        try:
+            given = self.upstream.reset(seed=seed)
+        except (Exception, SystemExit) as error:
+            raise EnvFaultError(blame(error)) from error
+        if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping)):
+            raise EnvFaultError("reset() must give (observation, info); this is Gymnasium's interface since 0.26")
+        self._success(given[1])
+        return self._read(given[0])
+
+    def step(self, action: Actions) -> Outcome:
+        """Act."""
+        try:
+            given = self.upstream.step(self._actions.to_env(action))
+        except (Exception, SystemExit) as error:
+            raise EnvFaultError(blame(error)) from error
+        if not (isinstance(given, tuple) and len(given) == 5 and isinstance(given[4], Mapping)):
+            raise EnvFaultError("step() must give (observation, reward, terminated, truncated, info)")
+        obs, reward, terminated, truncated, info = given
+        return Outcome(
+            self._read(obs),
+            _number(reward),
+            terminated=_flag("terminated", terminated),
+            truncated=_flag("truncated", truncated),
+            success=self._success(info),
+        )
+
+    def picture(self) -> Any:
+        """What it draws, uint8 [H, W, 3]. Errors: EnvFaultError where it draws nothing."""
+        try:
+            drawn = np.asarray(self.upstream.render())
+        except (Exception, SystemExit) as error:
+            raise EnvFaultError(blame(error)) from error
+        if drawn.dtype != np.uint8 or drawn.ndim != 3 or drawn.shape[2] != 3:
+            raise EnvFaultError(f"render() gives {drawn.dtype} {drawn.shape}, not uint8 [height, width, 3]")
+        return drawn
+
+    def close(self) -> None:
+        """Free it."""
+        self.upstream.close()
+
+    def _read(self, obs: Any) -> Obs:
+        try:
+            return self._observations.read(obs)
+        except WrongArrayError as error:
+            raise EnvFaultError(str(error)) from None
+
+    def _success(self, info: Mapping[str, Any]) -> bool:
+        told = [info[name] for name in SUCCESS if name in info]
+        self.tells_success = self.tells_success or bool(told)
+        return any(bool(np.any(value)) for value in told)
+
+
+def _number(reward: Any) -> float:
+    array = np.asarray(reward)
+    if array.dtype.kind not in "fiub" or array.size != 1:
+        raise EnvFaultError(f"the reward is {reward!r}, which is no number")
+    value = float(array.ravel()[0])
+    if not math.isfinite(value):
+        raise EnvFaultError(f"the reward is {value}")
+    return value
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool | np.bool_) and value not in (0, 1):
+        raise EnvFaultError(f"{name} is {value!r}, which is neither true nor false")
+    return bool(value)

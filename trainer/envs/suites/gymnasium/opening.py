@@ -1,0 +1,104 @@
+"""From an id to an environment, and in one sentence why there is none."""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from typing import Any
+
+import gymnasium
+
+from anchorleg.words import did_you_mean
+from trainer.errors import ConfigError
+
+#: Namespaces of ids whose package registers them when it is imported, and the package's name.
+_NAMESPACES = {"ALE": ("ale_py", "ale-py")}
+#: So many letters of somebody else's error are told.
+_LETTERS = 300
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Makes one environment. `limit`: steps after which its spec cuts an episode; None: it says none."""
+
+    id: str
+    kwargs: Mapping[str, Any]
+    limit: int | None
+    _make: Callable[..., Any]
+
+    def __call__(self, **more: Any) -> gymnasium.Env[Any, Any]:
+        """A new one. Errors: ConfigError."""
+        kwargs = {**self.kwargs, **more}
+        try:
+            env = self._make(**kwargs)
+        except (Exception, SystemExit) as error:  # it is not ours
+            given = f" with kwargs {kwargs}" if kwargs else ""
+            raise ConfigError(f"env.id: {self.id} cannot be made{given}: {blame(error)}") from error
+        if not isinstance(env, gymnasium.Env):
+            raise ConfigError(
+                f"env.id: {self.id} makes a {type(env).__name__}, which is no gymnasium.Env; derive its class from that"
+            )
+        return env
+
+
+def maker_of(env_id: str, kwargs: Mapping[str, Any]) -> Maker:
+    """What makes the environment of an id. Its module is imported. Errors: ConfigError."""
+    module, _, name = env_id.rpartition(":")
+    if module:
+        found = _imported(module, "install it, or what it needs, into this Python")
+    elif (namespace := _NAMESPACES.get(name.partition("/")[0])) is not None:
+        _imported(namespace[0], f"pip install {namespace[1]}")
+    spec = gymnasium.registry.get(name)
+    if spec is not None:
+
+        def made(**more: Any) -> Any:
+            # Without a TimeLimit: the vector cuts episodes. Without the checker: every step is looked at here.
+            return gymnasium.make(name, max_episode_steps=-1, disable_env_checker=True, **more)
+
+        return Maker(env_id, kwargs, spec.max_episode_steps, made)
+    if module and callable(called := getattr(found, name, None)):
+        return Maker(env_id, kwargs, None, called)
+    known = [*gymnasium.registry, *(vars(found) if module else ())]
+    hint = did_you_mean(name, known, "gymnasium.pprint_registry() prints what there is")
+    where = f"the module {module} neither registers nor has {name!r}" if module else f"there is no environment {name!r}"
+    raise ConfigError(f"env.id: {where}; {hint}")
+
+
+def blame(error: BaseException) -> str:
+    """Somebody else's error: its kind, its first words, and the line that raised it."""
+    lines = [line for line in traceback.extract_tb(error.__traceback__) if not _is_machinery(line.filename)]
+    place = f" ({lines[-1].filename}, line {lines[-1].lineno})" if lines else ""
+    words = " ".join(str(error).split())
+    words = words if len(words) <= _LETTERS else words[:_LETTERS] + "…"
+    return f"{type(error).__name__}: {words}{place}" if words else f"{type(error).__name__}{place}"
+
+
+def _is_machinery(filename: str) -> bool:
+    return filename == __file__ or filename.startswith("<frozen") or filename == importlib.__file__
+
+
+def versions_of(env: gymnasium.Env[Any, Any], env_id: str) -> dict[str, str]:
+    """Package → version, of all that decides what comes of an action."""
+    core = env.unwrapped
+    module = type(core).__module__
+    found = {name: version(name) for name in ("gymnasium", "numpy")}
+    if type(getattr(core, "data", None)).__name__ == "MjData":
+        found["mujoco"] = version("mujoco")
+    tops = {module.partition(".")[0], env_id.rpartition(":")[0].partition(".")[0]} - {"", "gymnasium"}
+    for top in sorted(tops):
+        for package in sorted(set(packages_distributions().get(top, ()))):
+            try:
+                found[package] = version(package)
+            except PackageNotFoundError:
+                continue
+    return found
+
+
+def _imported(module: str, advice: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"env.id: the module {module} cannot be imported here ({blame(error)}); {advice}") from error

@@ -1,0 +1,137 @@
+"""Any environment of Gymnasium's interface: by its id, its module and id, or the class that makes it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trainer.config.suites import Gymnasium
+from trainer.envs.exact import ExactEnv, Exactness, choose, drawn_actions
+from trainer.envs.spaces import Obs, Spaces
+from trainer.envs.suite import Env, Stepper, StepperChoice, StepperUnavailableError
+from trainer.envs.suites.gymnasium.arrays import ActionMap, Observations
+from trainer.envs.suites.gymnasium.env import GymnasiumEnv
+from trainer.envs.suites.gymnasium.opening import Maker, maker_of, versions_of
+
+_ALONE = "environments of Gymnasium are stepped by Python alone"
+#: What it does first in a process is asked once: what a random player sees of success, in so many steps at most.
+_LOOK_STEPS = 1000
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """What is known of an id in this process once one environment was made."""
+
+    maker: Maker
+    observations: Observations
+    actions: ActionMap
+    versions: Mapping[str, str]
+
+    def play(self, **more: Any) -> GymnasiumEnv:
+        return GymnasiumEnv(self.maker(**more), self.observations, self.actions)
+
+
+@cache
+def _opened(env_id: str, kwargs: str) -> _Opened:
+    """`kwargs`: JSON. Errors: ConfigError."""
+    maker = maker_of(env_id, json.loads(kwargs))
+    with closing(maker()) as env:
+        observations, actions = Observations(env.observation_space, env_id), ActionMap(env.action_space, env_id)
+        return _Opened(maker, observations, actions, versions_of(env, env_id))
+
+
+@cache
+def _choice(env_id: str, kwargs: str) -> Exactness:
+    """How its states are taken in this process."""
+    opened = _opened(env_id, kwargs)
+    return choose(opened.play, opened.actions.space)
+
+
+@cache
+def _tells_success(env_id: str, kwargs: str, horizon: int) -> bool:
+    """Whether one episode of a random player has a word of success."""
+    opened, rng = _opened(env_id, kwargs), np.random.default_rng(0)
+    with closing(opened.play()) as env:
+        env.reset(0)
+        for action in drawn_actions(rng, opened.actions.space, min(horizon, _LOOK_STEPS)):
+            outcome = env.step(action)
+            if env.tells_success or outcome.terminated or outcome.truncated:
+                break
+        return env.tells_success
+
+
+@cache
+def _tell_of_horizon(env_id: str, horizon: int, limit: int) -> None:
+    """Once a process."""
+    _log.warning("%s has episodes of %d steps, and horizon cuts them at %d", env_id, limit, horizon)
+
+
+class Suite:
+    """One task: the environment that its settings name. Errors: ConfigError, which says what is wrong with them."""
+
+    def __init__(self, settings: Gymnasium, seed: int = 0, cache: Path | None = None) -> None:  # noqa: ARG002 - episodes have seeds of their own
+        self._key = settings.id, json.dumps(settings.kwargs, sort_keys=True)
+        self._opened = _opened(*self._key)
+        limit = self._opened.maker.limit
+        if limit is not None and limit > settings.horizon:
+            _tell_of_horizon(settings.id, settings.horizon, limit)
+        horizon = settings.horizon if limit is None else min(settings.horizon, limit)
+        self.spaces = Spaces(self._opened.observations.specs, self._opened.actions.space, settings.tasks, horizon)
+        self.starts = None
+        self.bounds = None
+
+    @cached_property
+    def tells_success(self) -> bool:
+        """Whether its steps have `info["success"]` or `info["is_success"]`: one episode is played to see it."""
+        return _tells_success(*self._key, self.spaces.horizon)
+
+    def starts_near(self, task: int, obs: Obs) -> tuple[()]:  # noqa: ARG002
+        """There are no fixed starts."""
+        return ()
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Gymnasium's, NumPy's, the simulator's, and those of the package that it is from."""
+        return self._opened.versions
+
+    def describe(self) -> Mapping[str, str]:
+        """Its id and what it is made with."""
+        env_id, kwargs = self._key
+        return {"id": env_id, "kwargs": hashlib.sha256(kwargs.encode()).hexdigest()}
+
+    def make(self, task: int) -> Env:  # noqa: ARG002 - there is one
+        """A new environment; how exact its states are was tried before the first one."""
+        return ExactEnv(self._opened.play(), _choice(*self._key))
+
+    def watched(self, task: int) -> GymnasiumEnv:  # noqa: ARG002
+        """One that can be drawn (`picture`). Errors: ConfigError where it cannot."""
+        return self._opened.play(render_mode="rgb_array")
+
+    def stepped_natively(self, choice: StepperChoice) -> frozenset[int]:
+        """None. Errors: as the protocol says."""
+        if choice == "native":
+            raise StepperUnavailableError(_ALONE)
+        return frozenset()
+
+    def stepper(
+        self,
+        places: int,  # noqa: ARG002 - there is none
+        fields: Mapping[str, npt.NDArray[Any]],  # noqa: ARG002
+        threads: int,  # noqa: ARG002
+        *,
+        stop_at_success: bool,  # noqa: ARG002
+    ) -> Stepper:
+        """There is none."""
+        raise StepperUnavailableError(_ALONE)

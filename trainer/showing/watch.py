@@ -1,0 +1,97 @@
+"""Single episodes of environments that draw themselves, to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trainer.envs.episodes import seed_of
+from trainer.envs.exact import SEEDS
+from trainer.envs.spaces import Obs, picked
+from trainer.errors import ConfigError, EnvironmentFailedError
+from trainer.evaluation.playable import Playable
+
+#: Where an environment does not say how many steps it makes a second.
+USUAL_FPS = 30
+
+
+@dataclass(frozen=True)
+class WatchedEpisode:
+    """How one episode went. `number` is that of an evaluation's episode; `success` None: nothing was said of it."""
+
+    number: int
+    episode_return: float
+    steps: int
+    success: bool | None
+
+    def words(self) -> str:
+        """One line."""
+        how = "" if self.success is None else ", solved" if self.success else ", not solved"
+        return f"episode {self.number}: return {self.episode_return:,.1f} in {self.steps:,} steps{how}"
+
+
+class WatchedTask:
+    """One task of a suite that has `watched`."""
+
+    def __init__(self, policy: Playable, task: str | None) -> None:
+        suite: Any = policy.suite(policy.goal_seed).open()
+        if not hasattr(suite, "watched"):
+            raise ConfigError(f"the suite {policy.env.name!r} draws no pictures, so there is nothing to watch")
+        self._policy, self._horizon = policy, suite.spaces.horizon
+        self._index = policy.task_index(task)
+        self._tells_success = suite.tells_success
+        self.task = policy.tasks[self._index]
+        self._env = suite.watched(self._index)
+        self.fps = int(self._env.upstream.metadata.get("render_fps") or USUAL_FPS)
+
+    def picture(self) -> Any:
+        """As it looks now, uint8 [H, W, 3], both even. Errors: ConfigError where it cannot be drawn."""
+        try:
+            drawn = self._env.picture()
+        except Exception as error:
+            raise ConfigError(f"{self.task} cannot be drawn here: {error}") from error
+        return np.ascontiguousarray(drawn[: drawn.shape[0] // 2 * 2, : drawn.shape[1] // 2 * 2])
+
+    def reset(self, number: int) -> Obs:
+        """Begin that episode, as an evaluation does."""
+        obs: Obs = self._env.reset(seed_of(self._policy.goal_seed, self._index, number) % SEEDS)
+        return obs
+
+    def play(self, number: int, on_step: Callable[[], None]) -> WatchedEpisode:
+        """One episode; `on_step` is called at its start and after each step. Errors: EnvironmentFailedError."""
+        try:
+            return self._play(number, on_step)
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise EnvironmentFailedError(f"{self.task}, episode {number}: {error}") from error
+
+    def close(self) -> None:
+        """Free it."""
+        self._env.close()
+
+    def _play(self, number: int, on_step: Callable[[], None]) -> WatchedEpisode:
+        obs, total, steps, success = self.reset(number), 0.0, 0, False
+        on_step()
+        while steps < self._horizon:
+            outcome = self._env.step(self._policy.act(picked(obs, None), np.array([self._index], np.int32))[0])
+            obs, total, steps = outcome.obs, total + outcome.reward, steps + 1
+            success = success or outcome.success
+            on_step()
+            if outcome.terminated or outcome.truncated:
+                break
+        return WatchedEpisode(number, total, steps, success if self._tells_success else None)
+
+
+@contextmanager
+def watching(policy: Playable, task: str | None) -> Iterator[WatchedTask]:
+    """A `WatchedTask` that is closed at the end. Errors: ConfigError."""
+    stage = WatchedTask(policy, task)
+    try:
+        yield stage
+    finally:
+        stage.close()
