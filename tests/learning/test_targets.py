@@ -151,7 +151,7 @@ class Ends:
             obs=self._obs(0 if is_cut else 1, 0), next_obs=self._obs(2 if is_cut else 1, 1),
             reward=np.ones(2, np.float32), terminated=terminated, truncated=truncated, success=terminated, task=task,
             next_task=task, finished=terminated | truncated, episode_return=np.ones(2),
-            episode_length=np.ones(2, np.int32), episode_success=terminated,
+            episode_length=np.ones(2, np.int32), episode_success=terminated, episode_measures=np.zeros((2, 0)),
         )  # fmt: skip
 
 

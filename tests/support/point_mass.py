@@ -68,6 +68,7 @@ class PointMasses:
             "episode_return": np.where(finished, self.returns, 0.0),
             "episode_length": np.where(finished, self.length, 0).astype(np.int32),
             "episode_success": self.solved & finished,
+            "episode_measures": np.zeros((len(finished), 0)),
         }
         for i in np.flatnonzero(finished):
             self.episode[i] += 1

@@ -64,6 +64,7 @@ def play(algorithm, spaces, rng, steps=STEPS):
             obs=other, next_obs=after, reward=rng.standard_normal(ENVS).astype(np.float32), terminated=terminated,
             truncated=finished & ~terminated, success=terminated, task=task, next_task=task, finished=finished,
             episode_return=np.zeros(ENVS), episode_length=np.ones(ENVS, np.int32), episode_success=terminated,
+            episode_measures=np.zeros((ENVS, 0)),
         )  # fmt: skip
         algorithm.observe(Transition(obs, action, step), number * ENVS)
         obs = step.obs

@@ -58,6 +58,7 @@ class Toys:
             episode_return=np.zeros(self.n),
             episode_length=np.zeros(self.n, np.int32),
             episode_success=off,
+            episode_measures=np.zeros((self.n, 0)),
         )
 
 
