@@ -74,7 +74,7 @@ def _presets() -> str:
     lines = [f"| {' | '.join(names)} |", "| --- " * len(names) + "|"]
     for name, (about, training) in presets().items():
         flat = {**dict(training.network), **dict(training.algorithm), **dict(training)}
-        values = [_number(flat[column]) for column in _COLUMNS]
+        values = [_number(flat[column]) if column in flat else "" for column in _COLUMNS]
         lines.append(f"| `{name}` | {' | '.join(values)} | {about} |")
     return "\n".join(lines)
 

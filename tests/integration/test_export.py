@@ -133,6 +133,8 @@ def actors():
     seen = {}
     for preset in PRESETS:
         training = resolve(TrainingSection(preset=preset))
+        if training.env.name != "metaworld":
+            continue
         seen.setdefault((training.network.actor_hidden, training.env.tasks), preset)
     return sorted(seen.values())
 
