@@ -6,8 +6,10 @@ Shapes: N environments, K tasks; observations and actions as `trainer.envs.space
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
+
+import numpy as np
 
 from trainer.envs.spaces import F32, F64, I32, Bools, Obs
 from trainer.envs.suite import SuiteRef
@@ -93,7 +95,8 @@ class Step:
     episode_return: F64  # [N] undiscounted
     episode_length: I32  # [N] steps
     episode_success: Bools  # [N] at any step of the episode, or at its last (`EnvSettings.SUCCESS_AT`)
-    episode_measures: F64  # [N, M] as `EnvSettings.MEASURES` names them; NaN where an episode has none
+    #: [N, M] as `EnvSettings.MEASURES` names them; NaN where an episode has none. Not looked at where it names none.
+    episode_measures: F64 = field(default_factory=lambda: np.zeros((0, 0)))
 
 
 def scheduled_task(env_index: int, episode: int, num_envs: int, num_tasks: int) -> int:

@@ -159,7 +159,8 @@ def evaluate(
                 at = lanes[lane].episodes[played[lane]]
                 solved[at], returns[at] = step.episode_success[lane], step.episode_return[lane]
                 lengths[at], ages[lane] = ages[lane], 0
-                measured[at] = step.episode_measures[lane]
+                if suite.settings.MEASURES:
+                    measured[at] = step.episode_measures[lane]
                 played[lane] += 1
                 done += 1
             if progress is not None and step.finished.any():

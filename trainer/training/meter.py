@@ -47,13 +47,13 @@ class Meter:
         success: npt.NDArray[np.bool_],
         measures: npt.NDArray[np.floating] | None = None,
     ) -> None:
-        """The episodes that ended in one vector step; all [N], `measures` [N, M]."""
+        """The episodes that ended in one vector step; all [N], `measures` [N, M] where there are some."""
         for i in np.flatnonzero(finished):
             k = int(task[i])
             self._episodes[k] += 1
             self._successes[k] += int(success[i])
             self._returns[k] += float(returns[i])
-            for number, value in enumerate([] if measures is None else measures[i].tolist()):
+            for number, value in enumerate(measures[i].tolist() if self._measures and measures is not None else ()):
                 count, total = self._measured[k][number]
                 if not math.isnan(value):
                     self._measured[k][number] = count + 1, total + value

@@ -14,6 +14,7 @@ pytest.importorskip("mujoco")
 
 import mujoco
 
+from trainer.config.settings import EnvSettings
 from trainer.config.suites import Arm
 from trainer.envs.spaces import STATE
 from trainer.envs.step import EnvError
@@ -301,6 +302,13 @@ def test_each_camera_is_there_and_the_goal_is_where_it_is_drawn(plain):
     for name in CAMERAS:
         camera = data.camera(name)
         assert np.abs(camera.xpos).max() > 1  # placed before the first step
+
+
+def test_the_last_step_of_an_arm_counts_and_any_step_of_others():
+    arms, others = Arm(), EnvSettings(name="points", tasks=("a",), horizon=3)
+    for steps, by_any, by_last in (([0, 1, 0], True, False), ([0, 0, 1], True, True), ([0, 0, 0], False, False)):
+        for told in (steps, np.array(steps, np.uint8)):
+            assert (others.succeeded(told), arms.succeeded(told)) == (by_any, by_last)
 
 
 @pytest.mark.parametrize(

@@ -29,3 +29,12 @@ def test_what_has_no_number_makes_no_curve():
     assert values["evaluation/unseen"] == 0.25
     assert values["evaluation/unseen/reach-v3"] == 0.5
     assert [name for name in values if name.startswith("evaluation/steps")] == ["evaluation/steps/reach-v3"]
+
+
+def test_what_else_is_told_of_episodes_has_a_curve_each():
+    told = {"measures": {"distance": {"reach-v3": 0.02, "push-v3": 0.3}, "steps_to_reach": {}}}
+    values = evaluation_scalars(RESULT | told)
+    assert values["evaluation/distance/push-v3"] == 0.3
+    assert set(values) - set(evaluation_scalars(RESULT)) == {
+        f"evaluation/distance/{task}" for task in RESULT["success"]
+    }
