@@ -7,10 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,71 +15,24 @@ from daemons import PATIENCE_S, WORK_S, wait_for
 
 pytest.importorskip("metaworld")
 
-import torch
+from playing_actors import actors
 from published import RUN, TASKS, publish, training_of
 from suites import spaces_like
 
 from anchorleg.files import read_json_or_none, write_json
 from syncd import outbox, store
-from trainer.actors.actors import Actors, Plan
-from trainer.actors.stopping import Stop
+from trainer.config.section import TrainingSection, resolve
 from trainer.config.tasknames import MT10
 from trainer.envs.suites.metaworld.bounds import BOUNDS
 from trainer.errors import EnvironmentFailedError
 from trainer.sharing.judge import Accepted, Expectation, judge
 from trainer.sharing.segment import decode
-from trainer.sharing.selection import Choice
 
 pytestmark = pytest.mark.trainer
 HORIZON = 10
 #: So that playing for seconds does not fill the outbox.
 LONG_HORIZON = 200
 TRAINING = training_of(horizon=HORIZON)
-
-
-class Screen:
-    """A display that keeps what it is shown."""
-
-    def __init__(self):
-        self.notes, self.last = [], None
-
-    def say(self, sentence):
-        self.notes.append(sentence)
-
-    def is_due(self, doing):
-        return True
-
-    def progress(self, playing):
-        self.last = playing
-
-    def is_playing(self, version):
-        return self.last is not None and self.last.policy == version
-
-
-@contextmanager
-def actors(folder: Path, policy="latest", **settings):
-    """Actors in a thread of this process: (the screen, the stop, the running `Actors`)."""
-    fields = {"num_envs": 4, "workers": 0, "contribute": True, "device": torch.device("cpu"), **settings}
-    plan = Plan(folder=folder, shared=store.Shared(folder), choice=Choice.parse(policy), **fields)
-    screen, stop, failed = Screen(), Stop(), []
-    running = Actors(plan, screen)
-
-    def run():
-        try:
-            running.run(stop)
-        except Exception as error:  # noqa: BLE001 - raised again below, in the test's own thread
-            failed.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield screen, running
-    finally:
-        stop.asked = True
-        thread.join(PATIENCE_S)
-        assert not thread.is_alive()
-    if failed:
-        raise failed[0]
 
 
 def play_and(folder, do, **settings):
@@ -222,6 +172,17 @@ def test_best_changes_the_slot_at_the_end_of_the_episodes_and_names_it_in_the_se
         assert found
         assert all(isinstance(verdict, Accepted) for verdict in found)
         assert slot == 1 or all(verdict.segment.steps == LONG_HORIZON for verdict in found)
+
+
+def test_where_episodes_end_at_times_of_their_own_the_slot_changes_at_the_end_of_one(tmp_path):
+    """All eight at once would take hours."""
+    env = {"name": "gymnasium", "id": "InvertedPendulum-v5"}
+    training = resolve(TrainingSection(preset="tiny", env=env, actor_hidden=(16, 16)))
+    publish(tmp_path, training=training, success=0.2)
+    with actors(tmp_path, policy="best", num_envs=8, contribute=False) as (screen, _):
+        wait_for(lambda: screen.is_playing("1-1") and screen.last.steps > 50, "play")
+        publish(tmp_path, training=training, slot=1, attempt=4, success=0.9)
+        wait_for(lambda: screen.last.slot == 1, "the better slot")
 
 
 @pytest.fixture

@@ -23,9 +23,7 @@ pytestmark = pytest.mark.trainer
 ROOT = Path(__file__).resolve().parents[2]
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "docs/environments.md").read_text(), re.DOTALL | re.MULTILINE)
 #: The two environments, by the class that a block has.
-CODE = {
-    match[1]: code for kind, code in BLOCKS if kind == "python" and (match := re.search(r"^class (\w+)", code, re.MULTILINE))
-}
+CODE = {re.findall(r"^class (\w+)", code, re.MULTILINE)[0]: code for kind, code in BLOCKS if kind == "python"}
 
 
 @pytest.fixture

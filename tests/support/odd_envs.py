@@ -118,6 +118,7 @@ class Handheld(gym.Env):
         self.pyboy = Emulator()
         self.pressed = 0
         self.frames = np.zeros((3, 16), np.uint8)
+        self.palette = np.frombuffer(b"0123", np.uint8)  # which nobody can write to
         if extra:
             self.visited: set[int] = set()
 

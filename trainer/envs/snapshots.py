@@ -250,7 +250,7 @@ class _Attributes:
             before = vars(core).get(name)
             if key in told["scalars"]:
                 setattr(core, name, array[()])
-            elif isinstance(before, np.ndarray) and (before.shape, before.dtype) == (array.shape, array.dtype):
+            elif isinstance(before, np.ndarray) and before.flags.writeable and _is_alike(before, array):
                 before[...] = array  # it may be a window into the simulator's memory
             else:
                 setattr(core, name, np.array(array))
@@ -286,6 +286,10 @@ def _is_json(value: Any) -> bool:
         return bool(json.loads(json.dumps(value, allow_nan=False)) == value)
     except (TypeError, ValueError):
         return False
+
+
+def _is_alike(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype
 
 
 def _scalars(arrays: Mapping[str, Any]) -> list[str]:

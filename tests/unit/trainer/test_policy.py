@@ -15,6 +15,7 @@ from published import RUN, draft_of, nets_for, publish, spec_of, training_of
 
 from syncd import store
 from trainer.algorithms.mtsac import learner as sac
+from trainer.config.section import TrainingSection, resolve
 from trainer.envs.spaces import ArraySpec, Box, Spaces
 from trainer.sharing.policies import (
     GoldenMismatchError,
@@ -204,3 +205,20 @@ def test_a_policy_that_was_published_in_format_1_still_plays(tmp_path, training)
     spoiled = old.golden.model_copy(update={"action": ((0.9,) * 4,) * 8})
     with pytest.raises(GoldenMismatchError):
         load(place, old.model_copy(update={"golden": spoiled}))
+
+
+@pytest.mark.parametrize(
+    ("env", "here", "words"),
+    [
+        ({"id": "odd_envs:Line"}, {}, "suite.settings: id is 'odd_envs:Line': a module that its writer names"),
+        ({"id": "Pendulum-v1"}, {"id": "Pendulum-v99"}, "its environments cannot be made here: env.id: there is no"),
+        ({"id": "Pendulum-v1"}, {"kwargs": {"file": "/etc"}}, "suite.settings: kwargs.file is neither"),
+    ],
+)
+def test_environments_that_a_manifest_must_not_open_or_cannot_are_named(tmp_path, env, here, words):
+    section = {"preset": "tiny", "env": {"name": "gymnasium", **env}, "actor_hidden": [16]}
+    manifest = publish(tmp_path, training=resolve(TrainingSection.model_validate(section)))
+    told = manifest.suite.model_copy(update={"settings": {**manifest.suite.settings, **here}})
+    with pytest.raises(IncompatiblePolicyError) as found:
+        must_fit(manifest.model_copy(update={"suite": told}))
+    assert words in str(found.value)
