@@ -42,6 +42,10 @@ dummy`: of stable-baselines3's DummyVecEnv of `anchorleg/ArmReach-v0`. `of physi
 
 @{arm_stepping}
 
+`python bench/arm_random.py`: uniform actions on the arm, episodes of 100 steps; parts of the episodes.
+
+@{arm_random}
+
 ## An update
 
 `python bench/update.py`: CPU time of one update of actor, twin critics, temperatures and targets, batch drawn anew,

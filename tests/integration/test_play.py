@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from published import RUN, publish, training_of
 from suites import metaworld
 
 from syncd import store
-from trainer.config.suites import Metaworld
+from trainer.config.suites import Arm, Metaworld
 from trainer.errors import ConfigError, NoGoodCheckpointError
 from trainer.evaluation.playable import Playable, find_playable
 from trainer.evaluation.protocol import evaluate
@@ -63,6 +64,11 @@ def frames_of(path):
     meta = next(reader)
     width, height = meta["size"]
     return meta, np.stack([np.frombuffer(frame, np.uint8).reshape(height, width, 3) for frame in reader])
+
+
+def test_a_policy_of_another_suite_is_told_that_it_cannot_be_filmed():
+    with pytest.raises(ConfigError, match="this one is for arm"):
+        PlayedTask(SimpleNamespace(env=Arm()), None)
 
 
 def test_a_mirrored_policy_becomes_a_film(tmp_path, mirror, eyes):
@@ -157,7 +163,7 @@ import numpy as np
 from PIL import Image
 from trainer.showing.camera import Camera
 from trainer.showing.play import PlayedTask
-from trainer.config.suites import Metaworld
+from trainer.config.suites import Arm, Metaworld
 from trainer.evaluation.playable import Playable
 
 def act(obs, task):
