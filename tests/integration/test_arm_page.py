@@ -18,6 +18,8 @@ pytest.importorskip("stable_baselines3")
 pytest.importorskip("torch")
 
 from trainer.config.suites import Arm
+from trainer.errors import ConfigError
+from trainer.showing import drawing
 
 pytestmark = pytest.mark.trainer
 ROOT = Path(__file__).parents[2]
@@ -25,7 +27,7 @@ PAGE = (ROOT / "docs/arm.md").read_text()
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, re.DOTALL)
 PYTHON = [text for kind, text in BLOCKS if kind == "python"]
 #: Instead of what the page asks for.
-SHORT = {"total_steps": "400", "random_steps": "100", "evaluation_goals": "2", "evaluation_unseen_goals": "0"}
+SHORT = {"total_steps": "400", "rollout_steps": "20", "evaluation_goals": "2", "evaluation_unseen_goals": "0"}
 
 
 def ran(*command, folder):
@@ -50,13 +52,18 @@ def test_the_training_runs_and_is_evaluated(tmp_path):
     config, commands = (text for kind, text in BLOCKS if kind in {"json", "bash"})
     (tmp_path / "arm.json").write_text(config)
     assert Arm.model_validate(json.loads(config)["training"]["env"]) == Arm()
-    train, evaluate = (shlex.split(line) for line in commands.splitlines())
-    assert (train[0], evaluate[0]) == ("trainer", "trainer")
+    train, evaluate, play = (shlex.split(line) for line in commands.splitlines())
+    assert (train[0], evaluate[0], play[0]) == ("trainer", "trainer", "trainer")
     short = [word for name, value in SHORT.items() for word in ("--set", f"{name}={value}")]
     ran("-m", *train, *short, folder=tmp_path)
     rows = [json.loads(line) for line in next(tmp_path.glob("runs/arm/slots/0/attempts/*/evaluations.jsonl")).open()]
     assert set(rows[-1]["measures"]) == set(Arm.MEASURES)
     assert "2 goals a task" in ran("-m", *evaluate, "--goals", "2", folder=tmp_path)
+    try:
+        drawing.choose_renderer()
+    except ConfigError:
+        pytest.skip("nothing here can draw")
+    assert "the video: reach.mp4" in ran("-m", *play, folder=tmp_path)
 
 
 def test_the_table_of_settings_names_them_all():

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,7 +19,8 @@ from published import RUN, publish, training_of
 from suites import metaworld
 
 from syncd import store
-from trainer.config.suites import Arm, Metaworld
+from trainer.config.section import TrainingSection, resolve
+from trainer.config.suites import Metaworld
 from trainer.errors import ConfigError, NoGoodCheckpointError
 from trainer.evaluation.playable import Playable, find_playable
 from trainer.evaluation.protocol import evaluate
@@ -66,9 +66,16 @@ def frames_of(path):
     return meta, np.stack([np.frombuffer(frame, np.uint8).reshape(height, width, 3) for frame in reader])
 
 
-def test_a_policy_of_another_suite_is_told_that_it_cannot_be_filmed():
-    with pytest.raises(ConfigError, match="this one is for arm"):
-        PlayedTask(SimpleNamespace(env=Arm()), None)
+def test_an_arm_becomes_a_film_of_whole_episodes(tmp_path, eyes):
+    publish(tmp_path / "mirror", training=resolve(TrainingSection(preset="arm-ppo", horizon=7)))
+    done = trainer("play", tmp_path / "mirror", "--episodes", "2", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("return") == 2
+    assert done.stdout.count("not solved") == 2
+    meta, frames = frames_of(tmp_path / "reach.mp4")
+    assert (meta["fps"], meta["size"]) == (20.0, (480, 480))
+    assert len(frames) == 2 * (7 + 1)
+    assert frames.std() > 10
 
 
 def test_a_mirrored_policy_becomes_a_film(tmp_path, mirror, eyes):
@@ -163,7 +170,7 @@ import numpy as np
 from PIL import Image
 from trainer.showing.camera import Camera
 from trainer.showing.play import PlayedTask
-from trainer.config.suites import Arm, Metaworld
+from trainer.config.suites import Metaworld
 from trainer.evaluation.playable import Playable
 
 def act(obs, task):

@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from trainer.config.suites import Metaworld
 from trainer.config.tasknames import GOALS_PER_TASK
 from trainer.envs.spaces import Obs, picked
 from trainer.envs.suites.metaworld.env import MetaworldEnv, TaskEnv
 from trainer.envs.suites.metaworld.goals import goal_table
-from trainer.errors import ConfigError
 from trainer.evaluation.playable import Playable
 
 #: Steps that are still shown after the first success: half a second of the simulation.
@@ -40,14 +38,9 @@ class Episode:
 
 
 class PlayedTask:
-    """One task at its fixed goals. `simulation` is MuJoCo's (model, data), to look at.
-
-    Errors: ConfigError where the policy is of another suite.
-    """
+    """One task of Meta-World at its fixed goals. `simulation` is MuJoCo's (model, data), to look at."""
 
     def __init__(self, policy: Playable, task: str | None) -> None:
-        if not isinstance(policy.env, Metaworld):
-            raise ConfigError(f"only policies for Meta-World can be filmed yet; this one is for {policy.env.name}")
         self._policy = policy
         self._index = policy.task_index(task)
         self.task = policy.tasks[self._index]

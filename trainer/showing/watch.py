@@ -75,16 +75,18 @@ class WatchedTask:
         self._env.close()
 
     def _play(self, number: int, on_step: Callable[[], None]) -> WatchedEpisode:
-        obs, total, steps, success = self.reset(number), 0.0, 0, False
+        obs, total, steps = self.reset(number), 0.0, 0
+        solved: list[bool] = []
         on_step()
         while steps < self._horizon:
             outcome = self._env.step(self._policy.act(picked(obs, None), np.array([self._index], np.int32))[0])
             obs, total, steps = outcome.obs, total + outcome.reward, steps + 1
-            success = success or outcome.success
+            solved.append(outcome.success)
             on_step()
             if outcome.terminated or outcome.truncated:
                 break
-        return WatchedEpisode(number, total, steps, success if self._tells_success else None)
+        success = self._policy.env.succeeded(solved) if self._tells_success else None
+        return WatchedEpisode(number, total, steps, success)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from trainer.envs.suites.arm.shapes import spaces
 
 if TYPE_CHECKING:
     from trainer.envs.suites.arm.native.rows import ArmRows
+    from trainer.envs.suites.arm.watched import WatchedArm
 
 
 class Suite:
@@ -53,6 +54,12 @@ class Suite:
         from trainer.envs.suites.arm.env import ArmEnv  # noqa: PLC0415 - a learner with workers needs no simulator
 
         return ArmEnv(self.settings)
+
+    def watched(self, task: int) -> WatchedArm:  # noqa: ARG002 - as above
+        """One that can be drawn (`picture`)."""
+        from trainer.envs.suites.arm.watched import WatchedArm  # noqa: PLC0415 - as above
+
+        return WatchedArm(self.settings)
 
     def stepped_natively(self, choice: StepperChoice) -> frozenset[int]:
         """All, where every bit is the Python path's on this machine."""
