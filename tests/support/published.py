@@ -27,12 +27,17 @@ def training_of(tasks=TASKS, horizon=40, hidden=(16, 16), seed=3):
     return resolve(section)
 
 
-def fresh_policy(training):
-    """Of a fresh learner, whatever learns; one that keeps a scale has seen something."""
+def fresh_algorithm(training):
+    """Whatever learns, at step 0."""
     spaces = spaces_of(training)
     experience = Experience(training, fields_of(spaces)) if training.uses_experience else None
     context = Context(training, spaces, training.num_envs, torch.device("cpu"), experience)
-    algorithm = find(ALGORITHMS, training.algorithm.name)(context)
+    return find(ALGORITHMS, training.algorithm.name)(context)
+
+
+def fresh_policy(training):
+    """Of a fresh learner; one that keeps a scale has seen something."""
+    algorithm = fresh_algorithm(training)
     rng = np.random.default_rng(0)
     for moments in getattr(algorithm, "_moments", {}).values():
         moments.add(rng.standard_normal((50, len(moments.mean))) * 3 + 1)
