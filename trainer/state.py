@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -15,13 +15,3 @@ class State:
 
     tensors: Mapping[str, Any] = field(default_factory=dict)
     numbers: Mapping[str, Any] = field(default_factory=dict)
-
-
-class Stateful(Protocol):
-    """A part of a training. Whoever writes checkpoints knows no part by name."""
-
-    def state(self) -> State:
-        """All that `load` needs. Changes nothing."""
-
-    def load(self, state: State) -> None:
-        """Go on from there. Errors: KeyError, ValueError, RuntimeError where names, shapes or types differ."""

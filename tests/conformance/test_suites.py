@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from needs import need_package
 from safetensors.numpy import load, save
 from vector_bytes import as_bytes, through_files, to_bytes
 
@@ -51,7 +52,7 @@ ALL = [
 @pytest.fixture(params=ALL, ids=lambda settings: settings.get("id", settings["name"]))
 def ref(request):
     if request.param.get("id", "").startswith("ALE/"):
-        pytest.importorskip("ale_py")
+        need_package("ale_py")
     return SuiteRef(settings_of(SUITES, request.param["name"]).model_validate(request.param), seed=7)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from needs import is_missing
 
 pytest.importorskip("mujoco")
 
@@ -27,7 +28,7 @@ from trainer.evaluation.protocol import evaluate
 try:
     library.load()
 except StepperUnavailableError as error:
-    pytest.skip(str(error), allow_module_level=True)
+    is_missing(str(error))
 
 pytestmark = pytest.mark.trainer
 OPTIONS = [

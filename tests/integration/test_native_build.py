@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from daemons import PATIENCE_S
+from needs import is_missing
 from suites import metaworld
 
 pytest.importorskip("metaworld")
@@ -26,7 +27,7 @@ from trainer.envs.vector import VectorEnv
 try:
     library.load()
 except StepperUnavailableError as error:
-    pytest.skip(str(error), allow_module_level=True)
+    is_missing(str(error))
 
 pytestmark = pytest.mark.trainer
 TASKS = ("reach-v3", "push-v3")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 
 import pytest
@@ -9,9 +10,20 @@ import pytest
 
 def need(what: str, missing: list[str]) -> None:
     """Skip the test unless everything is there; in CI a missing real part is a failure."""
-    if not missing:
-        return
-    words = f"{what} is not there (missing: {', '.join(missing)}): run tests/real/install.sh"
+    if missing:
+        is_missing(f"{what} is not there (missing: {', '.join(missing)}): run tests/real/install.sh")
+
+
+def need_package(name: str) -> None:
+    """As `need`, of a package that the `dev` extra brings; it is imported, as some register what they have by that."""
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        is_missing(f"{error}: run make test")
+
+
+def is_missing(words: str) -> None:
+    """Skip the test, or its whole file; in CI fail."""
     if os.environ.get("CI") == "true":
         pytest.fail(words)
-    pytest.skip(words)
+    pytest.skip(words, allow_module_level=True)

@@ -20,9 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from trainer.algorithms.base import Context, NetSize
-from trainer.algorithms.common.cuda_graph import KERNELS
-from trainer.algorithms.common.offpolicy import OffPolicy, count
-from trainer.algorithms.common.tensors import copied, load_moments, moments_of, named, torch_generator, under
+from trainer.algorithms.common.offpolicy import OffPolicy
+from trainer.algorithms.common.tensors import copied, count, load_moments, moments_of, named, torch_generator, under
 from trainer.buffers.rows import Batch
 from trainer.config.algorithms import Sac
 from trainer.config.training import Training
@@ -64,11 +63,6 @@ class Algorithm(OffPolicy):
             name: torch.optim.Adam(parameters, lr=self.settings.learning_rate, fused=fused)
             for name, parameters in self._learned.items()
         }
-
-    @classmethod
-    def choose_launch_mode(cls, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, str | None]:  # noqa: ARG003 - as the protocol has it
-        """One by one."""
-        return KERNELS, None
 
     @classmethod
     def sizes(cls, training: Training, spaces: Spaces) -> Sequence[NetSize]:

@@ -88,10 +88,10 @@ ABOUT = {
     "brc": "`best` with fewer steps and four times the updates of each, for a GPU that waits for the simulator.",
     "tiny": "Small nets that learn reach-v3 on a CPU.",
     "debug": "The guides' debugging values with small nets: a short run through all parts of the program.",
-    "arm-ppo": "An arm learns to reach by PPO, in a minute of one core.",
+    "arm-ppo": "An arm learns to reach by PPO.",
     "arm-a2c": "The same by A2C.",
     "arm-sac": "The same by SAC.",
-    "cartpole-ppo": "A pole is balanced by PPO, in half a minute of one core.",
+    "cartpole-ppo": "A pole is balanced by PPO.",
     "cartpole-a2c": "The same by A2C.",
 }
 

@@ -7,6 +7,7 @@ import logging
 
 import numpy as np
 import pytest
+from needs import need_package
 
 pytest.importorskip("gymnasium")
 
@@ -172,7 +173,7 @@ def test_every_state_of_an_episode_goes_on_in_another_instance(make, way):
 
 
 def test_atari_is_put_back_unless_it_repeats_actions_by_chance():
-    pytest.importorskip("ale_py")
+    need_package("ale_py")
     plain, sticky = (made("ALE/Pong-v5", repeat_action_probability=chance) for chance in (0.0, 0.25))
     assert chosen(plain) == Exactness("ale")
     assert chosen(sticky) == Exactness(REPLAY)

@@ -10,14 +10,17 @@ from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
-from torch import Tensor, nn
+import torch
+from torch import Tensor
 
 from trainer.algorithms.base import Context
+from trainer.algorithms.common.cuda_graph import KERNELS
 from trainer.buffers.experience import Experience
 from trainer.buffers.rows import Batch, rows_of
 from trainer.config.settings import OffPolicySettings
+from trainer.config.training import Training
 from trainer.envs.collector import Transition
-from trainer.envs.spaces import I32, Actions, Box, Obs
+from trainer.envs.spaces import I32, Actions, Box, Obs, Spaces
 from trainer.errors import NotFiniteError
 from trainer.state import State
 from trainer.streams import RandomStream, generator
@@ -56,6 +59,11 @@ class OffPolicy:
         raise NotImplementedError
 
     # --- what all have in common ------------------------------------------------------------------------------------
+
+    @classmethod
+    def choose_launch_mode(cls, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, str | None]:  # noqa: ARG003 - as the protocol has it
+        """One by one."""
+        return KERNELS, None
 
     def act(self, obs: Obs, task: I32, step: int) -> Actions:
         """At random for the first `random_steps`, then sampled from the policy."""
@@ -105,11 +113,6 @@ class OffPolicy:
         self.load_tensors(state.tensors)
         self._owed = Fraction(*state.numbers["owed"])
         self._exploration.bit_generator.state = state.numbers["exploration"]
-
-
-def count(net: nn.Module) -> int:
-    """How many numbers it learns."""
-    return sum(parameter.numel() for parameter in net.parameters())
 
 
 def earned(before: int, after: int, random_steps: int, updates_per_step: float) -> Fraction:

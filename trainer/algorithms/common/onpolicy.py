@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from trainer.algorithms.base import Context, NetSize
 from trainer.algorithms.common.cuda_graph import KERNELS
-from trainer.algorithms.common.tensors import copied, load_moments, moments_of, named, torch_generator, under
+from trainer.algorithms.common.tensors import copied, count, load_moments, moments_of, named, torch_generator, under
 from trainer.buffers.rollout import Rollout
 from trainer.config.settings import OnPolicySettings
 from trainer.config.training import Training
@@ -143,7 +143,7 @@ class OnPolicy:
         policy, critic = actor_and_critic(training, spaces, None)
         network = training.network
         return [
-            NetSize(name, f"network.{field}", widths, sum(p.numel() for p in net.parameters()), values=sum(widths))
+            NetSize(name, f"network.{field}", widths, count(net), values=sum(widths))
             for name, field, widths, net in (
                 ("the actor", "actor_hidden", network.actor_hidden, policy),
                 ("the critic", "critic_hidden", network.critic_hidden, critic),

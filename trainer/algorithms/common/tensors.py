@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainer.streams import seeds_of
 
@@ -52,3 +52,8 @@ def load_moments(name: str, optimizer: torch.optim.Optimizer, tensors: Mapping[s
 def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Copies on the CPU, for the run goes on while they are written."""
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+
+
+def count(net: nn.Module) -> int:
+    """How many numbers it learns."""
+    return sum(parameter.numel() for parameter in net.parameters())

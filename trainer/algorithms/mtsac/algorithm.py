@@ -12,7 +12,8 @@ from torch import Tensor
 from trainer.algorithms.base import Context, NetSize
 from trainer.algorithms.common.cuda_graph import Updates, choose_launch_mode
 from trainer.algorithms.common.diagnostics import Diagnosis
-from trainer.algorithms.common.offpolicy import OffPolicy, count
+from trainer.algorithms.common.offpolicy import OffPolicy
+from trainer.algorithms.common.tensors import count
 from trainer.algorithms.mtsac.diagnostics import diagnose, of_contributors
 from trainer.algorithms.mtsac.graph_check import is_same
 from trainer.algorithms.mtsac.inputs import prepare
