@@ -89,10 +89,10 @@ ABOUT = {
     "tiny": "Small nets that learn reach-v3 on a CPU.",
     "debug": "The guides' debugging values with small nets: a short run through all parts of the program.",
     "arm-ppo": "An arm learns to reach by PPO.",
-    "arm-a2c": "The same by A2C.",
-    "arm-sac": "The same by SAC.",
+    "arm-a2c": "The same task by A2C, which comes near and does not hold 5 cm in so few steps.",
+    "arm-sac": "The same task by SAC; not trained to the end here.",
     "cartpole-ppo": "A pole is balanced by PPO.",
-    "cartpole-a2c": "The same by A2C.",
+    "cartpole-a2c": "The same task by A2C; not trained to the end here.",
 }
 
 #: Preset → what differs from the guide, but for what is in `by_task`.
