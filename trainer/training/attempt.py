@@ -33,7 +33,7 @@ from trainer.sharing.takings import say_over
 from trainer.training.crash_report import leave_behind
 from trainer.training.intake import Intake
 from trainer.training.progress import Reporter, TrainingProgress
-from trainer.training.run import TrainingRun, advance, capture, crossed, row
+from trainer.training.run import TrainingRun, advance, capture, crossed, learn_the_rest, row
 
 #: `progress.json` (two fsyncs) and the display are renewed this often: the orchestrator looks every 1-30 s.
 REPORT_S = 3.0
@@ -125,6 +125,8 @@ class TrainingAttempt:
         """What is due after the vector step that began at `before`: a row, a checkpoint, an evaluation, a report."""
         state, training = self.state, self.training
         is_last = state.step >= training.total_steps
+        if is_last:
+            learn_the_rest(state)
         if crossed(self._published_updates, state.updates, training.publish_interval):
             self.publisher.offer(self.policy())
         self._published_updates = state.updates

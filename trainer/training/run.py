@@ -121,6 +121,12 @@ def learn(run: TrainingRun, updates: int) -> None:
         run.updates += 1
 
 
+def learn_the_rest(run: TrainingRun) -> None:
+    """The updates that would come before the next step, where there is none: the last rollout counts as each did."""
+    while run.algorithm.must_learn:
+        learn(run, 1)
+
+
 def crossed(before: int, after: int, interval: int) -> bool:
     """Whether a multiple of `interval` lies in (before, after]: what makes a vector step a barrier. 0: never."""
     return interval > 0 and after // interval > before // interval

@@ -1,0 +1,58 @@
+"""Small trainings of PPO, each attempt a process that may be hurt between two updates (`killed_between_updates.py`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from daemons import WORK_S
+
+from anchorleg.job import HANDED_OVER
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = Path(__file__).with_name("killed_between_updates.py")
+KILLED = -9
+#: Eight rollouts of 256 steps, each learned from in 32 updates: four epochs of eight.
+PPO: dict[str, Any] = {
+    "preset": "arm-ppo",
+    "network": {"actor_hidden": [16], "critic_hidden": [16]},
+    "algorithm": {"name": "ppo", "rollout_steps": 64, "batch_size": 32, "epochs": 4, "learning_rate_steps": 4096},
+    "num_envs": 4,
+    "total_steps": 2048,
+    "checkpoint_interval": 300,
+    "metrics_interval": 128,
+    "evaluation_goals": 0,
+    "num_workers": 0,
+}
+UPDATES = 256
+
+
+def attempt(folder: Path, signals: dict[int, str]) -> tuple[int, str]:
+    """The exit code of one attempt that gets `signals`, and what it said."""
+    folder.mkdir(exist_ok=True)
+    (folder / "training.json").write_text(json.dumps(PPO))
+    words = ("train", "--config", "training.json", "--run-dir", "run")
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), json.dumps([signals]), *words],
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=WORK_S, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout
+
+
+def train(folder: Path, *interruptions: dict[int, str]) -> str:
+    """One attempt for each interruption, then one to the end; all that they said."""
+    said = []
+    for signals in interruptions:
+        code, words = attempt(folder, signals)
+        assert code == (KILLED if "SIGKILL" in signals.values() else HANDED_OVER), words
+        said.append(words)
+    code, words = attempt(folder, {})
+    assert code == 0, words
+    assert "Traceback" not in "".join([*said, words])
+    return "".join([*said, words])
