@@ -224,7 +224,7 @@ def _report(
                 "slot": each.slot,
                 "version": str(each.version),
                 "step": each.step,
-                "success": each.score.mean_success if each.score is not None else None,
+                "score": each.score.model_dump() if each.score is not None else None,
             }
             for each in manifests
         ],

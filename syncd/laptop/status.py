@@ -22,6 +22,7 @@ from syncd.laptop.lock import Holder, holder
 from syncd.outbox import Contributions, Outbox, read_contributions
 from syncd.played import Played, read_played
 from syncd.shared.layout import Shared
+from syncd.shared.manifest import Score
 from syncd.store import newest
 from syncd.wire.transport import ConnectionFacts
 
@@ -194,7 +195,7 @@ def read_status(folder: Path) -> ClientStatus | None:
 
 
 class PolicyView(_Model):
-    """The newest policy of one slot that is here. `success` 0 to 1; `played` is the last actor's verdict on it."""
+    """The newest policy of one slot that is here. `played` is the last actor's verdict on it."""
 
     run_id: str
     run_name: str
@@ -203,7 +204,7 @@ class PolicyView(_Model):
     step: int
     created_at: float
     bytes: int
-    success: float | None = None
+    score: Score | None = None
     played: Played | None = None
 
 
@@ -268,7 +269,7 @@ def _slots(folder: Path) -> list[PolicyView]:
                 step=manifest.step,
                 created_at=manifest.created_at,
                 bytes=manifest.blob.bytes,
-                success=manifest.score.mean_success if manifest.score else None,
+                score=manifest.score,
                 played=verdict if verdict is not None and verdict.version == str(manifest.version) else None,
             )
         )

@@ -143,10 +143,16 @@ def status_table(view: MirrorView, width: int) -> RenderableType:
 
 def _slots_table(view: MirrorView, width: int) -> Table:
     """One row a slot. Where it is narrow the run's name gives way, in its middle: its end tells runs apart."""
-    heads = ["run", "slot", "version", "step", "success", "age", *(["size"] if width >= WIDE else []), "checked"]
+    heads = ["run", "slot", "version", "step", "score", "age", *(["size"] if width >= WIDE else []), "checked"]
     rows = []
     for slot in view.slots:
-        row = [slot.run_id, str(slot.slot), slot.version, f"{slot.step:,}", _success(slot.success)]
+        row = [
+            slot.run_id,
+            str(slot.slot),
+            slot.version,
+            f"{slot.step:,}",
+            str(slot.score or "").removeprefix("success "),
+        ]
         row.append(roughly(view.looked_at + _offset_s(view) - slot.created_at))
         rows.append([*row, *([sized(slot.bytes)] if width >= WIDE else []), checked(slot)])
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -169,10 +175,10 @@ def status_lines(view: MirrorView) -> list[str]:
     """The same for a pipe: one line a slot, words instead of columns."""
     lines = [headline(view)]
     for slot in view.slots:
-        success = f", success {_success(slot.success)}" if slot.success is not None else ""
+        score = f", {slot.score}" if slot.score is not None else ""
         age = roughly(view.looked_at + _offset_s(view) - slot.created_at)
         lines.append(
-            f"{slot.run_id}/{slot.slot} {slot.version}, step {slot.step:,}{success}, made {age} ago, "
+            f"{slot.run_id}/{slot.slot} {slot.version}, step {slot.step:,}{score}, made {age} ago, "
             f"{sized(slot.bytes)}, checked: {checked(slot)}"
         )
     return lines + details(view)
@@ -188,10 +194,10 @@ def histogram(seen: Latency) -> str:
 
 def policy_line(manifest: Manifest, received_bytes: int, latency_s: float | None = None) -> str:
     """One policy that has arrived."""
-    success = f", success {_success(manifest.score.mean_success)}" if manifest.score is not None else ""
+    score = f", {manifest.score}" if manifest.score is not None else ""
     speed = f", ≈ {latency(max(0.0, latency_s))} after its publication" if latency_s is not None else ""
     where = f"{manifest.run_id}/{manifest.slot} {manifest.version}"
-    return f"{where}: step {manifest.step:,}{success}, {sized(received_bytes)}{speed}"
+    return f"{where}: step {manifest.step:,}{score}, {sized(received_bytes)}{speed}"
 
 
 def moved_lines(counts: ExchangeCounts, *, pull: bool, push: bool, waiting: int, remote: str) -> list[str]:
@@ -240,10 +246,6 @@ class ArrivalLines:
         more = f" ({silent} more since the last line)" if silent else ""
         self._say(policy_line(arrival.manifest, arrival.bytes, latency_s) + more)
         self._told[key] = (now, 0)
-
-
-def _success(value: float | None) -> str:
-    return f"{100 * value:.1f} %" if value is not None else ""
 
 
 def _offset_s(view: MirrorView) -> float:

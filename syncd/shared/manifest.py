@@ -10,7 +10,17 @@ import json
 import math
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from syncd.shared.layout import NAME, VERSION_TEXT, Version
 
@@ -118,7 +128,8 @@ class Lineage(SealedModel):
 
 class Golden(SealedModel):
     """The greedy actions [G, A] that the weights must give for observations that `seed` decides: drawn from the spaces,
-    so that pictures cost no bytes. Row g is of task g modulo K. `tolerance` is absolute, on a number of an action.
+    so that pictures cost no bytes. Of actions that are one of A it is the log probability of each: where two are as
+    likely, machines differ in which one they take. Row g is of task g modulo K. `tolerance` is absolute, on a number.
 
     `obs` [G, O], `task` [G]: in place of the seed in manifests of format 1.
     """
@@ -138,11 +149,31 @@ class Golden(SealedModel):
 
 
 class Score(SealedModel):
-    """The last evaluation before the publication: at which step, mean success over tasks (0 to 1), goals a task."""
+    """The last evaluation before the publication: at which step, mean success over tasks (0 to 1), goals a task.
+
+    Where no success is told: the mean return over tasks, and its standard error.
+    """
 
     step: Count
-    mean_success: Annotated[float, Field(ge=0, le=1)]
+    mean_success: Annotated[float, Field(ge=0, le=1)] | None = None
+    mean_return: FiniteFloat | None = None
+    return_error: Annotated[FiniteFloat, Field(ge=0)] | None = None
     goals_per_task: Annotated[int, Field(ge=1)]
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.mean_success is None) == (self.mean_return is None):
+            raise ValueError("score has one of mean_success and mean_return")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _what_is_there(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in plain(self).items() if value is not None}
+
+    def __str__(self) -> str:
+        if self.mean_success is not None:
+            return f"success {100 * self.mean_success:.1f} %"
+        return f"return {self.mean_return:,.1f}"
 
 
 class Blob(SealedModel):

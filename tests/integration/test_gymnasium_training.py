@@ -40,21 +40,7 @@ MTSAC = {
     "random_steps": 60,
     "total_steps": 300,
 }
-#: `python -m trainer`, which asks itself to hand over after so many steps of its environments in all.
-HANDING_OVER = """
-import os, signal, sys
-from trainer.envs.vector import VectorEnv
-from trainer.cli import main
-left, step = int(sys.argv.pop(1)), VectorEnv.step_async
-def counted(self, actions):
-    global left
-    left -= 1
-    if left == 0:
-        os.kill(os.getpid(), signal.SIGUSR2)
-    return step(self, actions)
-VectorEnv.step_async = counted
-main()
-"""
+HANDING_OVER = str(ROOT / "tests" / "support" / "handing_over.py")
 
 
 def run(folder: Path, *command: str, expected: int = 0) -> str:
@@ -102,7 +88,7 @@ def test_hand_overs_in_mid_episode_change_no_bit(
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     train(whole, env, num_workers=2, **fields)
     for vector_steps in ("33", "29"):
-        train(broken, env, "-c", HANDING_OVER, vector_steps, expected=HANDED_OVER, **fields)
+        train(broken, env, HANDING_OVER, vector_steps, expected=HANDED_OVER, **fields)
     assert "going on at step 186 of attempt 1" in train(broken, env, **fields)
     expected = bits_of(whole)
     assert bits_of(broken) == expected
@@ -113,7 +99,7 @@ def test_hand_overs_in_mid_episode_change_no_bit(
 
 def test_one_that_cannot_be_repeated_says_so_at_its_first_checkpoint_and_goes_on(tmp_path: Path) -> None:
     env = {"id": "odd_envs:Clock"}
-    said = train(tmp_path, env, "-c", HANDING_OVER, "60", expected=HANDED_OVER)
+    said = train(tmp_path, env, HANDING_OVER, "60", expected=HANDED_OVER)
     assert said.count("Clock: it cannot be put back in mid-episode") == 1
     said = train(tmp_path, env)
     assert said.count("begins an episode anew") == 3

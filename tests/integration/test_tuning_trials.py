@@ -8,7 +8,7 @@ pytest.importorskip("metaworld")
 
 import torch
 
-from trainer.commands.autotune import autotune
+from trainer.commands.autotune import _show_training, autotune
 from trainer.config.section import TrainingSection, resolve
 from trainer.errors import ConfigError, OutOfMemoryError
 from trainer.machine import device as machine
@@ -81,3 +81,21 @@ def test_without_time_the_settings_as_they_are_are_measured_and_nothing_else(tmp
     tried = trials.try_settings(resolve(TrainingSection(preset="tiny", num_workers=0)), 0.0, print, tmp_path)
     assert len(tried.trials) == 1
     assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize(("preset", "env"), [("arm-ppo", {}), ("cartpole-a2c", {"horizon": 20}), ("arm-sac", {})])
+def test_whatever_learns_is_tried_over_whole_rollouts_with_its_own_actions(preset, env, tmp_path, capsys):
+    """What PPO and A2C learn from at a time is not changed: it is part of what they learn."""
+    small = {"rollout_steps": 16, "batch_size": 32} if preset == "arm-ppo" else {}
+    training = resolve(TrainingSection(preset=preset, device="cpu", num_workers=0, env=env, **small))
+    tried = trials.try_settings(training, 800.0, lambda _: None, tmp_path)
+    if preset != "arm-sac":
+        assert {trial.setting.num_envs for trial in tried.trials} == {training.num_envs}
+        updates = 4 * 10 if preset == "arm-ppo" else 1
+        assert tried.updates_per_step == pytest.approx(updates / training.rollout)
+    assert min(tried.update_s, tried.updates_per_step, tried.collected_per_s) > 0
+    show = advise(tried.own, tried.trials, tried.memory)
+    _show_training(training, tried, show)
+    said = capsys.readouterr().out
+    assert "learning alone" in said
+    assert ("the replay's 100,000 rows" in said) == (preset == "arm-sac")

@@ -18,20 +18,24 @@ from trainer.state import State
 _NUMBERS = ("reward", "value", "log_prob", "bootstrap", "terminated", "ended")
 
 
+def fields_of(spaces: Spaces) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """What a step has: field → (its shape, its type)."""
+    return {
+        **{f"obs.{key}": (spec.shape, np.dtype(spec.dtype)) for key, spec in spaces.obs.items()},
+        "task": ((), np.dtype(np.int64)),
+        "action": (spaces.action.shape, np.dtype(spaces.action.dtype)),
+        **dict.fromkeys(_NUMBERS, ((), np.dtype(np.float32))),
+    }
+
+
 class Rollout:
     """[T, N, …] in the host's memory. `steps`: how many of the T have come."""
 
     def __init__(self, spaces: Spaces, steps: int, num_envs: int) -> None:
-        shapes: dict[str, tuple[tuple[int, ...], Any]] = {
-            **{f"obs.{key}": (spec.shape, spec.dtype) for key, spec in spaces.obs.items()},
-            "task": ((), np.int64),
-            "action": (spaces.action.shape, spaces.action.dtype),
-            **dict.fromkeys(_NUMBERS, ((), np.float32)),
-        }
         self.capacity, self.num_envs = steps, num_envs
         self.steps = 0
         self.fields: dict[str, npt.NDArray[Any]] = {
-            name: np.zeros((steps, num_envs, *shape), dtype) for name, (shape, dtype) in shapes.items()
+            name: np.zeros((steps, num_envs, *shape), dtype) for name, (shape, dtype) in fields_of(spaces).items()
         }
 
     @property

@@ -188,7 +188,7 @@ def _show_training(training: Training, tried: Tried, best: Advice) -> None:
     names = ["num_envs", "num_workers", "threads", *(["cuda_graph"] if tried.device == "cuda" else []), "steps/s", ""]
     _table(names, rows, best=[row[-1] == "recommended" for row in rows])
     _tell(_computer(tried.host) + (f", {tried.device}" if tried.device != "cpu" else ""))
-    learned = 1 / (tried.update_s * training.off_policy.updates_per_step)
+    learned = 1 / (tried.update_s * tried.updates_per_step) if tried.updates_per_step else 0.0
     by = {"native": "in C, num_workers are threads", "python": "in Python, num_workers are processes"}
     _tell(
         f"  learning alone: {1e3 * tried.update_s:.1f} ms an update, {learned:,.0f} steps/s"
@@ -200,13 +200,12 @@ def _show_training(training: Training, tried: Tried, best: Advice) -> None:
     )
     memory = tried.memory
     there = "" if memory.limit is None else f" of {memory.limit / _GB:.1f} GB"
-    _tell(
-        f"  memory: {memory.need / _GB:.1f} GB{there} in the end ({memory.replay / _GB:.1f} GB of it the replay's "
-        f"{memory.replay // memory.row:,} rows)"
-    )
+    replay = f" ({memory.replay / _GB:.1f} GB of it the replay's {memory.replay // memory.row:,} rows)"
+    _tell(f"  memory: {memory.need / _GB:.1f} GB{there} in the end{replay if memory.replay else ''}")
     if tried.gpu_bytes is not None:
-        (used, there_is), batch = tried.gpu_bytes, training.off_policy.batch_size
-        _tell(f"  GPU memory: {used / _GB:.1f} GB of {there_is / _GB:.1f} GB with batches of {batch:,}")
+        used, there_is = tried.gpu_bytes
+        rows_of = f"with updates of {training.learned_at_once:,} rows"
+        _tell(f"  GPU memory: {used / _GB:.1f} GB of {there_is / _GB:.1f} GB {rows_of}")
     whole = duration(training.total_steps / best.steps_per_s)
     much = f"{best.gain:.2f} times as fast as now" if best.setting != tried.own else "as it is: nothing to change"
     _tell(

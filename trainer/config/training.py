@@ -23,6 +23,7 @@ from trainer.config.settings import (
     EnvSettings,
     Network,
     OffPolicySettings,
+    OnPolicySettings,
     Positive,
     PositiveInt,
     Share,
@@ -140,6 +141,18 @@ class Training(TrainingSettings):
         if not isinstance(self.algorithm, OffPolicySettings):
             raise TypeError(f"{self.algorithm.name} learns from its own steps alone")
         return self.algorithm
+
+    @property
+    def rollout(self) -> int:
+        """Steps of all environments that are learned from together and forgotten; 0 where there are no such."""
+        steps: int = self.algorithm.rollout_steps if isinstance(self.algorithm, OnPolicySettings) else 0
+        return steps * self.num_envs
+
+    @property
+    def learned_at_once(self) -> int:
+        """Steps that one update learns from: `batch_size`, or a whole rollout."""
+        size: int = getattr(self.algorithm, "batch_size", self.rollout)
+        return size
 
     def changed(self, **values: Any) -> Training:
         """With other values, by their short names. Errors: ValidationError."""

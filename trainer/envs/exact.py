@@ -18,7 +18,7 @@ import numpy.typing as npt
 from safetensors.numpy import load, save
 
 from trainer.envs.snapshots import SnapshotWay, way_of
-from trainer.envs.spaces import Actions, Box, Discrete, Obs
+from trainer.envs.spaces import Actions, Box, Discrete, Obs, drawn_actions
 from trainer.envs.suite import TOLD, EpisodeLostError, Outcome
 from trainer.state import State
 
@@ -174,7 +174,7 @@ def _why_not(make: Callable[[], PlayedEnv], way: str, action: Box | Discrete) ->
         one, other = (ExactEnv(stack.enter_context(closing(make())), Exactness(way)) for _ in range(2))
         try:
             one.reset(0, 0)
-            _bits(one, drawn_actions(rng, action, _EARLIER_STEPS))
+            _bits(one, list(drawn_actions(rng, action, _EARLIER_STEPS)))
             for seed in range(CHECKS):
                 one.reset(0, seed)
                 for number, each in enumerate(drawn_actions(rng, action, CHECKED_STEPS)):
@@ -184,7 +184,7 @@ def _why_not(make: Callable[[], PlayedEnv], way: str, action: Box | Discrete) ->
                 state = one.snapshot()
                 numbers = json.loads(json.dumps(state.numbers, allow_nan=False))
                 state = State(load(save(dict(state.tensors))), numbers)
-                then = drawn_actions(rng, action, CHECKED_STEPS)
+                then = list(drawn_actions(rng, action, CHECKED_STEPS))
                 expected = _bits(one, then)
                 for env in (other, one):
                     env.restore(state)
@@ -207,13 +207,6 @@ def _bits(env: ExactEnv, actions: Sequence[Actions]) -> list[tuple[Any, ...]]:
         if outcome.terminated or outcome.truncated:
             break
     return seen
-
-
-def drawn_actions(rng: np.random.Generator, action: Box | Discrete, count: int) -> Sequence[Actions]:
-    """So many, each as likely as the others."""
-    if isinstance(action, Box):
-        return list(rng.uniform(-1, 1, (count, action.size)).astype(np.float32))
-    return list(rng.integers(action.n, size=count))
 
 
 def _last_of(outcome: Outcome) -> dict[str, npt.NDArray[Any]]:

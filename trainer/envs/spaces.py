@@ -128,6 +128,13 @@ class Spaces:
         return np.zeros((rows, *self.action.shape), self.action.dtype)
 
 
+def drawn_actions(rng: np.random.Generator, action: Box | Discrete, rows: int) -> Actions:
+    """[rows] actions, each as likely as the others."""
+    if isinstance(action, Box):
+        return rng.uniform(ACTION_LOW, ACTION_HIGH, (rows, action.size)).astype(np.float32)
+    return rng.integers(action.n, size=rows)
+
+
 def picked(obs: Obs, rows: Any) -> dict[str, npt.NDArray[Any]]:
     """`obs` of some rows: any index that NumPy takes."""
     return {key: array[rows] for key, array in obs.items()}

@@ -67,6 +67,8 @@ class Evaluation:
     wall_s: float
     score: Literal["success", "return"] = "success"
     """What it is judged by: the share that was solved, or the mean return."""
+    return_error: float = 0.0
+    """The standard error of the mean return over tasks; 0 for one episode a task, which tells of none."""
     unseen: Self | None = None
     """The same on goals that were not trained on, where that was asked for."""
     measures: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -93,7 +95,8 @@ class Evaluation:
     def _returns(self) -> str:
         found = list(self.returns.values())
         unseen = "" if self.unseen is None else f"; others {np.mean(list(self.unseen.returns.values())):,.1f}"
-        return f"return {np.mean(found):,.1f} ({counted(self.goals_per_task, 'episode')} a task{unseen})"
+        error = f" ± {self.return_error:,.1f}" if self.return_error else ""
+        return f"return {np.mean(found):,.1f}{error} ({counted(self.goals_per_task, 'episode')} a task{unseen})"
 
     def as_json(self) -> dict[str, Any]:
         """Numbers, strings, lists and dicts only."""
@@ -219,7 +222,14 @@ def summarise(
         seed=seed,
         steps=steps,
         wall_s=wall_s,
+        return_error=_error_of_mean(returns),
     )
+
+
+def _error_of_mean(returns: F64) -> float:
+    """Of the mean over tasks of the mean over episodes, [tasks, episodes]."""
+    tasks, episodes = returns.shape
+    return float(np.sqrt(returns.var(axis=1, ddof=1).sum() / episodes) / tasks) if episodes > 1 else 0.0
 
 
 def unseen_seed(seed: int) -> int:

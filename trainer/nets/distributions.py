@@ -60,6 +60,9 @@ class Distribution(Protocol):
     def mode(self, outputs: Tensor) -> Tensor:
         """The action that is taken where nothing is to be tried, bounded."""
 
+    def compared(self, outputs: Tensor) -> Tensor:
+        """[B, C] numbers that decide `mode`, and come out nearly alike on every machine."""
+
 
 class TanhNormal:
     """tanh of a Gaussian over the numbers of a Box: its mean and its log standard deviation, side by side (Haarnoja et
@@ -103,6 +106,10 @@ class TanhNormal:
     def mode(self, outputs: Tensor) -> Tensor:
         """tanh(mean)."""
         return torch.tanh(gaussian(outputs)[0])
+
+    def compared(self, outputs: Tensor) -> Tensor:
+        """The action itself."""
+        return self.mode(outputs)
 
 
 class Normal:
@@ -154,6 +161,10 @@ class Normal:
         """The mean."""
         return self.clip(outputs[..., : self.size])
 
+    def compared(self, outputs: Tensor) -> Tensor:
+        """The action itself."""
+        return self.mode(outputs)
+
     def _density(self, log_std: Tensor, noise: Tensor) -> Tensor:
         return (noise.square() * -0.5 - log_std).sum(-1) - self.size * _HALF_LOG_2PI
 
@@ -203,6 +214,10 @@ class Categorical:
     def mode(self, outputs: Tensor) -> Tensor:
         """The likeliest."""
         return outputs.argmax(-1)
+
+    def compared(self, outputs: Tensor) -> Tensor:
+        """Log probabilities, [B, n]: of two that are as likely, one machine takes this and another that."""
+        return torch.log_softmax(outputs, -1)
 
 
 #: Name → what makes it.

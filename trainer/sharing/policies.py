@@ -91,6 +91,12 @@ class Policy:
         return actions
 
     @torch.no_grad()
+    def compared(self, obs: Obs, task: npt.NDArray[np.integer]) -> F32:
+        """The numbers that decide `act_deterministic`, [N, C], see `trainer.nets.distributions`."""
+        numbers: F32 = self.net.distribution.compared(self._outputs(obs, task)).cpu().numpy()
+        return numbers
+
+    @torch.no_grad()
     def act(self, obs: Obs, task: npt.NDArray[np.integer], generator: torch.Generator) -> Actions:
         """Sampled actions [N, …]; takes its noise from `generator` (on the CPU)."""
         outputs = self._outputs(obs, task)
@@ -111,7 +117,7 @@ class Policy:
             obs, task = {key: np.array(golden.obs, np.float32)}, np.array(golden.task, np.int32)
             if obs[key].shape != (count, *array.shape) or task.min() < 0 or task.max() >= len(spaces.tasks):
                 raise IncompatiblePolicyError("golden has observations or tasks that its policy does not know")
-        deviation = float(np.abs(self.act_deterministic(obs, task).reshape(wanted.shape) - wanted).max())
+        deviation = float(np.abs(self.compared(obs, task) - wanted).max())
         if not deviation <= golden.tolerance:  # NaN is a mismatch too
             raise GoldenMismatchError(deviation, golden.tolerance)
         return deviation
@@ -123,11 +129,10 @@ class Policy:
 
 
 def golden_of(policy: Policy, seed: int, tolerance: float) -> store.Golden:
-    """What `policy` does for observations that `seed` decides: those of `golden_rows`."""
+    """What decides `policy`'s actions for observations that `seed` decides: those of `golden_rows`."""
     spaces = policy.spec.spaces
     count = min(max(GOLDEN_ROWS, len(spaces.tasks)), _MOST_GOLDEN)
-    actions = policy.act_deterministic(*golden_rows(spaces, seed, count)).reshape(count, *_row_of(spaces))
-    rows = tuple(tuple(map(float, row)) for row in np.asarray(actions, np.float64))
+    rows = tuple(tuple(map(float, row)) for row in policy.compared(*golden_rows(spaces, seed, count)))
     return store.Golden(seed=seed, action=rows, tolerance=tolerance)
 
 
@@ -149,8 +154,8 @@ def _drawn(rng: np.random.Generator, array: ArraySpec, count: int) -> npt.NDArra
 
 
 def _row_of(spaces: Spaces) -> tuple[int]:
-    """The shape of one action, as a row of numbers."""
-    return (1,) if isinstance(spaces.action, Discrete) else (spaces.action.size,)
+    """The shape of what is compared of one action: its numbers, or the log probability of each choice."""
+    return (spaces.action.n,) if isinstance(spaces.action, Discrete) else (spaces.action.size,)
 
 
 def suite_fields(training: Training) -> store.SuiteFields:

@@ -23,7 +23,7 @@ from trainer.config.training import Training, identity
 from trainer.envs.spaces import F32
 from trainer.errors import SupersededError
 from trainer.history.journal import EVALUATIONS, METRICS
-from trainer.history.read import read, read_evaluations, tells_success
+from trainer.history.read import mean_return, read, read_evaluations, tells_success
 from trainer.nets.policy import PolicyNet, PolicySpec
 from trainer.sharing.policies import Policy, actor_tensors, golden_of, suite_fields
 
@@ -228,11 +228,7 @@ class Publisher:
                 checkpoint=None if checkpoint is None else store.Origin(attempt=job.attempt, step=checkpoint),
             ),
             golden=golden_of(policy, self._seq, GOLDEN_TOLERANCE),
-            score=None
-            if past is None or not tells_success(past)
-            else store.Score(
-                step=past["step"], mean_success=past["mean_success"], goals_per_task=past["goals_per_task"]
-            ),
+            score=None if past is None else _score_of(past),
         )
 
     def _ancestor(self) -> store.Version | None:
@@ -252,3 +248,11 @@ class Publisher:
         above = self._job.superseded_by()
         if above is not None:
             raise SupersededError(above)
+
+
+def _score_of(evaluation: Mapping[str, Any]) -> store.Score:
+    """As a manifest says it."""
+    where = {"step": evaluation["step"], "goals_per_task": evaluation["goals_per_task"]}
+    if tells_success(evaluation):
+        return store.Score(mean_success=evaluation["mean_success"], **where)
+    return store.Score(mean_return=mean_return(evaluation), return_error=evaluation.get("return_error", 0.0), **where)

@@ -63,35 +63,43 @@ def key_of(manifest: store.Manifest) -> SlotKey:
 def pick(newest: Sequence[store.Manifest], choice: Choice, current: SlotKey | None) -> store.Manifest | None:
     """Of each slot's newest manifest the one to play; None where there is none. It stays with `current` for long.
 
-    `latest`: the slot that published last; left when it is stale. `best`: the highest mean success; left when another
-    one's is higher by more than chance. Slots without an evaluation yet count only where there is no other. Anything
-    else is as `latest` (for `needed` there is `trainer.actors.needed`).
+    `latest`: the slot that published last; left when it is stale. `best`: the highest mean success, or mean return
+    where nobody tells of success; left when another one's is higher by more than chance. Slots without an evaluation
+    yet count only where there is no other. Anything else is as `latest` (for `needed`: `trainer.actors.needed`).
     """
     if not newest:
         return None
     mine = next((manifest for manifest in newest if key_of(manifest) == current), None)
     if choice.kind == "best" and any(manifest.score for manifest in newest):
-        best = max((m for m in newest if m.score), key=lambda m: (_success(m), m.created_at))
+        best = max((m for m in newest if m.score), key=lambda m: (_score(m), m.created_at))
         return mine if mine and mine.score and not _is_better(best, mine) else best
     last = max(newest, key=lambda manifest: manifest.created_at)
     return mine if mine and last.created_at - mine.created_at < STALE_S else last
 
 
-def _success(manifest: store.Manifest) -> float:
-    return manifest.score.mean_success if manifest.score else -1.0
+def _score(manifest: store.Manifest) -> tuple[bool, float]:
+    """What is larger is better: a return says less than a success, of another environment."""
+    score = manifest.score
+    if score is None:
+        return False, -math.inf
+    return (True, score.mean_success) if score.mean_success is not None else (False, score.mean_return or 0.0)
 
 
 def _is_better(one: store.Manifest, other: store.Manifest) -> bool:
-    """Whether the success of `one` is higher than that of `other` by more than the evaluations' own noise."""
-    difference = _success(one) - _success(other)
-    return difference > _ERRORS * math.sqrt(_variance(one) + _variance(other))
+    """Whether the score of `one` is higher than that of `other` by more than the evaluations' own noise."""
+    (tells, mine), (other_tells, others) = _score(one), _score(other)
+    if tells != other_tells:
+        return tells
+    return mine - others > _ERRORS * math.sqrt(_variance(one) + _variance(other))
 
 
 def _variance(manifest: store.Manifest) -> float:
-    """Of the mean success; one goal more of each kind keeps 0 of 5 from looking certain."""
+    """Of the mean; one goal more of each kind keeps 0 of 5 from looking certain."""
     score = manifest.score
     if score is None:
         return 0.0
+    if score.mean_success is None:
+        return (score.return_error or 0.0) ** 2
     goals = score.goals_per_task * len(manifest.tasks)
     rate = (score.mean_success * goals + 1) / (goals + 2)
     return rate * (1 - rate) / goals

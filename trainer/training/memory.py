@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from math import prod
 
 from trainer.algorithms.base import Algorithm, NetSize
-from trainer.buffers.rows import fields_of
+from trainer.buffers import rollout
+from trainer.buffers.rows import Fields, fields_of
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import SECTIONS, Training
 from trainer.envs.memory import need_bytes
@@ -101,7 +102,7 @@ def rows_kept(training: Training) -> int:
 
 def row_bytes(training: Training) -> int:
     """One row of the replay."""
-    return sum(prod(shape) * dtype.itemsize for shape, dtype in fields_of(spaces_of(training)).values())
+    return _bytes_of(fields_of(spaces_of(training)))
 
 
 def host_parts(training: Training, device: str, rows: int) -> list[Part]:
@@ -110,6 +111,7 @@ def host_parts(training: Training, device: str, rows: int) -> list[Part]:
     replay = Part(f"the replay, {rows:,} rows of {row} bytes", rows * row, "algorithm.buffer_size", (rows,))
     parts = [
         *([replay] if rows else []),
+        *_rollout(training),
         Part(f"{training.num_envs:,} environments", environments, "num_envs", (training.num_envs,)),
         *_nets(training, live=device == "cpu", saved=True),
     ]
@@ -142,12 +144,31 @@ def _nets(training: Training, *, live: bool, saved: bool) -> list[Part]:
 
 def _batch(training: Training) -> list[Part]:
     """The hidden layers' values, which are kept for the way back."""
-    values = sum(net.values for net in _sizes(training))
-    if not training.uses_experience or not values:
-        return []
-    rows = training.off_policy.batch_size
+    values, rows = sum(net.values for net in _sizes(training)), training.learned_at_once
     what = f"an update, {rows:,} rows of {values:,} hidden values"
-    return [Part(what, rows * values * _FLOAT_BYTES, "algorithm.batch_size", (rows,))]
+    return [Part(what, rows * values * _FLOAT_BYTES, *_lowered_by(training))] if values and rows else []
+
+
+def _rollout(training: Training) -> list[Part]:
+    """What was played and is learned from next."""
+    if not training.rollout:
+        return []
+    row = _bytes_of(rollout.fields_of(spaces_of(training)))
+    what = f"a rollout, {training.rollout:,} steps of {row} bytes"
+    field = "algorithm.rollout_steps"
+    return [Part(what, training.rollout * row, field, (training.rollout // training.num_envs,))]
+
+
+def _lowered_by(training: Training) -> tuple[str, tuple[int, ...]]:
+    """(the field that says how many rows an update has, what it is)."""
+    if "batch_size" in type(training.algorithm).model_fields:
+        return "algorithm.batch_size", (training.learned_at_once,)
+    return "algorithm.rollout_steps", (training.rollout // training.num_envs,)
+
+
+def _bytes_of(fields: Fields) -> int:
+    """One row of them."""
+    return sum(prod(shape) * dtype.itemsize for shape, dtype in fields.values())
 
 
 def _largest(parts: Sequence[Part]) -> Part | None:

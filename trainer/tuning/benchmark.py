@@ -12,7 +12,7 @@ from anchorleg.words import counted
 from trainer.config.settings import Network
 from trainer.config.suites import Metaworld
 from trainer.envs.memory import MOST_ENVS, MemoryPlan, by_size, fitted, usable_cores
-from trainer.envs.spaces import F32
+from trainer.envs.spaces import drawn_actions
 from trainer.envs.step import EnvError, VectorSpec
 from trainer.envs.suite import SuiteRef
 from trainer.envs.vector import VectorEnv
@@ -110,8 +110,7 @@ def _steps_per_s(spec: VectorSpec, workers: int) -> float:
         def steps_in(seconds: float) -> float:
             start, steps = time.monotonic(), 0
             while (passed := time.monotonic() - start) < seconds:
-                actions: F32 = rng.uniform(-1, 1, (spec.num_envs, *envs.spaces.action.shape)).astype(np.float32)
-                envs.step(actions)
+                envs.step(drawn_actions(rng, envs.spaces.action, spec.num_envs))
                 steps += spec.num_envs
             return steps / passed
 

@@ -15,6 +15,7 @@ from trainer.algorithms.common import cuda_graph as recorded
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import Training
 from trainer.envs.collector import Collector
+from trainer.envs.spaces import drawn_actions
 from trainer.envs.step import EnvError, VectorSpec
 from trainer.envs.suite import SuiteRef, suite_of
 from trainer.envs.vector import VectorEnv
@@ -37,7 +38,8 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Tried:
-    """What was measured. `update_s`: an update alone, `collected_per_s`: steps without any, both with `own`.
+    """What was measured. `update_s`: an update alone, of which a step brings `updates_per_step`; `collected_per_s`:
+    steps without any; all with `own`.
 
     `products`: see `trainer.machine.products`, "" on a GPU. `stepping`: "native", "python" or "both".
     """
@@ -49,6 +51,7 @@ class Tried:
     own: Setting
     trials: tuple[Trial, ...]
     update_s: float
+    updates_per_step: float
     collected_per_s: float
     memory: Memory
     gpu_bytes: tuple[int, int] | None
@@ -101,7 +104,9 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
         return rate
 
     counts = worker_counts(host.cores, is_native=is_native), thread_counts(host.cores, is_cpu=device.type == "cpu")
-    trials = explore(own, len(training.env.tasks), *counts, attempt, graph=way == recorded.GRAPH)
+    # The number of environments is part of what PPO and A2C learn from at a time: it stays as it is.
+    tasks = len(training.env.tasks) if training.uses_experience else 0
+    trials = explore(own, tasks, *counts, attempt, graph=way == recorded.GRAPH)
     if alone is None:
         raise AssertionError("the first attempt measures it or raises")
     return Tried(
@@ -112,6 +117,7 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
         own=own,
         trials=tuple(trials),
         update_s=alone.update_s,
+        updates_per_step=alone.updates_per_step,
         collected_per_s=alone.collected_per_s,
         memory=_memory(training, alone.rss_bytes, host),
         gpu_bytes=_gpu_bytes(device),
@@ -131,6 +137,7 @@ class _Alone:
 
     stepping: str
     update_s: float
+    updates_per_step: float
     collected_per_s: float
     rss_bytes: int
 
@@ -149,43 +156,59 @@ def _rate(
     with VectorEnv(spec, setting.workers) as envs:
         state = fresh(small, device, envs, recorded.GRAPH if setting.cuda_graph else recorded.KERNELS)
         _steps_in(state, WARM_UP_S, 1)
-        rate = _steps_in(state, MEASURE_S, MIN_UPDATES)
+        rate, updates_per_step = _steps_in(state, MEASURE_S, MIN_UPDATES)
         if not is_first:
             return rate, None
         rss = sum(map(_rss, [os.getpid(), *envs.worker_pids]))
         update_s = _update_s(state)
         collected = _collected_in(state.collector, ALONE_S)
         kinds = set(envs.stepping.values())
-        return rate, _Alone(kinds.pop() if len(kinds) == 1 else "both", update_s, collected, rss)
+        stepping = kinds.pop() if len(kinds) == 1 else "both"
+        return rate, _Alone(stepping, update_s, updates_per_step, collected, rss)
 
 
-def _steps_in(state: TrainingRun, seconds: float, updates: int) -> float:
-    """Steps a second over so many seconds and updates at least."""
-    start, before, done = time.monotonic(), state.step, 0
-    while (passed := time.monotonic() - start) < seconds or (done < updates and passed < PATIENCE * seconds):
-        done += state.algorithm.owed  # what `advance` makes at once
+def _steps_in(state: TrainingRun, seconds: float, updates: int) -> tuple[float, float]:
+    """(steps a second, updates a step) over so many seconds and updates at least; where rollouts are learned from, over
+    whole ones.
+    """
+    start, step, made = time.monotonic(), state.step, state.updates
+    is_over = False
+    while not is_over:
+        learns = state.algorithm.must_learn
         advance(state)
+        passed = time.monotonic() - start
+        is_whole = state.training.uses_experience or (learns and not state.algorithm.must_learn)
+        is_over = is_whole and passed >= seconds
+        is_over &= state.updates - made >= updates or passed >= PATIENCE * seconds
     drain(state)  # a GPU has finished when its numbers are here
-    return (state.step - before) / (time.monotonic() - start)
+    steps = state.step - step
+    return steps / (time.monotonic() - start), (state.updates - made) / max(steps, 1)
 
 
 def _collected_in(collector: Collector, seconds: float) -> float:
     """Steps a second with random actions and without any update."""
-    shape, rng = (collector.num_envs, *collector.envs.spaces.action.shape), np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     start, steps = time.monotonic(), 0
     while (passed := time.monotonic() - start) < seconds:
-        collector.step(rng.uniform(-1, 1, shape).astype(np.float32))
+        collector.step(drawn_actions(rng, collector.envs.spaces.action, collector.num_envs))
         steps += collector.num_envs
     return steps / passed
 
 
 def _update_s(state: TrainingRun) -> float:
-    start, count = time.monotonic(), 0
-    while (time.monotonic() - start) < ALONE_S or count < 2:
-        measured = state.algorithm.update()
-        count += 1
-    measured.tolist()
-    return (time.monotonic() - start) / count
+    """Seconds of one; the steps between the updates of two rollouts do not count."""
+    algorithm, spent, count = state.algorithm, 0.0, 0
+    while spent < ALONE_S or count < 2:
+        while not (state.training.uses_experience or algorithm.must_learn):
+            advance(state)
+        start = time.monotonic()
+        for _ in range(MIN_UPDATES):
+            if state.training.uses_experience or algorithm.must_learn:
+                measured = algorithm.update()
+                count += 1
+        measured.tolist()
+        spent += time.monotonic() - start
+    return spent / count
 
 
 def _memory(training: Training, rss_bytes: int, host: Host) -> Memory:

@@ -26,7 +26,8 @@ def a_word(**more: object) -> ClientStatus:
 def a_slot(**more: object) -> PolicyView:
     fields: dict[str, object] = {
         "run_id": "meta-world-mt50-with-a-long-name-0123abcd", "run_name": "long", "slot": 12, "version": "14-12345",
-        "step": 100_000_000, "created_at": NOW - 86_000, "bytes": 354_000, "success": 0.8312,
+        "step": 100_000_000, "created_at": NOW - 86_000, "bytes": 354_000,
+        "score": {"step": 1, "mean_success": 0.8312, "goals_per_task": 50},
     }  # fmt: skip
     return PolicyView.model_validate(fields | more)
 

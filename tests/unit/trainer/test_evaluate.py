@@ -68,6 +68,17 @@ def test_steps_to_success_are_those_of_the_goals_that_were_solved():
     assert result.steps_to_success == {"task-0": 20.0}
 
 
+def test_a_mean_return_comes_with_its_standard_error():
+    returns = np.array([[1.0, 3.0], [5.0, 9.0]])
+    found = summarise(("a", "b"), returns > 9, returns, returns, horizon=9, seed=0, steps=4, wall_s=0.0)
+    assert found.return_error == pytest.approx(np.sqrt(2 / 2 + 8 / 2) / 2)
+    assert "return 4.5 ± 1.1 (2 episodes a task)" in replace(found, score="return").summary()
+    alone = summarise(
+        ("a",), returns[:1, :1] > 9, returns[:1, :1], returns[:1, :1], horizon=9, seed=0, steps=1, wall_s=0.0
+    )
+    assert alone.return_error == 0
+
+
 def test_what_goes_into_files_comes_back_whole():
     one, other = (
         summarise(TEN, np.eye(10, 50) > 0, *np.ones((2, 10, 50)), horizon=500, seed=seed, steps=1, wall_s=1.0)

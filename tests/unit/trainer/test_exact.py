@@ -17,9 +17,9 @@ from safetensors.numpy import load, save
 from vector_bytes import as_bytes, through_files
 
 from trainer.config.suites import Gymnasium
-from trainer.envs.exact import ANEW, CHECKED_STEPS, REPLAY, ExactEnv, Exactness, choose, drawn_actions
+from trainer.envs.exact import ANEW, CHECKED_STEPS, REPLAY, ExactEnv, Exactness, choose
 from trainer.envs.snapshots import way_of
-from trainer.envs.spaces import Box
+from trainer.envs.spaces import Box, drawn_actions
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import EpisodeLostError, SuiteRef
 from trainer.envs.suites.gymnasium.arrays import ActionMap, Observations

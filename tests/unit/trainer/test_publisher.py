@@ -65,6 +65,14 @@ def learning(tmp_path):
     return Learning(tmp_path / "toy")
 
 
+def test_an_evaluation_that_tells_of_no_success_is_published_by_its_return(learning):
+    evaluation = {"step": 40, "mean_success": 0.0, "score": "return", "returns": {"a": 3.0, "b": 5.0}}
+    learning.publish(100, evaluation={**evaluation, "return_error": 0.5, "goals_per_task": 2})
+    score = store.newest(learning.place).score
+    assert score == store.Score(step=40, mean_return=4.0, return_error=0.5, goals_per_task=2)
+    assert str(score) == "return 4.0"
+
+
 def test_a_policy_can_be_loaded_and_checked_and_says_where_it_comes_from(learning):
     evaluation = {"step": 40, "mean_success": 0.25, "goals_per_task": 2, "more": "than a score"}
     learning.publish(100, evaluation=evaluation)

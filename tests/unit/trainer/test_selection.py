@@ -70,3 +70,17 @@ def test_a_run_is_named_by_its_name_or_its_id(tmp_path, text, takes):
 def test_nonsense_is_one_sentence(text):
     with pytest.raises(ConfigError, match="neither latest, best"):
         Choice.parse(text)
+
+
+def returning(slot, mean, error):
+    score = store.Score(step=1, mean_return=mean, return_error=error, goals_per_task=20)
+    return DRAFT.model_copy(update={"slot": slot, "run_id": "a-00000000", "created_at": 10.0, "score": score})
+
+
+def test_where_no_success_is_told_the_best_has_the_highest_return_by_more_than_its_noise():
+    mine, close, clear = returning(0, 400.0, 20.0), returning(1, 420.0, 20.0), returning(2, 499.0, 0.5)
+    assert pick([mine, close], BEST, None).slot == 1
+    assert pick([mine, close], BEST, key_of(mine)).slot == 0
+    assert pick([mine, close, clear], BEST, key_of(mine)).slot == 2
+    assert pick([returning(0, -3.0, 1.0), newest(1, 10)], BEST, None).slot == 0, "one without an evaluation"
+    assert pick([clear, newest(3, 10, success=0.1)], BEST, None).slot == 3, "what tells of success"

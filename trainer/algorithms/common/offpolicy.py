@@ -20,7 +20,7 @@ from trainer.buffers.rows import Batch, rows_of
 from trainer.config.settings import OffPolicySettings
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
-from trainer.envs.spaces import I32, Actions, Box, Obs, Spaces
+from trainer.envs.spaces import I32, Actions, Obs, Spaces, drawn_actions
 from trainer.errors import NotFiniteError
 from trainer.state import State
 from trainer.streams import RandomStream, generator
@@ -68,9 +68,7 @@ class OffPolicy:
     def act(self, obs: Obs, task: I32, step: int) -> Actions:
         """At random for the first `random_steps`, then sampled from the policy."""
         if step < self.settings.random_steps:
-            if isinstance(self._action, Box):
-                return self._exploration.uniform(-1, 1, (len(task), self._action.size)).astype(np.float32)
-            return self._exploration.integers(0, self._action.n, len(task))
+            return drawn_actions(self._exploration, self._action, len(task))
         actions = self.sampled(obs, task)
         if not np.isfinite(actions).all():
             raise NotFiniteError(f"the actor's actions are not finite at step {step}", what=["actor"])

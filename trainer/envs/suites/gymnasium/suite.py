@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.config.suites import Gymnasium
-from trainer.envs.exact import ExactEnv, Exactness, choose, drawn_actions
-from trainer.envs.spaces import Obs, Spaces
+from trainer.envs.exact import ExactEnv, Exactness, choose
+from trainer.envs.spaces import Obs, Spaces, drawn_actions
 from trainer.envs.suite import Env, Stepper, StepperChoice, StepperUnavailableError
 from trainer.envs.suites.gymnasium.arrays import ActionMap, Observations
 from trainer.envs.suites.gymnasium.env import EnvFaultError, GymnasiumEnv
