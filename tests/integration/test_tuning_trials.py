@@ -53,7 +53,7 @@ def test_time_is_left_to_try_the_old_settings_once_more(tmp_path, monkeypatch):
     def ten_seconds(training, setting, *_, is_first):
         nonlocal now
         now += 10.0
-        return 100.0 + now, trials._Alone("native", 0.01, 1000.0, 2**30) if is_first else None
+        return 100.0 + now, trials._Alone("native", 0.01, 1.0, 1000.0, 2**30) if is_first else None
 
     monkeypatch.setattr(trials, "_rate", ten_seconds)
     monkeypatch.setattr(trials.time, "monotonic", lambda: now)
