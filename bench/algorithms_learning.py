@@ -199,9 +199,10 @@ def summary(name: str, lines: list[list[str]], steps: int) -> list[object]:
     def middle(key: str, scale: float = 1.0) -> str:
         return f"{scale * statistics.median(float(row[key]) for row in last):.1f}" if last[0][key] else ""
 
+    worst = f"{100 * one.worst:.0f} %" if one.tells_success else f"{one.worst:.4g}"
     soon = [one.steps_to(part) for part in THRESHOLDS] if one.tells_success else [""] * len(THRESHOLDS)
     return [
-        name, len(seeds), scored(one, one.final), f"{one.worst:.4g}", share(last, "triggered"),
+        name, len(seeds), scored(one, one.final), worst, share(last, "triggered"),
         middle("distance_m", 100), *("-" if value is None else value and f"{value:.0f}" for value in soon),
         middle("cpu_s", 1 / 60), middle("policy_kb"), last[0]["parameters"],
     ]  # fmt: skip

@@ -95,11 +95,12 @@ SAC.
 
 `python bench/algorithms_learning.py`: what our presets come to in 100,000 steps, and stable-baselines3's PPO by the
 settings of `arm-ppo` (`sb3-arm-ppo`), by deterministic policies from the same starts and goals, five seeds. On the arm
-100 goals, success is the hand within 5 cm at the last step (`ever within 15 cm`: the gripper's trigger), and `steps to`
-is by 50 goals every 5,000 steps: where half of the seeds had reached it. On CartPole-v1 the return over 20 episodes, of
-500. Intervals of 95 % over seeds as `trainer compare` has them. `policy kb`: ours as published, theirs as `save` leaves
-it. `parameters`: of all nets that learn. `cpu minutes`: one thread, without evaluations. Each training's curve is in
-`bench/results/algorithms_learning_runs.csv`.
+100 goals, success is the hand within 5 cm at the last step (`ever within 15 cm`: the gripper's trigger; `cm at the
+end`: the mean over goals, the middle seed's), and `steps to` is by 50 goals every 5,000 steps: where half of the seeds
+had reached it. On CartPole-v1 the return over 20 episodes, of 500. Intervals of 95 % over seeds as `trainer compare`
+has them. `policy kb`: ours as published, theirs as `save` leaves it. `parameters`: of all nets that learn; ours read
+the number of the task too. `cpu minutes`: one thread, without evaluations. Each training's curve goes to
+`algorithms_learning_runs.csv`.
 
 @{algorithms_learning}
 
