@@ -90,7 +90,7 @@ ABOUT = {
     "debug": "The guides' debugging values with small nets: a short run through all parts of the program.",
     "arm-ppo": "An arm learns to reach by PPO.",
     "arm-a2c": "The same task by A2C: with five seeds it held 5 cm at 96 to 100 of 100 goals.",
-    "arm-sac": "The same task by SAC; not trained to the end here.",
+    "arm-sac": "The same task by SAC: one seed held 5 cm at 36 of 50 goals after 25,000 steps; not trained on here.",
     "cartpole-ppo": "A pole is balanced by PPO.",
     "cartpole-a2c": "The same task by A2C: all of 500 steps with three seeds, after dips on the way.",
 }
