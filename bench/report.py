@@ -81,6 +81,29 @@ most of the difference is door-lock, which a run meets early, late or never. Eve
 
 @{learning_summary}
 
+## Algorithms
+
+`python bench/algorithms_speed.py`: steps a second of whole trainings by [PPO, A2C and SAC](algorithms.md) on the arm
+and on Gymnasium's environments: equal nets, number of environments, rollouts, batches, updates and scales, in turns.
+The rivals step Gymnasium's environments in vectors of their own, in one process. `ours` is what `trainer train` does,
+with workers (threads on the arm, else processes); `one process`: without. `times sb3`: of stable-baselines3's steps a
+second, within a round, and the lowest and highest of it. `cpu times sb3`: the same by CPU time, workers included. `of
+env`: part of the wall time that the same environments take by themselves, with random actions. MTSAC with one task is
+SAC.
+
+@{algorithms_speed}
+
+`python bench/algorithms_learning.py`: what our presets come to in 100,000 steps, and stable-baselines3's PPO by the
+settings of `arm-ppo` (`sb3-arm-ppo`), by deterministic policies from the same starts and goals, five seeds. On the arm
+100 goals, success is the hand within 5 cm at the last step (`ever within 15 cm`: the gripper's trigger; `cm at the
+end`: the mean over goals, the middle seed's), and `steps to` is by 50 goals every 5,000 steps: where half of the seeds
+had reached it. On CartPole-v1 the return over 20 episodes, of 500. Intervals of 95 % over seeds as `trainer compare`
+has them. `policy kb`: ours as published, theirs as `save` leaves it. `parameters`: of all nets that learn; ours read
+the number of the task too. `cpu minutes`: one thread, without evaluations. Each training's curve goes to
+`algorithms_learning_runs.csv`.
+
+@{algorithms_learning}
+
 ## Saving, starting, stopping
 
 `python bench/saving.py`: preset `guide` with a full replay of two million rows.
@@ -221,7 +244,7 @@ cost.
 """
 
 #: Figures that no machine without other work was at hand for.
-UNMEASURED = frozenset({"poison"})
+UNMEASURED = frozenset({"poison", "algorithms_speed", "algorithms_learning"})
 #: Where the page shows the figures of that name.
 PLACE = re.compile(r"@\{([^}]*)\}")
 

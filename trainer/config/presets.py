@@ -89,10 +89,10 @@ ABOUT = {
     "tiny": "Small nets that learn reach-v3 on a CPU.",
     "debug": "The guides' debugging values with small nets: a short run through all parts of the program.",
     "arm-ppo": "An arm learns to reach by PPO.",
-    "arm-a2c": "The same task by A2C, which comes near and does not hold 5 cm in so few steps.",
-    "arm-sac": "The same task by SAC; not trained to the end here.",
+    "arm-a2c": "The same task by A2C: with five seeds it held 5 cm at 96 to 100 of 100 goals.",
+    "arm-sac": "The same task by SAC: one seed held 5 cm at 36 of 50 goals after 25,000 steps; not trained on here.",
     "cartpole-ppo": "A pole is balanced by PPO.",
-    "cartpole-a2c": "The same task by A2C; not trained to the end here.",
+    "cartpole-a2c": "The same task by A2C: all of 500 steps with three seeds, after dips on the way.",
 }
 
 #: Preset → what differs from the guide, but for what is in `by_task`.
@@ -159,20 +159,24 @@ PRESETS: dict[str, dict[str, Any]] = {
     # 2,048 steps a rollout as stable-baselines3 has them, by 8 environments; the discount is ours: what the hand does
     # now shows within two seconds.
     "arm-ppo": {**_ARM, "algorithm": "ppo", "gamma": 0.98},
-    # rl-baselines3-zoo's for ReacherBullet (hyperparams/a2c.yml), with 8 environments and without gSDE.
+    # rl-baselines3-zoo's for ReacherBullet (hyperparams/a2c.yml), with 8 environments and without gSDE. But its
+    # discount of 0.98 and step size of 9.6e-4 held 5 cm at none of 50 goals after 100,000 steps; 0.98 and 2e-3 at 8 %,
+    # 0.9 and 9.6e-4 at 92 %, 0.9 and 2e-3 at all of them (one seed each, two of the last).
     "arm-a2c": {
         **_ARM,
         "algorithm": "a2c",
-        "gamma": 0.98,
+        "gamma": 0.9,
         "rollout_steps": 8,
         "gae_lambda": 0.9,
         "value_coef": 0.4,
-        "learning_rate": 9.6e-4,
+        "learning_rate": 2e-3,
         "learning_rate_steps": 100_000,
     },
     # The zoo's for reaching with hindsight (discount, learning rate), without it; an update a step.
     "arm-sac": {**_ARM, "algorithm": "sac", "gamma": 0.95, "learning_rate": 1e-3, "buffer_size": 100_000},
-    # The zoo's for CartPole-v1 (hyperparams/ppo.yml, a2c.yml); its falling clip range is fixed here.
+    # The zoo's for CartPole-v1 (hyperparams/ppo.yml, a2c.yml); its falling clip range is fixed here. A2C is at
+    # 500 after a fifth of the zoo's 500,000 steps (three seeds); with a step size that falls to 0 by then it was at 171
+    # to 426.
     "cartpole-ppo": {
         **_CARTPOLE,
         "algorithm": "ppo",

@@ -1,0 +1,120 @@
+"""A training of ours in stable-baselines3's words: the same nets, rollouts, batches, rates and scales, by its own PPO,
+A2C or SAC, on the same environments as Gymnasium has them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from stable_baselines3 import A2C, PPO, SAC
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.logger import configure
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+from torch import nn
+
+from trainer.config.algorithms import A2c, Ppo, Sac
+from trainer.config.settings import OnPolicySettings
+from trainer.config.suites import Arm, Gymnasium
+from trainer.config.training import Training
+from trainer.nets.normalise import CLIP
+
+_ARM = "trainer.envs.suites.arm.gym:anchorleg/ArmReach-v0"
+_ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
+#: What stable-baselines3's A2C has in its code (Mnih et al. 2016).
+_RMS_ALPHA = 0.99
+
+
+def env_id(training: Training) -> str:
+    """What `gymnasium.make` makes the same environment of. Errors: ValueError where there is none."""
+    env = training.env
+    if isinstance(env, Gymnasium) and not env.kwargs:
+        return env.id
+    if env == Arm():
+        return _ARM
+    raise ValueError(f"Gymnasium has no environment with the settings {env}")
+
+
+def vector(training: Training) -> VecEnv:
+    """As many environments as ours, in SB3's DummyVecEnv, on no scale of their own."""
+    return make_vec_env(env_id(training), training.num_envs, seed=training.seed)
+
+
+def stable_baselines3(training: Training, steps: int) -> BaseAlgorithm:
+    """SB3's algorithm of that name, for one `learn` of `steps`; it writes no log. Errors: TypeError where it has none,
+    ValueError where it has none with these settings.
+    """
+    settings = training.algorithm
+    more: dict[str, Any] = {"device": "cpu", "seed": training.seed, "gamma": settings.gamma}
+    if isinstance(settings, Sac):
+        model = _sac(training, settings, more)
+    elif isinstance(settings, Ppo | A2c):
+        model = _on_policy(training, settings, {**more, "learning_rate": _rate(settings, steps)})
+    else:
+        raise TypeError(f"stable-baselines3 has no {settings.name}")
+    model.set_logger(configure(None, []))
+    return model
+
+
+def _rate(settings: Ppo | A2c, steps: int) -> Callable[[float], float]:
+    """The step size where so much of `steps` is left."""
+
+    def rate(left: float) -> float:
+        falling = settings.learning_rate_steps
+        return settings.learning_rate * (max(0.0, 1 - (1 - left) * steps / falling) if falling else 1.0)
+
+    return rate
+
+
+def _nets(training: Training, critic: str) -> dict[str, Any]:
+    network = training.network
+    widths = {"pi": list(network.actor_hidden), critic: list(network.critic_hidden)}
+    return {"net_arch": widths, "activation_fn": _ACTIVATIONS[network.activation]}
+
+
+def _on_policy(training: Training, settings: Ppo | A2c, more: dict[str, Any]) -> BaseAlgorithm:
+    nets = _nets(training, "vf")
+    more |= {
+        "n_steps": settings.rollout_steps,
+        "gae_lambda": settings.gae_lambda,
+        "ent_coef": settings.entropy_coef,
+        "vf_coef": settings.value_coef,
+        "max_grad_norm": settings.grad_clip or math.inf,
+        "normalize_advantage": settings.normalise_advantage,
+    }
+    envs = _scaled(vector(training), settings)
+    if isinstance(settings, Ppo):
+        nets["optimizer_kwargs"] = {"eps": settings.adam_eps}
+        more |= {"batch_size": settings.batch_size, "n_epochs": settings.epochs, "clip_range": settings.clip}
+        return PPO("MlpPolicy", envs, policy_kwargs=nets, target_kl=settings.target_kl or None, **more)
+    if settings.rms_alpha != _RMS_ALPHA:
+        raise ValueError(f"stable-baselines3's rms_alpha is {_RMS_ALPHA}, not {settings.rms_alpha}")
+    return A2C("MlpPolicy", envs, policy_kwargs=nets, rms_prop_eps=settings.rms_eps, **more)
+
+
+def _scaled(envs: VecEnv, settings: OnPolicySettings) -> VecEnv:
+    if not (settings.normalise_obs or settings.normalise_reward):
+        return envs
+    on = {"norm_obs": settings.normalise_obs, "norm_reward": settings.normalise_reward}
+    return VecNormalize(envs, **on, clip_obs=CLIP, clip_reward=CLIP, gamma=settings.gamma)
+
+
+def _sac(training: Training, settings: Sac, more: dict[str, Any]) -> BaseAlgorithm:
+    entropy = "auto" if settings.target_entropy is None else settings.target_entropy
+    return SAC(
+        "MlpPolicy",
+        vector(training),
+        policy_kwargs=_nets(training, "qf"),
+        learning_rate=settings.learning_rate,
+        batch_size=settings.batch_size,
+        buffer_size=settings.buffer_size,
+        learning_starts=settings.random_steps,
+        tau=settings.tau,
+        train_freq=1,
+        gradient_steps=round(settings.updates_per_step * training.num_envs),
+        ent_coef=f"auto_{settings.init_temperature}",
+        target_entropy=entropy,
+        **more,
+    )
