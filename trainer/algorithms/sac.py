@@ -81,7 +81,7 @@ class Algorithm(OffPolicy):
         distribution = self.policy.distribution
         outputs = self.policy(*self._read(obs, task))
         noise = distribution.noise(len(task), self._noise).to(self.device)
-        actions: Actions = distribution.sample(outputs, noise)[0].cpu().numpy()
+        actions: Actions = distribution.draw(outputs, noise).cpu().numpy()
         return actions
 
     def learn(self, batch: Batch) -> Tensor:

@@ -15,7 +15,7 @@ from trainer.envs.spaces import F32, Spaces
 from trainer.state import State
 
 #: Beside observations, tasks and actions.
-_NUMBERS = ("reward", "value", "log_prob", "bootstrap", "terminated", "ended")
+_NUMBERS = ("reward", "bootstrap", "terminated", "ended")
 
 
 def fields_of(spaces: Spaces) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
@@ -57,15 +57,13 @@ class Rollout:
         row: npt.NDArray[Any] = field.reshape(-1, *field.shape[2:])
         return row
 
-    def advantages(self, last_value: F32, gamma: float, gae_lambda: float) -> F32:
-        """[T, N], where what follows the last step is worth `last_value` [N].
+    def advantages(self, value: F32, last_value: F32, gamma: float, gae_lambda: float) -> F32:
+        """[T, N], where each step is worth `value` [T, N] and what follows the last one `last_value` [N].
 
         Generalised advantage estimation (Schulman et al. 2016, arXiv 1506.02438). At a cut what would have followed is
         worth `bootstrap`, at an end nothing; neither looks into the next episode (Pardo et al. 2018, arXiv 1712.00378).
         """
-        reward, value, bootstrap, terminated, ended = (
-            self.fields[name] for name in ("reward", "value", "bootstrap", "terminated", "ended")
-        )
+        reward, bootstrap, terminated, ended = (self.fields[name] for name in _NUMBERS)
         following = np.concatenate([value[1:], last_value[None]])
         following = np.where(ended > 0, bootstrap * (1 - terminated), following)
         errors = reward + np.float32(gamma) * following - value

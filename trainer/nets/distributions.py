@@ -45,6 +45,9 @@ class Distribution(Protocol):
     def sample(self, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Actions, and their log density [B], from `outputs` [B, parameters]; differentiable where that is possible."""
 
+    def draw(self, outputs: Tensor, noise: Tensor) -> Tensor:
+        """The actions of `sample` alone."""
+
     def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
         """[B], of actions that `sample` gave."""
 
@@ -83,6 +86,11 @@ class TanhNormal:
     def sample(self, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Reparametrised by `noise`."""
         return sample(*gaussian(outputs), noise)
+
+    def draw(self, outputs: Tensor, noise: Tensor) -> Tensor:
+        """Within (-1, 1)."""
+        mean, log_std = gaussian(outputs)
+        return torch.tanh(mean + log_std.exp() * noise)
 
     def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
         """Of actions within (-1, 1); near the bounds float32 has no digits left to tell them apart."""
@@ -131,8 +139,11 @@ class Normal:
 
     def sample(self, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Reparametrised by `noise`."""
-        mean, log_std = outputs.chunk(2, dim=-1)
-        return mean + log_std.exp() * noise, self._density(log_std, noise)
+        return self.draw(outputs, noise), self._density(outputs[..., self.size :], noise)
+
+    def draw(self, outputs: Tensor, noise: Tensor) -> Tensor:
+        """Any real numbers."""
+        return outputs[..., : self.size] + outputs[..., self.size :].exp() * noise
 
     def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
         """Of any real numbers."""
@@ -185,8 +196,12 @@ class Categorical:
 
     def sample(self, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """The largest of logits and noise is drawn by the probabilities (Gumbel 1954); [B] int64."""
-        actions = (outputs + noise).argmax(-1)
+        actions = self.draw(outputs, noise)
         return actions, self.log_prob(outputs, actions)
+
+    def draw(self, outputs: Tensor, noise: Tensor) -> Tensor:
+        """[B] int64."""
+        return (outputs + noise).argmax(-1)
 
     def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
         """The log probability."""

@@ -102,7 +102,7 @@ class Policy:
         outputs = self._outputs(obs, task)
         noise = self.net.distribution.noise(len(task), generator).to(self.device)
         distribution = self.net.distribution
-        actions: Actions = distribution.clip(distribution.sample(outputs, noise)[0]).cpu().numpy()
+        actions: Actions = distribution.clip(distribution.draw(outputs, noise)).cpu().numpy()
         return actions
 
     def check_golden(self, golden: store.Golden) -> float:

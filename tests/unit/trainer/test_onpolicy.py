@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from trainer.algorithms.base import Context
-from trainer.algorithms.common.onpolicy import RewardScale
+from trainer.algorithms.common.reward_scale import RewardScale
 from trainer.buffers.rollout import Rollout
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.section import TrainingSection, resolve
@@ -96,6 +96,14 @@ def textbook_loss(name, algorithm, policy, critic, rows):
     return loss, value_loss, loss + chosen.value_coef * value_loss - chosen.entropy_coef * entropy.mean()
 
 
+def what_the_nets_said_while_they_played(algorithm, policy, critic):
+    """Densities and values of the whole rollout are those of its steps."""
+    inputs, action, log_prob, advantage, target = algorithm._part(algorithm._lesson)
+    outputs = policy.with_free(policy.body(inputs))
+    assert torch.allclose(policy.distribution.log_prob(outputs, action), log_prob, atol=1e-4)
+    assert torch.allclose(critic(inputs)[:, 0], target - advantage, atol=1e-4)
+
+
 @pytest.mark.parametrize("kind", SPACES)
 @pytest.mark.parametrize("name", ["ppo", "a2c"])
 def test_updates_are_those_of_the_textbook(name, kind):
@@ -112,6 +120,7 @@ def test_updates_are_those_of_the_textbook(name, kind):
     rng = np.random.default_rng(0)
     for _ in range(2):
         play(algorithm, spaces, rng)
+        what_the_nets_said_while_they_played(algorithm, policy, critic)
         while algorithm.must_learn:
             rows = algorithm._order_of_steps[algorithm._at : algorithm._at + algorithm.batch_size]
             loss, value_loss, whole = textbook_loss(name, algorithm, policy, critic, rows)
@@ -158,12 +167,13 @@ def test_advantages_are_the_sum_of_errors_up_to_the_episodes_end(data, gamma, la
     steps, envs = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 3))
     numbers = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     rollout = Rollout(SPACES["box"], steps, envs)
-    for name in ("reward", "value", "bootstrap"):
+    for name in ("reward", "bootstrap"):
         rollout.fields[name][:] = numbers.standard_normal((steps, envs))
+    value = numbers.standard_normal((steps, envs)).astype(np.float32)
     rollout.fields["terminated"][:] = numbers.random((steps, envs)) < 0.3
     rollout.fields["ended"][:] = (rollout.fields["terminated"] > 0) | (numbers.random((steps, envs)) < 0.3)
     last = numbers.standard_normal(envs).astype(np.float32)
-    found = rollout.advantages(last, gamma, lam)
+    found = rollout.advantages(value, last, gamma, lam)
     f = rollout.fields
     for env in range(envs):
         for start in range(steps):
@@ -174,8 +184,8 @@ def test_advantages_are_the_sum_of_errors_up_to_the_episodes_end(data, gamma, la
                 elif f["ended"][at, env]:
                     following = f["bootstrap"][at, env]
                 else:
-                    following = f["value"][at + 1, env] if at + 1 < steps else last[env]
-                total += weight * (f["reward"][at, env] + gamma * following - f["value"][at, env])
+                    following = value[at + 1, env] if at + 1 < steps else last[env]
+                total += weight * (f["reward"][at, env] + gamma * following - value[at, env])
                 weight *= gamma * lam
                 if f["ended"][at, env]:
                     break

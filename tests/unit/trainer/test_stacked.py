@@ -71,3 +71,15 @@ def test_a_draw_is_a_sample_and_its_slope_that_of_automatic_differentiation():
     assert torch.allclose(found.action, action.detach())
     assert torch.allclose(found.log_prob, density.detach())
     assert torch.allclose(fused.output_gradient(found, action_gradient, density_gradient), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_of_few_rows_numpy_makes_the_same_and_of_many_torch_is_asked(activation):
+    net = MLP(5, (8, 6), 3, torch.Generator().manual_seed(0), activation=activation)
+    stack, x = Stacked([net]), noise(7, 5)
+    assert torch.allclose(torch.from_numpy(stack.forward_few(x.numpy())), stack.forward(x)[-1][0], atol=1e-6)
+    stack.flat.data.mul_(1.5)
+    assert torch.allclose(torch.from_numpy(stack.forward_few(x.numpy())), net(x), atol=1e-6), "it sees what is learned"
+    assert stack.is_quick_for(8)
+    assert not stack.is_quick_for(10_000)
+    assert not Stacked(nets(2)).is_quick_for(1)

@@ -18,23 +18,31 @@ import torch
 from torch import Tensor, nn
 
 from trainer.algorithms.base import Context, NetSize
+from trainer.algorithms.common.actor_critic import actor_and_critic
 from trainer.algorithms.common.cuda_graph import KERNELS
-from trainer.algorithms.common.tensors import copied, count, load_moments, moments_of, named, torch_generator, under
+from trainer.algorithms.common.reward_scale import RewardScale
+from trainer.algorithms.common.tensors import (
+    clip_gradients,
+    copied,
+    count,
+    load_moments,
+    moments_of,
+    named,
+    torch_generator,
+    under,
+)
 from trainer.buffers.rollout import Rollout
 from trainer.config.settings import OnPolicySettings
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
-from trainer.envs.spaces import F32, F64, I32, I64, Actions, Box, Obs, Spaces, picked
+from trainer.envs.spaces import F32, I32, I64, Actions, Obs, Spaces, picked
 from trainer.errors import NotFiniteError
 from trainer.nets.fused import Stacked
-from trainer.nets.mlp import MLP, orthogonal
-from trainer.nets.normalise import CLIP, Normaliser, RunningMoments
-from trainer.nets.policy import PolicyNet, PolicySpec
+from trainer.nets.normalise import Normaliser, RunningMoments
+from trainer.nets.policy import PolicyNet
 from trainer.state import State
 from trainer.streams import RandomStream
 
-#: The gain of the policy's last layer: its first actions are near the middle, and all alike (detail 2 of the "37").
-_LAST_GAIN = 0.01
 #: An advantage's deviation is not divided by less.
 _SMALL = 1e-8
 
@@ -47,34 +55,6 @@ class Minibatch:
     log_prob: Tensor
     advantage: Tensor
     target: Tensor
-
-
-class RewardScale:
-    """Rewards divided by the deviation of their discounted sum, as each environment has seen it so far."""
-
-    def __init__(self, num_envs: int, gamma: float) -> None:
-        self.moments = RunningMoments(1)
-        self.gamma = gamma
-        self.sums: F64 = np.zeros(num_envs)
-
-    def add(self, reward: F32, ended: F32) -> F32:
-        """[N] rewards of a step, on the scale of all that came, this one included."""
-        self.sums = self.sums * self.gamma + reward
-        self.moments.add(self.sums[:, None])
-        self.sums = self.sums * (1 - ended)
-        scaled: F32 = np.clip(reward * self.moments.scale[0], -CLIP, CLIP).astype(np.float32)
-        return scaled
-
-    def state(self) -> State:
-        """All of it."""
-        moments = self.moments.state()
-        return State({**moments.tensors, "sums": self.sums.copy()}, moments.numbers)
-
-    def load(self, state: State) -> None:
-        """Go on from there; environments that are new begin with nothing."""
-        self.moments.load(state)
-        kept = np.array(state.tensors["sums"], np.float64)[: len(self.sums)]
-        self.sums[: len(kept)] = kept
 
 
 class OnPolicy:
@@ -164,15 +144,13 @@ class OnPolicy:
             moments.add(obs[key])
         seen, tasks = self._scaled(obs), task.astype(np.int64)
         distribution = self._policy.distribution
-        inputs = self._inputs(seen, tasks)
+        outputs = self._policy.with_free(self._evaluated(self._stacks[0], seen, tasks))
+        if not torch.isfinite(outputs).all():
+            raise NotFiniteError(f"the policy's actions are not finite at step {step}", what=["actor"])
         noise = distribution.noise(len(task), self._noise).to(self.device)
-        action, log_prob = distribution.sample(self._outputs(self._stacks[0].forward(inputs)), noise)
-        value = self._stacks[1].forward(inputs)[-1][0, :, 0]
+        action = distribution.draw(outputs, noise)
         self._played = {f"obs.{key}": array for key, array in seen.items()}
         self._played |= {"task": tasks, "action": action.cpu().numpy()}
-        self._played |= {"log_prob": log_prob.cpu().numpy(), "value": value.cpu().numpy()}
-        if not np.isfinite(self._played["log_prob"]).all():
-            raise NotFiniteError(f"the policy's actions are not finite at step {step}", what=["actor"])
         actions: Actions = distribution.clip(action).cpu().numpy()
         return actions
 
@@ -189,10 +167,7 @@ class OnPolicy:
         self._rollout.add({**self._played, **numbers})
         self._step = step + len(ended)
         if self._rollout.full:
-            advantages = self._rollout.advantages(
-                self._value(done.obs, done.next_task), self.settings.gamma, self.settings.gae_lambda
-            )
-            self._begin_lesson(advantages)
+            self._begin_lesson(self._value(done.obs, done.next_task))
             self._shuffle()
 
     @property
@@ -282,8 +257,19 @@ class OnPolicy:
     def _scaled(self, obs: Obs) -> dict[str, npt.NDArray[Any]]:
         return {key: self._moments[key].scaled(seen) if key in self._moments else seen for key, seen in obs.items()}
 
+    def _rows(self, seen: Obs, tasks: I64) -> F32:
+        """[B, I] of scaled observations that nothing encodes."""
+        rows, at = np.zeros((len(tasks), self._policy.width), np.float32), 0
+        for _, numbers in sorted(seen.items()):
+            rows[:, at : at + numbers.shape[1]] = numbers
+            at += numbers.shape[1]
+        rows[np.arange(len(tasks)), at + tasks] = 1
+        return rows
+
     def _inputs(self, seen: Obs, tasks: I64) -> Tensor:
         """[B, I] of scaled observations."""
+        if not self._policy.encoders:
+            return torch.from_numpy(self._rows(seen, tasks)).to(self.device)
         read = {key: torch.from_numpy(array).to(self.device) for key, array in seen.items()}
         return self._policy.inputs(read, torch.from_numpy(tasks).to(self.device))
 
@@ -294,21 +280,39 @@ class OnPolicy:
     @torch.no_grad()
     def _value(self, obs: Obs, task: I32) -> F32:
         """What the critic thinks, [N]."""
-        inputs = self._inputs(self._scaled(obs), task.astype(np.int64))
-        values: F32 = self._stacks[1].forward(inputs)[-1][0, :, 0].cpu().numpy()
+        values: F32 = self._evaluated(self._stacks[1], self._scaled(obs), task.astype(np.int64))[:, 0].cpu().numpy()
         return values
 
-    def _begin_lesson(self, advantages: F32) -> None:
-        """All that an update takes of a step side by side, so that one look-up finds it."""
-        rollout = self._rollout
+    def _evaluated(self, stack: Stacked, seen: Obs, tasks: I64) -> Tensor:
+        """The outputs of one net [N, outputs], for scaled observations."""
+        if not self._policy.encoders and stack.is_quick_for(len(tasks)):
+            return torch.from_numpy(stack.forward_few(self._rows(seen, tasks)))
+        return stack.forward(self._inputs(seen, tasks))[-1][0]
+
+    @torch.no_grad()
+    def _begin_lesson(self, last_value: F32) -> None:
+        """All that an update takes of a step side by side, so that one look-up finds it. The nets are still those that
+        played: what they say of the whole rollout costs less at once than step by step.
+        """
+        rollout, distribution, reads = self._rollout, self._policy.distribution, bool(self._policy.encoders)
         count = rollout.capacity * rollout.num_envs
-        numbers = [advantages.reshape(-1, 1), (advantages + rollout.fields["value"]).reshape(-1, 1)]
-        played = [rollout.in_a_row(name).reshape(count, -1).astype(np.float32) for name in ("action", "log_prob")]
-        known = torch.from_numpy(np.concatenate([*played, *numbers], axis=1)).to(self.device)
-        if not self._policy.encoders:
-            rows = torch.arange(count, device=self.device)
-            known = torch.cat([self._inputs_of_rollout(rows), known], dim=1)
-        self._lesson, self._epoch = known, 0
+        action = torch.from_numpy(rollout.in_a_row("action")).to(self.device)
+        seen, known = [], []
+        for rows in torch.split(torch.arange(count, device=self.device), self.batch_size if reads else count):
+            inputs = self._inputs_of_rollout(rows)
+            log_prob = distribution.log_prob(self._outputs(self._stacks[0].forward(inputs)), action[rows])
+            known.append(torch.stack([log_prob, self._stacks[1].forward(inputs)[-1][0, :, 0]], dim=1))
+            seen += [] if reads else [inputs]
+        log_prob, value = torch.cat(known).unbind(1)
+        advantages = torch.from_numpy(
+            rollout.advantages(
+                value.reshape(rollout.capacity, rollout.num_envs).cpu().numpy(),
+                last_value, self.settings.gamma, self.settings.gae_lambda,
+            )
+        ).to(self.device).reshape(-1)  # fmt: skip
+        numbers = torch.stack([log_prob, advantages, advantages + value], dim=1)
+        self._lesson = torch.cat([*seen, action.reshape(count, -1).float(), numbers], dim=1)
+        self._epoch = 0
 
     def _part(self, lesson: Tensor) -> tuple[Tensor, ...]:
         """(inputs, action, log_prob, advantage, target) of some rows of it."""
@@ -350,7 +354,7 @@ class OnPolicy:
             self._policy.encoders.zero_grad()
             inputs.backward((by_inputs + by_inputs_too)[0])  # type: ignore[no-untyped-call]
         if settings.grad_clip:
-            nn.utils.clip_grad_norm_(self._learned, settings.grad_clip, foreach=False)
+            clip_gradients(self._learned, settings.grad_clip)
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate
         self.optimizer.step()
@@ -377,15 +381,3 @@ def normalised(advantage: Tensor) -> Tensor:
 
 def _nothing() -> Tensor:
     return torch.zeros(0, dtype=torch.int64)
-
-
-def actor_and_critic(training: Training, spaces: Spaces, init: torch.Generator | None) -> tuple[PolicyNet, MLP]:
-    """The nets of `training`, their weights drawn from `init`; None: on torch's `meta` device, to be counted."""
-    settings, network = cast("OnPolicySettings", training.algorithm), training.network
-    distribution = "normal" if isinstance(spaces.action, Box) else "categorical"
-    policy = PolicyNet(PolicySpec(spaces, network, distribution, settings.normalise_obs), init)
-    critic = MLP(policy.width, network.critic_hidden, 1, init, activation=network.activation)
-    if init is not None:
-        orthogonal(policy.body, init, _LAST_GAIN)
-        orthogonal(critic, init, 1.0)
-    return policy, critic

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,3 +57,12 @@ def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def count(net: nn.Module) -> int:
     """How many numbers it learns."""
     return sum(parameter.numel() for parameter in net.parameters())
+
+
+def clip_gradients(parameters: Sequence[nn.Parameter], limit: float) -> None:
+    """As `nn.utils.clip_grad_norm_`, in a third of its calls."""
+    found = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    norm = torch.stack([torch.linalg.vector_norm(gradient) for gradient in found]).norm()
+    scale = (limit / (norm + 1e-6)).clamp(max=1.0)
+    for gradient in found:
+        gradient.mul_(scale)

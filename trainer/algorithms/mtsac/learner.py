@@ -129,7 +129,7 @@ def act(learner: Learner, obs: Obs, task: I32) -> F32:
     with torch.no_grad():
         outputs = learner.actor(*_observed(learner, obs, task))
         noise = learner.actor.distribution.noise(len(outputs), learner.noise)
-        action, _ = learner.actor.distribution.sample(outputs, to_device(noise, learner.device))
+        action = learner.actor.distribution.draw(outputs, to_device(noise, learner.device))
     actions: F32 = action.cpu().numpy()
     return actions
 
