@@ -81,7 +81,6 @@ class NStep:
         for name, array in self._begun.items():
             kept = np.asarray(state.tensors[name])[:, : array.shape[1]]
             array[:, : kept.shape[1]] = kept
-            array[:, kept.shape[1] :] = 0
         for key, array in self._following.items():
             kept = np.asarray(state.tensors[f"{_FOLLOWING}{key}"])[: len(array)]
             array[: len(kept)] = kept

@@ -89,8 +89,8 @@ class Textbook:
 
     def __init__(self, algorithm):
         self.settings = algorithm.settings
-        self.actor, self.target_actor = (copy.deepcopy(algorithm.policy.body) for _ in range(2))
-        self.critics, self.targets = ([copy.deepcopy(net) for net in algorithm.critics] for _ in range(2))
+        self.actor, self.target_actor = copy.deepcopy(algorithm.policy.body), copy.deepcopy(algorithm.target_actor)
+        self.critics, self.targets = copy.deepcopy(algorithm.critics), copy.deepcopy(algorithm.targets)
         self.noise = torch.Generator().manual_seed(0)
         self.noise.set_state(algorithm.tensors()["noise"])
         self.values = None
@@ -156,6 +156,10 @@ class Textbook:
 @pytest.mark.parametrize("of_several_steps", [False, True])
 def test_its_updates_are_those_of_the_textbook(more, of_several_steps):
     algorithm = made(tau=0.1, **more)
+    generator = torch.Generator().manual_seed(1)
+    for net in (algorithm.critics, algorithm.targets, algorithm.target_actor):
+        for parameter in net.parameters():  # else one critic is the smaller everywhere, and no action is at its bounds
+            parameter.data += 0.5 * torch.randn(parameter.shape, generator=generator)
     book, rng = Textbook(algorithm), np.random.default_rng(0)
     for _ in range(6):
         steps = rng.integers(1, 4, ROWS).astype(np.float32) if of_several_steps else None
@@ -194,12 +198,12 @@ def test_the_projection_is_that_of_a_slow_loop(rows, bins, limit):
     assert np.abs(found.numpy() - slow).max() < 2e-5
 
 
-def played(rng, steps, num_envs=ENVS):
-    """Transitions of all environments one after another; each episode ends, or is cut, or goes on, by chance."""
+def played(rng, steps, num_envs=ENVS, chance=0.12):
+    """Transitions of all environments one after another; each episode ends, or is cut, by `chance`."""
     obs, task = rng.standard_normal((num_envs, 5), np.float32), rng.integers(0, len(TASKS), num_envs)
     for _ in range(steps):
         next_obs = rng.standard_normal((num_envs, 5), np.float32)
-        terminated, truncated = rng.random(num_envs) < 0.12, rng.random(num_envs) < 0.12
+        terminated, truncated = rng.random(num_envs) < chance, rng.random(num_envs) < chance
         truncated &= ~terminated
         over = terminated | truncated
         shown = np.where(over[:, None], rng.standard_normal((num_envs, 5), np.float32), next_obs)
@@ -321,11 +325,12 @@ def test_rows_of_friends_are_of_one_step():
 
 def test_nothing_is_owed_while_no_row_is_whole():
     algorithm = made(n_step=5, random_steps=0)
-    transitions = played(np.random.default_rng(0), 60)
-    while not algorithm.experience.own.counts.any():
-        algorithm.observe(next(transitions), 0)
-        assert algorithm.experience.own.counts.any() or not algorithm.owed
-    assert algorithm.owed
+    *first, fifth = played(np.random.default_rng(0), 5, chance=0)
+    for transition in first:
+        algorithm.observe(transition, 0)
+        assert algorithm.owed == 0
+    algorithm.observe(fifth, 0)
+    assert algorithm.owed == 5 * ENVS
     algorithm.update()
 
 
@@ -354,11 +359,13 @@ def test_each_environment_tries_with_a_deviation_of_its_own_until_its_episode_en
 @pytest.mark.parametrize(("high", "middle"), [(None, 0.1), (0.5, 0.3)])
 def test_a_published_policy_brings_the_noise_to_explore_with(high, middle):
     algorithm = made(exploration_noise=0.1, exploration_noise_max=high)
+    algorithm.policy.body.layers[-1].bias.data.fill_(0.5)  # the noise stands around tanh of it
     policy = Policy(algorithm.policy.spec, actor_tensors(algorithm.policy))
     obs, task = {STATE: np.zeros((4000, 5), np.float32)}, np.zeros(4000, np.int32)
     wanted = policy.act_deterministic(obs, task)
     tried = policy.act(obs, task, torch.Generator().manual_seed(0))
     assert np.std(tried - wanted) == pytest.approx(middle, rel=0.05)
+    assert np.mean(tried - wanted) == pytest.approx(0, abs=0.01)
     assert np.abs(policy.act(obs, task, torch.Generator().manual_seed(0)) - tried).max() == 0
     x = torch.cat([torch.zeros(1, 5), torch.eye(3)[:1]], 1)
     assert np.allclose(wanted[0], torch.tanh(algorithm.policy.body(x))[0].detach().numpy(), atol=1e-6)
