@@ -42,13 +42,29 @@ def one_thread():
 CHOOSING = ["ppo", "a2c", "sac"]
 
 
-@pytest.fixture(params=[*((name, "any") for name in ALL), *((name, "three") for name in CHOOSING)], ids="-".join)
+#: Other ways of some to learn.
+MORE = {
+    "categorical": ("td3", {"critic_loss": "categorical", "value_bins": 11, "value_limit": 20.0, "policy_delay": 3}),
+    "three steps": ("td3", {"n_step": 3, "exploration_noise_max": 0.4}),
+    "all of it": ("td3", {"n_step": 5, "critic_loss": "categorical", "random_steps": 0, "weight_decay": 0.1}),
+}
+
+
+@pytest.fixture(
+    params=[
+        *((name, "any") for name in ALL),
+        *((name, "three") for name in CHOOSING),
+        *((name, more) for more, (name, _) in MORE.items()),
+    ],
+    ids="-".join,
+)
 def training(request):
     """Small: what each has."""
-    name, pushes = request.param
+    name, variant = request.param
+    pushes = "three" if variant == "three" else "any"
     fields = settings_of(ALGORITHMS, name).model_fields
     small = {"random_steps": 20, "updates_per_step": 0.4, "batch_size": 12, "buffer_size": 300, "rollout_steps": 5}
-    mine = {name: value for name, value in small.items() if name in fields}
+    mine = {name: value for name, value in small.items() if name in fields} | MORE.get(variant, (name, {}))[1]
     env = {"name": POINTS, "pushes": pushes}
     return resolve(TrainingSection(env=env, algorithm={"name": name, **mine}, num_envs=4, network=NETWORK))
 

@@ -153,20 +153,20 @@ def test_the_actor_of_every_preset_comes_through(tmp_path, monkeypatch, preset, 
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "sac"])
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "sac", "td3"])
 def test_the_actor_of_every_algorithm_comes_through(tmp_path, monkeypatch, algorithm, suffix):
     """PPO's brings its observations to a scale, and clips its actions."""
     monkeypatch.chdir(tmp_path)
     training = resolve(
         TrainingSection(algorithm=algorithm, tasks=("reach-v3", "push-v3"), buffer_size=1000)
-        if algorithm == "sac"
+        if algorithm in {"sac", "td3"}
         else TrainingSection(algorithm=algorithm, tasks=("reach-v3", "push-v3"))
     )
     publish(tmp_path / "mirror", training=training)
     policy = find_playable(str(tmp_path / "mirror"), None, "cpu")
     done = export(policy, tmp_path / f"policy{suffix}")
     assert done.deviation <= TOLERANCE
-    assert done.card.scales_observation == (algorithm != "sac")
+    assert done.card.scales_observation == (algorithm in {"ppo", "a2c"})
     obs, task = observations(2)
     obs *= 20
     assert np.abs(actions_of(done.path, obs, task) - policy.act(state_of(obs), task)).max() <= TOLERANCE

@@ -13,7 +13,9 @@ from trainer.state import State
 
 
 def as_bytes(record: Any) -> dict[str, bytes]:
-    return {field.name: to_bytes(getattr(record, field.name)) for field in fields(record)}
+    """Of each field that is there."""
+    found = {field.name: getattr(record, field.name) for field in fields(record)}
+    return {name: to_bytes(value) for name, value in found.items() if value is not None}
 
 
 def to_bytes(value: Any) -> bytes:

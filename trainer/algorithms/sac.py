@@ -15,11 +15,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from trainer.algorithms.base import Context, NetSize
+from trainer.algorithms.common.autograd import descend, follow, read
 from trainer.algorithms.common.offpolicy import OffPolicy
 from trainer.algorithms.common.tensors import copied, count, load_moments, moments_of, named, torch_generator, under
 from trainer.buffers.rows import Batch
@@ -79,7 +79,7 @@ class Algorithm(OffPolicy):
     def sampled(self, obs: Obs, task: I32) -> Actions:
         """Of the actor."""
         distribution = self.policy.distribution
-        outputs = self.policy(*self._read(obs, task))
+        outputs = self.policy(*read(obs, task, self.device))
         noise = distribution.noise(len(task), self._noise).to(self.device)
         actions: Actions = distribution.draw(outputs, noise).cpu().numpy()
         return actions
@@ -87,13 +87,13 @@ class Algorithm(OffPolicy):
     def learn(self, batch: Batch) -> Tensor:
         """One step of critics, actor, temperatures and targets."""
         settings, policy = self.settings, self.policy
-        obs, task = self._read(batch.obs, batch.task)
+        obs, task = read(batch.obs, batch.task, self.device)
         reward, terminated = (torch.from_numpy(x).to(self.device) for x in (batch.reward, batch.terminated))
         action = torch.from_numpy(batch.action).to(self.device)
         noise = [policy.distribution.noise(len(task), self._noise).to(self.device) for _ in range(2)]
         temperature = self.log_temperature.detach().exp()[task]
         with torch.no_grad():
-            next_inputs = policy.inputs(*self._read(batch.next_obs, batch.task))
+            next_inputs = policy.inputs(*read(batch.next_obs, batch.task, self.device))
             worth, next_log = self._worth(self.targets, next_inputs, noise[0])
             target = reward + settings.gamma * (1 - terminated) * (worth - temperature * next_log)
 
@@ -111,9 +111,7 @@ class Algorithm(OffPolicy):
 
         temperature_loss = -(self.log_temperature[task] * (log.detach() + self.target_entropy)).mean()
         self._descend("temperature", temperature_loss)
-        with torch.no_grad():
-            for ours, theirs in zip(self.targets.parameters(), self.critics.parameters(), strict=True):
-                ours.lerp_(theirs, settings.tau)
+        follow(self.targets, self.critics, settings.tau)
         return torch.stack([critic_loss, actor_loss, temperature_loss, q.mean(), -log.mean()]).detach()
 
     def measures(self) -> Mapping[str, Sequence[float]]:
@@ -149,10 +147,6 @@ class Algorithm(OffPolicy):
             load_moments(name, optimizer, tensors)
         self._noise.set_state(tensors["noise"])
 
-    def _read(self, obs: Obs, task: np.ndarray) -> tuple[dict[str, Tensor], Tensor]:
-        read = {key: torch.from_numpy(array).to(self.device) for key, array in obs.items()}
-        return read, torch.from_numpy(task.astype(np.int64)).to(self.device)
-
     def _worth(self, critics: nn.ModuleList, inputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """(the smaller Q of what the actor would do, the log density of it), [B] each; means, where it chooses."""
         outputs = self.policy.body(inputs)
@@ -166,13 +160,8 @@ class Algorithm(OffPolicy):
 
     def _descend(self, name: str, loss: Tensor) -> None:
         """One step of what is called so; no other net gets a gradient of it."""
-        learned = self._learned[name]
-        gradients = torch.autograd.grad(loss, learned)
-        for parameter, gradient in zip(learned, gradients, strict=True):
-            parameter.grad = gradient
-        if self.settings.grad_clip and name != "temperature":
-            nn.utils.clip_grad_norm_(learned, self.settings.grad_clip)
-        self._optimizers[name].step()
+        clip = self.settings.grad_clip if name != "temperature" else 0.0
+        descend(self._optimizers[name], self._learned[name], loss, clip)
 
 
 def target_entropy(settings: Sac, spaces: Spaces) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.buffers.replay import Block, Replay
-from trainer.buffers.rows import Batch, Fields
+from trainer.buffers.rows import STEPS, Batch, Fields
 from trainer.config.training import Training
 from trainer.envs.spaces import I64
 from trainer.streams import RandomStream, generator
@@ -120,7 +120,8 @@ class Contributed:
         policy_step: int,
         step: int,
     ) -> None:
-        """Take a segment's transitions (`rows`: of the ring's fields) of task number `task`, sent by `who`.
+        """Take a segment's transitions of task number `task`, sent by `who`. `rows`: of the ring's fields; where these
+        say of how many steps a row is, one each.
 
         `policy_step`: the step of the oldest policy that acted in it; `step`: now.
         """
@@ -129,7 +130,8 @@ class Contributed:
         if who not in present or len(present) < len(self.sources):
             self._lay_out(present if who in present else [*present, who])
         count = rows["reward"].shape[0]
-        self.ring.add(np.full(count, self.sources.index(who) * self._tasks + task, np.int64), rows)
+        lane = np.full(count, self.sources.index(who) * self._tasks + task, np.int64)
+        self.ring.add(lane, {**rows, STEPS: np.ones(count, np.uint8)} if STEPS in self.ring.fields else rows)
         self.recent[content] = policy_step
         while len(self.recent) > MAX_RECENT:
             del self.recent[next(iter(self.recent))]

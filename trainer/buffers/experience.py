@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from trainer.buffers.contributed import Contributed, parts
 from trainer.buffers.replay import Replay, shares
-from trainer.buffers.rows import Batch, Fields, joined
+from trainer.buffers.rows import Batch, Fields, joined, with_steps
 from trainer.config.training import Training
 from trainer.state import State
 from trainer.streams import RandomStream, generator
@@ -19,9 +19,12 @@ from trainer.streams import RandomStream, generator
 class Experience:
     """`own` rows, and `others`', None until the first of them. Each ring has a random stream of its own, so one that is
     empty changes nothing. `state` has all but the rows, which are written as they come (`trainer.checkpoints.rows`).
+
+    `fields`: of a transition. Where the algorithm's rows may be of several steps, each also says of how many.
     """
 
     def __init__(self, training: Training, fields: Fields) -> None:
+        fields = with_steps(fields) if training.off_policy.sums_steps else fields
         self.own = Replay(training.off_policy.buffer_size, len(training.env.tasks), fields)
         self.others: Contributed | None = None
         self._training = training

@@ -16,6 +16,8 @@ Fields = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 Rows = Mapping[str, npt.NDArray[Any]]
 
 OBS, NEXT_OBS = "obs.", "next_obs."
+#: How many steps a row's reward sums up, where a row may be of more than one.
+STEPS = "steps"
 
 
 def fields_of(spaces: Spaces) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
@@ -26,6 +28,11 @@ def fields_of(spaces: Spaces) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]
     fields |= {f"{NEXT_OBS}{key}": (spec.shape, np.dtype(spec.dtype)) for key, spec in spaces.obs.items()}
     fields["terminated"] = ((), np.dtype(np.uint8))
     return fields
+
+
+def with_steps(fields: Fields) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """`fields`, and how many steps each row is of: below 256."""
+    return {**fields, STEPS: ((), np.dtype(np.uint8))}
 
 
 def rows_of(obs: Obs, action: Actions, reward: F32, next_obs: Obs, terminated: npt.NDArray[Any]) -> dict[str, Any]:
@@ -41,7 +48,10 @@ def rows_of(obs: Obs, action: Actions, reward: F32, next_obs: Obs, terminated: n
 
 @dataclass(frozen=True)
 class Batch:
-    """B transitions, [B, …] each: `obs` and `next_obs` by key, `reward` and `terminated` float32."""
+    """B transitions, [B, …] each: `obs` and `next_obs` by key, `reward` and `terminated` float32.
+
+    `steps` (float32): how many lie between `obs` and `next_obs`, whose discounted rewards `reward` sums up; None: one.
+    """
 
     obs: Obs
     action: Actions
@@ -49,6 +59,7 @@ class Batch:
     next_obs: Obs
     terminated: F32
     task: I64
+    steps: F32 | None = None
 
     @classmethod
     def of(cls, rows: Rows, places: npt.NDArray[Any], task: I64) -> Batch:
@@ -62,11 +73,12 @@ class Batch:
             },
             terminated=rows["terminated"][places].astype(np.float32),
             task=task,
+            steps=rows[STEPS][places].astype(np.float32) if STEPS in rows else None,
         )
 
 
 def joined(one: Batch, other: Batch) -> Batch:
-    """Both in one batch, `one` first."""
+    """Both in one batch, `one` first; the fields of both are the same."""
     return Batch(
         obs={key: np.concatenate([array, other.obs[key]]) for key, array in one.obs.items()},
         action=np.concatenate([one.action, other.action]),
@@ -74,4 +86,5 @@ def joined(one: Batch, other: Batch) -> Batch:
         next_obs={key: np.concatenate([array, other.next_obs[key]]) for key, array in one.next_obs.items()},
         terminated=np.concatenate([one.terminated, other.terminated]),
         task=np.concatenate([one.task, other.task]),
+        steps=None if one.steps is None or other.steps is None else np.concatenate([one.steps, other.steps]),
     )

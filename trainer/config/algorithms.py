@@ -137,3 +137,68 @@ class Sac(OffPolicySettings):
         super().check(env, network, num_envs)
         if network.critic_net != "mlp":
             raise ValueError(f"critic_net {network.critic_net} is for mtsac; sac has plain ones: leave it out")
+
+
+class Td3(OffPolicySettings):
+    """Twin delayed deterministic policy gradient (Fujimoto et al. 2018, arXiv 1802.09477), for actions of real numbers;
+    with the categorical critics, returns of several steps and noise of FastTD3 (Seo et al. 2025, arXiv 2505.22642).
+    """
+
+    NETWORK: ClassVar[Mapping[str, Any]] = {"actor_hidden": (256, 256), "critic_hidden": (256, 256)}
+
+    # The authors' code (sfujim/TD3: main.py, TD3.py), but that it begins to learn at 25,000 steps; here as `sac` does.
+    name: Literal["td3"] = Field("td3", description=AlgorithmSettings.model_fields["name"].description)
+    batch_size: PositiveInt = Field(256, description=OffPolicySettings.model_fields["batch_size"].description)
+    buffer_size: PositiveInt = Field(1_000_000, description=OffPolicySettings.model_fields["buffer_size"].description)
+    random_steps: CountInt = Field(1_000, description=OffPolicySettings.model_fields["random_steps"].description)
+    updates_per_step: Annotated[float, Field(gt=0, le=64)] = Field(1.0, description="Updates a transition.")
+    learning_rate: Positive = Field(3e-4, description="Adam's step size, for actor and critics.")
+    gamma: Annotated[float, Field(ge=0, lt=1)] = Field(0.99, description="The discount a step.")
+    tau: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.005, description="How far the target nets move towards actor and critics at each update of the actor."
+    )
+    policy_delay: PositiveInt = Field(2, description="Updates of the critics for each of the actor and the targets.")
+    exploration_noise: Positive = Field(
+        0.1, description="Standard deviation of the noise on actions that are tried, which lie in [-1, 1]."
+    )
+    exploration_noise_max: Positive | None = Field(
+        None,
+        description="Where it is given, each environment draws its deviation between exploration_noise and this, anew "
+        "after each episode; friends play with the middle of both.",
+    )
+    target_noise: NotNegative = Field(0.2, description="Standard deviation of the noise on actions of the target.")
+    target_noise_clip: NotNegative = Field(0.5, description="The most that target_noise may change an action.")
+    # One step is the paper's; FastTD3 has 1, 3 or 8 by the environment.
+    n_step: Annotated[int, Field(ge=1, le=100)] = Field(
+        1, description="Steps whose rewards are summed up before the critics are asked what follows."
+    )
+    critic_loss: Literal["squared", "categorical"] = Field(
+        "squared",
+        description="squared, or categorical (distributions over value_bins values); the smaller of both critics "
+        "counts.",
+    )
+    # FastTD3's grid (fast_td3/hyperparams.py, BaseArgs), which it changes by the environment.
+    value_bins: Annotated[int, Field(ge=2, le=1001)] = Field(101, description="Values of categorical critics.")
+    value_limit: Positive = Field(
+        250.0,
+        description="Categorical critics' values lie between minus and plus this, in discounted returns: larger ones "
+        "are cut.",
+    )
+    weight_decay: NotNegative = Field(0.0, description="AdamW's weight decay, for actor and critics; 0: Adam.")
+    grad_clip: NotNegative = Field(0.0, description="Largest gradient norm of a net; 0 does not clip.")
+
+    @property
+    def sums_steps(self) -> bool:
+        """As above: by `n_step`."""
+        return self.n_step > 1
+
+    def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
+        """As above: its critics are plain nets, and of two deviations the second is not the smaller one."""
+        super().check(env, network, num_envs)
+        if network.critic_net != "mlp":
+            raise ValueError(f"critic_net {network.critic_net} is for mtsac; td3 has plain ones: leave it out")
+        if self.exploration_noise_max is not None and self.exploration_noise_max < self.exploration_noise:
+            raise ValueError(
+                f"exploration_noise_max {self.exploration_noise_max:g} is smaller than exploration_noise "
+                f"{self.exploration_noise:g}: use that or more, or leave it out"
+            )

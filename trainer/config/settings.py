@@ -141,6 +141,11 @@ class OffPolicySettings(AlgorithmSettings):
         0.1, description="Updates a transition; 0.1 is one in ten."
     )
 
+    @property
+    def sums_steps(self) -> bool:
+        """Whether a row of the replay may be of more than one step; each then says of how many."""
+        return False
+
     def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:  # noqa: ARG002 - for those above it
         """As above: of each task there must be a row in each batch, and room for what one step brings."""
         tasks = len(env.tasks)

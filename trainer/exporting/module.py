@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, STATE
 from trainer.errors import ConfigError
-from trainer.nets.distributions import Categorical, Normal, TanhNormal
+from trainer.nets.distributions import Categorical, Normal, TanhNoise, TanhNormal
 from trainer.nets.mlp import ACTIVATIONS
 from trainer.nets.normalise import CLIP, Normaliser
 from trainer.sharing.policies import Policy
@@ -25,7 +25,7 @@ OUTPUT = "action"
 
 #: How actions come of the last layer: its tanh, or itself, both to the bounds and within them; or its largest place.
 Head = Literal["tanh", "clip", "argmax"]
-HEADS: dict[type, Head] = {TanhNormal: "tanh", Normal: "clip", Categorical: "argmax"}
+HEADS: dict[type, Head] = {TanhNormal: "tanh", TanhNoise: "tanh", Normal: "clip", Categorical: "argmax"}
 
 
 class Deterministic(nn.Module):

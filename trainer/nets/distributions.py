@@ -180,6 +180,36 @@ class Normal:
         return (noise.square() * -0.5 - log_std).sum(-1) - self.size * _HALF_LOG_2PI
 
 
+class TanhNoise(Normal):
+    """tanh of the outputs, over the numbers of a Box, and to explore a Gaussian around it, whose log standard deviation
+    is set and not learned (Fujimoto et al. 2018, TD3, arXiv 1802.09477). Clipped, and of a density, as `Normal`.
+    """
+
+    def __init__(self, action: Box | Discrete) -> None:
+        if not isinstance(action, Box):
+            raise ValueError("tanh-noise is for actions of real numbers, and these are one of several")  # noqa: TRY004
+        super().__init__(action)
+
+    def sample(self, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Reparametrised by `noise`."""
+        return super().sample(self._squashed(outputs), noise)
+
+    def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
+        """Of any real numbers."""
+        return super().log_prob(self._squashed(outputs), actions)
+
+    def derivatives(self, outputs: Tensor, actions: Tensor) -> Derivatives:
+        """Nothing learns by them."""
+        raise NotImplementedError("a tanh-noise's density is not learned by")
+
+    def mode(self, outputs: Tensor) -> Tensor:
+        """It lies within."""
+        return torch.tanh(outputs[..., : self.size])
+
+    def _squashed(self, outputs: Tensor) -> Tensor:
+        return torch.cat([self.mode(outputs), outputs[..., self.size :]], dim=-1)
+
+
 class Categorical:
     """One of n, by their logits."""
 
@@ -236,7 +266,12 @@ class Categorical:
 
 
 #: Name → what makes it.
-DISTRIBUTIONS: dict[str, type[Distribution]] = {"tanh-normal": TanhNormal, "normal": Normal, "categorical": Categorical}
+DISTRIBUTIONS: dict[str, type[Distribution]] = {
+    "tanh-normal": TanhNormal,
+    "tanh-noise": TanhNoise,
+    "normal": Normal,
+    "categorical": Categorical,
+}
 
 
 def gaussian(outputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from math import prod
 
 from trainer.algorithms.base import Algorithm, NetSize
 from trainer.buffers import rollout
-from trainer.buffers.rows import Fields, fields_of
+from trainer.buffers.rows import Fields, fields_of, with_steps
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import SECTIONS, Training
 from trainer.envs.memory import need_bytes
@@ -102,7 +102,9 @@ def rows_kept(training: Training) -> int:
 
 def row_bytes(training: Training) -> int:
     """One row of the replay."""
-    return _bytes_of(fields_of(spaces_of(training)))
+    fields = fields_of(spaces_of(training))
+    sums = training.uses_experience and training.off_policy.sums_steps
+    return _bytes_of(with_steps(fields) if sums else fields)
 
 
 def host_parts(training: Training, device: str, rows: int) -> list[Part]:

@@ -6,7 +6,7 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from trainer.config.algorithms import A2c, Mtsac, Ppo, Sac
+from trainer.config.algorithms import A2c, Mtsac, Ppo, Sac, Td3
 from trainer.config.presets import ABOUT, PRESETS
 from trainer.config.section import TrainingSection, put, resolve
 from trainer.config.settings import Network
@@ -127,7 +127,7 @@ def test_the_table_of_this_test_knows_every_field():
     assert set(OTHER) == set(resolved()) - {*SECTIONS, "benchmark", "name"}
 
 
-@pytest.mark.parametrize("settings", [Training, Metaworld, Mtsac, Sac, Ppo, A2c, Network])
+@pytest.mark.parametrize("settings", [Training, Metaworld, Mtsac, Sac, Td3, Ppo, A2c, Network])
 def test_every_field_has_its_sentence(settings):
     assert [name for name, field in settings.model_fields.items() if not field.description and name != "network"] == []
 

@@ -1,11 +1,11 @@
-"""What algorithms have in common that learn from kept transitions: MTSAC and SAC.
+"""What algorithms have in common that learn from kept transitions: MTSAC, SAC and TD3.
 
 They act at random first. Each transition after that earns a part of an update; updates are made beside the stepping.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import ClassVar
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from trainer.algorithms.base import Context
 from trainer.algorithms.common.cuda_graph import KERNELS
 from trainer.buffers.experience import Experience
-from trainer.buffers.rows import Batch, rows_of
+from trainer.buffers.rows import Batch, Rows, rows_of
 from trainer.config.settings import OffPolicySettings
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
@@ -50,6 +50,11 @@ class OffPolicy:
         """One update; its `METRICS`."""
         raise NotImplementedError
 
+    def kept(self, transition: Transition) -> Iterable[tuple[I32, Rows]]:
+        """What goes into the replay now: rows of tasks [B], one lot after another."""
+        done = transition.step
+        yield done.task, rows_of(transition.obs, transition.action, done.reward, done.next_obs, done.terminated)
+
     def tensors(self) -> Mapping[str, Tensor]:
         """All that it learned and draws from, copied."""
         raise NotImplementedError
@@ -76,10 +81,9 @@ class OffPolicy:
 
     def observe(self, transition: Transition, step: int) -> None:
         """Into the replay; each transition past `random_steps` earns `updates_per_step` updates."""
-        done = transition.step
-        rows = rows_of(transition.obs, transition.action, done.reward, done.next_obs, done.terminated)
-        self.experience.add(done.task, rows)
-        settings, count = self.settings, done.task.shape[0]
+        for task, rows in self.kept(transition):
+            self.experience.add(task, rows)
+        settings, count = self.settings, transition.step.task.shape[0]
         self._owed += earned(step, step + count, settings.random_steps, settings.updates_per_step)
 
     @property
