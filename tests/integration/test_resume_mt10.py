@@ -122,6 +122,8 @@ def test_kills_at_random_moments_change_no_bit_of_mt10(tmp_path, seed):
 @pytest.mark.long
 def test_the_number_of_workers_changes_no_bit_but_its_own_name(tmp_path, uninterrupted):
     def without_numeric(digest):
-        return {**digest, "state": {name: part for name, part in digest["state"].items() if name != "numeric"}}
+        (tensors, numbers), others = digest["parts"]["run"], digest["parts"]
+        run = (tensors, {name: part for name, part in numbers.items() if name != "numeric"})
+        return {**digest, "parts": {**others, "run": run}}
 
     assert same(without_numeric(complete(tmp_path, num_workers=3)), without_numeric(uninterrupted))

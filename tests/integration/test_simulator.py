@@ -17,8 +17,7 @@ def test_ten_days_on_a_bad_cluster(seed: int) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_month_on_a_bad_cluster(seed: int) -> None:
-    measured = simulate(Profile.drawn(seed))
-    assert measured["ticks"] > 5_000
+    assert simulate(Profile.drawn(seed))["jobs"] > 100
 
 
 def test_a_seed_tells_the_same_story_twice() -> None:

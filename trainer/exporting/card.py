@@ -16,8 +16,9 @@ from syncd import store
 from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, STATE, Box, Discrete
 from trainer.evaluation.playable import Checkpoint, Found
 from trainer.exporting.module import HEADS
-from trainer.history.read import read_evaluations, tells_success
+from trainer.history.read import read_evaluations
 from trainer.history.slots import told_where
+from trainer.sharing.policies import score_of
 
 FORMAT = 1
 #: The card's name in a file: in ONNX's `metadata_props` and in the header of safetensors; with .json in a .pt2.
@@ -168,8 +169,8 @@ def _saved(checkpoint: Checkpoint) -> Source:
         with told_where(run_dir):
             run: dict[str, str] = read_json_or_none(run_dir / "run.json") or {"run_id": run_id_of(run_dir)}
             run_id, slot = run["run_id"], int(slot_dir.name)
-            rows = (row for row in read_evaluations(slot_dir) if tells_success(row))
-            score = next((_score(row) for row in rows if row["step"] == ref.step), None)
+            rows = read_evaluations(slot_dir)
+            score = next((score_of(row) for row in rows if row["step"] == ref.step), None)
     return Source(
         run_id=run_id,
         slot=slot,
@@ -180,10 +181,6 @@ def _saved(checkpoint: Checkpoint) -> Source:
         score=score,
         trained_with=manifest.versions,
     )
-
-
-def _score(row: dict[str, object]) -> store.Score:
-    return store.Score.model_validate({name: row[name] for name in store.Score.model_fields})
 
 
 def _rows(array: npt.NDArray[np.floating]) -> tuple[tuple[float, ...], ...]:

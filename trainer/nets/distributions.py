@@ -190,9 +190,9 @@ class TanhNoise(Normal):
             raise ValueError("tanh-noise is for actions of real numbers, and these are one of several")  # noqa: TRY004
         super().__init__(action)
 
-    def sample(self, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Reparametrised by `noise`."""
-        return super().sample(self._squashed(outputs), noise)
+    def draw(self, outputs: Tensor, noise: Tensor) -> Tensor:
+        """Around the tanh."""
+        return super().draw(self._squashed(outputs), noise)
 
     def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
         """Of any real numbers."""

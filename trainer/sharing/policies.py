@@ -23,6 +23,7 @@ from trainer.config.training import SEEDS, Training
 from trainer.envs.spaces import I32, Actions, ArraySpec, Discrete, Obs, Spaces
 from trainer.envs.suite import SuiteRef, suite_of
 from trainer.errors import ConfigError
+from trainer.history.read import mean_return, tells_success
 from trainer.nets.policy import PolicyNet, PolicySpec
 
 F32 = npt.NDArray[np.float32]
@@ -156,6 +157,14 @@ def _drawn(rng: np.random.Generator, array: ArraySpec, count: int) -> npt.NDArra
 def _row_of(spaces: Spaces) -> tuple[int]:
     """The shape of what is compared of one action: its numbers, or the log probability of each choice."""
     return (spaces.action.n,) if isinstance(spaces.action, Discrete) else (spaces.action.size,)
+
+
+def score_of(evaluation: Mapping[str, Any]) -> store.Score:
+    """A row of `evaluations.jsonl` as a manifest says it. Errors: KeyError."""
+    where = {"step": evaluation["step"], "goals_per_task": evaluation["goals_per_task"]}
+    if tells_success(evaluation):
+        return store.Score(mean_success=evaluation["mean_success"], **where)
+    return store.Score(mean_return=mean_return(evaluation), return_error=evaluation.get("return_error", 0.0), **where)
 
 
 def suite_fields(training: Training) -> store.SuiteFields:

@@ -23,9 +23,9 @@ from trainer.config.training import Training, identity
 from trainer.envs.spaces import F32
 from trainer.errors import SupersededError
 from trainer.history.journal import EVALUATIONS, METRICS
-from trainer.history.read import mean_return, read, read_evaluations, tells_success
+from trainer.history.read import read, read_evaluations
 from trainer.nets.policy import PolicyNet, PolicySpec
-from trainer.sharing.policies import Policy, actor_tensors, golden_of, suite_fields
+from trainer.sharing.policies import Policy, actor_tensors, golden_of, score_of, suite_fields
 
 #: Largest difference of a golden action on another machine. Other BLAS libraries, instruction sets and GPUs differ by
 #: less than 1e-5 in single precision; a policy that is read wrongly (another order of tasks or of layers) by tenths.
@@ -228,7 +228,7 @@ class Publisher:
                 checkpoint=None if checkpoint is None else store.Origin(attempt=job.attempt, step=checkpoint),
             ),
             golden=golden_of(policy, self._seq, GOLDEN_TOLERANCE),
-            score=None if past is None else _score_of(past),
+            score=None if past is None else score_of(past),
         )
 
     def _ancestor(self) -> store.Version | None:
@@ -248,11 +248,3 @@ class Publisher:
         above = self._job.superseded_by()
         if above is not None:
             raise SupersededError(above)
-
-
-def _score_of(evaluation: Mapping[str, Any]) -> store.Score:
-    """As a manifest says it."""
-    where = {"step": evaluation["step"], "goals_per_task": evaluation["goals_per_task"]}
-    if tells_success(evaluation):
-        return store.Score(mean_success=evaluation["mean_success"], **where)
-    return store.Score(mean_return=mean_return(evaluation), return_error=evaluation.get("return_error", 0.0), **where)
