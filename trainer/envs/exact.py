@@ -75,12 +75,13 @@ class ExactEnv:
         self._seed = 0
         self._steps = 0
         self._last: Outcome | None = None
-        #: Of this episode; None where it did not begin here.
+        #: Of this episode, to play it again; None where nobody will, or where it did not begin here.
         self._actions: list[npt.NDArray[Any]] | None = None
 
     def reset(self, start: int, seed: int) -> Obs:  # noqa: ARG002 - there are no fixed starts
         """Begin an episode."""
-        self._seed, self._steps, self._actions = seed % SEEDS, 0, []
+        self._seed, self._steps = seed % SEEDS, 0
+        self._actions = [] if self._choice.way == REPLAY else None
         try:
             obs = self._played.reset(self._seed)
         except Exception as error:

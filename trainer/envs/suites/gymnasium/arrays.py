@@ -49,6 +49,8 @@ class ObsPart:
         if isinstance(self.space, spaces.Discrete | spaces.MultiDiscrete):
             return self._choices(value)
         array = np.asarray(value)
+        if array.dtype == np.float32 and array.shape == self.space.shape and self.spec.dtype == "float32":
+            return self._finite(array.flatten())
         if array.shape != self.space.shape:
             raise WrongArrayError(f"{self._name} has the shape {array.shape}, its space says {self.space.shape}")
         if self.spec.dtype == "uint8":
@@ -59,6 +61,9 @@ class ObsPart:
             raise WrongArrayError(f"{self._name} is of type {array.dtype}, which is no number")
         with np.errstate(over="ignore"):
             row = np.array(array, np.float32).reshape(self.spec.shape)
+        return self._finite(row)
+
+    def _finite(self, row: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if not np.isfinite(row).all():
             raise WrongArrayError(f"{self._name} holds NaN or infinity")
         return row
@@ -113,6 +118,8 @@ class ActionMap:
                     f"{where} have no bounds ({space}); wrap it into gymnasium.wrappers.RescaleAction, or bound them"
                 )
             self.space: Box | Discrete = Box(math.prod(space.shape))
+            self._low, self._high = space.low.astype(np.float64), space.high.astype(np.float64)
+            self._rounds = np.issubdtype(space.dtype, np.integer)
             return
         if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
             raise ConfigError(
@@ -129,9 +136,9 @@ class ActionMap:
         space = self._space
         if isinstance(space, spaces.Box):
             share = (np.asarray(action, np.float64).reshape(space.shape) + 1) / 2
-            low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-            value = np.clip(low + share * (high - low), low, high)
-            return (np.rint(value) if np.issubdtype(space.dtype, np.integer) else value).astype(space.dtype)
+            low, high = self._low, self._high
+            value = np.minimum(np.maximum(low + share * (high - low), low), high)
+            return (np.rint(value) if self._rounds else value).astype(space.dtype)
         if isinstance(space, spaces.Discrete):
             return np.int64(space.start + int(action))
         digits = np.array(np.unravel_index(int(action), self._counts.tolist()))

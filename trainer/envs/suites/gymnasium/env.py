@@ -87,10 +87,13 @@ class GymnasiumEnv:
 
 
 def _number(reward: Any) -> float:
-    array = np.asarray(reward)
-    if array.dtype.kind not in "fiub" or array.size != 1:
-        raise EnvFaultError(f"the reward is {reward!r}, which is no number")
-    value = float(array.ravel()[0])
+    if isinstance(reward, float):  # as nearly all give it, NumPy's own too
+        value = float(reward)
+    else:
+        array = np.asarray(reward)
+        if array.dtype.kind not in "fiub" or array.size != 1:
+            raise EnvFaultError(f"the reward is {reward!r}, which is no number")
+        value = float(array.ravel()[0])
     if not math.isfinite(value):
         raise EnvFaultError(f"the reward is {value}")
     return value
