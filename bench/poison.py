@@ -114,8 +114,8 @@ def trained(kind: str, seed: int) -> dict[str, float | str | int]:
         job.start_from(None)
         state = fresh(training, torch.device("cpu"), envs)
         inside = Intake(job, training, None, lambda: Resimulator(suite))
-        door = inside.door
-        assert door is not None
+        ingester = inside.ingester
+        assert ingester is not None
         friend = Contributor(job, training, kind) if LIES[kind] is not None else None
         found, owed, version = [], 0.0, -1
         while state.step < training.total_steps:
@@ -123,14 +123,14 @@ def trained(kind: str, seed: int) -> dict[str, float | str | int]:
             advance(state)
             if before // PUBLISH_EVERY != state.step // PUBLISH_EVERY or version < 0:
                 version += 1
-                door.know(0, version, before)
+                ingester.know(0, version, before)
             if friend is not None and state.step > training.algorithm.random_steps:
                 owed += (state.step - before) * OF_TEN / 10
                 while owed >= 1:
                     friend.step(state, version)
                     owed -= 1
                 if state.step % training.env.horizon == 0:
-                    door.one_round(ingest.JUDGED_A_ROUND)
+                    ingester.one_round(ingest.JUDGED_A_ROUND)
                 inside.take(state)
             for part in (0.9, 1.0):
                 if before < part * training.total_steps <= state.step:

@@ -128,11 +128,11 @@ def test_three_forced_hand_overs_give_the_same_curve_bit_by_bit(undisturbed, tmp
         class Ending(VectorEnv):
             made = 0
 
-            def step_async(self, actions, job=job, last=steps):
+            def step_async(self, actions, *, beside, job=job, last=steps):
                 self.made += 1
                 if self.made == last:
                     job.deadline = 0.0
-                super().step_async(actions)
+                super().step_async(actions, beside=beside)
 
         code = run(job, training, TrainingDisplay(live=False), make_envs=Ending)
         assert code == (HANDED_OVER if steps else 0)

@@ -139,7 +139,7 @@ class Ends:
     def reset(self):
         return Observed(self._obs(0, 0), np.arange(2, dtype=np.int32))
 
-    def step_async(self, actions):
+    def step_async(self, actions, **_more):
         assert actions.shape == (2, 4)
         self.steps += 1
 

@@ -15,12 +15,12 @@ def hand_over_at(steps: int) -> None:
     """Of all its environments together; an evaluation's do not count."""
     made, step_async = 0, VectorEnv.step_async
 
-    def counted(self: VectorEnv, actions: Any) -> None:
+    def counted(self: VectorEnv, actions: Any, **more: Any) -> None:
         nonlocal made
         made += 1
         if made == steps:
             os.kill(os.getpid(), signal.SIGUSR2)
-        step_async(self, actions)
+        step_async(self, actions, **more)
 
     VectorEnv.step_async = counted  # type: ignore[method-assign]
 

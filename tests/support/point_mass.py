@@ -44,7 +44,7 @@ class PointMasses:
     def stepping(self) -> dict[str, str]:
         return dict.fromkeys(self.tasks, "python")
 
-    def step_async(self, actions: Any) -> None:
+    def step_async(self, actions: Any, *, beside: bool = True) -> None:
         self.ahead = self.step(actions)
 
     def step_wait(self) -> Step:

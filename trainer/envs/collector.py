@@ -23,8 +23,8 @@ class Envs(Protocol):
     def reset(self) -> Observed:
         """Start afresh."""
 
-    def step_async(self, actions: Actions) -> None:
-        """Begin to act in every environment."""
+    def step_async(self, actions: Actions, *, beside: bool = True) -> None:
+        """Begin to act in every environment. `beside`: whether something is done before `step_wait`."""
 
     def step_wait(self) -> Step:
         """What came of it."""
@@ -66,10 +66,10 @@ class Collector:
         """N."""
         return self.envs.num_envs
 
-    def begin(self, actions: Actions) -> None:
-        """Begin to act; `wait` must follow."""
+    def begin(self, actions: Actions, *, beside: bool = True) -> None:
+        """Begin to act; `wait` must follow. `beside`: whether something is done between the two."""
         self._actions = actions
-        self.envs.step_async(actions)
+        self.envs.step_async(actions, beside=beside)
 
     def wait(self) -> Transition:
         """What came of it; `obs` and `task` are then what to act on."""
@@ -82,7 +82,7 @@ class Collector:
 
     def step(self, actions: Actions) -> Transition:
         """Both at once."""
-        self.begin(actions)
+        self.begin(actions, beside=False)
         return self.wait()
 
     def state(self) -> State:

@@ -100,17 +100,18 @@ class VectorEnv:
         self._ask(channel.STEP)
         return self._buffers.copied()
 
-    def step_async(self, actions: Actions) -> None:
+    def step_async(self, actions: Actions, *, beside: bool = True) -> None:
         """Begin a `step`; nothing but `step_wait` or `close` may be called before its end. Errors: as `step`.
 
         It runs beside the caller in worker processes, or on a thread where all tasks are stepped natively; Python in
-        this process would only take turns with the caller, so there it is done at once.
+        this process would only take turns with the caller, so there it is done at once. `beside`: whether the caller
+        has something to do meanwhile; if not, no thread is woken.
         """
         self._accept(actions)
         self._stepping = True
         if self._pool:
             self._guarded(self._pool.post, channel.STEP)
-        elif self._thread and self._group:
+        elif self._thread and self._group and beside:
             self._ahead = self._thread.submit(self._group.obey, channel.WorkerMessage(channel.STEP, None, {}))
         else:
             self._ask(channel.STEP)

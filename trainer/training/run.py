@@ -105,8 +105,9 @@ def advance(run: TrainingRun) -> None:
     except NotFiniteError:
         drain(run)  # which says more, where a loss was not finite
         raise
-    collector.begin(actions)
-    learn(run, algorithm.owed)
+    owed = algorithm.owed
+    collector.begin(actions, beside=owed > 0)
+    learn(run, owed)
     transition = collector.wait()
     algorithm.observe(transition, run.step)
     step = transition.step

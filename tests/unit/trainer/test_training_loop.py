@@ -88,8 +88,8 @@ class Beside(PointMasses):
         super().__init__(spec)
         self.updates, self.log = updates, log
 
-    def step_async(self, actions):
-        super().step_async(actions)
+    def step_async(self, actions, **more):
+        super().step_async(actions, **more)
         self.log.append(len(self.updates))
 
     def step_wait(self):
