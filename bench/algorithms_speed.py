@@ -45,6 +45,7 @@ from trainer.envs.vector import VectorEnv  # noqa: E402
 from trainer.machine import device as machine  # noqa: E402
 from trainer.machine import products  # noqa: E402
 from trainer.training.run import advance, drain, fresh  # noqa: E402
+from trainer.training.workers import choose_workers  # noqa: E402
 
 SB3, CLEANRL = "stable-baselines3", "CleanRL's manner"
 OURS, ALONE, MTSAC, MTSAC_ALONE = "ours", "ours, one process", "ours, mtsac", "ours, mtsac, one process"
@@ -109,7 +110,7 @@ def as_mtsac(training: Training) -> Training:
 
 def ours(name: str, training: Training, workers: int | None, stack: ExitStack) -> Loop:
     """Our loop."""
-    workers = machine.default_workers(workers, training.num_envs)
+    workers = choose_workers(training, suite_of(training)) if workers is None else workers
     spec = VectorSpec(suite_of(training), training.num_envs, training.seed)
     envs, others = (stack.enter_context(VectorEnv(spec, workers)) for _ in range(2))
     state = fresh(training, torch.device("cpu"), envs)

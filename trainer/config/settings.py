@@ -47,6 +47,8 @@ class EnvSettings(TrainingSettings):
     """Packages of which another series (3.1 of 3.1.1) has other observations or rewards."""
     ENV_BYTES: ClassVar[int] = 0
     """Memory that an environment takes at least, where it was measured: what cannot fit is refused before it begins."""
+    STEP_S: ClassVar[float | None] = None
+    """About what a step of one takes, where it is always the same; else it is measured where it matters."""
     SUCCESS_AT: ClassVar[Literal["any step", "last step"]] = "any step"
     """Which of its steps says whether an episode succeeded."""
     MEASURES: ClassVar[tuple[str, ...]] = ()

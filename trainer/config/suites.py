@@ -19,6 +19,8 @@ class Metaworld(EnvSettings):
     SERIES: ClassVar[tuple[str, ...]] = ("metaworld",)
     #: 18 MiB for its instance, and the remembered resets of its task.
     ENV_BYTES: ClassVar[int] = 20 * 2**20
+    #: In C; bench/stepping.py.
+    STEP_S: ClassVar[float] = 3e-4
 
     name: Literal["metaworld"] = Field("metaworld", description=EnvSettings.model_fields["name"].description)
     benchmark: str | None = Field(None, exclude=True, description="MT10 or MT50; not together with tasks.")
@@ -53,6 +55,8 @@ class Arm(EnvSettings):
     VERSION: ClassVar[str] = "1"
     #: 590 KiB: the compiled scene, MuJoCo's data and its arena.
     ENV_BYTES: ClassVar[int] = 590 * 2**10
+    #: In C; bench/arm_stepping.py.
+    STEP_S: ClassVar[float] = 3e-5
     SUCCESS_AT: ClassVar[Literal["any step", "last step"]] = "last step"
     MEASURES: ClassVar[tuple[str, ...]] = ("reached", "triggered", "distance", "steps_to_reach")
 

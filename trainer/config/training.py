@@ -83,7 +83,9 @@ class Training(TrainingSettings):
     checkpoint_interval: PositiveInt = Field(10_000, description="Steps between two checkpoints.")
     max_runtime_seconds: Positive | None = Field(None, description="Hand over after this long, whatever the walltime.")
     num_workers: CountInt | None = Field(
-        None, description="Processes that step the environments; 0: in the trainer itself; left out: by the CPUs."
+        None,
+        description="Processes that step the environments (threads, where C does); 0: in the trainer itself; left out: "
+        "by the CPUs, and by what a step takes.",
     )
     threads: PositiveInt = Field(1, description="Torch threads of the learner; exact resumes need 1.")
     cuda_graph: bool = Field(

@@ -18,7 +18,6 @@ from trainer.checkpoints.resume import Start, find_start
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import Training
 from trainer.envs.collector import Envs
-from trainer.envs.quick import is_quick
 from trainer.envs.spaces import Spaces
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import suite_of
@@ -36,6 +35,7 @@ from trainer.training import memory
 from trainer.training.attempt import TrainingAttempt, reported
 from trainer.training.progress import Reporter
 from trainer.training.run import fresh, resumed
+from trainer.training.workers import choose_workers
 
 MakeEnvs = Callable[[VectorSpec, int], Envs]
 Resimulate = Callable[[VectorSpec], Redo | None]
@@ -84,9 +84,7 @@ def run(
     )
     suite = suite_of(training, job.run_dir / "goals")
     spec = VectorSpec(suite, training.num_envs, training.seed, attempt=job.attempt)
-    num_workers = machine.default_workers(training.num_workers, training.num_envs)
-    if training.num_workers is None and num_workers and is_quick(suite.open(), training.num_envs):
-        num_workers = 0
+    num_workers = choose_workers(training, suite)
     recorded = start.contents.numeric if start is not None else {}
     numeric = {**choose_numerics(training, suite.open().spaces, chosen, recorded, show), "workers": num_workers}
     envs = make_envs(spec, num_workers)

@@ -15,7 +15,6 @@ from trainer.algorithms.common import cuda_graph as recorded
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import Training
 from trainer.envs.collector import Collector
-from trainer.envs.quick import is_quick
 from trainer.envs.spaces import drawn_actions
 from trainer.envs.step import EnvError, VectorSpec
 from trainer.envs.suite import SuiteRef, suite_of
@@ -25,6 +24,7 @@ from trainer.machine import products
 from trainer.machine.host import Host, read_host
 from trainer.training import memory
 from trainer.training.run import TrainingRun, advance, drain, fresh
+from trainer.training.workers import choose_workers
 from trainer.tuning.training import Memory, Setting, Trial, explore, thread_counts, worker_counts
 
 #: Rates settle within a few updates; the first steps of an environment and the first calls of a kernel are slower.
@@ -76,9 +76,7 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
     opened = suite.open()
     # At its first use on a machine the stepper is compiled and checked: no part of any setting.
     is_native = len(opened.stepped_natively("auto")) == len(training.env.tasks)
-    num_workers = machine.default_workers(training.num_workers, training.num_envs)
-    if training.num_workers is None and num_workers and is_quick(opened, training.num_envs):
-        num_workers = 0
+    num_workers = choose_workers(training, suite)
     way, refused = find(ALGORITHMS, training.algorithm.name).choose_launch_mode(
         training.changed(cuda_graph=True), opened.spaces, device
     )
