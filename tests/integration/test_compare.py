@@ -65,10 +65,12 @@ def test_algorithms_are_trained_compared_and_not_trained_again(tmp_path: Path) -
 def test_what_is_asked_wrongly_is_said_in_a_sentence(tmp_path: Path) -> None:
     unknown = compare(tmp_path, "--algorithms", "ppo,ppo2")
     assert (unknown.returncode, unknown.stdout) == (2, "")
-    assert "there is no algorithm 'ppo2'; did you mean 'ppo'" in unknown.stderr.replace('"', "'")
+    assert "there is no algorithm and no preset 'ppo2'; did you mean 'ppo'" in unknown.stderr.replace('"', "'")
     twice = compare(tmp_path, "--algorithms", "ppo,ppo")
     assert twice.returncode == 2
     assert "give each name once" in twice.stderr
+    both = compare(tmp_path, "--algorithms", "arm-ppo,a2c", "--preset", "arm-a2c")
+    assert "arm-ppo is a preset; leave out --preset" in both.stderr
     assert not (tmp_path / "all").exists()
 
     place = tmp_path / "all/ppo-0/slots/0"
@@ -88,3 +90,18 @@ def test_a_training_that_fails_is_told_with_its_last_words(tmp_path: Path) -> No
     assert "ppo-0 failed (exit code" in failed.stderr
     assert "train.log" in failed.stderr
     assert "Traceback" not in failed.stderr
+
+
+def test_presets_of_one_algorithm_are_told_apart(tmp_path: Path) -> None:
+    small = [f"--set={field}={value}" for field, value in {"horizon": 20, "total_steps": 400}.items()]
+    (tmp_path / "section.json").write_text("{}")
+    words = ("--algorithms", "arm-ppo,cartpole-ppo,cartpole-a2c", "--steps", "400", "--seeds", "1", "--json", *small)
+    more = ("--set", "rollout_steps=32", "--set", "evaluation_goals=2", "--set", "evaluation_interval=0")
+    done = subprocess.run(
+        [sys.executable, "-m", "trainer", "compare", *words, *more], cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+        timeout=10 * PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    named = {one["algorithm"] for one in json.loads(done.stdout)["contenders"]}
+    assert named == {"ppo (arm-ppo)", "ppo (cartpole-ppo)", "a2c"}

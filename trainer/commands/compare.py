@@ -8,7 +8,10 @@ from typing import Annotated
 
 import typer
 
+from anchorleg.words import did_you_mean
 from trainer.config.find import ALGORITHMS, checked
+from trainer.config.find import names as known
+from trainer.config.presets import PRESETS
 from trainer.config.read import read_section
 from trainer.config.training import Training
 from trainer.errors import ConfigError
@@ -17,7 +20,12 @@ RunsArgument = Annotated[
     list[Path] | None,
     typer.Argument(metavar="[RUN]…", help="Runs that were trained already, slots grouped by algorithm; none: train."),
 ]
-AlgorithmsOption = Annotated[str, typer.Option(help="Their names, with commas between them.")]
+AlgorithmsOption = Annotated[
+    str,
+    typer.Option(
+        help="Names with commas between them: of algorithms, with their defaults, or of presets: arm-ppo,arm-a2c."
+    ),
+]
 StepsOption = Annotated[int, typer.Option(min=1, help="Steps of each training.")]
 SeedsOption = Annotated[int, typer.Option(min=1, help="Trainings of each algorithm; three or more speak of seeds.")]
 ConfigOption = Annotated[
@@ -59,7 +67,7 @@ def compare(
         from trainer.tuning.contest import entries, train_all  # noqa: PLC0415
 
         chosen = chosen_of(algorithms.split(","), steps, config, preset, settings or [])
-        found = entries(chosen[0], chosen, seeds, run_dir)
+        found = entries(chosen, seeds, run_dir)
         train_all(found, jobs, Console(stderr=True) if as_json else console)
         runs = [entry.folder for entry in found]
     contenders = rising(contenders_at(runs))
@@ -78,15 +86,23 @@ def compare(
 
 def chosen_of(
     algorithms: list[str], steps: int, config: Path | None, preset: str | None, settings: list[str]
-) -> list[Training]:
-    """What each of them is trained with. Errors: ConfigError."""
+) -> dict[str, Training]:
+    """What each of them is trained with, by its name. Errors: ConfigError."""
     names = [name.strip() for name in algorithms if name.strip()]
     if not names or len(set(names)) < len(names):
         raise ConfigError("--algorithms: give each name once, such as ppo,a2c,sac")
-    for name in names:
-        try:
-            checked(ALGORITHMS, name)
-        except ValueError as error:
-            raise ConfigError(f"--algorithms: {error}") from None
-    own = [f"total_steps={steps}"]
-    return [read_section(config, preset, [*settings, f"algorithm={name}", *own]).training for name in names]
+    return {name: _training_of(name, [*settings, f"total_steps={steps}"], config, preset) for name in names}
+
+
+def _training_of(name: str, settings: list[str], config: Path | None, preset: str | None) -> Training:
+    if name in PRESETS:
+        if preset is not None:
+            raise ConfigError(f"--algorithms: {name} is a preset; leave out --preset, or name algorithms alone")
+        return read_section(config, name, settings).training
+    try:
+        checked(ALGORITHMS, name)
+    except ValueError as error:
+        hint = did_you_mean(name, [*known(ALGORITHMS), *PRESETS])
+        words = str(error) if ":" in name else f"there is no algorithm and no preset {name!r}; {hint}"
+        raise ConfigError(f"--algorithms: {words}") from None
+    return read_section(config, preset, [*settings, f"algorithm={name}"]).training

@@ -1,4 +1,4 @@
-"""Who is compared: trainings on the disk, grouped by the algorithm that each was trained with."""
+"""Who is compared: trainings on the disk, grouped by the algorithm and the preset that each was trained with."""
 
 from __future__ import annotations
 
@@ -21,16 +21,26 @@ _PAUSE = 5.0
 
 
 def contenders_at(paths: Iterable[Path]) -> list[Contender]:
-    """Those of run folders and slots, by algorithm. Errors: ConfigError, also where no evaluation was made."""
-    groups: dict[str, list[Seeded]] = {}
+    """Those of run folders and slots, by algorithm; with the preset's name where an algorithm was trained with several.
+
+    Errors: ConfigError, also where no evaluation was made.
+    """
+    groups: dict[tuple[str, str], list[Seeded]] = {}
     for path in paths:
         for history in find_histories(path):
             training = _training_of(history)
             if history.evaluations:
-                groups.setdefault(training.algorithm.name, []).append(_seeded(history, training))
+                groups.setdefault((training.algorithm.name, training.preset), []).append(_seeded(history, training))
     if not groups:
         raise ConfigError("nothing was evaluated yet: a comparison needs evaluations (evaluation_interval)")
-    return [Contender(name, tuple(sorted(seeds, key=lambda one: one.seed))) for name, seeds in groups.items()]
+    algorithms = [algorithm for algorithm, _ in groups]
+    return [
+        Contender(
+            algorithm if algorithms.count(algorithm) == 1 else f"{algorithm} ({preset})",
+            tuple(sorted(seeds, key=lambda one: one.seed)),
+        )
+        for (algorithm, preset), seeds in groups.items()
+    ]
 
 
 def seconds_of(rows: Sequence[Mapping[str, Any]]) -> float:

@@ -6,7 +6,7 @@ import contextlib
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,12 +61,12 @@ class Contestant:
         return min(int((told or {}).get("step", 0)), self.training.total_steps)
 
 
-def entries(training: Training, algorithms: Sequence[Training], seeds: int, folder: Path) -> list[Contestant]:
-    """Each algorithm with each of `seeds` seeds from `training`'s on: `folder/ppo-0`, `folder/ppo-1`, …"""
+def entries(chosen: Mapping[str, Training], seeds: int, folder: Path) -> list[Contestant]:
+    """Each of them with each of `seeds` seeds, from its own on: `folder/ppo-0`, `folder/ppo-1`, …"""
     return [
-        Contestant(folder / f"{one.algorithm.name.replace(':', '.')}-{seed}", one.changed(seed=seed))
-        for one in algorithms
-        for seed in range(training.seed, training.seed + seeds)
+        Contestant(folder / f"{name.replace(':', '.')}-{seed}", one.changed(seed=seed))
+        for name, one in chosen.items()
+        for seed in range(one.seed, one.seed + seeds)
     ]
 
 
