@@ -19,6 +19,7 @@ import torch
 from trainer.algorithms.common.diagnostics import INTERVAL_UPDATES
 from trainer.algorithms.mtsac import learner as sac
 from trainer.algorithms.mtsac.diagnostics import diagnose
+from trainer.algorithms.mtsac.update import update
 from trainer.buffers.replay import Replay
 from trainer.buffers.rows import fields_of, rows_of
 from trainer.config.section import TrainingSection, resolve
@@ -49,15 +50,13 @@ def measure(preset: str, rounds: int) -> list[str]:
         action, reward = rng.uniform(-1, 1, (tasks, 4)).astype(np.float32), rng.random(tasks, np.float32) * 10
         rows = rows_of({"state": obs[0]}, action, reward, {"state": obs[1]}, np.zeros(tasks, np.bool_))
         replay.add(np.arange(tasks), rows)
-    updates, diagnoses = [], []
+    of_updates, diagnoses = [], []
     for step in range(rounds + 1):  # the first prepares
-        updates.append(
-            cpu_s(lambda: [updates.update(learner, replay.pick(replay.deal(batch), rng)) for _ in range(3)]) / 3
-        )
+        of_updates.append(cpu_s(lambda: [update(learner, replay.pick(replay.deal(batch), rng)) for _ in range(3)]) / 3)
         diagnoses.append(cpu_s(lambda step=step: diagnose(learner, replay, step)))
-    update, diagnosis = (statistics.median(all_s[1:]) for all_s in (updates, diagnoses))
-    share = diagnosis / (INTERVAL_UPDATES * update)
-    return [preset, f"{1e3 * update:.2f}", f"{1e3 * diagnosis:.2f}", f"{diagnosis / update:.2f}", f"{100 * share:.2f}"]
+    one, diagnosis = (statistics.median(all_s[1:]) for all_s in (of_updates, diagnoses))
+    share = diagnosis / (INTERVAL_UPDATES * one)
+    return [preset, f"{1e3 * one:.2f}", f"{1e3 * diagnosis:.2f}", f"{diagnosis / one:.2f}", f"{100 * share:.2f}"]
 
 
 def main() -> None:

@@ -65,8 +65,8 @@ def add_noise(state: TrainingRun, rows: int) -> None:
     for _ in range(0, rows, CHUNK):
         obs, next_obs = ({"state": draw((CHUNK, 39)).astype(np.float32)} for _ in range(2))
         action = np.tanh(draw((CHUNK, 4))).astype(np.float32)
-        rows = rows_of(obs, action, draw(CHUNK).astype(np.float32), next_obs, np.zeros(CHUNK, np.bool_))
-        state.experience.add(np.arange(CHUNK) % len(state.training.env.tasks), rows)
+        chunk = rows_of(obs, action, draw(CHUNK).astype(np.float32), next_obs, np.zeros(CHUNK, np.bool_))
+        state.experience.add(np.arange(CHUNK) % len(state.training.env.tasks), chunk)
     state.step += rows
 
 

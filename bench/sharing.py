@@ -70,9 +70,7 @@ def block(state: TrainingRun, publisher: Publisher | None, intake: Intake | None
     steps, updates = state.step, state.updates
     wall, cpu = time.perf_counter(), time.process_time()
     if publisher is not None:
-        publisher.offer(
-            snapshot(state.step, state.updates, state.algorithm.policy, state.collector.obs, state.collector.task)
-        )
+        publisher.offer(snapshot(state.step, state.updates, state.algorithm.policy))
     while state.updates < updates + BLOCK_UPDATES:
         advance(state)
         if intake is not None:
