@@ -1,0 +1,214 @@
+"""The `viewer` command. Exit codes: see `viewer.errors`.
+
+`viewer export …` is a command of its own; everything else names what is to be shown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from viewer.errors import StorageError, UsageError, ViewerError
+
+if TYPE_CHECKING:
+    import socket
+
+    from viewer.sources.base import Source
+
+#: What the older guide calls `stream_port`.
+PORT = 9999
+#: Between two rounds of lines.
+LINES_EVERY_S = 5.0
+
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
+app = typer.Typer(
+    add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, context_settings=_SETTINGS
+)
+export_app = typer.Typer(
+    add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, context_settings=_SETTINGS
+)
+
+_WHAT = "A run's name or id, a run folder, a folder of runs, or a laptop's mirror. Default: what is here."
+WhatArgument = Annotated[str | None, typer.Argument(metavar="[RUN | DIR | HOST:PATH]", help=_WHAT)]
+
+
+def version(value: bool) -> None:
+    """Print the version and end."""
+    if value:
+        from importlib.metadata import version as installed  # noqa: PLC0415
+
+        print(f"anchorleg {installed('anchorleg')}")
+        raise typer.Exit
+
+
+@app.command()
+def show(
+    what: WhatArgument = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65_535, help=f"Port on 127.0.0.1; default: {PORT}.")] = None,
+    socket_at: Annotated[
+        str | None,
+        typer.Option("--socket", metavar="PATH", help="A Unix socket in place of a port; `auto`: where it usually is."),
+    ] = None,
+    headless: Annotated[
+        bool, typer.Option("--headless", help="No page: a line for each slot, every few seconds.")
+    ] = False,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Print the address, open no browser.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one picture as JSON and end.")] = False,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A name under which a gateway of your site shows the page. May be repeated."),
+    ] = None,
+    _version: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="Version.")] = False,
+) -> None:
+    """Show on one page in your browser what a training does: slots, jobs, curves, who helps. Ctrl-C ends it.
+
+    It reads, and changes nothing. `viewer export RUN --out page.html` writes the page as one file.
+    """
+    from viewer.pacing import NO_END, Pacer  # noqa: PLC0415 - `--help` must stay quick
+    from viewer.sources.found import find_source  # noqa: PLC0415
+
+    if port is not None and socket_at is not None:
+        raise UsageError("give either --port or --socket, not both.")
+    at_once = as_json or headless
+    source = find_source(what, pacer=Pacer(look_s=NO_END) if at_once else None)
+    if as_json:
+        from viewer.model import Choice  # noqa: PLC0415
+
+        print(source.look(Choice(), time.time()).model_dump_json(indent=2))
+    elif headless:
+        print_lines(source)
+    else:
+        serve_page(source, port, socket_at, tuple(allow_host or ()), no_open=no_open)
+
+
+@export_app.command()
+def export(
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write; it ends in .html.")],
+    what: WhatArgument = None,
+) -> None:
+    """Write the page of a run as one file, which opens in any browser without a server."""
+    from anchorleg.words import sized  # noqa: PLC0415 - as above
+    from viewer.export import export as write  # noqa: PLC0415
+    from viewer.pacing import NO_END, Pacer  # noqa: PLC0415
+    from viewer.sources.found import find_source  # noqa: PLC0415
+
+    size = write(find_source(what, pacer=Pacer(look_s=NO_END)), "", out, time.time())
+    print(f"{out}: {sized(size)}; open it in a browser, or send it to somebody")
+
+
+def print_lines(source: Source, *, every_s: float = LINES_EVERY_S, rounds: int | None = None) -> None:
+    """Lines until Ctrl-C, or so many `rounds`; what was said already is not said again."""
+    from viewer.lines import lines_of  # noqa: PLC0415 - as above
+    from viewer.model import Choice  # noqa: PLC0415
+
+    told: list[str] = []
+    with contextlib.suppress(KeyboardInterrupt):
+        while rounds is None or rounds > 0:
+            now = time.time()
+            lines = lines_of(source.look(Choice(), now), now)
+            print(
+                *(line for line in lines if line not in told), sep="\n", end="\n" if lines != told else "", flush=True
+            )
+            told, rounds = lines, None if rounds is None else rounds - 1
+            if rounds != 0:
+                time.sleep(every_s)
+
+
+def serve_page(
+    source: Source, port: int | None, socket_at: str | None, allowed_hosts: tuple[str, ...], *, no_open: bool
+) -> None:
+    """Serve until Ctrl-C or SIGTERM. Errors: BusyError, StorageError, UsageError."""
+    from viewer.server.place import address, how_to_get_there, is_shared_machine  # noqa: PLC0415 - as above
+    from viewer.server.private import load_token  # noqa: PLC0415
+    from viewer.server.serve import make_server, open_port  # noqa: PLC0415
+
+    token = load_token()
+    shared = is_shared_machine(os.environ, sys.platform, shutil.which)
+    url = ""
+    with ExitStack() as stack:
+        if socket_at is not None or (port is None and shared):
+            sock, path = _socket_of(source, socket_at, stack)
+            lines = how_to_get_there(str(path), getpass.getuser(), os.uname().nodename, PORT, token)
+        else:
+            sock = open_port(PORT if port is None else port)
+            url = address(sock.getsockname()[1], token)
+            lines = [url, *(["Others of this machine reach this port; --socket keeps them out."] if shared else [])]
+        server = make_server(sock, source, token, allowed_hosts)
+        print(f"{source.place}: Ctrl-C ends the page, and nothing else.", *lines, sep="\n", flush=True)
+        if url and not shared and not no_open and _has_display():
+            _open_browser(url)
+        signal.signal(signal.SIGTERM, _interrupt)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            server.shutdown()
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _socket_of(source: Source, socket_at: str | None, stack: ExitStack) -> tuple[socket.socket, Path]:
+    from viewer.server.private import check_folder, free_socket, socket_path  # noqa: PLC0415 - as above
+    from viewer.server.serve import open_socket  # noqa: PLC0415
+
+    named = None if socket_at in {None, "auto"} else Path(str(socket_at)).expanduser().absolute()
+    path = named or socket_path(Path(source.place).name)
+    if named is not None:
+        check_folder(named.parent)
+    free_socket(path)
+    sock = open_socket(path)
+    stack.callback(path.unlink, missing_ok=True)
+    return sock, path
+
+
+def _has_display() -> bool:
+    return sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+
+
+def _open_browser(url: str) -> None:
+    import webbrowser  # noqa: PLC0415 - as above
+
+    from viewer.server.private import write_signpost  # noqa: PLC0415
+
+    webbrowser.open(write_signpost(url).as_uri())
+
+
+def main(act: Callable[[], object] | None = None) -> None:
+    """Entry point: every known error becomes one sentence and its exit code."""
+    if act is None:
+        is_export = sys.argv[1:2] == ["export"]
+        if is_export:
+            del sys.argv[1]
+        act = (lambda: export_app(prog_name="viewer export")) if is_export else app
+    from orchestrator.errors import AnchorlegError  # noqa: PLC0415 - `--help` must stay quick
+
+    try:
+        try:
+            act()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
+    except (ViewerError, AnchorlegError) as error:
+        words, code = str(error), error.exit_code
+    except OSError as error:
+        words, code = f"{error.filename or 'a file'}: {error.strerror or error}.", StorageError.exit_code
+    except KeyboardInterrupt:
+        return
+    else:
+        return
+    print(f"viewer: {words}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,220 @@
+"""Learning curves for the page: rows of metrics in, few points out. Pure, and without numpy, which a login node does
+not load. The same smoothing as `trainer plot`: a point pools 20 episodes a task, a fifth of the run at most.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from viewer.model import CurveLine
+
+Row = Mapping[str, Any]
+
+#: Points of one line: a screen has no room for more.
+MOST_POINTS = 200
+#: Points of the small curve in a table.
+SPARK_POINTS = 40
+#: Lines of single slots; beyond that only their mean is readable.
+MOST_LINES = 12
+_EPISODES_A_POINT = 20
+_MAX_WINDOW_SHARE = 0.2
+_SUCCESS, _RETURN = "success", "return"
+_Z95 = 1.96
+
+
+@dataclass(frozen=True)
+class TaskCurve:
+    """At the ends of a slot's rows: sums of episodes, and of the measure over them, up to there [R + 1]."""
+
+    episodes: tuple[float, ...]
+    sums: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class SlotCurves:
+    """What the page needs of one slot's rows. `steps` [R]; `success`, `returns`: by task; `other` [R]: top-level
+    numbers of a row by their name, None where the row has none; `window`: a point pools so many rows.
+    """
+
+    steps: tuple[int, ...] = ()
+    success: Mapping[str, TaskCurve] = field(default_factory=dict)
+    returns: Mapping[str, TaskCurve] = field(default_factory=dict)
+    other: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+    window: int = 1
+
+
+def slot_curves(rows: Sequence[Row]) -> SlotCurves:
+    """Errors: KeyError, TypeError, ValueError where rows are no training's."""
+    tasks = sorted({task for row in rows for task in row["tasks"]})
+    names = sorted(
+        {name for row in rows for name, value in row.items() if isinstance(value, int | float)} - {"from", "to", "at"}
+    )
+    success = {task: _pooled(rows, task, _SUCCESS) for task in tasks}
+    episodes = sum(curve.episodes[-1] for curve in success.values())
+    a_row = episodes / max(1, len(rows) * len(tasks))
+    wanted = math.ceil(_EPISODES_A_POINT / a_row) if a_row > 0 else 1
+    return SlotCurves(
+        steps=tuple(int(row["to"]) for row in rows),
+        success={task: curve for task, curve in success.items() if curve.episodes[-1]},
+        returns={task: curve for task in tasks if (curve := _pooled(rows, task, _RETURN)).episodes[-1]},
+        other={name: tuple(_finite(row.get(name)) for row in rows) for name in names},
+        window=max(1, min(wanted, int(_MAX_WINDOW_SHARE * len(rows)))),
+    )
+
+
+def _pooled(rows: Sequence[Row], task: str, name: str) -> TaskCurve:
+    episodes, sums = [0.0], [0.0]
+    for row in rows:
+        told = row["tasks"].get(task) or {}
+        value = _finite(told.get(name))
+        count = float(told.get("episodes") or 0) if value is not None else 0.0
+        episodes.append(episodes[-1] + count)
+        sums.append(sums[-1] + count * (value or 0.0))
+    return TaskCurve(tuple(episodes), tuple(sums))
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def measures_of(slots: Sequence[SlotCurves]) -> tuple[str, ...]:
+    """What can be shown, success and return first."""
+    first = [
+        name for name, some in ((_SUCCESS, "success"), (_RETURN, "returns")) if any(getattr(s, some) for s in slots)
+    ]
+    return (*first, *sorted({name for slot in slots for name in slot.other}))
+
+
+def tasks_of(slots: Sequence[SlotCurves]) -> tuple[str, ...]:
+    """All tasks, in alphabetical order."""
+    return tuple(sorted({task for slot in slots for task in (*slot.success, *slot.returns)}))
+
+
+def values_of(slot: SlotCurves, measure: str, task: str, at: Sequence[int]) -> list[float | None]:
+    """`measure` of `task` ("": the mean over tasks) at the rows `at` (places in `steps`)."""
+    if measure not in {_SUCCESS, _RETURN}:
+        told = slot.other.get(measure, ())
+        return [_mean(told[max(0, row + 1 - slot.window) : row + 1]) for row in at]
+    curves = slot.success if measure == _SUCCESS else slot.returns
+    chosen = [curves[task]] if task in curves else list(curves.values()) if not task else []
+    return [_mean([_window(curve, row, slot.window) for curve in chosen]) for row in at]
+
+
+def _window(curve: TaskCurve, row: int, window: int) -> float | None:
+    first = max(0, row + 1 - window)
+    count = curve.episodes[row + 1] - curve.episodes[first]
+    return (curve.sums[row + 1] - curve.sums[first]) / count if count else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    good = [value for value in values if value is not None]
+    return sum(good) / len(good) if good else None
+
+
+def thinned(count: int, most: int = MOST_POINTS) -> list[int]:
+    """At most `most` places of `count`, evenly, with the first and the last."""
+    if count <= most:
+        return list(range(count))
+    return sorted({round(k * (count - 1) / (most - 1)) for k in range(most)})
+
+
+def line_of(slot: SlotCurves, number: int, label: str, measure: str, task: str) -> CurveLine:
+    """One slot's line, with Wilson's 95 % interval where it is success of one task."""
+    at = thinned(len(slot.steps))
+    values = values_of(slot, measure, task, at)
+    low: tuple[float | None, ...] = ()
+    high: tuple[float | None, ...] = ()
+    if measure == _SUCCESS and task in slot.success:
+        curve = slot.success[task]
+        counts = [curve.episodes[row + 1] - curve.episodes[max(0, row + 1 - slot.window)] for row in at]
+        pairs = [
+            wilson(value, count) if value is not None else (None, None)
+            for value, count in zip(values, counts, strict=True)
+        ]
+        low, high = tuple(rounded(one) for one, _ in pairs), tuple(rounded(two) for _, two in pairs)
+    steps = tuple(slot.steps[row] for row in at)
+    return CurveLine(
+        label=label, kind="slot", slot=number, steps=steps, values=tuple(map(rounded, values)), low=low, high=high
+    )
+
+
+def mean_line(slots: Sequence[SlotCurves], measure: str, task: str) -> CurveLine | None:
+    """The mean over slots as far as every slot has got, with the lowest and the highest of them. None where they have
+    no stretch in common.
+    """
+    known = []
+    for slot in slots:
+        at = thinned(len(slot.steps))
+        pairs = [(slot.steps[row], value) for row, value in zip(at, values_of(slot, measure, task, at), strict=True)]
+        good = [(step, value) for step, value in pairs if value is not None]
+        if not good:
+            return None
+        known.append(good)
+    first, last = max(line[0][0] for line in known), min(line[-1][0] for line in known)
+    grid = sorted({step for line in known for step, _ in line if first <= step <= last})
+    grid = [grid[place] for place in thinned(len(grid))]
+    if not grid:
+        return None
+    columns = [[_at(line, step) for line in known] for step in grid]
+    return CurveLine(
+        label=f"mean of {len(slots)} slots", kind="mean", steps=tuple(grid),
+        values=tuple(rounded(sum(column) / len(column)) for column in columns),
+        low=tuple(rounded(min(column)) for column in columns), high=tuple(rounded(max(column)) for column in columns),
+    )  # fmt: skip
+
+
+def _at(line: Sequence[tuple[int, float]], step: int) -> float:
+    place = bisect_left(line, (step, -math.inf))
+    if place == 0 or line[min(place, len(line) - 1)][0] == step:
+        return line[min(place, len(line) - 1)][1]
+    if place == len(line):
+        return line[-1][1]
+    (before, low), (after, high) = line[place - 1], line[place]
+    return low + (high - low) * (step - before) / (after - before)
+
+
+def spark_of(slots: Sequence[SlotCurves], measure: str, task: str) -> tuple[float | None, ...]:
+    """A small curve: the mean over those slots that know the task, each along its own rows."""
+    lines = []
+    for slot in slots:
+        at = thinned(len(slot.steps), SPARK_POINTS)
+        values = values_of(slot, measure, task, at)
+        if any(value is not None for value in values):
+            lines.append(values)
+    if not lines:
+        return ()
+    length = max(map(len, lines))
+    stretched = [[line[min(len(line) - 1, k * len(line) // length)] for k in range(length)] for line in lines]
+    return tuple(rounded(_mean([line[k] for line in stretched])) for k in range(length))
+
+
+def newest(slots: Sequence[SlotCurves], measure: str, task: str) -> float | None:
+    """The newest value, the mean over slots."""
+    last = [values_of(slot, measure, task, [len(slot.steps) - 1])[0] for slot in slots if slot.steps]
+    return rounded(_mean(last))
+
+
+def wilson(share: float, count: float) -> tuple[float, float]:
+    """The 95 % interval of a `share` of `count` yes-or-noes."""
+    if count <= 0:
+        return 0.0, 1.0
+    centre = share + _Z95**2 / (2 * count)
+    half = _Z95 * math.sqrt(max(0.0, share * (1 - share)) / count + (_Z95 / (2 * count)) ** 2)
+    scale = 1 + _Z95**2 / count
+    return max(0.0, min(share, (centre - half) / scale)), min(1.0, max(share, (centre + half) / scale))
+
+
+def rounded(value: float | None) -> float | None:
+    """Four digits: what is sent is for eyes."""
+    return None if value is None else float(f"{value:.4g}")
+
+
+def window_steps(slots: Sequence[SlotCurves]) -> int:
+    """So many steps back a point is pooled from, the median over slots."""
+    spans = [slot.window * slot.steps[-1] // len(slot.steps) for slot in slots if slot.steps]
+    return int(median(spans)) if spans else 0

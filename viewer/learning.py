@@ -1,0 +1,172 @@
+"""Rows of metrics and evaluations of several slots → the curves, tasks and evaluations of a page. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainer.history.read import best_evaluation, mean_return, score_of, tells_success
+from viewer.curves import (
+    MOST_LINES,
+    SlotCurves,
+    line_of,
+    mean_line,
+    measures_of,
+    newest,
+    rounded,
+    spark_of,
+    tasks_of,
+    wilson,
+    window_steps,
+)
+from viewer.model import CurveLine, Curves, EvaluationRow, TaskRow
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Learned:
+    """One slot. `evaluations`: oldest first, as `trainer.history.read.read_evaluations` has them."""
+
+    slot: int
+    name: str
+    curves: SlotCurves
+    evaluations: Sequence[Row]
+
+    @property
+    def label(self) -> str:
+        """What its line is called."""
+        return self.name or f"slot {self.slot}"
+
+
+def curves_of(slots: Sequence[Learned], measure: str, task: str, partial: int, *, alike: bool) -> Curves:
+    """The curves of `measure` ("": success, else return). `alike`: the slots are seeds of one training, so that their
+    mean means something. `partial`: of so many slots nothing was read yet.
+    """
+    known = [slot for slot in slots if slot.curves.steps]
+    measures = measures_of([slot.curves for slot in known])
+    if measure not in measures:
+        measure = measures[0] if measures else ""
+    task = task if task in tasks_of([slot.curves for slot in known]) and measure in {"success", "return"} else ""
+    lines: list[CurveLine] = []
+    mean = mean_line([slot.curves for slot in known], measure, task) if alike and len(known) > 1 else None
+    if mean is not None:
+        lines.append(mean)
+    lines += [line_of(slot.curves, slot.slot, slot.label, measure, task) for slot in known[:MOST_LINES]]
+    if measure in {"success", "return"}:
+        lines += [line for slot in slots[:MOST_LINES] if (line := _evaluated(slot, measure, task)) is not None]
+    return Curves(
+        measure=measure,
+        measures=measures,
+        task=task,
+        lines=tuple(lines),
+        about=_about(known, measure, task, has_mean=mean is not None),
+        partial=partial,
+    )
+
+
+def _about(known: Sequence[Learned], measure: str, task: str, *, has_mean: bool) -> str:
+    if not known:
+        return ""
+    words = [f"Lines: training episodes, pooled over the last {window_steps([s.curves for s in known]):,} steps"]
+    if measure not in {"success", "return"}:
+        words = ["Lines: means over the rows of metrics"]
+    if has_mean:
+        words.append("the band goes from the lowest slot to the highest")
+    elif task and measure == "success":
+        words.append("bands: 95 % (Wilson)")
+    if measure in {"success", "return"} and any(slot.evaluations for slot in known):
+        bars = ", with 95 % intervals" if measure == "success" else ""
+        words.append(f"dots: evaluations{bars}")
+    if len(known) > MOST_LINES:
+        words.append(f"of {len(known)} slots the first {MOST_LINES} have lines")
+    return "; ".join(words) + "."
+
+
+def _evaluated(slot: Learned, measure: str, task: str) -> CurveLine | None:
+    found = []
+    for row in slot.evaluations:
+        if (measure == "success") != tells_success(row):
+            continue
+        if measure == "success":
+            found.append((int(row["step"]), *_success(row, task)))
+        elif (value := row["returns"].get(task) if task else mean_return(row)) is not None:
+            found.append((int(row["step"]), float(value), None, None))
+    good = [one for one in found if one[1] is not None]
+    if not good:
+        return None
+    steps, values, low, high = zip(*good, strict=True)
+    has_interval = any(one is not None for one in low)
+    return CurveLine(
+        label=f"{slot.label}, evaluated", kind="evaluation", slot=slot.slot, steps=steps,
+        values=tuple(map(rounded, values)),
+        low=tuple(map(rounded, low)) if has_interval else (), high=tuple(map(rounded, high)) if has_interval else (),
+    )  # fmt: skip
+
+
+def _success(row: Row, task: str) -> tuple[float | None, float | None, float | None]:
+    """Of one task with Wilson's interval; else the mean over tasks, with the same over all episodes played."""
+    goals = int(row["goals_per_task"])
+    if task:
+        share = row["success"].get(task)
+        return (None, None, None) if share is None else (float(share), *wilson(float(share), goals))
+    mean = float(row["mean_success"])
+    return (mean, *wilson(mean, goals * max(1, len(row["success"]))))
+
+
+def task_rows(slots: Sequence[Learned], *, measure: str) -> tuple[TaskRow, ...]:
+    """All tasks, in alphabetical order. `measure`: success or return; another one is shown as success."""
+    curves = [slot.curves for slot in slots]
+    measure = "return" if measure == "return" or "success" not in measures_of(curves) else "success"
+    last = [slot.evaluations[-1] for slot in slots if slot.evaluations]
+    names = sorted({*tasks_of(curves), *(task for row in last for task in row["success"])})
+    return tuple(_task_row(task, curves, last, measure) for task in names)
+
+
+def _task_row(task: str, curves: Sequence[SlotCurves], last: Sequence[Row], measure: str) -> TaskRow:
+    field = "success" if measure == "success" else "returns"
+    judged = [row for row in last if task in row[field] and (measure == "return" or tells_success(row))]
+    value = sum(float(row[field][task]) for row in judged) / len(judged) if judged else None
+    low = high = None
+    if value is not None and measure == "success":
+        low, high = map(rounded, wilson(value, sum(int(row["goals_per_task"]) for row in judged)))
+    took = [row["steps_to_success"][task] for row in judged if task in (row.get("steps_to_success") or {})]
+    return TaskRow(
+        task=task,
+        training=newest(curves, measure, task),
+        spark=spark_of(curves, measure, task),
+        evaluated=rounded(value),
+        low=low,
+        high=high,
+        steps_to_success=rounded(sum(took) / len(took)) if took else None,
+    )
+
+
+def evaluation_rows(slots: Sequence[Learned]) -> tuple[EvaluationRow, ...]:
+    """One for each slot that was evaluated."""
+    found = []
+    for slot in slots:
+        best = best_evaluation(slot.evaluations)
+        if best is None:
+            continue
+        last = slot.evaluations[-1]
+        interval = _success(last, "")[1:] if tells_success(last) else (None, None)
+        took = [float(value) for value in (last.get("steps_to_success") or {}).values()]
+        found.append(
+            EvaluationRow(
+                slot=slot.slot,
+                name=slot.name,
+                score="success" if tells_success(last) else "return",
+                step=int(last["step"]),
+                value=float(f"{score_of(last):.4g}"),
+                low=rounded(interval[0]),
+                high=rounded(interval[1]),
+                best=float(f"{score_of(best):.4g}"),
+                best_step=int(best["step"]),
+                count=len(slot.evaluations),
+                goals=int(last["goals_per_task"]),
+                steps_to_success=rounded(sum(took) / len(took)) if took else None,
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,316 @@
+"""What the page shows, as frozen values: the same whether they come from a run folder or from a laptop's mirror.
+
+A `Snapshot` has a line for each run and one `RunPage`, that of the run which was chosen. It is sent as JSON, first
+whole, then as differences (`viewer.differences`). Times are unix seconds by the clock of the machine that looked,
+durations seconds, steps environment steps; None: not known (yet). Moments are absolute, so that a page on which nothing
+happens stays equal; the browser makes ages of them. Every text is shown as text.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+#: Of the messages between server and page; the page says so where another one serves it.
+VERSION = 1
+#: Slots on one page: more do not fit a screen, and a look reads their files.
+SLOTS_A_PAGE = 50
+#: Jobs of one slot on one page of the time line.
+JOBS_A_PAGE = 40
+#: Events on one page of the history.
+EVENTS_A_PAGE = 50
+
+Kind = Literal["runs", "mirror", "file"]
+#: What a job, or the time before it, was spent on.
+Part = Literal["blind", "waiting", "queue", "start-up", "running", "saving"]
+
+
+class Shown(BaseModel):
+    """Base of all that is shown: immutable, no unknown fields, no number that is none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Choice(Shown):
+    """What one watcher looks at. `run`: an id, "" for the first. `task`: "" for the mean over tasks. `measure`: what
+    the curves show, "" for success or, where none is told, return. `slots`, `jobs`, `events`: pages, 0 the first.
+    """
+
+    run: str = ""
+    task: str = ""
+    measure: str = ""
+    slots: int = 0
+    jobs: int = 0
+    events: int = 0
+
+
+class RunRow(Shown):
+    """One run in the list. `state`: "" until it was read. `counts`: slots by state. `note`: why it cannot be read."""
+
+    run_id: str
+    name: str
+    state: str = ""
+    slots: int = 0
+    counts: dict[str, int] = {}
+    step: int | None = None
+    total: int | None = None
+    note: str = ""
+
+
+class SlotCard(Shown):
+    """One slot. `why`: what it waits for, `next`: what happens next, both as `orchestrator status` says them.
+    `ends_at`: its job's walltime; `steps_lost`: steps that jobs made and their successors did not begin with.
+    """
+
+    slot: int
+    name: str = ""
+    state: str
+    why: str = ""
+    next: str = ""
+    warning: str = ""
+    job: str = ""
+    attempt: int | None = None
+    node: str = ""
+    started_at: float | None = None
+    ends_at: float | None = None
+    expected_start_at: float | None = None
+    retry_at: float | None = None
+    done_at: float | None = None
+    successor: str = ""
+    step: int | None = None
+    total: int | None = None
+    saved_step: int | None = None
+    rate: float | None = None
+    jobs: int = 0
+    hand_overs: int = 0
+    failures: int = 0
+    failure_budget: int = 0
+    steps_lost: int | None = None
+    last_end: str = ""
+    best: float | None = None
+
+
+class Stretch(Shown):
+    """A part of the time line of one slot, [`start`, `end`) in unix seconds; `end` None: it goes on."""
+
+    part: Part
+    start: float
+    end: float | None
+
+
+class JobBar(Shown):
+    """One job. `verdict`: how it ended, "" while it runs; `words`: the same as a sentence has it. `lost`: steps."""
+
+    attempt: int
+    job: str = ""
+    parts: tuple[Stretch, ...]
+    verdict: str = ""
+    words: str = ""
+    lost: int | None = None
+
+
+class SlotTimes(Shown):
+    """One row of the time line: the jobs of this page, oldest first. `goodput`: from 0 to 1, over all of its jobs."""
+
+    jobs: tuple[JobBar, ...] = ()
+    older: int = 0
+    goodput: float | None = None
+
+
+class Goodput(Shown):
+    """Where the run's time went, seconds by kind, as `orchestrator goodput` counts it. `at`: when it was counted."""
+
+    at: float
+    goodput: float | None
+    times: dict[str, float]
+
+
+class CurveLine(Shown):
+    """`steps` [P] ascending, `values` [P]; `low`, `high` [P] where there is an interval, else empty."""
+
+    label: str
+    kind: Literal["slot", "mean", "evaluation"]
+    slot: int | None = None
+    steps: tuple[int, ...]
+    values: tuple[float | None, ...]
+    low: tuple[float | None, ...] = ()
+    high: tuple[float | None, ...] = ()
+
+
+class Curves(Shown):
+    """`measure` of `task` ("": the mean over tasks). `measures`: what else could be shown. `about`: what lines and
+    intervals are, in one sentence. `partial`: so many slots' files are still to be read.
+    """
+
+    measure: str = ""
+    measures: tuple[str, ...] = ()
+    task: str = ""
+    lines: tuple[CurveLine, ...] = ()
+    about: str = ""
+    partial: int = 0
+
+
+class TaskRow(Shown):
+    """One task over the slots of this page. `training`: success (or return) of the newest training episodes; `spark`:
+    its course [≤ 40], None without an episode; `evaluated`, `low`, `high`: the last evaluation with its 95 % interval
+    (Wilson's); `steps_to_success`: the mean over the goals that were solved in it.
+    """
+
+    task: str
+    training: float | None = None
+    spark: tuple[float | None, ...] = ()
+    evaluated: float | None = None
+    low: float | None = None
+    high: float | None = None
+    steps_to_success: float | None = None
+
+
+class EvaluationRow(Shown):
+    """The last and the best evaluation of a slot. `score`: "success" (0 to 1, with its 95 % interval) or "return"."""
+
+    slot: int
+    name: str = ""
+    score: str
+    step: int
+    value: float
+    low: float | None = None
+    high: float | None = None
+    best: float
+    best_step: int
+    count: int
+    goals: int
+    steps_to_success: float | None = None
+
+
+class ExperimentRow(Shown):
+    """An experiment by its place in the ranking; `value`: the best so far of what they are judged by."""
+
+    place: int | None
+    slot: int
+    name: str
+    state: str
+    value: float | None = None
+    step: int | None = None
+
+
+class Experiments(Shown):
+    """All experiments of a run. `metric`: what they are ranked by. `done_at`: when all are done, as far as is known."""
+
+    metric: str = ""
+    counts: dict[str, int] = {}
+    rows: tuple[ExperimentRow, ...] = ()
+    done_at: float | None = None
+
+
+class ContributorRow(Shown):
+    """Who sent experience in, in segments and rows. `state`: welcome, held or dropped."""
+
+    who: str
+    state: str
+    why: str = ""
+    waiting: int = 0
+    accepted: int = 0
+    rows: int = 0
+    checked: int = 0
+    solved: float | None = None
+    refused: dict[str, int] = {}
+    seen_at: float | None = None
+
+
+class PolicyRow(Shown):
+    """The newest policy of a slot. `checked`: what is known of its soundness where this was looked at."""
+
+    slot: int
+    version: str
+    step: int
+    created_at: float
+    bytes: int
+    score: str = ""
+    checked: str = ""
+
+
+class Way(Shown):
+    """How policies come to this machine. `state`: of the client; `words`: `syncd status`'s first line. Latencies are
+    from the publication to here, of the last policies; `sent`…: this machine's own segments.
+    """
+
+    state: str
+    words: str
+    details: tuple[str, ...] = ()
+    p50_s: float | None = None
+    p95_s: float | None = None
+    policies: int = 0
+    waiting: int = 0
+    sent: int = 0
+    accepted: int = 0
+    refused: dict[str, int] = {}
+
+
+class Trouble(Shown):
+    """Something that a person should know. `command`: what to type, "" where there is nothing to do. `urgent`: it does
+    not go away by itself.
+    """
+
+    words: str
+    command: str = ""
+    urgent: bool = True
+
+
+class Moment(Shown):
+    """One thing that happened, in words."""
+
+    at: float
+    slot: int | None = None
+    words: str
+
+
+class History(Shown):
+    """A page of what happened, newest first. `older`: how many come before it."""
+
+    moments: tuple[Moment, ...] = ()
+    older: int = 0
+
+
+class RunPage(Shown):
+    """Everything about one run. `cards`, `times`: by slot, in its decimal form. `seen_at`: when its controller last
+    wrote what it saw. `pages`: of slots. `lacks`: what this source cannot show, one sentence each.
+    """
+
+    run_id: str
+    name: str
+    folder: str = ""
+    executor: str = ""
+    state: str = ""
+    controller: str = ""
+    seen_at: float | None = None
+    until: float | None = None
+    page: int = 0
+    pages: int = 1
+    slots: int = 0
+    cards: dict[str, SlotCard] = {}
+    times: dict[str, SlotTimes] = {}
+    goodput: Goodput | None = None
+    curves: Curves = Curves()
+    tasks: tuple[TaskRow, ...] = ()
+    evaluations: tuple[EvaluationRow, ...] = ()
+    experiments: Experiments | None = None
+    contributors: tuple[ContributorRow, ...] = ()
+    policies: tuple[PolicyRow, ...] = ()
+    way: Way | None = None
+    troubles: tuple[Trouble, ...] = ()
+    history: History = History()
+    lacks: tuple[str, ...] = ()
+
+
+class Snapshot(Shown):
+    """All that a page shows. `source`: where it comes from; `place`: which, as a person would name it. `note`: why
+    there is no run to show.
+    """
+
+    version: int = VERSION
+    source: Kind
+    place: str
+    note: str = ""
+    runs: tuple[RunRow, ...] = ()
+    run: RunPage | None = None

@@ -1,0 +1,226 @@
+"""What goes over one websocket: the token first, then a picture, then what changes in it; and the choice of who looks.
+
+::
+
+    page → server   {"token": …}            the first message; without it, or with another one, nothing is said
+                    {"choose": {…}}         `viewer.model.Choice`
+                    {"asleep": true}        the tab is hidden: nothing is read for it, and nothing is sent
+    server → page   {"is": SNAPSHOT, "at": …}  whole, after each choice
+                    {"set": CHANGES, "at": …}  `viewer.differences`
+
+One thread reads for all, while anybody looks, and sleeps otherwise. Each watcher's thread sends the newest picture that
+there is when the last one has gone: a slow line gets fewer pictures, never old ones, and nothing waits in a queue.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from pydantic import ValidationError
+
+from viewer.differences import changes
+from viewer.model import Choice, Snapshot
+from viewer.server.private import is_token
+from viewer.sources.base import Source
+
+#: Between two looks.
+LOOK_EVERY_S = 2.0
+#: For the first message. Whoever has the token says it at once.
+TOKEN_WITHIN_S = 10.0
+#: Pages of one account, all tabs together; each costs a thread or two.
+MOST_WATCHERS = 16
+#: Close codes of our own (RFC 6455 leaves 4000 to 4999 to programs).
+NO_TOKEN, TOO_MANY = 4401, 4429
+#: The largest message of a page: a choice has some hundred bytes.
+MOST_BYTES = 4096
+
+
+class Connection(Protocol):
+    """What is used of `websockets.sync.server.ServerConnection`."""
+
+    def recv(self, timeout: float | None = None) -> str | bytes:
+        """The next message. Errors: TimeoutError; whatever says that it is closed."""
+
+    def send(self, message: str) -> None:
+        """Errors: whatever says that it is closed."""
+
+    def close(self, code: int = 1000, reason: str = "") -> None:
+        """End it."""
+
+
+class _Watcher:
+    """What one page wants. Changed under the room's lock."""
+
+    def __init__(self) -> None:
+        self.choice = Choice()
+        self.asked = 0  #: counts choices: each is answered by a whole picture
+        self.asleep = False
+        self.gone = False
+
+
+class Room:
+    """All who watch `source`. `closed`: what a connection raises when it is over."""
+
+    def __init__(
+        self,
+        source: Source,
+        token: str,
+        closed: type[Exception],
+        *,
+        every_s: float = LOOK_EVERY_S,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._source, self._token, self._closed = source, token, closed
+        self._every_s, self._clock = every_s, clock
+        self._changed = threading.Condition()
+        self._watchers: list[_Watcher] = []
+        self._looked: dict[Choice, tuple[float, Any]] = {}
+        self._looks = 0
+        self._reader: threading.Thread | None = None
+
+    @property
+    def looks(self) -> int:
+        """How often anything was read: it stands still while nobody watches."""
+        return self._looks
+
+    def watch(self, connection: Connection) -> None:
+        """Serve one connection to its end."""
+        try:
+            said = _parsed(connection.recv(TOKEN_WITHIN_S))
+        except (TimeoutError, self._closed):
+            said = {}
+        if not is_token(said.get("token"), self._token):
+            connection.close(NO_TOKEN)
+            return
+        me = _Watcher()
+        if not self._enter(me):
+            connection.close(TOO_MANY)
+            return
+        listener = threading.Thread(target=self._listen, args=(me, connection), daemon=True)
+        listener.start()
+        try:
+            self._tell(me, connection)
+        finally:
+            self._leave(me)
+
+    # --- who is there ---------------------------------------------------------------------------------------------
+
+    def _enter(self, me: _Watcher) -> bool:
+        with self._changed:
+            if len(self._watchers) >= MOST_WATCHERS:
+                return False
+            self._watchers.append(me)
+            if self._reader is None:
+                self._reader = threading.Thread(target=self._read, daemon=True)
+                self._reader.start()
+            self._changed.notify_all()
+            return True
+
+    def _leave(self, me: _Watcher) -> None:
+        with self._changed:
+            me.gone = True
+            if me in self._watchers:
+                self._watchers.remove(me)
+            self._changed.notify_all()
+
+    def _listen(self, me: _Watcher, connection: Connection) -> None:
+        """Take up what the page says, until it is gone."""
+        try:
+            while True:
+                said = _parsed(connection.recv())
+                with self._changed:
+                    if isinstance(asleep := said.get("asleep"), bool):
+                        me.asleep = asleep
+                    if "choose" in said:
+                        me.choice, me.asked = _choice(said["choose"]), me.asked + 1
+                    self._changed.notify_all()
+        except self._closed:
+            self._leave(me)
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        """Look for everybody who is awake; end when nobody is there."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._watchers or any(not one.asleep for one in self._watchers))
+                if not self._watchers:
+                    self._reader = None
+                    self._looked.clear()
+                    return
+                wanted = {one.choice for one in self._watchers if not one.asleep}
+            for choice in wanted:
+                now = self._clock()
+                value = self._look(choice, now).model_dump(mode="json")
+                with self._changed:
+                    self._looked[choice] = (now, value)
+                    self._looks += 1
+                    self._changed.notify_all()
+            with self._changed:
+                for choice in self._looked.keys() - wanted:
+                    del self._looked[choice]
+                self._changed.wait_for(partial(self._is_new, wanted), self._every_s)
+
+    def _look(self, choice: Choice, now: float) -> Snapshot:
+        """What a defect of ours hides is said on the page, and the others' pages go on."""
+        try:
+            return self._source.look(choice, now)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the page must not stand still in silence
+            words = f"This could not be read ({type(error).__name__}: {error}): please report it."
+            return Snapshot(source=self._source.kind, place=self._source.place, note=words)
+
+    def _is_new(self, seen: set[Choice]) -> bool:
+        """Whether somebody came, left or chose what was not looked at yet. Called with the lock."""
+        awake = {one.choice for one in self._watchers if not one.asleep}
+        return not self._watchers or bool(awake - seen)
+
+    # --- telling --------------------------------------------------------------------------------------------------
+
+    def _tell(self, me: _Watcher, connection: Connection) -> None:
+        told: Any = None
+        answered = -1
+        newest = -1.0
+        try:
+            while True:
+                with self._changed:
+                    self._changed.wait_for(partial(self._has_news, me, newest, answered))
+                    if me.gone:
+                        return
+                    asked = me.asked
+                    newest, value = self._looked[me.choice]
+                if asked != answered:
+                    connection.send(_text({"is": value, "at": newest}))
+                elif difference := changes(told, value):
+                    connection.send(_text({"set": difference, "at": newest}))
+                told, answered = value, asked
+        except self._closed:
+            return
+
+    def _has_news(self, me: _Watcher, newest: float, answered: int) -> bool:
+        known = self._looked.get(me.choice)
+        return me.gone or (known is not None and not me.asleep and (known[0] != newest or me.asked != answered))
+
+
+def _parsed(message: str | bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(message)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _choice(value: object) -> Choice:
+    """What cannot be a choice is the first one."""
+    try:
+        return Choice.model_validate(value)
+    except ValidationError:
+        return Choice()
+
+
+def _text(value: dict[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

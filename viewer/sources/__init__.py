@@ -1,0 +1,1 @@
+"""Where a page's facts come from: run folders, and a laptop's mirror."""

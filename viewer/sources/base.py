@@ -1,0 +1,18 @@
+"""What the server, the export and the lines in a terminal need of a source, and nothing more."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from viewer.model import Choice, Kind, Snapshot
+
+
+class Source(Protocol):
+    """Reads, and writes nothing. One thread uses it. `place`: what is shown, as a person would name it."""
+
+    kind: Kind
+    place: str
+
+    def look(self, choice: Choice, now: float) -> Snapshot:
+        """What there is to see at `now` (unix seconds). What cannot be read is said in the snapshot, never raised."""
+        ...

@@ -1,0 +1,111 @@
+"""Which runs, or which mirror, somebody means by a word, and what there is where there is none."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from anchorleg.places import home_folder
+from anchorleg.words import did_you_mean
+from orchestrator.commands.options import locate
+from orchestrator.errors import AnchorlegError
+from orchestrator.run.registry import entries
+from viewer.errors import DamagedError, NothingThere, NotReachable
+from viewer.pacing import Pacer
+from viewer.sources.base import Source
+from viewer.sources.mirror import Mirror
+from viewer.sources.runs import RunFolders
+
+#: Where `syncd setup` puts a mirror (`syncd.access.settings`).
+MIRROR = "shared_weights"
+#: `user@host:path`; a single letter before the colon would be a disk of Windows.
+_REMOTE = re.compile(r"(?:[^/@\s]+@)?[A-Za-z0-9][A-Za-z0-9.-]+:\S*")
+
+
+def find_source(word: str | None, environ: Mapping[str, str] = os.environ, *, pacer: Pacer | None = None) -> Source:
+    """What to show. `word`: a run's name or id, a run folder, a folder with runs in it, a mirror, or None: what is
+    here, else all runs of this account, else the mirror of the home folder.
+
+    Errors: NothingThere, NotReachable, DamagedError.
+    """
+    if word is None:
+        return _here(environ, pacer)
+    path = Path(word).expanduser()
+    if path.is_dir():
+        return _in_folder(path.resolve(), environ, pacer)
+    if _REMOTE.fullmatch(word):
+        host, _, folder = word.partition(":")
+        raise NotReachable(
+            f"{word} lies on another machine: bring it here with `syncd setup {word}` (once) and `syncd watch`, then "
+            f"type `viewer`; or see its jobs with `ssh {host}`, and there `viewer {folder or '.'}`."
+        )
+    known = entries(environ)
+    for entry in known:
+        if word in {entry.run_name, entry.run_id}:
+            return RunFolders([Path(entry.run_dir)], entry.run_name, pacer=pacer)
+    if "/" in word:
+        raise NothingThere(f"there is no folder {word}; {_known(environ)}.")
+    hint = did_you_mean(word, {entry.run_name for entry in known}, _known(environ))
+    raise NothingThere(f'no run called "{word}" was started from this account; {hint}')
+
+
+def _here(environ: Mapping[str, str], pacer: Pacer | None) -> Source:
+    here = Path.cwd()
+    if (here / "cluster_config.json").exists():
+        try:
+            return RunFolders([locate(None, None).path], here.name, pacer=pacer)
+        except AnchorlegError:
+            pass  # a config without a run yet says nothing about other runs
+    for folder in (here, here / "runs"):
+        if folders := run_folders(folder):
+            return RunFolders(folders, str(folder), pacer=pacer)
+    if (here / "v1" / "runs").is_dir():
+        return Mirror(here, pacer=pacer)
+    if known := entries(environ):
+        return RunFolders([Path(entry.run_dir) for entry in known], "all runs of this account", pacer=pacer)
+    mirror = home_folder(environ) / MIRROR
+    if (mirror / "v1").is_dir() or (mirror / "state").is_dir():
+        return Mirror(mirror, pacer=pacer)
+    raise NothingThere("there is no run in this folder, and none was started from this account; name a folder.")
+
+
+def _in_folder(path: Path, environ: Mapping[str, str], pacer: Pacer | None) -> Source:
+    if (path / "run.json").exists():
+        return RunFolders([path], path.name, pacer=pacer)
+    if (path / "v1" / "runs").is_dir():
+        return Mirror(path, pacer=pacer)
+    for folder in (path, path / "runs"):
+        if folders := run_folders(folder):
+            return RunFolders(folders, str(folder), pacer=pacer)
+    if (path / "cluster_config.json").exists():
+        try:
+            return RunFolders([locate(None, path / "cluster_config.json").path], path.name, pacer=pacer)
+        except AnchorlegError as error:
+            raise NothingThere(str(error)) from None
+    if (path / "state").is_dir():
+        return Mirror(path, pacer=pacer)
+    if (path / "attempts").is_dir():
+        raise NothingThere(f"{path} is one slot: name its run folder, {path.parent.parent}.")
+    try:
+        names = sorted(each.name for each in path.iterdir())[:5]
+    except OSError as error:
+        raise DamagedError(f"{path} cannot be read: {error.strerror}.") from None
+    inside = f"it has {', '.join(names)}" if names else "it is empty"
+    raise NothingThere(f"there is no run in {path} ({inside}); {_known(environ)}.")
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """Run folders in `folder`, the newest first."""
+    try:
+        found = [each for each in folder.iterdir() if (each / "run.json").is_file()]
+    except OSError:
+        return []
+    return sorted(found, key=lambda each: (-(each / "run.json").stat().st_mtime, each.name))
+
+
+def _known(environ: Mapping[str, str]) -> str:
+    names = list(dict.fromkeys(entry.run_name for entry in entries(environ)))
+    shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+    return f"known here: {shown}" if names else "no run was started from this account yet"

@@ -1,0 +1,145 @@
+"""A laptop's mirror (`syncd watch`), or the shared folder itself: policies, curves, and how they come here.
+
+Slots and jobs are not in it: those are in the run folder, on the cluster.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from syncd import store
+from syncd.laptop.status import MirrorView, PolicyView, read_mirror
+from syncd.laptop.views import checked, details, headline
+from viewer.learning import Learned, curves_of, evaluation_rows, task_rows
+from viewer.model import SLOTS_A_PAGE, Choice, Kind, PolicyRow, RunPage, RunRow, SlotCard, Snapshot, Trouble, Way
+from viewer.pacing import Pacer
+from viewer.sources.shared import NOT_A_TRAININGS, curves_signature, learned_of
+from viewer.troubles import troubles_of_mirror
+
+#: What a mirror has no files of, and where they are.
+LACKS = "Jobs, their time line and the slots' states are in the run folder: `viewer` on the cluster shows them."
+
+
+class Mirror:
+    """A `viewer.sources.base.Source` of the mirror `folder`."""
+
+    kind: Kind = "mirror"
+
+    def __init__(self, folder: Path, *, pacer: Pacer | None = None) -> None:
+        self.place = str(folder)
+        self._folder = folder
+        self._pacer = pacer or Pacer()
+
+    def look(self, choice: Choice, now: float) -> Snapshot:
+        """See `Source`."""
+        self._pacer.begin_look()
+        try:
+            view = self._pacer.read("mirror", now, lambda: read_mirror(self._folder, now))
+            view = view or read_mirror(self._folder, now)
+            return self._snapshot(view, choice)
+        except OSError as error:
+            words = f"{error.filename or self._folder} cannot be read: {error.strerror or error}."
+            return Snapshot(source=self.kind, place=self.place, note=words)
+
+    def _snapshot(self, view: MirrorView, choice: Choice) -> Snapshot:
+        by_run: dict[str, list[PolicyView]] = {}
+        for slot in view.slots:
+            by_run.setdefault(slot.run_id, []).append(slot)
+        for place in store.Shared(self._folder).slots():
+            by_run.setdefault(place.run_id, [])
+        newest = sorted(by_run, key=lambda run_id: -max((slot.created_at for slot in by_run[run_id]), default=0.0))
+        rows = tuple(_row_of(run_id, by_run[run_id]) for run_id in newest)
+        if not newest:
+            words = "Nothing is here yet: `syncd watch` brings the policies and curves of a run."
+            return Snapshot(source=self.kind, place=self.place, note=words, runs=rows)
+        run_id = choice.run if choice.run in by_run else newest[0]
+        page = self._page(view, run_id, by_run[run_id], choice)
+        return Snapshot(source=self.kind, place=self.place, runs=rows, run=page)
+
+    def _page(self, view: MirrorView, run_id: str, policies: list[PolicyView], choice: Choice) -> RunPage:
+        places = [place for place in store.Shared(self._folder).slots() if place.run_id == run_id]
+        pages = max(1, -(-len(places) // SLOTS_A_PAGE))
+        page = min(max(0, choice.slots), pages - 1)
+        unreadable: list[Trouble] = []
+        learned: list[Learned] = []
+        unread = 0
+        for place in places[page * SLOTS_A_PAGE : (page + 1) * SLOTS_A_PAGE]:
+            try:
+                one = self._pacer.read(place.path, curves_signature(place), partial(learned_of, place))
+            except (OSError, *NOT_A_TRAININGS) as error:
+                unreadable.append(
+                    Trouble(words=f"Slot {place.slot}: its curves are damaged here ({error}).", urgent=False)
+                )
+                continue
+            if one is None:
+                unread += 1
+            else:
+                learned.append(one)
+        curves = curves_of(learned, choice.measure, choice.task, unread, alike=True)
+        steps = {slot.curves.steps[-1] for slot in learned if slot.curves.steps}
+        return RunPage(
+            run_id=run_id,
+            name=policies[0].run_name if policies else run_id,
+            folder=view.folder,
+            executor="mirror",
+            state=view.client.state if view.runs and view.client is not None else "not synced now",
+            seen_at=max((slot.created_at for slot in policies), default=None),
+            page=page,
+            pages=pages,
+            slots=len(places),
+            cards={str(one.slot): _card(one, policies) for one in learned} if steps else {},
+            curves=curves,
+            tasks=task_rows(learned, measure=curves.measure),
+            evaluations=evaluation_rows(learned),
+            policies=tuple(_policy(slot) for slot in policies),
+            way=_way(view),
+            troubles=(*troubles_of_mirror(view), *unreadable),
+            lacks=(LACKS,),
+        )
+
+
+def _card(one: Learned, policies: list[PolicyView]) -> SlotCard:
+    """What curves and policies tell of a slot: how far it is, and nothing of its job."""
+    saved = next((slot.step for slot in policies if slot.slot == one.slot), None)
+    step = one.curves.steps[-1] if one.curves.steps else saved
+    return SlotCard(slot=one.slot, state="known by its curves", step=step, saved_step=saved)
+
+
+def _row_of(run_id: str, policies: list[PolicyView]) -> RunRow:
+    return RunRow(
+        run_id=run_id,
+        name=policies[0].run_name if policies else run_id,
+        state="mirrored",
+        slots=len(policies),
+        step=max((slot.step for slot in policies), default=None),
+    )
+
+
+def _policy(slot: PolicyView) -> PolicyRow:
+    return PolicyRow(
+        slot=slot.slot,
+        version=slot.version,
+        step=slot.step,
+        created_at=slot.created_at,
+        bytes=slot.bytes,
+        score=str(slot.score or ""),
+        checked=checked(slot),
+    )
+
+
+def _way(view: MirrorView) -> Way:
+    word = view.client
+    given = view.contributions
+    return Way(
+        state=word.state if view.runs and word is not None else "nobody",
+        words=headline(view),
+        details=tuple(details(view)),
+        p50_s=word.latency.quantile(0.5) if word is not None else None,
+        p95_s=word.latency.quantile(0.95) if word is not None else None,
+        policies=word.policies if word is not None else 0,
+        waiting=view.waiting,
+        sent=given.sent,
+        accepted=given.accepted,
+        refused=dict(given.refused),
+    )

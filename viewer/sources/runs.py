@@ -1,0 +1,259 @@
+"""Runs by their folders, on a machine that sees them: the login node, or wherever a local run is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from anchorleg.job import attempt_numbers
+from orchestrator.errors import AnchorlegError
+from orchestrator.run.history import read_events
+from orchestrator.run.ledger import load_ledger
+from orchestrator.run.rundir import Run, RunDir, load_run, shared_dir
+from orchestrator.screens.goodput import SlotFacts, account, total
+from orchestrator.screens.status import RunView, picture
+from orchestrator.screens.worktime import slot_facts
+from trainer.history.journal import EVALUATIONS, METRICS
+from trainer.history.read import read, read_evaluations
+from viewer.curves import slot_curves
+from viewer.learning import Learned, curves_of, evaluation_rows, task_rows
+from viewer.model import SLOTS_A_PAGE, Choice, Goodput, Kind, RunPage, RunRow, Snapshot, Trouble
+from viewer.pacing import Pacer
+from viewer.sources.shared import NOT_A_TRAININGS, contributors_of, policies_of
+from viewer.sources.slotcards import card_of, experiments_of, history_of
+from viewer.timeline import row_of
+from viewer.troubles import troubles_of
+
+Event = Mapping[str, Any]
+
+#: A line of the list of runs is looked at so often.
+ROW_S = 10.0
+#: What a job that runs tells of itself (its first step, a request to hand over) is read so often.
+LIVE_S = 3.0
+#: It grows all the time, and nobody reads its seconds.
+GOODPUT_S = 10.0
+#: Inboxes and manifests are many files.
+SHARED_S = 5.0
+
+
+class RunFolders:
+    """A `viewer.sources.base.Source`. `folders`: of the runs, the first is shown first; `place`: their name."""
+
+    kind: Kind = "runs"
+
+    def __init__(self, folders: Sequence[Path], place: str, *, pacer: Pacer | None = None) -> None:
+        self.place = place
+        self._folders = [RunDir(folder) for folder in folders]
+        self._pacer = pacer or Pacer()
+        self._ids: dict[Path, str] = {}
+
+    def look(self, choice: Choice, now: float) -> Snapshot:
+        """See `Source`."""
+        self._pacer.begin_look()
+        chosen = next((one for one in self._folders if self._ids.get(one.path) == choice.run), None)
+        if chosen is None and choice.run:  # asked for before its line was read
+            chosen = next((one for one in self._folders if self._row(one, now).run_id == choice.run), None)
+        chosen = chosen or (self._folders[0] if self._folders else None)
+        page, note = self._page(chosen, choice, now) if chosen is not None else (None, "There is no run here.")
+        rows = tuple(self._row(one, now) for one in self._folders)
+        return Snapshot(source=self.kind, place=self.place, note=note, runs=rows, run=page)
+
+    # --- the list -------------------------------------------------------------------------------------------------
+
+    def _row(self, run_dir: RunDir, now: float) -> RunRow:
+        row = self._pacer.read(("row", run_dir.path), int(now / ROW_S), lambda: _row_of(run_dir, now))
+        if row is None:
+            return RunRow(run_id=str(run_dir.path), name=run_dir.path.name)
+        self._ids[run_dir.path] = row.run_id
+        return row
+
+    # --- one run --------------------------------------------------------------------------------------------------
+
+    def _page(self, run_dir: RunDir, choice: Choice, now: float) -> tuple[RunPage | None, str]:
+        try:
+            return self._read(run_dir, choice, now), ""
+        except AnchorlegError as error:
+            return None, str(error)
+        except OSError as error:
+            return None, f"{error.filename or run_dir.path} cannot be read: {error.strerror or error}."
+
+    def _read(self, run_dir: RunDir, choice: Choice, now: float) -> RunPage:
+        path, pacer = run_dir.path, self._pacer
+        seen = pacer.read(("view", path), now, lambda: (load_run(run_dir), picture(run_dir, now).view))
+        if seen is None:
+            seen = load_run(run_dir), picture(run_dir, now).view
+        run, view = seen
+        events = pacer.read(("events", path), _signature_of_events(run_dir), lambda: _events(run_dir)) or _Events(
+            (), {}
+        )
+        pages = max(1, -(-len(view.slots) // SLOTS_A_PAGE))
+        page = min(max(0, choice.slots), pages - 1)
+        shown = view.slots[page * SLOTS_A_PAGE : (page + 1) * SLOTS_A_PAGE]
+        numbers = [slot.slot for slot in shown]
+        lacks: list[str] = []
+        facts, goodput = self._times(run, run_dir, view, numbers, events, now, lacks)
+        learned, unread = self._learned(run, run_dir, numbers, lacks)
+        shared = shared_dir(run.config, run.folder, run_dir)
+        curves = curves_of(learned, choice.measure, choice.task, unread, alike=run.config.experiments is None)
+        return RunPage(
+            run_id=view.run_id,
+            name=view.run_name,
+            folder=view.run_dir,
+            executor=view.executor,
+            state=view.state,
+            controller=view.controller or "",
+            seen_at=view.written_at,
+            until=view.until,
+            page=page,
+            pages=pages,
+            slots=len(view.slots),
+            cards={str(slot.slot): card_of(slot, events.of(slot.slot), now) for slot in shown},
+            times={
+                str(k): row_of(one, events.of(k), now, account(one, now).times.goodput, max(0, choice.jobs))
+                for k, one in facts.items()
+            },
+            goodput=goodput,
+            curves=curves,
+            tasks=task_rows(learned, measure=curves.measure),
+            evaluations=evaluation_rows(learned),
+            experiments=experiments_of(view, run.config.queue.goal, now),
+            contributors=self._shared(("who", path), now, lambda: contributors_of(shared, now), lacks),
+            policies=self._shared(("policies", path), now, lambda: policies_of(shared, run.run_id), lacks),
+            troubles=(*troubles_of(view, now), *(Trouble(words=words) for words in lacks)),
+            history=history_of(events.all, max(0, choice.events), now),
+        )
+
+    def _times(
+        self,
+        run: Run,
+        run_dir: RunDir,
+        view: RunView,
+        numbers: Sequence[int],
+        events: _Events,
+        now: float,
+        lacks: list[str],
+    ) -> tuple[dict[int, SlotFacts], Goodput | None]:
+        """The facts of the slots `numbers`, as far as they were read, and the run's goodput where all of them were."""
+        ledger = load_ledger(run_dir, run.run_id)
+        known = {slot.index: slot for slot in ledger.slots} if ledger is not None else {}
+        found: dict[int, SlotFacts] = {}
+        for number in [*numbers, *(slot.slot for slot in view.slots if slot.slot not in set(numbers))]:
+            slot = known.get(number)
+            if slot is None:
+                continue
+            over = view.wish != "run" or str(slot.status) != "active" or number >= run.config.slots
+            mine = events.of(number)
+            living = view.slots[number].job_id is not None or bool(slot.occupied)
+            signature: Hashable = (len(mine), over, int(now / LIVE_S) if living else 0)
+            make = partial(slot_facts, run_dir, slot, mine, now, over=over)
+            try:
+                facts = self._pacer.read(("facts", run_dir.path, number), signature, make)
+            except (AnchorlegError, OSError) as error:
+                lacks.append(f"Slot {number}: its jobs cannot be shown: {error}")
+                continue
+            if facts is not None:
+                found[number] = facts
+        goodput = None
+        if known and len(found) == len(known):
+            facts_of_all = list(found.values())
+            goodput = self._pacer.read(
+                ("goodput", run_dir.path), int(now / GOODPUT_S), lambda: _goodput(facts_of_all, now)
+            )
+        return {number: found[number] for number in numbers if number in found}, goodput
+
+    def _learned(
+        self, run: Run, run_dir: RunDir, numbers: Sequence[int], lacks: list[str]
+    ) -> tuple[list[Learned], int]:
+        found, unread = [], 0
+        for number in numbers:
+            folder, name = run_dir.slot(number), run.config.name_of(number)
+            try:
+                signature = _signature_of_rows(folder)
+                learned = self._pacer.read(("rows", folder), signature, partial(_learned_in, folder, number, name))
+            except (OSError, *NOT_A_TRAININGS) as error:
+                lacks.append(f"Slot {number}: its curves cannot be read ({error}): look at {folder}/attempts.")
+                continue
+            if learned is None:
+                unread += 1
+            else:
+                found.append(learned)
+        return found, unread
+
+    def _shared(
+        self, key: Hashable, now: float, make: Callable[[], tuple[Any, ...]], lacks: list[str]
+    ) -> tuple[Any, ...]:
+        try:
+            return self._pacer.read(key, int(now / SHARED_S), make) or ()
+        except (OSError, ValueError) as error:
+            lacks.append(f"The shared folder cannot be read: {error}.")
+            return ()
+
+
+def _goodput(facts: Sequence[SlotFacts], now: float) -> Goodput:
+    times = total([account(one, now).times for one in facts])
+    seconds = {name: float(round(value)) for name, value in times.model_dump(include=_SECONDS).items()}
+    return Goodput(at=now, goodput=round(times.goodput, 3) if times.goodput is not None else None, times=seconds)
+
+
+_SECONDS = {"queue_s", "waiting_s", "start_up_s", "productive_s", "saving_s", "lost_s", "blind_s"}
+
+
+class _Events:
+    """A run's history: `all` of it, oldest first, and by slot."""
+
+    def __init__(self, events: Sequence[Event], by_slot: Mapping[int, Sequence[Event]]) -> None:
+        self.all, self._by_slot = events, by_slot
+
+    def of(self, slot: int) -> Sequence[Event]:
+        """Of one slot."""
+        return self._by_slot.get(slot, ())
+
+
+def _learned_in(folder: Path, slot: int, name: str) -> Learned:
+    return Learned(slot, name, slot_curves(read(folder)), read_evaluations(folder))
+
+
+def _events(run_dir: RunDir) -> _Events:
+    events = [event for event in read_events(run_dir) if isinstance(event, dict)]
+    by_slot: dict[int, list[Event]] = {}
+    for event in events:
+        slot = event.get("slot")
+        if isinstance(slot, int) and all(name in event for name in ("at", "kind")):
+            by_slot.setdefault(slot, []).append({"attempt": None, "token": "", **event})
+    return _Events(events, by_slot)
+
+
+def _signature_of_events(run_dir: RunDir) -> Hashable:
+    files = sorted(run_dir.path.glob("events-*.jsonl"))
+    return tuple((path.name, path.stat().st_size) for path in files if path.exists())
+
+
+def _signature_of_rows(folder: Path) -> Hashable:
+    """Changes when rows come: which attempts there are, and the sizes of the files of the newest."""
+    attempts = attempt_numbers(folder)
+    newest = [folder / "attempts" / str(number) / name for number in attempts[-1:] for name in (METRICS, EVALUATIONS)]
+    return len(attempts), tuple(path.stat().st_size if path.exists() else 0 for path in newest)
+
+
+def _row_of(run_dir: RunDir, now: float) -> RunRow:
+    try:
+        view = picture(run_dir, now).view
+    except AnchorlegError as error:
+        return RunRow(run_id=str(run_dir.path), name=run_dir.path.name, state="unreadable", note=str(error))
+    except OSError as error:
+        return RunRow(run_id=str(run_dir.path), name=run_dir.path.name, state="unreadable", note=str(error))
+    counts: dict[str, int] = {}
+    for slot in view.slots:
+        counts[slot.state] = counts.get(slot.state, 0) + 1
+    known = [slot for slot in view.slots if slot.step is not None and slot.total]
+    return RunRow(
+        run_id=view.run_id,
+        name=view.run_name,
+        state=view.state,
+        slots=len(view.slots),
+        counts=counts,
+        step=sum(slot.step or 0 for slot in known) if known else None,
+        total=sum(slot.total or 0 for slot in known) if known else None,
+    )

@@ -1,0 +1,88 @@
+"""What `orchestrator status` knows of a run, in the page's words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from orchestrator.screens.status import RunView, SlotView
+from orchestrator.screens.timeline import end_words, sentence
+from viewer.model import EVENTS_A_PAGE, ExperimentRow, Experiments, History, Moment, SlotCard
+from viewer.timeline import lost_of
+
+Event = Mapping[str, Any]
+
+#: A forecast moves all the time; a page shows it to the minute.
+_FORECAST_S = 60.0
+
+
+def card_of(slot: SlotView, events: Iterable[Event], now: float) -> SlotCard:
+    """One slot. `events`: its own."""
+    after = slot.successor
+    return SlotCard(
+        slot=slot.slot,
+        name=slot.name,
+        state=slot.state,
+        why=slot.why,
+        next=slot.next,
+        warning=slot.warning,
+        job=slot.job_id or "",
+        attempt=slot.attempt,
+        node=slot.node + (f" (GPU {slot.gpus})" if slot.gpus else ""),
+        started_at=slot.started_at,
+        ends_at=slot.ends_at,
+        expected_start_at=slot.expected_start_at,
+        retry_at=slot.retry_at,
+        done_at=_soon(now, slot.forecast.finish_in_s) if slot.forecast is not None else None,
+        successor=f"job {after.job_id or '(new)'} {after.state}" + (f", {after.why}" if after.why else "")
+        if after
+        else "",
+        step=slot.step,
+        total=slot.total,
+        saved_step=slot.checkpoint_step,
+        rate=float(f"{slot.rate:.3g}") if slot.rate is not None else None,
+        jobs=slot.jobs,
+        hand_overs=slot.hand_overs,
+        failures=slot.failures,
+        failure_budget=slot.failure_budget,
+        steps_lost=lost_of(events),
+        last_end=end_words(str(slot.last_verdict), slot.last_cause) if slot.last_verdict else "",
+        best=slot.best,
+    )
+
+
+def _soon(now: float, in_s: float) -> float:
+    return (now + in_s) // _FORECAST_S * _FORECAST_S
+
+
+def experiments_of(view: RunView, goal: str, now: float) -> Experiments | None:
+    """All experiments, the best first; those without a value come last. `goal`: "min" or "max"."""
+    queue = view.queue
+    if queue is None:
+        return None
+    sign = 1.0 if goal == "min" else -1.0
+    ranked = sorted((s for s in view.slots if s.best is not None), key=lambda s: (sign * (s.best or 0.0), s.slot))
+    others = [slot for slot in view.slots if slot.best is None]
+    rows = [_experiment(place, slot) for place, slot in enumerate(ranked, 1)] + [_experiment(None, s) for s in others]
+    done_at = _soon(now, queue.finish_in_s) if queue.finish_in_s else None
+    return Experiments(metric=queue.metric or "", counts=queue.counts, rows=tuple(rows), done_at=done_at)
+
+
+def _experiment(place: int | None, slot: SlotView) -> ExperimentRow:
+    return ExperimentRow(place=place, slot=slot.slot, name=slot.name, state=slot.state, value=slot.best, step=slot.step)
+
+
+def history_of(events: Sequence[Event], page: int, now: float) -> History:
+    """A page of what happened, newest first."""
+    until = max(0, len(events) - page * EVENTS_A_PAGE)
+    first = max(0, until - EVENTS_A_PAGE)
+    moments = [
+        Moment(at=float(event.get("at") or 0.0), slot=_slot(event), words=sentence(event, now))
+        for event in reversed(events[first:until])
+    ]
+    return History(moments=tuple(moments), older=first)
+
+
+def _slot(event: Event) -> int | None:
+    slot = event.get("slot")
+    return slot if isinstance(slot, int) else None

@@ -1,0 +1,158 @@
+// The page: one connection, one state, drawn anew whenever either changes. What it shows is viewer/model.py's Snapshot.
+import { html, render, nothing } from "./vendor/lit-html.js";
+import { PANELS } from "./panels.js";
+
+const VERSION = 1;
+const NO_TOKEN = 4401, TOO_MANY = 4429;
+const KEPT = "viewer.token";
+// Ages are told in minutes: so often is enough.
+const REDRAW_MS = 10_000;
+const LONGEST_WAIT_MS = 15_000;
+
+const state = {
+  snapshot: null,
+  at: 0, // when the server looked, unix seconds by its clock
+  skew: 0, // server's clock minus ours, seconds
+  line: "connecting", // connecting, live, lost, refused, full, file
+  choice: { run: "", task: "", measure: "", slots: 0, jobs: 0, events: 0 },
+  selected: null, // {slot, attempt} of the time line
+  span: 0, // seconds of the time line, 0: all
+  choose,
+  select,
+  now: () => Date.now() / 1000 + state.skew,
+};
+let socket = null;
+let tries = 0;
+let offline = null; // of an exported file: {is, curves, at}
+
+// --- the connection -------------------------------------------------------------------------------------------------
+
+function token() {
+  const said = location.hash.slice(1);
+  if (said) {
+    sessionStorage.setItem(KEPT, said);
+    history.replaceState(null, "", location.pathname + location.search);
+  }
+  return sessionStorage.getItem(KEPT);
+}
+
+function connect() {
+  const secret = token();
+  if (!secret) return tell("refused");
+  const url = new URL("socket", location.href);
+  url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
+  socket = new WebSocket(url);
+  socket.onopen = () => {
+    socket.send(JSON.stringify({ token: secret }));
+    socket.send(JSON.stringify({ choose: state.choice }));
+    if (document.hidden) socket.send(JSON.stringify({ asleep: true }));
+  };
+  socket.onmessage = (event) => {
+    tries = 0;
+    take(JSON.parse(event.data));
+  };
+  socket.onclose = (event) => {
+    socket = null;
+    if (event.code === NO_TOKEN) return tell("refused");
+    if (event.code === TOO_MANY) return tell("full");
+    tell("lost");
+    setTimeout(connect, Math.min(LONGEST_WAIT_MS, 500 * 2 ** tries++));
+  };
+}
+
+function take(message) {
+  state.snapshot = "is" in message ? message.is : message.set.reduce((old, [path, ...value]) => put(old, path, value), state.snapshot);
+  state.at = message.at;
+  state.skew = message.at - Date.now() / 1000;
+  tell("live");
+}
+
+// One change of viewer/differences.py.
+function put(old, [first, ...rest], value) {
+  if (first === undefined) return value[0];
+  const changed = { ...old };
+  if (rest.length) changed[first] = put(old[first], rest, value);
+  else if (value.length) changed[first] = value[0];
+  else delete changed[first];
+  return changed;
+}
+
+function tell(line) {
+  state.line = line;
+  draw();
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify({ asleep: document.hidden }));
+});
+
+// --- what a person does -----------------------------------------------------------------------------------------------
+
+function choose(change) {
+  state.choice = { ...state.choice, ...change };
+  if (offline) {
+    const curves = state.choice.task ? offline.curves[state.choice.task] : offline.is.run.curves;
+    state.snapshot = { ...offline.is, run: { ...offline.is.run, curves: curves ?? offline.is.run.curves } };
+  } else if (socket?.readyState === WebSocket.OPEN) {
+    socket.send(JSON.stringify({ choose: state.choice }));
+  }
+  draw();
+}
+
+function select(change) {
+  Object.assign(state, change);
+  draw();
+}
+
+// --- drawing ----------------------------------------------------------------------------------------------------------
+
+const LINES = {
+  connecting: "connecting",
+  live: "live",
+  lost: "no connection to the viewer; trying again",
+  refused: "no token",
+  full: "too many pages",
+  file: "a saved page",
+};
+
+function draw() {
+  const { snapshot } = state;
+  document.title = snapshot?.run ? `${snapshot.run.name} · ${snapshot.run.state}` : "viewer";
+  render(html`${header(snapshot)}<main>${body(snapshot)}</main>`, document.getElementById("page"));
+}
+
+function header(snapshot) {
+  const run = snapshot?.run;
+  const when = state.line === "file" ? new Date(state.at * 1000).toLocaleString() : "";
+  return html`<header>
+    <h1>${run ? run.name : snapshot?.place ?? "viewer"}</h1>
+    ${run ? html`<span class="badge" data-state=${run.state}>${run.state}</span>` : nothing}
+    ${run?.executor ? html`<span class="dim">on ${run.executor}</span>` : nothing}
+    <span class="line" data-line=${state.line} role="status">${LINES[state.line]} ${when}</span>
+  </header>`;
+}
+
+function body(snapshot) {
+  if (state.line === "refused")
+    return notice("This page has no token, or an old one. Open the whole address that `viewer` printed, with what comes after #.");
+  if (state.line === "full") return notice("Too many pages look at this viewer. Close one, and load this one again.");
+  if (!snapshot) return notice("Looking …");
+  if (snapshot.version !== VERSION) return notice("The viewer is of another version than this page: load the page again.");
+  return html`${snapshot.note ? notice(snapshot.note) : nothing}${PANELS.map((panel) => panel(state))}`;
+}
+
+const notice = (words) => html`<p class="notice" role="alert">${words}</p>`;
+
+const inlined = document.getElementById("picture");
+if (inlined) {
+  offline = JSON.parse(inlined.textContent);
+  state.snapshot = offline.is;
+  state.at = offline.at;
+  state.now = () => offline.at;
+  state.offline = true;
+  tell("file");
+} else {
+  connect();
+  setInterval(() => document.hidden || draw(), REDRAW_MS);
+}
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);

@@ -1,0 +1,238 @@
+// The panels, each a function of the state; one that has nothing to show is not there. Texts are escaped by lit-html.
+import { html, nothing } from "./vendor/lit-html.js";
+import { chart, spark, timeline } from "./drawing.js";
+
+// --- words --------------------------------------------------------------------------------------------------------------
+
+const number = (value) => (value == null ? "" : Math.round(value).toLocaleString("en"));
+const short = (value) => (value == null ? "" : new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 }).format(value));
+const percent = (value) => (value == null ? "" : `${(100 * value).toFixed(value > 0 && value < 0.1 ? 1 : 0)} %`);
+const figure = (value) => (value == null ? "" : Number(value.toPrecision(4)).toLocaleString("en"));
+
+function roughly(seconds) {
+  for (const [unit, length] of [["d", 86400], ["h", 3600], ["min", 60]])
+    if (seconds >= 2 * length) return `${Math.floor(seconds / length)} ${unit}`;
+  return `${Math.max(0, Math.floor(seconds))} s`;
+}
+
+function clock(at, now) {
+  const day = Math.abs(now - at) < 86400 ? {} : { day: "2-digit", month: "short" };
+  return new Date(at * 1000).toLocaleString("en-GB", { ...day, hour: "2-digit", minute: "2-digit" });
+}
+
+const ago = (at, now) => (at == null ? "" : `${roughly(now - at)} ago`);
+const until = (at, now) => (at <= now ? "over" : `${clock(at, now)} (in ${roughly(at - now)})`);
+const bytes = (value) => (value >= 2 ** 20 ? `${(value / 2 ** 20).toFixed(1)} MiB` : `${(value / 1024).toFixed(0)} KiB`);
+
+// --- parts --------------------------------------------------------------------------------------------------------------
+
+let ids = 0;
+const known = new Map();
+function panel(title, content, more = nothing) {
+  if (!known.has(title)) known.set(title, `h${++ids}`);
+  const id = known.get(title);
+  return html`<section aria-labelledby=${id} data-panel=${title}><h2 id=${id}>${title}</h2>${more}${content}</section>`;
+}
+
+function table(heads, rows) {
+  return html`<div class="scroll" tabindex="0" role="group" aria-label="table"><table>
+    <thead><tr>${heads.map(([name, kind]) => html`<th scope="col" class=${kind ?? ""}>${name}</th>`)}</tr></thead>
+    <tbody>${rows.map((cells) => html`<tr>${cells.map((cell, k) => html`<td class=${heads[k][1] ?? ""}>${cell}</td>`)}</tr>`)}</tbody>
+  </table></div>`;
+}
+
+const badge = (name) => html`<span class="badge" data-state=${name}>${name}</span>`;
+const command = (text) => (text ? html`<code class="command">${text}</code>` : nothing);
+
+function bar(done, total) {
+  if (!total) return nothing;
+  const share = Math.min(1, (done ?? 0) / total);
+  return html`<progress max="1" value=${share} aria-label=${`${number(done)} of ${number(total)} steps`}></progress>`;
+}
+
+function pager(words, older, newer) {
+  if (!older && !newer) return nothing;
+  return html`<p class="pager">${words}
+    <button ?disabled=${!older} @click=${older ?? (() => {})}>older</button>
+    <button ?disabled=${!newer} @click=${newer ?? (() => {})}>newer</button></p>`;
+}
+
+// --- the panels ---------------------------------------------------------------------------------------------------------
+
+function troubles({ snapshot: { run } }) {
+  if (!run?.troubles.length) return nothing;
+  const rows = run.troubles.map((one) => html`<li class=${one.urgent ? "urgent" : ""}>${one.words} ${command(one.command)}</li>`);
+  return panel("Troubles", html`<ul class="troubles">${rows}</ul>`);
+}
+
+function runs({ snapshot, choose }) {
+  if (snapshot.runs.length < 2) return nothing;
+  const rows = snapshot.runs.map((row) => [
+    html`<button class="link" aria-current=${row.run_id === snapshot.run?.run_id ? "true" : "false"}
+      @click=${() => choose({ run: row.run_id, task: "", slots: 0, jobs: 0, events: 0 })}>${row.name}</button>`,
+    row.state ? badge(row.state) : html`<span class="dim">not read yet</span>`,
+    number(row.slots),
+    Object.entries(row.counts).map(([name, count]) => `${count} ${name}`).join(", ") || row.note,
+    row.total ? percent(row.step / row.total) : short(row.step),
+  ]);
+  return panel("Runs", table([["run"], ["state"], ["slots", "num"], ["of them"], ["done", "num"]], rows));
+}
+
+function slots(state) {
+  const { snapshot: { run }, choose, choice } = state;
+  if (!run || !Object.keys(run.cards).length) return nothing;
+  const now = state.now();
+  const about = [
+    run.controller ? `controller: ${run.controller}` : "",
+    run.seen_at ? `seen ${ago(run.seen_at, now)}` : "",
+    run.until ? `until ${until(run.until, now)}: then every job saves and ends` : "",
+  ].filter(Boolean).join(" · ");
+  const turn = run.pages > 1
+    ? pager(`slots, page ${run.page + 1} of ${run.pages}`,
+        run.page + 1 < run.pages ? () => choose({ slots: run.page + 1 }) : null,
+        run.page > 0 ? () => choose({ slots: choice.slots - 1 }) : null)
+    : nothing;
+  const cards = Object.values(run.cards).sort((a, b) => a.slot - b.slot).map((card) => slot(card, now));
+  return panel("Slots", html`<div class="cards">${cards}</div>${turn}`, html`<p class="dim">${about}</p>`);
+}
+
+function slot(card, now) {
+  const facts = [
+    ["job", [card.job, card.node].filter(Boolean).join(" on ")],
+    ["walltime left", card.ends_at == null ? "" : card.ends_at <= now ? "over" : roughly(card.ends_at - now)],
+    ["starts", card.expected_start_at == null ? "" : until(card.expected_start_at, now)],
+    ["tries again", card.retry_at == null ? "" : until(card.retry_at, now)],
+    ["speed", card.rate == null ? "" : `${figure(card.rate)} steps/s`],
+    ["saved at", card.saved_step == null ? "" : number(card.saved_step)],
+    ["done", card.done_at == null ? "" : until(card.done_at, now)],
+    ["jobs", card.jobs ? `${card.jobs}, ${card.hand_overs} handed over` : ""],
+    ["steps lost", card.steps_lost == null || !card.jobs ? "" : number(card.steps_lost)],
+    ["failures", card.failures ? `${card.failures} of ${card.failure_budget} in a row` : ""],
+    ["last end", card.last_end],
+    ["next job", card.successor],
+  ].filter(([, value]) => value);
+  return html`<article class="card" data-slot=${card.slot}>
+    <h3>slot ${card.slot} ${card.name ? html`<span class="name">${card.name}</span>` : nothing} ${badge(card.state)}</h3>
+    ${bar(card.step, card.total)}
+    <p>${card.step == null ? "" : card.total ? `${number(card.step)} of ${number(card.total)} steps` : `step ${number(card.step)}`}</p>
+    ${card.why ? html`<p class="why">${card.why}</p>` : nothing}
+    ${card.next ? html`<p class="dim">next: ${card.next}</p>` : nothing}
+    ${card.warning ? html`<p class="urgent">${card.warning}</p>` : nothing}
+    <dl>${facts.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
+  </article>`;
+}
+
+const SPANS = [["all that is shown", 0], ["24 hours", 86400], ["6 hours", 21600], ["1 hour", 3600], ["10 minutes", 600]];
+const KINDS = { start_up_s: "start-up", productive_s: "productive", saving_s: "saving", lost_s: "lost", queue_s: "queue", waiting_s: "waiting", blind_s: "blind" };
+
+function jobs(state) {
+  const { snapshot: { run }, choose, choice, select } = state;
+  const rows = Object.entries(run?.times ?? {}).filter(([, row]) => row.jobs.length || choice.jobs);
+  if (!rows.length) return nothing;
+  const older = rows.some(([, row]) => row.older > 0);
+  const spent = run.goodput
+    ? html`<p>Goodput <strong>${percent(run.goodput.goodput) || "not known yet"}</strong>
+        <span class="dim">${Object.entries(run.goodput.times).filter(([, s]) => s > 0).map(([kind, s]) => `${KINDS[kind] ?? kind} ${roughly(s)}`).join(", ")}</span></p>`
+    : nothing;
+  const span = html`<label>Time <select @change=${(event) => select({ span: Number(event.target.value) })}>
+    ${SPANS.map(([words, seconds]) => html`<option value=${seconds} ?selected=${seconds === state.span}>${words}</option>`)}</select></label>`;
+  const turn = state.offline ? nothing : pager("jobs", older ? () => choose({ jobs: choice.jobs + 1 }) : null,
+    choice.jobs ? () => choose({ jobs: choice.jobs - 1 }) : null);
+  return panel("Jobs", html`${timeline(state, rows, clock)}${turn}`, html`${spent}${span}`);
+}
+
+function curves(state) {
+  const { snapshot: { run }, choose, choice } = state;
+  if (!run || !run.curves.measures.length) return run?.curves.partial ? panel("Curves", html`<p>Reading …</p>`) : nothing;
+  const { measure, measures, task, about, partial } = run.curves;
+  const options = (values, chosen, words) => values.map((value) => html`<option value=${value} ?selected=${value === chosen}>${words(value)}</option>`);
+  const controls = html`<div class="controls">
+    ${state.offline ? nothing : html`<label>Show <select @change=${(event) => choose({ measure: event.target.value })}>${options(measures, measure, (m) => m.replaceAll("_", " "))}</select></label>`}
+    ${run.tasks.length > 1 ? html`<label>Task <select @change=${(event) => choose({ task: event.target.value })}>
+      ${options(["", ...run.tasks.map((row) => row.task)], task, (t) => t || "mean over tasks")}</select></label>` : nothing}
+  </div>`;
+  return panel("Curves", html`${chart(state)}<p class="dim">${about} ${partial ? `${partial} slots are still to be read.` : ""}</p>`, controls);
+}
+
+function tasks({ snapshot: { run }, choose }) {
+  if (!run?.tasks.length) return nothing;
+  const success = run.curves.measure !== "return";
+  const tell = success ? percent : figure;
+  const rows = run.tasks.map((row) => [
+    html`<button class="link" @click=${() => choose({ task: row.task })}>${row.task}</button>`,
+    spark(row.spark, success),
+    tell(row.training),
+    tell(row.evaluated),
+    row.low == null ? "" : `${percent(row.low)} to ${percent(row.high)}`,
+    number(row.steps_to_success),
+  ]);
+  const heads = [["task"], ["training"], ["now", "num"], ["evaluated", "num"], ["95 %", "num"], ["steps to success", "num"]];
+  return panel("Tasks", table(heads, rows), html`<p class="dim">${success ? "success" : "return"}; over the slots of this page</p>`);
+}
+
+function evaluations({ snapshot: { run } }) {
+  if (!run?.evaluations.length) return nothing;
+  const rows = run.evaluations.map((row) => {
+    const tell = row.score === "success" ? percent : figure;
+    return [
+      row.name || `slot ${row.slot}`, number(row.step), tell(row.value), row.low == null ? "" : `${percent(row.low)} to ${percent(row.high)}`,
+      `${tell(row.best)} at ${number(row.best_step)}`, number(row.steps_to_success), number(row.goals), number(row.count),
+    ];
+  });
+  const heads = [["slot"], ["step", "num"], ["last", "num"], ["95 %", "num"], ["best", "num"], ["steps to success", "num"], ["goals a task", "num"], ["evaluations", "num"]];
+  return panel("Evaluations", table(heads, rows));
+}
+
+function experiments(state) {
+  const found = state.snapshot.run?.experiments;
+  if (!found) return nothing;
+  const now = state.now();
+  const rows = found.rows.map((row) => [row.place ?? "", row.name, badge(row.state), figure(row.value), number(row.step), row.slot]);
+  const counts = Object.entries(found.counts).map(([name, count]) => `${count} ${name}`).join(", ");
+  const done = found.done_at ? `; all done ${until(found.done_at, now)}` : "";
+  const heads = [["place", "num"], ["experiment"], ["state"], [found.metric || "best", "num"], ["step", "num"], ["slot", "num"]];
+  return panel("Experiments", table(heads, rows), html`<p class="dim">${counts}${done}</p>`);
+}
+
+function contributors(state) {
+  const { run } = state.snapshot;
+  if (!run?.contributors.length) return nothing;
+  const now = state.now();
+  const rows = run.contributors.map((row) => [
+    row.who, html`${badge(row.state)} ${row.why}`, number(row.accepted), number(row.rows), number(row.waiting),
+    Object.entries(row.refused).map(([why, count]) => `${why} ${number(count)}`).join(", "), percent(row.solved), ago(row.seen_at, now),
+  ]);
+  const heads = [["who"], ["state"], ["accepted", "num"], ["rows", "num"], ["waiting", "num"], ["refused"], ["solved", "num"], ["seen"]];
+  return panel("Contributors", table(heads, rows));
+}
+
+function policies(state) {
+  const { run } = state.snapshot;
+  if (!run || (!run.policies.length && !run.way)) return nothing;
+  const now = state.now();
+  const rows = run.policies.map((row) => [
+    row.slot, row.version, number(row.step), ago(row.created_at, now), row.score, bytes(row.bytes), row.checked,
+  ]);
+  const heads = [["slot", "num"], ["version"], ["step", "num"], ["age"], ["score"], ["size", "num"], ["checked"]];
+  const { way } = run;
+  const late = way?.p50_s == null ? "" : `from the publication to here: ${way.p50_s.toFixed(2)} s (median), ${way.p95_s.toFixed(2)} s (95 %)`;
+  const words = way ? html`<p>${way.words}</p><p class="dim">${late}</p>${way.details.map((line) => html`<p class="dim">${line}</p>`)}` : nothing;
+  return panel("Policies", html`${words}${rows.length ? table(heads, rows) : nothing}`);
+}
+
+function history(state) {
+  const { snapshot: { run }, choose, choice } = state;
+  if (!run?.history.moments.length) return nothing;
+  const now = state.now();
+  const rows = run.history.moments.map((one) => [clock(one.at, now), one.slot ?? "", one.words]);
+  const turn = state.offline ? nothing : pager("events", run.history.older ? () => choose({ events: choice.events + 1 }) : null,
+    choice.events ? () => choose({ events: choice.events - 1 }) : null);
+  return panel("History", html`${table([["when"], ["slot", "num"], ["what happened"]], rows)}${turn}`);
+}
+
+function lacks({ snapshot: { run } }) {
+  return run?.lacks.length ? html`<footer>${run.lacks.map((words) => html`<p class="dim">${words}</p>`)}</footer>` : nothing;
+}
+
+// In this order they stand on the page.
+export const PANELS = [troubles, runs, slots, jobs, curves, tasks, evaluations, experiments, contributors, policies, history, lacks];

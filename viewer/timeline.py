@@ -1,0 +1,121 @@
+"""From the facts of a slot's jobs (`orchestrator.screens.goodput`) to its row of the time line. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from orchestrator.screens.goodput import JobFacts, SlotFacts, end_of
+from orchestrator.screens.timeline import end_words
+from viewer.model import JOBS_A_PAGE, JobBar, Part, SlotTimes, Stretch
+
+Event = Mapping[str, Any]
+
+
+def row_of(facts: SlotFacts, events: Iterable[Event], now: float, goodput: float | None, page: int = 0) -> SlotTimes:
+    """The jobs of one `page` (0: the newest), oldest first, each with what came before it. `events`: of this slot."""
+    bars = bars_of(facts, events, now)
+    until = max(0, len(bars) - page * JOBS_A_PAGE)
+    first = max(0, until - JOBS_A_PAGE)
+    return SlotTimes(jobs=tuple(bars[first:until]), older=first, goodput=goodput)
+
+
+def bars_of(facts: SlotFacts, events: Iterable[Event], now: float) -> list[JobBar]:
+    """All jobs of a slot, and at the end what it waits for now."""
+    ids, ends = _told(events)
+    bars: list[JobBar] = []
+    at, proven_at = facts.begun_at, facts.begun_at
+    for job in sorted(facts.jobs, key=lambda one: one.started_at):
+        gap = _gap(at, proven_at, job.submitted_at, job.started_at)
+        ended = ends.get(job.attempt)
+        bars.append(
+            JobBar(
+                attempt=job.attempt,
+                job=ids.get(job.attempt, ""),
+                parts=(*gap, *_own(job, now)),
+                verdict=str(ended.get("verdict") or "") if ended else "",
+                words=end_words(str(ended.get("verdict")), str(ended.get("cause") or "")) if ended else "",
+                lost=lost_in(ended) if ended else None,
+            )
+        )
+        end = end_of(job, now)
+        if at is None or end >= at:
+            at = end
+            proven_at = end if job.ended_at is not None or job.open else job.proven_at
+    open_now = any(job.open for job in facts.jobs)
+    if at is not None and not facts.over and not open_now:
+        next_attempt = facts.jobs[-1].attempt + 1 if facts.jobs else 0
+        bars.append(JobBar(attempt=next_attempt, parts=_gap(at, proven_at, facts.queued_at, None)))
+    return bars
+
+
+def _told(events: Iterable[Event]) -> tuple[dict[int, str], dict[int, Event]]:
+    """By attempt: the job's id, and how it ended (the first telling: a controller that was killed tells it again)."""
+    ids: dict[int, str] = {}
+    ends: dict[int, Event] = {}
+    for event in events:
+        attempt = event.get("attempt")
+        if not isinstance(attempt, int):
+            continue
+        if event.get("job_id"):
+            ids[attempt] = str(event["job_id"])
+        if event.get("kind") == "ended":
+            ends.setdefault(attempt, event)
+    return ids, ends
+
+
+def lost_in(ended: Event) -> int | None:
+    """Steps that a job made after its last save, from the event of its end; None where it told none."""
+    step, saved = ended.get("step"), ended.get("checkpoint_step")
+    if not isinstance(step, int) or not isinstance(saved, int):
+        return None
+    return max(0, step - saved)
+
+
+def lost_of(events: Iterable[Event]) -> int:
+    """Steps lost by all jobs of a slot, as `orchestrator`'s summary counts them."""
+    return sum(lost_in(event) or 0 for event in _told(events)[1].values())
+
+
+def _own(job: JobFacts, now: float) -> tuple[Stretch, ...]:
+    end = end_of(job, now)
+    asked = min(max(job.started_at, job.asked_at), end) if job.asked_at is not None else None
+    working_until = asked if asked is not None else end
+    if job.first_step_at is not None:
+        first = min(max(job.started_at, job.first_step_at), working_until)
+    else:
+        first = working_until if job.done == 0 else job.started_at
+    last = None if job.open else end
+    pieces: list[tuple[Part, float, float | None]] = [
+        ("start-up", job.started_at, first if first < working_until or asked is not None or not job.open else None),
+        ("running", first, last if asked is None else asked),
+    ]
+    if asked is not None:
+        pieces.append(("saving", asked, last))
+    return _kept(pieces)
+
+
+def _gap(
+    start: float | None, proven_at: float | None, submitted_at: float | None, end: float | None
+) -> tuple[Stretch, ...]:
+    """Between two jobs, by the rules of `orchestrator goodput`: blind until there is proof, waiting, then the queue."""
+    if start is None:
+        return () if submitted_at is None else _kept([("queue", submitted_at, end)])
+    limit = end if end is not None else float("inf")
+    proven = min(max(start, proven_at if proven_at is not None else limit), limit)
+    queued = min(max(proven, submitted_at if submitted_at is not None else limit), limit)
+    pieces: list[tuple[Part, float, float]] = [
+        ("blind", start, proven), ("waiting", proven, queued), ("queue", queued, limit)
+    ]  # fmt: skip
+    return _kept([(part, low, None if high == float("inf") else high) for part, low, high in pieces if low < limit])
+
+
+def _kept(pieces: Sequence[tuple[Part, float, float | None]]) -> tuple[Stretch, ...]:
+    """Without those that have no length; nothing comes after one that goes on."""
+    found: list[Stretch] = []
+    for part, start, end in pieces:
+        if found and found[-1].end is None:
+            break
+        if end is None or end > start:
+            found.append(Stretch(part=part, start=round(start, 2), end=None if end is None else round(end, 2)))
+    return tuple(found)
