@@ -24,7 +24,8 @@ from viewer.errors import StorageError, UsageError, ViewerError
 if TYPE_CHECKING:
     import socket
 
-    from viewer.sources.base import Source
+    from viewer.sources.base import ViewSource
+
 
 #: What the older guide calls `stream_port`.
 PORT = 9999
@@ -83,9 +84,9 @@ def show(
     at_once = as_json or headless
     source = find_source(what, pacer=Pacer(look_s=NO_END) if at_once else None)
     if as_json:
-        from viewer.model import Choice  # noqa: PLC0415
+        from viewer.model import ViewChoice  # noqa: PLC0415
 
-        print(source.look(Choice(), time.time()).model_dump_json(indent=2))
+        print(source.look(ViewChoice(), time.time()).model_dump_json(indent=2))
     elif headless:
         print_lines(source)
     else:
@@ -107,16 +108,16 @@ def export(
     print(f"{out}: {sized(size)}; open it in a browser, or send it to somebody")
 
 
-def print_lines(source: Source, *, every_s: float = LINES_EVERY_S, rounds: int | None = None) -> None:
+def print_lines(source: ViewSource, *, every_s: float = LINES_EVERY_S, rounds: int | None = None) -> None:
     """Lines until Ctrl-C, or so many `rounds`; what was said already is not said again."""
     from viewer.lines import lines_of  # noqa: PLC0415 - as above
-    from viewer.model import Choice  # noqa: PLC0415
+    from viewer.model import ViewChoice  # noqa: PLC0415
 
     told: list[str] = []
     with contextlib.suppress(KeyboardInterrupt):
         while rounds is None or rounds > 0:
             now = time.time()
-            lines = lines_of(source.look(Choice(), now), now)
+            lines = lines_of(source.look(ViewChoice(), now), now)
             print(
                 *(line for line in lines if line not in told), sep="\n", end="\n" if lines != told else "", flush=True
             )
@@ -126,7 +127,7 @@ def print_lines(source: Source, *, every_s: float = LINES_EVERY_S, rounds: int |
 
 
 def serve_page(
-    source: Source, port: int | None, socket_at: str | None, allowed_hosts: tuple[str, ...], *, no_open: bool
+    source: ViewSource, port: int | None, socket_at: str | None, allowed_hosts: tuple[str, ...], *, no_open: bool
 ) -> None:
     """Serve until Ctrl-C or SIGTERM. Errors: BusyError, StorageError, UsageError."""
     from viewer.server.place import address, how_to_get_there, is_shared_machine  # noqa: PLC0415 - as above
@@ -159,7 +160,7 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _socket_of(source: Source, socket_at: str | None, stack: ExitStack) -> tuple[socket.socket, Path]:
+def _socket_of(source: ViewSource, socket_at: str | None, stack: ExitStack) -> tuple[socket.socket, Path]:
     from viewer.server.private import check_folder, free_socket, socket_path  # noqa: PLC0415 - as above
     from viewer.server.serve import open_socket  # noqa: PLC0415
 

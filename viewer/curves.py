@@ -59,7 +59,7 @@ def slot_curves(rows: Sequence[Row]) -> SlotCurves:
     a_row = episodes / max(1, len(rows) * len(tasks))
     wanted = math.ceil(_EPISODES_A_POINT / a_row) if a_row > 0 else 1
     return SlotCurves(
-        steps=tuple(int(row["to"]) for row in rows),
+        steps=tuple(int(number(row["to"])) for row in rows),
         success={task: curve for task, curve in success.items() if curve.episodes[-1]},
         returns={task: curve for task in tasks if (curve := _pooled(rows, task, _RETURN)).episodes[-1]},
         other={name: tuple(_finite(row.get(name)) for row in rows) for name in names},
@@ -76,6 +76,14 @@ def _pooled(rows: Sequence[Row], task: str, name: str) -> TaskCurve:
         episodes.append(episodes[-1] + count)
         sums.append(sums[-1] + count * (value or 0.0))
     return TaskCurve(tuple(episodes), tuple(sums))
+
+
+def number(value: Any) -> float:
+    """A finite number. Errors: ValueError where it is none, OverflowError where it is too large."""
+    found = _finite(value)
+    if found is None:
+        raise ValueError(f"{str(value)[:40]} is no number")
+    return found
 
 
 def _finite(value: Any) -> float | None:

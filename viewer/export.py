@@ -15,29 +15,29 @@ from typing import Any
 
 from anchorleg.files import write_bytes
 from viewer.errors import NothingThere, StorageError, UsageError
-from viewer.model import Choice, Snapshot
+from viewer.model import PageSnapshot, ViewChoice
 from viewer.server.assets import STATIC
-from viewer.sources.base import Source
+from viewer.sources.base import ViewSource
 
-#: Curves of so many single tasks go into a file: Meta-World has fifty.
+#: CurvesPanel of so many single tasks go into a file: Meta-World has fifty.
 MOST_TASKS = 60
 _POLICY = "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; img-src data:"
 _IMPORT = re.compile(r'from "\./([A-Za-z0-9./-]+\.js)"')
 
 
-def export(source: Source, run: str, out: Path, now: float) -> int:
+def export(source: ViewSource, run: str, out: Path, now: float) -> int:
     """Write the page of one run into `out`; its size in bytes. `run`: its id, "" for the first.
 
     Errors: NothingThere, UsageError, StorageError.
     """
     if out.suffix.lower() not in {".html", ".htm"}:
         raise UsageError(f"{out}: name a file that ends in .html.")
-    snapshot = source.look(Choice(run=run), now)
+    snapshot = source.look(ViewChoice(run=run), now)
     if snapshot.run is None:
         raise NothingThere(snapshot.note or "there is no run to export.")
     curves = {}
     for row in snapshot.run.tasks[:MOST_TASKS]:
-        found = source.look(Choice(run=snapshot.run.run_id, task=row.task), now).run
+        found = source.look(ViewChoice(run=snapshot.run.run_id, task=row.task), now).run
         if found is not None:
             curves[row.task] = found.curves.model_dump(mode="json")
     data = page_with(snapshot, curves, now).encode()
@@ -48,7 +48,7 @@ def export(source: Source, run: str, out: Path, now: float) -> int:
     return len(data)
 
 
-def page_with(snapshot: Snapshot, curves: Mapping[str, Any], now: float) -> str:
+def page_with(snapshot: PageSnapshot, curves: Mapping[str, Any], now: float) -> str:
     """The whole file. `curves`: by task, what is shown when it is chosen."""
     value = {"is": snapshot.model_dump(mode="json"), "curves": dict(curves), "at": now}
     page = (STATIC / "index.html").read_text(encoding="utf-8")

@@ -14,13 +14,15 @@ from viewer.curves import (
     mean_line,
     measures_of,
     newest,
+    number,
     rounded,
+    slot_curves,
     spark_of,
     tasks_of,
     wilson,
     window_steps,
 )
-from viewer.model import CurveLine, Curves, EvaluationRow, TaskRow
+from viewer.model import CurveLine, CurvesPanel, EvaluationRow, TaskRow
 
 Row = Mapping[str, Any]
 
@@ -40,7 +42,33 @@ class Learned:
         return self.name or f"slot {self.slot}"
 
 
-def curves_of(slots: Sequence[Learned], measure: str, task: str, partial: int, *, alike: bool) -> Curves:
+def learned_from(slot: int, name: str, rows: Sequence[Row], evaluations: Sequence[Row]) -> Learned:
+    """What is shown of a slot's rows, wherever they come from. Errors: `NOT_A_TRAININGS`, for no training's rows."""
+    return Learned(slot, name, slot_curves(rows), [_checked(row) for row in evaluations])
+
+
+def _checked(row: Row) -> Row:
+    """The fields of an evaluation that are shown, each of its kind."""
+    by_task = {
+        name: {str(task): number(value) for task, value in dict(row.get(name) or {}).items()} for name in _BY_TASK
+    }
+    if not by_task["success"] or not by_task["returns"]:
+        raise ValueError("an evaluation without a task")
+    return {
+        "step": int(number(row["step"])),
+        "goals_per_task": max(1, int(number(row["goals_per_task"]))),
+        "mean_success": number(row["mean_success"]),
+        "score": "return" if row.get("score") == "return" else "success",
+        **by_task,
+    }
+
+
+_BY_TASK = ("success", "returns", "steps_to_success")
+#: What rows that no training wrote are met with.
+NOT_A_TRAININGS = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, IndexError)
+
+
+def curves_of(slots: Sequence[Learned], measure: str, task: str, partial: int, *, alike: bool) -> CurvesPanel:
     """The curves of `measure` ("": success, else return). `alike`: the slots are seeds of one training, so that their
     mean means something. `partial`: of so many slots nothing was read yet.
     """
@@ -56,7 +84,7 @@ def curves_of(slots: Sequence[Learned], measure: str, task: str, partial: int, *
     lines += [line_of(slot.curves, slot.slot, slot.label, measure, task) for slot in known[:MOST_LINES]]
     if measure in {"success", "return"}:
         lines += [line for slot in slots[:MOST_LINES] if (line := _evaluated(slot, measure, task)) is not None]
-    return Curves(
+    return CurvesPanel(
         measure=measure,
         measures=measures,
         task=task,

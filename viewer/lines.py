@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from anchorleg.words import counted, duration, roughly
-from viewer.model import RunPage, SlotCard, Snapshot
+from viewer.model import PageSnapshot, RunPage, SlotCard
 
 
-def lines_of(snapshot: Snapshot, now: float) -> list[str]:
+def lines_of(snapshot: PageSnapshot, now: float) -> list[str]:
     """One line for each slot; before them what is wrong, and each other run."""
     if snapshot.note:
         return [snapshot.note]

@@ -1,6 +1,6 @@
 """What the page shows, as frozen values: the same whether they come from a run folder or from a laptop's mirror.
 
-A `Snapshot` has a line for each run and one `RunPage`, that of the run which was chosen. It is sent as JSON, first
+A `PageSnapshot` has a line for each run and one `RunPage`, that of the run which was chosen. It is sent as JSON, first
 whole, then as differences (`viewer.differences`). Times are unix seconds by the clock of the machine that looked,
 durations seconds, steps environment steps; None: not known (yet). Moments are absolute, so that a page on which nothing
 happens stays equal; the browser makes ages of them. Every text is shown as text.
@@ -19,7 +19,7 @@ SLOTS_A_PAGE = 50
 #: Jobs of one slot on one page of the time line.
 JOBS_A_PAGE = 40
 #: Events on one page of the history.
-EVENTS_A_PAGE = 50
+EVENTS_A_PAGE = 20
 
 Kind = Literal["runs", "mirror", "file"]
 #: What a job, or the time before it, was spent on.
@@ -32,7 +32,7 @@ class Shown(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Choice(Shown):
+class ViewChoice(Shown):
     """What one watcher looks at. `run`: an id, "" for the first. `task`: "" for the mean over tasks. `measure`: what
     the curves show, "" for success or, where none is told, return. `slots`, `jobs`, `events`: pages, 0 the first.
     """
@@ -91,7 +91,7 @@ class SlotCard(Shown):
     best: float | None = None
 
 
-class Stretch(Shown):
+class Span(Shown):
     """A part of the time line of one slot, [`start`, `end`) in unix seconds; `end` None: it goes on."""
 
     part: Part
@@ -104,7 +104,7 @@ class JobBar(Shown):
 
     attempt: int
     job: str = ""
-    parts: tuple[Stretch, ...]
+    parts: tuple[Span, ...]
     verdict: str = ""
     words: str = ""
     lost: int | None = None
@@ -138,7 +138,7 @@ class CurveLine(Shown):
     high: tuple[float | None, ...] = ()
 
 
-class Curves(Shown):
+class CurvesPanel(Shown):
     """`measure` of `task` ("": the mean over tasks). `measures`: what else could be shown. `about`: what lines and
     intervals are, in one sentence. `partial`: so many slots' files are still to be read.
     """
@@ -230,7 +230,7 @@ class PolicyRow(Shown):
     checked: str = ""
 
 
-class Way(Shown):
+class WayHere(Shown):
     """How policies come to this machine. `state`: of the client; `words`: `syncd status`'s first line. Latencies are
     from the publication to here, of the last policies; `sent`…: this machine's own segments.
     """
@@ -257,7 +257,7 @@ class Trouble(Shown):
     urgent: bool = True
 
 
-class Moment(Shown):
+class PastMoment(Shown):
     """One thing that happened, in words."""
 
     at: float
@@ -265,10 +265,10 @@ class Moment(Shown):
     words: str
 
 
-class History(Shown):
+class HistoryPage(Shown):
     """A page of what happened, newest first. `older`: how many come before it."""
 
-    moments: tuple[Moment, ...] = ()
+    moments: tuple[PastMoment, ...] = ()
     older: int = 0
 
 
@@ -291,19 +291,19 @@ class RunPage(Shown):
     cards: dict[str, SlotCard] = {}
     times: dict[str, SlotTimes] = {}
     goodput: Goodput | None = None
-    curves: Curves = Curves()
+    curves: CurvesPanel = CurvesPanel()
     tasks: tuple[TaskRow, ...] = ()
     evaluations: tuple[EvaluationRow, ...] = ()
     experiments: Experiments | None = None
     contributors: tuple[ContributorRow, ...] = ()
     policies: tuple[PolicyRow, ...] = ()
-    way: Way | None = None
+    way: WayHere | None = None
     troubles: tuple[Trouble, ...] = ()
-    history: History = History()
+    history: HistoryPage = HistoryPage()
     lacks: tuple[str, ...] = ()
 
 
-class Snapshot(Shown):
+class PageSnapshot(Shown):
     """All that a page shows. `source`: where it comes from; `place`: which, as a person would name it. `note`: why
     there is no run to show.
     """

@@ -7,7 +7,7 @@ from typing import Any
 
 from orchestrator.screens.goodput import JobFacts, SlotFacts, end_of
 from orchestrator.screens.timeline import end_words
-from viewer.model import JOBS_A_PAGE, JobBar, Part, SlotTimes, Stretch
+from viewer.model import JOBS_A_PAGE, JobBar, Part, SlotTimes, Span
 
 Event = Mapping[str, Any]
 
@@ -77,7 +77,7 @@ def lost_of(events: Iterable[Event]) -> int:
     return sum(lost_in(event) or 0 for event in _told(events)[1].values())
 
 
-def _own(job: JobFacts, now: float) -> tuple[Stretch, ...]:
+def _own(job: JobFacts, now: float) -> tuple[Span, ...]:
     end = end_of(job, now)
     asked = min(max(job.started_at, job.asked_at), end) if job.asked_at is not None else None
     working_until = asked if asked is not None else end
@@ -97,7 +97,7 @@ def _own(job: JobFacts, now: float) -> tuple[Stretch, ...]:
 
 def _gap(
     start: float | None, proven_at: float | None, submitted_at: float | None, end: float | None
-) -> tuple[Stretch, ...]:
+) -> tuple[Span, ...]:
     """Between two jobs, by the rules of `orchestrator goodput`: blind until there is proof, waiting, then the queue."""
     if start is None:
         return () if submitted_at is None else _kept([("queue", submitted_at, end)])
@@ -110,12 +110,12 @@ def _gap(
     return _kept([(part, low, None if high == float("inf") else high) for part, low, high in pieces if low < limit])
 
 
-def _kept(pieces: Sequence[tuple[Part, float, float | None]]) -> tuple[Stretch, ...]:
+def _kept(pieces: Sequence[tuple[Part, float, float | None]]) -> tuple[Span, ...]:
     """Without those that have no length; nothing comes after one that goes on."""
-    found: list[Stretch] = []
+    found: list[Span] = []
     for part, start, end in pieces:
         if found and found[-1].end is None:
             break
         if end is None or end > start:
-            found.append(Stretch(part=part, start=round(start, 2), end=None if end is None else round(end, 2)))
+            found.append(Span(part=part, start=round(start, 2), end=None if end is None else round(end, 2)))
     return tuple(found)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what the real tests need (Debian, Ubuntu): Slurm with slurmdbd, munge, charliecloud, mmdebstrap; sshd, rsync,
-# cron, plistutil, systemd-analyze; OSMesa to draw without a screen. No daemon is started for good.
+# cron, plistutil, systemd-analyze; OSMesa to draw without a screen; Chromium. No daemon is started for good.
 # Already there: nothing is done. Without root or apt: says so and ends with 0, except where CI=true.
 set -u
 
@@ -22,6 +22,7 @@ need rsync rsync
 need cron crontab
 need libplist-utils plistutil
 need systemd systemd-analyze
+need chromium chromium
 # MuJoCo draws through it where there is no GPU and no screen.
 [ -n "$(find /usr/lib -name 'libOSMesa.so.8*' 2>/dev/null)" ] || packages="$packages libosmesa6"
 # A newcomer's account on a cluster makes a virtual environment with the system's Python.

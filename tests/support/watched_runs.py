@@ -84,14 +84,24 @@ def _saved(attempt: int) -> int:
 
 
 def _told(slot: int, attempt: int, begun: float, *, at_work: bool, crashed: bool) -> list[Any]:
-    place = {"slot": slot, "attempt": attempt, "token": token(slot, attempt), "job_id": str(81_000 + 100 * slot + attempt)}
+    place = {
+        "slot": slot,
+        "attempt": attempt,
+        "token": token(slot, attempt),
+        "job_id": str(81_000 + 100 * slot + attempt),
+    }
     start = _saved(attempt - 1) if attempt else 0
     found = [
         (begun - WAIT_S, "submission", place),
         (begun, "started", place | {"node": f"gpu0{slot % 4 + 1}", "start_step": start}),
     ]
     if not at_work:
-        end = {"verdict": "handed over", "cause": "deadline", "step": _saved(attempt), "checkpoint_step": _saved(attempt)}
+        end = {
+            "verdict": "handed over",
+            "cause": "deadline",
+            "step": _saved(attempt),
+            "checkpoint_step": _saved(attempt),
+        }
         if crashed:
             end |= {"verdict": "crashed", "cause": "the GPU ran out of memory", "step": _saved(attempt) + 12_000}
         found.append((begun + JOB_S, "ended", place | end | {"ended_at": begun + JOB_S - 1}))
@@ -118,7 +128,9 @@ def _leave(
         _write(folder / "heartbeat.json", {"token": token(slot, attempt), "at": now - 9, **times})
     else:
         end = {"token": token(slot, attempt), "code": 1 if crashed else 75, "at": begun + JOB_S - 1, **times}
-        _write(folder / "exit.json", end if crashed else end | {"asked": "deadline", "asked_at": begun + JOB_S - SAVE_S})
+        _write(
+            folder / "exit.json", end if crashed else end | {"asked": "deadline", "asked_at": begun + JOB_S - SAVE_S}
+        )
     write_rows(folder, slot, start, last, rows, tasks, begun)
 
 
@@ -128,12 +140,13 @@ def write_rows(folder: Path, slot: int, start: int, last: int, rows: int, tasks:
     for row in range(rows):
         low, high = (start + (last - start) * k // rows for k in (row, row + 1))
         told = {task: _task(k, slot, high) for k, task in enumerate(tasks)}
-        metrics.append({"from": low, "to": high, "at": at + row, "updates": 10, "tasks": told, "critic_loss": 40_000 / (high + 9_000),
-                        "entropy": 4.0 - high / 800_000})  # fmt: skip
+        losses = {"critic_loss": 40_000 / (high + 9_000), "entropy": 4.0 - high / 800_000}
+        metrics.append({"from": low, "to": high, "at": at + row, "updates": 10, "tasks": told, **losses})
     share = {task: _task(k, slot, last)["success"] for k, task in enumerate(tasks)}
     evaluations.append({
         "step": last, "at": at, "success": share, "returns": {task: 4000 * value for task, value in share.items()},
-        "steps_to_success": {task: 90 + 20 * k for k, task in enumerate(tasks)}, "mean_success": sum(share.values()) / len(share),
+        "steps_to_success": {task: 90 + 20 * k for k, task in enumerate(tasks)},
+        "mean_success": sum(share.values()) / len(share),
         "score": "success", "goals_per_task": 50,
     })  # fmt: skip
     for name, lines in (("metrics", metrics), ("evaluations", evaluations)):

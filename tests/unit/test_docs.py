@@ -16,6 +16,7 @@ from orchestrator.reference import config_reference
 from syncd import errors as syncd_errors
 from trainer import errors as trainer_errors
 from trainer.sharing.segment import Reason
+from viewer import errors as viewer_errors
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), ROOT / "examples/README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -41,6 +42,11 @@ def test_every_exit_code_of_the_trainer_has_its_row() -> None:
 def test_every_exit_code_of_syncd_has_its_row() -> None:
     kinds = [k for _, k in inspect.getmembers(syncd_errors, inspect.isclass) if hasattr(k, "exit_code")]
     assert {kind.exit_code for kind in kinds} <= codes_of("syncd")
+
+
+def test_every_exit_code_of_the_viewer_has_its_row() -> None:
+    kinds = [k for _, k in inspect.getmembers(viewer_errors, inspect.isclass) if hasattr(k, "exit_code")]
+    assert {kind.exit_code for kind in kinds} <= codes_of("viewer")
 
 
 def test_every_reason_to_refuse_a_segment_is_explained() -> None:

@@ -15,13 +15,26 @@ import pytest
 from daemons import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("anchorleg", "orchestrator", "trainer", "syncd")
+PACKAGES = ("anchorleg", "orchestrator", "trainer", "syncd", "viewer")
 #: package → the modules of other packages that it may import.
 DOORS = {
     "anchorleg": set(),
     "orchestrator": {f"trainer.config.{name}" for name in ("section", "sentences", "training", "wandb")},
     "trainer": {"syncd.store", "syncd.outbox", "syncd.played"},
     "syncd": set(),
+    # It reads what the others show of themselves, and nobody imports it.
+    "viewer": {
+        *(f"orchestrator.run.{name}" for name in ("history", "ledger", "registry", "rundir")),
+        *(f"orchestrator.screens.{name}" for name in ("cells", "goodput", "status", "timeline", "worktime")),
+        "orchestrator.commands.options",
+        "orchestrator.errors",
+        "syncd.laptop.status",
+        "syncd.laptop.views",
+        "syncd.shared.counts",
+        "syncd.store",
+        "trainer.history.journal",
+        "trainer.history.read",
+    },
 }
 #: The package that all others stand on: the standard library alone.
 GROUND = "anchorleg"
@@ -38,7 +51,17 @@ FLOORS = {
     "syncd": """
         __main__, cli, commands, doctor, background, access laptop, outbox transports, store wire, shared,
         errors played remote""",
+    "viewer": """
+        __main__, cli, export, server, sources, learning timeline troubles, curves differences pacing lines, model,
+        errors""",
 }
+#: What the viewer may use of `anchorleg.files`: to keep its token, and to write what `export` is asked for.
+WRITES = {"viewer.export", "viewer.server.private"}
+#: Names of `anchorleg.files`, `os` and `pathlib` by which something is written.
+WRITING = {
+    "write_bytes", "write_json", "write_text", "append_lines", "create_exclusive", "publish_folder", "remove_folder",
+    "rename", "replace_file", "symlink_to", "touch", "rmtree", "rmdir",
+}  # fmt: skip
 #: What the decisions of the orchestrator may not know beside what is above them: they know no world.
 WORLDS = {"orchestrator.disk", "orchestrator.processes", "anchorleg.files"}
 #: Where time, chance and the outside come from: handed to decisions as values, never fetched by them.
@@ -197,6 +220,24 @@ def test_nobody_imports_the_integrations_and_they_know_the_jobs_side_alone() -> 
         ours = {name for name in imports_of(path) if name.split(".")[0] in PACKAGES}
         known = {name for name in ours if name.startswith("orchestrator.integrations")}
         assert ours - known <= {"anchorleg.job"} if path in INTEGRATIONS else known == set(), shown(path)
+
+
+def test_nobody_imports_the_viewer_and_a_login_node_loads_little_for_it() -> None:
+    for path in EVERY_MODULE:
+        if path.relative_to(ROOT).parts[0] != "viewer":
+            assert not {name for name in imports_of(path) if name.split(".")[0] == "viewer"}, shown(path)
+    names = [name_of(path) for path in modules_of("viewer") if path.name != "__main__.py"]
+    assert not loaded_after(names) & (HEAVY | {"websockets", "playwright", "matplotlib", "paramiko"})
+
+
+@pytest.mark.parametrize("path", modules_of("viewer"), ids=shown)
+def test_the_viewer_writes_its_token_and_its_export_and_nothing_else(path: Path) -> None:
+    called = {
+        node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name)
+    }
+    assert not called & WRITING or name_of(path) in WRITES
 
 
 def test_the_jobs_side_of_the_contract_is_the_standard_library_alone() -> None:

@@ -34,7 +34,7 @@ _NOTHING = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'"
 
 
 @dataclass(frozen=True)
-class Request:
+class HttpRequest:
     """What a browser asks. `headers`: (name, value), as they came, several of one name too."""
 
     method: str
@@ -47,7 +47,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpAnswer:
     """What it gets. Refusals have no body: a stranger learns nothing, not even what this is."""
 
     status: int
@@ -63,7 +63,7 @@ def policy(host: str) -> str:
     )
 
 
-def answer(request: Request, assets: Mapping[str, Asset], allowed_hosts: Collection[str] = ()) -> Answer | None:
+def answer(request: HttpRequest, assets: Mapping[str, Asset], allowed_hosts: Collection[str] = ()) -> HttpAnswer | None:
     """The answer to a request; None: it may open the websocket. `allowed_hosts`: names (with their port, if any) under
     which a gateway of the site shows the page (`--allow-host`).
     """
@@ -81,23 +81,23 @@ def answer(request: Request, assets: Mapping[str, Asset], allowed_hosts: Collect
     path = request.path.partition("?")[0]
     if path == SOCKET:
         if "websocket" not in ",".join(request.all("Upgrade")).lower():
-            return _refusal(426, {"Upgrade": "websocket", "Connection": "close"})
+            return _refusal(426, {"Upgrade": "websocket", "PageConnection": "close"})
         return None if origins else _refusal(403)
     if path == _ICON:
-        return Answer(204, _with_rules({}, host))
+        return HttpAnswer(204, _with_rules({}, host))
     asset = assets.get(path)
     if asset is None:
         return _refusal(404)
     headers = {"Content-Type": asset.kind, "Cache-Control": "no-cache", "ETag": asset.tag, "Vary": "Accept-Encoding"}
     if asset.tag in request.all("If-None-Match"):
-        return Answer(304, _with_rules(headers, host))
+        return HttpAnswer(304, _with_rules(headers, host))
     zipped = any("gzip" in value for value in request.all("Accept-Encoding"))
     body = asset.zipped if zipped else asset.data
     headers |= {"Content-Encoding": "gzip"} if zipped else {}
-    return Answer(200, _with_rules(headers, host), body)
+    return HttpAnswer(200, _with_rules(headers, host), body)
 
 
-def _is_visit(request: Request) -> bool:
+def _is_visit(request: HttpRequest) -> bool:
     """Somebody follows a link to the page: harmless, since the page alone holds nothing."""
     return request.all("Sec-Fetch-Mode") == ["navigate"] and request.all("Sec-Fetch-Dest") == ["document"]
 
@@ -107,8 +107,10 @@ def _origins(host: str, allowed_hosts: Collection[str]) -> set[str]:
     return {f"http://{host}"} | ({f"https://{host}"} if host in allowed_hosts else set())
 
 
-def _refusal(status: int, more: Mapping[str, str] | None = None) -> Answer:
-    return Answer(status, {**_ALWAYS, "Content-Security-Policy": _NOTHING, "Cache-Control": "no-store", **(more or {})})
+def _refusal(status: int, more: Mapping[str, str] | None = None) -> HttpAnswer:
+    return HttpAnswer(
+        status, {**_ALWAYS, "Content-Security-Policy": _NOTHING, "Cache-Control": "no-store", **(more or {})}
+    )
 
 
 def _with_rules(headers: Mapping[str, str], host: str) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 from pathlib import Path
@@ -40,13 +41,22 @@ def _listener(port: int, proc: Path) -> tuple[int, str] | None:
 
 def _process_with(inode: str, proc: Path) -> int | None:
     for pid in (int(name.name) for name in proc.iterdir() if name.name.isdigit()):
-        try:
-            links = [os.readlink(link) for link in (proc / str(pid) / "fd").iterdir()]
-        except OSError:
-            continue
-        if f"socket:[{inode}]" in links:
+        if f"socket:[{inode}]" in _open_files(proc / str(pid) / "fd"):
             return pid
     return None
+
+
+def _open_files(folder: Path) -> set[str]:
+    """What the links in `folder` lead to; those that vanish meanwhile, and folders of others, lead nowhere."""
+    found = set()
+    try:
+        links = list(folder.iterdir())
+    except OSError:
+        return set()
+    for link in links:
+        with contextlib.suppress(OSError):
+            found.add(os.readlink(link))
+    return found
 
 
 def _command(pid: int, proc: Path) -> str:

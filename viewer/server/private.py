@@ -68,6 +68,7 @@ def write_signpost(url: str, environ: Mapping[str, str] = os.environ) -> Path:
         f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={url}"><title>viewer</title>'
     )
     try:
+        make_folder(path.parent)
         write_bytes(path, f"{words}\n".encode(), mode=_PRIVATE_FILE)
     except OSError as error:
         raise StorageError(f"{path} cannot be written ({error.strerror}): open the address yourself.") from None

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from viewer.errors import BusyError, StorageError, UsageError
 from viewer.server.assets import load_assets
-from viewer.server.gatekeeper import Answer, Request, answer
+from viewer.server.gatekeeper import HttpAnswer, HttpRequest, answer
 from viewer.server.owner import owner_of_port
 from viewer.server.watchers import MOST_BYTES, Room
-from viewer.sources.base import Source
+from viewer.sources.base import ViewSource
 
 if TYPE_CHECKING:
     from websockets.sync.server import Server, ServerConnection
@@ -77,7 +77,7 @@ def open_socket(path: Path) -> socket.socket:
     return sock
 
 
-def make_server(sock: socket.socket, source: Source, token: str, allowed_hosts: Collection[str] = ()) -> Server:
+def make_server(sock: socket.socket, source: ViewSource, token: str, allowed_hosts: Collection[str] = ()) -> Server:
     """A server on the listening `sock`; its `serve_forever` runs until `shutdown`. Errors: UsageError where the extra
     is not installed.
     """
@@ -95,7 +95,7 @@ def make_server(sock: socket.socket, source: Source, token: str, allowed_hosts: 
     room = Room(source, token, ConnectionClosed)
 
     def asked(_connection: ServerConnection, request: object) -> Response | None:
-        said = Request(request.method, request.path, tuple(request.headers.raw_items()))  # type: ignore[attr-defined]
+        said = HttpRequest(request.method, request.path, tuple(request.headers.raw_items()))  # type: ignore[attr-defined]
         told = answer(said, assets, allowed_hosts)
         return None if told is None else Response(told.status, _phrase(told), Headers(_headers(told)), told.body)
 
@@ -107,9 +107,9 @@ def make_server(sock: socket.socket, source: Source, token: str, allowed_hosts: 
     )  # fmt: skip
 
 
-def _phrase(told: Answer) -> str:
+def _phrase(told: HttpAnswer) -> str:
     return http.HTTPStatus(told.status).phrase
 
 
-def _headers(told: Answer) -> dict[str, str]:
-    return {**told.headers, "Content-Length": str(len(told.body)), "Connection": "close"}
+def _headers(told: HttpAnswer) -> dict[str, str]:
+    return {**told.headers, "Content-Length": str(len(told.body)), "PageConnection": "close"}

@@ -3,7 +3,7 @@
 ::
 
     page → server   {"token": …}            the first message; without it, or with another one, nothing is said
-                    {"choose": {…}}         `viewer.model.Choice`
+                    {"choose": {…}}         `viewer.model.ViewChoice`
                     {"asleep": true}        the tab is hidden: nothing is read for it, and nothing is sent
     server → page   {"is": SNAPSHOT, "at": …}  whole, after each choice
                     {"set": CHANGES, "at": …}  `viewer.differences`
@@ -24,9 +24,9 @@ from typing import Any, Protocol
 from pydantic import ValidationError
 
 from viewer.differences import changes
-from viewer.model import Choice, Snapshot
+from viewer.model import PageSnapshot, ViewChoice
 from viewer.server.private import is_token
-from viewer.sources.base import Source
+from viewer.sources.base import ViewSource
 
 #: Between two looks.
 LOOK_EVERY_S = 2.0
@@ -40,7 +40,7 @@ NO_TOKEN, TOO_MANY = 4401, 4429
 MOST_BYTES = 4096
 
 
-class Connection(Protocol):
+class PageConnection(Protocol):
     """What is used of `websockets.sync.server.ServerConnection`."""
 
     def recv(self, timeout: float | None = None) -> str | bytes:
@@ -57,7 +57,7 @@ class _Watcher:
     """What one page wants. Changed under the room's lock."""
 
     def __init__(self) -> None:
-        self.choice = Choice()
+        self.choice = ViewChoice()
         self.asked = 0  #: counts choices: each is answered by a whole picture
         self.asleep = False
         self.gone = False
@@ -68,7 +68,7 @@ class Room:
 
     def __init__(
         self,
-        source: Source,
+        source: ViewSource,
         token: str,
         closed: type[Exception],
         *,
@@ -79,7 +79,7 @@ class Room:
         self._every_s, self._clock = every_s, clock
         self._changed = threading.Condition()
         self._watchers: list[_Watcher] = []
-        self._looked: dict[Choice, tuple[float, Any]] = {}
+        self._looked: dict[ViewChoice, tuple[float, Any]] = {}
         self._looks = 0
         self._reader: threading.Thread | None = None
 
@@ -88,7 +88,7 @@ class Room:
         """How often anything was read: it stands still while nobody watches."""
         return self._looks
 
-    def watch(self, connection: Connection) -> None:
+    def watch(self, connection: PageConnection) -> None:
         """Serve one connection to its end."""
         try:
             said = _parsed(connection.recv(TOKEN_WITHIN_S))
@@ -128,7 +128,7 @@ class Room:
                 self._watchers.remove(me)
             self._changed.notify_all()
 
-    def _listen(self, me: _Watcher, connection: Connection) -> None:
+    def _listen(self, me: _Watcher, connection: PageConnection) -> None:
         """Take up what the page says, until it is gone."""
         try:
             while True:
@@ -166,22 +166,22 @@ class Room:
                     del self._looked[choice]
                 self._changed.wait_for(partial(self._is_new, wanted), self._every_s)
 
-    def _look(self, choice: Choice, now: float) -> Snapshot:
+    def _look(self, choice: ViewChoice, now: float) -> PageSnapshot:
         """What a defect of ours hides is said on the page, and the others' pages go on."""
         try:
             return self._source.look(choice, now)
         except Exception as error:  # noqa: BLE001 - whatever it is, the page must not stand still in silence
             words = f"This could not be read ({type(error).__name__}: {error}): please report it."
-            return Snapshot(source=self._source.kind, place=self._source.place, note=words)
+            return PageSnapshot(source=self._source.kind, place=self._source.place, note=words)
 
-    def _is_new(self, seen: set[Choice]) -> bool:
+    def _is_new(self, seen: set[ViewChoice]) -> bool:
         """Whether somebody came, left or chose what was not looked at yet. Called with the lock."""
         awake = {one.choice for one in self._watchers if not one.asleep}
         return not self._watchers or bool(awake - seen)
 
     # --- telling --------------------------------------------------------------------------------------------------
 
-    def _tell(self, me: _Watcher, connection: Connection) -> None:
+    def _tell(self, me: _Watcher, connection: PageConnection) -> None:
         told: Any = None
         answered = -1
         newest = -1.0
@@ -214,12 +214,12 @@ def _parsed(message: str | bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _choice(value: object) -> Choice:
+def _choice(value: object) -> ViewChoice:
     """What cannot be a choice is the first one."""
     try:
-        return Choice.model_validate(value)
+        return ViewChoice.model_validate(value)
     except ValidationError:
-        return Choice()
+        return ViewChoice()
 
 
 def _text(value: dict[str, Any]) -> str:

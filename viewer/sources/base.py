@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from viewer.model import Choice, Kind, Snapshot
+from viewer.model import Kind, PageSnapshot, ViewChoice
 
 
-class Source(Protocol):
+class ViewSource(Protocol):
     """Reads, and writes nothing. One thread uses it. `place`: what is shown, as a person would name it."""
 
     kind: Kind
     place: str
 
-    def look(self, choice: Choice, now: float) -> Snapshot:
+    def look(self, choice: ViewChoice, now: float) -> PageSnapshot:
         """What there is to see at `now` (unix seconds). What cannot be read is said in the snapshot, never raised."""
         ...

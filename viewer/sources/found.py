@@ -14,8 +14,8 @@ from orchestrator.errors import AnchorlegError
 from orchestrator.run.registry import entries
 from viewer.errors import DamagedError, NothingThere, NotReachable
 from viewer.pacing import Pacer
-from viewer.sources.base import Source
-from viewer.sources.mirror import Mirror
+from viewer.sources.base import ViewSource
+from viewer.sources.mirror import MirrorFolder
 from viewer.sources.runs import RunFolders
 
 #: Where `syncd setup` puts a mirror (`syncd.access.settings`).
@@ -24,7 +24,7 @@ MIRROR = "shared_weights"
 _REMOTE = re.compile(r"(?:[^/@\s]+@)?[A-Za-z0-9][A-Za-z0-9.-]+:\S*")
 
 
-def find_source(word: str | None, environ: Mapping[str, str] = os.environ, *, pacer: Pacer | None = None) -> Source:
+def find_source(word: str | None, environ: Mapping[str, str] = os.environ, *, pacer: Pacer | None = None) -> ViewSource:
     """What to show. `word`: a run's name or id, a run folder, a folder with runs in it, a mirror, or None: what is
     here, else all runs of this account, else the mirror of the home folder.
 
@@ -51,7 +51,7 @@ def find_source(word: str | None, environ: Mapping[str, str] = os.environ, *, pa
     raise NothingThere(f'no run called "{word}" was started from this account; {hint}')
 
 
-def _here(environ: Mapping[str, str], pacer: Pacer | None) -> Source:
+def _here(environ: Mapping[str, str], pacer: Pacer | None) -> ViewSource:
     here = Path.cwd()
     if (here / "cluster_config.json").exists():
         try:
@@ -62,20 +62,20 @@ def _here(environ: Mapping[str, str], pacer: Pacer | None) -> Source:
         if folders := run_folders(folder):
             return RunFolders(folders, str(folder), pacer=pacer)
     if (here / "v1" / "runs").is_dir():
-        return Mirror(here, pacer=pacer)
+        return MirrorFolder(here, pacer=pacer)
     if known := entries(environ):
         return RunFolders([Path(entry.run_dir) for entry in known], "all runs of this account", pacer=pacer)
     mirror = home_folder(environ) / MIRROR
     if (mirror / "v1").is_dir() or (mirror / "state").is_dir():
-        return Mirror(mirror, pacer=pacer)
+        return MirrorFolder(mirror, pacer=pacer)
     raise NothingThere("there is no run in this folder, and none was started from this account; name a folder.")
 
 
-def _in_folder(path: Path, environ: Mapping[str, str], pacer: Pacer | None) -> Source:
+def _in_folder(path: Path, environ: Mapping[str, str], pacer: Pacer | None) -> ViewSource:
     if (path / "run.json").exists():
         return RunFolders([path], path.name, pacer=pacer)
     if (path / "v1" / "runs").is_dir():
-        return Mirror(path, pacer=pacer)
+        return MirrorFolder(path, pacer=pacer)
     for folder in (path, path / "runs"):
         if folders := run_folders(folder):
             return RunFolders(folders, str(folder), pacer=pacer)
@@ -85,7 +85,7 @@ def _in_folder(path: Path, environ: Mapping[str, str], pacer: Pacer | None) -> S
         except AnchorlegError as error:
             raise NothingThere(str(error)) from None
     if (path / "state").is_dir():
-        return Mirror(path, pacer=pacer)
+        return MirrorFolder(path, pacer=pacer)
     if (path / "attempts").is_dir():
         raise NothingThere(f"{path} is one slot: name its run folder, {path.parent.parent}.")
     try:

@@ -11,18 +11,29 @@ from pathlib import Path
 from syncd import store
 from syncd.laptop.status import MirrorView, PolicyView, read_mirror
 from syncd.laptop.views import checked, details, headline
-from viewer.learning import Learned, curves_of, evaluation_rows, task_rows
-from viewer.model import SLOTS_A_PAGE, Choice, Kind, PolicyRow, RunPage, RunRow, SlotCard, Snapshot, Trouble, Way
+from viewer.learning import NOT_A_TRAININGS, Learned, curves_of, evaluation_rows, task_rows
+from viewer.model import (
+    SLOTS_A_PAGE,
+    Kind,
+    PageSnapshot,
+    PolicyRow,
+    RunPage,
+    RunRow,
+    SlotCard,
+    Trouble,
+    ViewChoice,
+    WayHere,
+)
 from viewer.pacing import Pacer
-from viewer.sources.shared import NOT_A_TRAININGS, curves_signature, learned_of
+from viewer.sources.shared import curves_signature, learned_of
 from viewer.troubles import troubles_of_mirror
 
 #: What a mirror has no files of, and where they are.
 LACKS = "Jobs, their time line and the slots' states are in the run folder: `viewer` on the cluster shows them."
 
 
-class Mirror:
-    """A `viewer.sources.base.Source` of the mirror `folder`."""
+class MirrorFolder:
+    """A `viewer.sources.base.ViewSource` of the mirror `folder`."""
 
     kind: Kind = "mirror"
 
@@ -31,8 +42,8 @@ class Mirror:
         self._folder = folder
         self._pacer = pacer or Pacer()
 
-    def look(self, choice: Choice, now: float) -> Snapshot:
-        """See `Source`."""
+    def look(self, choice: ViewChoice, now: float) -> PageSnapshot:
+        """See `ViewSource`."""
         self._pacer.begin_look()
         try:
             view = self._pacer.read("mirror", now, lambda: read_mirror(self._folder, now))
@@ -40,9 +51,9 @@ class Mirror:
             return self._snapshot(view, choice)
         except OSError as error:
             words = f"{error.filename or self._folder} cannot be read: {error.strerror or error}."
-            return Snapshot(source=self.kind, place=self.place, note=words)
+            return PageSnapshot(source=self.kind, place=self.place, note=words)
 
-    def _snapshot(self, view: MirrorView, choice: Choice) -> Snapshot:
+    def _snapshot(self, view: MirrorView, choice: ViewChoice) -> PageSnapshot:
         by_run: dict[str, list[PolicyView]] = {}
         for slot in view.slots:
             by_run.setdefault(slot.run_id, []).append(slot)
@@ -52,12 +63,12 @@ class Mirror:
         rows = tuple(_row_of(run_id, by_run[run_id]) for run_id in newest)
         if not newest:
             words = "Nothing is here yet: `syncd watch` brings the policies and curves of a run."
-            return Snapshot(source=self.kind, place=self.place, note=words, runs=rows)
+            return PageSnapshot(source=self.kind, place=self.place, note=words, runs=rows)
         run_id = choice.run if choice.run in by_run else newest[0]
         page = self._page(view, run_id, by_run[run_id], choice)
-        return Snapshot(source=self.kind, place=self.place, runs=rows, run=page)
+        return PageSnapshot(source=self.kind, place=self.place, runs=rows, run=page)
 
-    def _page(self, view: MirrorView, run_id: str, policies: list[PolicyView], choice: Choice) -> RunPage:
+    def _page(self, view: MirrorView, run_id: str, policies: list[PolicyView], choice: ViewChoice) -> RunPage:
         places = [place for place in store.Shared(self._folder).slots() if place.run_id == run_id]
         pages = max(1, -(-len(places) // SLOTS_A_PAGE))
         page = min(max(0, choice.slots), pages - 1)
@@ -128,10 +139,10 @@ def _policy(slot: PolicyView) -> PolicyRow:
     )
 
 
-def _way(view: MirrorView) -> Way:
+def _way(view: MirrorView) -> WayHere:
     word = view.client
     given = view.contributions
-    return Way(
+    return WayHere(
         state=word.state if view.runs and word is not None else "nobody",
         words=headline(view),
         details=tuple(details(view)),

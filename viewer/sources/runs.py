@@ -17,11 +17,10 @@ from orchestrator.screens.status import RunView, picture
 from orchestrator.screens.worktime import slot_facts
 from trainer.history.journal import EVALUATIONS, METRICS
 from trainer.history.read import read, read_evaluations
-from viewer.curves import slot_curves
-from viewer.learning import Learned, curves_of, evaluation_rows, task_rows
-from viewer.model import SLOTS_A_PAGE, Choice, Goodput, Kind, RunPage, RunRow, Snapshot, Trouble
+from viewer.learning import NOT_A_TRAININGS, Learned, curves_of, evaluation_rows, learned_from, task_rows
+from viewer.model import SLOTS_A_PAGE, Goodput, Kind, PageSnapshot, RunPage, RunRow, Trouble, ViewChoice
 from viewer.pacing import Pacer
-from viewer.sources.shared import NOT_A_TRAININGS, contributors_of, policies_of
+from viewer.sources.shared import contributors_of, policies_of
 from viewer.sources.slotcards import card_of, experiments_of, history_of
 from viewer.timeline import row_of
 from viewer.troubles import troubles_of
@@ -39,7 +38,7 @@ SHARED_S = 5.0
 
 
 class RunFolders:
-    """A `viewer.sources.base.Source`. `folders`: of the runs, the first is shown first; `place`: their name."""
+    """A `viewer.sources.base.ViewSource`. `folders`: of the runs, the first is shown first; `place`: their name."""
 
     kind: Kind = "runs"
 
@@ -49,8 +48,8 @@ class RunFolders:
         self._pacer = pacer or Pacer()
         self._ids: dict[Path, str] = {}
 
-    def look(self, choice: Choice, now: float) -> Snapshot:
-        """See `Source`."""
+    def look(self, choice: ViewChoice, now: float) -> PageSnapshot:
+        """See `ViewSource`."""
         self._pacer.begin_look()
         chosen = next((one for one in self._folders if self._ids.get(one.path) == choice.run), None)
         if chosen is None and choice.run:  # asked for before its line was read
@@ -58,7 +57,7 @@ class RunFolders:
         chosen = chosen or (self._folders[0] if self._folders else None)
         page, note = self._page(chosen, choice, now) if chosen is not None else (None, "There is no run here.")
         rows = tuple(self._row(one, now) for one in self._folders)
-        return Snapshot(source=self.kind, place=self.place, note=note, runs=rows, run=page)
+        return PageSnapshot(source=self.kind, place=self.place, note=note, runs=rows, run=page)
 
     # --- the list -------------------------------------------------------------------------------------------------
 
@@ -71,7 +70,7 @@ class RunFolders:
 
     # --- one run --------------------------------------------------------------------------------------------------
 
-    def _page(self, run_dir: RunDir, choice: Choice, now: float) -> tuple[RunPage | None, str]:
+    def _page(self, run_dir: RunDir, choice: ViewChoice, now: float) -> tuple[RunPage | None, str]:
         try:
             return self._read(run_dir, choice, now), ""
         except AnchorlegError as error:
@@ -79,7 +78,7 @@ class RunFolders:
         except OSError as error:
             return None, f"{error.filename or run_dir.path} cannot be read: {error.strerror or error}."
 
-    def _read(self, run_dir: RunDir, choice: Choice, now: float) -> RunPage:
+    def _read(self, run_dir: RunDir, choice: ViewChoice, now: float) -> RunPage:
         path, pacer = run_dir.path, self._pacer
         seen = pacer.read(("view", path), now, lambda: (load_run(run_dir), picture(run_dir, now).view))
         if seen is None:
@@ -111,7 +110,7 @@ class RunFolders:
             slots=len(view.slots),
             cards={str(slot.slot): card_of(slot, events.of(slot.slot), now) for slot in shown},
             times={
-                str(k): row_of(one, events.of(k), now, account(one, now).times.goodput, max(0, choice.jobs))
+                str(k): row_of(one, events.of(k), now, _share(one, now), max(0, choice.jobs))
                 for k, one in facts.items()
             },
             goodput=goodput,
@@ -191,6 +190,12 @@ class RunFolders:
             return ()
 
 
+def _share(facts: SlotFacts, now: float) -> float | None:
+    """The slot's goodput, to the percent that is shown."""
+    share = account(facts, now).times.goodput
+    return None if share is None else round(share, 2)
+
+
 def _goodput(facts: Sequence[SlotFacts], now: float) -> Goodput:
     times = total([account(one, now).times for one in facts])
     seconds = {name: float(round(value)) for name, value in times.model_dump(include=_SECONDS).items()}
@@ -212,7 +217,7 @@ class _Events:
 
 
 def _learned_in(folder: Path, slot: int, name: str) -> Learned:
-    return Learned(slot, name, slot_curves(read(folder)), read_evaluations(folder))
+    return learned_from(slot, name, read(folder), read_evaluations(folder))
 
 
 def _events(run_dir: RunDir) -> _Events:

@@ -8,16 +8,12 @@ from pathlib import Path
 from anchorleg.printable import printable
 from syncd import store
 from syncd.shared.counts import counts, last_seen
-from syncd.shared.holds import held
 from trainer.history.journal import EVALUATIONS, METRICS
-from viewer.curves import slot_curves
-from viewer.learning import Learned
+from viewer.learning import Learned, learned_from
 from viewer.model import ContributorRow, PolicyRow
 
 #: A mirror may have 64 MiB of a slot's curves, of what a stranger wrote; so many rows are more than a training has.
 MOST_CHUNKS = 400
-#: What rows that no training wrote are met with.
-NOT_A_TRAININGS = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, IndexError)
 
 
 def policies_of(shared: Path, run_id: str) -> tuple[PolicyRow, ...]:
@@ -45,7 +41,7 @@ def contributors_of(shared: Path, now: float) -> tuple[ContributorRow, ...]:
 
 
 def _contributor(inbox: store.Inbox, now: float) -> ContributorRow:
-    total, now_held = counts(inbox.path), held(inbox.path, now)
+    total, now_held = counts(inbox.path), store.held(inbox.path, now)
     return ContributorRow(
         who=inbox.who,
         state="dropped" if inbox.is_dropped else "held" if now_held else "welcome",
@@ -70,8 +66,8 @@ def curves_signature(place: store.SlotPlace) -> Hashable:
 
 
 def learned_of(place: store.SlotPlace) -> Learned:
-    """A slot's curves as they were published. Errors: OSError, `NOT_A_TRAININGS`."""
+    """A slot's curves as they were published. Errors: OSError, `viewer.learning.NOT_A_TRAININGS`."""
     rows, evaluations = (
         store.read_metrics(place, name.removesuffix(".jsonl"), parts=MOST_CHUNKS) for name in (METRICS, EVALUATIONS)
     )
-    return Learned(place.slot, "", slot_curves(rows), evaluations)
+    return learned_from(place.slot, "", rows, evaluations)

@@ -7,7 +7,7 @@ from typing import Any
 
 from orchestrator.screens.status import RunView, SlotView
 from orchestrator.screens.timeline import end_words, sentence
-from viewer.model import EVENTS_A_PAGE, ExperimentRow, Experiments, History, Moment, SlotCard
+from viewer.model import EVENTS_A_PAGE, ExperimentRow, Experiments, HistoryPage, PastMoment, SlotCard
 from viewer.timeline import lost_of
 
 Event = Mapping[str, Any]
@@ -72,15 +72,15 @@ def _experiment(place: int | None, slot: SlotView) -> ExperimentRow:
     return ExperimentRow(place=place, slot=slot.slot, name=slot.name, state=slot.state, value=slot.best, step=slot.step)
 
 
-def history_of(events: Sequence[Event], page: int, now: float) -> History:
+def history_of(events: Sequence[Event], page: int, now: float) -> HistoryPage:
     """A page of what happened, newest first."""
     until = max(0, len(events) - page * EVENTS_A_PAGE)
     first = max(0, until - EVENTS_A_PAGE)
     moments = [
-        Moment(at=float(event.get("at") or 0.0), slot=_slot(event), words=sentence(event, now))
+        PastMoment(at=float(event.get("at") or 0.0), slot=_slot(event), words=sentence(event, now))
         for event in reversed(events[first:until])
     ]
-    return History(moments=tuple(moments), older=first)
+    return HistoryPage(moments=tuple(moments), older=first)
 
 
 def _slot(event: Event) -> int | None:

@@ -134,7 +134,7 @@ function laid(curves, colour) {
     const dots = one.kind === "evaluation";
     series.push({
       label: one.label, stroke, value: tell, spanGaps: !dots, width: one.kind === "mean" ? 3 : dots ? 0 : 1.5,
-      points: { show: dots, size: 8, fill: stroke }, ...(dots ? { paths: () => null } : {}),
+      points: { show: dots, size: 8, fill: stroke }, ...(dots ? { paths: () => null, class: "edge" } : {}),
     });
     const own = series.length - 1;
     tables.push([one.steps, one.values]);

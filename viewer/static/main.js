@@ -1,4 +1,4 @@
-// The page: one connection, one state, drawn anew whenever either changes. What it shows is viewer/model.py's Snapshot.
+// The page: one connection, one state, drawn anew whenever either changes. What it shows is viewer/model.py's PageSnapshot.
 import { html, render, nothing } from "./vendor/lit-html.js";
 import { PANELS } from "./panels.js";
 
@@ -143,6 +143,7 @@ function body(snapshot) {
 
 const notice = (words) => html`<p class="notice" role="alert">${words}</p>`;
 
+document.getElementById("page").replaceChildren();
 const inlined = document.getElementById("picture");
 if (inlined) {
   offline = JSON.parse(inlined.textContent);

@@ -9,6 +9,12 @@ const short = (value) => (value == null ? "" : new Intl.NumberFormat("en", { not
 const percent = (value) => (value == null ? "" : `${(100 * value).toFixed(value > 0 && value < 0.1 ? 1 : 0)} %`);
 const figure = (value) => (value == null ? "" : Number(value.toPrecision(4)).toLocaleString("en"));
 
+function duration(seconds) {
+  const minutes = Math.max(0, Math.round(seconds / 60));
+  if (minutes >= 2880) return `${Math.floor(minutes / 1440)} d ${Math.floor((minutes % 1440) / 60)} h`;
+  return minutes >= 60 ? `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")} min` : `${minutes} min`;
+}
+
 function roughly(seconds) {
   for (const [unit, length] of [["d", 86400], ["h", 3600], ["min", 60]])
     if (seconds >= 2 * length) return `${Math.floor(seconds / length)} ${unit}`;
@@ -21,7 +27,7 @@ function clock(at, now) {
 }
 
 const ago = (at, now) => (at == null ? "" : `${roughly(now - at)} ago`);
-const until = (at, now) => (at <= now ? "over" : `${clock(at, now)} (in ${roughly(at - now)})`);
+const until = (at, now) => (at <= now ? "over" : `${clock(at, now)} (in ${duration(at - now)})`);
 const bytes = (value) => (value >= 2 ** 20 ? `${(value / 2 ** 20).toFixed(1)} MiB` : `${(value / 1024).toFixed(0)} KiB`);
 
 // --- parts --------------------------------------------------------------------------------------------------------------
@@ -42,6 +48,8 @@ function table(heads, rows) {
 }
 
 const badge = (name) => html`<span class="badge" data-state=${name}>${name}</span>`;
+// What a sentence has between backticks is something to type.
+const coded = (text) => text.split("`").map((part, k) => (k % 2 ? html`<code>${part}</code>` : part));
 const command = (text) => (text ? html`<code class="command">${text}</code>` : nothing);
 
 function bar(done, total) {
@@ -61,7 +69,7 @@ function pager(words, older, newer) {
 
 function troubles({ snapshot: { run } }) {
   if (!run?.troubles.length) return nothing;
-  const rows = run.troubles.map((one) => html`<li class=${one.urgent ? "urgent" : ""}>${one.words} ${command(one.command)}</li>`);
+  const rows = run.troubles.map((one) => html`<li class=${one.urgent ? "urgent" : ""}>${coded(one.words)} ${command(one.command)}</li>`);
   return panel("Troubles", html`<ul class="troubles">${rows}</ul>`);
 }
 
@@ -99,7 +107,7 @@ function slots(state) {
 function slot(card, now) {
   const facts = [
     ["job", [card.job, card.node].filter(Boolean).join(" on ")],
-    ["walltime left", card.ends_at == null ? "" : card.ends_at <= now ? "over" : roughly(card.ends_at - now)],
+    ["walltime left", card.ends_at == null ? "" : card.ends_at <= now ? "over" : duration(card.ends_at - now)],
     ["starts", card.expected_start_at == null ? "" : until(card.expected_start_at, now)],
     ["tries again", card.retry_at == null ? "" : until(card.retry_at, now)],
     ["speed", card.rate == null ? "" : `${figure(card.rate)} steps/s`],
@@ -115,8 +123,8 @@ function slot(card, now) {
     <h3>slot ${card.slot} ${card.name ? html`<span class="name">${card.name}</span>` : nothing} ${badge(card.state)}</h3>
     ${bar(card.step, card.total)}
     <p>${card.step == null ? "" : card.total ? `${number(card.step)} of ${number(card.total)} steps` : `step ${number(card.step)}`}</p>
-    ${card.why ? html`<p class="why">${card.why}</p>` : nothing}
-    ${card.next ? html`<p class="dim">next: ${card.next}</p>` : nothing}
+    ${card.why ? html`<p class="why">${coded(card.why)}</p>` : nothing}
+    ${card.next ? html`<p class="dim">next: ${coded(card.next)}</p>` : nothing}
     ${card.warning ? html`<p class="urgent">${card.warning}</p>` : nothing}
     <dl>${facts.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
   </article>`;
@@ -231,7 +239,7 @@ function history(state) {
 }
 
 function lacks({ snapshot: { run } }) {
-  return run?.lacks.length ? html`<footer>${run.lacks.map((words) => html`<p class="dim">${words}</p>`)}</footer>` : nothing;
+  return run?.lacks.length ? html`<footer>${run.lacks.map((words) => html`<p class="dim">${coded(words)}</p>`)}</footer>` : nothing;
 }
 
 // In this order they stand on the page.

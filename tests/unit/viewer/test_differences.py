@@ -1,0 +1,37 @@
+"""What is sent after the first picture makes the next one of it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from viewer.differences import applied, changes
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-2, 2) | st.text("abc", max_size=2),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abcd", max_size=1), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(VALUES, VALUES)
+def test_differences_make_the_new_of_the_old(old: object, new: object) -> None:
+    assert repr(applied(old, changes(old, new))) == repr(new) or applied(old, changes(old, new)) == new
+
+
+@given(VALUES)
+def test_nothing_is_sent_where_nothing_changed(value: object) -> None:
+    assert changes(value, value) == []
+
+
+def test_only_what_changed_is_sent() -> None:
+    old = {"run": {"cards": {"0": {"step": 1, "state": "running"}, "1": {"step": 1}}}, "runs": [1, 2]}
+    new = {"run": {"cards": {"0": {"step": 2, "state": "running"}}}, "runs": [1, 2]}
+    assert changes(old, new) == [[["run", "cards", "1"]], [["run", "cards", "0", "step"], 2]]
+
+
+def test_one_and_true_are_different_and_the_old_value_stays() -> None:
+    old = {"a": {"b": 1}}
+    assert changes(old, {"a": {"b": True}}) == [[["a", "b"], True]]
+    applied(old, [[["a", "b"], 5]])
+    assert old == {"a": {"b": 1}}

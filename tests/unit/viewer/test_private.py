@@ -1,0 +1,136 @@
+"""Token and socket are for nobody else."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from viewer.errors import BusyError, StorageError
+from viewer.server.place import how_to_get_there, is_shared_machine
+from viewer.server.private import (
+    MOST_BYTES,
+    check_folder,
+    free_socket,
+    is_token,
+    load_token,
+    socket_path,
+    token_file,
+    write_signpost,
+)
+
+
+def env(tmp_path: Path) -> dict[str, str]:
+    return {"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_the_token_has_256_bits_is_private_and_stays(tmp_path: Path) -> None:
+    token = load_token(env(tmp_path))
+    assert len(token) == 43
+    assert mode(token_file(env(tmp_path))) == 0o600
+    assert load_token(env(tmp_path)) == token
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda p: p.chmod(0o644), lambda p: p.write_text("short\n"), lambda p: p.write_text("")]
+)
+def test_a_token_that_others_could_read_or_that_is_none_is_made_anew(tmp_path: Path, spoil) -> None:
+    token = load_token(env(tmp_path))
+    spoil(token_file(env(tmp_path)))
+    assert load_token(env(tmp_path)) != token
+    assert mode(token_file(env(tmp_path))) == 0o600
+
+
+def test_a_token_that_cannot_be_kept_is_said_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file")
+    with pytest.raises(StorageError, match=r"viewer\.token cannot be written"):
+        load_token(env(tmp_path))
+
+
+@pytest.mark.parametrize("said", [None, "", "T" * 42, "T" * 44, 7, ["T" * 43], {"a": 1}, "ü" * 43])
+def test_nothing_else_is_the_token(said: object) -> None:
+    assert not is_token(said, "T" * 43)
+
+
+def test_the_browser_is_led_by_a_private_file(tmp_path: Path) -> None:
+    path = write_signpost("http://127.0.0.1:9999/#secret", env(tmp_path))
+    assert mode(path) == 0o600
+    assert "#secret" in path.read_text()
+
+
+def test_a_sockets_folder_is_made_for_us_alone(tmp_path: Path) -> None:
+    path = socket_path("a run/with ünusual words " + 200 * "x", tmp_path)
+    assert mode(path.parent) == 0o700
+    assert len(bytes(path)) <= MOST_BYTES
+    assert path.name.startswith("a-run-with--n")
+
+
+def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path) -> None:
+    socket_path("x", tmp_path).parent.chmod(0o755)
+    with pytest.raises(BusyError, match="is open to others: `chmod 700"):
+        socket_path("x", tmp_path)
+    with pytest.raises(StorageError, match="cannot be used"):
+        check_folder(tmp_path / "none")
+
+
+def test_a_link_in_the_folders_place_is_refused(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    (tmp_path / f"anchorleg-viewer-{os.getuid()}").symlink_to(elsewhere)
+    with pytest.raises(BusyError, match="belongs to somebody else"):
+        socket_path("x", tmp_path)
+
+
+def test_a_socket_left_behind_is_cleared_away_and_a_living_one_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "x.sock"
+    free_socket(path)
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    free_socket(path)
+    assert not path.exists()
+    with socket.socket(socket.AF_UNIX) as living:
+        living.bind(str(path))
+        living.listen()
+        with pytest.raises(BusyError, match="another viewer serves at"):
+            free_socket(path)
+        assert path.exists()
+
+
+def test_a_file_in_the_sockets_place_stays(tmp_path: Path) -> None:
+    (tmp_path / "x.sock").write_text("precious")
+    with pytest.raises(BusyError, match="is no socket"):
+        free_socket(tmp_path / "x.sock")
+    assert (tmp_path / "x.sock").read_text() == "precious"
+    with pytest.raises(StorageError, match="too long"):
+        free_socket(tmp_path / (100 * "x"))
+
+
+@pytest.mark.parametrize(
+    ("said", "platform", "sbatch", "shared"),
+    [
+        ({}, "linux", False, False),
+        ({"SSH_CONNECTION": "10.0.0.1 1 10.0.0.2 22"}, "linux", False, True),
+        ({"SSH_CONNECTION": "10.0.0.1 1 10.0.0.2 22", "DISPLAY": ":0"}, "linux", False, False),
+        ({}, "linux", True, True),
+        ({"WAYLAND_DISPLAY": "wayland-0"}, "linux", True, False),
+        ({}, "darwin", True, False),
+        ({"SSH_CONNECTION": "10.0.0.1 1 10.0.0.2 22"}, "darwin", False, True),
+    ],
+)
+def test_a_shared_machine_is_known_by_its_logins_and_by_slurm(
+    said: dict[str, str], platform: str, sbatch: bool, shared: bool
+) -> None:
+    assert is_shared_machine(said, platform, lambda _name: "/usr/bin/sbatch" if sbatch else None) is shared
+
+
+def test_the_tunnel_leads_to_this_very_machine() -> None:
+    lines = how_to_get_there("/tmp/anchorleg-viewer-7/a.sock", "anna", "login2", 9999, "TOKEN")
+    assert "  ssh -N -L 9999:/tmp/anchorleg-viewer-7/a.sock anna@login2" in lines
+    assert "  http://127.0.0.1:9999/#TOKEN" in lines

@@ -1,0 +1,194 @@
+"""A run folder as the page shows it: everything that is there, and a sentence for what cannot be read."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import NOW
+from watched_runs import TASKS, a_watched_run
+
+from viewer.differences import changes
+from viewer.lines import lines_of
+from viewer.model import SLOTS_A_PAGE, PageSnapshot, RunPage, ViewChoice
+from viewer.pacing import NO_END, Pacer
+from viewer.sources.runs import RunFolders
+
+
+@pytest.fixture(autouse=True)
+def a_controller_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "orchestrator.screens.status.keeper", lambda *_: "process 7 on login1 (`start`, since 06:12:05)"
+    )
+
+
+def look(*folders: Path, at: float = NOW, **choice: Any) -> PageSnapshot:
+    source = RunFolders(folders, "here", pacer=Pacer(look_s=NO_END))
+    return source.look(ViewChoice(**choice), at)
+
+
+def page(*folders: Path, **choice: Any) -> RunPage:
+    found = look(*folders, **choice)
+    assert found.run is not None, found.note
+    return found.run
+
+
+def everything_in(folder: Path) -> dict[str, tuple[int, int]]:
+    return {str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in folder.rglob("*")}
+
+
+def test_a_run_has_its_slots_jobs_curves_and_history(tmp_path: Path) -> None:
+    run = page(a_watched_run(tmp_path / "mt10", NOW).path)
+    assert [card.state for card in run.cards.values()] == ["running", "running", "running", "paused"]
+    assert run.cards["0"].job == "81005"
+    assert run.cards["1"].steps_lost == 12_000
+    assert [bar.verdict for bar in run.times["1"].jobs] == ["handed over"] * 3 + ["crashed", "handed over", ""]
+    assert [one.part for one in run.times["0"].jobs[1].parts] == ["waiting", "queue", "start-up", "running", "saving"]
+    assert run.goodput is not None
+    assert run.goodput.goodput is not None
+    assert 0.9 < run.goodput.goodput < 1.0
+    assert {line.kind for line in run.curves.lines} == {"mean", "slot", "evaluation"}
+    assert [row.task for row in run.tasks] == list(TASKS)
+    assert len(run.evaluations) == 4
+    assert run.history.moments[0].words.startswith("job 81305 began attempt 5")
+    assert run.history.older > 0
+
+
+def test_troubles_say_what_to_type(tmp_path: Path) -> None:
+    troubles = page(a_watched_run(tmp_path / "mt10", NOW).path).troubles
+    assert [(one.command, one.urgent) for one in troubles] == [("orchestrator start mt10", True)]
+
+
+def test_looking_writes_nothing(tmp_path: Path) -> None:
+    folder = a_watched_run(tmp_path / "mt10", NOW, slots=2, jobs=2).path
+    before = everything_in(tmp_path)
+    look(folder)
+    assert everything_in(tmp_path) == before
+
+
+def test_a_quiet_run_sends_nothing_new(tmp_path: Path) -> None:
+    source = RunFolders(
+        [a_watched_run(tmp_path / "mt10", NOW).path], "here", pacer=Pacer(0.0, NO_END, monotonic=lambda: 0.0)
+    )
+    first, second = (source.look(ViewChoice(), NOW + after).model_dump(mode="json") for after in (0.0, 2.0))
+    assert changes(first, second) == []
+
+
+def test_a_chosen_task_has_intervals_and_a_chosen_measure_is_shown(tmp_path: Path) -> None:
+    folder = a_watched_run(tmp_path / "mt10", NOW, slots=1, jobs=2).path
+    one = page(folder, task=TASKS[0]).curves
+    assert one.task == TASKS[0]
+    assert one.lines[0].low
+    assert page(folder, measure="entropy").curves.measure == "entropy"
+    assert "critic_loss" in one.measures
+
+
+def test_the_page_of_another_run_is_chosen_by_its_id(tmp_path: Path) -> None:
+    first = a_watched_run(tmp_path / "a", NOW, name="a", slots=1, jobs=1).path
+    second = a_watched_run(tmp_path / "b", NOW, name="b", slots=2, jobs=1).path
+    found = look(first, second)
+    assert [row.name for row in found.runs] == ["a", "b"]
+    assert page(first, second, run=found.runs[1].run_id).name == "b"
+    assert page(first, second, run="gone-0000").name == "a"
+
+
+def test_a_hundred_runs_and_a_thousand_jobs_are_read_a_part_at_each_look(tmp_path: Path) -> None:
+    big = a_watched_run(tmp_path / "big", NOW, slots=100, jobs=10, rows=4).path
+    others = [a_watched_run(tmp_path / f"r{k}", NOW, name=f"r{k}", slots=1, jobs=1, tree=False).path for k in range(99)]
+    ticks = iter(range(10**9))
+    source = RunFolders([big, *others], "here", pacer=Pacer(look_s=300, monotonic=lambda: float(next(ticks))))
+    first = source.look(ViewChoice(), NOW)
+    assert len(first.runs) == 100
+    assert first.run is not None
+    assert (len(first.run.cards), first.run.pages) == (SLOTS_A_PAGE, 2)
+    assert "" in {row.state for row in first.runs}, "the time of this look was over"
+    assert len(first.model_dump_json()) < 400_000
+    for _ in range(200):
+        last = source.look(ViewChoice(), NOW)
+    assert "" not in {row.state for row in last.runs}
+    assert last.run is not None
+    assert last.run.curves.partial == 0
+    assert sum(len(row.jobs) for row in last.run.times.values()) == SLOTS_A_PAGE * 10
+    assert look(big, slots=1).run != last.run
+
+
+def test_experiments_are_ranked_and_have_no_mean(tmp_path: Path) -> None:
+    rows = [{"name": f"rate={rate}", "learning_rate": rate} for rate in (0.001, 0.0003)]
+    queue = {"metric": "success", "goal": "max"}
+    folder = a_watched_run(tmp_path / "mt10", NOW, slots=2, jobs=2, experiments=rows, queue=queue).path
+    run = page(folder)
+    assert run.experiments is not None
+    assert [row.name for row in run.experiments.rows] == ["rate=0.001", "rate=0.0003"]
+    assert "mean" not in {line.kind for line in run.curves.lines}
+
+
+# --- what cannot be read ---------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_run_json_is_one_sentence_and_the_other_runs_stay(tmp_path: Path) -> None:
+    bad = a_watched_run(tmp_path / "bad", NOW, name="bad", slots=1, jobs=1).path
+    good = a_watched_run(tmp_path / "good", NOW, name="good", slots=1, jobs=1).path
+    (bad / "run.json").write_text("{")
+    found = look(bad, good)
+    assert found.run is None
+    assert "run.json cannot be read" in found.note
+    assert [row.state for row in found.runs] == ["unreadable", "running"]
+
+
+def test_a_run_of_another_version_says_so(tmp_path: Path) -> None:
+    folder = a_watched_run(tmp_path / "old", NOW, slots=1, jobs=1).path
+    value = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(value | {"colour": "blue"}))
+    assert "written by another version" in look(folder).note
+
+
+def test_a_damaged_parent_takes_one_slots_jobs_and_curves_and_no_more(tmp_path: Path) -> None:
+    folder = a_watched_run(tmp_path / "mt10", NOW, slots=2, jobs=2).path
+    (folder / "slots/0/attempts/1/parent.json").write_text('{"attempt": 0}')
+    run = page(folder)
+    assert list(run.times) == ["1"]
+    assert len(run.cards) == 2
+    words = " ".join(one.words for one in run.troubles)
+    assert "Slot 0: its jobs cannot be shown" in words
+    assert "Slot 0: its curves cannot be read" in words
+
+
+def test_rows_that_no_training_wrote_are_a_sentence(tmp_path: Path) -> None:
+    folder = a_watched_run(tmp_path / "mt10", NOW, slots=2, jobs=1).path
+    (folder / "slots/1/attempts/0/metrics.jsonl").write_text('{"to": "many"}\n')
+    run = page(folder)
+    assert any("Slot 1: its curves cannot be read" in one.words for one in run.troubles)
+    assert {line.slot for line in run.curves.lines if line.kind == "slot"} == {0}
+
+
+def test_torn_and_foreign_lines_of_the_history_are_passed_over(tmp_path: Path) -> None:
+    folder = a_watched_run(tmp_path / "mt10", NOW, slots=1, jobs=2).path
+    with (folder / "events-0.jsonl").open("a") as file:
+        file.write('[1]\n{"kind": "ended"}\n{"slot": 0, "kind": "ended", "at": 5}\n{"at": 1, "ki')
+    assert page(folder).cards["0"].jobs == 2
+
+
+def test_a_run_folder_that_vanishes_is_a_sentence(tmp_path: Path) -> None:
+    folder = a_watched_run(tmp_path / "mt10", NOW, slots=1, jobs=1).path
+    clock = [0.0]
+    source = RunFolders([folder], "here", pacer=Pacer(look_s=NO_END, monotonic=lambda: clock[0]))
+    assert source.look(ViewChoice(), NOW).run is not None
+    os.rename(folder, tmp_path / "elsewhere")
+    clock[0] = 60.0
+    assert "holds no run" in source.look(ViewChoice(), NOW + 60).note
+
+
+def test_a_run_before_its_first_look_is_empty_and_not_blank(tmp_path: Path) -> None:
+    folder = a_watched_run(tmp_path / "mt10", NOW, slots=1, jobs=1).path
+    for path in folder.glob("ledger-*.json"):
+        path.unlink()
+    assert page(folder).cards == {}
+
+
+def test_lines_for_a_terminal_tell_each_slot_in_one(tmp_path: Path) -> None:
+    lines = lines_of(look(a_watched_run(tmp_path / "mt10", NOW, slots=2, jobs=2).path), NOW)
+    assert lines[0].startswith("mt10 slot 0, running, job 81001, step 416,000/2,000,000, 18.3 steps/s, job ends in 2 h")
+    assert "success " in lines[1]

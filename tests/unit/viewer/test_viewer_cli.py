@@ -1,0 +1,159 @@
+"""The command: what it finds by a word, and one sentence with its code for what it does not."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from builders import NOW
+from watched_runs import a_watched_run
+
+from orchestrator.run.registry import register
+from orchestrator.run.rundir import RunDir, load_run
+from viewer import cli
+from viewer.errors import NothingThere, NotReachable
+from viewer.sources.found import find_source
+from viewer.sources.mirror import MirrorFolder
+
+
+@pytest.fixture(autouse=True)
+def a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SSH_CONNECTION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(home)
+    return home
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["viewer", *words])
+    try:
+        cli.main()
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
+
+
+def a_run(folder: Path, name: str = "mt10") -> RunDir:
+    return a_watched_run(folder, NOW, name=name, slots=1, jobs=1)
+
+
+def test_a_run_is_found_by_its_name_its_id_and_its_folder(tmp_path: Path) -> None:
+    run_dir = a_run(tmp_path / "runs" / "mt10")
+    run = load_run(run_dir)
+    register(run, run_dir, NOW)
+    for word in ("mt10", run.run_id, str(run_dir.path)):
+        found = find_source(word)
+        assert (found.kind, found.place) == ("runs", "mt10")
+
+
+def test_several_runs_below_a_folder_are_all_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        a_run(tmp_path / "project" / "runs" / name, name)
+    for word in (tmp_path / "project", tmp_path / "project" / "runs"):
+        assert find_source(str(word)).place == str(tmp_path / "project" / "runs")
+    monkeypatch.chdir(tmp_path / "project")
+    assert find_source(None).place == str(tmp_path / "project" / "runs")
+
+
+def test_a_mirror_is_found_by_its_folder_and_in_the_home_folder(a_home: Path) -> None:
+    (a_home / "shared_weights" / "v1" / "runs").mkdir(parents=True)
+    assert isinstance(find_source(str(a_home / "shared_weights")), MirrorFolder)
+    assert isinstance(find_source(None), MirrorFolder)
+
+
+def test_another_machine_is_told_how_to_get_there() -> None:
+    with pytest.raises(
+        NotReachable, match=r"`syncd setup anna@hpc:runs/mt10` \(once\) and `syncd watch`.*`ssh anna@hpc`"
+    ):
+        find_source("anna@hpc:runs/mt10")
+
+
+def test_what_is_not_there_names_what_is(tmp_path: Path) -> None:
+    run_dir = a_run(tmp_path / "mt10")
+    register(load_run(run_dir), run_dir, NOW)
+    (tmp_path / "music").mkdir()
+    (tmp_path / "music" / "song.mp3").touch()
+    for word, said in (
+        ("mt1O", 'did you mean "mt10"'), ("runs/none", "there is no folder runs/none; known here: mt10"),
+        (str(tmp_path / "music"), r"it has song\.mp3\); known here: mt10"),
+        (str(run_dir.slot(0)), "is one slot: name its run folder"),
+    ):  # fmt: skip
+        with pytest.raises(NothingThere, match=said):
+            find_source(word)
+
+
+def test_nothing_at_all_is_a_sentence_and_its_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed(monkeypatch, "--json") == NothingThere.exit_code
+    said = capsys.readouterr().err
+    assert said.startswith("viewer: there is no run in this folder")
+    assert said.count("\n") == 1
+
+
+def test_json_is_one_whole_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed(monkeypatch, str(a_run(tmp_path / "mt10").path), "--json") == 0
+    value = json.loads(capsys.readouterr().out)
+    assert value["run"]["name"] == "mt10"
+    assert value["run"]["curves"]["partial"] == 0
+
+
+def test_lines_are_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cli.print_lines(find_source(str(a_run(tmp_path / "mt10").path)), every_s=0, rounds=3)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(set(lines)) > 0
+
+
+def test_a_busy_port_ends_with_4(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(a_run(tmp_path / "mt10").path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert typed(monkeypatch, folder, "--port", str(port)) == 4
+    assert f"viewer: port {port} is taken" in capsys.readouterr().err
+
+
+def test_a_port_and_a_socket_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert typed(monkeypatch, "--port", "1", "--socket", "auto") == 2
+
+
+def test_the_export_is_one_file_that_calls_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir, out = a_run(tmp_path / "mt10"), tmp_path / "page.html"
+    assert typed(monkeypatch, "export", str(run_dir.path), "--out", str(out)) == 0
+    assert str(out) in capsys.readouterr().out
+    text = out.read_text()
+    assert "connect-src" not in text
+    assert "default-src 'none'" in text
+    assert ' src="' not in text
+    assert "<link" not in text
+    inlined = text.split('id="picture">')[1].split("</script>")[0]
+    assert json.loads(inlined)["is"]["run"]["name"] == "mt10"
+    assert "<" not in inlined
+
+
+def test_an_export_of_another_kind_or_into_no_folder_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = str(a_run(tmp_path / "mt10").path)
+    assert typed(monkeypatch, "export", folder, "--out", str(tmp_path / "page.pdf")) == 2
+    assert typed(monkeypatch, "export", folder, "--out", str(tmp_path / "none" / "page.html")) == 7
+
+
+def test_without_websockets_the_sentence_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "websockets.sync.server", None)
+    assert typed(monkeypatch, str(a_run(tmp_path / "mt10").path), "--port", "0", "--no-open") == 2
+    assert "pip install '.[viewer]'" in capsys.readouterr().err

@@ -1,0 +1,115 @@
+"""Curves for the page: few points, none that lies, and the same smoothing as `trainer plot`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from viewer.curves import MOST_POINTS, line_of, mean_line, measures_of, slot_curves, spark_of, thinned, wilson
+from viewer.learning import Learned, curves_of, evaluation_rows, learned_from, task_rows
+
+TASKS = ("push-v3", "reach-v3")
+
+
+def a_row(to: int, success: float | None = 0.5, episodes: int = 10, **more: Any) -> dict[str, Any]:
+    told = {"episodes": episodes} | ({"success": success, "return": 100 * success} if success is not None else {})
+    return {"from": to - 100, "to": to, "at": 0.0, "tasks": dict.fromkeys(TASKS, told), **more}
+
+
+def an_evaluation(step: int, success: float, **more: Any) -> dict[str, Any]:
+    share = dict.fromkeys(TASKS, success)
+    row = {"step": step, "success": share, "returns": dict.fromkeys(TASKS, 10 * success), "mean_success": success}
+    return row | {"goals_per_task": 50, "steps_to_success": {TASKS[0]: 80.0}, "score": "success"} | more
+
+
+def learned(slot: int, rows: list[dict[str, Any]], *evaluations: dict[str, Any]) -> Learned:
+    return learned_from(slot, "", rows, evaluations)
+
+
+def test_a_point_pools_episodes_and_not_rows() -> None:
+    rows = [a_row(100 * k, 1.0, 1) for k in range(1, 11)] + [a_row(1100, 0.0, 9)]
+    line = line_of(slot_curves(rows), 0, "slot 0", "success", "")
+    assert line.values[-1] == pytest.approx(1 / 10)  # two rows: one success, nine failures
+
+
+def test_a_row_without_an_episode_leaves_no_point_and_no_zero() -> None:
+    line = line_of(slot_curves([a_row(100, None, 0), a_row(200, 1.0)]), 0, "slot 0", "success", "")
+    assert line.values == (None, 1.0)
+
+
+def test_a_long_training_becomes_few_points_with_its_first_and_its_last() -> None:
+    line = line_of(slot_curves([a_row(100 * k) for k in range(1, 5001)]), 0, "slot 0", "success", "")
+    assert len(line.steps) <= MOST_POINTS
+    assert (line.steps[0], line.steps[-1]) == (100, 500_000)
+    assert thinned(3) == [0, 1, 2]
+
+
+def test_the_mean_goes_as_far_as_all_slots_have_got_and_tells_the_lowest_and_the_highest() -> None:
+    far, near = ([a_row(100 * k, share) for k in range(1, last)] for share, last in ((1.0, 30), (0.0, 11)))
+    line = mean_line([slot_curves(far), slot_curves(near)], "success", "")
+    assert line is not None
+    assert line.steps[-1] == 1000
+    assert (line.values[-1], line.low[-1], line.high[-1]) == (0.5, 0.0, 1.0)
+
+
+def test_slots_without_a_common_stretch_have_no_mean() -> None:
+    assert mean_line([slot_curves([a_row(100)]), slot_curves([a_row(100, None, 0)])], "success", "") is None
+
+
+def test_one_tasks_line_has_wilsons_interval() -> None:
+    line = line_of(slot_curves([a_row(100, 1.0, 20)]), 0, "slot 0", "success", TASKS[0])
+    assert (line.low[0], line.high[0]) == (pytest.approx(0.8389, abs=1e-3), 1.0)
+    assert wilson(0.5, 0) == (0.0, 1.0)
+
+
+def test_numbers_that_are_none_are_left_out() -> None:
+    rows = [a_row(100, critic_loss=float("nan")), a_row(200, critic_loss=2.0), a_row(300, 0.5, q=math.inf)]
+    line = line_of(slot_curves(rows), 0, "slot 0", "critic_loss", "")
+    assert line.values == (None, 2.0, None)
+    assert measures_of([slot_curves(rows)]) == ("success", "return", "critic_loss", "q")
+
+
+def test_experiments_have_no_mean_because_they_are_no_seeds() -> None:
+    slots = [learned(k, [a_row(100 * n) for n in range(1, 9)]) for k in range(2)]
+    assert {line.kind for line in curves_of(slots, "", "", 0, alike=True).lines} == {"mean", "slot"}
+    assert {line.kind for line in curves_of(slots, "", "", 0, alike=False).lines} == {"slot"}
+
+
+def test_an_unknown_measure_or_task_is_the_first_one() -> None:
+    found = curves_of([learned(0, [a_row(100), a_row(200)])], "nonsense", "no-such-task", 0, alike=True)
+    assert (found.measure, found.task) == ("success", "")
+
+
+def test_where_no_success_is_told_the_curves_show_returns() -> None:
+    rows = [{"from": 0, "to": 100, "tasks": {"CartPole": {"episodes": 3, "return": 20.0}}}]
+    judged = an_evaluation(100, 0.0, score="return") | {"success": {"CartPole": 0.0}, "returns": {"CartPole": 21.0}}
+    slot = learned(0, rows, judged)
+    assert curves_of([slot], "", "", 0, alike=True).measure == "return"
+    assert evaluation_rows([slot])[0].value == 21.0
+    assert task_rows([slot], measure="return")[0].evaluated == 21.0
+
+
+def test_tasks_tell_their_last_evaluation_over_all_slots() -> None:
+    slots = [
+        learned(0, [a_row(100), a_row(200)], an_evaluation(200, 0.4)),
+        learned(1, [a_row(100)], an_evaluation(100, 0.6)),
+    ]
+    first, second = task_rows(slots, measure="success")
+    assert (first.task, first.evaluated, first.steps_to_success) == (TASKS[0], 0.5, 80.0)
+    assert first.low is not None
+    assert first.high is not None
+    assert first.low < 0.5 < first.high
+    assert second.steps_to_success is None
+
+
+def test_an_evaluations_row_has_the_best_one_too() -> None:
+    slot = learned(3, [a_row(100)], an_evaluation(100, 0.9), an_evaluation(200, 0.7))
+    row = evaluation_rows([slot])[0]
+    assert (row.value, row.step, row.best, row.best_step, row.count) == (0.7, 200, 0.9, 100, 2)
+
+
+def test_nothing_at_all_is_no_curve() -> None:
+    assert curves_of([learned(0, [])], "", "", 2, alike=True).partial == 2
+    assert spark_of([slot_curves([])], "success", "x") == ()
