@@ -19,7 +19,7 @@ export function timeline(state, rows, clock) {
   return html`<div class="timeline">
     <div class="rows">${lines}</div>
     <div class="axis" aria-hidden="true">${axis}</div>
-    <p class="legend">${PARTS.map((name) => html`<span><svg width="12" height="12" aria-hidden="true"><rect class=${`part ${name}`} width="12" height="12"></rect></svg> ${name}</span>`)}</p>
+    <p class="legend">${[...PARTS, "failed"].map((name) => html`<span><svg width="12" height="12" aria-hidden="true"><rect class=${`part ${name}`} width="12" height="12"></rect></svg> ${name}</span>`)}</p>
     <p class="detail" role="status">${detail(state, rows, now, clock)}</p>
   </div>`;
 }
@@ -53,7 +53,7 @@ function piece(part, x, now, job) {
   const left = Math.max(0, x(part.start)), right = Math.min(WIDTH, x(part.end ?? now));
   if (right <= 0 || left >= WIDTH) return nothing;
   const bad = job.verdict && !["handed over", "finished", "not needed"].includes(job.verdict) && part.part === "running";
-  return svg`<rect class=${`part ${part.part}${bad ? " bad" : ""}`} x=${left} y="2" width=${Math.max(1, right - left)} height=${ROW - 4}></rect>`;
+  return svg`<rect class=${`part ${part.part}${bad ? " failed" : ""}`} x=${left} y="2" width=${Math.max(1, right - left)} height=${ROW - 4}></rect>`;
 }
 
 function detail(state, rows, now, clock) {

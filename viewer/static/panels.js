@@ -101,7 +101,7 @@ function slots(state) {
         run.page > 0 ? () => choose({ slots: choice.slots - 1 }) : null)
     : nothing;
   const cards = Object.values(run.cards).sort((a, b) => a.slot - b.slot).map((card) => slot(card, now));
-  return panel("Slots", html`<div class="cards">${cards}</div>${turn}`, html`<p class="dim">${about}</p>`);
+  return panel("Slots", html`<div class="cards">${cards}</div>${turn}`, html`<p class="dim">${coded(about)}</p>`);
 }
 
 function slot(card, now) {
@@ -218,11 +218,11 @@ function policies(state) {
   const { run } = state.snapshot;
   if (!run || (!run.policies.length && !run.way)) return nothing;
   const now = state.now();
-  const rows = run.policies.map((row) => [
-    row.slot, row.version, number(row.step), ago(row.created_at, now), row.score, bytes(row.bytes), row.checked,
-  ]);
-  const heads = [["slot", "num"], ["version"], ["step", "num"], ["age"], ["score"], ["size", "num"], ["checked"]];
   const { way } = run;
+  const rows = run.policies.map((row) => [
+    row.slot, row.version, number(row.step), ago(row.created_at, now), row.score, bytes(row.bytes), ...(way ? [row.checked] : []),
+  ]);
+  const heads = [["slot", "num"], ["version"], ["step", "num"], ["age"], ["score"], ["size", "num"], ...(way ? [["checked"]] : [])];
   const late = way?.p50_s == null ? "" : `from the publication to here: ${way.p50_s.toFixed(2)} s (median), ${way.p95_s.toFixed(2)} s (95 %)`;
   const words = way ? html`<p>${way.words}</p><p class="dim">${late}</p>${way.details.map((line) => html`<p class="dim">${line}</p>`)}` : nothing;
   return panel("Policies", html`${words}${rows.length ? table(heads, rows) : nothing}`);
