@@ -314,3 +314,8 @@ class PageSnapshot(Shown):
     note: str = ""
     runs: tuple[RunRow, ...] = ()
     run: RunPage | None = None
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether something of it is still to be read, with the next looks."""
+        return any(not row.state for row in self.runs) or (self.run is not None and self.run.curves.partial > 0)

@@ -77,6 +77,19 @@ def test_the_templates_and_all_commands_are_in_it(bin_folder: Path, tmp_path: Pa
     run(bin_folder / "syncd", "pull", str(tmp_path / "shared"), str(tmp_path / "mirror"), cwd=tmp_path, env=env)
 
 
+def test_the_page_is_in_it_with_its_licences_and_needs_one_more_package(bin_folder: Path, tmp_path: Path) -> None:
+    code = "from viewer.server.assets import STATIC, load_assets as of\nprint(len(of()), len(list(STATIC.rglob('*.LICENSE'))))"
+    assert run(bin_folder / "python", "-c", code, cwd=tmp_path).stdout.split() == ["9", "2"]
+    (tmp_path / "mirror" / "v1" / "runs").mkdir(parents=True)
+    env = clean_env(bin_folder, tmp_path)
+    said = run(bin_folder / "viewer", str(tmp_path / "mirror"), "--json", cwd=tmp_path, env=env).stdout
+    assert json.loads(said)["source"] == "mirror"
+    command = [bin_folder / "viewer", tmp_path / "mirror", "--port", "0", "--no-open"]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=WORK_S, check=False)
+    assert done.returncode == 2
+    assert "pip install '.[viewer]'" in done.stderr
+
+
 def test_the_trainer_says_what_it_lacks_where_torch_is_not_installed(bin_folder: Path, tmp_path: Path) -> None:
     command = [bin_folder / "trainer", "train", "--preset", "tiny"]
     env = clean_env(bin_folder, tmp_path)

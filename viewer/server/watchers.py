@@ -25,11 +25,14 @@ from pydantic import ValidationError
 
 from viewer.differences import changes
 from viewer.model import PageSnapshot, ViewChoice
+from viewer.pacing import REST
 from viewer.server.private import is_token
 from viewer.sources.base import ViewSource
 
-#: Between two looks.
+#: Between two looks, or so many times the processor time that the last one took: `pacing.REST` is some 2 % of a core,
+#: and a sixth of one while a page is still being filled in.
 LOOK_EVERY_S = 2.0
+FILLING = 5.0
 #: For the first message. Whoever has the token says it at once.
 TOKEN_WITHIN_S = 10.0
 #: Pages of one account, all tabs together; each costs a thread or two.
@@ -74,9 +77,10 @@ class Room:
         *,
         every_s: float = LOOK_EVERY_S,
         clock: Callable[[], float] = time.time,
+        processor: Callable[[], float] = time.thread_time,
     ) -> None:
         self._source, self._token, self._closed = source, token, closed
-        self._every_s, self._clock = every_s, clock
+        self._every_s, self._clock, self._processor = every_s, clock, processor
         self._changed = threading.Condition()
         self._watchers: list[_Watcher] = []
         self._looked: dict[ViewChoice, tuple[float, Any]] = {}
@@ -154,9 +158,12 @@ class Room:
                     self._looked.clear()
                     return
                 wanted = {one.choice for one in self._watchers if not one.asleep}
+            began, unread = self._processor(), False
             for choice in wanted:
                 now = self._clock()
-                value = self._look(choice, now).model_dump(mode="json")
+                seen = self._look(choice, now)
+                unread = unread or seen.is_unread
+                value = seen.model_dump(mode="json")
                 with self._changed:
                     self._looked[choice] = (now, value)
                     self._looks += 1
@@ -164,7 +171,8 @@ class Room:
             with self._changed:
                 for choice in self._looked.keys() - wanted:
                     del self._looked[choice]
-                self._changed.wait_for(partial(self._is_new, wanted), self._every_s)
+                rest_s = (self._processor() - began) * (FILLING if unread else REST)
+                self._changed.wait_for(partial(self._is_new, wanted), max(self._every_s, rest_s))
 
     def _look(self, choice: ViewChoice, now: float) -> PageSnapshot:
         """What a defect of ours hides is said on the page, and the others' pages go on."""

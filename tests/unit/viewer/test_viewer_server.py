@@ -44,7 +44,9 @@ class Counting:
             raise KeyError("oops")
         step = 0 if self.stopped.is_set() else self.looks
         return PageSnapshot(
-            source="runs", place=self.place, runs=(RunRow(run_id="r", name=choice.task or "r", step=step),)
+            source="runs",
+            place=self.place,
+            runs=(RunRow(run_id="r", name=choice.task or "r", state="running", step=step),),
         )
 
 
