@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from anchorleg.printable import printable
 from viewer.model import CurveLine
 
 Row = Mapping[str, Any]
@@ -21,6 +22,10 @@ MOST_POINTS = 200
 SPARK_POINTS = 40
 #: Lines of single slots; beyond that only their mean is readable.
 MOST_LINES = 12
+#: Meta-World has fifty tasks, and a row some twenty numbers; what a stranger wrote into a mirror may have more.
+MOST_TASKS, MOST_MEASURES = 200, 60
+#: Of a task's name.
+MOST_CHARS = 120
 _EPISODES_A_POINT = 20
 _MAX_WINDOW_SHARE = 0.2
 _SUCCESS, _RETURN = "success", "return"
@@ -50,21 +55,26 @@ class SlotCurves:
 
 def slot_curves(rows: Sequence[Row]) -> SlotCurves:
     """Errors: KeyError, TypeError, ValueError where rows are no training's."""
-    tasks = sorted({task for row in rows for task in row["tasks"]})
+    tasks = sorted({task for row in rows for task in row["tasks"]})[:MOST_TASKS]
     names = sorted(
         {name for row in rows for name, value in row.items() if isinstance(value, int | float)} - {"from", "to", "at"}
-    )
+    )[:MOST_MEASURES]
     success = {task: _pooled(rows, task, _SUCCESS) for task in tasks}
     episodes = sum(curve.episodes[-1] for curve in success.values())
     a_row = episodes / max(1, len(rows) * len(tasks))
     wanted = math.ceil(_EPISODES_A_POINT / a_row) if a_row > 0 else 1
     return SlotCurves(
         steps=tuple(int(number(row["to"])) for row in rows),
-        success={task: curve for task, curve in success.items() if curve.episodes[-1]},
-        returns={task: curve for task in tasks if (curve := _pooled(rows, task, _RETURN)).episodes[-1]},
-        other={name: tuple(_finite(row.get(name)) for row in rows) for name in names},
+        success={shown(task): curve for task, curve in success.items() if curve.episodes[-1]},
+        returns={shown(task): curve for task in tasks if (curve := _pooled(rows, task, _RETURN)).episodes[-1]},
+        other={shown(name): tuple(_finite(row.get(name)) for row in rows) for name in names},
         window=max(1, min(wanted, int(_MAX_WINDOW_SHARE * len(rows)))),
     )
+
+
+def shown(name: Any) -> str:
+    """A task's name as text that can be sent and shown: in a mirror it may be a stranger's."""
+    return printable(str(name), MOST_CHARS)
 
 
 def _pooled(rows: Sequence[Row], task: str, name: str) -> TaskCurve:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from trainer.history.read import best_evaluation, mean_return, score_of, tells_success
 from viewer.curves import (
     MOST_LINES,
+    MOST_TASKS,
     SlotCurves,
     line_of,
     mean_line,
@@ -16,6 +18,7 @@ from viewer.curves import (
     newest,
     number,
     rounded,
+    shown,
     slot_curves,
     spark_of,
     tasks_of,
@@ -50,7 +53,8 @@ def learned_from(slot: int, name: str, rows: Sequence[Row], evaluations: Sequenc
 def _checked(row: Row) -> Row:
     """The fields of an evaluation that are shown, each of its kind."""
     by_task = {
-        name: {str(task): number(value) for task, value in dict(row.get(name) or {}).items()} for name in _BY_TASK
+        name: {shown(task): number(value) for task, value in islice(dict(row.get(name) or {}).items(), MOST_TASKS)}
+        for name in _BY_TASK
     }
     if not by_task["success"] or not by_task["returns"]:
         raise ValueError("an evaluation without a task")

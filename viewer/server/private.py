@@ -55,7 +55,7 @@ def token_file(environ: Mapping[str, str] = os.environ) -> Path:
 
 def is_token(said: object, token: str) -> bool:
     """Whether that is the token; how long the comparison takes tells nothing of it."""
-    return isinstance(said, str) and hmac.compare_digest(said.encode(), token.encode())
+    return isinstance(said, str) and hmac.compare_digest(said.encode(errors="replace"), token.encode())
 
 
 def write_signpost(url: str, environ: Mapping[str, str] = os.environ) -> Path:

@@ -231,4 +231,4 @@ def _choice(value: object) -> ViewChoice:
 
 
 def _text(value: dict[str, Any]) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)

@@ -116,9 +116,10 @@ def test_an_evaluation_of_a_stranger_takes_its_slot_only(tmp_path: Path, change:
 
 def test_a_task_with_a_strange_name_stays_text(tmp_path: Path) -> None:
     place = a_mirror(tmp_path, 0) / "v1/runs" / RUN / "0/metrics/metrics-000000.jsonl"
-    name = '</script><img src=x onerror="alert(1)">\x1b[2J'
+    name = '</script><img src=x onerror="alert(1)">\x1b[2J\ud800'
     row = {"to": 5, "from": 0, "tasks": {name: {"episodes": 1, "success": 1.0}}}
     place.write_text(json.dumps(row) + "\n")
     run = look(tmp_path).run
     assert run is not None
-    assert any(row.task.startswith("</script>") for row in run.tasks)
+    written = next(row.task for row in run.tasks if row.task.startswith("</script>"))
+    assert written.endswith(r"\x1b[2J\ud800")

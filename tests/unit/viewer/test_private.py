@@ -54,7 +54,7 @@ def test_a_token_that_cannot_be_kept_is_said_in_one_sentence(tmp_path: Path) -> 
         load_token(env(tmp_path))
 
 
-@pytest.mark.parametrize("said", [None, "", "T" * 42, "T" * 44, 7, ["T" * 43], {"a": 1}, "ü" * 43])
+@pytest.mark.parametrize("said", [None, "", "T" * 42, "T" * 44, 7, ["T" * 43], {"a": 1}, "ü" * 43, "\ud800" * 43])
 def test_nothing_else_is_the_token(said: object) -> None:
     assert not is_token(said, "T" * 43)
 

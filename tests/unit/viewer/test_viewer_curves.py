@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from viewer.curves import MOST_POINTS, line_of, mean_line, measures_of, slot_curves, spark_of, thinned, wilson
+from viewer.curves import (
+    MOST_MEASURES,
+    MOST_POINTS,
+    MOST_TASKS,
+    line_of,
+    mean_line,
+    measures_of,
+    slot_curves,
+    spark_of,
+    thinned,
+    wilson,
+)
 from viewer.learning import Learned, curves_of, evaluation_rows, learned_from, task_rows
 
 TASKS = ("push-v3", "reach-v3")
@@ -108,6 +119,14 @@ def test_an_evaluations_row_has_the_best_one_too() -> None:
     slot = learned(3, [a_row(100)], an_evaluation(100, 0.9), an_evaluation(200, 0.7))
     row = evaluation_rows([slot])[0]
     assert (row.value, row.step, row.best, row.best_step, row.count) == (0.7, 200, 0.9, 100, 2)
+
+
+def test_rows_with_very_many_tasks_do_not_fill_the_page() -> None:
+    row = {"from": 0, "to": 9, "tasks": {f"t{k:05}": {"episodes": 1, "success": 1.0} for k in range(5000)}}
+    row |= {f"n{k:05}": 1.0 for k in range(5000)}
+    found = slot_curves([row, row])
+    assert len(found.success) == MOST_TASKS
+    assert len(found.other) == MOST_MEASURES
 
 
 def test_nothing_at_all_is_no_curve() -> None:

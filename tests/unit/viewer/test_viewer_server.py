@@ -109,7 +109,17 @@ def test_who_has_the_token_gets_a_picture_and_then_what_changes(port: int) -> No
 
 @pytest.mark.parametrize(
     "message",
-    ['{"token": "wrong"}', '{"token": null}', "{}", "[]", "nonsense", '{"choose": {}}', '{"token": ["t"]}', "9" * 4000],
+    [
+        '{"token": "wrong"}',
+        '{"token": null}',
+        "{}",
+        "[]",
+        "nonsense",
+        '{"choose": {}}',
+        '{"token": ["t"]}',
+        '{"token": "\\ud800"}',
+        "9" * 4000,
+    ],
 )
 def test_without_the_token_not_one_byte_of_data_is_sent(port: int, source: Counting, message: str) -> None:
     with enter(port) as line:
