@@ -81,7 +81,7 @@ def answer(request: HttpRequest, assets: Mapping[str, Asset], allowed_hosts: Col
     path = request.path.partition("?")[0]
     if path == SOCKET:
         if "websocket" not in ",".join(request.all("Upgrade")).lower():
-            return _refusal(426, {"Upgrade": "websocket", "PageConnection": "close"})
+            return _refusal(426, {"Upgrade": "websocket", "Connection": "close"})
         return None if origins else _refusal(403)
     if path == _ICON:
         return HttpAnswer(204, _with_rules({}, host))

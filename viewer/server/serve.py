@@ -112,4 +112,4 @@ def _phrase(told: HttpAnswer) -> str:
 
 
 def _headers(told: HttpAnswer) -> dict[str, str]:
-    return {**told.headers, "Content-Length": str(len(told.body)), "PageConnection": "close"}
+    return {**told.headers, "Content-Length": str(len(told.body)), "Connection": "close"}
