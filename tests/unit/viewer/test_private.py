@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -65,9 +66,10 @@ def test_the_browser_is_led_by_a_private_file(tmp_path: Path) -> None:
     assert "#secret" in path.read_text()
 
 
-def test_a_sockets_folder_is_made_for_us_alone(tmp_path: Path) -> None:
-    path = socket_path("a run/with ünusual words " + 200 * "x", tmp_path)
-    assert mode(path.parent) == 0o700
+def test_a_sockets_folder_is_made_for_us_alone() -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="v") as short:  # a test's own folder may be too long for it
+        path = socket_path("a run/with ünusual words " + 200 * "x", Path(short))
+        assert mode(path.parent) == 0o700
     assert len(bytes(path)) <= MOST_BYTES
     assert path.name.startswith("a-run-with--n")
 
