@@ -20,6 +20,8 @@ from viewer.sources.runs import RunFolders
 
 #: Where `syncd setup` puts a mirror (`syncd.access.settings`).
 MIRROR = "shared_weights"
+#: Where a training that nobody's orchestrator keeps publishes, in its run folder (`trainer train`).
+_SHARED = "shared"
 #: `user@host:path`; a single letter before the colon would be a disk of Windows.
 _REMOTE = re.compile(r"(?:[^/@\s]+@)?[A-Za-z0-9][A-Za-z0-9.-]+:\S*")
 
@@ -74,8 +76,9 @@ def _here(environ: Mapping[str, str], pacer: Pacer | None) -> ViewSource:
 def _in_folder(path: Path, environ: Mapping[str, str], pacer: Pacer | None) -> ViewSource:
     if (path / "run.json").exists():
         return RunFolders([path], path.name, pacer=pacer)
-    if (path / "v1" / "runs").is_dir():
-        return MirrorFolder(path, pacer=pacer)
+    for mirror in (path, path / _SHARED):
+        if (mirror / "v1" / "runs").is_dir():
+            return MirrorFolder(mirror, alone=mirror != path, pacer=pacer)
     for folder in (path, path / "runs"):
         if folders := run_folders(folder):
             return RunFolders(folders, str(folder), pacer=pacer)

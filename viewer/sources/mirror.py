@@ -30,6 +30,8 @@ from viewer.troubles import troubles_of_mirror
 
 #: What a mirror has no files of, and where they are.
 LACKS = "Jobs, their time line and the slots' states are in the run folder: `viewer` on the cluster shows them."
+#: What there is none of where `trainer train` was typed by hand.
+NO_JOBS = "A training without the orchestrator has no jobs, and nobody says whether it goes on."
 
 
 class MirrorFolder:
@@ -37,8 +39,10 @@ class MirrorFolder:
 
     kind: Kind = "mirror"
 
-    def __init__(self, folder: Path, *, pacer: Pacer | None = None) -> None:
+    def __init__(self, folder: Path, *, alone: bool = False, pacer: Pacer | None = None) -> None:
+        """`alone`: it is the shared folder of a training that no orchestrator keeps, on this machine."""
         self.place = str(folder)
+        self._alone = alone
         self._folder = folder
         self._pacer = pacer or Pacer()
 
@@ -94,7 +98,7 @@ class MirrorFolder:
             name=policies[0].run_name if policies else run_id,
             folder=view.folder,
             executor="mirror",
-            state=view.client.state if view.runs and view.client is not None else "not synced now",
+            state=self._state(view),
             seen_at=max((slot.created_at for slot in policies), default=None),
             page=page,
             pages=pages,
@@ -104,10 +108,15 @@ class MirrorFolder:
             tasks=task_rows(learned, measure=curves.measure),
             evaluations=evaluation_rows(learned),
             policies=tuple(_policy(slot) for slot in policies),
-            way=_way(view),
-            troubles=(*troubles_of_mirror(view), *unreadable),
-            lacks=(LACKS,),
+            way=None if self._alone else _way(view),
+            troubles=(*(() if self._alone else troubles_of_mirror(view)), *unreadable),
+            lacks=(NO_JOBS if self._alone else LACKS,),
         )
+
+    def _state(self, view: MirrorView) -> str:
+        if self._alone:
+            return "trained alone"
+        return view.client.state if view.runs and view.client is not None else "not synced now"
 
 
 def _card(one: Learned, policies: list[PolicyView]) -> SlotCard:

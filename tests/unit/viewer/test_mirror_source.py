@@ -12,7 +12,8 @@ from watched_runs import TASKS, write_rows
 from syncd.laptop.status import ClientStatus, status_file
 from viewer.model import PageSnapshot, ViewChoice
 from viewer.pacing import NO_END, Pacer
-from viewer.sources.mirror import LACKS, MirrorFolder
+from viewer.sources.found import find_source
+from viewer.sources.mirror import LACKS, NO_JOBS, MirrorFolder
 
 RUN = "mt10-0123abcd"
 
@@ -39,6 +40,14 @@ def test_a_mirror_has_curves_tasks_and_evaluations_and_says_what_it_lacks(tmp_pa
     assert [row.slot for row in run.evaluations] == [0, 1]
     assert run.lacks == (LACKS,)
     assert [card.step for card in run.cards.values()] == [400_000, 400_000]
+
+
+def test_a_training_without_the_orchestrator_is_shown_by_its_run_folder(tmp_path: Path) -> None:
+    a_mirror(tmp_path / "runs/arm/shared", 0)
+    run = find_source(str(tmp_path / "runs/arm")).look(ViewChoice(), NOW).run
+    assert run is not None
+    assert (run.state, run.troubles, run.way, run.lacks) == ("trained alone", (), None, (NO_JOBS,))
+    assert run.cards["0"].step == 400_000
 
 
 def test_nobody_who_syncs_is_a_trouble_with_its_command(tmp_path: Path) -> None:
