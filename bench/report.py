@@ -173,6 +173,10 @@ below.
 
 @{poison}
 
+Who inverts rewards is found at the first check, and nothing of it is learned from. Who lies after forty honest segments
+is found too, and leaves the training where honest ones do. The same lie, believed, ruins it. With an honest contributor
+the mean is lower than with none, by less than the spread over seeds: five seeds do not say whether it costs anything.
+
 ## What W&B live costs the learner
 
 `python bench/wandb_live.py`: preset `tiny` on MT10, one short job at a time, ways in turns: without W&B, sending to a
@@ -244,7 +248,7 @@ cost.
 """
 
 #: Figures that no machine without other work was at hand for.
-UNMEASURED = frozenset({"poison", "algorithms_speed", "algorithms_learning"})
+UNMEASURED: frozenset[str] = frozenset()
 #: Where the page shows the figures of that name.
 PLACE = re.compile(r"@\{([^}]*)\}")
 
