@@ -90,7 +90,8 @@ ABOUT = {
     "debug": "The guides' debugging values with small nets: a short run through all parts of the program.",
     "arm-ppo": "An arm learns to reach by PPO.",
     "arm-a2c": "The same task by A2C: with five seeds it held 5 cm at 96 to 100 of 100 goals.",
-    "arm-sac": "The same task by SAC: three seeds held 5 cm at 69 to 81 of 100 goals after 25,000 steps; not trained on.",
+    "arm-sac": "The same task by SAC: after 25,000 steps, where we stopped, three seeds held 5 cm at 69 to 81 of 100 "
+    "goals.",
     "fast": "The arm by FastTD3's settings of TD3, with 128 environments: one seed came to 15 cm of the goals after "
     "100,000 steps; not trained on here.",
     "cartpole-ppo": "A pole is balanced by PPO.",
