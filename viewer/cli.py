@@ -154,6 +154,8 @@ def serve_page(
             server.serve_forever()
         except KeyboardInterrupt:
             server.shutdown()
+        else:
+            raise StorageError("this process may open no more connections (ulimit -n): start the viewer again.")
 
 
 def _interrupt(*_: object) -> None:
@@ -183,7 +185,10 @@ def _open_browser(url: str) -> None:
 
     from viewer.server.private import write_signpost  # noqa: PLC0415
 
-    webbrowser.open(write_signpost(url).as_uri())
+    try:
+        webbrowser.open(write_signpost(url).as_uri())
+    except StorageError as error:
+        print(error, flush=True)
 
 
 def main(act: Callable[[], object] | None = None) -> None:

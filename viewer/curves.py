@@ -30,6 +30,10 @@ _EPISODES_A_POINT = 20
 _MAX_WINDOW_SHARE = 0.2
 _SUCCESS, _RETURN = "success", "return"
 _Z95 = 1.96
+#: Larger ones are no training's: sums and squares of them would leave the finite numbers, for all slots together.
+_LARGEST = 1e30
+#: Of steps and episodes: up to here each whole number is one of its own.
+_MOST_COUNTED = 2.0**53
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ def slot_curves(rows: Sequence[Row]) -> SlotCurves:
     a_row = episodes / max(1, len(rows) * len(tasks))
     wanted = math.ceil(_EPISODES_A_POINT / a_row) if a_row > 0 else 1
     return SlotCurves(
-        steps=tuple(int(number(row["to"])) for row in rows),
+        steps=tuple(int(counted(row["to"])) for row in rows),
         success={shown(task): curve for task, curve in success.items() if curve.episodes[-1]},
         returns={shown(task): curve for task in tasks if (curve := _pooled(rows, task, _RETURN)).episodes[-1]},
         other={shown(name): tuple(_finite(row.get(name)) for row in rows) for name in names},
@@ -82,7 +86,7 @@ def _pooled(rows: Sequence[Row], task: str, name: str) -> TaskCurve:
     for row in rows:
         told = row["tasks"].get(task) or {}
         value = _finite(told.get(name))
-        count = float(told.get("episodes") or 0) if value is not None else 0.0
+        count = counted(told.get("episodes") or 0) if value is not None else 0.0
         episodes.append(episodes[-1] + count)
         sums.append(sums[-1] + count * (value or 0.0))
     return TaskCurve(tuple(episodes), tuple(sums))
@@ -96,8 +100,21 @@ def number(value: Any) -> float:
     return found
 
 
+def counted(value: Any) -> float:
+    """A number of steps, goals or episodes. Errors: ValueError where it is none."""
+    found = number(value)
+    if not 0 <= found <= _MOST_COUNTED:
+        raise ValueError(f"{str(value)[:40]} counts nothing")
+    return found
+
+
 def _finite(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    """None for what is no finite number. Errors: ValueError for one that no training comes to."""
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    if abs(value) > _LARGEST:
+        raise ValueError(f"{str(value)[:40]} is too large")
+    return float(value)
 
 
 def measures_of(slots: Sequence[SlotCurves]) -> tuple[str, ...]:

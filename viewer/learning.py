@@ -12,6 +12,7 @@ from viewer.curves import (
     MOST_LINES,
     MOST_TASKS,
     SlotCurves,
+    counted,
     line_of,
     mean_line,
     measures_of,
@@ -59,8 +60,8 @@ def _checked(row: Row) -> Row:
     if not by_task["success"] or not by_task["returns"]:
         raise ValueError("an evaluation without a task")
     return {
-        "step": int(number(row["step"])),
-        "goals_per_task": max(1, int(number(row["goals_per_task"]))),
+        "step": int(counted(row["step"])),
+        "goals_per_task": max(1, int(counted(row["goals_per_task"]))),
         "mean_success": number(row["mean_success"]),
         "score": "return" if row.get("score") == "return" else "success",
         **by_task,

@@ -62,7 +62,9 @@ def a_login_viewer(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen
 def test_it_serves_on_a_socket_and_prints_the_tunnel_to_this_very_machine(folder: Path) -> None:
     path = folder / "p.sock"
     with a_login_viewer(folder, "--socket", str(path)) as (child, said):
-        assert re.search(rf"^  ssh -N -L 9999:{path} \S+@{os.uname().nodename}$", said, re.MULTILINE)
+        assert re.search(
+            rf"^  ssh -o ExitOnForwardFailure=yes -N -L 9999:{path} \S+@{os.uname().nodename}$", said, re.MULTILINE
+        )
         token = re.search(r"http://127\.0\.0\.1:9999/#(\S+)", said)
         assert token
         with unix_connect(str(path), uri="ws://localhost:9999/socket", origin="http://localhost:9999") as line:

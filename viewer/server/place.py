@@ -28,7 +28,7 @@ def address(port: int, token: str) -> str:
 
 def how_to_get_there(socket: str, user: str, host: str, port: int, token: str) -> list[str]:
     """What to type on the laptop. `host`: this very one; a pool's common name would lead to another machine."""
-    tunnel = f"ssh -N -L {port}:{shlex.quote(socket)} {user}@{host}"
+    tunnel = f"ssh -o ExitOnForwardFailure=yes -N -L {port}:{shlex.quote(socket)} {user}@{host}"
     return [
         "The page is served on a socket that only your account can open. On your laptop, type and leave running:",
         f"  {tunnel}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -77,6 +78,8 @@ class RunFolders:
             return None, str(error)
         except OSError as error:
             return None, f"{error.filename or run_dir.path} cannot be read: {error.strerror or error}."
+        except NOT_A_TRAININGS as error:
+            return None, f"{run_dir.path}: something in it was not written by a run ({type(error).__name__}: {error})."
 
     def _read(self, run_dir: RunDir, choice: ViewChoice, now: float) -> RunPage:
         path, pacer = run_dir.path, self._pacer
@@ -221,13 +224,18 @@ def _learned_in(folder: Path, slot: int, name: str) -> Learned:
 
 
 def _events(run_dir: RunDir) -> _Events:
-    events = [event for event in read_events(run_dir) if isinstance(event, dict)]
+    events = [event for event in read_events(run_dir) if isinstance(event, dict) and _has_time(event)]
     by_slot: dict[int, list[Event]] = {}
     for event in events:
         slot = event.get("slot")
         if isinstance(slot, int) and all(name in event for name in ("at", "kind")):
             by_slot.setdefault(slot, []).append({"attempt": None, "token": "", **event})
     return _Events(events, by_slot)
+
+
+def _has_time(event: Event) -> bool:
+    at = event.get("at")
+    return isinstance(at, int | float) and math.isfinite(at)
 
 
 def _signature_of_events(run_dir: RunDir) -> Hashable:
@@ -247,7 +255,7 @@ def _row_of(run_dir: RunDir, now: float) -> RunRow:
         view = picture(run_dir, now).view
     except AnchorlegError as error:
         return RunRow(run_id=str(run_dir.path), name=run_dir.path.name, state="unreadable", note=str(error))
-    except OSError as error:
+    except (OSError, *NOT_A_TRAININGS) as error:
         return RunRow(run_id=str(run_dir.path), name=run_dir.path.name, state="unreadable", note=str(error))
     counts: dict[str, int] = {}
     for slot in view.slots:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from orchestrator.screens.status import RunView, SlotView
 from orchestrator.screens.timeline import end_words, sentence
@@ -33,22 +34,29 @@ def card_of(slot: SlotView, events: Iterable[Event], now: float) -> SlotCard:
         ends_at=slot.ends_at,
         expected_start_at=slot.expected_start_at,
         retry_at=slot.retry_at,
-        done_at=_soon(now, slot.forecast.finish_in_s) if slot.forecast is not None else None,
+        done_at=_soon(now, slot.forecast.finish_in_s)
+        if slot.forecast is not None and _is_finite(slot.forecast.finish_in_s)
+        else None,
         successor=f"job {after.job_id or '(new)'} {after.state}" + (f", {after.why}" if after.why else "")
         if after
         else "",
         step=slot.step,
         total=slot.total,
         saved_step=slot.checkpoint_step,
-        rate=float(f"{slot.rate:.3g}") if slot.rate is not None else None,
+        rate=float(f"{slot.rate:.3g}") if _is_finite(slot.rate) else None,
         jobs=slot.jobs,
         hand_overs=slot.hand_overs,
         failures=slot.failures,
         failure_budget=slot.failure_budget,
         steps_lost=lost_of(events),
         last_end=end_words(str(slot.last_verdict), slot.last_cause) if slot.last_verdict else "",
-        best=slot.best,
+        best=slot.best if _is_finite(slot.best) else None,
     )
+
+
+def _is_finite(value: float | None) -> TypeGuard[float]:
+    """A program may report anything."""
+    return value is not None and math.isfinite(value)
 
 
 def _soon(now: float, in_s: float) -> float:
@@ -61,15 +69,16 @@ def experiments_of(view: RunView, goal: str, now: float) -> Experiments | None:
     if queue is None:
         return None
     sign = 1.0 if goal == "min" else -1.0
-    ranked = sorted((s for s in view.slots if s.best is not None), key=lambda s: (sign * (s.best or 0.0), s.slot))
-    others = [slot for slot in view.slots if slot.best is None]
+    ranked = sorted((s for s in view.slots if _is_finite(s.best)), key=lambda s: (sign * (s.best or 0.0), s.slot))
+    others = [slot for slot in view.slots if not _is_finite(slot.best)]
     rows = [_experiment(place, slot) for place, slot in enumerate(ranked, 1)] + [_experiment(None, s) for s in others]
     done_at = _soon(now, queue.finish_in_s) if queue.finish_in_s else None
     return Experiments(metric=queue.metric or "", counts=queue.counts, rows=tuple(rows), done_at=done_at)
 
 
 def _experiment(place: int | None, slot: SlotView) -> ExperimentRow:
-    return ExperimentRow(place=place, slot=slot.slot, name=slot.name, state=slot.state, value=slot.best, step=slot.step)
+    value = slot.best if place is not None else None
+    return ExperimentRow(place=place, slot=slot.slot, name=slot.name, state=slot.state, value=value, step=slot.step)
 
 
 def history_of(events: Sequence[Event], page: int, now: float) -> HistoryPage:

@@ -27,7 +27,7 @@ function clock(at, now) {
 }
 
 const ago = (at, now) => (at == null ? "" : `${roughly(now - at)} ago`);
-const until = (at, now) => (at <= now ? "over" : `${clock(at, now)} (in ${duration(at - now)})`);
+const until = (at, now) => (at <= now ? "due" : `${clock(at, now)} (in ${duration(at - now)})`);
 const bytes = (value) => (value >= 2 ** 20 ? `${(value / 2 ** 20).toFixed(1)} MiB` : `${(value / 1024).toFixed(0)} KiB`);
 
 // --- parts --------------------------------------------------------------------------------------------------------------

@@ -94,7 +94,13 @@ def test_rows_of_a_stranger_are_numbers_or_a_sentence(tmp_path: Path) -> None:
         '{"to": 5, "from": 0, "tasks": {"a": 7}}',
     )
     huge = json.dumps({"to": 10**400, "from": 0, "tasks": {"a": {"episodes": 1, "success": 10**400}}})
-    for line in (*rows, huge):
+    endless = (
+        '{"to": 5, "from": 0, "tasks": {"a": {"episodes": 10, "return": 1e308}}}',
+        '{"to": 5, "from": 0, "tasks": {"a": {"episodes": 1, "success": 1e308}}}',
+        '{"to": 5, "from": 0, "tasks": {"a": {"episodes": Infinity, "success": 1.0}}}',
+        '{"to": -1.7e308, "from": 0, "tasks": {}}',
+    )
+    for line in (*rows, huge, *endless):
         place.write_text(line + "\n")
         found = look(tmp_path)
         assert found.run is not None, found.note
@@ -111,6 +117,7 @@ def test_rows_of_a_stranger_are_numbers_or_a_sentence(tmp_path: Path) -> None:
         {"goals_per_task": "x"},
         {"steps_to_success": [1]},
         {"mean_success": 1e999},
+        {"goals_per_task": 1e308},
     ],
 )
 def test_an_evaluation_of_a_stranger_takes_its_slot_only(tmp_path: Path, change: dict[str, object]) -> None:

@@ -134,5 +134,5 @@ def test_a_shared_machine_is_known_by_its_logins_and_by_slurm(
 
 def test_the_tunnel_leads_to_this_very_machine() -> None:
     lines = how_to_get_there("/tmp/anchorleg-viewer-7/a.sock", "anna", "login2", 9999, "TOKEN")
-    assert "  ssh -N -L 9999:/tmp/anchorleg-viewer-7/a.sock anna@login2" in lines
+    assert "  ssh -o ExitOnForwardFailure=yes -N -L 9999:/tmp/anchorleg-viewer-7/a.sock anna@login2" in lines
     assert "  http://127.0.0.1:9999/#TOKEN" in lines

@@ -167,6 +167,8 @@ def test_rows_that_no_training_wrote_are_a_sentence(tmp_path: Path) -> None:
 def test_torn_and_foreign_lines_of_the_history_are_passed_over(tmp_path: Path) -> None:
     folder = a_watched_run(tmp_path / "mt10", NOW, slots=1, jobs=2).path
     with (folder / "events-0.jsonl").open("a") as file:
+        for at in ('"x"', "NaN", "null"):
+            file.write(f'{{"slot": 0, "kind": "ended", "at": {at}}}\n')
         file.write('[1]\n{"kind": "ended"}\n{"slot": 0, "kind": "ended", "at": 5}\n{"at": 1, "ki')
     assert page(folder).cards["0"].jobs == 2
 
