@@ -25,7 +25,15 @@ from syncd.outbox import Outbox
 from syncd.played import note_played
 from trainer.actors.counts import ActorCounts
 from trainer.actors.follower import Followed, Follower, Giver
-from trainer.actors.recorder import INCOMING_FULL, OUTBOX_FULL, WAITING_A_ENV, Dispatch, Recorder, SegmentOrigin
+from trainer.actors.recorder import (
+    INCOMING_FULL,
+    OUTBOX_FULL,
+    WAITING_A_ENV,
+    Dispatch,
+    Recorder,
+    SegmentOrigin,
+    can_record,
+)
 from trainer.actors.stopping import Stopping
 from trainer.actors.views import ActorDisplay, Playing
 from trainer.envs.collector import Collector
@@ -240,9 +248,11 @@ class Actors:
                 )
             return self._missing(follower)  # the policy may be another one by now
         is_other_slot = self._current is None or newest.key != self._current.key
-        if is_other_slot or self._recorder is None:
+        if self.plan.contribute and (is_other_slot or self._recorder is None):
             origin = SegmentOrigin(manifest.run_id, manifest.slot, self._stage.envs.spaces, self._actor)
-            self._recorder = Recorder(origin, self.plan.num_envs)
+            self._recorder = Recorder(origin, self.plan.num_envs) if can_record(origin.spaces) else None
+            if self._recorder is None and is_other_slot:
+                self.show.say(f"{manifest.run_name}: only rows of numbers can be recorded; playing without")
         if newest is not self._current:
             self.counts.swapped(newest, is_other_slot=is_other_slot)
             self._current = newest
@@ -250,11 +260,11 @@ class Actors:
 
     def _step(self, dispatch: Dispatch | None) -> None:
         stage, current, recorder = self._stage, self._current, self._recorder
-        if stage is None or current is None or recorder is None:
+        if stage is None or current is None:
             raise AssertionError("there is a policy and there are environments")
         actions = current.policy.act(stage.collector.obs, stage.collector.task, self._noise)
         transition = stage.collector.step(actions)
-        if dispatch:
+        if dispatch and recorder:
             dispatch.put(recorder.add(transition.obs, actions, transition.step, current.version))
         finished = transition.step.finished
         stage.is_boundary = bool(finished.all() if dispatch else finished.any())

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from anchorleg.words import did_you_mean
-from trainer.config.find import ALGORITHMS, checked
+from trainer.config.find import ALGORITHMS, checked, find
 from trainer.config.find import names as known
 from trainer.config.presets import PRESETS
 from trainer.config.read import read_section
@@ -64,9 +64,12 @@ def compare(
 
     console = Console(emoji=False, highlight=False, markup=False)
     if not runs:
+        from trainer.envs.suite import spaces_of  # noqa: PLC0415
         from trainer.tuning.contest import entries, train_all  # noqa: PLC0415
 
         chosen = chosen_of(algorithms.split(","), steps, config, preset, settings or [])
+        for one in chosen.values():
+            find(ALGORITHMS, one.algorithm.name).sizes(one, spaces_of(one))  # what cannot be trained says so here
         found = entries(chosen, seeds, run_dir)
         train_all(found, jobs, Console(stderr=True) if as_json else console)
         runs = [entry.folder for entry in found]

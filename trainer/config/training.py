@@ -75,7 +75,9 @@ class Training(TrainingSettings):
     )
     network: Network = Network()
     total_steps: PositiveInt = Field(2_000_000, description="Train until this many transitions were made.")
-    num_envs: PositiveInt = Field(description="Environments stepped together; left out: one a task.")
+    num_envs: PositiveInt = Field(
+        description="Environments stepped together; left out: one a task; PPO and A2C: 8 at least."
+    )
     device: Device = Field("auto", description="Where the nets live: auto, cpu, cuda or mps.")
     seed: Annotated[int, Field(ge=0, lt=SEEDS)] = Field(
         0, description="The seed of everything random; slot k of a run trains seed + k."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from contextlib import suppress
 from math import inf
 
 import numpy as np
@@ -15,6 +16,8 @@ from trainer.envs.suite import SuiteRef
 WORTH_WORKERS_S = 1e-3
 #: Steps that are timed, after as many that are not.
 _STEPS = 8
+#: A step that takes so long, and is not the first, settles it.
+_SLOW_S = 0.1
 
 
 def is_quick(suite: SuiteRef, num_envs: int) -> bool:
@@ -29,7 +32,10 @@ def is_quick(suite: SuiteRef, num_envs: int) -> bool:
 def _measured(suite: SuiteRef) -> float:
     """Seconds of one step, with random actions; infinite where something goes wrong, which is told in its training."""
     opened, rng, seconds = suite.open(), np.random.default_rng(0), []
-    env = opened.make(0)
+    try:
+        env = opened.make(0)
+    except Exception:  # noqa: BLE001 - somebody else's code
+        return inf
     try:
         env.reset(0, 0)
         for action in drawn_actions(rng, opened.spaces.action, 2 * _STEPS):
@@ -38,8 +44,11 @@ def _measured(suite: SuiteRef) -> float:
             seconds.append(time.perf_counter() - began)
             if outcome.terminated or outcome.truncated:
                 env.reset(0, 0)
+            if len(seconds) > 1 and seconds[-1] > _SLOW_S:
+                return inf
     except Exception:  # noqa: BLE001 - somebody else's code
         return inf
     finally:
-        env.close()
+        with suppress(Exception):
+            env.close()
     return statistics.median(seconds[_STEPS:])

@@ -50,6 +50,24 @@ class PolicySpec:
         return cls(spaces, network, value["distribution"], bool(value.get("normalises", False)))
 
 
+class ByKey(nn.ModuleDict):
+    """Modules by the key of an observation, which may be a name that torch allows no module: one with a dot, `type`."""
+
+    def __getitem__(self, key: str) -> nn.Module:
+        return super().__getitem__(_module_name(key))
+
+    def __setitem__(self, key: str, module: nn.Module) -> None:
+        super().__setitem__(_module_name(key), module)
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(_module_name(str(key)))
+
+
+def _module_name(key: str) -> str:
+    is_plain = key.isidentifier() and key != "training" and not hasattr(nn.ModuleDict, key)
+    return key if is_plain else f"key_{key.encode().hex()}"
+
+
 class PolicyNet(nn.Module):
     """An encoder for each key that needs one, a scale for the others where the spec wants it, their features and the
     one-hot task side by side, a body of plain layers; and the numbers of the distribution that nothing changes.
@@ -62,8 +80,8 @@ class PolicyNet(nn.Module):
         super().__init__()
         self.spec = spec
         self.distribution = DISTRIBUTIONS[spec.distribution](spec.spaces.action)
-        self.encoders = nn.ModuleDict()
-        self.scales = nn.ModuleDict()
+        self.encoders = ByKey()
+        self.scales = ByKey()
         width = 0
         for key, array in sorted(spec.spaces.obs.items()):
             encoder = encoder_for(key, array, spec.network, generator)

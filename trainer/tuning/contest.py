@@ -78,6 +78,7 @@ def train_all(found: Sequence[Contestant], at_once: int, out: Console) -> None:
         _prepare(entry)
     waiting = list(found)
     running: dict[Contestant, subprocess.Popen[bytes]] = {}
+    reached: dict[Contestant, int] = {}
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=out, disable=not out.is_terminal) as progress:
         bars = {entry: progress.add_task(entry.name, total=entry.training.total_steps) for entry in found}
@@ -88,7 +89,7 @@ def train_all(found: Sequence[Contestant], at_once: int, out: Console) -> None:
                     running[entry] = _start(entry)
                     if not out.is_terminal:
                         out.print(f"training {entry.name}")
-                _look(running, waiting, bars, progress)
+                _look(running, waiting, reached, bars, progress)
         except BaseException:
             _end(running.values())
             raise
@@ -122,6 +123,7 @@ def _start(entry: Contestant) -> subprocess.Popen[bytes]:
 def _look(
     running: dict[Contestant, subprocess.Popen[bytes]],
     waiting: list[Contestant],
+    reached: dict[Contestant, int],
     bars: dict[Contestant, TaskID],
     progress: Progress,
 ) -> None:
@@ -131,6 +133,9 @@ def _look(
             continue
         del running[entry]
         if process.returncode == HANDED_OVER:
+            if entry.step() <= reached.get(entry, -1):
+                raise ContestError(f"{entry.name} hands over without a step: {_last_words(entry.log)}")
+            reached[entry] = entry.step()
             waiting.insert(0, entry)
         elif process.returncode != 0:
             raise ContestError(f"{entry.name} failed (exit code {process.returncode}): {_last_words(entry.log)}")

@@ -14,9 +14,12 @@ pytest.importorskip("metaworld")
 from published import RUN, draft_of, nets_for, publish, spec_of, training_of
 
 from syncd import store
+from trainer.actors.recorder import can_record
 from trainer.algorithms.mtsac import learner as sac
 from trainer.config.section import TrainingSection, resolve
-from trainer.envs.spaces import ArraySpec, Box, Spaces
+from trainer.config.settings import Network
+from trainer.envs.spaces import ArraySpec, Box, Discrete, Spaces
+from trainer.nets.policy import PolicyNet, PolicySpec
 from trainer.sharing.policies import (
     GoldenMismatchError,
     IncompatiblePolicyError,
@@ -242,3 +245,23 @@ def test_of_two_choices_that_are_as_likely_machines_may_take_either_one():
         Policy(spec_of(training), {**tensors, last: tensors[last] + np.array([[0], [0.1]], np.float32)}).check_golden(
             golden
         )
+
+
+@pytest.mark.parametrize("key", ["body.gear", "type", "values", "training", "a name", "state"])
+def test_an_observation_may_be_called_anything(key):
+    spec = PolicySpec(Spaces({key: ArraySpec((3,))}, Box(2), ("t",), 10), Network(), "normal", True)
+    net = PolicyNet(spec, torch.Generator().manual_seed(0))
+    assert key in net.scales
+    assert "other" not in net.scales
+    other = Policy(spec, {name: tensor.numpy() for name, tensor in net.state_dict().items()})
+    obs, task = golden_rows(spec.spaces, 1, 4)
+    assert np.isfinite(other.act_deterministic(obs, task)).all()
+
+
+@pytest.mark.parametrize(
+    ("obs", "action", "expected"),
+    [({"state": 3}, Box(2), True), ({"state": 3}, Discrete(2), False), ({"a": 3}, Box(2), False)],
+)
+def test_what_a_segment_cannot_hold_is_not_recorded(obs, action, expected):
+    spaces = Spaces({key: ArraySpec((size,)) for key, size in obs.items()}, action, ("t",), 10)
+    assert can_record(spaces) is expected

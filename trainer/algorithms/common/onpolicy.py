@@ -81,7 +81,8 @@ class OnPolicy:
         self._learned += [self._policy.free] if self._policy.distribution.free else []
         self._learned += list(self._policy.encoders.parameters())
         self.optimizer = self.make_optimizer(self._learned)
-        self._moments = {key: RunningMoments(spaces.obs[key].shape[0]) for key in self._policy.scales}
+        scales = self._policy.scales
+        self._moments = {key: RunningMoments(array.shape[0]) for key, array in spaces.obs.items() if key in scales}
         self._rewards = RewardScale(context.num_envs, self.settings.gamma)
         self._rollout = Rollout(spaces, self.settings.rollout_steps, context.num_envs)
         self._played: dict[str, npt.NDArray[Any]] = {}
