@@ -42,7 +42,9 @@ def test_an_evaluation_says_what_it_is_judged_by():
     assert set(told.steps_to_success.values()) == {3.0}  # its episodes end at the first success
     assert (silent.score, silent.mean_success) == ("return", 0.0)
     assert silent.steps == 4 * 50
-    assert silent.summary() == f"return {silent.returns['Line']:,.1f} (4 episodes a task)"
+    said = f"return {silent.returns['Line']:,.1f} ± {silent.return_error:,.1f} (4 episodes a task)"
+    assert silent.summary() == said
+    assert silent.return_error > 0
     for one in (told, silent):
         assert Evaluation.from_json(json.loads(json.dumps(one.as_json()))) == one
 
