@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from accounts import Account, missing_account_parts, throw_away_accounts
 from container import Container, missing_container_parts
 from needs import need
 from restricted import Friend, a_friend
 from slurm_cluster import PrivateSlurm, SlurmCluster, missing_commands, throw_away
 from slurm_conf import Layout
 from sshd import Sshd, missing_sshd_parts, throw_away_sshd
+
+from syncd.shared.removal import remove_tree
 
 
 @pytest.fixture(scope="session")
@@ -79,8 +83,24 @@ def sshd(new_sshd: Callable[..., Sshd]) -> Sshd:
     return new_sshd()
 
 
+@pytest.fixture(scope="session")
+def ordinary_account() -> Iterator[Account | None]:
+    """An account of the tests' own where they run as root; None: the current user is ordinary already."""
+    if os.geteuid() != 0:
+        yield None
+        return
+    need("accounts of a test's own", missing_account_parts())
+    with throw_away_accounts("owner", env=os.environ) as (_, (account,)):
+        yield account
+
+
 @pytest.fixture
-def friend(sshd: Sshd, tmp_path: Path) -> Friend:
-    """A contributor with a restricted key."""
+def friend(ordinary_account: Account | None, tmp_path: Path) -> Iterator[Friend]:
+    """A contributor with a restricted key to a folder of an ordinary user's."""
+    need("a real sshd", missing_sshd_parts())
     need("rsync", [] if shutil.which("rsync") else ["rsync"])
-    return a_friend(sshd, tmp_path)
+    with throw_away_sshd(account=ordinary_account) as server:
+        made = a_friend(server, tmp_path, ordinary_account)
+        yield made
+        if ordinary_account:
+            remove_tree(made.shared.path.parent)

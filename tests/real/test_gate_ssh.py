@@ -29,7 +29,7 @@ def refused(done: subprocess.CompletedProcess[bytes]) -> bool:
 @pytest.mark.parametrize("which", ["openssh", "paramiko", "rsync"])
 def test_the_weights_come_and_the_own_inbox_takes(friend: Friend, which: str):
     inbox = Inbox.of(friend.shared, "alice")
-    inbox.write_verdict("a" * 64, accepted=False, reason="range", now=1.0)
+    friend.as_owner(lambda: inbox.write_verdict("a" * 64, accepted=False, reason="range", now=1.0))
     transport = open_transport(friend.remote(), which, client="somebody-else")  # type: ignore[arg-type]
     try:
         news = transport.listing()
@@ -79,7 +79,7 @@ def test_words_after_our_server_are_words_and_a_terminal_is_not_given(friend: Fr
     assert b"uid=" not in done.stdout
     assert str(friend.shared.path).encode() not in done.stdout
     assert not (friend.inbox.parent / "bob" / "new").exists()
-    assert not Path("~/ran").expanduser().exists()
+    assert not (friend.owner.home if friend.owner else Path.home()).joinpath("ran").exists()
     done = friend.ssh("-tt", "cluster")
     assert b"PTY allocation request failed" in done.stderr
     assert done.returncode != 0

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from accounts import REPOSITORY, Account, missing_account_parts, throw_away_accounts
+from accounts import Account, missing_account_parts, throw_away_accounts
 from as_user import as_account
 from daemons import PATIENCE_S, wait_for
 from far_side import until
@@ -58,17 +58,13 @@ class Cluster:
         self.keys = above / "keys"
         self.keys.mkdir(mode=0o755)
         self.server = new_sshd(AuthorizedKeysFile=str(self.keys / "%u"))
-        self.syncd = above / "syncd"
-        self.syncd.write_text(f'#!/bin/sh\nPYTHONPATH={REPOSITORY} exec {self.ann.python} -m syncd "$@"\n')
-        self.syncd.chmod(0o755)
+        self.syncd = self.ann.syncd()
         self.laptops = {account.name: self._laptop(account) for account in accounts}
         self._stack = stack
         self.as_ann(self._make)
 
     def _laptop(self, account: Account) -> Laptop:
-        # sshd takes an account without any password for a locked one.
-        subprocess.run(["usermod", "-p", "*", account.name], check=True, timeout=PATIENCE_S)
-        laptop = self.server.new_client(account.name, options=None)
+        laptop = self.server.new_client(account.opened(), options=None)
         (self.keys / account.name).write_text(laptop.public_key + "\n")
         (self.keys / account.name).chmod(0o644)
         return laptop

@@ -21,7 +21,7 @@ from typing import Any
 from daemons import PATIENCE_S, started_at, wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-TOOLS = ("useradd", "userdel", "groupadd", "groupdel", "runuser")
+TOOLS = ("useradd", "userdel", "usermod", "groupadd", "groupdel", "runuser")
 #: The packages of this Python are for its own version only.
 VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -40,6 +40,19 @@ class Account:
     def uid(self) -> int:
         """Its number; the account must be there."""
         return pwd.getpwnam(self.name).pw_uid
+
+    def opened(self) -> str:
+        """Let a login by key in (sshd takes an account without any password for a locked one). Returns its name."""
+        _do("usermod", "-p", "*", self.name)
+        return self.name
+
+    def syncd(self) -> Path:
+        """Its `syncd`, as a program that a login can call."""
+        path = self.home.parent / f"syncd-of-{self.name}"
+        if not path.exists():
+            path.write_text(f'#!/bin/sh\nPYTHONPATH={REPOSITORY} exec {self.python} -m syncd "$@"\n')
+            path.chmod(0o755)
+        return path
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         """A program as this account, in its home, to its end."""

@@ -1,14 +1,21 @@
-"""A contributor with a restricted key, her laptop, and the shared folder of which she may see a part."""
+"""A contributor with a restricted key, her laptop, and the shared folder of which she may see a part.
+
+The folder is an ordinary account's, at which she logs in: root may do what a folder's mode forbids, and hides faults.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from accounts import Account
+from as_user import as_account
 from daemons import PATIENCE_S
 from policies import RUN, publish_one
 from sshd import Laptop, Sshd
@@ -30,10 +37,19 @@ class Friend:
     shared: Shared
     manifest: Manifest
     here: Path
+    #: Whose folder it is; None: the current user's.
+    owner: Account | None = None
 
     @property
     def inbox(self) -> Path:
         return self.shared.path / "v1" / "inbox" / "alice"
+
+    def as_owner(self, work: Callable[[], object]) -> None:
+        """Call `work` in a process of the folder's owner."""
+        if self.owner is None:
+            work()
+        else:
+            as_account(self.owner.uid, self.owner.uid, (), work)
 
     def run(self, *words: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
@@ -77,16 +93,23 @@ class Friend:
         )  # fmt: skip
 
 
-def a_friend(sshd: Sshd, folder: Path) -> Friend:
-    """`alice` may come to `sshd` with a key of her own; there is one policy."""
-    shared = Shared(folder / "run" / "shared")
+def a_friend(sshd: Sshd, folder: Path, owner: Account | None) -> Friend:
+    """`alice` may come to `sshd` with a key of her own; there is one policy. `owner`: whose the folder is.
+
+    The folder is below `folder`, or below the owner's home, and goes with it.
+    """
+    shared = Shared((owner.home if owner else folder) / "run" / "shared")
     manifest = publish_one(shared, 1, 1)
-    (folder / "run" / "secret").write_text(SECRET + "\n")
+    (shared.path.parent / "secret").write_text(SECRET + "\n")
     (shared.path / "v1" / "inbox" / "bob" / "verdicts").mkdir(parents=True)
     (shared.path / "v1" / "inbox" / "bob" / "verdicts" / "x.json").write_text(SECRET)
     laptop = sshd.new_client("alice", options=None)
+    syncd = str(owner.syncd()) if owner else SYNCD
     with open(sshd.authorized_keys, "a", encoding="utf-8") as file:
-        file.write(authorized_keys_line("alice", laptop.public_key, [SYNCD], str(shared.path)) + "\n")
+        file.write(authorized_keys_line("alice", laptop.public_key, [syncd], str(shared.path)) + "\n")
+    if owner:
+        for path in (shared.path.parent, *shared.path.parent.rglob("*")):
+            os.chown(path, owner.uid, owner.uid, follow_symlinks=False)
     here = folder / "here"
     here.mkdir()
-    return Friend(sshd, laptop, shared, manifest, here)
+    return Friend(sshd, laptop, shared, manifest, here, owner)

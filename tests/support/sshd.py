@@ -1,4 +1,4 @@
-"""A real sshd on loopback: unprivileged port, throw-away host key, own authorized keys, as the current user.
+"""A real sshd on loopback: unprivileged port, throw-away host key, own authorized keys; logins as one account.
 
 Its sessions carry `ANCHORLEG_TEST_SSHD=<token>`, so that what a killed sshd leaves behind is found and swept.
 """
@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from accounts import Account
 from daemons import PATIENCE_S, Daemons, _pids, _stat, processes_with, started_at, sweep, wait_for
 from ports import free_ports, listens
 
@@ -70,20 +71,24 @@ class Laptop:
 class Sshd:
     """One server. `port` and the host key stay the same over `stop` and `start`.
 
-    `folder`: its files; `authorized_keys` there is what it reads; `log` is what it said (LogLevel VERBOSE).
+    `folder`: its files; `log` is what it said (LogLevel VERBOSE). Logins are the current user's, or `account`'s, who
+    must be able to read `authorized_keys`, and has its own state folder.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, settings: Mapping[str, str] | None = None, account: Account | None = None
+    ) -> None:
         self.folder = folder
         self.token = secrets.token_hex(8)
         self.port = free_ports(1)[0]
-        self.user = getpass.getuser()
-        self.authorized_keys = folder / "authorized_keys"
+        self.user = account.opened() if account else getpass.getuser()
+        self.authorized_keys = (account.home.parent / f"keys-{self.token}") if account else folder / "authorized_keys"
+        self._state = "" if account else f" XDG_STATE_HOME={folder}/state"
         self.log = folder / "log" / "sshd.out"
         self._config = folder / "sshd_config"
         self._paused: list[int] = []
         (folder / "log").mkdir()
-        self.authorized_keys.touch(mode=0o600)
+        self.authorized_keys.touch(mode=0o644)
         self.host_key = make_key(folder / "host_key", "test host")
         self._daemons = Daemons(folder, {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin"})
         self._write_config(settings or {})
@@ -106,7 +111,7 @@ class Sshd:
             "MaxStartups": "100",
             "Subsystem": "sftp internal-sftp",
             # SHLVL: bash then leaves the developer's ~/.bashrc alone; killed in the middle of it, pyenv's lock remains.
-            "SetEnv": f"{MARK}={self.token} SHLVL=2 XDG_STATE_HOME={self.folder}/state",
+            "SetEnv": f"{MARK}={self.token} SHLVL=2{self._state}",
             **settings,
         }
         self._config.write_text("".join(f"{name} {value}\n" for name, value in lines.items()))
@@ -229,13 +234,14 @@ def _descendants(root: int) -> set[int]:
 
 
 @contextmanager
-def throw_away_sshd(settings: Mapping[str, str] | None = None) -> Iterator[Sshd]:
+def throw_away_sshd(settings: Mapping[str, str] | None = None, account: Account | None = None) -> Iterator[Sshd]:
     """A started server in a short temporary folder; everything of it ends and goes with the block.
 
-    `settings`: more lines of sshd_config, or other values: `{"PasswordAuthentication": "yes"}`.
+    `settings`: more lines of sshd_config, or other values: `{"PasswordAuthentication": "yes"}`. `account`: whose
+    logins they are; the current user's where None.
     """
     folder = Path(tempfile.mkdtemp(prefix="sshd-"))
-    server = Sshd(folder, settings)
+    server = Sshd(folder, settings, account)
     try:
         server.start()
         yield server
