@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from accounts import Account, missing_account_parts, throw_away_accounts
 from container import Container, missing_container_parts
+from laptops import Machine, machines
 from needs import need
 from restricted import Friend, a_friend
 from slurm_cluster import PrivateSlurm, SlurmCluster, missing_commands, throw_away
@@ -81,6 +82,13 @@ def new_sshd() -> Iterator[Callable[..., Sshd]]:
 def sshd(new_sshd: Callable[..., Sshd]) -> Sshd:
     """A real sshd on loopback, the test's own."""
     return new_sshd()
+
+
+@pytest.fixture
+def new_machine(new_sshd: Callable[..., Sshd]) -> Iterator[Callable[..., Machine]]:
+    """Laptops of the test's own: `new_machine("anna", shared)`."""
+    with machines(new_sshd) as make:
+        yield make
 
 
 @pytest.fixture(scope="session")
