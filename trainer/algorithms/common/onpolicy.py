@@ -65,6 +65,8 @@ class OnPolicy:
     """
 
     METRICS: ClassVar[tuple[str, ...]]
+    MOMENTS: ClassVar[int] = 2
+    """What its optimizer remembers of each number that is learned."""
 
     def __init__(self, context: Context) -> None:
         training, spaces = context.training, context.spaces
@@ -124,7 +126,7 @@ class OnPolicy:
         policy, critic = actor_and_critic(training, spaces, None)
         network = training.network
         return [
-            NetSize(name, f"network.{field}", widths, count(net), values=sum(widths))
+            NetSize(name, f"network.{field}", widths, count(net), values=sum(widths), moments=cls.MOMENTS)
             for name, field, widths, net in (
                 ("the actor", "actor_hidden", network.actor_hidden, policy),
                 ("the critic", "critic_hidden", network.critic_hidden, critic),
