@@ -65,6 +65,8 @@ def can_record(spaces: Spaces) -> bool:
     state = spaces.obs.get(STATE)
     is_row = state is not None and state.dtype == "float32" and len(state.shape) == 1
     return is_row and len(spaces.obs) == 1 and isinstance(spaces.action, Box)
+
+
 #: Counts in the metadata: no sign, no leading zeros, below 10^9.
 _COUNT = re.compile(r"0|[1-9][0-9]{0,8}")
 _ACTOR = re.compile(r"[0-9a-f]{8,64}")

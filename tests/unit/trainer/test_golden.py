@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
-
 from hypothesis import example, given
 from hypothesis import strategies as st
+
+pytest.importorskip("torch")
+
+import torch
 
 from trainer.config.settings import Network
 from trainer.envs.spaces import ArraySpec, Box, Discrete, Spaces

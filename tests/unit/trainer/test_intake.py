@@ -78,9 +78,17 @@ def test_experience_is_refused_in_a_sentence_where_the_algorithm_cannot_use_it(j
     [
         ({"state": ArraySpec((2,))}, Box(1), None),
         ({"state": ArraySpec((2,))}, Discrete(3), "observations 'state' of float32 [2] and one of 3 actions"),
-        ({"image": ArraySpec((1, 4, 4), "uint8")}, Box(1), "observations 'image' of uint8 [1, 4, 4] and actions of real"),
+        (
+            {"image": ArraySpec((1, 4, 4), "uint8")},
+            Box(1),
+            "observations 'image' of uint8 [1, 4, 4] and actions of real",
+        ),
         ({"state": ArraySpec((2, 2))}, Box(1), "observations 'state' of float32 [2, 2] and actions of real numbers"),
-        ({"state": ArraySpec((2,)), "b": ArraySpec((1,))}, Box(1), "observations 'b' of float32 [1], 'state' of float32"),
+        (
+            {"state": ArraySpec((2,)), "b": ArraySpec((1,))},
+            Box(1),
+            "observations 'b' of float32 [1], 'state' of float32",
+        ),
     ],
 )
 def test_experience_is_refused_in_a_sentence_where_a_segment_cannot_hold_it(job, monkeypatch, obs, action, words):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ def read(obs: Obs, task: npt.NDArray[np.integer], device: torch.device) -> tuple
 def optimizers_of(
     learned: Mapping[str, list[nn.Parameter]],
     device: torch.device,
-    kind: type[torch.optim.Adam],
+    kind: Callable[..., torch.optim.Optimizer],
     **rates: float,
 ) -> dict[str, torch.optim.Optimizer]:
     """One of `kind` (Adam, AdamW) for each name, with `rates` as it calls them; in one kernel where `device` has it."""
