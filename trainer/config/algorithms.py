@@ -145,6 +145,7 @@ class Sac(_PlainOffPolicy):
     )
     grad_clip: NotNegative = Field(0.0, description="Largest gradient norm of a net; 0 does not clip.")
 
+
 class Td3(_PlainOffPolicy):
     """Twin delayed deterministic policy gradient (Fujimoto et al. 2018, arXiv 1802.09477), for actions of real numbers;
     with the categorical critics, returns of several steps and noise of FastTD3 (Seo et al. 2025, arXiv 2505.22642).

@@ -71,6 +71,7 @@ class OnPolicy:
     def __init__(self, context: Context) -> None:
         training, spaces = context.training, context.spaces
         self.settings = cast("OnPolicySettings", training.algorithm)
+        self._falling_steps = training.falling_steps
         self.device = context.device
         init, self._noise, self._order = (
             torch_generator(training.seed, key) for key in (RandomStream.NETS, RandomStream.NOISE, RandomStream.ORDER)
@@ -200,7 +201,7 @@ class OnPolicy:
     def learning_rate(self) -> float:
         """Now: it depends on the steps that were made, and on nothing else."""
         rate: float = self.settings.learning_rate  # type: ignore[attr-defined]
-        steps = self.settings.learning_rate_steps
+        steps = self._falling_steps
         return rate * max(0.0, 1 - self._step / steps) if steps else rate
 
     def stop_learning(self) -> None:
