@@ -128,8 +128,8 @@ def training_of(training: Training, env_id: str) -> Iterator[int]:  # noqa: PLR0
 
     try:
         while True:
-            if settings.learning_rate_steps:
-                left = max(0.0, 1 - step / settings.learning_rate_steps)
+            if training.falling_steps:
+                left = max(0.0, 1 - step / training.falling_steps)
                 optimizer.param_groups[0]["lr"] = left * settings.learning_rate
             for t in range(length):
                 obs[t], dones[t] = next_obs, next_done

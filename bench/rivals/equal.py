@@ -51,18 +51,19 @@ def stable_baselines3(training: Training, steps: int) -> BaseAlgorithm:
     if isinstance(settings, Sac):
         model = _sac(training, settings, more)
     elif isinstance(settings, Ppo | A2c):
-        model = _on_policy(training, settings, {**more, "learning_rate": _rate(settings, steps)})
+        model = _on_policy(
+            training, settings, {**more, "learning_rate": _rate(settings, training.falling_steps, steps)}
+        )
     else:
         raise TypeError(f"stable-baselines3 has no {settings.name}")
     model.set_logger(configure(None, []))
     return model
 
 
-def _rate(settings: Ppo | A2c, steps: int) -> Callable[[float], float]:
+def _rate(settings: Ppo | A2c, falling: int, steps: int) -> Callable[[float], float]:
     """The step size where so much of `steps` is left."""
 
     def rate(left: float) -> float:
-        falling = settings.learning_rate_steps
         return settings.learning_rate * (max(0.0, 1 - (1 - left) * steps / falling) if falling else 1.0)
 
     return rate

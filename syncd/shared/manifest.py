@@ -129,7 +129,8 @@ class Lineage(SealedModel):
 class Golden(SealedModel):
     """The greedy actions [G, A] that the weights must give for observations that `seed` decides: drawn from the spaces,
     so that pictures cost no bytes. Of actions that are one of A it is the log probability of each: where two are as
-    likely, machines differ in which one they take. Row g is of task g modulo K. `tolerance` is absolute, on a number.
+    likely, machines differ in which one they take; divided by the row's largest logit where that is above 1, for large
+    logits are as exact as small ones, and no more. Row g is of task g modulo K. `tolerance` is absolute, on a number.
 
     `obs` [G, O], `task` [G]: in place of the seed in manifests of format 1.
     """

@@ -92,16 +92,26 @@ def test_a_training_that_fails_is_told_with_its_last_words(tmp_path: Path) -> No
     assert "Traceback" not in failed.stderr
 
 
-def test_presets_of_one_algorithm_are_told_apart(tmp_path: Path) -> None:
-    small = [f"--set={field}={value}" for field, value in {"horizon": 20, "total_steps": 400}.items()]
-    (tmp_path / "section.json").write_text("{}")
-    words = ("--algorithms", "arm-ppo,cartpole-ppo,cartpole-a2c", "--steps", "400", "--seeds", "1", "--json", *small)
-    more = ("--set", "rollout_steps=32", "--set", "evaluation_goals=2", "--set", "evaluation_interval=0")
-    done = subprocess.run(
-        [sys.executable, "-m", "trainer", "compare", *words, *more], cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
-        timeout=10 * PATIENCE_S, check=False,
-    )  # fmt: skip
+def test_presets_of_one_algorithm_are_told_apart_and_trained_in_one_environment(tmp_path: Path) -> None:
+    small = {"horizon": 20, "rollout_steps": 32, "evaluation_goals": 2, "evaluation_interval": 0}
+    settings = [f"--set={field}={value}" for field, value in small.items()]
+
+    def compared(algorithms: str, *more: str) -> subprocess.CompletedProcess[str]:
+        words = ("--algorithms", algorithms, "--steps", "400", "--seeds", "1", "--json", *settings, *more)
+        return subprocess.run(
+            [sys.executable, "-m", "trainer", "compare", *words], cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+            timeout=10 * PATIENCE_S, check=False,
+        )  # fmt: skip
+
+    refused = compared("arm-ppo,cartpole-ppo")
+    assert refused.returncode == 2
+    assert "arm-ppo and cartpole-ppo are of different environments (env arm → gymnasium)" in refused.stderr
+    assert not (tmp_path / "runs").exists()
+    done = compared("arm-ppo,ppo,arm-a2c", "--set", "env=arm", "--set", "num_envs=8")
     assert done.returncode == 0, done.stderr
-    named = {one["algorithm"] for one in json.loads(done.stdout)["contenders"]}
-    assert named == {"ppo (arm-ppo)", "ppo (cartpole-ppo)", "a2c"}
+    assert {one["algorithm"] for one in json.loads(done.stdout)["contenders"]} == {
+        "ppo (arm-ppo)",
+        "ppo (guide)",
+        "a2c",
+    }

@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("metaworld")
 
 import torch
+from anchorleg_toys.drift import Drift
 
 from trainer.commands.autotune import _show_training, autotune
 from trainer.config.section import TrainingSection, resolve
@@ -81,6 +82,19 @@ def test_without_time_the_settings_as_they_are_are_measured_and_nothing_else(tmp
     tried = trials.try_settings(resolve(TrainingSection(preset="tiny", num_workers=0)), 0.0, print, tmp_path)
     assert len(tried.trials) == 1
     assert torch.get_num_threads() == 1
+
+
+def test_an_algorithm_that_learns_from_nothing_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(Drift, "must_learn", property(lambda _: False))
+    section = TrainingSection(env="anchorleg_toys.points:Points", algorithm="anchorleg_toys.drift:Drift", device="cpu")
+    with pytest.raises(ConfigError, match=r"drift:Drift came to neither in 1 s: give it more time \(--budget\)"):
+        trials.try_settings(resolve(section), 1.0, print, tmp_path)
+
+
+def test_an_algorithm_with_rollouts_of_its_own_is_tried(tmp_path):
+    section = TrainingSection(env="anchorleg_toys.points:Points", algorithm="anchorleg_toys.drift:Drift", device="cpu")
+    tried = trials.try_settings(resolve(section).changed(num_workers=0), 60.0, print, tmp_path)
+    assert tried.update_s > 0
 
 
 @pytest.mark.parametrize(("preset", "env"), [("arm-ppo", {}), ("cartpole-a2c", {"horizon": 20}), ("arm-sac", {})])

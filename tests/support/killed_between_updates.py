@@ -10,26 +10,33 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any
 
+from trainer.algorithms.common.offpolicy import OffPolicy
 from trainer.algorithms.common.onpolicy import OnPolicy
 from trainer.cli import main
 
 
 def hurt(signals: dict[str, str]) -> None:
     """From now on each update may be the last."""
-    made, update = 0, OnPolicy.update
+    made = 0
 
-    def counted(self: OnPolicy) -> Any:
-        nonlocal made
-        made += 1
-        if str(made) in signals:
-            place = f"update {made} of this attempt, {self._at} of {len(self._lesson)} steps into epoch {self._epoch}"
-            print(f"{signals[str(made)]} before {place}", flush=True)
-            os.kill(os.getpid(), signal.Signals[signals[str(made)]])
-        return update(self)
+    def hurting(kind: Any, place_of: Callable[[Any], str]) -> None:
+        update = kind.update
 
-    OnPolicy.update = counted  # type: ignore[method-assign]
+        def counted(self: Any) -> Any:
+            nonlocal made
+            made += 1
+            if str(made) in signals:
+                print(f"{signals[str(made)]} before update {made} of this attempt, {place_of(self)}", flush=True)
+                os.kill(os.getpid(), signal.Signals[signals[str(made)]])
+            return update(self)
+
+        kind.update = counted
+
+    hurting(OnPolicy, lambda it: f"{it._at} of {len(it._lesson)} steps into epoch {it._epoch}")
+    hurting(OffPolicy, lambda it: f"{it.owed} of them owed")
 
 
 if __name__ == "__main__":

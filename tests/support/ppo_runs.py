@@ -1,4 +1,4 @@
-"""Small trainings of PPO, each attempt a process that may be hurt between two updates (`killed_between_updates.py`)."""
+"""Small trainings, each attempt a process that may be hurt between two updates (`killed_between_updates.py`)."""
 
 from __future__ import annotations
 
@@ -29,12 +29,30 @@ PPO: dict[str, Any] = {
     "num_workers": 0,
 }
 UPDATES = 256
+_SMALL: dict[str, Any] = {
+    "network": {"actor_hidden": [16], "critic_hidden": [16]},
+    "horizon": 30,
+    "num_envs": 4,
+    "total_steps": 800,
+    "random_steps": 200,
+    "checkpoint_interval": 120,
+    "metrics_interval": 100,
+    "evaluation_goals": 0,
+    "num_workers": 0,
+}
+#: Two algorithms that learn from kept transitions, each with all that it remembers beside its nets: sums of three steps
+#: and an environment's own noise. An update for each two steps after the first 200.
+OFF_POLICY: dict[str, dict[str, Any]] = {
+    "sac": {**_SMALL, "preset": "arm-sac", "batch_size": 32, "updates_per_step": 0.5, "buffer_size": 500},
+    "td3": {**_SMALL, "preset": "fast", "batch_size": 32, "updates_per_step": 0.5, "buffer_size": 500},
+}
+OFF_POLICY_UPDATES = 298
 
 
-def attempt(folder: Path, signals: dict[int, str]) -> tuple[int, str]:
-    """The exit code of one attempt that gets `signals`, and what it said."""
+def attempt(folder: Path, signals: dict[int, str], training: dict[str, Any]) -> tuple[int, str]:
+    """The exit code of one attempt of `training` that gets `signals`, and what it said."""
     folder.mkdir(exist_ok=True)
-    (folder / "training.json").write_text(json.dumps(PPO))
+    (folder / "training.json").write_text(json.dumps(training))
     words = ("train", "--config", "training.json", "--run-dir", "run")
     done = subprocess.run(
         [sys.executable, str(PROGRAM), json.dumps([signals]), *words],
@@ -45,14 +63,14 @@ def attempt(folder: Path, signals: dict[int, str]) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def train(folder: Path, *interruptions: dict[int, str]) -> str:
+def train(folder: Path, *interruptions: dict[int, str], training: dict[str, Any] = PPO) -> str:
     """One attempt for each interruption, then one to the end; all that they said."""
     said = []
     for signals in interruptions:
-        code, words = attempt(folder, signals)
+        code, words = attempt(folder, signals, training)
         assert code == (KILLED if "SIGKILL" in signals.values() else HANDED_OVER), words
         said.append(words)
-    code, words = attempt(folder, {})
+    code, words = attempt(folder, {}, training)
     assert code == 0, words
     assert "Traceback" not in "".join([*said, words])
     return "".join([*said, words])

@@ -32,7 +32,6 @@ from trainer.actors.recorder import (
     Dispatch,
     Recorder,
     SegmentOrigin,
-    can_record,
 )
 from trainer.actors.stopping import Stopping
 from trainer.actors.views import ActorDisplay, Playing
@@ -43,6 +42,7 @@ from trainer.envs.vector import VectorEnv
 from trainer.errors import DroppedError, EnvironmentFailedError
 from trainer.machine.host import read_host
 from trainer.sharing.policies import suite_of_manifest
+from trainer.sharing.segment import can_record
 from trainer.sharing.selection import Choice
 
 #: Workers that die are started anew so often within `RESTARTS_WITHIN_S`; more is no accident (memory, a broken driver).

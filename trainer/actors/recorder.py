@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from syncd.store import StorageError
-from trainer.envs.spaces import F32, STATE, Box, Obs, Spaces
+from trainer.envs.spaces import F32, STATE, Obs, Spaces
 from trainer.envs.step import Step
 from trainer.sharing.segment import Segment, encode
 
@@ -42,11 +42,6 @@ class SegmentOrigin:
     slot: int
     spaces: Spaces
     actor: str
-
-
-def can_record(spaces: Spaces) -> bool:
-    """Whether a segment can hold what is seen and done: one row of numbers each."""
-    return set(spaces.obs) == {STATE} and isinstance(spaces.action, Box)
 
 
 class Recorder:

@@ -18,6 +18,7 @@ class Algorithm(OnPolicy):
     """One update of a whole rollout."""
 
     METRICS: ClassVar[tuple[str, ...]] = ("policy_loss", "value_loss", "entropy")
+    MOMENTS: ClassVar[int] = 1
     settings: A2c
 
     def make_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:

@@ -43,7 +43,8 @@ class NetSize:
     """What a net takes of the memory. `field`: the setting that its size goes with, whose value is `widths`.
 
     `parameters`: numbers that it learns. `targets`: copies of them that do not learn. `values`: numbers that each row
-    of a batch leaves in it for the way back.
+    of a batch leaves in it for the way back. `moments`: what the optimizer remembers of each: two of Adam's, one of
+    RMSprop's.
     """
 
     name: str
@@ -52,6 +53,7 @@ class NetSize:
     parameters: int
     targets: int = 0
     values: int = 0
+    moments: int = 2
 
 
 class Algorithm(Protocol):

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer.algorithms.base import Context, NetSize
-from trainer.algorithms.common.autograd import descend, follow, read
+from trainer.algorithms.common.autograd import descend, follow, optimizers_of, read
 from trainer.algorithms.common.offpolicy import OffPolicy
 from trainer.algorithms.common.tensors import copied, count, load_moments, moments_of, named, torch_generator, under
 from trainer.buffers.rows import Batch
@@ -58,11 +58,7 @@ class Algorithm(OffPolicy):
             "critics": [*self.critics.parameters(), *self.policy.encoders.parameters()],
             "temperature": [self.log_temperature],
         }
-        fused = self.device.type in {"cpu", "cuda"}
-        self._optimizers = {
-            name: torch.optim.Adam(parameters, lr=self.settings.learning_rate, fused=fused)
-            for name, parameters in self._learned.items()
-        }
+        self._optimizers = optimizers_of(self._learned, self.device, torch.optim.Adam, lr=self.settings.learning_rate)
 
     @classmethod
     def sizes(cls, training: Training, spaces: Spaces) -> Sequence[NetSize]:

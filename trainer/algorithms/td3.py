@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from trainer.algorithms.base import Context, NetSize
 from trainer.algorithms.common import categorical
-from trainer.algorithms.common.autograd import descend, follow, read
+from trainer.algorithms.common.autograd import descend, follow, optimizers_of, read
 from trainer.algorithms.common.offpolicy import OffPolicy
 from trainer.algorithms.common.tensors import copied, count, load_moments, moments_of, named, torch_generator, under
 from trainer.buffers.nstep import NStep
@@ -57,13 +57,8 @@ class Algorithm(OffPolicy):
             "actor": list(self.policy.body.parameters()),
             "critics": [*self.critics.parameters(), *self.policy.encoders.parameters()],
         }
-        fused = self.device.type in {"cpu", "cuda"}
-        self._optimizers = {
-            name: torch.optim.AdamW(
-                parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=fused
-            )
-            for name, parameters in self._learned.items()
-        }
+        rates = {"lr": settings.learning_rate, "weight_decay": settings.weight_decay}
+        self._optimizers = optimizers_of(self._learned, self.device, torch.optim.AdamW, **rates)
         self._values = (
             categorical.grid(settings.value_limit, settings.value_bins, self.device)
             if settings.critic_loss == "categorical"

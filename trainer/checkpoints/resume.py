@@ -59,7 +59,7 @@ def find_start(job: Job, training: Training) -> Start | None:
         except DamagedCheckpointError as error:
             damaged.append(f"step {ref.step} of attempt {ref.attempt} ({error})")
             continue
-        notes = (*walked_back(damaged, ref), *_changed(manifest))
+        notes = (*walked_back(damaged, ref), *_changed(manifest), *_falls_otherwise(ref, manifest, training))
         return Start(ref, manifest, contents, experience, notes)
     if damaged:
         raise NoGoodCheckpointError(
@@ -160,6 +160,16 @@ def _changed(manifest: CheckpointManifest) -> tuple[str, ...]:
     if not changed:
         return ()
     return (f"made with other versions ({', '.join(changed)}): the training goes on, bit equality is not promised",)
+
+
+def _falls_otherwise(ref: CheckpointRef, manifest: CheckpointManifest, training: Training) -> tuple[str, ...]:
+    """Of a run that was prolonged, or cut, whose learning rate falls until its end."""
+    then, now = training_of(manifest).falling_steps, training.falling_steps
+    if then == now:
+        return ()
+    left = max(0.0, 1 - ref.step / now) if now else 1.0
+    rate = f"the learning rate goes on at {left:.0%} of its first value and falls to 0 by the new end"
+    return (f"total_steps {then:,} → {now:,}: {rate}",)
 
 
 def _old_sentence(ref: CheckpointRef) -> str:

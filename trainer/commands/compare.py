@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -13,12 +14,14 @@ from trainer.config.find import ALGORITHMS, checked, find
 from trainer.config.find import names as known
 from trainer.config.presets import PRESETS
 from trainer.config.read import read_section
-from trainer.config.training import Training
+from trainer.config.training import Training, doubts_about
 from trainer.errors import ConfigError
 
 RunsArgument = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="[RUN]…", help="Runs that were trained already, slots grouped by algorithm; none: train."),
+    typer.Argument(
+        metavar="[RUN]…", help="Runs that were trained already, slots grouped by their settings; none: train."
+    ),
 ]
 AlgorithmsOption = Annotated[
     str,
@@ -60,7 +63,7 @@ def compare(
 
     from trainer.showing.comparetable import comparison_as_json, show_comparison  # noqa: PLC0415 - numpy
     from trainer.showing.comparison import rising  # noqa: PLC0415
-    from trainer.showing.contenders import contenders_at  # noqa: PLC0415
+    from trainer.showing.contenders import contenders_at, must_share_environment  # noqa: PLC0415
 
     console = Console(emoji=False, highlight=False, markup=False)
     if not runs:
@@ -68,6 +71,10 @@ def compare(
         from trainer.tuning.contest import entries, train_all  # noqa: PLC0415
 
         chosen = chosen_of(algorithms.split(","), steps, config, preset, settings or [])
+        must_share_environment(list(chosen.items()))
+        for name, one in chosen.items():
+            for field, why in doubts_about(one):
+                print(f"warning: {name}: {field}: {why}", file=sys.stderr)
         for one in chosen.values():
             find(ALGORITHMS, one.algorithm.name).sizes(one, spaces_of(one))  # what cannot be trained says so here
         found = entries(chosen, seeds, run_dir)

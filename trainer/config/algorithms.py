@@ -106,21 +106,34 @@ class A2c(OnPolicySettings):
     normalise_advantage: bool = Field(False, description="Bring each update's advantages to mean 0 and deviation 1.")
 
 
-class Sac(OffPolicySettings):
-    """Soft actor-critic with a temperature of its own (Haarnoja et al. 2018, arXiv 1812.05905), for any observation;
-    for actions that are one of several as in Christodoulou 2019, arXiv 1910.07207.
-    """
+class _PlainOffPolicy(OffPolicySettings):
+    """What SAC and TD3 have in common: an actor and two critics of plain layers."""
 
     NETWORK: ClassVar[Mapping[str, Any]] = {"actor_hidden": (256, 256), "critic_hidden": (256, 256)}
 
-    # stable-baselines3's defaults, but that it begins to learn at 100 steps.
-    name: Literal["sac"] = Field("sac", description=AlgorithmSettings.model_fields["name"].description)
     batch_size: PositiveInt = Field(256, description=OffPolicySettings.model_fields["batch_size"].description)
     buffer_size: PositiveInt = Field(1_000_000, description=OffPolicySettings.model_fields["buffer_size"].description)
     random_steps: CountInt = Field(1_000, description=OffPolicySettings.model_fields["random_steps"].description)
     updates_per_step: Annotated[float, Field(gt=0, le=64)] = Field(1.0, description="Updates a transition.")
-    learning_rate: Positive = Field(3e-4, description="Adam's step size, for actor, critics and temperatures.")
+    learning_rate: Positive = Field(3e-4, description="Adam's step size, for actor and critics.")
     gamma: Annotated[float, Field(ge=0, lt=1)] = Field(0.99, description="The discount a step.")
+    tau: Annotated[float, Field(gt=0, le=1)] = 0.005
+
+    def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
+        """As above: its critics are plain nets."""
+        super().check(env, network, num_envs)
+        if network.critic_net != "mlp":
+            raise ValueError(f"critic_net {network.critic_net} is for mtsac; {self.name} has plain ones: leave it out")
+
+
+class Sac(_PlainOffPolicy):
+    """Soft actor-critic with a temperature of its own (Haarnoja et al. 2018, arXiv 1812.05905), for any observation;
+    for actions that are one of several as in Christodoulou 2019, arXiv 1910.07207.
+    """
+
+    # stable-baselines3's defaults, but that it begins to learn at 100 steps.
+    name: Literal["sac"] = Field("sac", description=AlgorithmSettings.model_fields["name"].description)
+    learning_rate: Positive = Field(3e-4, description="Adam's step size, for actor, critics and temperatures.")
     tau: Annotated[float, Field(gt=0, le=1)] = Field(
         0.005, description="How far the target critics move towards the critics at each update."
     )
@@ -132,28 +145,14 @@ class Sac(OffPolicySettings):
     )
     grad_clip: NotNegative = Field(0.0, description="Largest gradient norm of a net; 0 does not clip.")
 
-    def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
-        """As above: its critics are plain nets."""
-        super().check(env, network, num_envs)
-        if network.critic_net != "mlp":
-            raise ValueError(f"critic_net {network.critic_net} is for mtsac; sac has plain ones: leave it out")
 
-
-class Td3(OffPolicySettings):
+class Td3(_PlainOffPolicy):
     """Twin delayed deterministic policy gradient (Fujimoto et al. 2018, arXiv 1802.09477), for actions of real numbers;
     with the categorical critics, returns of several steps and noise of FastTD3 (Seo et al. 2025, arXiv 2505.22642).
     """
 
-    NETWORK: ClassVar[Mapping[str, Any]] = {"actor_hidden": (256, 256), "critic_hidden": (256, 256)}
-
     # The authors' code (sfujim/TD3: main.py, TD3.py), but that it begins to learn at 25,000 steps; here as `sac` does.
     name: Literal["td3"] = Field("td3", description=AlgorithmSettings.model_fields["name"].description)
-    batch_size: PositiveInt = Field(256, description=OffPolicySettings.model_fields["batch_size"].description)
-    buffer_size: PositiveInt = Field(1_000_000, description=OffPolicySettings.model_fields["buffer_size"].description)
-    random_steps: CountInt = Field(1_000, description=OffPolicySettings.model_fields["random_steps"].description)
-    updates_per_step: Annotated[float, Field(gt=0, le=64)] = Field(1.0, description="Updates a transition.")
-    learning_rate: Positive = Field(3e-4, description="Adam's step size, for actor and critics.")
-    gamma: Annotated[float, Field(ge=0, lt=1)] = Field(0.99, description="The discount a step.")
     tau: Annotated[float, Field(gt=0, le=1)] = Field(
         0.005, description="How far the target nets move towards actor and critics at each update of the actor."
     )
@@ -193,10 +192,8 @@ class Td3(OffPolicySettings):
         return self.n_step > 1
 
     def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
-        """As above: its critics are plain nets, and of two deviations the second is not the smaller one."""
+        """As above: of two deviations the second is not the smaller one."""
         super().check(env, network, num_envs)
-        if network.critic_net != "mlp":
-            raise ValueError(f"critic_net {network.critic_net} is for mtsac; td3 has plain ones: leave it out")
         if self.exploration_noise_max is not None and self.exploration_noise_max < self.exploration_noise:
             raise ValueError(
                 f"exploration_noise_max {self.exploration_noise_max:g} is smaller than exploration_noise "

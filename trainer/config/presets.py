@@ -173,7 +173,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "gae_lambda": 0.9,
         "value_coef": 0.4,
         "learning_rate": 2e-3,
-        "learning_rate_steps": 100_000,
+        "learning_rate_steps": "total",
     },
     # The zoo's for reaching with hindsight (discount, learning rate), without it; an update a step.
     "arm-sac": {**_ARM, "algorithm": "sac", "gamma": 0.95, "learning_rate": 1e-3, "buffer_size": 100_000},
@@ -217,7 +217,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "gamma": 0.98,
         "epochs": 20,
         "learning_rate": 1e-3,
-        "learning_rate_steps": 100_000,
+        "learning_rate_steps": "total",
         "normalise_obs": False,
         "normalise_reward": False,
     },

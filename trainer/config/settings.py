@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 #: The type of errors that are a sentence of ours at a place of ours.
@@ -17,6 +17,17 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+def _steps_or_total(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return handler(value)
+    except ValidationError:
+        raise ValueError(f'{value!r} is no length: give a number of steps, "total", or 0') from None
+
+
+#: A number of steps, or as many as the training has.
+FallingSteps = Annotated[CountInt | Literal["total"], WrapValidator(_steps_or_total)]
 Widths = Annotated[tuple[Annotated[int, Field(ge=1, le=65_536)], ...], Field(min_length=1, max_length=16)]
 CriticNet = Literal["mlp", "heads", "residual"]
 
@@ -122,8 +133,8 @@ class OnPolicySettings(AlgorithmSettings):
     grad_clip: NotNegative = Field(0.5, description="Largest gradient norm of all nets together; 0 does not clip.")
     normalise_obs: bool = Field(True, description="Bring observations to mean 0 and deviation 1, by all seen so far.")
     normalise_reward: bool = Field(True, description="Divide rewards by the deviation of their discounted sum.")
-    learning_rate_steps: CountInt = Field(
-        0, description="Steps over which the learning rate falls to 0, in a line; 0: it stays."
+    learning_rate_steps: FallingSteps = Field(
+        0, description="Steps over which the learning rate falls to 0, in a line; total: total_steps; 0: it stays."
     )
 
     def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:  # noqa: ARG002 - for those above it

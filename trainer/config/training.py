@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
@@ -153,6 +153,12 @@ class Training(TrainingSettings):
         return steps * self.num_envs
 
     @property
+    def falling_steps(self) -> int:
+        """Steps over which the learning rate falls to 0; 0: it stays."""
+        steps = self.algorithm.learning_rate_steps if isinstance(self.algorithm, OnPolicySettings) else 0
+        return self.total_steps if steps == "total" else steps
+
+    @property
     def learned_at_once(self) -> int:
         """Steps that one update learns from: `batch_size`, or a whole rollout."""
         size: int = getattr(self.algorithm, "batch_size", self.rollout)
@@ -161,6 +167,17 @@ class Training(TrainingSettings):
     def changed(self, **values: Any) -> Training:
         """With other values, by their short names. Errors: ValidationError."""
         return Training.model_validate(merged(self.model_dump(mode="json"), in_sections(values, classes(self))))
+
+
+def doubts_about(training: Training) -> list[tuple[str, str]]:
+    """(field, what it comes to) where that can hardly be meant: it is told, and done."""
+    if 0 < training.falling_steps < training.total_steps:
+        why = (
+            f"the learning rate is 0 from step {training.falling_steps:,} on, and nothing is learned until "
+            f'{training.total_steps:,} (total_steps); "total" falls until there'
+        )
+        return [("learning_rate_steps", why)]
+    return []
 
 
 def classes(training: Training) -> dict[str, type[TrainingSettings]]:
@@ -229,11 +246,17 @@ def identity(training: Training) -> str:
 
 def differences(saved: Mapping[str, Any], training: Training) -> list[str]:
     """What decides its numbers and is another in `saved`, a dump: `batch_size 512 → 256`, one each."""
+    then, now = saved.get("seed"), training.seed
+    return [f"seed {then} → {now}"] * (then != now) + differences_in(SECTIONS, saved, training)
+
+
+def differences_in(sections: Iterable[str], saved: Mapping[str, Any], training: Training) -> list[str]:
+    """As `differences`, of some sections."""
     then, now = in_sections(saved, classes(training)), deciding(training)
-    found = [f"seed {then.get('seed')} → {now['seed']}"] * (then.get("seed") != now["seed"])
-    for section in SECTIONS:
-        before, after = then.get(section) or {}, now[section]
-        for name in dict.fromkeys([*after, *before]):
-            if before.get(name) != after.get(name):
-                found.append(f"{section if name == 'name' else name} {before.get(name)} → {after.get(name)}")
-    return found
+    found = [(section, then.get(section) or {}, now[section]) for section in sections]
+    return [
+        f"{section if name == 'name' else name} {before.get(name)} → {after.get(name)}"
+        for section, before, after in found
+        for name in dict.fromkeys([*after, *before])
+        if before.get(name) != after.get(name)
+    ]

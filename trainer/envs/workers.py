@@ -87,9 +87,9 @@ class WorkerPool:
         self._replaced: deque[float] = deque()
         try:
             for _ in self.shares:
-                process, end = spawn_worker(buffers.fd)
+                process, ours = spawn_worker(buffers.fd)
                 self._processes.append(process)
-                self._channels.append(end)
+                self._channels.append(ours)
             self._set_up()
         except OSError as error:
             self.close()
@@ -139,13 +139,10 @@ class WorkerPool:
 
     def close(self) -> None:
         """End the workers: they see their socket close."""
-        for end in self._channels:
-            end.close()
+        for ours in self._channels:
+            ours.close()
         for process in self._processes:
-            try:
-                process.wait(_END_S)
-            except subprocess.TimeoutExpired:
-                _kill(process)
+            end(process)
         self._channels, self._processes = [], []
 
     def _set_up(self) -> None:
@@ -238,17 +235,11 @@ class WorkerPool:
 
     def _dismiss(self, worker: int, words: str) -> None:
         """End a lost worker, with its stacks in the log if it is still there. Errors: EnvError where it cannot."""
-        process = self._processes[worker]
-        process.send_signal(signal.SIGABRT)
-        process.send_signal(signal.SIGCONT)  # one that is stopped heeds nothing else
-        try:
-            process.wait(_STACKS_S)
-        except subprocess.TimeoutExpired:
-            if not _kill(process):
-                raise EnvError(
-                    f"{words}; it cannot be killed, so it waits for a disk or a device: "
-                    "go on from the last checkpoint on another machine"
-                ) from None
+        if not dismiss(self._processes[worker]):
+            raise EnvError(
+                f"{words}; it cannot be killed, so it waits for a disk or a device: "
+                "go on from the last checkpoint on another machine"
+            )
         self._channels[worker].close()
 
     def _rows(self, worker: int) -> slice:
@@ -281,20 +272,40 @@ class WorkerPool:
         return f"stepping environment {index} ({self._tasks[self._buffers.fields['next_task'][index]]})"
 
 
-def spawn_worker(buffers_fd: int) -> tuple[subprocess.Popen[bytes], Channel]:
-    """Start one worker. Until it ignores the hand-over signals itself, they are blocked in it."""
+def spawn_worker(buffers_fd: int = -1) -> tuple[subprocess.Popen[bytes], Channel]:
+    """Start one worker. Until it ignores the hand-over signals itself, they are blocked in it. `buffers_fd`: -1 where
+    it only times an environment. Errors: OSError.
+    """
     ours, theirs = socket.socketpair()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-P", "-m", "trainer.envs.worker", str(theirs.fileno()), str(buffers_fd)]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, HAND_OVER_SIGNALS)  # inherited; ours stay pending, none is lost
     try:
         with theirs:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(), buffers_fd), env=environment
-            )
+            kept = [fd for fd in (theirs.fileno(), buffers_fd) if fd >= 0]
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=kept, env=environment)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return process, Channel(ours)
+
+
+def dismiss(process: subprocess.Popen[bytes]) -> bool:
+    """End a worker, with its stacks on standard error if it is still there. False: it cannot be ended."""
+    process.send_signal(signal.SIGABRT)
+    process.send_signal(signal.SIGCONT)  # one that is stopped heeds nothing else
+    try:
+        process.wait(_STACKS_S)
+    except subprocess.TimeoutExpired:
+        return _kill(process)
+    return True
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a worker whose socket is closed."""
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        _kill(process)
 
 
 def _limit_s(op: bytes) -> float:

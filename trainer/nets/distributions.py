@@ -261,8 +261,11 @@ class Categorical:
         return outputs.argmax(-1)
 
     def compared(self, outputs: Tensor) -> Tensor:
-        """Log probabilities, [B, n]: of two that are as likely, one machine takes this and another that."""
-        return torch.log_softmax(outputs, -1)
+        """Log probabilities, [B, n]: of two that are as likely, one machine takes this and another that. Divided by the
+        row's largest logit where that is above 1: float32 has seven digits of a logit, wherever its point stands.
+        """
+        largest = outputs.abs().amax(-1, keepdim=True).clamp(min=1.0)
+        return torch.log_softmax(outputs, -1) / largest
 
 
 #: Name → what makes it.

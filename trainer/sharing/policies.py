@@ -32,6 +32,8 @@ F32 = npt.NDArray[np.float32]
 _MAX_WIDTH, _MAX_LAYERS = 65_536, 16
 #: Numbers of an observation or an action: a camera of a thousand by a thousand has three millions.
 _MAX_NUMBERS = 2**24
+#: A bound further from 0 than this is none: environments write the largest float32 for "no bound", which no net bears.
+_FAR = 100.0
 #: Rows of golden actions, at least one a task where there are no more tasks than `store.Golden` has room for.
 GOLDEN_ROWS, _MOST_GOLDEN = 8, 64
 
@@ -138,8 +140,9 @@ def golden_of(policy: Policy, seed: int, tolerance: float) -> store.Golden:
 
 
 def golden_rows(spaces: Spaces, seed: int, count: int) -> tuple[dict[str, npt.NDArray[Any]], I32]:
-    """`count` observations and tasks, the same on every machine: uniform between an observation's bounds, and in
-    [-1, 1] where it has none; row g is of task g modulo K. Drawn by PCG64, key by key in the order of their names.
+    """`count` observations and tasks, the same on every machine: uniform between an observation's bounds, in [-1, 1]
+    where it has none, and near the bound where it has one (`_drawn_between`); row g is of task g modulo K. Drawn by
+    PCG64, key by key in the order of their names.
     """
     rng = np.random.Generator(np.random.PCG64(seed))
     obs = {key: _drawn(rng, array, count) for key, array in sorted(spaces.obs.items())}
@@ -149,13 +152,22 @@ def golden_rows(spaces: Spaces, seed: int, count: int) -> tuple[dict[str, npt.ND
 def _drawn(rng: np.random.Generator, array: ArraySpec, count: int) -> npt.NDArray[Any]:
     shape = (count, *array.shape)
     if array.dtype == "uint8":
-        return rng.integers(0, 256, shape, np.uint8)
-    low, high = (bound if np.isfinite(bound) else side for bound, side in ((array.low, -1.0), (array.high, 1.0)))
-    return rng.uniform(low, high, shape).astype(np.float32)
+        darkest, brightest = (int(np.clip(bound, 0, 255)) for bound in (np.ceil(array.low), np.floor(array.high)))
+        return rng.integers(darkest, brightest, shape, np.uint8, endpoint=True)
+    return rng.uniform(*_drawn_between(array.low, array.high), shape).astype(np.float32)
+
+
+def _drawn_between(low: float, high: float) -> tuple[float, float]:
+    """Two finite numbers within [`low`, `high`]: -1 and 1 in place of bounds that are none, or 1 from the other bound
+    where that is not beyond them.
+    """
+    near_low = low if abs(low) <= _FAR else float(np.clip(min(-1.0, high - 1), low, high))
+    near_high = high if abs(high) <= _FAR else float(np.clip(max(1.0, low + 1), low, high))
+    return near_low, near_high
 
 
 def _row_of(spaces: Spaces) -> tuple[int]:
-    """The shape of what is compared of one action: its numbers, or the log probability of each choice."""
+    """The shape of what is compared of one action: its numbers, or one for each choice."""
     return (spaces.action.n,) if isinstance(spaces.action, Discrete) else (spaces.action.size,)
 
 

@@ -28,7 +28,7 @@ import safetensors
 import zstandard
 
 from anchorleg.printable import printable
-from trainer.envs.spaces import STATE, Spaces
+from trainer.envs.spaces import STATE, Box, Spaces
 from trainer.envs.suite import Bounds
 
 F32 = npt.NDArray[np.float32]
@@ -58,6 +58,15 @@ _FIELDS: dict[str, tuple[str, type[np.generic]]] = {
 _WORDS = ("format", "run_id", "slot", "task", "horizon", "env", "episode", "actor")
 _COUNTS = ("slot", "horizon", "env", "episode")
 _HEAD = struct.Struct("<Q")
+
+
+def can_record(spaces: Spaces) -> bool:
+    """Whether a segment can hold what is seen and done: one row of real numbers each."""
+    state = spaces.obs.get(STATE)
+    is_row = state is not None and state.dtype == "float32" and len(state.shape) == 1
+    return is_row and len(spaces.obs) == 1 and isinstance(spaces.action, Box)
+
+
 #: Counts in the metadata: no sign, no leading zeros, below 10^9.
 _COUNT = re.compile(r"0|[1-9][0-9]{0,8}")
 _ACTOR = re.compile(r"[0-9a-f]{8,64}")

@@ -1,7 +1,8 @@
-"""Who is compared: trainings on the disk, grouped by the algorithm and the preset that each was trained with."""
+"""Who is compared: trainings on the disk, grouped by what each was trained with."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from trainer.config.find import ALGORITHMS, find
-from trainer.config.training import Training
+from trainer.config.training import Training, differences_in
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError
 from trainer.history.slots import History, find_histories
@@ -18,29 +19,68 @@ from trainer.showing.learning import evaluated
 
 #: A row that came so much later than others do was another job's first: nobody trained in between.
 _PAUSE = 5.0
+#: As much of a difference as a sentence can bear: fifty tasks are more.
+_LONGEST = 80
 
 
 def contenders_at(paths: Iterable[Path]) -> list[Contender]:
-    """Those of run folders and slots, by algorithm; with the preset's name where an algorithm was trained with several.
+    """Those of run folders and slots. Trainings that differ in their seed alone, or in what changes nothing that is
+    learned, are one; those of one algorithm are told apart by the preset or by the settings that differ.
 
-    Errors: ConfigError, also where no evaluation was made.
+    Errors: ConfigError, also where no evaluation was made, or where two were trained in different environments.
     """
-    groups: dict[tuple[str, str], list[Seeded]] = {}
+    found: list[tuple[Training, Seeded, str]] = []
     for path in paths:
         for history in find_histories(path):
             training = _training_of(history)
             if history.evaluations:
-                groups.setdefault((training.algorithm.name, training.preset), []).append(_seeded(history, training))
-    if not groups:
+                found.append((training, _seeded(history, training), f"slot {history.slot} of {history.folder}"))
+    if not found:
         raise ConfigError("nothing was evaluated yet: a comparison needs evaluations (evaluation_interval)")
-    algorithms = [algorithm for algorithm, _ in groups]
+    must_share_environment([(where, training) for training, _, where in found])
+    groups: dict[str, dict[str, list[tuple[Training, Seeded]]]] = {}
+    for training, seeded, _ in found:
+        alike = json.dumps(_learned_with(training), sort_keys=True)
+        groups.setdefault(training.algorithm.name, {}).setdefault(alike, []).append((training, seeded))
     return [
-        Contender(
-            algorithm if algorithms.count(algorithm) == 1 else f"{algorithm} ({preset})",
-            tuple(sorted(seeds, key=lambda one: one.seed)),
-        )
-        for (algorithm, preset), seeds in groups.items()
+        Contender(name, tuple(sorted((seeded for _, seeded in members), key=lambda one: one.seed)))
+        for algorithm, alike in groups.items()
+        for name, members in zip(_names(algorithm, [one[0][0] for one in alike.values()]), alike.values(), strict=True)
     ]
+
+
+def must_share_environment(named: Sequence[tuple[str, Training]]) -> None:
+    """Scores of different problems say nothing of each other. Errors: ConfigError, which names two."""
+    (first, reference), *others = named
+    for name, training in others:
+        if told := differences_in(["env"], reference.model_dump(mode="json"), training):
+            what = told[0] if len(told[0]) <= _LONGEST else f"{told[0][:_LONGEST]}…"
+            raise ConfigError(
+                f"{first} and {name} are of different environments ({what}): compare what was trained in the same one"
+            )
+
+
+def _learned_with(training: Training) -> dict[str, Any]:
+    """What decides what is learned, but for the environment and the seed, by its short name."""
+    sections = training.model_dump(mode="json", include={"algorithm", "network", "num_envs", "total_steps"})
+    algorithm, network = sections.pop("algorithm"), sections.pop("network")
+    return {**algorithm, **network, **sections}
+
+
+def _names(algorithm: str, trainings: Sequence[Training]) -> list[str]:
+    """What contenders of one algorithm are called, whose settings are not the same."""
+    presets = [training.preset for training in trainings]
+    if len(trainings) == 1:
+        return [algorithm]
+    if len(set(presets)) == len(presets):
+        return [f"{algorithm} ({preset})" for preset in presets]
+    settings = [_learned_with(training) for training in trainings]
+    differing = [name for name in settings[0] if len({json.dumps(one[name]) for one in settings}) > 1]
+    return [" ".join([algorithm, *(f"{name}={_said(one[name])}" for name in differing)]) for one in settings]
+
+
+def _said(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
 
 
 def seconds_of(rows: Sequence[Mapping[str, Any]]) -> float:

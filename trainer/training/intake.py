@@ -22,11 +22,13 @@ from anchorleg.notices import Notices
 from syncd import store
 from trainer.checkpoints.resume import Start
 from trainer.config.training import Training
-from trainer.envs.suite import suite_of
+from trainer.envs.spaces import STATE, Discrete, Spaces
+from trainer.envs.suite import Suite, suite_of
 from trainer.sharing.athand import Ready
 from trainer.sharing.ingest import Ingester
 from trainer.sharing.journal import Entry, Removed, Taken, append, begin, inherited
 from trainer.sharing.judge import Accepted, BadSegmentError, decode, name_of
+from trainer.sharing.segment import can_record
 from trainer.sharing.spotcheck import Redo
 from trainer.training.rollback import advice, first_taken, newest_before, roll_back_to
 from trainer.training.run import TrainingRun
@@ -67,11 +69,8 @@ class Intake:
         self.ingester: Ingester | None = None
         suite = suite_of(training).open()
         self._spaces = suite.spaces
-        if not training.uses_experience or suite.bounds is None:
+        if (why := _why_none(training, suite)) is not None:
             if job.accepts_contributions:
-                alone = f"{training.algorithm.name} learns from its own steps alone"
-                unknown = f"the suite {training.env.name} does not say what honest experience obeys (its bounds)"
-                why = unknown if training.uses_experience else alone
                 self._notices.note(f"experience of other machines is not taken: {why}")
             return
         others = start.experience.others if start is not None and start.experience is not None else None
@@ -247,3 +246,23 @@ class Intake:
             entry.who, rows, task=task, content=entry.content, policy_step=entry.policy_step, step=entry.step
         )
         self._uncounted.append(entry)
+
+
+def _why_none(training: Training, suite: Suite) -> str | None:
+    """Why nothing of others can be learned from here; None: it can."""
+    if not training.uses_experience:
+        return f"{training.algorithm.name} learns from its own steps alone"
+    if suite.bounds is None:
+        return f"the suite {training.env.name} does not say what honest experience obeys (its bounds)"
+    if not can_record(suite.spaces):
+        return (
+            f"segments hold one row of real numbers seen ({STATE!r}) and done, and environments of the suite "
+            f"{training.env.name} have {_kinds(suite.spaces)}"
+        )
+    return None
+
+
+def _kinds(spaces: Spaces) -> str:
+    seen = ", ".join(f"{key!r} of {array.dtype} {list(array.shape)}" for key, array in sorted(spaces.obs.items()))
+    done = f"one of {spaces.action.n} actions" if isinstance(spaces.action, Discrete) else "actions of real numbers"
+    return f"observations {seen} and {done}"

@@ -133,12 +133,13 @@ def evaluation_bytes(training: Training) -> int:
 
 
 def _nets(training: Training, *, live: bool, saved: bool) -> list[Part]:
-    """Live: weights, gradients and Adam's two moments, and for critics their targets. Saved: all but the gradients,
-    twice: the copy that a checkpoint is made from, and the bytes of its files.
+    """Live: weights, gradients and the optimizer's moments, and for critics their targets. Saved: all but the
+    gradients, twice: the copy that a checkpoint is made from, and the bytes of its files.
     """
     found = []
     for net in _sizes(training):
-        numbers = live * (4 + net.targets) + saved * 2 * (3 + net.targets)
+        kept = 1 + net.moments + net.targets
+        numbers = live * (kept + 1) + saved * 2 * kept
         what = f"{net.name}, {net.parameters:,} parameters times {numbers} numbers of {_FLOAT_BYTES} bytes"
         found.append(Part(what, net.parameters * numbers * _FLOAT_BYTES, net.field, net.widths, 2))
     return found

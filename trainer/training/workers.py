@@ -9,7 +9,10 @@ from trainer.machine import device as machine
 
 
 def choose_workers(training: Training, suite: SuiteRef) -> int:
-    """What was asked for, else as many as pay on this machine: none where a step of all is a matter of moments."""
+    """What was asked for, else as many as pay on this machine: none where a step of all is a matter of moments.
+
+    Errors: EnvError where an environment that is timed hangs.
+    """
     if training.num_workers is None and is_quick(suite, training.num_envs):
         return 0
     return machine.default_workers(training.num_workers, training.num_envs)

@@ -10,12 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from anchorleg.files import make_folder, read_json_or_none, write_json
 from anchorleg.job import HANDED_OVER, attempt_numbers
-from trainer.config.training import Training
+from trainer.config.section import TrainingSection, resolve
+from trainer.config.training import SECTIONS, Training, differences
 from trainer.errors import ConfigError, TrainerError
 
 #: A bar moves as often as a training reports.
@@ -97,7 +99,7 @@ def train_all(found: Sequence[Contestant], at_once: int, out: Console) -> None:
 
 def _prepare(entry: Contestant) -> None:
     """Its settings where every other program finds them. Errors: ConfigError where it was begun with others, or cannot
-    be begun.
+    be begun. What an older program did not write down is as it is left out.
     """
     path, value = entry.slot_dir / "config.json", entry.training.model_dump(mode="json")
     try:
@@ -107,8 +109,25 @@ def _prepare(entry: Contestant) -> None:
             write_json(path, value)
     except OSError as error:
         raise ConfigError(f"{entry.folder} cannot be used: {error.strerror}; give another --run-dir") from None
-    if known is not None and known != value:
-        raise ConfigError(f"{entry.folder} was begun with other settings; give another --run-dir, or remove it")
+    if known is not None and (others := _other_settings(known, entry.training)):
+        raise ConfigError(
+            f"{entry.folder} was begun with other settings ({others}); give another --run-dir, or remove it"
+        )
+
+
+def _other_settings(known: object, training: Training) -> str:
+    """What is not as in `known`, a section that was written down; empty where all is."""
+    try:
+        then = resolve(TrainingSection.model_validate(known))
+    except ValidationError:
+        return "this version does not know all of them"
+    before, now = then.model_dump(mode="json"), training.model_dump(mode="json")
+    rest = [
+        f"{name} {before[name]} → {now[name]}"
+        for name in Training.model_fields
+        if name not in (*SECTIONS, "seed") and before[name] != now[name]
+    ]
+    return ", ".join([*differences(before, training), *rest])
 
 
 def _start(entry: Contestant) -> subprocess.Popen[bytes]:

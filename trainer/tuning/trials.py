@@ -19,6 +19,7 @@ from trainer.envs.spaces import drawn_actions
 from trainer.envs.step import EnvError, VectorSpec
 from trainer.envs.suite import SuiteRef, suite_of
 from trainer.envs.vector import VectorEnv
+from trainer.errors import ConfigError
 from trainer.machine import device as machine
 from trainer.machine import products
 from trainer.machine.host import Host, read_host
@@ -62,8 +63,8 @@ class Tried:
 def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path) -> Tried:
     """Try settings of `training` within `budget_s`; `say` gets a line for each.
 
-    Errors: ConfigError for a device that is not here and for nets that the memory has no room for; EnvError where its
-    own settings do not work.
+    Errors: ConfigError for a device that is not here, for nets that the memory has no room for and for an algorithm
+    that comes to no update in that time; EnvError where its own settings do not work.
     """
     began = time.monotonic()
     host = read_host()
@@ -93,7 +94,7 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
         if alone is not None and start - began + needed_s > budget_s:
             return None
         try:
-            rate, found = _rate(training, setting, device, suite, is_first=alone is None)
+            rate, found = _rate(training, setting, device, suite, budget_s, is_first=alone is None)
         except EnvError as error:
             if alone is None:
                 raise
@@ -144,9 +145,11 @@ class _Alone:
 
 
 def _rate(
-    training: Training, setting: Setting, device: torch.device, suite: SuiteRef, *, is_first: bool
+    training: Training, setting: Setting, device: torch.device, suite: SuiteRef, budget_s: float, *, is_first: bool
 ) -> tuple[float, _Alone | None]:
-    """Steps a second of the whole loop, and on the first time its parts. Errors: EnvError."""
+    """Steps a second of the whole loop, and on the first time its parts. Errors: EnvError; ConfigError where
+    `budget_s` pass without an update.
+    """
     machine.set_deterministic(setting.threads)
     values = {"num_envs": setting.num_envs, "threads": setting.threads}
     if training.uses_experience:
@@ -156,24 +159,24 @@ def _rate(
     spec = VectorSpec(suite, setting.num_envs, training.seed)
     with VectorEnv(spec, setting.workers) as envs:
         state = fresh(small, device, envs, recorded.GRAPH if setting.cuda_graph else recorded.KERNELS)
-        _steps_in(state, WARM_UP_S, 1)
-        rate, updates_per_step = _steps_in(state, MEASURE_S, MIN_UPDATES)
+        _steps_in(state, WARM_UP_S, 1, budget_s)
+        rate, updates_per_step = _steps_in(state, MEASURE_S, MIN_UPDATES, budget_s)
         if not is_first:
             return rate, None
         rss = sum(map(_rss, [os.getpid(), *envs.worker_pids]))
-        update_s = _update_s(state)
+        update_s = _update_s(state, budget_s)
         collected = _collected_in(state.collector, ALONE_S)
         kinds = set(envs.stepping.values())
         stepping = kinds.pop() if len(kinds) == 1 else "both"
         return rate, _Alone(stepping, update_s, updates_per_step, collected, rss)
 
 
-def _steps_in(state: TrainingRun, seconds: float, updates: int) -> tuple[float, float]:
+def _steps_in(state: TrainingRun, seconds: float, updates: int, budget_s: float) -> tuple[float, float]:
     """(steps a second, updates a step) over so many seconds and updates at least; where rollouts are learned from, over
-    whole ones.
+    whole ones. Errors: ConfigError where none is whole within `budget_s`.
     """
     start, step, made = time.monotonic(), state.step, state.updates
-    is_over = False
+    is_over = is_settled = False
     while not is_over:
         learns = state.algorithm.must_learn
         advance(state)
@@ -181,6 +184,9 @@ def _steps_in(state: TrainingRun, seconds: float, updates: int) -> tuple[float, 
         is_whole = state.training.uses_experience or (learns and not state.algorithm.must_learn)
         is_over = is_whole and passed >= seconds
         is_over &= state.updates - made >= updates or passed >= PATIENCE * seconds
+        is_settled |= is_whole
+        if not is_settled:
+            _must_go_on(state, passed, budget_s)
     drain(state)  # a GPU has finished when its numbers are here
     steps = state.step - step
     return steps / (time.monotonic() - start), (state.updates - made) / max(steps, 1)
@@ -196,12 +202,23 @@ def _collected_in(collector: Collector, seconds: float) -> float:
     return steps / passed
 
 
-def _update_s(state: TrainingRun) -> float:
-    """Seconds of one; the steps between the updates of two rollouts do not count."""
+def _must_go_on(state: TrainingRun, passed: float, budget_s: float) -> None:
+    """Whoever has no replay and never a whole rollout would be waited for without end. Errors: ConfigError."""
+    if passed >= budget_s:
+        raise ConfigError(
+            f"autotune times whole rollouts, or updates from a replay, and {state.training.algorithm.name} came to "
+            f"neither in {budget_s:g} s: give it more time (--budget), or choose num_envs and num_workers yourself"
+        )
+
+
+def _update_s(state: TrainingRun, budget_s: float) -> float:
+    """Seconds of one; the steps between the updates of two rollouts do not count. Errors: as `_steps_in`."""
     algorithm, spent, count = state.algorithm, 0.0, 0
     while spent < ALONE_S or count < 2:
+        began = time.monotonic()
         while not (state.training.uses_experience or algorithm.must_learn):
             advance(state)
+            _must_go_on(state, time.monotonic() - began, budget_s)
         start = time.monotonic()
         for _ in range(MIN_UPDATES):
             if state.training.uses_experience or algorithm.must_learn:

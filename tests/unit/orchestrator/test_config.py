@@ -212,6 +212,12 @@ class TestTheUsersExample:
             "training.stream_top_k",
         ]
 
+    def test_a_learning_rate_that_is_zero_before_the_end_is_warned_of(self) -> None:
+        training = {"preset": "arm-a2c", "learning_rate_steps": 5000}
+        [warning] = warnings_of(parse_config({"training": training}, "c"))
+        assert warning.startswith("training.learning_rate_steps: the learning rate is 0 from step 5,000 on")
+        assert warnings_of(parse_config({"training": {"preset": "arm-a2c"}}, "c")) == []
+
     def test_what_is_switched_off_is_no_warning(self) -> None:
         assert warnings_of(parse_config({"training": {"stream": False}}, "c")) == []
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,11 +13,13 @@ from point_run import PointRun
 from slot_digest import digest_of, parts_of
 
 from anchorleg.job import Job
-from trainer.checkpoints import checkpoint, saver
+from trainer.checkpoints import checkpoint, resume, saver
 from trainer.checkpoints.checkpoint import ENVS, LEARNER, MANIFEST, NETS, STATE, downgrade, read_manifest
 from trainer.checkpoints.find import find_policy
 from trainer.checkpoints.resume import find_start
 from trainer.checkpoints.retention import tidy
+from trainer.config.section import TrainingSection, resolve
+from trainer.config.training import identity
 from trainer.errors import ConfigError, NoGoodCheckpointError, NotFiniteError, OtherIdentityError, SaveError
 from trainer.evaluation.playable import of_checkpoint
 from trainer.training.run import capture
@@ -258,3 +261,27 @@ def test_the_manifest_lists_the_rows_of_older_attempts_by_path(run, tmp_path):
     [folder] = again.checkpoints(1)
     paths = [segment.path for segment in read_manifest(folder).segments]
     assert paths == [f"attempts/0/rows/{100:012d}.safetensors", f"attempts/1/rows/{200:012d}.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "words"),
+    [
+        ({}, {}, None),
+        ({}, {"total_steps": 200_000}, "total_steps 100,000 → 200,000: the learning rate goes on at 50% of its first"),
+        ({}, {"total_steps": 50_000}, "the learning rate goes on at 0% of its first value"),
+        ({"learning_rate_steps": 100_000}, {"learning_rate_steps": 100_000, "total_steps": 200_000}, None),
+        ({"algorithm": "a2c", "preset": "guide"}, {"algorithm": "a2c", "preset": "guide", "total_steps": 7}, None),
+    ],
+)
+def test_a_rate_that_falls_until_another_end_is_told(run, monkeypatch, then, now, words):
+    [folder] = run.checkpoints(1)
+    ours, theirs = (resolve(TrainingSection(**{"preset": "arm-a2c", **fields})) for fields in (now, then))
+    manifest = read_manifest(folder).model_copy(
+        update={"identity": identity(ours), "training": theirs.model_dump(mode="json")}
+    )
+    monkeypatch.setattr(resume, "read_manifest", lambda _: manifest)
+    monkeypatch.setattr(resume, "load_exact", lambda *_: (None, None))
+    job = Job.standalone(run.job.run_dir)
+    monkeypatch.setattr(Job, "candidates", lambda _: [SimpleNamespace(path=folder, step=100_000, attempt=0)])
+    notes = find_start(job, ours).notes
+    assert (len(notes) == 1 and notes[0].find(words) >= 0) if words else notes == ()

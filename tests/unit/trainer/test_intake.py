@@ -8,6 +8,7 @@ import secrets
 import threading
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,6 +29,8 @@ from trainer.buffers.contributed import MAX_SHARE, Contributed, capacity_of, par
 from trainer.buffers.experience import Experience
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.settings import AlgorithmSettings
+from trainer.envs.spaces import ArraySpec, Box, Discrete, Spaces
+from trainer.envs.suite import Bounds, SuiteRef
 from trainer.sharing import ingest
 from trainer.sharing import journal as intakelog
 from trainer.sharing.conduct import LEAST
@@ -68,6 +71,39 @@ def test_experience_is_refused_in_a_sentence_where_the_algorithm_cannot_use_it(j
     said: list[str] = []
     intake.tell(said.append)
     assert said[0].endswith(f"{__name__}:Alone learns from its own steps alone")
+
+
+@pytest.mark.parametrize(
+    ("obs", "action", "words"),
+    [
+        ({"state": ArraySpec((2,))}, Box(1), None),
+        ({"state": ArraySpec((2,))}, Discrete(3), "observations 'state' of float32 [2] and one of 3 actions"),
+        (
+            {"image": ArraySpec((1, 4, 4), "uint8")},
+            Box(1),
+            "observations 'image' of uint8 [1, 4, 4] and actions of real",
+        ),
+        ({"state": ArraySpec((2, 2))}, Box(1), "observations 'state' of float32 [2, 2] and actions of real numbers"),
+        (
+            {"state": ArraySpec((2,)), "b": ArraySpec((1,))},
+            Box(1),
+            "observations 'b' of float32 [1], 'state' of float32",
+        ),
+    ],
+)
+def test_experience_is_refused_in_a_sentence_where_a_segment_cannot_hold_it(job, monkeypatch, obs, action, words):
+    bounds = Bounds(1.0, (0.0, 1.0), False, lambda _: None, slice(0, 1), 0.0)
+    opened = SimpleNamespace(spaces=Spaces(obs, action, ("t",), 5), bounds=bounds)
+    monkeypatch.setattr(SuiteRef, "open", lambda _: opened)
+    intake = Intake(job, TRAINING, None)
+    said: list[str] = []
+    intake.tell(said.append)
+    assert (intake.ingester is None) == (words is not None)
+    if words is None:
+        assert said == []
+    else:
+        assert "experience of other machines is not taken: segments hold one row of real numbers" in said[0]
+        assert words in said[0]
 
 
 class Door(Ingester):

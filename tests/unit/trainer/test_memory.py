@@ -16,6 +16,9 @@ pytest.importorskip("torch")
 import torch
 from published import fresh_algorithm
 
+from trainer.algorithms.base import Context
+from trainer.buffers.experience import Experience
+from trainer.buffers.rows import fields_of
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.presets import PRESETS
 from trainer.config.section import TrainingSection, resolve
@@ -142,6 +145,26 @@ def test_nets_on_a_gpu_are_a_burden_of_the_machine_only_as_checkpoints():
     actor, critics = sizes(training)
     live = 4 * actor + 5 * critics
     assert cpu - gpu == 4 * (live + 512 * 2 * 3 * 1024)
+
+
+@pytest.mark.parametrize(("name", "moments"), [("ppo", 2), ("a2c", 1), ("sac", 2), ("td3", 2)])
+def test_what_an_optimizer_remembers_is_counted(name, moments):
+    training = resolve(TrainingSection(preset="arm-ppo", algorithm=name, num_envs=8))
+    spaces, algorithm = spaces_of(training), find(ALGORITHMS, name)
+    experience = Experience(training, fields_of(spaces)) if training.uses_experience else None
+    context = Context(training, spaces, 8, torch.device("cpu"), experience)
+    made = algorithm(context)
+    optimizer = made.optimizer if hasattr(made, "optimizer") else made._optimizers["actor"]
+    learned = [one for group in optimizer.param_groups for one in group["params"]]
+    for one in learned:
+        one.grad = torch.ones_like(one)
+    optimizer.step()
+    remembered = [value.numel() for value in optimizer.state[learned[0]].values() if value.shape == learned[0].shape]
+    assert remembered == [learned[0].numel()] * moments
+    assert {size.moments for size in algorithm.sizes(training, spaces)} == {moments}
+    nets = [part for part in host_parts(training, "cuda", 1) if part.what.startswith("the actor")]
+    (actor,) = [size for size in algorithm.sizes(training, spaces) if size.name == "the actor"]
+    assert nets[0].bytes == 2 * (1 + moments + actor.targets) * 4 * actor.parameters
 
 
 def test_a_process_that_gets_no_memory_ends_with_one_sentence_and_code_7(tmp_path):

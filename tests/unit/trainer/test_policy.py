@@ -14,7 +14,6 @@ pytest.importorskip("metaworld")
 from published import RUN, draft_of, nets_for, publish, spec_of, training_of
 
 from syncd import store
-from trainer.actors.recorder import can_record
 from trainer.algorithms.mtsac import learner as sac
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.settings import Network
@@ -31,6 +30,7 @@ from trainer.sharing.policies import (
     must_fit,
     policy_spec,
 )
+from trainer.sharing.segment import can_record
 
 pytestmark = pytest.mark.trainer
 

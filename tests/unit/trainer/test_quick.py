@@ -9,7 +9,8 @@ pytest.importorskip("torch")
 import odd_envs
 
 from trainer.config.find import SUITES, settings_of
-from trainer.envs import quick
+from trainer.envs import quick, workers
+from trainer.envs.step import EnvError
 from trainer.envs.suite import SuiteRef
 
 pytestmark = pytest.mark.trainer
@@ -37,11 +38,32 @@ class Timed:
 @pytest.mark.parametrize(("step_s", "num_envs", "expected"), [(1e-4, 8, True), (1e-4, 32, False), (5e-3, 2, False)])
 def test_workers_pay_where_a_step_of_all_takes_longer_than_waking_them(monkeypatch, step_s, num_envs, expected):
     Timed(monkeypatch, step_s)
+    monkeypatch.setattr(quick, "_measured", lambda found: quick.step_seconds(found.open(), lambda _: None))
     assert quick.is_quick(suite(id="odd_envs:Line"), num_envs) is expected
 
 
-def test_what_is_known_is_not_measured_and_what_fails_is_told_later():
+def test_what_is_known_is_not_measured_and_what_fails_is_told_later(monkeypatch):
+    assert quick._measured(suite(id="odd_envs:Line")) < 0.1
+    for fault in ("raises", "exits", "made"):
+        assert quick._measured(suite(id="odd_envs:Naughty", kwargs={"fault": fault})) == float("inf")
+    monkeypatch.setattr(workers, "spawn_worker", lambda *_: pytest.fail("it is known"))
     assert quick.is_quick(suite("arm"), 8)
     assert not quick.is_quick(suite("arm"), 64)
     assert not quick.is_quick(suite("metaworld"), 10)
-    assert not quick.is_quick(suite(id="odd_envs:Naughty", kwargs={"fault": "raises"}), 1)
+
+
+@pytest.mark.parametrize(
+    ("where", "more", "doing"),
+    [("step", 5, "making step 5"), ("reset", 1, "beginning its first episode"), ("step", None, "being made")],
+)
+def test_one_that_hangs_is_ended_and_named_with_what_it_did(monkeypatch, where, more, doing, capfd):
+    """Before the first episode its own states are tried, in steps and resets that are counted here."""
+    monkeypatch.setattr(workers, "HUNG_S", 2.0)
+    monkeypatch.setattr(workers, "BEGIN_S", 20.0 if where == "reset" else 6.0 if more is None else 300.0)
+    monkeypatch.setattr(odd_envs.Stuck, "made", {"step": 0, "reset": 0})
+    never = suite(id="odd_envs:Stuck", kwargs={"where": "", "at": 0})
+    never.open().make(0).close()
+    at = 1 if more is None else odd_envs.Stuck.made[where] + more
+    with pytest.raises(EnvError, match=rf"environment 0 \(Stuck\) has been silent for \d+ s while {doing}, when"):
+        quick.is_quick(suite(id="odd_envs:Stuck", kwargs={"where": where, "at": at}), 1)
+    assert "odd_envs.py" in capfd.readouterr().err

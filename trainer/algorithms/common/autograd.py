@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,17 @@ def read(obs: Obs, task: npt.NDArray[np.integer], device: torch.device) -> tuple
     """Observations by key and tasks [B] (int64) as tensors on `device`."""
     seen = {key: torch.from_numpy(array).to(device) for key, array in obs.items()}
     return seen, torch.from_numpy(task.astype(np.int64)).to(device)
+
+
+def optimizers_of(
+    learned: Mapping[str, list[nn.Parameter]],
+    device: torch.device,
+    kind: Callable[..., torch.optim.Optimizer],
+    **rates: float,
+) -> dict[str, torch.optim.Optimizer]:
+    """One of `kind` (Adam, AdamW) for each name, with `rates` as it calls them; in one kernel where `device` has it."""
+    fused = device.type in {"cpu", "cuda"}
+    return {name: kind(parameters, fused=fused, **rates) for name, parameters in learned.items()}
 
 
 def descend(optimizer: torch.optim.Optimizer, learned: Sequence[Tensor], loss: Tensor, clip: float) -> None:

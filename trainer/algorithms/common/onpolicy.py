@@ -65,10 +65,13 @@ class OnPolicy:
     """
 
     METRICS: ClassVar[tuple[str, ...]]
+    MOMENTS: ClassVar[int] = 2
+    """What its optimizer remembers of each number that is learned."""
 
     def __init__(self, context: Context) -> None:
         training, spaces = context.training, context.spaces
         self.settings = cast("OnPolicySettings", training.algorithm)
+        self._falling_steps = training.falling_steps
         self.device = context.device
         init, self._noise, self._order = (
             torch_generator(training.seed, key) for key in (RandomStream.NETS, RandomStream.NOISE, RandomStream.ORDER)
@@ -124,7 +127,7 @@ class OnPolicy:
         policy, critic = actor_and_critic(training, spaces, None)
         network = training.network
         return [
-            NetSize(name, f"network.{field}", widths, count(net), values=sum(widths))
+            NetSize(name, f"network.{field}", widths, count(net), values=sum(widths), moments=cls.MOMENTS)
             for name, field, widths, net in (
                 ("the actor", "actor_hidden", network.actor_hidden, policy),
                 ("the critic", "critic_hidden", network.critic_hidden, critic),
@@ -198,7 +201,7 @@ class OnPolicy:
     def learning_rate(self) -> float:
         """Now: it depends on the steps that were made, and on nothing else."""
         rate: float = self.settings.learning_rate  # type: ignore[attr-defined]
-        steps = self.settings.learning_rate_steps
+        steps = self._falling_steps
         return rate * max(0.0, 1 - self._step / steps) if steps else rate
 
     def stop_learning(self) -> None:

@@ -1,0 +1,47 @@
+"""kill -9 of TD3 and SAC between updates: what is trained is what would have been, bit for bit, replay and all."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from ppo_runs import OFF_POLICY, OFF_POLICY_UPDATES, train
+from slot_digest import gaps, slot_digest
+
+pytestmark = pytest.mark.trainer
+Digest = dict[str, object]
+
+
+@pytest.fixture(scope="module", params=sorted(OFF_POLICY))
+def uninterrupted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Digest]:
+    """(the algorithm, what it comes to alone)."""
+    folder = tmp_path_factory.mktemp(request.param)
+    train(folder, training=OFF_POLICY[request.param])
+    found = slot_digest(folder / "run/slots/0")
+    assert found["parts"]["run"][1]["updates"] == OFF_POLICY_UPDATES
+    assert gaps(found["metrics"]) == []
+    return request.param, found
+
+
+def test_kills_and_hand_overs_between_updates_change_nothing(tmp_path: Path, uninterrupted: tuple[str, Digest]) -> None:
+    """Killed before there is a checkpoint, handed over, killed at the first update after that, and twice later."""
+    name, wanted = uninterrupted
+    moments = {9: "SIGKILL"}, {44: "SIGUSR2"}, {1: "SIGKILL"}, {77: "SIGKILL"}, {60: "SIGKILL"}
+    said = train(tmp_path, *moments, training=OFF_POLICY[name])
+    assert said.count("before update") == len(moments)
+    assert slot_digest(tmp_path / "run/slots/0") == wanted
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3))
+def test_kills_before_any_update_change_nothing(tmp_path: Path, uninterrupted: tuple[str, Digest], seed: int) -> None:
+    name, wanted = uninterrupted
+    moments = random.Random(seed)
+    signals = [moments.choice(("SIGKILL", "SIGKILL", "SIGUSR2")) for _ in range(4)]
+    interruptions = ({moments.randrange(1, OFF_POLICY_UPDATES // 5): one} for one in signals)
+    train(tmp_path, *interruptions, training=OFF_POLICY[name])
+    assert slot_digest(tmp_path / "run/slots/0") == wanted

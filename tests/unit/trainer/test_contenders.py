@@ -1,0 +1,136 @@
+"""Which trainings are one contender, what contenders are called, and which are not compared at all."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("torch")
+
+from trainer.config.read import read_section
+from trainer.config.section import TrainingSection, resolve
+from trainer.config.training import doubts_about
+from trainer.errors import ConfigError
+from trainer.showing.contenders import contenders_at
+from trainer.tuning import contest
+
+pytestmark = pytest.mark.trainer
+
+
+def a_training(**fields):
+    return resolve(TrainingSection(**{"preset": "arm-ppo", "num_workers": 0, **fields}))
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """Makes a folder of a training that was evaluated once."""
+
+    def made(**fields):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        slot = folder / "slots/0"
+        (slot / "attempts/0").mkdir(parents=True)
+        (slot / "config.json").write_text(json.dumps(a_training(**fields).model_dump(mode="json")))
+        (slot / "attempts/0/claim").write_text("{}")
+        (slot / "attempts/0/parent.json").write_text(json.dumps({"attempt": None, "step": None}))
+        row = {"attempt": 0, "from": 0, "to": 100, "step": 100, "at": 1.0}
+        (slot / "attempts/0/metrics.jsonl").write_text(json.dumps(row) + "\n")
+        told = {**row, "goals_per_task": 2, "success": {"reach": 0.5}, "mean_success": 0.5, "returns": {"reach": 1.0}}
+        (slot / "attempts/0/evaluations.jsonl").write_text(json.dumps(told) + "\n")
+        return folder
+
+    return made
+
+
+def named(*folders):
+    return {one.name: [seeded.seed for seeded in one.seeds] for one in contenders_at(folders)}
+
+
+def test_seeds_and_what_changes_nothing_that_is_learned_are_one_contender(trained):
+    idle = {"checkpoint_interval": 77, "num_workers": 2, "threads": 2, "keep_checkpoints": 9, "evaluation_interval": 50}
+    assert named(trained(), trained(seed=1), trained(seed=2, **idle)) == {"ppo": [0, 1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"gamma": 0.9}, "gamma=0.9"),
+        ({"actor_hidden": [8]}, "actor_hidden=[8]"),
+        ({"num_envs": 4}, "num_envs=4"),
+        ({"total_steps": 5000}, "total_steps=5000"),
+        ({"normalise_obs": False, "clip": 0.1}, "clip=0.1 normalise_obs=false"),
+    ],
+)
+def test_contenders_of_one_algorithm_are_named_by_what_differs(trained, fields, name):
+    found = named(trained(), trained(**fields), trained(seed=1, **fields), trained(algorithm="a2c"))
+    assert found["a2c"] == [0]
+    (own,) = [one for one, seeds in found.items() if seeds == [0, 1]]
+    assert own.startswith("ppo ")
+    assert set(own.split()[1:]) == set(name.split())
+    assert len(found) == 3
+
+
+def test_presets_that_differ_name_their_contenders(trained):
+    assert named(trained(), trained(preset="guide", env="arm", algorithm="ppo")) == {
+        "ppo (arm-ppo)": [0],
+        "ppo (guide)": [0],
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [({"horizon": 30}, r"horizon 100 → 30"), ({"preset": "cartpole-ppo"}, r"env arm → gymnasium")],
+)
+def test_different_environments_are_not_compared(trained, fields, what):
+    one, other = trained(), trained(**fields)
+    with pytest.raises(ConfigError, match=what) as caught:
+        contenders_at([one, trained(seed=1), other])
+    assert str(one) in str(caught.value)
+    assert str(other) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_rate_that_falls_until_the_end_follows_the_total():
+    for preset in ("arm-a2c", "cartpole-ppo"):
+        assert resolve(TrainingSection(preset=preset)).falling_steps == 100_000
+        assert read_section(None, preset, ["total_steps=5000"]).training.falling_steps == 5000
+        assert (
+            read_section(None, preset, ["total_steps=9000", "learning_rate_steps=9500"]).training.falling_steps == 9500
+        )
+        assert read_section(None, preset, ["learning_rate_steps=0"]).training.falling_steps == 0
+    assert read_section(None, "tiny", []).training.falling_steps == 0
+
+
+def test_a_rate_that_is_zero_before_the_end_is_warned_of():
+    told = read_section(None, "arm-a2c", ["learning_rate_steps=4000", "total_steps=5000"]).warnings
+    assert len(told) == 1
+    assert told[0].startswith("learning_rate_steps: the learning rate is 0 from step 4,000 on")
+    for steps in ("5000", "0", "total", "9000"):
+        assert read_section(None, "arm-a2c", [f"learning_rate_steps={steps}", "total_steps=5000"]).warnings == ()
+    assert doubts_about(a_training()) == []
+
+
+@pytest.mark.parametrize("words", ["always", "-3", "0.5"])
+def test_a_length_that_is_none_is_refused(words):
+    with pytest.raises(
+        ConfigError, match=r'learning_rate_steps: .* is no length: give a number of steps, "total", or 0$'
+    ):
+        read_section(None, "arm-a2c", [f"learning_rate_steps={words}"])
+
+
+def test_a_contest_goes_on_after_an_update_that_brought_settings(tmp_path):
+    training = a_training()
+    entry = contest.Contestant(tmp_path / "ppo-0", training)
+    contest._prepare(entry)
+    file = entry.slot_dir / "config.json"
+    older = json.loads(file.read_text())
+    for section, field in (("algorithm", "target_kl"), ("network", "encoders")):
+        del older[section][field]
+    del older["keep_milestones"]
+    file.write_text(json.dumps(older))
+    contest._prepare(entry)
+    with pytest.raises(ConfigError, match=r"ppo-0 was begun with other settings \(gamma 0\.95 → 0\.9, total_steps 1"):
+        contest._prepare(contest.Contestant(entry.folder, training.changed(gamma=0.9, total_steps=5)))
+    file.write_text(json.dumps({**older, "of_the_future": 1}))
+    with pytest.raises(ConfigError, match=r"other settings \(this version does not know all of them\)"):
+        contest._prepare(entry)
