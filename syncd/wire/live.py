@@ -16,7 +16,7 @@ from pathlib import Path
 
 from anchorleg.live.ring import Cell, RingReader
 from anchorleg.live.wanted import FILE, RENEW_EVERY_S, Asking, Wish
-from syncd.wire.protocol import LiveBatch, NobodyAsked, ProtocolError, WireWish, encode
+from syncd.wire.protocol import LiveBatch, NobodyAsked, ProtocolError, SeenLive, WatchLive, WireWish, encode
 from syncd.wire.tree import READABLE, Folder, open_file
 
 #: How often the rings are looked at: each costs an open and a read of a network folder.
@@ -54,18 +54,21 @@ class LiveFeed:
         """Whether there is anything to do for it."""
         return bool(self._readers) or self._wished is not None
 
-    def want(self, wishes: tuple[WireWish, ...]) -> None:
-        """The client wants these from now on; `renew` takes them up."""
-        if self._is_guest:
-            wishes = tuple(each.model_copy(update={"fps": min(each.fps, GUESTS_FPS)}) for each in wishes[:GUESTS_WISHES])
-        self._wished = wishes
+    def hear(self, said: WatchLive | SeenLive) -> None:
+        """What the client wants from now on (`renew` takes it up), or has taken.
 
-    def seen(self, number: int) -> None:
-        """The client has taken all up to this one. Errors: ProtocolError where it was never sent."""
-        if number > self._number:
+        Errors: ProtocolError where that was never sent.
+        """
+        if isinstance(said, WatchLive):
+            self._wished = said.wishes
+            if self._is_guest:
+                some = said.wishes[:GUESTS_WISHES]
+                self._wished = tuple(each.model_copy(update={"fps": min(each.fps, GUESTS_FPS)}) for each in some)
+        elif said.number > self._number:
             raise ProtocolError("a client has seen what was not sent")
-        while self._unseen and self._unseen[0][0] <= number:
-            self._unseen.popleft()
+        else:
+            while self._unseen and self._unseen[0][0] <= said.number:
+                self._unseen.popleft()
 
     def renew(self) -> list[NobodyAsked]:
         """Take up changed wishes and keep them alive, where it is time to. Returns what the client should know."""
@@ -172,4 +175,3 @@ class _Run:
     def _renew(self, wishes: tuple[Wish, ...]) -> None:
         with Folder.root(self._shared) as root, root.down((*READABLE, self._run_id)):  # no link, and it is there
             self._asking.renew(wishes)
-

@@ -275,10 +275,8 @@ class Server:
                     raise protocol.ProtocolError(f"more than {MOST_STREAMS} files at once")
                 queue = self._streams if most is None else self._slices
                 queue.append(file_frames(self._shared.path, key, path, offset, most))
-            case protocol.WatchLive(wishes=wishes):
-                self._live.want(wishes)
-            case protocol.SeenLive(number=number):
-                self._live.seen(number)
+            case protocol.WatchLive() | protocol.SeenLive() as said:
+                self._live.hear(said)
             case protocol.Put() as put:
                 self._look_for_inbox()
                 self._say(self._uploads.begin(put))
