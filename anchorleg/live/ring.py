@@ -49,8 +49,8 @@ class RingWriter:
             return False
         if not self._number:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            # Readers go by the number: after a lost file it must not begin anew, so the clock gives the least.
-            self._number = max(int(time.time() * 1000), newest_number(self._path))
+            # Readers go by the number, and look for the very next one: after a lost file the clock says where to go on.
+            self._number = newest_number(self._path) or int(time.time() * 1000)
         self._number += 1
         fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
         try:
