@@ -35,7 +35,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anchorleg.files import (
     create_exclusive,
@@ -48,6 +48,9 @@ from anchorleg.files import (
     write_bytes,
     write_json,
 )
+
+if TYPE_CHECKING:
+    from anchorleg.live.showing import Showing
 from anchorleg.rollback import rollbacks
 
 #: Where a run publishes when it is not told where, in its own folder.
@@ -202,6 +205,7 @@ class Job:
         self._clock = clock
         self._asked: str | None = None
         self._looked_at = float("-inf")
+        self._showing: Showing | None = None
 
     @property
     def slot_dir(self) -> Path:
@@ -335,6 +339,36 @@ class Job:
         """
         value = {"step": step, "total": total, "checkpoint_step": checkpoint_step, "at": self._clock(), **more}
         write_bytes(self.attempt_dir / "progress.json", json.dumps(value).encode() + b"\n")
+
+    def watched(self) -> int:
+        """How many pictures a second somebody wants to see of this slot; 0: nobody. Cheap enough for every step."""
+        if self._showing is None:
+            from anchorleg.live.showing import Showing  # noqa: PLC0415 - few programs show themselves
+
+            self._showing = Showing(self.shared_dir, self.run_id, self.slot, self.attempt)
+        return self._showing.wanted()
+
+    def show(
+        self,
+        facts: Mapping[str, Any] | None = None,
+        *,
+        jpeg: bytes | None = None,
+        task: str = "",
+        episode: int = 0,
+        step: int = 0,
+        score: float = 0.0,
+        success: bool | None = None,
+    ) -> bool:
+        """Show a picture (60 KB at most) or `facts` alone to who watches; what comes too often is left out.
+
+        `facts`: words and numbers by name, 64 at most; `score`: the episode's, so far. Returns whether it was taken; a
+        full disk is no error, and what cannot be shown at all is a warning, once.
+        """
+        if not self.watched() or self._showing is None:
+            return False
+        return self._showing.show(
+            facts=facts or {}, jpeg=jpeg, task=task, episode=episode, step=step, score=score, success=success
+        )
 
 
 def _ignore_hand_over_signals() -> None:

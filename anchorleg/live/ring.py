@@ -13,6 +13,7 @@ import os
 import struct
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ CELL_BYTES = 64 * 1024
 MAGIC = b"ALr1"
 _HEAD = struct.Struct(">4sQBII")
 MAX_PAYLOAD_BYTES = CELL_BYTES - _HEAD.size
+_READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Cell(NamedTuple):
@@ -47,8 +49,8 @@ class RingWriter:
             return False
         if not self._number:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            # Readers go by the number: after a lost file it must not begin anew, so the clock gives the least.
-            self._number = max(int(time.time() * 1000), newest_number(self._path))
+            # Readers go by the number, and look for the very next one: after a lost file the clock says where to go on.
+            self._number = newest_number(self._path) or int(time.time() * 1000)
         self._number += 1
         fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
         try:
@@ -59,10 +61,13 @@ class RingWriter:
 
 
 class RingReader:
-    """Looks at one ring from time to time. A ring that cannot be read has nothing new."""
+    """Looks at one ring from time to time. A ring that cannot be read has nothing new.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    `opened` gives a descriptor of the ring, to be closed here: for who reads below a folder that others write to.
+    """
+
+    def __init__(self, path: Path, opened: Callable[[], int] | None = None) -> None:
+        self._opened = opened or (lambda: os.open(path, _READING))
         self._last: int | None = None
 
     def newer(self) -> list[Cell]:
@@ -71,7 +76,7 @@ class RingReader:
         Who looks too seldom gets what is still there.
         """
         try:
-            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            fd = self._opened()
         except OSError:
             return []
         try:

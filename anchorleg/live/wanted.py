@@ -31,6 +31,8 @@ MOST_FPS = 60
 ANY = "any"
 LANE = re.compile(r"any|t(0|[1-9][0-9]{0,3})")
 _WATCHER = re.compile(r"[0-9a-f]{8}")
+#: Names of guests begin with it, those of others never do: what guests want comes last.
+_GUEST = "f"
 
 
 class Wish(NamedTuple):
@@ -125,11 +127,15 @@ def read(path: Path) -> dict[str, Watcher]:
 
 
 class Asking:
-    """A watcher's side: keeps its entry in `path` alive. Call `renew` often; it writes when there is something to."""
+    """A watcher's side: keeps its entry in `path` alive. Call `renew` often; it writes when there is something to.
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    `is_guest`: somebody else's key. It gets what the folder's own watchers leave of the lanes.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic, *, is_guest: bool = False) -> None:
         self._path, self._clock = path, clock
-        self._name = os.urandom(4).hex()
+        name = os.urandom(4).hex()
+        self._name = (_GUEST if is_guest else "0123456789abcde"[int(name[0], 16) % 15]) + name[1:]
         self._living = Living()
         self._beat, self._next_at = 0, 0.0
         self._wishes: tuple[Wish, ...] = ()
@@ -145,7 +151,8 @@ class Asking:
             self._beat += 1
             found[self._name] = Watcher(self._beat, wishes)
         self._next_at = now + RENEW_EVERY_S
-        write_bytes(self._path, as_bytes(found), mode=0o640)
+        ordered = dict(sorted(found.items(), key=lambda item: item[0].startswith(_GUEST)))
+        write_bytes(self._path, as_bytes(ordered), mode=0o640)
         self._wishes = wishes
 
     def withdraw(self) -> None:

@@ -90,6 +90,10 @@ class Capacity:
         """Whether there is room for this part of a curve, in the place of what is here of it. Errors: as above."""
         self._check(lambda: self._curve_objection(place, name, size) or self._objection(size))
 
+    def check_live(self, place: SlotPlace, size: int) -> None:
+        """Whether there is room for a ring or a scene of this slot. Errors: as above."""
+        self._check(lambda: self._slot_objection(place, set()) or self._objection(size))
+
     def _check(self, objection: Callable[[], str]) -> None:
         if objection() and self._monotonic() - self._counted_at >= RECOUNT_S:
             self.count_anew()
@@ -142,7 +146,7 @@ def _held_of(place: SlotPlace) -> _Held:
     """Folders of blobs count as files: they stay, too. Errors: OSError."""
     curves = _sizes(place.metrics)
     blobs = folder_names(place.blobs)
-    sizes = [*curves.values(), *_sizes(place.manifests).values()]
+    sizes = [*curves.values(), *_sizes(place.manifests).values(), *_sizes(place.live).values()]
     for folder in blobs:
         sizes += _sizes(place.blobs / folder).values()
     return _Held(files=len(sizes) + len(blobs), bytes=sum(sizes), curves=curves)

@@ -20,6 +20,7 @@ from pathlib import Path
 from syncd.errors import SyncError
 from syncd.laptop.backoff import Backoff, Moment, made_progress, slept, stops
 from syncd.laptop.exchange import RELIST_AFTER_S, Exchange, ExchangeCounts
+from syncd.laptop.liveagents import LiveAgents
 from syncd.laptop.mirror import Arrival, Mirror
 from syncd.laptop.status import StatusWriter
 from syncd.laptop.watcher import OutboxWatcher
@@ -121,6 +122,9 @@ class Client:
         self._listen_s = listen_s
         self._moment, self._sleep, self._chance = moment, sleep, chance
         self._mirror, self._outbox = Mirror(folder), Outbox(folder)
+        self._agents = LiveAgents(
+            self._mirror, say=self._voice_trouble, pull=wishes.pull, monotonic=lambda: moment().monotonic_s
+        )
         self._transport: Transport | None = None
         self._was_live = False
         self._last_said = ""
@@ -199,6 +203,7 @@ class Client:
         transport = exchange.transport
         is_pushed = transport.name != "rsync"
         self.writer.tell("syncing")
+        self._agents.begin()
         exchange.take(transport.listing(), announced=False)
         self._was_live = True
         leave_at = self._moment().monotonic_s + STOPGAP_S if transport.is_stopgap else math.inf
@@ -215,6 +220,7 @@ class Client:
             self._describe(exchange)
             self._tick()
             self._tidy()
+            self._agents.turn(transport, lambda: not exchange.wants_policy())
             before = self._moment()
             busy = is_round and (exchange.wants or exchange.more_waits)
             patience_s = RELIST_AFTER_S if exchange.something_was_gone else self._listen_s

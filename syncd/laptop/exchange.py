@@ -116,6 +116,10 @@ class Exchange:
         """Whether something can be fetched now."""
         return bool(self._wanted) and self._monotonic() >= self._fetch_from
 
+    def wants_policy(self) -> bool:
+        """Whether a policy waits to be fetched: what is only looked at goes after it."""
+        return any(offer.kind == "manifest" for offer, _ in self._wanted.values())
+
     @property
     def unfetched(self) -> int:
         """How many wanted files are not here yet."""

@@ -24,6 +24,7 @@ from pathlib import Path
 from anchorleg.files import fsync_folder, read_json, write_json
 from syncd.errors import DamagedPolicyError, NoRoomError, StorageError
 from syncd.laptop.capacity import Capacity, CapacityLimits
+from syncd.laptop.scenes import prune_live
 from syncd.shared.curves import CHUNK_ROWS, MAX_CHUNK_BYTES, chunk_of_file
 from syncd.shared.layout import NAME, SLOT, Shared, SlotPlace, Version, make_folder, put, put_json, put_once
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Manifest
@@ -78,7 +79,7 @@ class Mirror:
         self.folder = folder
         self.shared = Shared(folder)
         self._clock = clock
-        self._capacity = Capacity(self.shared, self._parts, limits)
+        self.capacity = Capacity(self.shared, self._parts, limits)
         self._bad = _read_bad(self._bad_file)
 
     @property
@@ -142,7 +143,7 @@ class Mirror:
                 continue
             try:
                 if target.place not in places:
-                    self._capacity.check_slot(target.place, places)
+                    self.capacity.check_slot(target.place, places)
             except NoRoomError as error:
                 say(str(error))
                 continue
@@ -172,7 +173,7 @@ class Mirror:
             raise DamagedPolicyError(f"{offer.path[:200]!r} is no place of the tree")
         try:
             self._parts.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._capacity.check_slot(target.place)
+            self.capacity.check_slot(target.place)
             if target.version is not None:
                 return self._bring_policy(target, target.version, offer, fetch)
             return self._bring_curve(target, offer, fetch)
@@ -206,7 +207,7 @@ class Mirror:
             put_json(place.latest, {"attempt": version.attempt, "seq": version.seq})
         part.unlink(missing_ok=True)
         collect(place, now=self._clock(), keep=MIRRORS)
-        self._capacity.changed(place)
+        self.capacity.changed(place)
         return Arrival(target, came, manifest)
 
     def _bring_blob(self, place: SlotPlace, manifest: Manifest, fetch: Fetch) -> int:
@@ -233,18 +234,18 @@ class Mirror:
     def _make_room(self, place: SlotPlace, size: int) -> None:
         """Have room for `size` bytes of a policy. Errors: NoRoomError, StorageError; OSError."""
         try:
-            self._capacity.check_policy(size)
+            self.capacity.check_policy(size)
         except NoRoomError:
             collect(place, now=self._clock(), keep=MIRRORS)
-            self._capacity.changed(place)
-            self._capacity.check_policy(size)
+            self.capacity.changed(place)
+            self.capacity.check_policy(size)
 
     def _bring_curve(self, target: OfferTarget, offer: Offer, fetch: Fetch) -> Arrival:
         place = target.place
         if offer.bytes > MAX_CHUNK_BYTES:
             raise DamagedPolicyError(f"it has {offer.bytes} bytes; {MAX_CHUNK_BYTES} is the most of a curve's part")
         part = self._parts / f"{place.run_id}.{place.slot}.{target.file_name}"
-        self._capacity.check_curve(place, target.file_name, offer.bytes)
+        self.capacity.check_curve(place, target.file_name, offer.bytes)
         data = _fetched(offer, part, fetch)
         if len(data) > MAX_CHUNK_BYTES or not _is_json_lines(data):
             part.unlink(missing_ok=True)
@@ -252,7 +253,7 @@ class Mirror:
         make_folder(place.metrics)
         os.replace(part, place.metrics / target.file_name)
         fsync_folder(place.metrics)
-        self._capacity.changed(place)
+        self.capacity.changed(place)
         return Arrival(target, len(data))
 
     @property
@@ -276,10 +277,11 @@ class Mirror:
 
     def tidy(self) -> None:
         """Delete unfinished files: what a killed process left in the tree, and parts of what was overtaken."""
-        self._capacity.count_anew()
+        self.capacity.count_anew()
         with contextlib.suppress(OSError):
             for place in self.shared.slots():  # nobody else writes here: see the lock
                 sweep_slot(place, before=math.inf)
+                prune_live(place, now=self._clock())
         with contextlib.suppress(OSError), os.scandir(self._parts) as entries:
             for entry in entries:
                 if self._clock() - entry.stat(follow_symlinks=False).st_mtime > PART_KEPT_S:

@@ -107,6 +107,11 @@ class SlotPlace:
         """Folder of the curves, `<name>-<chunk>.jsonl` each."""
         return self.path / "metrics"
 
+    @property
+    def live(self) -> Path:
+        """Folder of agents at play: `<lane>.ring` and `<sha256>.scene`."""
+        return self.path / "live"
+
     def manifest(self, version: Version) -> Path:
         """Path of one version's manifest."""
         return self.manifests / version.file_name

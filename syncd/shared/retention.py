@@ -120,7 +120,7 @@ def _sweep_blobs(place: SlotPlace, named: set[str], before: float) -> None:
 def sweep_slot(place: SlotPlace, *, before: float) -> None:
     """`sweep_temporary` for all folders of a slot. Errors: OSError."""
     blobs = [place.blobs / name for name in folder_names(place.blobs)]
-    for folder in (place.path, place.manifests, place.metrics, *blobs):
+    for folder in (place.path, place.manifests, place.metrics, place.live, *blobs):
         sweep_temporary(folder, before)
 
 

@@ -38,6 +38,7 @@ from syncd.transports.runner import (
 )
 from syncd.wire.refusals import PARTIAL_FOLDER, REFUSED_PREFIX
 from syncd.wire.transport import MAX_FILES, ConnectionFacts, News, Offer, Receipt, SegmentVerdict
+from syncd.wire.viewing import Viewing
 
 #: A look costs 40 ms of CPU here and 10 there; more often helps nobody who chose rsync.
 LOOK_EVERY_S = 2.0
@@ -77,6 +78,7 @@ class RsyncTransport:
 
     def __init__(self, remote: Remote, client: str, bwlimit: int = 0, stage_files: int = STAGE_FILES) -> None:
         self.chosen_because, self.is_stopgap = "", False
+        self.live: Viewing | None = None
         self._client, self._stage_files = client, stage_files
         self._seen: dict[str, tuple[int, int]] = {}
         self._told: set[str] = set()

@@ -13,7 +13,8 @@ from pathlib import Path
 from syncd.errors import GoneError, StorageError, SyncError
 from syncd.wire import protocol
 from syncd.wire.protocol import Frame
-from syncd.wire.transport import News, Offer, SegmentVerdict
+from syncd.wire.transport import News, Offer, Receipt, SegmentVerdict
+from syncd.wire.viewing import LiveArrivals, Receiving
 
 #: Blobs up to this size are pushed right behind their manifest: a MT10 policy is 0.15 MB, the largest in use 1 MB.
 EAGER_BYTES = 1024 * 1024
@@ -40,6 +41,20 @@ def write_part(part: Path, content: bytes) -> None:
         raise StorageError(
             f"{part.parent} cannot be written ({error.strerror}); what was there before is untouched"
         ) from error
+
+
+def sha256_of(part: Path) -> str:
+    """The sum of a file. Errors: OSError."""
+    return hashlib.sha256(part.read_bytes()).hexdigest()
+
+
+def read_segment(path: Path, most: int | None) -> bytes | Receipt:
+    """A segment to send, or why it need not be: it cannot be read, or the other side takes `most` bytes at a time."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return Receipt(False, "unreadable")
+    return content if most is None or len(content) <= most else Receipt(False, "size")
 
 
 class Download:
@@ -166,7 +181,8 @@ class Arrivals:
         self._most_manifests_bytes = manifests_bytes
         self.listings = 0
         self.polls_because: str | None = None
-        self.downloads: dict[str, Download] = {}
+        self.downloads: dict[str, Receiving] = {}
+        self.live = LiveArrivals()
         self.eager = Eager()
         self._manifests: dict[str, tuple[str, bytes]] = {}
         self._manifests_bytes = 0
@@ -175,7 +191,7 @@ class Arrivals:
         self._left_out = False
 
     def __bool__(self) -> bool:
-        return bool(self._offers or self._verdicts or self._left_out)
+        return bool(self._offers or self._verdicts or self._left_out or self.live)
 
     def take_news(self) -> News:
         """What has not been taken yet."""
@@ -189,7 +205,7 @@ class Arrivals:
         return content if newest == path and content else None
 
     def put(self, frame: Frame) -> bool:
-        """Keep what a frame brings; False where it is none of these."""
+        """Keep what a frame brings; False where it is none of these. Errors: ProtocolError."""
         message, payload = frame.message, frame.payload
         match message:
             case protocol.PublishedPolicy():
@@ -206,6 +222,10 @@ class Arrivals:
                 self.polls_because = why
             case protocol.Data() | protocol.End() | protocol.FileGone():
                 self._put_bytes(message, payload)
+            case protocol.LiveBatch():
+                self.live.put(message, payload)
+            case protocol.NobodyAsked():
+                self.live.put_sentence(message)
             case _:
                 return False
         return True

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from anchorleg.live.wanted import FILE as LIVE_FILE
 from syncd.errors import DamagedPolicyError
 from syncd.shared.curves import MAX_CHUNK_BYTES, chunk_of_file
 from syncd.shared.layout import NAME, SHA256, SLOT, Version
@@ -111,6 +112,8 @@ class _Told:
         match mark:
             case None:
                 self.lost = True
+            case (_, "above") if name == LIVE_FILE or name.startswith("."):
+                pass  # who watches, renewed every few seconds: no folder of ours
             case (_, "above"):
                 self.folders = True
             case (parts, "slot") if name == "LATEST.json":

@@ -9,11 +9,14 @@ The header is JSON with the fields of the frame's message; unknown kinds and fie
             GET                  DATA*, END or GONE
             PUT                  HAVE (then the client sends DATA), STORED or REFUSED; after DATA one of the latter
             ACK                  (the verdicts have arrived)
+            WATCH                LIVE* while it is wanted, NOBODY_ASKED where a job cannot be told
+            SEEN                 (those LIVE were taken: more may come)
     both    PING → PONG every 5 s; 15 s of silence is death
 
 A POLICY that is pushed with `eager` is followed by the DATA and END of its blob, as if the client had asked.
 Several GETs and PUTs may be under way; DATA, END and GONE carry the `key` of what they belong to: downwards the one
 that the GET chose (a running number), or the blob's sha256 where it is pushed; upwards the segment's sha256.
+LIVE leaves when nothing else waits (`syncd.wire.live`); scenes are asked for in slices, by GETs with a `most`.
 """
 
 from __future__ import annotations
@@ -26,10 +29,11 @@ from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from anchorleg.live.wanted import LANE, MOST_FPS
 from anchorleg.printable import printable
 from syncd.errors import SyncError
 
-PROTOCOL = 2
+PROTOCOL = 3
 #: What no login prints by chance: a NUL byte is in it.
 PREAMBLE = b"\n\x00anchorleg syncd\x00\n"
 #: 256 KiB a frame: a few per policy, and a ping waits behind one for 20 ms at 100 Mbit/s.
@@ -44,12 +48,17 @@ PING_EVERY_S = 5.0
 DEAD_AFTER_S = 15.0
 #: Entries of one METRICS, VERDICTS or ACK frame: 100 x 500 bytes fit into a header.
 MAX_ENTRIES = 100
+#: Agents that one client watches at once.
+MOST_WISHES = 8
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 #: A run id, a contributor: a single component of a path that is no option, no hidden file and no way upwards.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80}$")]
 #: Below `$SHARED`; what may be read there is the server's decision (`syncd.wire.tree`).
 SharedPath = Annotated[str, Field(pattern=r"^v1(/[A-Za-z0-9][A-Za-z0-9._-]{0,160}){2,6}$")]
+Slot = Annotated[int, Field(ge=0, le=100_000)]
+#: What of a slot is shown (`anchorleg.live.wanted`).
+Lane = Annotated[str, Field(pattern=f"^({LANE.pattern})$")]
 Key = Annotated[str, Field(pattern=r"^[0-9a-f]{1,64}$")]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 _SENTENCE_CHARS, _WORD_CHARS = 2000, 100
@@ -193,12 +202,13 @@ class Ack(Message):
 
 
 class Get(Message):
-    """Send a file from `offset` on; its answers carry `key`."""
+    """Send a file from `offset` on, at most `most` bytes of it (None: all); its answers carry `key`."""
 
     KIND = 10
     key: Key
     path: SharedPath
     offset: Count
+    most: Count | None = None
 
 
 class Data(Message):
@@ -210,7 +220,7 @@ class Data(Message):
 
 
 class End(Message):
-    """The file has been sent; it has `bytes` bytes in all."""
+    """What was asked for has been sent: the file as far as its byte `bytes`."""
 
     KIND = 12
     key: Key
@@ -231,7 +241,7 @@ class Put(Message):
     KIND = 14
     sha256: Sha256
     run_id: Name
-    slot: Annotated[int, Field(ge=0, le=100_000)]
+    slot: Slot
     bytes: Count
 
 
@@ -278,6 +288,52 @@ class Bye(Message):
     """The client ends."""
 
     KIND = 20
+
+
+class WireWish(BaseModel):
+    """One agent that the client wants to see, with so many pictures a second."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    run_id: Name
+    slot: Slot
+    lane: Lane
+    fps: Annotated[int, Field(ge=1, le=MOST_FPS)]
+
+
+class WatchLive(Message):
+    """WATCH: all that the client wants to see from now on; empty: nothing any more."""
+
+    KIND = 21
+    wishes: Annotated[tuple[WireWish, ...], Field(max_length=MOST_WISHES)]
+
+
+class SeenLive(Message):
+    """SEEN: all LIVE up to this number have been taken."""
+
+    KIND = 22
+    number: Count
+
+
+class LiveBatch(Message):
+    """LIVE: the newest batch of one agent; the payload is a cell's of its ring (`anchorleg.live.batches`).
+
+    `number`: how many LIVE of this connection came until it, and it.
+    """
+
+    KIND = 23
+    run_id: Name
+    slot: Slot
+    lane: Lane
+    number: Count
+    kind: Annotated[int, Field(ge=0, le=255)]
+
+
+class NobodyAsked(Message):
+    """The run's jobs cannot be told that somebody watches; what others asked for is shown all the same."""
+
+    KIND = 24
+    run_id: Name
+    sentence: Sentence
 
 
 _KINDS: dict[int, type[Message]] = {kind.KIND: kind for kind in Message.__subclasses__()}

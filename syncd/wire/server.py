@@ -23,9 +23,10 @@ from syncd.shared.holds import held
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox
 from syncd.shared.layout import Shared
 from syncd.wire import protocol
-from syncd.wire.arrivals import EAGER_BYTES
 from syncd.wire.bandwidth import Bandwidth
-from syncd.wire.feed import CurveNews, Feed, Pace, PolicyNews
+from syncd.wire.feed import Feed, Pace
+from syncd.wire.live import LiveFeed
+from syncd.wire.outgoing import file_frames, news_frames
 from syncd.wire.protocol import (
     DEAD_AFTER_S,
     MAX_ENTRIES,
@@ -36,7 +37,6 @@ from syncd.wire.protocol import (
     Message,
     encode,
 )
-from syncd.wire.tree import open_file
 from syncd.wire.uploads import Uploads
 
 #: What waits to be taken by the client, at most: one frame above it. More would delay pings and news.
@@ -48,8 +48,6 @@ READ_BYTES = 256 * 1024
 VERDICTS_EVERY_S = 1.0
 #: It wakes at least this often, so that a signal is obeyed soon.
 WAKE_EVERY_S = 1.0
-#: A client with a limit on its bandwidth is not sent unasked what takes longer than this.
-EAGER_WITHIN_S = 10.0
 #: A client may ask for so many files at once.
 MOST_STREAMS = 64
 
@@ -85,7 +83,9 @@ class Server:
         self._waiting = bytearray(protocol.PREAMBLE)
         self._streams: deque[Iterator[bytes]] = deque()
         self._pushes: deque[Iterator[bytes]] = deque()
+        self._slices: deque[Iterator[bytes]] = deque()
         self._feed = Feed(shared, clock)
+        self._live = LiveFeed(shared, clock, is_guest=contributor is not None)
         self._bandwidth = Bandwidth(0, clock)
         self._inbox_of: Inbox | None = None
         self._inbox: Inbox | Guest | None = None
@@ -114,6 +114,7 @@ class Server:
             _LOG.warning("%s", error)
             self._goaway("protocol", str(error), None)
         finally:
+            self._live.close()
             self._uploads.close()
             self._feed.close()
 
@@ -122,6 +123,9 @@ class Server:
         if self._ending is not None:
             self._goaway("ending", f"the other side's syncd was ended ({self._ending})", 1.0)
             raise _Ended(f"ended: {self._ending}")
+        if self._live.is_watched:
+            for nobody in self._live.renew():
+                self._say(nobody)
         self._fill()
         poll = select.poll()
         if len(self._waiting) < MOST_UNREAD_BYTES:
@@ -138,6 +142,8 @@ class Server:
             self._read()
         if ready.get(self._out):
             self._write()
+        if not ready:
+            self._show()
         now = self._clock()
         if now - self._heard > DEAD_AFTER_S:
             raise _Ended(f"the client was silent for {DEAD_AFTER_S:g} s")
@@ -154,11 +160,18 @@ class Server:
             due += [self._feed.next_at(), self._verdicts.next_at]
             if self._feed.bell() >= 0 and (quiet_until := self._feed.quiet_until) > self._clock():
                 due.append(quiet_until)
+        if self._live.is_watched and self._is_idle():
+            due.append(self._live.next_at())
         return max(0.0, (min(due) - self._clock()) * 1000)
 
     def _may_look(self) -> bool:
         """Whether the client has taken all earlier news, and may have more by its limit."""
         return self._listens and not self._waiting and not self._pushes and not self._bandwidth.wait_s()
+
+    def _is_idle(self) -> bool:
+        """Whether nothing at all waits to leave."""
+        waits = self._waiting or self._pushes or self._streams or self._slices
+        return not waits and not self._bandwidth.wait_s()
 
     # --- out -------------------------------------------------------------------------------------------------------
 
@@ -166,11 +179,13 @@ class Server:
         self._waiting += encode(message, payload)
 
     def _fill(self) -> None:
-        """Put more frames behind those that wait, while there is room: news first, then files in turns."""
+        """Put more frames behind those that wait, while there is room: news first, then files in turns, then scenes."""
         if self._may_look():
             self._look()
-        while len(self._waiting) < BUFFER_BYTES and (self._pushes or self._streams) and not self._bandwidth.wait_s():
-            queue = self._pushes or self._streams
+        while len(self._waiting) < BUFFER_BYTES and not self._bandwidth.wait_s():
+            queue = self._pushes or self._streams or self._slices
+            if not queue:
+                return
             frame = next(queue[0], None)
             if frame is None:
                 queue.popleft()
@@ -178,6 +193,12 @@ class Server:
             self._waiting += frame
             self._bandwidth.took(len(frame))
             queue.rotate(0 if queue is self._pushes else -1)
+
+    def _show(self) -> None:
+        """One batch of an agent at play, after a poll that found nothing else to do: not even news to look at."""
+        if self._live.is_watched and self._is_idle() and (frame := self._live.frame()) is not None:
+            self._waiting += frame
+            self._bandwidth.took(len(frame))
 
     def _write(self) -> None:
         try:
@@ -201,7 +222,7 @@ class Server:
         """Put what changed among the pushes."""
         now = self._clock()
         if now >= self._feed.next_at():
-            self._pushes.extend([self._news_frames(list(self._feed.changes()), eager=True)])
+            self._pushes.extend([self._news_frames(eager=True)])
         if self._inbox is not None and now >= self._verdicts.next_at:
             with self._verdicts.looking(now):
                 self._look_for_verdicts(self._inbox)
@@ -224,45 +245,8 @@ class Server:
             )
             self._verdicts_told |= {one.sha256 for one in some}
 
-    def _news_frames(self, news: list[PolicyNews | CurveNews], *, eager: bool) -> Iterator[bytes]:
-        curves: list[CurveNews] = []
-        for one in news:
-            if isinstance(one, CurveNews):
-                curves.append(one)
-                continue
-            is_soon_there = self._bandwidth.allows(one.blob_bytes, EAGER_WITHIN_S)
-            pushed = eager and one.blob_bytes <= EAGER_BYTES and is_soon_there
-            yield encode(
-                protocol.PublishedPolicy(
-                    path=one.path,
-                    blob_bytes=one.blob_bytes,
-                    blob_sha256=one.blob_sha256,
-                    eager=pushed,
-                ),
-                one.content,
-            )
-            if pushed:
-                yield from self._file_frames(one.blob_sha256, one.blob_path, 0)
-        for start in range(0, len(curves), MAX_ENTRIES):
-            some = curves[start : start + MAX_ENTRIES]
-            files = tuple(protocol.File(path=one.path, bytes=one.bytes, sha256=one.sha256) for one in some)
-            yield encode(protocol.Metrics(files=files))
-
-    def _file_frames(self, key: str, path: str, offset: int) -> Iterator[bytes]:
-        try:
-            fd = open_file(self._shared.path, path)
-        except OSError:
-            yield encode(protocol.FileGone(key=key, sentence=f"{path} is not there any more"))
-            return
-        with open(fd, "rb", buffering=0) as file:
-            try:
-                while payload := os.pread(file.fileno(), MAX_PAYLOAD_BYTES, offset):
-                    yield encode(protocol.Data(key=key, offset=offset), payload)
-                    offset += len(payload)
-            except OSError as error:  # a network folder: the handle went stale
-                yield encode(protocol.FileGone(key=key, sentence=f"{path} cannot be read now ({error.strerror})"))
-                return
-        yield encode(protocol.End(key=key, bytes=offset))
+    def _news_frames(self, *, eager: bool) -> Iterator[bytes]:
+        return news_frames(self._shared.path, list(self._feed.changes()), self._bandwidth, eager=eager)
 
     # --- in --------------------------------------------------------------------------------------------------------
 
@@ -286,10 +270,13 @@ class Server:
         match frame.message:
             case protocol.Listing():
                 self._list()
-            case protocol.Get(key=key, path=path, offset=offset):
-                if len(self._streams) >= MOST_STREAMS:
+            case protocol.Get(key=key, path=path, offset=offset, most=most):
+                if len(self._streams) + len(self._slices) >= MOST_STREAMS:
                     raise protocol.ProtocolError(f"more than {MOST_STREAMS} files at once")
-                self._streams.append(self._file_frames(key, path, offset))
+                queue = self._streams if most is None else self._slices
+                queue.append(file_frames(self._shared.path, key, path, offset, most))
+            case protocol.WatchLive() | protocol.SeenLive() as said:
+                self._live.hear(said)
             case protocol.Put() as put:
                 self._look_for_inbox()
                 self._say(self._uploads.begin(put))
@@ -375,7 +362,7 @@ class Server:
             raise protocol.ProtocolError("a listing was asked for again before the last one was told")
         self._is_listing = True
         self._feed.forget()
-        self._pushes.append(self._news_frames(list(self._feed.changes()), eager=False))
+        self._pushes.append(self._news_frames(eager=False))
         self._verdicts_told = set()
         if self._inbox is not None:
             self._look_for_verdicts(self._inbox)

@@ -6,7 +6,6 @@ Two threads: the caller's, and one that reads, answers pings and notices death. 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
 import threading
 import time
@@ -15,11 +14,12 @@ from pathlib import Path
 
 from syncd.errors import GoneError, RemoteError, StorageError, SyncError, UnreachableError
 from syncd.wire import protocol
-from syncd.wire.arrivals import Arrivals, Download, write_part
+from syncd.wire.arrivals import Arrivals, Download, read_segment, sha256_of, write_part
 from syncd.wire.bandwidth import Bandwidth
 from syncd.wire.protocol import DEAD_AFTER_S, PING_EVERY_S, PREAMBLE, Decoder, Frame, Message, ProtocolError, encode
 from syncd.wire.streams import Stream
 from syncd.wire.transport import ConnectionFacts, News, Offer, Receipt
+from syncd.wire.viewing import Viewing
 
 #: From the connection's start to WELCOME: a first Python start from a cold network folder takes tens of seconds.
 WELCOME_TIMEOUT_S = 60.0
@@ -75,6 +75,8 @@ class Session:
         self._rtt_s: float | None = None
         self._clock_offset_s: float | None = None
         self._arrivals = Arrivals()
+        live, downloads = self._arrivals.live, self._arrivals.downloads
+        self.live: Viewing | None = Viewing(self._send, self._changed, live, downloads, self._keys)
         self._told: list[str] = []
         self._answers: dict[str, Message] = {}
         self._asked: set[str] = set()
@@ -140,7 +142,7 @@ class Session:
                 download.finish(None)
         if download.error is not None:
             raise download.error
-        if offer.kind != "blob" and offer.sha256 not in {None, _sha256(part)}:
+        if offer.kind != "blob" and offer.sha256 not in {None, sha256_of(part)}:
             raise GoneError(f"{offer.path} was changed meanwhile; newer news of it follow")
 
     def send(self, segments: Sequence[tuple[Path, str, int]]) -> list[Receipt]:
@@ -236,7 +238,7 @@ class Session:
         receipts: dict[str, Receipt] = {}
         contents: dict[str, bytes] = {}
         for path, run_id, slot in segments:
-            content = _read(path, self._welcome)
+            content = read_segment(path, None if self._welcome is None else self._welcome.segment_bytes)
             if isinstance(content, Receipt):
                 receipts[path.name] = content
                 continue
@@ -384,16 +386,3 @@ class Session:
                 self._failure = error
             self._arrivals.fail(error)
             self._changed.notify_all()
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _read(path: Path, welcome: protocol.Welcome | None) -> bytes | Receipt:
-    """The segment's bytes, or why it need not be sent. Where there was no inbox there may be one by now."""
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return Receipt(False, "unreadable")
-    return content if welcome is None or len(content) <= welcome.segment_bytes else Receipt(False, "size")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from syncd.wire.protocol import Standing
+from syncd.wire.viewing import Viewing
 
 #: 4,000 slots with three policies each and ten parts of curves have 80,000.
 MAX_FILES = 200_000
@@ -97,6 +98,8 @@ class Transport(Protocol):
     """Why it is this one, for people; "" where nobody chose."""
     is_stopgap: bool
     """Another way would be better, and could not be gone now."""
+    live: Viewing | None
+    """Agents at play; None: this way has no frames for them (rsync)."""
 
     def listing(self) -> News:
         """Everything on offer now: the newest manifest of every slot, all metrics, waiting verdicts."""

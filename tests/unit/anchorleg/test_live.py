@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,10 +47,12 @@ class TestRing:
             writer.write(FACTS, b"%d" % number)
         assert [cell.payload for cell in reader.newer()] == [b"%d" % number for number in range(2 * CELLS, 3 * CELLS)]
 
-    def test_the_next_job_goes_on_with_the_numbers(self, tmp_path: Path):
+    def test_the_next_job_goes_on_with_the_numbers(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         reader = RingReader(tmp_path / "any.ring")
         RingWriter(tmp_path / "any.ring").write(FACTS, b"of the first job")
         (first,) = reader.newer()
+        later = time.time() + 3600.0
+        monkeypatch.setattr(time, "time", lambda: later)
         RingWriter(tmp_path / "any.ring").write(FACTS, b"of the next job")
         (second,) = reader.newer()
         assert second.number == first.number + 1

@@ -75,6 +75,7 @@ class Scripted:
     name = "openssh"
     chosen_because = ""
     is_stopgap = False
+    live = None
 
     def __init__(self, shared: Shared, world: World, steps: Sequence[Step] = ()) -> None:
         self.shared, self.world, self.steps = shared, world, list(steps)

@@ -1,0 +1,152 @@
+"""Agents at play, as a laptop sees them: wishes that lie in the mirror go up, batches come down into its rings.
+
+A viewer on this machine writes `live.json` and reads the rings as it would beside the job: it need not know of the line
+between. Nothing is asked for that nobody here wants to see, and nothing that was not asked for is written.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from anchorleg.live.batches import POSE, BadBatchError, checked
+from anchorleg.live.ring import CELL_BYTES, CELLS, RingWriter
+from anchorleg.live.wanted import FILE, Living, read, wishes_of
+from anchorleg.notices import Notices
+from syncd.errors import NoRoomError, StorageError
+from syncd.laptop.mirror import Mirror
+from syncd.laptop.scenes import Scenes
+from syncd.shared.layout import NAME, SLOT, folder_names
+from syncd.wire.protocol import MOST_WISHES, WireWish
+from syncd.wire.transport import Transport
+from syncd.wire.viewing import ShownBatch
+
+#: How often the mirror's wishes are looked at, at most: the client wakes anyway when something arrives.
+LOOK_EVERY_S = 1.0
+NO_FRAMES = "agents at play cannot be watched by rsync: they need `--transport openssh` or `--transport paramiko`"
+
+Agent = tuple[str, int, str]
+
+
+class LiveAgents:
+    """What a client does with agents at play, connection after connection. `say` takes a sentence; `monotonic` in s.
+
+    `pull`: whether anything is fetched at all.
+    """
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        *,
+        say: Callable[[str], None],
+        pull: bool = True,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._mirror, self._say, self._pull, self._monotonic = mirror, say, pull, monotonic
+        self._living: dict[str, Living] = {}
+        self._writers: dict[Agent, RingWriter] = {}
+        self._last: dict[Agent, bytes] = {}
+        self._scenes = Scenes(mirror.capacity, self._trouble, monotonic)
+        self._notices = Notices()
+        self._wishes: tuple[WireWish, ...] = ()
+        self._told: tuple[WireWish, ...] = ()
+        self._look_at = float("-inf")
+
+    def begin(self) -> None:
+        """Another connection: the other side knows of no wish of ours."""
+        self._told = ()
+        self._notices = Notices()
+        self._scenes.begin()
+
+    def turn(self, transport: Transport, may_fetch: Callable[[], bool] = lambda: True) -> None:
+        """Tell changed wishes, write what came. `may_fetch`: whether a scene may be asked for now; policies go first.
+
+        Errors: UnreachableError.
+        """
+        now = self._monotonic()
+        if self._pull and now >= self._look_at:
+            self._look_at = now + LOOK_EVERY_S
+            self._wishes = self._wanted(now)
+        viewing = transport.live
+        if viewing is None:
+            if self._wishes:
+                self._trouble(NO_FRAMES)
+            return
+        if self._wishes != self._told:
+            self._told = self._wishes
+            viewing.watch(self._wishes)
+            agents = {(wish.run_id, wish.slot, wish.lane) for wish in self._wishes}
+            self._writers = {agent: writer for agent, writer in self._writers.items() if agent in agents}
+        batches, sentences = viewing.take()
+        for sentence in sentences:
+            self._trouble(sentence)
+        for batch in batches:
+            self._take(batch)
+        self._scenes.turn(viewing, may_fetch)
+
+    def _wanted(self, now: float) -> tuple[WireWish, ...]:
+        """Of all runs of the mirror together, the first few."""
+        found: list[WireWish] = []
+        living: dict[str, Living] = {}
+        runs = self._mirror.shared.runs
+        for run_id in filter(NAME.fullmatch, _names(runs)):
+            watchers = read(runs / run_id / FILE)
+            if not watchers:
+                continue
+            living[run_id] = self._living.get(run_id) or Living()
+            lanes = wishes_of(living[run_id].of(watchers, now).values())
+            found += [
+                WireWish(run_id=run_id, slot=slot, lane=lane, fps=fps)
+                for (slot, lane), fps in sorted(lanes.items())
+                if SLOT.fullmatch(str(slot)) and slot <= 100_000
+            ]
+        self._living = living
+        return tuple(found[:MOST_WISHES])
+
+    def _take(self, batch: ShownBatch) -> None:
+        agent = (batch.run_id, batch.slot, batch.lane)
+        where = f"{batch.run_id}/{batch.slot} {batch.lane}"
+        if batch.payload == self._last.get(agent):
+            return  # the newest one again, after a new connection
+        place = self._mirror.shared.slot(batch.run_id, batch.slot)
+        try:
+            header, _ = checked(batch.kind, batch.payload)
+            if not self._writer(agent).write(batch.kind, batch.payload):
+                self._trouble(f"a batch of the agent {where} is left out: it is too large")
+                return
+        except BadBatchError as error:
+            self._trouble(f"a batch of the agent {where} is left out: {error}")
+            return
+        except (NoRoomError, StorageError) as error:
+            self._trouble(str(error))
+            return
+        except OSError as error:
+            self._trouble(f"the agent {where} cannot be shown: {error.filename or place.live}: {error.strerror}")
+            return
+        self._last = {**self._last, agent: batch.payload} if len(self._last) < MOST_WISHES else {agent: batch.payload}
+        if batch.kind == POSE:
+            self._scenes.want(place, header["scene"])
+
+    def _writer(self, agent: Agent) -> RingWriter:
+        if agent not in self._writers:
+            run_id, slot, lane = agent
+            place = self._mirror.shared.slot(run_id, slot)
+            path = place.live / f"{lane}.ring"
+            if not os.path.lexists(path):
+                self._mirror.capacity.check_live(place, CELLS * CELL_BYTES)
+            self._writers[agent] = RingWriter(path)
+        return self._writers[agent]
+
+    def _trouble(self, sentence: str) -> None:
+        """Say it once a connection: there may be ten of them a second."""
+        self._notices.trouble(sentence)
+        self._notices.tell(self._say)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return folder_names(folder)
+    except OSError:
+        return []

@@ -1,0 +1,68 @@
+"""What leaves a server, as frames: news with their blobs, and files that were asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from syncd.wire import protocol
+from syncd.wire.arrivals import EAGER_BYTES
+from syncd.wire.bandwidth import Bandwidth
+from syncd.wire.feed import CurveNews, PolicyNews
+from syncd.wire.protocol import MAX_ENTRIES, MAX_PAYLOAD_BYTES, encode
+from syncd.wire.tree import open_file
+
+#: A client with a limit on its bandwidth is not sent unasked what takes longer than this.
+EAGER_WITHIN_S = 10.0
+
+
+def news_frames(
+    root: Path, news: Sequence[PolicyNews | CurveNews], bandwidth: Bandwidth, *, eager: bool
+) -> Iterator[bytes]:
+    """POLICY of each new policy, `eager`: with its blob where that is small; then METRICS."""
+    curves: list[CurveNews] = []
+    for one in news:
+        if isinstance(one, CurveNews):
+            curves.append(one)
+            continue
+        is_soon_there = bandwidth.allows(one.blob_bytes, EAGER_WITHIN_S)
+        pushed = eager and one.blob_bytes <= EAGER_BYTES and is_soon_there
+        yield encode(
+            protocol.PublishedPolicy(
+                path=one.path,
+                blob_bytes=one.blob_bytes,
+                blob_sha256=one.blob_sha256,
+                eager=pushed,
+            ),
+            one.content,
+        )
+        if pushed:
+            yield from file_frames(root, one.blob_sha256, one.blob_path, 0)
+    for start in range(0, len(curves), MAX_ENTRIES):
+        some = curves[start : start + MAX_ENTRIES]
+        files = tuple(protocol.File(path=one.path, bytes=one.bytes, sha256=one.sha256) for one in some)
+        yield encode(protocol.Metrics(files=files))
+
+
+def file_frames(root: Path, key: str, path: str, offset: int, most: int | None = None) -> Iterator[bytes]:
+    """DATA of the file at `path` below `root` from `offset` on, `most` bytes of it (None: all), then END; or GONE."""
+    try:
+        fd = open_file(root, path)
+    except OSError:
+        yield encode(protocol.FileGone(key=key, sentence=f"{path} is not there any more"))
+        return
+    end = None if most is None else offset + most
+    with open(fd, "rb", buffering=0) as file:
+        try:
+            while payload := os.pread(file.fileno(), _part(offset, end), offset):
+                yield encode(protocol.Data(key=key, offset=offset), payload)
+                offset += len(payload)
+        except OSError as error:  # a network folder: the handle went stale
+            yield encode(protocol.FileGone(key=key, sentence=f"{path} cannot be read now ({error.strerror})"))
+            return
+    yield encode(protocol.End(key=key, bytes=offset))
+
+
+def _part(offset: int, end: int | None) -> int:
+    return MAX_PAYLOAD_BYTES if end is None else min(MAX_PAYLOAD_BYTES, max(0, end - offset))

@@ -1,0 +1,181 @@
+"""Agents at play, on the client's side of one connection: what is wanted, and what has arrived and nobody took yet.
+
+Of each agent the newest batch is kept, nothing of others. Scenes come in slices, one at a time, so that news never wait
+behind more than one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from syncd.errors import GoneError, SyncError
+from syncd.wire.protocol import Get, LiveBatch, Message, NobodyAsked, ProtocolError, SeenLive, WatchLive, WireWish
+
+#: A second at 256 kbit/s.
+SLICE_BYTES = 32 * 1024
+#: Sentences that wait to be told; an honest server has one for each run.
+MOST_TOLD = 16
+
+
+class Receiving(Protocol):
+    """What takes the DATA, END and GONE of one GET."""
+
+    def append(self, offset: int, payload: bytes) -> None:
+        """The next bytes."""
+
+    def end(self) -> None:
+        """The other side has sent everything."""
+
+    def finish(self, error: SyncError | None) -> None:
+        """No more comes; `error` says why it is not whole."""
+
+
+@dataclass(frozen=True)
+class ShownBatch:
+    """One batch of one agent, as the server sent it: not checked yet."""
+
+    run_id: str
+    slot: int
+    lane: str
+    kind: int
+    payload: bytes
+
+
+class Slice:
+    """`SLICE_BYTES` of a file from `offset` on; less where it ends. `data` is whole when it is `done` without error."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.data = b""
+        self.done = False
+        self.error: SyncError | None = None
+
+    def append(self, offset: int, payload: bytes) -> None:
+        """See `Receiving`. Nothing is kept of more than was asked for."""
+        if self.done:
+            return
+        if offset != self.offset + len(self.data) or len(self.data) + len(payload) > SLICE_BYTES:
+            self.finish(GoneError("a slice is not what was asked for"))
+            return
+        self.data += payload
+
+    def end(self) -> None:
+        """See `Receiving`."""
+        self.finish(None)
+
+    def finish(self, error: SyncError | None) -> None:
+        """See `Receiving`."""
+        if not self.done:
+            self.done, self.error = True, error
+
+
+class LiveArrivals:
+    """What a server said of agents at play. Nothing here is locked: see `syncd.wire.arrivals`."""
+
+    def __init__(self) -> None:
+        self.slice: Slice | None = None
+        self._wanted: frozenset[tuple[str, int, str]] = frozenset()
+        self._ever: set[tuple[str, int, str]] = set()
+        self._newest: dict[tuple[str, int, str], ShownBatch] = {}
+        self._number = self._told_number = 0
+        self._sentences: list[str] = []
+
+    def __bool__(self) -> bool:
+        is_sliced = self.slice is not None and self.slice.done
+        return is_sliced or self._number > self._told_number or bool(self._sentences)
+
+    def want(self, wishes: tuple[WireWish, ...]) -> None:
+        """From now on these, and nothing of others."""
+        self._wanted = frozenset((wish.run_id, wish.slot, wish.lane) for wish in wishes)
+        self._ever |= self._wanted
+        self._newest = {agent: batch for agent, batch in self._newest.items() if agent in self._wanted}
+
+    def put(self, message: LiveBatch, payload: bytes) -> None:
+        """A batch came. Errors: ProtocolError where their numbers do not rise."""
+        if message.number <= self._number:
+            raise ProtocolError("the other side counts what it shows wrongly")
+        self._number = message.number
+        agent = (message.run_id, message.slot, message.lane)
+        if agent in self._wanted:
+            self._newest[agent] = ShownBatch(*agent, message.kind, payload)
+        elif agent not in self._ever:
+            self._tell("the other side shows agents that nobody here asked for: they are left out")
+
+    def put_sentence(self, message: NobodyAsked) -> None:
+        """Nobody over there is asked; of a run that is wanted, it is told."""
+        if any(message.run_id == run_id for run_id, _, _ in self._wanted):
+            self._tell(message.sentence)
+
+    def _tell(self, sentence: str) -> None:
+        if sentence not in self._sentences and len(self._sentences) < MOST_TOLD:
+            self._sentences.append(sentence)
+
+    def take(self) -> tuple[list[ShownBatch], list[str], int | None]:
+        """(batches, sentences, the number of the last batch that came, where that was not told before)."""
+        batches, sentences = list(self._newest.values()), self._sentences
+        self._newest, self._sentences = {}, []
+        number = self._number if self._number > self._told_number else None
+        self._told_number = self._number
+        return batches, sentences, number
+
+
+class Viewing:
+    """What a client does with agents at play over one connection. One thread uses it.
+
+    `send` sends a message; `changed` guards `live` and `receiving`, by key. Errors of its methods: those of `send`.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[Message], None],
+        changed: threading.Condition,
+        live: LiveArrivals,
+        receiving: dict[str, Receiving],
+        keys: Iterator[int],
+    ) -> None:
+        self._send, self._changed, self._live = send, changed, live
+        self._receiving, self._keys = receiving, keys
+        self._key = ""
+
+    def watch(self, wishes: tuple[WireWish, ...]) -> None:
+        """Want these from now on; (): nothing any more."""
+        with self._changed:
+            self._live.want(wishes)
+        self._send(WatchLive(wishes=wishes))
+
+    def take(self) -> tuple[list[ShownBatch], list[str]]:
+        """The newest batch of each agent that came since the last call, and sentences for the user.
+
+        The server hears of it: what it sends is bounded by what was taken.
+        """
+        with self._changed:
+            batches, sentences, number = self._live.take()
+        if number is not None:
+            self._send(SeenLive(number=number))
+        return batches, sentences
+
+    def ask(self, path: str, offset: int) -> None:
+        """Begin to fetch a slice of the file at `path`. The one before is forgotten."""
+        self.forget()
+        self._key = str(next(self._keys))
+        with self._changed:
+            self._live.slice = self._receiving[self._key] = Slice(offset)
+        self._send(Get(key=self._key, path=path, offset=offset, most=SLICE_BYTES))
+
+    def sliced(self) -> Slice | None:
+        """The slice that was asked for, once it is here; it is handed out once."""
+        with self._changed:
+            found = self._live.slice
+        if found is None or not found.done:
+            return None
+        self.forget()
+        return found
+
+    def forget(self) -> None:
+        """Take nothing more of the slice under way."""
+        with self._changed:
+            self._receiving.pop(self._key, None)
+            self._live.slice = None

@@ -1,0 +1,209 @@
+"""Agents at play over a server's loop: behind policies, pings and answers; and nothing unless somebody looks."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from daemons import wait_for
+from live_rings import SCENE, SCENE_SUM, pose, slot_of, write_ring
+from policies import RUN, publish_one
+from served import HELLO, Connection
+
+from anchorleg.live.wanted import FILE, read
+from syncd import store
+from syncd.wire import protocol
+from syncd.wire.protocol import Frame, Message, WireWish
+from syncd.wire.server import WAKE_EVERY_S, Server
+
+#: The least that Linux gives a pipe.
+SMALL_PIPE = 4096
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> store.Shared:
+    shared = store.Shared(tmp_path)
+    publish_one(shared, 1, 1)
+    return shared
+
+
+@pytest.fixture
+def connect(tmp_path: Path) -> Iterator[Callable[..., Connection]]:
+    opened: list[Connection] = []
+
+    def open_it(contributor: str | None = None) -> Connection:
+        client = Connection(tmp_path, contributor)
+        opened.append(client)
+        client.send(HELLO, protocol.Listing())
+        client.receive(protocol.Listed)
+        return client
+
+    yield open_it
+    for connection in opened:
+        connection.close()
+
+
+def watch(client: Connection, *slots: int) -> None:
+    wishes = tuple(WireWish(run_id=RUN, slot=slot, lane="any", fps=30) for slot in slots)
+    client.send(protocol.WatchLive(wishes=wishes))
+
+
+def order(client: Connection, last: type[Message]) -> list[Frame]:
+    """The frames until the first of this kind, pings left out."""
+    found = []
+    while True:
+        frame = client.receive(Message)
+        if not isinstance(frame.message, protocol.Ping):
+            found.append(frame)
+        if isinstance(frame.message, last):
+            return found
+
+
+def test_a_batch_arrives_and_the_next_one_when_the_first_was_taken(connect, shared):
+    client = connect()
+    watch(client, 0)
+    wait_for(lambda: read(slot_of(shared.path, RUN).parent / FILE), "the wish")
+    write_ring(shared.path, RUN, pose(1))
+    frame = client.receive(protocol.LiveBatch)
+    assert (frame.message.number, frame.payload) == (1, pose(1))
+    write_ring(shared.path, RUN, pose(2))
+    client.send(protocol.SeenLive(number=1))
+    frame = client.receive(protocol.LiveBatch)
+    assert (frame.message.number, frame.payload) == (2, pose(2))
+
+
+def test_a_policy_goes_before_the_agents_that_wait(connect, shared):
+    """Two agents are watched, the line is stuck in the first one's batch; a policy comes, then the line moves."""
+    client = connect()
+    fcntl.fcntl(client.inn, fcntl.F_SETPIPE_SZ, SMALL_PIPE)
+    large = [pose(slot, bodies=1_500) for slot in (0, 1)]
+    for slot in (0, 1):
+        write_ring(shared.path, RUN, large[slot], slot=slot)
+    watch(client, 0, 1)
+    beginning = os.read(client.inn, 1)
+    wait_for(lambda: client.server._waiting and client.server._live._number == 1, "a line that is stuck")
+    publish_one(shared, 1, 2)
+    client.send(protocol.SeenLive(number=1))
+    client.ahead_s += 12.0  # whatever is looked at now and then is due
+    client.frames += client.decoder.feed(beginning)
+    first, policy, *_, second = order(client, protocol.LiveBatch) + order(client, protocol.LiveBatch)
+    assert isinstance(policy.message, protocol.PublishedPolicy)
+    assert "000000002" in policy.message.path
+    assert {first.payload, second.payload} == set(large)
+
+
+def test_answers_go_before_the_agents_too(connect, shared):
+    client = connect()
+    write_ring(shared.path, RUN, pose(1))
+    wishes = (WireWish(run_id=RUN, slot=0, lane="any", fps=30),)
+    asked = [protocol.Get(key=str(n), path=f"v1/runs/{RUN}/0/LATEST.json", offset=0) for n in range(1, 4)]
+    data = b"".join(map(protocol.encode, [protocol.WatchLive(wishes=wishes), *asked]))
+    os.write(client.out, data)
+    said = [type(frame.message) for frame in order(client, protocol.LiveBatch)]
+    assert said == [protocol.Data] * 3 + [protocol.End] * 3 + [protocol.LiveBatch]
+
+
+def test_a_scene_is_handed_out_in_slices_behind_whole_files(connect, shared):
+    folder = slot_of(shared.path, RUN) / "live"
+    folder.mkdir()
+    (folder / f"{SCENE_SUM}.scene").write_bytes(SCENE)
+    client = connect()
+    path = f"v1/runs/{RUN}/0/live/{SCENE_SUM}.scene"
+    slices = [
+        protocol.Get(key="a", path=path, offset=0, most=1000),
+        protocol.Get(key="b", path=path, offset=0, most=10),
+    ]
+    whole = protocol.Get(key="c", path=f"v1/runs/{RUN}/0/LATEST.json", offset=0)
+    os.write(client.out, b"".join(map(protocol.encode, [*slices, whole])))
+    frames = [client.receive(Message) for _ in range(6)]
+    assert [frame.message.key for frame in frames] == ["c", "c", "a", "b", "a", "b"]
+    assert [frame.payload for frame in frames[2:4]] == [SCENE[:1000], SCENE[:10]]
+    client.send(protocol.Get(key="d", path=path, offset=len(SCENE) - 5, most=1000))
+    assert client.receive(protocol.Data).payload == SCENE[-5:]
+    assert client.receive(protocol.End).message.bytes == len(SCENE)
+
+
+@pytest.mark.parametrize("how", ["goodbye", "gone", "signal"])
+def test_a_wish_ends_with_its_connection(connect, shared, how):
+    client = connect()
+    watch(client, 0)
+    path = slot_of(shared.path, RUN).parent / FILE
+    wait_for(lambda: read(path), "the wish")
+    if how == "goodbye":
+        client.send(protocol.Bye())
+    elif how == "signal":
+        client.server.stop("SIGTERM")
+    else:
+        os.close(client.out)
+        client.out = os.open(os.devnull, os.O_WRONLY)
+    wait_for(lambda: not read(path), "the wish's end")
+
+
+def test_a_frozen_client_costs_no_memory_and_no_reading(connect, shared):
+    client = connect()
+    fcntl.fcntl(client.inn, fcntl.F_SETPIPE_SZ, SMALL_PIPE)
+    watch(client, *range(8))
+    looks: list[int] = []
+    frame = client.server._live.frame
+    client.server._live.frame = lambda: (looks.append(1), frame())[1]
+    for step in range(50):
+        for slot in range(8):
+            write_ring(shared.path, RUN, pose(step, bodies=4_000), slot=slot)
+    wait_for(lambda: client.server._waiting, "a line that is stuck")
+    before = len(looks)
+    for step in range(50):
+        write_ring(shared.path, RUN, pose(step, bodies=4_000))
+        client.ahead_s += 0.2
+        assert len(client.server._waiting) < 2**17
+    assert len(looks) == before
+
+
+class Unwatched:
+    """What may be asked of the live part while nobody watches: whether somebody does."""
+
+    is_watched = False
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_while_nobody_watches_the_live_part_is_not_even_asked(connect, shared):
+    """So no wake-up, no read and no byte can come of it: whatever else it has would be an AttributeError here."""
+    client = connect()
+    client.server._live = Unwatched()
+    write_ring(shared.path, RUN, pose(1))
+    publish_one(shared, 1, 2)
+    client.receive(protocol.PublishedPolicy)
+    client.ahead_s += 6.0
+    client.receive(protocol.Ping)
+    client.send(protocol.Ping(n=1))
+    client.receive(protocol.Pong)
+    assert client.thread.is_alive()
+
+
+def test_when_nobody_watches_any_more_it_wakes_as_before(tmp_path, shared):
+    now = 1000.0
+    server = Server(tmp_path, None, -1, -1, clock=lambda: now)
+    server._take(Frame(HELLO))
+    server._waiting.clear()
+    server._may_look = lambda: False
+    patience = [server._patience_ms()]
+    for wishes in ((WireWish(run_id=RUN, slot=0, lane="any", fps=1),), ()):
+        server._take(Frame(protocol.WatchLive(wishes=wishes)))
+        server._live.renew()
+        patience.append(server._patience_ms())
+        now += 2.0
+    server._feed.close()
+    assert patience == [WAKE_EVERY_S * 1000, 0.0, WAKE_EVERY_S * 1000]
+
+
+def test_a_connection_under_a_limit_shows_agents_within_it(connect, shared):
+    client = connect()
+    client.server._bandwidth.kib_s = 1
+    write_ring(shared.path, RUN, pose(1, bodies=1_000))
+    watch(client, 0)
+    assert client.receive(protocol.LiveBatch).payload == pose(1, bodies=1_000)
+    assert client.server._bandwidth.wait_s() > 5.0
