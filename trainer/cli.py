@@ -97,8 +97,6 @@ def train(
     began_at = time.time()
     job = Job.from_environment()
     asked = read_section(config or (job.config if job else None), preset, settings or [])
-    for warning in asked.warnings if job is None else ():  # the orchestrator has warned of what the user wrote
-        print(f"warning: {warning}", file=sys.stderr)
     if job is None:
         job = _alone(asked, run_dir, shared_dir, accepts_contributions=accept_contributions)
     job.listen()

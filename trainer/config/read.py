@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from trainer.config.section import TrainingSection, put, resolve
 from trainer.config.sentences import sentences
-from trainer.config.training import NOT_BUILT_YET, Training
+from trainer.config.training import Training
 from trainer.config.wandb import WandbSection
 from trainer.errors import ConfigError
 
@@ -22,7 +22,6 @@ class LoadedSection:
 
     training: Training
     run_name: str | None
-    warnings: tuple[str, ...]
     wandb: WandbSection
 
 
@@ -51,8 +50,7 @@ def read_section(config: Path | None, preset: str | None, settings: list[str]) -
     except ValidationError as error:
         raise ConfigError(_lines(error, WandbSection, f"{where}: wandb.")) from None
     run_name = file.get("run_name")
-    warnings = tuple(dict.fromkeys(f"{name}: {why}" for name, why in NOT_BUILT_YET.items() if value.get(name)))
-    return LoadedSection(resolve(section), str(run_name) if run_name else None, warnings, wandb)
+    return LoadedSection(resolve(section), str(run_name) if run_name else None, wandb)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:

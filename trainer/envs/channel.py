@@ -17,7 +17,7 @@ import numpy.typing as npt
 from safetensors.numpy import load, save
 
 #: Operations. The worker answers each with DONE or FAILED.
-SETUP, START, STEP, SNAPSHOT, RESTORE = b"U", b"A", b"S", b"N", b"R"
+SETUP, START, STEP, SNAPSHOT, RESTORE, LOOK = b"U", b"A", b"S", b"N", b"R", b"L"
 DONE, FAILED = b"D", b"F"
 
 #: Silence is counted in looks of this length, not by a clock: while a whole job is suspended, at most one look passes.

@@ -203,17 +203,8 @@ class TestTheUsersExample:
         training = resolve(config.training)
         assert (training.num_envs, training.off_policy.batch_size, training.device) == (8, 64, "cuda")
 
-    def test_what_is_not_built_yet_is_named_once_each(self) -> None:
-        warnings = warnings_of(parse_config(USERS_EXAMPLE, "c.json"))
-        named = [re.split(r":", warning)[0] for warning in warnings]
-        assert named == [
-            "training.stream",
-            "training.stream_port",
-            "training.stream_top_k",
-        ]
-
-    def test_what_is_switched_off_is_no_warning(self) -> None:
-        assert warnings_of(parse_config({"training": {"stream": False}}, "c")) == []
+    def test_nothing_of_it_is_warned_of(self) -> None:
+        assert warnings_of(parse_config(USERS_EXAMPLE, "c.json")) == []
 
 
 class TestOverrides:
