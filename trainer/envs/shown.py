@@ -26,6 +26,8 @@ SHAPES = {0: "plane", 2: "sphere", 3: "capsule", 4: "ellipsoid", 5: "cylinder", 
 _MESHES = tuple(number for number, shape in SHAPES.items() if shape == MESH)
 #: A geom of this colour has its material's (`engine_vis_visualize.c`, setMaterial).
 _NO_COLOUR = (0.5, 0.5, 0.5, 1.0)
+#: mjTEXROLE_RGB: which of a material's textures its colours are multiplied with; every so many-th pixel is looked at.
+_COLOURS_ROLE, _PIXELS_APART = 1, 16
 _POSITION = slice(0, 3)
 _ROTATION = slice(3, 7)
 POSE = 7
@@ -129,11 +131,27 @@ def _is_seen(model: Any) -> npt.NDArray[np.bool_]:
 
 
 def _colours(model: Any) -> npt.NDArray[Any]:
-    """Of each geom, [G, 4]: its own, or its material's."""
+    """Of each geom, [G, 4]: its own, or its material's; what has a texture has its mean colour."""
     own, material = np.array(model.geom_rgba), np.asarray(model.geom_matid)
-    has_materials = (material >= 0) & (own == np.float32(_NO_COLOUR)).all(axis=1)
+    is_painted = material >= 0
+    has_materials = is_painted & (own == np.array(_NO_COLOUR, np.float32)).all(axis=1)
     own[has_materials] = model.mat_rgba[material[has_materials]]
+    for each in np.unique(material[is_painted]):
+        own[material == each, :3] *= _texture(model, int(each))
     return own
+
+
+def _texture(model: Any, material: int) -> npt.NDArray[Any]:
+    """The mean colour [3] of a material's texture, 0 to 1; ones where it has none."""
+    ids = np.atleast_1d(model.mat_texid[material])
+    texture = int(ids[_COLOURS_ROLE]) if len(ids) > _COLOURS_ROLE else -1
+    if texture < 0:
+        return np.ones(3)
+    channels, begin = int(model.tex_nchannel[texture]), int(model.tex_adr[texture])
+    count = int(model.tex_height[texture]) * int(model.tex_width[texture]) * channels
+    pixels = np.asarray(model.tex_data[begin : begin + count]).reshape(-1, channels)[::_PIXELS_APART, :3]
+    mean: npt.NDArray[Any] = pixels.mean(axis=0) / 255.0
+    return mean
 
 
 def _camera(env: Any, model: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from anchorleg.live.batches import JPEG
 from anchorleg.live.ring import RingWriter
 from syncd import store
 from trainer.envs.shown import Parts
@@ -15,13 +16,13 @@ RING, SCENE = ".ring", ".scene"
 
 
 class LiveFolder:
-    """What one program shows. `origin` and `attempt`: as every batch says them. For one thread.
+    """What one program shows. `origin` and `attempt`: as every batch says them; the latter may change. For one thread.
 
     Errors of all methods: OSError; ValueError where something cannot be shown.
     """
 
     def __init__(self, path: Path, origin: str, attempt: int) -> None:
-        self._path, self._origin, self._attempt = path, origin, attempt
+        self._path, self._origin, self.attempt = path, origin, attempt
         self._rings: dict[str, RingWriter] = {}
         self._scenes: dict[str, str] = {}
 
@@ -37,10 +38,13 @@ class LiveFolder:
 
     def write(self, lane: str, strip: Strip) -> None:
         """The next batch of `lane`; of a task without a scene the facts alone."""
-        self.write_batch(lane, *strip.payload(self._scenes.get(strip.task), self._origin, self._attempt))
+        self._put(lane, *strip.payload(self._scenes.get(strip.task), self._origin, self.attempt))
 
-    def write_batch(self, lane: str, kind: int, payload: bytes) -> None:
-        """The next batch of `lane`, packed already."""
+    def write_picture(self, lane: str, strip: Strip, jpeg: bytes) -> None:
+        """`jpeg`, of the strip's one glimpse."""
+        self._put(lane, JPEG, strip.payload_of_picture(jpeg, self._origin, self.attempt))
+
+    def _put(self, lane: str, kind: int, payload: bytes) -> None:
         if lane not in self._rings:
             path = self._path / f"{lane}{RING}"
             store.make_folder(self._path)

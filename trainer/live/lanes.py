@@ -17,9 +17,11 @@ def task_of(lane: str) -> int | None:
 def chosen(lane: str, playing: Sequence[int], shown_at: Mapping[int, float]) -> int | None:
     """The environment that `lane` shows from now on; None: nobody plays what it wants.
 
-    `playing`: each environment's task number, negative where it has none. `shown_at`: when each task was shown last; for
-    "any" the one that was not shown for longest is next, and of those never shown the first.
+    `playing`: each environment's task number, negative where it has none. `shown_at`: when each task was shown last;
+    for "any" the one that was not shown for longest is next, and of those never shown the first.
     """
     wanted = task_of(lane)
     candidates = [index for index, task in enumerate(playing) if task >= 0 and wanted in {None, task}]
-    return min(candidates, key=lambda index: (shown_at.get(playing[index], float("-inf")), playing[index]), default=None)
+    return min(
+        candidates, key=lambda index: (shown_at.get(playing[index], float("-inf")), playing[index]), default=None
+    )

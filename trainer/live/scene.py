@@ -30,7 +30,7 @@ _LEVEL = 6
 
 
 def packed_scene(parts: Parts) -> bytes:
-    """The file's bytes; of equal parts equal ones. Errors: ValueError where it would be too large, or cannot be drawn."""
+    """The file's bytes; of equal parts equal ones. Errors: ValueError where it is too large, or cannot be drawn."""
     kinds = parts.arrays["type"]
     if len(kinds) > MOST_GEOMS or len(parts.bodies) > MOST_BODIES:
         raise ValueError(f"{len(kinds)} geoms of {len(parts.bodies)} bodies are too many to be shown")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -41,9 +42,23 @@ class Strip:
         return (len(self.glimpses) + 1) * each > MAX_PAYLOAD_BYTES - MOST_HEADER_BYTES - 2
 
     def payload(self, scene: str | None, origin: str, attempt: int) -> tuple[int, bytes]:
-        """(kind, payload) of its batch: poses of `scene`, or facts alone. Errors: ValueError where it cannot be drawn."""
+        """(kind, payload) of its batch: poses of `scene`, or facts alone. Errors: ValueError if it cannot be drawn."""
+        header = self._header(origin, attempt)
+        if scene is None or not self.glimpses[0].poses.size:
+            return FACTS, packed(header)
+        poses: F32 = np.stack([one.poses for one in self.glimpses])
+        found = quantised(poses)
+        measures = {"place": found.place, "unit": found.unit, "dt": self._dt()}
+        counts = {"scene": scene, "frames": len(poses), "bodies": poses.shape[1]}
+        return POSE, packed({**header, **counts, **measures}, found.body)
+
+    def payload_of_picture(self, jpeg: bytes, origin: str, attempt: int) -> bytes:
+        """Of a JPEG batch. Errors: ValueError where it is too large."""
+        return packed(self._header(origin, attempt), jpeg)
+
+    def _header(self, origin: str, attempt: int) -> dict[str, Any]:
         first, last = self.glimpses[0], self.glimpses[-1]
-        header = {
+        return {
             "at": self.at,
             "task": self.task,
             "episode": self.episode,
@@ -54,13 +69,6 @@ class Strip:
             "success": last.success if self.told or last.success else None,
             "facts": self.facts,
         }
-        if scene is None or not first.poses.size:
-            return FACTS, packed(header)
-        poses: F32 = np.stack([one.poses for one in self.glimpses])
-        found = quantised(poses)
-        measures = {"place": found.place, "unit": found.unit, "dt": self._dt()}
-        counts = {"scene": scene, "frames": len(poses), "bodies": poses.shape[1]}
-        return POSE, packed({**header, **counts, **measures}, found.body)
 
     def _dt(self) -> float:
         """Simulated seconds from one picture to the next: the usual ones, should one be missing."""

@@ -161,8 +161,8 @@ class MetaworldEnv:
 
     @property
     def camera(self) -> dict[str, Any]:
-        """From the corner, near enough to see the gripper."""
-        return {"lookat": (0.0, 0.65, 0.1), "distance": 1.6, "azimuth": 145.0, "elevation": -25.0}
+        """Beside the robot, so that it hides neither gripper nor object."""
+        return {"lookat": (0.0, 0.6, 0.15), "distance": 1.9, "azimuth": 145.0, "elevation": -25.0}
 
     def reset(self, start: int, seed: int) -> dict[str, npt.NDArray[Any]]:  # noqa: ARG002 - Meta-World's goals are fixed
         """Begin an episode at goal number `start`."""
