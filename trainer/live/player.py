@@ -146,7 +146,8 @@ class Player:
             if stage.stats.solved and not was_solved and found.env.SUCCESS_AT == "any step":
                 last_s = played_s + _ENCORE_S
             is_over = outcome.terminated or outcome.truncated or played_s >= last_s
-            if reel.takes(played_s, lambda: stage.glimpse(self._episode)) or (is_over and reel.strip.glimpses):
+            is_full = reel.takes(stage.stats.length, played_s, lambda: stage.glimpse(self._episode))
+            if is_full or (is_over and reel.strip.glimpses):
                 self._write(reel.cut(), stage)
             if is_over:
                 break
@@ -180,18 +181,20 @@ class Player:
 
 
 class _Reel:
-    """Cuts an episode into strips: a glimpse each `apart_s`, a strip each `batch_s` (0: each glimpse is one)."""
+    """Cuts an episode into strips: a glimpse about each `apart_s`, equally many steps apart, and a strip each `batch_s`
+    (0: each glimpse is one).
+    """
 
     def __init__(self, new: Callable[[], Strip], apart_s: float, batch_s: float = 0.0) -> None:
         self._new, self._apart_s, self._batch_s = new, apart_s, batch_s
-        self._next_s = self._began_s = 0.0
+        self._began_s = 0.0
         self.strip = new()
 
-    def takes(self, played_s: float, glimpse: Callable[[], Glimpse]) -> bool:
-        """Look, where it is time to; whether the strip is to be cut now."""
-        if played_s < self._next_s:
+    def takes(self, steps: int, played_s: float, glimpse: Callable[[], Glimpse]) -> bool:
+        """After `steps` steps of the episode, look where it is time to; whether the strip is to be cut now."""
+        every = max(1, round(self._apart_s * steps / played_s)) if played_s > 0 else 1
+        if (steps - 1) % every:
             return False
-        self._next_s = max(self._next_s, played_s - self._apart_s) + self._apart_s
         if not self.strip.glimpses:
             self._began_s = played_s
         self.strip.glimpses.append(glimpse())

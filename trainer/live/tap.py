@@ -104,7 +104,7 @@ class Tap:
         self._last_at: float | None = None
         self._notices = Notices()
         self._queue: queue.Queue[tuple[str, Strip] | _Scene | None] = queue.Queue(_MOST_WAITING)
-        self._closing = threading.Event()
+        self._is_closing = self._is_behind = False
         self._thread = threading.Thread(target=self._run, name="tap", daemon=True)
         self._thread.start()
 
@@ -140,9 +140,9 @@ class Tap:
 
     def close(self) -> None:
         """Show nothing any more."""
+        self._is_closing = True
         self._wanted, self._lanes = {}, {}
-        self._closing.set()
-        self._put(None)
+        self._is_behind = not self._put(None)
         self._thread.join(_CLOSE_WAIT_S)
 
     def _keep_pace(self, now: float) -> None:
@@ -219,16 +219,18 @@ class Tap:
         asked = Asked(given.live_file, given.slot)
         folder = LiveFolder(given.folder, ORIGIN, given.attempt)
         try:
-            while not self._closing.is_set():
-                lanes = asked.lanes()
-                if lanes != self._wanted:
-                    self._wanted = {name: fps for name, fps in lanes.items() if _exists(name, len(given.tasks))}
+            while not self._is_behind:
+                if not self._is_closing:
+                    self._wanted = {
+                        lane: fps for lane, fps in asked.lanes().items() if (task_of(lane) or 0) < len(given.tasks)
+                    }
                 try:
                     item = self._queue.get(timeout=LOOK_EVERY_S)
                 except queue.Empty:
                     continue
-                if item is not None:
-                    self._write(folder, item)
+                if item is None:
+                    return
+                self._write(folder, item)
         except Exception as error:  # noqa: BLE001 - whatever it is, it ends the showing and not the training
             self._wanted = {}
             words = getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -244,11 +246,6 @@ class Tap:
                 folder.write(*item)
         except ValueError as error:
             self._notices.trouble(f"an agent cannot be shown: {error}", cause=type(error).__name__)
-
-
-def _exists(lane: str, tasks: int) -> bool:
-    task = task_of(lane)
-    return task is None or task < tasks
 
 
 def tap_of(job: Job, training: Training, envs: object) -> Tap | None:
