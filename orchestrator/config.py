@@ -29,7 +29,7 @@ from orchestrator.template import filled, names_in
 from orchestrator.walltime import format_duration
 from trainer.config.section import TrainingSection, put, resolve
 from trainer.config.sentences import sentences
-from trainer.config.training import NOT_BUILT_YET, doubts_about, identity
+from trainer.config.training import doubts_about, identity
 from trainer.config.wandb import WandbSection
 
 #: Slurm's `--signal` may come up to 60 s early (sbatch(1)), so that much of the walltime is not to be counted on.
@@ -355,10 +355,9 @@ def idle_gpus(config: RunConfig) -> str:
 
 def warnings_of(config: RunConfig) -> list[str]:
     """What the config asks for and does not get, one sentence each."""
-    told = [(name, words) for name, words in NOT_BUILT_YET.items() if config.training.written.get(name)]
+    warnings = []
     if config.command is None and config.role == "train":
-        told += doubts_about(resolve(config.training))
-    warnings = [f"training.{name}: {words}" for name, words in told]
+        warnings += [f"training.{name}: {words}" for name, words in doubts_about(resolve(config.training))]
     if words := idle_gpus(config):
         warnings.append(words)
     return warnings

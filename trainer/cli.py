@@ -20,6 +20,7 @@ from trainer.commands.actors import actors
 from trainer.commands.autotune import autotune
 from trainer.commands.compare import compare
 from trainer.commands.export import export
+from trainer.commands.live import live
 from trainer.commands.play import play
 from trainer.commands.plot import plot
 from trainer.commands.wandb import wandb
@@ -42,6 +43,7 @@ _EXTRAS = {
             "packaging",
             "imageio_ffmpeg",
             "matplotlib",
+            "PIL",
         }
     ),
     "export": frozenset({"onnx", "onnxscript"}),
@@ -150,6 +152,7 @@ app.command()(compare)
 app.command()(wandb)
 app.command()(autotune)
 app.command()(actors)
+app.command(hidden=True)(live)  # for the viewer
 
 
 def _alone(asked: LoadedSection, run_dir: Path | None, shared_dir: Path | None, *, accepts_contributions: bool) -> Job:

@@ -46,7 +46,7 @@ FLOORS = {
         executors experiments failover fields sections,
         disk errors garbage given integrations oom processes template tidying walltime""",
     "trainer": """
-        __main__, cli, commands, tuning, showing, actors, training, exporting, wandb, evaluation, sharing, checkpoints,
+        __main__, cli, commands, tuning, showing, actors, training, live, exporting, wandb, evaluation, sharing, checkpoints,
         algorithms, buffers, nets, envs, config, history, machine, state streams, errors""",
     "syncd": """
         __main__, cli, commands, doctor, background, access laptop, outbox transports, store wire, shared,

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from trainer.config.section import TrainingSection, put, resolve
 from trainer.config.sentences import sentences
-from trainer.config.training import NOT_BUILT_YET, Training, doubts_about
+from trainer.config.training import Training, doubts_about
 from trainer.config.wandb import WandbSection
 from trainer.errors import ConfigError
 
@@ -52,8 +52,7 @@ def read_section(config: Path | None, preset: str | None, settings: list[str]) -
         raise ConfigError(_lines(error, WandbSection, f"{where}: wandb.")) from None
     run_name = file.get("run_name")
     training = resolve(section)
-    told = [(name, why) for name, why in NOT_BUILT_YET.items() if value.get(name)] + doubts_about(training)
-    warnings = tuple(f"{name}: {why}" for name, why in told)
+    warnings = tuple(f"{name}: {why}" for name, why in doubts_about(training))
     return LoadedSection(training, str(run_name) if run_name else None, warnings, wandb)
 
 

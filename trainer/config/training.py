@@ -31,13 +31,6 @@ from trainer.config.settings import (
 )
 from trainer.config.tasknames import GOALS_PER_TASK
 
-#: Accepted fields that nothing acts on yet → the sentence of the warning.
-NOT_BUILT_YET: dict[str, str] = {
-    "stream": "live streaming is not built yet; training goes on without it",
-    "stream_port": "live streaming is not built yet; the port is ignored",
-    "stream_top_k": "live streaming is not built yet; the number of streamed agents is ignored",
-}
-
 Device = Literal["auto", "cpu", "cuda", "mps"]
 #: torch and numpy both take seeds of 32 bits in every one of their generators.
 SEEDS = 2**32
@@ -125,9 +118,13 @@ class Training(TrainingSettings):
     )
     keep_checkpoints: PositiveInt = Field(3, description="Newest checkpoints kept complete, to resume from.")
     keep_milestones: CountInt = Field(10, description="Older checkpoints of which the nets are kept.")
-    stream: bool = Field(False, description="Send frames to a viewer (not built yet).")
-    stream_port: Annotated[int, Field(ge=1, le=65_535)] = Field(9999, description="The viewer's port (not built yet).")
-    stream_top_k: PositiveInt = Field(2, description="How many agents are streamed (not built yet).")
+    stream: bool = Field(
+        True, description="Its agents may be watched while they train; nothing is sent while nobody watches."
+    )
+    stream_port: Annotated[int, Field(ge=1, le=65_535)] = Field(
+        9999, description="Port of the viewer's page on your laptop."
+    )
+    stream_top_k: PositiveInt = Field(2, description="How many agents the viewer shows: those with the best scores.")
 
     @model_validator(mode="after")
     def _sections_fit_together(self) -> Self:

@@ -18,7 +18,7 @@ from safetensors.numpy import load, save
 
 #: Operations. The worker answers each with DONE or FAILED. TIME is in place of all others: before the answer to it the
 #: worker says what it does next, as often as it likes (DOING).
-SETUP, START, STEP, SNAPSHOT, RESTORE, TIME = b"U", b"A", b"S", b"N", b"R", b"T"
+SETUP, START, STEP, SNAPSHOT, RESTORE, LOOK, TIME = b"U", b"A", b"S", b"N", b"R", b"L", b"T"
 DONE, FAILED, DOING = b"D", b"F", b"O"
 
 #: Silence is counted in looks of this length, not by a clock: while a whole job is suspended, at most one look passes.

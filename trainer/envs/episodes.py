@@ -74,6 +74,16 @@ class EnvSlot:
         """Whether the present episode is stepped by the native stepper: then call `end`, not `step`."""
         return self._binding is not None and self._binding.taken
 
+    @property
+    def env(self) -> Env | None:
+        """What plays the present episode; None: there is none. Only to be looked at."""
+        return self._env
+
+    def standing(self) -> tuple[int, EpisodeStats]:
+        """The number of the present episode, and how it has gone so far."""
+        self._catch_up()
+        return self._episode, self._stats
+
     def start(self, attempt: int) -> None:
         """Begin the first episode, with the stream of (seed, index, attempt)."""
         self._rng = np.random.default_rng(np.random.SeedSequence([self.spec.seed, self.index, attempt]))

@@ -78,6 +78,16 @@ class ExactEnv:
         #: Of this episode, to play it again; None where nobody will, or where it did not begin here.
         self._actions: list[npt.NDArray[Any]] | None = None
 
+    @property
+    def simulation(self) -> Any:
+        """MuJoCo's (model, data), to draw from, where it has them (`trainer.envs.shown`)."""
+        return getattr(self._played, "simulation", None)
+
+    @property
+    def camera(self) -> Any:
+        """Where it is looked at from, where it says so."""
+        return getattr(self._played, "camera", None)
+
     def reset(self, start: int, seed: int) -> Obs:  # noqa: ARG002 - there are no fixed starts
         """Begin an episode."""
         self._seed, self._steps = seed % SEEDS, 0

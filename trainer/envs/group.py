@@ -12,6 +12,8 @@ from trainer.envs.channel import WorkerMessage
 from trainer.envs.episodes import EnvSlot
 from trainer.envs.instances import EnvInstances
 from trainer.envs.shared import SharedBuffers
+from trainer.envs.shown import bodies_shown, parts_of, poses_of, simulation_of
+from trainer.envs.spaces import I32
 from trainer.envs.step import NO_TASK, EnvError, VectorSpec
 from trainer.envs.suite import StepFaultError, Suite
 
@@ -35,6 +37,7 @@ class EnvGroup:
     ) -> None:
         self._buffers = buffers
         self._fields = buffers.fields
+        self._bodies: dict[int, I32] = {}  # of each task that was shown
         self._instances = EnvInstances(suite)
         places = list(indices)
         self.stepper = (
@@ -59,6 +62,8 @@ class EnvGroup:
             arrays, meta = self.snapshot()
         elif message.op == channel.RESTORE:
             self.restore(message.arrays, message.meta)
+        elif message.op == channel.LOOK:
+            arrays, meta = self.look(message.meta["index"])
         else:
             raise EnvError(f"unknown operation {message.op!r}")
         return WorkerMessage(channel.DONE, meta, arrays)
@@ -100,6 +105,23 @@ class EnvGroup:
             with _named(slot):
                 slot.end()
             self._show(slot)
+        if self._buffers.watched.any():
+            for slot in self._slots:
+                if self._buffers.watched[slot.index]:
+                    self._present(slot)
+
+    def look(self, index: int) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any] | None]:
+        """What environment `index` looks like, as (arrays, the rest of its `Parts`); None: it is not here, or cannot be
+        shown.
+        """
+        env = next((slot.env for slot in self._slots if slot.index == index), None)
+        try:
+            parts = parts_of(env)
+        except Exception:  # noqa: BLE001 - a model that nobody thought of: it is played all the same
+            parts = None
+        if parts is None:
+            return {}, None
+        return dict(parts.arrays), {"bodies": parts.bodies, "camera": dict(parts.camera), "left_out": parts.left_out}
 
     def snapshot(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """(arrays named `envs.<i>.…`, meta by `<i>`) of every slot."""
@@ -135,6 +157,19 @@ class EnvGroup:
         except StepFaultError as fault:
             with _named(self._slots[fault.place]):
                 raise
+
+    def _present(self, slot: EnvSlot) -> None:
+        """Where `slot` stands now, for watchers."""
+        episode, stats = slot.standing()
+        simulation, at_s, bodies = simulation_of(slot.env), 0.0, 0
+        if simulation is not None and stats.length:  # a reset that is remembered computes no places
+            model, data = simulation
+            shown = self._bodies.get(slot.task)
+            if shown is None:
+                shown = self._bodies[slot.task] = bodies_shown(model)
+            at_s, bodies = float(data.time), len(shown)
+            poses_of(data, shown, self._buffers.poses(slot.index, bodies))
+        self._buffers.put_glimpse(slot.index, episode, stats, at_s, bodies)
 
     def _show(self, slot: EnvSlot) -> None:
         for key, array in slot.obs.items():

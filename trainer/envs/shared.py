@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trainer.envs.shown import MOST_BODIES, POSE, Glimpse
 from trainer.envs.spaces import I32, Spaces
+from trainer.envs.stats import EpisodeStats
 from trainer.envs.step import Step
 
 #: Rows of a field start on a cache line.
@@ -28,13 +30,16 @@ _NUMBERS: dict[str, type[np.generic]] = {
     "episode_length": np.int32,
     "episode_success": np.bool_,
 }
-#: The last field, [N, M].
+#: The last field of a step, [N, M].
 _MEASURES = "episode_measures"
+#: For whoever watches: whether an environment is to be seen after the next step [N]; where it stands then [N, 6], as
+#: `put_glimpse` writes it; and its bodies' poses [N, 512, 7]. Pages that nobody touches take no memory.
+_WATCHED, _STANDING, _POSES = "watched", "standing", "poses"
 
 
 class SharedBuffers:
     """Named arrays over one anonymous block of memory, addressed by its file descriptor: `actions`, `obs.<key>` and
-    `next_obs.<key>` of each key, and the other fields of `Step`, all [N, …].
+    `next_obs.<key>` of each key, the other fields of `Step`, and what is for watchers, all [N, …].
 
     The block has no name, so nothing is left behind when every process that holds it is killed.
     """
@@ -48,6 +53,7 @@ class SharedBuffers:
             fields |= {f"{when}.{key}": (spec.dtype, spec.shape) for key, spec in spaces.obs.items()}
         fields |= {name: (dtype, ()) for name, dtype in _NUMBERS.items()}
         fields[_MEASURES] = (np.float64, (measures,))
+        fields |= {_WATCHED: (np.bool_, ()), _STANDING: (np.float64, (6,)), _POSES: (np.float32, (MOST_BODIES, POSE))}
         offsets: list[int] = []
         size = 0
         for dtype, shape in fields.values():
@@ -62,6 +68,7 @@ class SharedBuffers:
         }
         self.obs = {key: self.fields[f"obs.{key}"] for key in spaces.obs}
         self.next_obs = {key: self.fields[f"next_obs.{key}"] for key in spaces.obs}
+        self.watched = self.fields[_WATCHED]
 
     def copied(self) -> Step:
         """The last step, in memory of its own."""
@@ -71,6 +78,20 @@ class SharedBuffers:
     def observed(self) -> tuple[dict[str, npt.NDArray[Any]], I32]:
         """(obs, next_task), copied."""
         return _copies(self.obs), self.fields["next_task"].copy()
+
+    def poses(self, index: int, bodies: int) -> npt.NDArray[np.float32]:
+        """[bodies, 7], to write those of environment `index` into; `put_glimpse` must follow."""
+        return self.fields[_POSES][index, :bodies]
+
+    def put_glimpse(self, index: int, episode: int, stats: EpisodeStats, at_s: float, bodies: int) -> None:
+        """Where environment `index` stands; `bodies` of it have their pose written."""
+        self.fields[_STANDING][index] = episode, stats.length, stats.total, stats.solved, at_s, bodies
+
+    def glimpse(self, index: int) -> Glimpse:
+        """What was put last of environment `index`, in memory of its own."""
+        episode, step, total, solved, at_s, bodies = self.fields[_STANDING][index].tolist()
+        poses = self.fields[_POSES][index, : int(bodies)].copy()
+        return Glimpse(int(episode), int(step), total, bool(solved), at_s, poses)
 
     def close(self) -> None:
         """Let go of the block; it vanishes with its last holder."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from trainer.envs import channel
 from trainer.envs.shared import SharedBuffers
+from trainer.envs.shown import Glimpse, Parts
 from trainer.envs.spaces import Actions
 from trainer.envs.step import EnvError, Observed, Step, VectorSpec
 from trainer.envs.suite import TOLD, StepperChoice, StepperUnavailableError, mismatches
@@ -127,6 +128,25 @@ class VectorEnv:
             ahead, self._ahead = self._ahead, None
             self._guarded(ahead.result)
         return self._buffers.copied()
+
+    def watch(self, indices: Collection[int]) -> None:
+        """From the next step on each step leaves a `glimpse` of these environments, and of no others."""
+        self._must_have_started()
+        self._buffers.watched[:] = False
+        self._buffers.watched[list(indices)] = True
+
+    def glimpse(self, index: int) -> Glimpse:
+        """Environment `index` after the last step, which was `watch`ed. It changes no number of what follows."""
+        return self._buffers.glimpse(index)
+
+    def look(self, index: int) -> Parts | None:
+        """What environment `index` looks like in its present episode; None: it cannot be shown. Errors: EnvError."""
+        self._must_have_started()
+        for answer in self._ask(channel.LOOK, {"index": index}):
+            if answer.meta is not None:
+                meta = answer.meta
+                return Parts(tuple(meta["bodies"]), meta["camera"], meta["left_out"], answer.arrays)
+        return None
 
     def _accept(self, actions: Actions) -> None:
         self._must_have_started()

@@ -45,11 +45,14 @@ _END_S = 5.0
 _STACKS_S = 2.0
 #: The length of an episode, in the buffers, before the worker has written it.
 _NOT_DONE = -1
+#: Changes nothing: a worker that takes the place of another need not do it again.
+_ASKING = {channel.SNAPSHOT, channel.LOOK}
 _DOING = {
     channel.SETUP: "starting",
     channel.START: "beginning episodes",
     channel.SNAPSHOT: "giving its state",
     channel.RESTORE: "taking a state",
+    channel.LOOK: "being looked at",
 }
 
 _log = logging.getLogger(__name__)
@@ -83,6 +86,7 @@ class WorkerPool:
         self._channels: list[Channel] = []
         self._past: list[WorkerMessage] = []
         self._asked = channel.SETUP
+        self._about: Any = None
         self._lost: dict[int, str] = {}
         self._replaced: deque[float] = deque()
         try:
@@ -115,19 +119,19 @@ class WorkerPool:
 
     def post(self, op: bytes, meta: Any = None, arrays: Mapping[str, npt.NDArray[Any]] | None = None) -> None:
         """Send one message to every worker; `answers` must follow."""
-        if op != channel.SNAPSHOT:
+        if op not in _ASKING:
             if len(self._past) >= MAX_PAST:
                 self.ask(channel.SNAPSHOT)
             taken = {"actions": self._buffers.fields["actions"].copy()} if op == channel.STEP else dict(arrays or {})
             self._past.append(WorkerMessage(op, meta, taken))
-        self._asked = op
+        self._asked, self._about = op, meta
         self._lost = self._told(op, meta, arrays)
 
     def answers(self) -> list[channel.WorkerMessage]:
         """Wait for every worker's answer; replace those that will not answer. In the order of `shares`."""
         answers, lost = self._heard(self._asked, self._lost)
         for worker, how in lost.items():
-            answers[worker] = self._replace(worker, how, self._asked)
+            answers[worker] = self._replace(worker, how, self._asked, self._about)
         in_order = [answers[worker] for worker in range(len(self.shares))]
         if self._asked == channel.SNAPSHOT:
             state = WorkerMessage(channel.RESTORE, {}, {})
@@ -176,7 +180,7 @@ class WorkerPool:
                     limit_s = channel.LOOK_S  # the others have had the same time already
         return answers, lost
 
-    def _replace(self, worker: int, how: str, op: bytes) -> WorkerMessage:
+    def _replace(self, worker: int, how: str, op: bytes, meta: Any) -> WorkerMessage:
         """The answer to `op` of a process that takes the place of a lost one and does all that it was told again."""
         words = f"{self._name(worker)} {how}"
         now = time.monotonic()
@@ -205,9 +209,9 @@ class WorkerPool:
                 self._send(worker, doing, deed.meta, arrays)
                 answer = self._answer(worker, _limit_s(doing))
             actions[:] = wanted
-            if op == channel.SNAPSHOT:
+            if op in _ASKING:
                 doing = op
-                self._send(worker, doing)
+                self._send(worker, doing, meta)
                 answer = self._answer(worker, _limit_s(doing))
         except (EOFError, TimeoutError) as error:
             again = self._how(worker, doing, error)

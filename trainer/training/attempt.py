@@ -26,6 +26,7 @@ from trainer.exporting.final import leave_final
 from trainer.history.journal import METRICS, Journal
 from trainer.history.read import mean_return, success_of
 from trainer.history.tensorboard import TensorBoardEvents, evaluation_scalars, scalars
+from trainer.live.tap import tap_of
 from trainer.machine import device as machine
 from trainer.sharing.publisher import Publisher, Snapshot, snapshot
 from trainer.sharing.spotcheck import Redo
@@ -84,6 +85,7 @@ class TrainingAttempt:
             evaluation=self.evaluations.last,
             on_version=self.intake.ingester.know if self.intake.ingester else lambda *_version: None,
         )
+        self.tap = tap_of(self.job, self.training, self.state.collector.envs)
         self.doing = "training"
         self._published_updates = self.state.updates
         self._marks: deque[tuple[float, int, int]] = deque()
@@ -98,6 +100,8 @@ class TrainingAttempt:
                 before = self.state.step
                 advance(self.state)
                 self.intake.take(self.state)
+                if self.tap is not None:
+                    self.tap.after(self.state.step, self.state.collector.task)
                 if self.intake.has_rolled_back:
                     self.count_published()
                     return HANDED_OVER
@@ -117,9 +121,10 @@ class TrainingAttempt:
             self.gpu.close()
             self.saver.close()
             self.events.close()
-            for helper in (self.publisher, self.intake):
-                helper.close()
-                helper.tell(self.show.say)
+            for helper in (self.publisher, self.intake, self.tap):
+                if helper is not None:
+                    helper.close()
+                    helper.tell(self.show.say)
 
     def after(self, before: int) -> None:
         """What is due after the vector step that began at `before`: a row, a checkpoint, an evaluation, a report."""
@@ -300,6 +305,8 @@ class TrainingAttempt:
             )
         self.publisher.tell(self.show.say)
         self.intake.tell(self.show.say)
+        if self.tap is not None:
+            self.tap.tell(self.show.say)
         self.show.progress(progress)
 
     def _rates(self, at: float) -> dict[str, Any]:

@@ -203,23 +203,14 @@ class TestTheUsersExample:
         training = resolve(config.training)
         assert (training.num_envs, training.off_policy.batch_size, training.device) == (8, 64, "cuda")
 
-    def test_what_is_not_built_yet_is_named_once_each(self) -> None:
-        warnings = warnings_of(parse_config(USERS_EXAMPLE, "c.json"))
-        named = [re.split(r":", warning)[0] for warning in warnings]
-        assert named == [
-            "training.stream",
-            "training.stream_port",
-            "training.stream_top_k",
-        ]
+    def test_nothing_of_it_is_warned_of(self) -> None:
+        assert warnings_of(parse_config(USERS_EXAMPLE, "c.json")) == []
 
     def test_a_learning_rate_that_is_zero_before_the_end_is_warned_of(self) -> None:
         training = {"preset": "arm-a2c", "learning_rate_steps": 5000}
         [warning] = warnings_of(parse_config({"training": training}, "c"))
         assert warning.startswith("training.learning_rate_steps: the learning rate is 0 from step 5,000 on")
         assert warnings_of(parse_config({"training": {"preset": "arm-a2c"}}, "c")) == []
-
-    def test_what_is_switched_off_is_no_warning(self) -> None:
-        assert warnings_of(parse_config({"training": {"stream": False}}, "c")) == []
 
 
 class TestOverrides:

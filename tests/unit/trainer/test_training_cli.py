@@ -59,13 +59,6 @@ def test_what_the_orchestrator_resolved_is_read_back_as_it_was(tmp_path):
     assert read_section(a_file(tmp_path, training.model_dump(mode="json")), None, []).training == training
 
 
-def test_what_is_not_built_yet_is_a_warning():
-    assert read_section(None, None, ["stream=true"]).warnings == (
-        "stream: live streaming is not built yet; training goes on without it",
-    )
-    assert read_section(None, None, []).warnings == ()
-
-
 def test_mistakes_name_file_field_and_remedy(tmp_path):
     assert "line 1, column 2: not JSON" in refusal(a_file(tmp_path, "{"), None, [])
     assert "cannot be read: No such file" in refusal(tmp_path / "absent.json", None, [])

@@ -32,6 +32,18 @@ class GymnasiumEnv:
         self._observations = observations
         self._actions = actions
 
+    @property
+    def simulation(self) -> tuple[Any, Any] | None:
+        """MuJoCo's model and data, to draw from, where it is one of MuJoCo's."""
+        core = self.upstream.unwrapped
+        found = getattr(core, "model", None), getattr(core, "data", None)
+        return found if tuple(type(each).__name__ for each in found) == ("MjModel", "MjData") else None
+
+    @property
+    def camera(self) -> Any:
+        """Where Gymnasium's own pictures are taken from, as `trainer.envs.shown` has it."""
+        return getattr(getattr(self.upstream.unwrapped, "mujoco_renderer", None), "default_cam_config", None)
+
     def reset(self, seed: int) -> Obs:
         """Begin an episode."""
         try:

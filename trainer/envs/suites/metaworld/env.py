@@ -154,6 +154,16 @@ class MetaworldEnv:
         self.upstream = upstream
         self._goals = goals
 
+    @property
+    def simulation(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
+        """To draw from. Resets move bodies that are welded to the world."""
+        return self.upstream.simulation
+
+    @property
+    def camera(self) -> dict[str, Any]:
+        """Beside the robot, so that it hides neither gripper nor object."""
+        return {"lookat": (0.0, 0.6, 0.15), "distance": 1.9, "azimuth": 145.0, "elevation": -25.0}
+
     def reset(self, start: int, seed: int) -> dict[str, npt.NDArray[Any]]:  # noqa: ARG002 - Meta-World's goals are fixed
         """Begin an episode at goal number `start`."""
         return {STATE: self.upstream.reset(self._goals[start]).astype(np.float32)}

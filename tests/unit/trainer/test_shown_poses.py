@@ -1,0 +1,105 @@
+"""Poses as a batch has them: int16, and what is lost by it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("gymnasium")
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from anchorleg.live.batches import FACTS, POSE, checked
+from trainer.envs.shown import Glimpse
+from trainer.live.poses import FINEST_M, quantised, restored
+from trainer.live.strips import Strip
+
+pytestmark = pytest.mark.trainer
+SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 5))
+
+
+def poses_at(places, rotations=None):
+    """[F, B, 7] of places [F, B, 3], upright unless said otherwise."""
+    upright = np.zeros((*places.shape[:2], 4))
+    upright[..., 0] = 1
+    return np.concatenate([places, upright if rotations is None else rotations], axis=-1).astype(np.float32)
+
+
+@st.composite
+def poses(draw):
+    shape = draw(SHAPES)
+    size = draw(st.sampled_from([0.01, 1.0, 50.0, 4000.0]))
+    numbers = st.floats(-1, 1, width=32)
+    places = draw(arrays(np.float32, (*shape, 3), elements=numbers)) * size
+    rotations = draw(arrays(np.float32, (*shape, 4), elements=st.floats(0.125, 1, width=32)))
+    return poses_at(places, rotations)
+
+
+@given(poses())
+def test_what_comes_back_is_what_was_there_but_for_half_a_unit(given_poses):
+    found = quantised(given_poses)
+    back = restored(found, *given_poses.shape[:2])
+    spread = np.ptp(given_poses[..., :3].astype(float), axis=(0, 1)).max()
+    assert found.unit == pytest.approx(FINEST_M) or found.unit <= spread / 32_767
+    assert np.abs(back[..., :3] - given_poses[..., :3]).max() <= 0.501 * found.unit
+    turned = given_poses[..., 3:] / np.linalg.norm(given_poses[..., 3:].astype(float), axis=-1, keepdims=True)
+    assert np.abs(back[..., 3:] - turned).max() <= 2e-5
+
+
+@given(poses())
+def test_a_strip_of_it_is_a_batch_that_can_be_drawn(given_poses):
+    glimpses = [Glimpse(2, 5 + 3 * i, 1.5 + i, i > 1, 0.1 * i, one) for i, one in enumerate(given_poses)]
+    kind, payload = Strip("reach-v3", 2, 30, told=True, at=9.0, glimpses=glimpses).payload("a" * 64, "training", 4)
+    header, body = checked(kind, payload)
+    assert kind == POSE
+    assert (header["frames"], header["bodies"], header["step"], header["episode"]) == (*given_poses.shape[:2], 5, 2)
+    assert header["return"] == glimpses[-1].total
+    assert header["success"] is (len(glimpses) > 2)
+    assert header["dt"] == pytest.approx(0.1 if len(glimpses) > 1 else 1 / 30)
+    assert body == quantised(given_poses).body
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("number", range(7))
+def test_a_body_that_is_nowhere_is_refused(wrong, number):
+    bad = poses_at(np.zeros((2, 3, 3)))
+    bad[1, 2, number] = wrong
+    with pytest.raises(ValueError, match="nowhere"):
+        quantised(bad)
+
+
+def test_a_body_without_a_rotation_is_refused_and_so_is_no_body():
+    with pytest.raises(ValueError, match="nowhere"):
+        quantised(np.zeros((1, 1, 7), np.float32))
+    with pytest.raises(ValueError, match="shape"):
+        quantised(np.zeros((1, 0, 7), np.float32))
+
+
+def test_bodies_that_are_too_far_apart_are_refused():
+    with pytest.raises(ValueError, match="too far"):
+        quantised(poses_at(np.array([[[0, 0, 0], [3e12, 0, 0]]])))
+
+
+def test_without_a_scene_the_facts_alone_go_and_success_is_told_once_there_is_one():
+    glimpse = Glimpse(0, 1, -2.0, False, 0.0, np.zeros((0, 7), np.float32))
+    strip = Strip("x", 0, 30, told=False, glimpses=[glimpse], facts={"trained steps": 7.0})
+    kind, payload = strip.payload(None, "training", 0)
+    assert kind == FACTS
+    assert checked(kind, payload)[0]["success"] is None
+    solved = Strip("x", 0, 30, told=False, glimpses=[glimpse._replace(success=True)])
+    assert checked(*solved.payload(None, "training", 0))[0]["success"] is True
+
+
+def test_a_strip_is_full_before_it_does_not_fit():
+    one = Glimpse(0, 1, 0.0, False, 0.0, poses_at(np.zeros((1, 500, 3)))[0])
+    strip = Strip("x" * 100, 0, 60, told=True, facts={f"fact {i}": "y" * 100 for i in range(40)})
+    while not strip.glimpses or not strip.is_full:
+        strip.glimpses.append(one)
+    assert 5 <= len(strip.glimpses) <= 9
+    kind, payload = strip.payload("a" * 64, "training", 0)
+    assert checked(kind, payload)[0]["frames"] == len(strip.glimpses)
+    assert json.loads(payload[2 : 2 + int.from_bytes(payload[:2])])["bodies"] == 500

@@ -1,0 +1,265 @@
+"""The tap in the loop: whom it shows, how often, and that it neither waits nor fails."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import threading
+import time
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+pytest.importorskip("gymnasium")
+
+from daemons import PATIENCE_S, wait_for
+
+from anchorleg.live.wanted import FILE, Asking, Wish
+from trainer.envs.shown import Glimpse, Parts
+from trainer.live import tap as tap_module
+from trainer.live.lanes import chosen, task_of
+from trainer.live.tap import Given, Tap
+
+pytestmark = pytest.mark.trainer
+HORIZON = 12
+STEP_S = 1 / 90
+
+
+class Agents:
+    """Environment i plays task (i + episode · walk) % 3; episodes have 12 steps, and end for all at once."""
+
+    def __init__(self, count=3, walk=0, drawn=True):
+        self.count, self.walk, self.drawn = count, walk, drawn
+        self.steps = 0
+        self.watched = []
+        self.looked = []
+
+    @property
+    def playing(self):
+        episode = self.steps // HORIZON
+        return np.array([(i + episode * self.walk) % 3 for i in range(self.count)], np.int32)
+
+    def watch(self, indices):
+        self.watched.append(set(indices))
+
+    def glimpse(self, index):
+        assert index in self.watched[-1], "nobody has asked for it before the step"
+        episode, step = divmod(self.steps, HORIZON)
+        poses = np.full((2 if self.drawn and step else 0, 7), 0.5, np.float32)
+        return Glimpse(episode, step, 0.5 * step, step > 9, 0.0125 * step, poses)
+
+    def look(self, index):
+        self.looked.append(int(self.playing[index]))
+        return Parts(("a", "b"), {}, 0, {}) if self.drawn else None
+
+
+class Notebook:
+    """In place of the folder: what the thread was given."""
+
+    written: list
+    block: threading.Event | None = None
+    fails: Exception | None = None
+
+    def __init__(self, *_where):
+        pass
+
+    def add_scene(self, task, _parts):
+        self.written.append(("scene", task))
+
+    def write(self, lane, strip):
+        if self.block is not None:
+            self.block.wait()
+        if self.fails is not None:
+            raise self.fails
+        self.written.append((lane, strip))
+
+
+@pytest.fixture
+def book(monkeypatch):
+    kind = type("OneNotebook", (Notebook,), {"written": []})
+    monkeypatch.setattr(tap_module, "LiveFolder", kind)
+    return kind
+
+
+@contextmanager
+def tapped(folder, agents, *wishes):
+    """(the tap, what makes so many steps), with somebody who asks for `wishes`."""
+    now = itertools.count()
+    given = Given(folder / FILE, folder / "live", 0, 2, ("a", "b", "c"), tells_success=True)
+    if wishes:
+        Asking(folder / FILE).renew(tuple(Wish(0, *wish) for wish in wishes))
+    tap = Tap(agents, given, clock=lambda: next(now) / 1e9 + agents.steps * STEP_S, wall=lambda: 1000.0 + agents.steps)
+    wait_for(lambda: not wishes or tap._wanted, "the tap hears of the wish")
+
+    def go(steps, *, waits=True):
+        """The thread is given the time to write, which a training's steps take; `waits`: not where it cannot."""
+        for _ in range(steps):
+            agents.steps += 1
+            tap.after(agents.steps, agents.playing)
+            deadline = time.monotonic() + PATIENCE_S
+            while waits and not tap._queue.empty() and tap._thread.is_alive():
+                assert time.monotonic() < deadline
+                threading.Event().wait(1e-4)
+
+    try:
+        yield tap, go
+    finally:
+        tap.close()
+
+
+def strips(book, lane):
+    return [strip for name, strip in book.written if name == lane]
+
+
+def test_whom_nobody_asked_for_is_not_looked_at(tmp_path, book):
+    agents = Agents()
+    with tapped(tmp_path, agents) as (_, go):
+        go(1000)
+    assert (agents.watched, agents.looked, book.written) == ([], [], [])
+
+
+def test_a_picture_comes_after_every_third_step_where_steps_are_three_times_as_fast(tmp_path, book):
+    agents = Agents()
+    with tapped(tmp_path, agents, ("t1", 30)) as (_, go):
+        go(3)
+        wait_for(lambda: ("scene", "b") in book.written, "its scene")
+        go(20 * HORIZON)
+    shown = [(one.episode, one.step) for strip in strips(book, "t1")[3:] for one in strip.glimpses]
+    steps = [step for _, step in shown]
+    assert set(np.diff([episode * HORIZON + step for episode, step in shown])) <= {3, 4}, steps
+    assert len(agents.watched) > 10, "between two pictures nobody is watched"
+
+
+def test_a_strip_is_of_one_episode_and_says_how_it_goes(tmp_path, book):
+    agents = Agents()
+    with tapped(tmp_path, agents, ("t1", 60)) as (_, go):
+        go(6 * HORIZON)
+    found = strips(book, "t1")
+    assert {strip.task for strip in found} == {"b"}
+    assert {strip.episode for strip in found} >= {1, 2, 3, 4}
+    for strip in found:
+        assert {one.episode for one in strip.glimpses} == {strip.episode}
+        last = strip.glimpses[-1]
+        assert last.total == 0.5 * last.step
+        assert strip.facts["trained steps"] == strip.at - 1000.0
+
+
+def test_any_lane_shows_the_tasks_in_turn_and_changes_at_ends_only(tmp_path, book):
+    agents = Agents()
+    with tapped(tmp_path, agents, ("any", 60)) as (_, go):
+        go(9 * HORIZON)
+    order = [(strip.episode, strip.task) for strip in strips(book, "any")]
+    tasks = [task for task, _ in itertools.groupby(task for _, task in order)]
+    assert tasks == ["a", "b", "c", "a", "b", "c", "a", "b", "c"]
+    assert len({episode for episode, _ in order}) == len(set(order)), "no episode is of two tasks"
+
+
+def test_a_lane_of_one_task_follows_it_from_environment_to_environment(tmp_path, book):
+    agents = Agents(count=2, walk=1)
+    with tapped(tmp_path, agents, ("t2", 60)) as (_, go):
+        go(9 * HORIZON)
+    found = strips(book, "t2")
+    assert {strip.task for strip in found} == {"c"}
+    # Of two environments that walk through three tasks one plays it in two of three episodes.
+    assert {strip.episode for strip in found} == {1, 2, 4, 5, 7, 8}
+
+
+def test_what_a_task_looks_like_is_asked_once_and_written_before_its_first_picture(tmp_path, book):
+    agents = Agents()
+    with tapped(tmp_path, agents, ("any", 60), ("t0", 60)) as (_, go):
+        go(9 * HORIZON)
+    assert sorted(agents.looked) == [0, 1, 2]
+    for task in "abc":
+        first = next(i for i, (_, one) in enumerate(book.written) if getattr(one, "task", None) == task)
+        assert book.written.index(("scene", task)) < first
+
+
+def test_where_nothing_can_be_drawn_facts_come_once_a_second(tmp_path, book):
+    agents = Agents(drawn=False)
+    with tapped(tmp_path, agents, ("t1", 30)) as (_, go):
+        go(900)
+    found = strips(book, "t1")
+    assert 6 <= len(found) <= 12
+    assert all(len(strip.glimpses) == 1 for strip in found)
+
+
+def test_lanes_of_tasks_that_there_are_not_are_passed_over(tmp_path, book):
+    agents = Agents()
+    with tapped(tmp_path, agents, ("t3", 30), ("t0", 30)) as (_, go):
+        go(100)
+    assert {name for name, _ in book.written} == {"scene", "t0"}
+
+
+def test_when_the_last_watcher_goes_nobody_is_watched_any_more(tmp_path, book):
+    agents = Agents()
+    with tapped(tmp_path, agents, ("any", 60)) as (tap, go):
+        go(5)
+        assert agents.watched[-1] == {0}
+        tap._wanted = {}
+        go(2)
+        assert agents.watched[-1] == set()
+        told = len(agents.watched)
+        go(100)
+        assert len(agents.watched) == told
+
+
+def test_a_thread_that_is_behind_is_not_waited_for(tmp_path, book):
+    book.block = threading.Event()
+    agents = Agents()
+    with tapped(tmp_path, agents, ("any", 60)) as (tap, go):
+        go(300 * HORIZON, waits=False)
+        assert tap._queue.full()
+        book.block.set()
+        wait_for(tap._queue.empty, "the thread catches up")
+        many = len(book.written)
+        go(3 * HORIZON)
+    assert len(book.written) > many
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("odd")])
+def test_what_goes_wrong_with_the_files_ends_the_showing_and_is_said_once(tmp_path, book, error):
+    book.fails = error
+    agents, said = Agents(), []
+    with tapped(tmp_path, agents, ("any", 60)) as (tap, go):
+        go(2 * HORIZON)
+        wait_for(lambda: not tap._wanted, "the thread ends")
+        go(5 * HORIZON)
+        assert agents.watched[-1] == set()
+        tap.tell(said.append)
+    tap.tell(said.append)
+    assert len(said) == 1
+    assert "not shown any more" in said[0]
+    assert (getattr(error, "strerror", None) or "odd") in said[0]
+    assert strips(book, "any") == []
+
+
+def test_what_cannot_be_drawn_is_said_once_and_the_rest_goes_on(tmp_path, book):
+    agents, said = Agents(), []
+    book.fails = ValueError("a body is nowhere")
+    with tapped(tmp_path, agents, ("any", 60)) as (tap, go):
+        go(4 * HORIZON)
+        wait_for(tap._queue.empty, "the thread catches up")
+        book.fails = None
+        go(2 * HORIZON)
+    tap.tell(said.append)
+    assert said == ["an agent cannot be shown: a body is nowhere"]
+    assert strips(book, "any")
+
+
+class TestLanes:
+    def test_the_task_that_was_not_shown_for_longest_is_next(self):
+        assert chosen("any", [0, 1, 2], {}) == 0
+        assert chosen("any", [0, 1, 2], {0: 5.0, 2: 3.0}) == 1
+        assert chosen("any", [0, 1, 2], {0: 5.0, 1: 9.0, 2: 3.0}) == 2
+        assert chosen("any", [2, 2, 0], {0: 5.0, 2: 3.0}) == 0
+
+    def test_who_has_no_task_is_not_shown(self):
+        assert chosen("any", [-1, -1], {}) is None
+        assert chosen("t1", [0, -1, 1], {}) == 2
+        assert chosen("t7", [0, 1], {}) is None
+
+    @pytest.mark.parametrize("lane", ["", "t", "t01", "t-1", "T1", "all", "t1/../x", "t10000"])
+    def test_other_names_are_none(self, lane):
+        with pytest.raises(ValueError, match="no lane"):
+            task_of(lane)

@@ -1,0 +1,1 @@
+"""Agents at play, shown to whoever watches: from a training, or played on this machine."""

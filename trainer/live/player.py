@@ -1,0 +1,226 @@
+"""A published policy at play on this machine, in real time, into a ring: nothing of it goes over a network."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from anchorleg.notices import Notices
+from syncd import store
+from trainer.envs.shown import Glimpse
+from trainer.envs.spaces import picked
+from trainer.envs.suite import Suite
+from trainer.errors import ConfigError
+from trainer.evaluation.playable import Found, of_publication
+from trainer.live.folder import LiveFolder
+from trainer.live.lanes import chosen, task_of
+from trainer.live.stage import Stage
+from trainer.live.strips import BATCH_S, FACTS_S, Strip
+from trainer.sharing.policies import UnusablePolicyError
+from trainer.sharing.selection import Choice
+
+ORIGIN = "played here"
+#: A mirror is a local disk; a first policy may be minutes away.
+LOOK_S = 1.0
+#: Pictures a second, where pictures it must be: each is some 15 kB.
+MOST_PICTURES_FPS = 10
+#: Still shown after the first success.
+_ENCORE_S = 0.5
+#: Later than this behind real time, the rest is not made up for.
+_MOST_BEHIND_S = 0.5
+
+
+class Player:
+    """Plays `place`'s newest policy into `folder` until `stop` is set. `say` gets sentences for the user."""
+
+    def __init__(
+        self,
+        place: store.SlotPlace,
+        folder: LiveFolder,
+        lane: str,
+        fps: int,
+        stop: threading.Event,
+        say: Callable[[str], None],
+    ) -> None:
+        self._place, self._folder, self._lane, self._fps = place, folder, lane, fps
+        self._stop, self._say = stop, say
+        self._notices = Notices()
+        self._rng = np.random.default_rng()
+        self._shown_at: dict[int, float] = {}
+        self._bad: store.Version | None = None
+        self._found: Found | None = None
+        self._manifest: store.Manifest | None = None
+        self._suite: Suite | None = None
+        self._stage: Stage | None = None
+        self._task = -1
+        self._episode = 0
+
+    def run(self) -> None:
+        """Until `stop`. Errors: ConfigError for a task that the policy does not have; OSError where the folder cannot
+        be written; whatever its environment raises.
+        """
+        try:
+            while not self._stop.is_set():
+                self._renew()
+                self._notices.tell(self._say)
+                if self._found is None or self._suite is None:
+                    self._stop.wait(LOOK_S)
+                    continue
+                stage = self._staged(self._found, self._suite)
+                self._episode += 1
+                self._play(stage, self._found, self._suite)
+        finally:
+            self._leave()
+
+    def _renew(self) -> None:
+        """A newer policy, where there is a good one; else the one before goes on."""
+        name = f"{self._place.run_id}/{self._place.slot}"
+        try:
+            manifest = store.newest(self._place)
+            if manifest is None:
+                self._notices.trouble(f"{name} has no policy yet: waiting for its first one")
+                return
+            known = self._manifest.version if self._manifest is not None else None
+            if manifest.version in {known, self._bad}:
+                return
+            found = of_publication(self._place, manifest, "cpu")
+        except store.MissingBlobError:
+            return  # on its way
+        except (UnusablePolicyError, store.DamagedPolicyError, ConfigError) as error:
+            self._bad = manifest.version if manifest is not None else None
+            self._notices.trouble(f"a policy of {name} cannot be played here: {error}", cause=str(error))
+            return
+        except OSError as error:
+            self._notices.trouble(f"the policies of {name} cannot be read: {error.strerror or error}")
+            return
+        for note in found.notes:
+            self._notices.trouble(note)
+        before, self._found, self._manifest = self._found, found, manifest
+        self._folder.attempt = manifest.attempt
+        if before is None or (before.env, before.goal_seed) != (found.env, found.goal_seed):
+            self._leave()
+            self._suite = found.suite(found.goal_seed).open()
+
+    def _staged(self, found: Found, suite: Suite) -> Stage:
+        tasks = found.tasks
+        task = chosen(self._lane, range(len(tasks)), self._shown_at)
+        if task is None:
+            raise ConfigError(f"there is no task {task_of(self._lane)}; this policy has {len(tasks)}, from 0 on")
+        if self._stage is None or task != self._task:
+            self._leave()
+            self._stage, self._task = Stage(suite, task, self._rng), task
+            if self._stage.parts is not None:
+                try:
+                    self._folder.add_scene(tasks[task], self._stage.parts)
+                except ValueError as error:
+                    self._notices.trouble(f"{tasks[task]} cannot be shown: {error}")
+            if self._stage.why_no_picture:
+                self._notices.trouble(f"{tasks[task]} cannot be drawn here: {self._stage.why_no_picture}")
+        self._shown_at[task] = time.monotonic()
+        return self._stage
+
+    def _leave(self) -> None:
+        stage, self._stage = self._stage, None
+        if stage is not None:
+            stage.close()
+
+    def _play(self, stage: Stage, found: Found, suite: Suite) -> None:
+        """One episode."""
+        obs = stage.reset()
+        numbers = np.array([self._task], np.int32)
+        began_s, began_at = stage.at_s, time.monotonic()
+        reel = self._reel(stage, found, suite)
+        last_s = float("inf")
+        while stage.stats.length < suite.spaces.horizon and not self._stop.is_set():
+            was_solved = stage.stats.solved
+            outcome = stage.step(found.act(picked(obs, None), numbers)[0])
+            obs = outcome.obs
+            step_s = stage.step_s
+            played_s = stage.at_s - began_s if step_s is None else stage.stats.length * step_s
+            began_at = self._wait_until(began_at, played_s)
+            if stage.stats.solved and not was_solved and found.env.SUCCESS_AT == "any step":
+                last_s = played_s + _ENCORE_S
+            is_over = outcome.terminated or outcome.truncated or played_s >= last_s
+            is_full = reel.takes(stage.stats.length, played_s, lambda: stage.glimpse(self._episode))
+            if is_full or (is_over and reel.strip.glimpses):
+                self._write(reel.cut(), stage)
+            if is_over:
+                break
+
+    def _wait_until(self, began_at: float, played_s: float) -> float:
+        """Wait for the moment that is `played_s` after `began_at`; when it began, made later where it is far behind."""
+        left_s = began_at + played_s - time.monotonic()
+        if left_s > 0:
+            self._stop.wait(left_s)
+        return began_at if left_s > -_MOST_BEHIND_S else time.monotonic() - played_s
+
+    def _reel(self, stage: Stage, found: Found, suite: Suite) -> _Reel:
+        manifest = self._manifest
+        facts: dict[str, str | float | bool] = {"trained steps": float(found.step)}
+        if manifest is not None:
+            facts["policy"] = str(manifest.version)
+        new = partial(Strip, found.tasks[self._task], self._episode, self._fps, suite.tells_success, facts=facts)
+        if stage.parts is not None:
+            return _Reel(lambda: new(glimpses=[]), 1 / self._fps, BATCH_S)
+        return _Reel(lambda: new(glimpses=[]), 1 / min(self._fps, MOST_PICTURES_FPS) if stage.draws_itself else FACTS_S)
+
+    def _write(self, strip: Strip, stage: Stage) -> None:
+        strip.at = time.time()
+        try:
+            if stage.draws_itself:
+                self._folder.write_picture(self._lane, strip, stage.jpeg())
+            else:
+                self._folder.write(self._lane, strip)
+        except ValueError as error:
+            self._notices.trouble(f"{strip.task} cannot be shown: {error}", cause=type(error).__name__)
+
+
+class _Reel:
+    """Cuts an episode into strips: a glimpse about each `apart_s`, equally many steps apart, and a strip each `batch_s`
+    (0: each glimpse is one).
+    """
+
+    def __init__(self, new: Callable[[], Strip], apart_s: float, batch_s: float = 0.0) -> None:
+        self._new, self._apart_s, self._batch_s = new, apart_s, batch_s
+        self._began_s = 0.0
+        self.strip = new()
+
+    def takes(self, steps: int, played_s: float, glimpse: Callable[[], Glimpse]) -> bool:
+        """After `steps` steps of the episode, look where it is time to; whether the strip is to be cut now."""
+        every = max(1, round(self._apart_s * steps / played_s)) if played_s > 0 else 1
+        if (steps - 1) % every:
+            return False
+        if not self.strip.glimpses:
+            self._began_s = played_s
+        self.strip.glimpses.append(glimpse())
+        return played_s - self._began_s >= self._batch_s - self._apart_s / 2 or self.strip.is_full
+
+    def cut(self) -> Strip:
+        """The strip so far; the next one is empty."""
+        strip, self.strip = self.strip, self._new()
+        return strip
+
+
+def player_of(
+    shared: Path,
+    run: str,
+    slot: int,
+    ring: Path,
+    lane: str,
+    fps: int,
+    stop: threading.Event,
+    say: Callable[[str], None],
+) -> Player:
+    """Of slot `slot` of the run of that name or id in `shared`, into the folder `ring`. Errors: ConfigError."""
+    choice = Choice("named", run, slot)
+    slots = store.Shared(shared.expanduser()).slots()
+    place = next((place for place in slots if choice.takes(place)), None)
+    if place is None:
+        there = ", ".join(f"{each.run_id}/{each.slot}" for each in slots) or "nothing"
+        raise ConfigError(f"there is no {choice} in {shared}; it has {there}")
+    return Player(place, LiveFolder(ring, ORIGIN, 0), lane, fps, stop, say)

@@ -1,0 +1,265 @@
+"""A training's agents, shown while it goes on: the loop looks, a thread writes.
+
+The loop never waits: it copies what the environments have left in memory, and drops it where the thread is behind. What
+goes wrong with the files ends the showing, not the training. Nothing in here changes a number of the run.
+"""
+
+from __future__ import annotations
+
+import inspect
+import queue
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from anchorleg.job import Job
+from anchorleg.live.wanted import FILE, LOOK_EVERY_S, Asked
+from anchorleg.notices import Notices
+from syncd import store
+from trainer.config.training import Training
+from trainer.envs.shown import Glimpse, Parts
+from trainer.envs.spaces import I32
+from trainer.live.folder import LiveFolder
+from trainer.live.lanes import chosen, task_of
+from trainer.live.strips import BATCH_S, FACTS_S, Strip
+
+ORIGIN = "training"
+LIVE = "live"
+#: Strips that wait for the thread: four lanes' of about a second.
+_MOST_WAITING = 16
+#: The pace of the steps is a mean over about so many of them.
+_PACE_STEPS = 50
+#: The thread may be in the middle of a write at the end of the job; a folder that hangs is not waited for.
+_CLOSE_WAIT_S = 1.0
+
+
+@runtime_checkable
+class Watchable(Protocol):
+    """What is needed of `trainer.envs.vector.VectorEnv`; others are not shown."""
+
+    def watch(self, indices: Collection[int]) -> None:
+        """Who is to be seen after the next steps."""
+
+    def glimpse(self, index: int) -> Glimpse:
+        """One of them, after a step."""
+
+    def look(self, index: int) -> Parts | None:
+        """What one looks like."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a tap is told of its training. `live_file`, `folder`: who asks, and where what is shown goes."""
+
+    live_file: Path
+    folder: Path
+    slot: int
+    attempt: int
+    tasks: Sequence[str]
+    tells_success: bool
+
+
+class _Scene(NamedTuple):
+    task: str
+    parts: Parts
+
+
+@dataclass
+class _Lane:
+    """What one lane shows: environment `index`, an episode of `task`, after each `every`-th step. None: nothing yet."""
+
+    name: str
+    index: int | None = None
+    task: int = -1
+    episode: int | None = None
+    every: int = 1
+    due_at: int = 0
+    strip: Strip | None = None
+    began_at: float = 0.0
+
+
+class Tap:
+    """All methods are for the loop's thread and return at once. `clock`: monotonic s; `wall`: unix s."""
+
+    def __init__(
+        self,
+        envs: Watchable,
+        given: Given,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._envs, self._given, self._clock, self._wall = envs, given, clock, wall
+        self._wanted: Mapping[str, int] = {}
+        self._lanes: dict[str, _Lane] = {}
+        self._watched: set[int] = set()
+        self._shown_at: dict[int, float] = {}
+        self._looked_at: dict[int, bool] = {}  # task → whether it can be drawn
+        self._step = -1
+        self._count = 0
+        self._step_s = 0.0
+        self._last_at: float | None = None
+        self._notices = Notices()
+        self._queue: queue.Queue[tuple[str, Strip] | _Scene | None] = queue.Queue(_MOST_WAITING)
+        self._is_closing = self._is_behind = False
+        self._thread = threading.Thread(target=self._run, name="tap", daemon=True)
+        self._thread.start()
+
+    def after(self, step: int, playing: I32) -> None:
+        """After each barrier: the training is at `step`, its environments play the tasks `playing` [N] now.
+
+        Errors: EnvError where an environment's worker is lost while it is looked at, and cannot be replaced.
+        """
+        wanted = self._wanted
+        if step == self._step or not (wanted or self._lanes):
+            return
+        self._step = step
+        self._count += 1
+        now = self._clock()
+        self._keep_pace(now)
+        for gone in self._lanes.keys() - wanted.keys():
+            del self._lanes[gone]
+        tasks = playing.tolist()
+        for name, fps in wanted.items():
+            lane = self._lanes.setdefault(name, _Lane(name))
+            if lane.index is not None and lane.due_at <= self._count:
+                self._take(lane, lane.index, fps, tasks, now)
+            if lane.index is None:
+                self._follow(lane, fps, tasks)
+        due = self._count + 1
+        self._watch({lane.index for lane in self._lanes.values() if lane.due_at <= due and lane.index is not None})
+        if not wanted:
+            self._last_at = None
+
+    def tell(self, say: Callable[[str], None]) -> None:
+        """Hand out what there is to say."""
+        self._notices.tell(say)
+
+    def close(self) -> None:
+        """Show nothing any more."""
+        self._is_closing = True
+        self._wanted, self._lanes = {}, {}
+        self._is_behind = not self._put(None)
+        self._thread.join(_CLOSE_WAIT_S)
+
+    def _keep_pace(self, now: float) -> None:
+        """The mean time from one step to the next, since somebody watches."""
+        if self._last_at is not None:
+            took_s = min(now - self._last_at, FACTS_S)
+            self._step_s += (took_s - self._step_s) / (_PACE_STEPS if self._step_s else 1)
+        self._last_at = now
+
+    def _every(self, lane: _Lane, fps: int) -> int:
+        """So many steps from one picture to the next."""
+        apart_s = 1 / fps if self._looked_at.get(lane.task, False) else FACTS_S
+        return max(1, round(apart_s / self._step_s)) if self._step_s > 0 else 1
+
+    def _watch(self, indices: set[int]) -> None:
+        if indices != self._watched:
+            self._envs.watch(indices)
+            self._watched = indices
+
+    def _take(self, lane: _Lane, index: int, fps: int, tasks: Sequence[int], now: float) -> None:
+        """One more picture of what the lane shows; where its episode is over, the lane is free again."""
+        glimpse = self._envs.glimpse(index)
+        lane.due_at = self._count + lane.every
+        if lane.episode not in {None, glimpse.episode} or tasks[index] != lane.task:
+            self._send(lane)
+            lane.index, lane.episode = None, None
+            return
+        lane.episode = glimpse.episode
+        if not glimpse.step:
+            return
+        if lane.strip is None:
+            given = self._given
+            lane.strip = Strip(given.tasks[lane.task], glimpse.episode, fps, given.tells_success)
+            lane.began_at, lane.every = now, self._every(lane, fps)
+            lane.due_at = self._count + lane.every
+        lane.strip.at, lane.strip.facts = self._wall(), {"trained steps": float(self._step)}
+        lane.strip.glimpses.append(glimpse)
+        self._shown_at[lane.task] = now
+        if lane.strip.is_full or now - lane.began_at >= BATCH_S or not glimpse.poses.size:
+            self._send(lane)
+
+    def _follow(self, lane: _Lane, fps: int, tasks: Sequence[int]) -> None:
+        index = chosen(lane.name, tasks, self._shown_at)
+        if index is None or not self._is_known(tasks[index], index):
+            return
+        lane.index, lane.task, lane.due_at = index, tasks[index], self._count + 1
+        lane.every = self._every(lane, fps)
+        self._shown_at[lane.task] = self._clock()
+
+    def _is_known(self, task: int, index: int) -> bool:
+        """Whether the thread has, or will have, what the task looks like before its first picture."""
+        if task not in self._looked_at:
+            parts = self._envs.look(index)
+            if parts is not None and not self._put(_Scene(self._given.tasks[task], parts)):
+                return False
+            self._looked_at[task] = parts is not None
+        return True
+
+    def _send(self, lane: _Lane) -> None:
+        strip, lane.strip = lane.strip, None
+        if strip is not None:
+            self._put((lane.name, strip))
+
+    def _put(self, item: tuple[str, Strip] | _Scene | None) -> bool:
+        """False: the thread is behind."""
+        try:
+            self._queue.put_nowait(item)
+        except queue.Full:
+            return False
+        return True
+
+    def _run(self) -> None:
+        given = self._given
+        asked = Asked(given.live_file, given.slot)
+        folder = LiveFolder(given.folder, ORIGIN, given.attempt)
+        try:
+            while not self._is_behind:
+                if not self._is_closing:
+                    self._wanted = {
+                        lane: fps for lane, fps in asked.lanes().items() if (task_of(lane) or 0) < len(given.tasks)
+                    }
+                try:
+                    item = self._queue.get(timeout=LOOK_EVERY_S)
+                except queue.Empty:
+                    continue
+                if item is None:
+                    return
+                self._write(folder, item)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it ends the showing and not the training
+            self._wanted = {}
+            words = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            self._notices.trouble(f"agents are not shown any more: {given.folder} ({words}); the training goes on")
+
+    def _write(self, folder: LiveFolder, item: tuple[str, Strip] | _Scene) -> None:
+        try:
+            if isinstance(item, _Scene):
+                folder.add_scene(item.task, item.parts)
+                if item.parts.left_out:
+                    self._notices.trouble(f"{item.task} is shown without {item.parts.left_out} of its shapes")
+            else:
+                folder.write(*item)
+        except ValueError as error:
+            self._notices.trouble(f"an agent cannot be shown: {error}", cause=type(error).__name__)
+
+
+def tap_of(job: Job, training: Training, envs: object) -> Tap | None:
+    """The tap of a training; None: it may not be watched, or its environments cannot."""
+    if not training.stream or not isinstance(envs, Watchable):
+        return None
+    place = store.Shared(job.shared_dir).slot(job.run_id, job.slot)
+    given = Given(
+        live_file=place.path.parent / FILE,
+        folder=place.path / LIVE,
+        slot=job.slot,
+        attempt=job.attempt,
+        tasks=training.env.tasks,
+        # Some suites would play an episode to find out, which is not worth it here: those tell of successes alone.
+        tells_success=inspect.getattr_static(getattr(envs, "suite", None), "tells_success", None) is True,
+    )
+    return Tap(envs, given)
