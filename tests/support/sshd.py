@@ -75,9 +75,7 @@ class Sshd:
     must be able to read `authorized_keys`, and has its own state folder.
     """
 
-    def __init__(
-        self, folder: Path, settings: Mapping[str, str] | None = None, account: Account | None = None
-    ) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None, account: Account | None = None) -> None:
         self.folder = folder
         self.token = secrets.token_hex(8)
         self.port = free_ports(1)[0]

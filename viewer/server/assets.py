@@ -21,6 +21,10 @@ FILES = (
     "main.js",
     "panels.js",
     "drawing.js",
+    "tiles.js",
+    "orbit.js",
+    "playback.js",
+    "scene.js",
 )
 _KINDS = {
     ".html": "text/html; charset=utf-8",
