@@ -36,7 +36,8 @@ class AgentLines:
     def __init__(
         self, hub: Hub, *, draws: bool = False, clock: Callable[[], float] = time.monotonic, every_s: float = EVERY_S
     ) -> None:
-        self._box, self._draws, self._clock, self._every_s = hub.enter(), draws, clock, every_s
+        self._hub, self._box = hub, hub.enter()
+        self._draws, self._clock, self._every_s = draws, clock, every_s
         self._due: dict[int, float] = {}
         self._said: set[str] = set()
 
@@ -54,6 +55,10 @@ class AgentLines:
             elif isinstance(news, Playing) and self._clock() >= self._due.get(news.slot, 0.0):
                 self._due[news.slot] = self._clock() + self._every_s
                 self._say(news, news.batches[-1])
+
+    def close(self) -> None:
+        """Look no more."""
+        self._hub.leave(self._box)
 
     def _say(self, news: Playing, batch: Batch) -> None:
         print(line_of(news, batch), flush=True)

@@ -149,8 +149,11 @@ def print_lines(
     from viewer.model import ViewChoice  # noqa: PLC0415
 
     told: list[str] = []
-    agents = AgentLines(hub, draws=draws) if hub is not None else None
-    with contextlib.suppress(KeyboardInterrupt):
+    with ExitStack() as stack:
+        agents = AgentLines(hub, draws=draws) if hub is not None else None
+        if agents is not None:
+            stack.callback(agents.close)
+        stack.enter_context(contextlib.suppress(KeyboardInterrupt))
         while rounds is None or rounds > 0:
             now = time.time()
             seen = source.look(ViewChoice(), now)
@@ -159,7 +162,7 @@ def print_lines(
                 *(line for line in lines if line not in told), sep="\n", end="\n" if lines != told else "", flush=True
             )
             told, rounds = lines, None if rounds is None else rounds - 1
-            if agents is not None and hub is not None:
+            if hub is not None:
                 hub.tell("", seen)
             if rounds == 0:
                 break

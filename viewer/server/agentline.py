@@ -7,8 +7,8 @@
     server → page   text    {"stage": {…}}   which tiles there are, and what is said of each
                     binary  u16 length, big endian | JSON | bytes
                             {"n", "scene": sha256}: the bytes are the scene's file, once a page
-                            {"n", "slot", "lane", "way", "batches": [{"kind", "bytes", …header}, …]}: bodies, one after
-                            another; headers as `anchorleg.live.batches.checked` has them
+                            {"n", "now", "slot", "lane", "way", "batches": [{"kind", "bytes", …header}, …]}: bodies,
+                            one after another; headers as `anchorleg.live.batches.checked` has them; `now`: our clock
 
 What is not sent because the line is slow is never sent: the next is the newest.
 """
@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import struct
 import threading
+import time
 from typing import Any, Protocol
 
 from pydantic import ValidationError
@@ -67,13 +68,13 @@ class AgentLine:
     def _tell(self) -> None:
         try:
             while (found := self._box.take()) is not None:
-                self._connection.send(message(*found))
+                self._connection.send(message(*found, time.time()))
         except self._closed:
             self.leave()
 
 
-def message(number: int, news: News) -> str | bytes:
-    """What is sent of it."""
+def message(number: int, news: News, now: float) -> str | bytes:
+    """What is sent of it at `now` (unix s)."""
     if isinstance(news, StageNews):
         return json.dumps({"stage": news.value}, separators=(",", ":"), allow_nan=False)
     if isinstance(news, SceneFile):
@@ -81,7 +82,7 @@ def message(number: int, news: News) -> str | bytes:
     batches = news.batches
     while True:
         heads = [{**batch.header, "kind": batch.kind, "bytes": len(batch.body)} for batch in batches]
-        value = {"n": number, "slot": news.slot, "lane": news.lane, "way": news.way, "batches": heads}
+        value = {"n": number, "now": now, "slot": news.slot, "lane": news.lane, "way": news.way, "batches": heads}
         try:
             return _framed(value, b"".join(batch.body for batch in batches))
         except struct.error:  # headers of strangers may be long: the newest is what matters

@@ -76,7 +76,7 @@ function take(message) {
 // The agents' own script is loaded with the first word of them: a page without any does without.
 function takeStage(stage) {
   loading ??= import("./tiles.js").then(({ start }) => {
-    state.agents = start((said) => socket?.readyState === WebSocket.OPEN && socket.send(JSON.stringify(said)), state.now);
+    state.agents = start((said) => socket?.readyState === WebSocket.OPEN && socket.send(JSON.stringify(said)));
   });
   loading.then(() => {
     state.agents.takeStage(stage);

@@ -134,7 +134,7 @@ out vec4 drawn;
 void main() {
   vec3 n = normalize(cross(dFdx(seen), dFdy(seen))), eye = normalize(-seen);
   n = dot(n, eye) < 0.0 ? -n : n;
-  float shade = 0.42 + 0.40 * max(dot(n, light), 0.0) + 0.22 * max(dot(n, eye), 0.0);
+  float shade = 0.48 + 0.40 * max(dot(n, light), 0.0) + 0.20 * max(dot(n, eye), 0.0);
   vec4 own = colour;
   if (cell > 0.0) {
     vec2 k = floor(ground / cell);

@@ -36,11 +36,12 @@ function choices(select, rows, chosen) {
 
 // --- all of them --------------------------------------------------------------------------------------------------------
 
-// `tell`: says something to the server. `clock`: the server's, unix s.
-export function start(tell, clock) {
+// `tell`: says something to the server.
+export function start(tell) {
   const tiles = new Map(), scenes = new Map();
   const choice = { on: true, top: null, way: "both", pins: [], lanes: [] };
   let stage = null, at = performance.now(), frame = 0;
+  let skew = -Infinity; // the server's clock minus ours, s: as told by what was the shortest time on its way
   const choose = (change) => {
     Object.assign(choice, change);
     tell({ live: choice });
@@ -96,7 +97,7 @@ export function start(tell, clock) {
     frame = 0;
     const passed = Math.min(0.5, Math.max(0, (now - at) / 1000));
     at = now;
-    for (const tile of tiles.values()) tile.draw(passed, now / 1000, clock());
+    for (const tile of tiles.values()) tile.draw(passed, now / 1000, Date.now() / 1000 + skew);
     if (tiles.size && !document.hidden) frame = requestAnimationFrame(turn);
   }
 
@@ -115,7 +116,10 @@ export function start(tell, clock) {
   return {
     host,
     // Said anew to a viewer that was started again.
-    hello: () => tell({ live: choice }),
+    hello() {
+      skew = -Infinity;
+      tell({ live: choice });
+    },
     takeStage(value) {
       if (value.run !== stage?.run) {
         for (const tile of tiles.values()) tile.close();
@@ -130,6 +134,7 @@ export function start(tell, clock) {
       const value = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 2, length)));
       let from = 2 + length;
       if (value.scene) takeScene(value.scene, buffer.slice(from));
+      if (value.now) skew = Math.max(skew, value.now - Date.now() / 1000);
       for (const batch of value.batches ?? []) {
         tiles.get(value.slot)?.take(batch, new DataView(buffer, from, batch.bytes), value.way, value.lane);
         from += batch.bytes;
@@ -151,8 +156,8 @@ class Tile {
     this.painter = new Painter(this.canvas);
     this.watcher = new IntersectionObserver(([entry]) => { this.isSeen = entry.isIntersecting; this.dirty = true; });
     this.sizes = new ResizeObserver(() => { this.dirty = true; });
-    this.watcher.observe(this.canvas.parentElement);
-    this.sizes.observe(this.canvas.parentElement);
+    this.watcher.observe(this.stage);
+    this.sizes.observe(this.stage);
     this.dark = matchMedia("(prefers-color-scheme: dark)");
     this.themed = () => { this.theme = null; this.dirty = true; };
     this.dark.addEventListener("change", this.themed);
@@ -170,6 +175,7 @@ class Tile {
     this.canvas = h("canvas", { tabindex: "0", role: "img", "aria-label": `The agent of slot ${slot} at play. Arrow keys turn it, plus and minus bring it nearer or farther, 0 goes back, F follows it.` });
     this.picture = h("canvas", { role: "img", "aria-label": `Pictures of the agent of slot ${slot}` });
     this.words = h("p", { class: "said", role: "status" });
+    this.stage = h("div", { class: "stage" }, this.canvas, this.picture, this.words);
     this.numbers = h("p", { class: "numbers" });
     this.facts = h("dl", { class: "facts" });
     this.why = h("p", { class: "urgent", role: "status" });
@@ -181,8 +187,7 @@ class Tile {
     this.lane = h("select", { "aria-label": `task of slot ${slot}`, onchange: (event) => choose({ lanes: [...choice.lanes.filter(([one]) => one !== slot), ...(event.target.value === "any" ? [] : [[slot, event.target.value]])] }) });
     this.element = h("figure", { class: "tile", "data-agent": String(slot) },
       h("figcaption", {}, this.name, this.badge, this.solved),
-      h("div", { class: "stage" }, this.canvas, this.picture, this.words),
-      this.numbers, this.facts, this.why,
+      this.stage, this.facts, this.numbers, this.why,
       h("div", { class: "controls" }, this.pin, this.lane, this.speed, this.follow, this.reset));
   }
 
@@ -254,6 +259,7 @@ class Tile {
   overlay(text) {
     say(this.words, text);
     show(this.words, Boolean(text));
+    show(this.stage, Boolean(text) || this.facts.hidden);
   }
 
   // Badges and numbers; they change a few times a second, so no reader is told of each.

@@ -328,7 +328,7 @@ def alive(pid: int) -> bool:
 
 def test_a_message_has_its_words_before_and_its_bodies_behind() -> None:
     batches = tuple(Batch(2, {"at": float(k), "task": "é" * 100}, bytes([k]) * k) for k in (1, 2))
-    data = message(7, Playing(3, "any", "training", batches))
+    data = message(7, Playing(3, "any", "training", batches), 5.0)
     assert isinstance(data, bytes)
     (length,) = struct.unpack_from(">H", data)
     value = json.loads(data[2 : 2 + length])
@@ -338,7 +338,7 @@ def test_a_message_has_its_words_before_and_its_bodies_behind() -> None:
 
 def test_of_words_that_are_too_many_the_newest_are_sent() -> None:
     batches = tuple(Batch(3, {"step": k, "task": "x" * 40_000}, b"") for k in (1, 2))
-    data = message(7, Playing(3, "any", "training", batches))
+    data = message(7, Playing(3, "any", "training", batches), 5.0)
     assert isinstance(data, bytes)
     (length,) = struct.unpack_from(">H", data)
     assert [one["step"] for one in json.loads(data[2 : 2 + length])["batches"]] == [2]
