@@ -24,6 +24,7 @@ from viewer.errors import StorageError, UsageError, ViewerError
 if TYPE_CHECKING:
     import socket
 
+    from viewer.live.hub import Hub
     from viewer.sources.base import ViewSource
 
 
@@ -62,8 +63,16 @@ def show(
         typer.Option("--socket", metavar="PATH", help="A Unix socket in place of a port; `auto`: where it usually is."),
     ] = None,
     headless: Annotated[
-        bool, typer.Option("--headless", help="No page: a line for each slot, every few seconds.")
+        bool, typer.Option("--headless", help="No page: a line for each slot, and one a second for each agent at play.")
     ] = False,
+    terminal: Annotated[
+        bool, typer.Option("--terminal", help="No page: the same, with pictures of agents where they send any.")
+    ] = False,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, max=4, help="How many agents are shown; default: the run's stream_top_k, or 2.")
+    ] = None,
+    width: Annotated[int, typer.Option(min=120, max=2000, help="Of an agent's picture on the page, in pixels.")] = 480,
+    height: Annotated[int, typer.Option(min=90, max=2000, help="The same.")] = 360,
     no_open: Annotated[bool, typer.Option("--no-open", help="Print the address, open no browser.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one picture as JSON and end.")] = False,
     allow_host: Annotated[
@@ -72,25 +81,31 @@ def show(
     ] = None,
     _version: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="Version.")] = False,
 ) -> None:
-    """Show on one page in your browser what a training does: slots, jobs, curves, who helps. Ctrl-C ends it.
+    """Show on one page in your browser what a training does: slots, jobs, curves, agents at play. Ctrl-C ends it.
 
-    It reads, and changes nothing. `viewer export RUN --out page.html` writes the page as one file.
+    It reads, and changes nothing; agents at play are asked for while somebody looks. `viewer export RUN --out
+    page.html` writes the page as one file.
     """
     from viewer.pacing import NO_END, Pacer  # noqa: PLC0415 - `--help` must stay quick
     from viewer.sources.found import find_source  # noqa: PLC0415
 
     if port is not None and socket_at is not None:
         raise UsageError("give either --port or --socket, not both.")
-    at_once = as_json or headless
+    at_once = as_json or headless or terminal
     source = find_source(what, pacer=Pacer(look_s=NO_END) if at_once else None)
     if as_json:
         from viewer.model import ViewChoice  # noqa: PLC0415
 
         print(source.look(ViewChoice(), time.time()).model_dump_json(indent=2))
-    elif headless:
-        print_lines(source)
     else:
-        serve_page(source, port, socket_at, tuple(allow_host or ()), no_open=no_open)
+        hub = make_hub(top_k, width, height)
+        try:
+            if headless or terminal:
+                print_lines(source, hub, draws=terminal)
+            else:
+                serve_page(source, port, socket_at, tuple(allow_host or ()), hub=hub, no_open=no_open)
+        finally:
+            hub.close()
 
 
 @export_app.command()
@@ -108,26 +123,63 @@ def export(
     print(f"{out}: {sized(size)}; open it in a browser, or send it to somebody")
 
 
-def print_lines(source: ViewSource, *, every_s: float = LINES_EVERY_S, rounds: int | None = None) -> None:
-    """Lines until Ctrl-C, or so many `rounds`; what was said already is not said again."""
-    from viewer.lines import lines_of  # noqa: PLC0415 - as above
+def make_hub(top_k: int | None, width: int, height: int) -> Hub:
+    """Of the agents. Who it made closes it. Nobody plays on a machine that others work on."""
+    from viewer.live.hub import Hub, HubSettings  # noqa: PLC0415 - as above
+    from viewer.live.player import can_play  # noqa: PLC0415
+    from viewer.server.place import is_shared_machine  # noqa: PLC0415
+
+    alone = not is_shared_machine(os.environ, sys.platform, shutil.which)
+    return Hub(HubSettings(top_k, width, height, can_play=alone and can_play()))
+
+
+def print_lines(
+    source: ViewSource,
+    hub: Hub | None = None,
+    *,
+    draws: bool = False,
+    every_s: float = LINES_EVERY_S,
+    rounds: int | None = None,
+) -> None:
+    """Lines until Ctrl-C, or so many `rounds`; what was said already is not said again. Agents of `hub` get a line a
+    second each; `draws`: and their pictures.
+    """
+    from viewer.agentlines import AgentLines  # noqa: PLC0415 - as above
+    from viewer.lines import lines_of  # noqa: PLC0415
     from viewer.model import ViewChoice  # noqa: PLC0415
 
     told: list[str] = []
-    with contextlib.suppress(KeyboardInterrupt):
+    with ExitStack() as stack:
+        agents = AgentLines(hub, draws=draws) if hub is not None else None
+        if agents is not None:
+            stack.callback(agents.close)
+        stack.enter_context(contextlib.suppress(KeyboardInterrupt))
         while rounds is None or rounds > 0:
             now = time.time()
-            lines = lines_of(source.look(ViewChoice(), now), now)
+            seen = source.look(ViewChoice(), now)
+            lines = lines_of(seen, now)
             print(
                 *(line for line in lines if line not in told), sep="\n", end="\n" if lines != told else "", flush=True
             )
             told, rounds = lines, None if rounds is None else rounds - 1
-            if rounds != 0:
+            if hub is not None:
+                hub.tell("", seen)
+            if rounds == 0:
+                break
+            if agents is not None:
+                agents.say_for(every_s)
+            else:
                 time.sleep(every_s)
 
 
 def serve_page(
-    source: ViewSource, port: int | None, socket_at: str | None, allowed_hosts: tuple[str, ...], *, no_open: bool
+    source: ViewSource,
+    port: int | None,
+    socket_at: str | None,
+    allowed_hosts: tuple[str, ...],
+    *,
+    hub: Hub | None = None,
+    no_open: bool,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM. Errors: BusyError, StorageError, UsageError."""
     from viewer.server.place import address, how_to_get_there, is_shared_machine  # noqa: PLC0415 - as above
@@ -145,7 +197,7 @@ def serve_page(
             sock = open_port(PORT if port is None else port)
             url = address(sock.getsockname()[1], token)
             lines = [url, *(["Others of this machine reach this port; --socket keeps them out."] if shared else [])]
-        server = make_server(sock, source, token, allowed_hosts)
+        server = make_server(sock, source, token, allowed_hosts, hub)
         print(f"{source.place}: Ctrl-C ends the page, and nothing else.", *lines, sep="\n", flush=True)
         if url and not shared and not no_open and _has_display():
             _open_browser(url)

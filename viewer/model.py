@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 #: Of the messages between server and page; the page says so where another one serves it.
 VERSION = 1
@@ -272,6 +272,33 @@ class HistoryPage(Shown):
     older: int = 0
 
 
+class AgentRow(Shown):
+    """A slot whose agent could be watched. `success`: of its newest policy's evaluation, `training`: of the newest
+    training episodes. `at_work`: its job runs, as far as is known here. `has_policy`: one is published.
+    """
+
+    slot: int
+    name: str = ""
+    success: float | None = None
+    training: float | None = None
+    step: int | None = None
+    at_work: bool = True
+    has_policy: bool = False
+
+
+class LiveFacts(Shown):
+    """What it takes to watch a run's agents. `shared`: the shared folder or mirror. `tasks`: in the training's order,
+    which gives them their numbers. `top_k`: how many the run's settings name. `streams`: whether they allow watching.
+    """
+
+    run_id: str
+    shared: str
+    agents: tuple[AgentRow, ...] = ()
+    tasks: tuple[str, ...] = ()
+    top_k: int | None = None
+    streams: bool | None = None
+
+
 class RunPage(Shown):
     """Everything about one run. `cards`, `times`: by slot, in its decimal form. `seen_at`: when its controller last
     wrote what it saw. `pages`: of slots. `lacks`: what this source cannot show, one sentence each.
@@ -301,6 +328,7 @@ class RunPage(Shown):
     troubles: tuple[Trouble, ...] = ()
     history: HistoryPage = HistoryPage()
     lacks: tuple[str, ...] = ()
+    live: LiveFacts | None = Field(default=None, exclude=True)  # for `viewer.live`, not for the page
 
 
 class PageSnapshot(Shown):

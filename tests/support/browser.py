@@ -21,6 +21,8 @@ ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
     "--disable-sync",
 )  # fmt: skip
+#: Draws on the processor; without these there is no WebGL at all.
+WEBGL = ("--enable-unsafe-swiftshader", "--use-angle=swiftshader")
 #: A page whose viewer has ended tries again, and the browser says so.
 _ENDED = "WebSocket connection to "
 _URL = re.compile(r"http://127\.0\.0\.1:\d+/#\S+")
@@ -67,13 +69,15 @@ class Pages:
 
 
 @contextlib.contextmanager
-def a_browser() -> Iterator[Pages]:
-    """Chromium with a fresh profile."""
+def a_browser(*more: str) -> Iterator[Pages]:
+    """Chromium with a fresh profile. `more`: arguments, `WEBGL` for instance."""
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory(prefix="al-chromium-") as home, sync_playwright() as play:
         browser = play.chromium.launch(
-            executable_path=CHROMIUM, args=list(ARGUMENTS), env={**os.environ, "HOME": home, "XDG_CONFIG_HOME": home}
+            executable_path=CHROMIUM,
+            args=[*ARGUMENTS, *more],
+            env={**os.environ, "HOME": home, "XDG_CONFIG_HOME": home},
         )
         try:
             yield Pages(browser)

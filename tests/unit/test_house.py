@@ -52,11 +52,13 @@ FLOORS = {
         __main__, cli, commands, doctor, background, access laptop, outbox transports, store wire, shared,
         errors played remote""",
     "viewer": """
-        __main__, cli, export, server, sources, learning timeline troubles, curves differences pacing lines, model,
-        errors""",
+        __main__, cli, agentlines export, server, live sources, learning timeline troubles,
+        curves differences pacing lines, model, errors""",
 }
 #: What the viewer may use of `anchorleg.files`: to keep its token, and to write what `export` is asked for.
 WRITES = {"viewer.export", "viewer.server.private"}
+#: Which agents it wants to see, it says by `anchorleg.live.wanted.Asking`, in one place; it plays in another one.
+ASKS, PLAYS = {"viewer.live.hub"}, {"viewer.live.player"}
 #: Names of `anchorleg.files`, `os` and `pathlib` by which something is written.
 WRITING = {
     "write_bytes", "write_json", "write_text", "append_lines", "create_exclusive", "publish_folder", "remove_folder",
@@ -228,6 +230,17 @@ def test_nobody_imports_the_viewer_and_a_login_node_loads_little_for_it() -> Non
             assert not {name for name in imports_of(path) if name.split(".")[0] == "viewer"}, shown(path)
     names = [name_of(path) for path in modules_of("viewer") if path.name != "__main__.py"]
     assert not loaded_after(names) & (HEAVY | {"websockets", "playwright", "matplotlib", "paramiko"})
+
+
+@pytest.mark.parametrize("path", modules_of("viewer"), ids=shown)
+def test_the_viewer_asks_for_agents_and_starts_programs_in_one_place_each(path: Path) -> None:
+    names = {node.id for node in ast.walk(tree_of(path)) if isinstance(node, ast.Name)}
+    names |= {
+        alias.name for node in ast.walk(tree_of(path)) if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert "RingWriter" not in names
+    assert "Asking" not in names or name_of(path) in ASKS
+    assert not imports_of(path) & {"subprocess", "tempfile"} or name_of(path) in PLAYS
 
 
 @pytest.mark.parametrize("path", modules_of("viewer"), ids=shown)

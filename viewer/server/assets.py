@@ -22,6 +22,8 @@ FILES = (
     "panels.js",
     "drawing.js",
 )
+#: Loaded with the first word of agents at play.
+AGENTS = ("tiles.js", "orbit.js", "playback.js", "scene.js")
 _KINDS = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -49,5 +51,5 @@ class Asset:
 
 def load_assets() -> dict[str, Asset]:
     """Path in the URL → file; "/" is the page. Errors: OSError where the installation is not whole."""
-    found = {f"/{name}": Asset((STATIC / name).read_bytes(), _KINDS[Path(name).suffix]) for name in FILES}
+    found = {f"/{name}": Asset((STATIC / name).read_bytes(), _KINDS[Path(name).suffix]) for name in (*FILES, *AGENTS)}
     return {"/": found[f"/{PAGE}"], **found}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from viewer.errors import BusyError, StorageError, UsageError
+from viewer.live.hub import Hub
 from viewer.server.assets import load_assets
 from viewer.server.gatekeeper import HttpAnswer, HttpRequest, answer
 from viewer.server.owner import owner_of_port
@@ -77,9 +78,11 @@ def open_socket(path: Path) -> socket.socket:
     return sock
 
 
-def make_server(sock: socket.socket, source: ViewSource, token: str, allowed_hosts: Collection[str] = ()) -> Server:
-    """A server on the listening `sock`; its `serve_forever` runs until `shutdown`. Errors: UsageError where the extra
-    is not installed.
+def make_server(
+    sock: socket.socket, source: ViewSource, token: str, allowed_hosts: Collection[str] = (), hub: Hub | None = None
+) -> Server:
+    """A server on the listening `sock`; its `serve_forever` runs until `shutdown`. `hub`: of the agents, closed by who
+    made it. Errors: UsageError where the extra is not installed.
     """
     try:
         from websockets.datastructures import Headers  # noqa: PLC0415 - an extra
@@ -92,7 +95,7 @@ def make_server(sock: socket.socket, source: ViewSource, token: str, allowed_hos
             "do without."
         ) from None
     assets = load_assets()
-    room = Room(source, token, ConnectionClosed)
+    room = Room(source, token, ConnectionClosed, hub=hub)
 
     def asked(_connection: ServerConnection, request: object) -> Response | None:
         said = HttpRequest(request.method, request.path, tuple(request.headers.raw_items()))  # type: ignore[attr-defined]

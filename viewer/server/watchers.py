@@ -8,6 +8,8 @@
     server → page   {"is": SNAPSHOT, "at": …}  whole, after each choice
                     {"set": CHANGES, "at": …}  `viewer.differences`
 
+and what `viewer.server.agentline` says of agents at play.
+
 One thread reads for all, while anybody looks, and sleeps otherwise. Each watcher's thread sends the newest picture that
 there is when the last one has gone: a slow line gets fewer pictures, never old ones, and nothing waits in a queue.
 """
@@ -24,8 +26,10 @@ from typing import Any, Protocol
 from pydantic import ValidationError
 
 from viewer.differences import changes
+from viewer.live.hub import Hub
 from viewer.model import PageSnapshot, ViewChoice
 from viewer.pacing import REST
+from viewer.server.agentline import AgentLine
 from viewer.server.private import is_token
 from viewer.sources.base import ViewSource
 
@@ -49,7 +53,7 @@ class PageConnection(Protocol):
     def recv(self, timeout: float | None = None) -> str | bytes:
         """The next message. Errors: TimeoutError; whatever says that it is closed."""
 
-    def send(self, message: str) -> None:
+    def send(self, message: str | bytes) -> None:
         """Errors: whatever says that it is closed."""
 
     def close(self, code: int = 1000, reason: str = "") -> None:
@@ -75,12 +79,14 @@ class Room:
         token: str,
         closed: type[Exception],
         *,
+        hub: Hub | None = None,
         every_s: float = LOOK_EVERY_S,
         clock: Callable[[], float] = time.time,
         processor: Callable[[], float] = time.thread_time,
     ) -> None:
         self._source, self._token, self._closed = source, token, closed
         self._every_s, self._clock, self._processor = every_s, clock, processor
+        self._hub = hub or Hub()
         self._changed = threading.Condition()
         self._watchers: list[_Watcher] = []
         self._looked: dict[ViewChoice, tuple[float, Any]] = {}
@@ -105,12 +111,14 @@ class Room:
         if not self._enter(me):
             connection.close(TOO_MANY)
             return
-        listener = threading.Thread(target=self._listen, args=(me, connection), daemon=True)
+        agents = AgentLine(self._hub, connection, self._closed)
+        listener = threading.Thread(target=self._listen, args=(me, connection, agents), daemon=True)
         listener.start()
         try:
             self._tell(me, connection)
         finally:
             self._leave(me)
+            agents.leave()
 
     # --- who is there ---------------------------------------------------------------------------------------------
 
@@ -132,17 +140,19 @@ class Room:
                 self._watchers.remove(me)
             self._changed.notify_all()
 
-    def _listen(self, me: _Watcher, connection: PageConnection) -> None:
+    def _listen(self, me: _Watcher, connection: PageConnection, agents: AgentLine) -> None:
         """Take up what the page says, until it is gone."""
         try:
             while True:
                 said = _parsed(connection.recv())
+                agents.hear(said)
                 with self._changed:
                     if isinstance(asleep := said.get("asleep"), bool):
                         me.asleep = asleep
                     if "choose" in said:
                         me.choice, me.asked = _choice(said["choose"]), me.asked + 1
                     self._changed.notify_all()
+                agents.look_at(me.choice.run)
         except self._closed:
             self._leave(me)
 
@@ -163,6 +173,7 @@ class Room:
                 now = self._clock()
                 seen = self._look(choice, now)
                 unread = unread or seen.is_unread
+                self._hub.tell(choice.run, seen)
                 value = seen.model_dump(mode="json")
                 with self._changed:
                     self._looked[choice] = (now, value)

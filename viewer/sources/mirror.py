@@ -15,6 +15,7 @@ from viewer.learning import NOT_A_TRAININGS, Learned, curves_of, evaluation_rows
 from viewer.model import (
     SLOTS_A_PAGE,
     Kind,
+    LiveFacts,
     PageSnapshot,
     PolicyRow,
     RunPage,
@@ -25,7 +26,7 @@ from viewer.model import (
     WayHere,
 )
 from viewer.pacing import Pacer
-from viewer.sources.shared import curves_signature, learned_of
+from viewer.sources.shared import SHARED_S, agent_rows, curves_signature, learned_of, manifests_of, task_names
 from viewer.troubles import troubles_of_mirror
 
 #: What a mirror has no files of, and where they are.
@@ -92,6 +93,9 @@ class MirrorFolder:
             else:
                 learned.append(one)
         curves = curves_of(learned, choice.measure, choice.task, unread, alike=True)
+        manifests = self._pacer.read(
+            ("manifests", run_id), int(view.looked_at / SHARED_S), lambda: manifests_of(self._folder, run_id)
+        )
         steps = {slot.curves.steps[-1] for slot in learned if slot.curves.steps}
         return RunPage(
             run_id=run_id,
@@ -111,6 +115,12 @@ class MirrorFolder:
             way=None if self._alone else _way(view),
             troubles=(*(() if self._alone else troubles_of_mirror(view)), *unreadable),
             lacks=(NO_JOBS if self._alone else LACKS,),
+            live=LiveFacts(
+                run_id=run_id,
+                shared=str(self._folder),
+                agents=agent_rows(manifests or (), learned, {}, {}),
+                tasks=task_names(manifests or ()),
+            ),
         )
 
     def _state(self, view: MirrorView) -> str:

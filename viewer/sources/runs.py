@@ -16,12 +16,13 @@ from orchestrator.run.rundir import Run, RunDir, load_run, shared_dir
 from orchestrator.screens.goodput import SlotFacts, account, total
 from orchestrator.screens.status import RunView, picture
 from orchestrator.screens.worktime import slot_facts
+from syncd.store import Manifest
 from trainer.history.journal import EVALUATIONS, METRICS
 from trainer.history.read import read, read_evaluations
 from viewer.learning import NOT_A_TRAININGS, Learned, curves_of, evaluation_rows, learned_from, task_rows
-from viewer.model import SLOTS_A_PAGE, Goodput, Kind, PageSnapshot, RunPage, RunRow, Trouble, ViewChoice
+from viewer.model import SLOTS_A_PAGE, Goodput, Kind, LiveFacts, PageSnapshot, RunPage, RunRow, Trouble, ViewChoice
 from viewer.pacing import Pacer
-from viewer.sources.shared import contributors_of, policies_of
+from viewer.sources.shared import SHARED_S, agent_rows, contributors_of, manifests_of, policy_rows, task_names
 from viewer.sources.slotcards import card_of, experiments_of, history_of
 from viewer.timeline import row_of
 from viewer.troubles import troubles_of
@@ -34,8 +35,6 @@ ROW_S = 10.0
 LIVE_S = 3.0
 #: It grows all the time, and nobody reads its seconds.
 GOODPUT_S = 10.0
-#: Inboxes and manifests are many files.
-SHARED_S = 5.0
 
 
 class RunFolders:
@@ -98,6 +97,7 @@ class RunFolders:
         facts, goodput = self._times(run, run_dir, view, numbers, events, now, lacks)
         learned, unread = self._learned(run, run_dir, numbers, lacks)
         shared = shared_dir(run.config, run.folder, run_dir)
+        manifests = self._shared(("policies", path), now, lambda: manifests_of(shared, run.run_id), lacks)
         curves = curves_of(learned, choice.measure, choice.task, unread, alike=run.config.experiments is None)
         return RunPage(
             run_id=view.run_id,
@@ -122,9 +122,10 @@ class RunFolders:
             evaluations=evaluation_rows(learned),
             experiments=experiments_of(view, run.config.queue.goal, now),
             contributors=self._shared(("who", path), now, lambda: contributors_of(shared, now), lacks),
-            policies=self._shared(("policies", path), now, lambda: policies_of(shared, run.run_id), lacks),
+            policies=policy_rows(manifests),
             troubles=(*troubles_of(view, now), *(Trouble(words=words) for words in lacks)),
             history=history_of(events.all, max(0, choice.events), now),
+            live=_live(run, view, shared, manifests, learned),
         )
 
     def _times(
@@ -206,6 +207,26 @@ def _goodput(facts: Sequence[SlotFacts], now: float) -> Goodput:
 
 
 _SECONDS = {"queue_s", "waiting_s", "start_up_s", "productive_s", "saving_s", "lost_s", "blind_s"}
+
+
+def _live(
+    run: Run, view: RunView, shared: Path, manifests: Sequence[Manifest], learned: Sequence[Learned]
+) -> LiveFacts | None:
+    """What it takes to watch the agents; None for a program that is not the trainer, and for actors."""
+    if not run.config.trains:
+        return None
+    at_work = {slot.slot: slot.state == "running" for slot in view.slots}
+    names = {slot.slot: slot.name for slot in view.slots}
+    told = run.config.training.written
+    top_k = told.get("stream_top_k")
+    return LiveFacts(
+        run_id=view.run_id,
+        shared=str(shared),
+        agents=agent_rows(manifests, learned, at_work, names),
+        tasks=task_names(manifests),
+        top_k=top_k if isinstance(top_k, int) else None,
+        streams=False if told.get("stream") is False else None,
+    )
 
 
 class _Events:

@@ -2,37 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 
 from anchorleg.printable import printable
 from syncd import store
 from syncd.shared.counts import counts, last_seen
 from trainer.history.journal import EVALUATIONS, METRICS
+from viewer.curves import MOST_TASKS, newest
 from viewer.learning import Learned, learned_from
-from viewer.model import ContributorRow, PolicyRow
+from viewer.model import AgentRow, ContributorRow, PolicyRow
 
+#: Inboxes and manifests are many files.
+SHARED_S = 5.0
 #: A mirror may have 64 MiB of a slot's curves, of what a stranger wrote; so many rows are more than a training has.
 MOST_CHUNKS = 400
 
 
-def policies_of(shared: Path, run_id: str) -> tuple[PolicyRow, ...]:
-    """The newest policy of each slot of a run. Errors: OSError."""
-    found = []
-    for place in store.Shared(shared).slots():
-        manifest = store.newest(place) if place.run_id == run_id else None
-        if manifest is not None:
-            found.append(
-                PolicyRow(
-                    slot=place.slot,
-                    version=str(manifest.version),
-                    step=manifest.step,
-                    created_at=manifest.created_at,
-                    bytes=manifest.blob.bytes,
-                    score=str(manifest.score or ""),
-                )
+def manifests_of(shared: Path, run_id: str) -> tuple[store.Manifest, ...]:
+    """Of the newest policy of each slot of a run. Errors: OSError."""
+    places = (place for place in store.Shared(shared).slots() if place.run_id == run_id)
+    return tuple(manifest for place in places if (manifest := store.newest(place)) is not None)
+
+
+def policy_rows(manifests: Sequence[store.Manifest]) -> tuple[PolicyRow, ...]:
+    """A row for each. Pure."""
+    return tuple(
+        PolicyRow(
+            slot=manifest.slot,
+            version=str(manifest.version),
+            step=manifest.step,
+            created_at=manifest.created_at,
+            bytes=manifest.blob.bytes,
+            score=str(manifest.score or ""),
+        )
+        for manifest in manifests
+    )
+
+
+def agent_rows(
+    manifests: Sequence[store.Manifest],
+    learned: Sequence[Learned],
+    at_work: Mapping[int, bool],
+    names: Mapping[int, str],
+) -> tuple[AgentRow, ...]:
+    """Every slot that has a policy or a job. `at_work`: whether a job of a slot runs, where that is known. Pure."""
+    published = {manifest.slot: manifest for manifest in manifests}
+    training = {one.slot: newest([one.curves], "success", "") for one in learned}
+    rows = []
+    for slot in sorted({*published, *at_work}):
+        manifest = published.get(slot)
+        score = manifest.score if manifest is not None else None
+        rows.append(
+            AgentRow(
+                slot=slot,
+                name=names.get(slot, ""),
+                success=score.mean_success if score is not None else None,
+                training=training.get(slot),
+                step=manifest.step if manifest is not None else None,
+                at_work=at_work.get(slot, True),
+                has_policy=manifest is not None,
             )
-    return tuple(found)
+        )
+    return tuple(rows)
+
+
+def task_names(manifests: Sequence[store.Manifest]) -> tuple[str, ...]:
+    """The tasks of a training, in its order; none where its policies do not say them. Pure."""
+    for manifest in manifests:
+        tasks = manifest.policy.spaces.get("tasks")
+        if isinstance(tasks, list) and len(tasks) <= MOST_TASKS and all(isinstance(one, str) for one in tasks):
+            return tuple(printable(str(one), most=80) for one in tasks)
+    return ()
 
 
 def contributors_of(shared: Path, now: float) -> tuple[ContributorRow, ...]:

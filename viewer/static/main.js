@@ -20,8 +20,10 @@ const state = {
   choose,
   select,
   now: () => Date.now() / 1000 + state.skew,
+  agents: null, // what tiles.js offers, once the viewer has spoken of agents
 };
 let socket = null;
+let loading = null;
 let tries = 0;
 let offline = null; // of an exported file: {is, curves, at}
 
@@ -42,14 +44,18 @@ function connect() {
   const url = new URL("socket", location.href);
   url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
   socket = new WebSocket(url);
+  socket.binaryType = "arraybuffer";
   socket.onopen = () => {
     socket.send(JSON.stringify({ token: secret }));
     socket.send(JSON.stringify({ choose: state.choice }));
     if (document.hidden) socket.send(JSON.stringify({ asleep: true }));
+    state.agents?.hello();
   };
   socket.onmessage = (event) => {
     tries = 0;
-    take(JSON.parse(event.data));
+    if (event.data instanceof ArrayBuffer) return loading?.then(() => state.agents.takeBytes(event.data));
+    const message = JSON.parse(event.data);
+    return "stage" in message ? takeStage(message.stage) : take(message);
   };
   socket.onclose = (event) => {
     socket = null;
@@ -65,6 +71,17 @@ function take(message) {
   state.at = message.at;
   state.skew = message.at - Date.now() / 1000;
   tell("live");
+}
+
+// The agents' own script is loaded with the first word of them: a page without any does without.
+function takeStage(stage) {
+  loading ??= import("./tiles.js").then(({ start }) => {
+    state.agents = start((said) => socket?.readyState === WebSocket.OPEN && socket.send(JSON.stringify(said)));
+  });
+  loading.then(() => {
+    state.agents.takeStage(stage);
+    draw();
+  });
 }
 
 // One change of viewer/differences.py.

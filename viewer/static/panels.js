@@ -86,6 +86,9 @@ function runs({ snapshot, choose }) {
   return panel("Runs", table([["run"], ["state"], ["slots", "num"], ["of them"], ["done", "num"]], rows));
 }
 
+// tiles.js draws into an element of its own.
+const agents = ({ agents: found, snapshot: { run } }) => (found && run ? panel("Agents at play", found.host) : nothing);
+
 function slots(state) {
   const { snapshot: { run }, choose, choice } = state;
   if (!run || !Object.keys(run.cards).length) return nothing;
@@ -243,4 +246,4 @@ function lacks({ snapshot: { run } }) {
 }
 
 // In this order they stand on the page.
-export const PANELS = [troubles, runs, slots, jobs, curves, tasks, evaluations, experiments, contributors, policies, history, lacks];
+export const PANELS = [troubles, runs, agents, slots, jobs, curves, tasks, evaluations, experiments, contributors, policies, history, lacks];

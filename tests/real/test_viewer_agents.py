@@ -1,0 +1,344 @@
+"""Agents at play in a real browser: what a ring says is on its canvas, what nobody can draw is a sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import WEBGL, Pages, a_browser, a_viewer, missing_browser_parts
+from daemons import PATIENCE_S, wait_for
+from fake_agents import EVERY_KIND, FakeAgent, a_header, a_jpeg, live_folder, put_scene, scene_bytes, swing
+from needs import need
+from policies import RUN, a_draft, tensors
+
+from anchorleg.live import wanted
+from anchorleg.live.batches import POSE
+from syncd import store
+
+#: A batch leaves so often, as a job's do.
+BATCH_S, PICTURES = 0.2, 6
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Pages]:
+    need("a browser", missing_browser_parts())
+    with a_browser(*WEBGL) as opened:
+        yield opened
+
+
+@pytest.fixture
+def pages(browser: Pages) -> Iterator[Pages]:
+    browser.errors.clear()
+    yield browser
+    browser.close()
+    # Reading pixels is slow, and the browser says so.
+    assert [error for error in browser.errors if "GPU stall" not in error] == []
+
+
+@pytest.fixture
+def env() -> dict[str, str]:
+    """Of a login by ssh: nobody plays there."""
+    return {**{name: value for name, value in os.environ.items() if name != "DISPLAY"}, "SSH_CONNECTION": "1 2 3 4"}
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    return a_mirror(tmp_path / "mirror", 2)
+
+
+def a_mirror(folder: Path, slots: int) -> Path:
+    for slot in range(slots):
+        place = store.Shared(folder).slot(RUN, slot)
+        store.publish(place, a_draft(place, 1, 1, step=1000 - slot), store.rounded(tensors(slot)))
+    return folder
+
+
+@contextlib.contextmanager
+def playing(write: Callable[[int], object]) -> Iterator[list[int]]:
+    """Call `write` with the number of a batch, five times a second; yields how many there were, as the one element."""
+    over, count = threading.Event(), [0]
+
+    def go_on() -> None:
+        while not over.wait(BATCH_S):
+            write(count[0])
+            count[0] += 1
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    try:
+        yield count
+    finally:
+        over.set()
+        thread.join(PATIENCE_S)
+
+
+def moves(agent: FakeAgent, **more: Any) -> Callable[[int], None]:
+    return lambda k: agent.pose(*(swing(PICTURES * k + i) for i in range(PICTURES)), **more)
+
+
+def tile(page: Any, slot: int = 0) -> Any:
+    return page.locator(f'[data-agent="{slot}"]')
+
+
+def said(page: Any, words: str, slot: int = 0) -> None:
+    tile(page, slot).get_by_text(words).first.wait_for()
+
+
+def middle_of_red(page: Any, slot: int = 0) -> tuple[float, float] | None:
+    """Where the red box is on its canvas, in pixels of the page; None: it is not there."""
+    from PIL import Image
+
+    data = tile(page, slot).locator("canvas").first.screenshot()
+    image = Image.open(io.BytesIO(data)).convert("RGB")
+    width, raw = image.size[0], image.tobytes()
+    red = [k for k in range(len(raw) // 3) if raw[3 * k] > 90 and max(raw[3 * k + 1], raw[3 * k + 2]) < 60]
+    if len(red) < 30:
+        return None
+    return sum(k % width for k in red) / len(red), sum(k // width for k in red) / len(red)
+
+
+def wishes(shared: Path) -> int:
+    return len(wanted.read(shared / "v1" / "runs" / RUN / wanted.FILE))
+
+
+def test_a_box_that_moves_moves_on_the_canvas(pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]) -> None:
+    agent = FakeAgent(live_folder(shared, RUN, 0))
+    places: list[float] = []
+
+    def sees_it_move() -> bool:
+        found = middle_of_red(page)
+        places.extend([found[0]] if found else [])
+        return bool(places) and max(places) - min(places) > 60
+
+    with a_viewer(tmp_path, str(shared), env=env) as url, playing(moves(agent)):
+        page = pages.open(url)
+        said(page, "in training · slot 0")
+        said(page, "push-v3 · step")
+        wait_for(sees_it_move, "the box to move")
+        said(page, "s behind")
+
+
+def test_keys_turn_it_and_0_goes_back(pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]) -> None:
+    agent = FakeAgent(live_folder(shared, RUN, 0))
+    with (
+        a_viewer(tmp_path, str(shared), env=env) as url,
+        playing(lambda _: agent.pose(*[(0.6, 0.0, 0.25)] * PICTURES)),
+    ):
+        page = pages.open(url)
+        wait_for(lambda: middle_of_red(page), "the box")
+        home = middle_of_red(page)
+        assert home is not None
+        tile(page).locator("canvas").first.focus()
+        for _ in range(9):
+            page.keyboard.press("ArrowLeft")
+        wait_for(lambda: distance(middle_of_red(page), home) > 40, "another side of it")
+        page.keyboard.press("0")
+        wait_for(lambda: distance(middle_of_red(page), home) < 3, "the first view")
+        page.keyboard.press("f")
+        tile(page).locator('button[aria-pressed="true"]', has_text="follow").wait_for()
+        size = tile(page).locator(".stage").bounding_box()
+        wait_for(lambda: abs((middle_of_red(page) or (0, 0))[0] - size["width"] / 2) < 12, "the box in the middle")
+
+
+def distance(one: tuple[float, float] | None, other: tuple[float, float]) -> float:
+    return 1e9 if one is None else ((one[0] - other[0]) ** 2 + (one[1] - other[1]) ** 2) ** 0.5
+
+
+def test_every_kind_of_geom_is_drawn(pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]) -> None:
+    folder = live_folder(shared, RUN, 0)
+    agent = FakeAgent(folder, scene=put_scene(folder, scene_bytes(a_header(EVERY_KIND))))
+    with a_viewer(tmp_path, str(shared), env=env) as url, playing(lambda _: agent.pose((0, 0, 0))):
+        page = pages.open(url)
+        wait_for(lambda: colours(page) == {"red", "blue", "green", "yellow", "pink"}, "all of them")
+
+
+#: Which pixels are of which colour, whatever the light.
+COLOURS: dict[str, Callable[[int, int, int], bool]] = {
+    "red": lambda r, g, b: r > 90 and max(g, b) < 60,
+    "blue": lambda r, g, b: b > 90 and b > 2 * r and b > 1.6 * g,
+    "green": lambda r, g, b: g > 70 and g > 2 * r and g > 1.6 * b,
+    "yellow": lambda r, g, b: r > 120 and g > 90 and b < 70,
+    "pink": lambda r, g, b: r > g + 40 and b > g + 20 and g > 60,
+}
+
+
+def colours(page: Any) -> set[str]:
+    from PIL import Image
+
+    data = tile(page).locator("canvas").first.screenshot()
+    raw = Image.open(io.BytesIO(data)).convert("RGB").tobytes()
+    pixels = [tuple(raw[k : k + 3]) for k in range(0, len(raw), 3)]
+    return {name for name, fits in COLOURS.items() if sum(fits(*pixel) for pixel in pixels) > 30}
+
+
+@pytest.mark.parametrize(
+    ("write", "words"),
+    [
+        (lambda agent: agent.ring.write(POSE, b"\0\2{}"), "A batch of this agent cannot be shown: it cannot be read."),
+        (lambda agent: agent.pose((0, 0, 0), place=[0, 0, 1e12]), "too far away to be drawn"),
+        (lambda agent: agent.pose((0, 0, 0), bodies=2), "it has 2 bodies, its scene 1"),
+        (lambda agent: agent.pose((0, 0, 0), scene=64 * "a"), "Its scene is on its way."),
+        (
+            lambda agent: agent.pose((0, 0, 0), scene=put_scene(agent.folder, b"evil")),
+            "of its scene, it cannot be read",
+        ),
+        (lambda agent: agent.jpeg(a_jpeg()[:300]), "Its picture cannot be decoded."),
+    ],
+)
+def test_what_cannot_be_drawn_is_a_sentence_and_the_next_good_one_is_drawn(
+    pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str], write: Callable[[FakeAgent], object], words: str
+) -> None:
+    agent = FakeAgent(live_folder(shared, RUN, 0))
+    with a_viewer(tmp_path, str(shared), env=env) as url:
+        page = pages.open(url)
+        with playing(lambda _: write(agent)):
+            said(page, words)
+        with playing(lambda _: agent.pose(*[(0.2, 0.0, 0.25)] * PICTURES)):
+            wait_for(lambda: middle_of_red(page), "the box")
+            tile(page).get_by_text(words).first.wait_for(state="hidden")
+
+
+def test_a_body_without_a_rotation_is_drawn_upright(
+    pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]
+) -> None:
+    agent = FakeAgent(live_folder(shared, RUN, 0))
+    with (
+        a_viewer(tmp_path, str(shared), env=env) as url,
+        playing(lambda k: agent.pose(*[(0.2, 0.0, 0.25)] * PICTURES, quat=(0, 0, 0, 0))),
+    ):
+        page = pages.open(url)
+        wait_for(lambda: middle_of_red(page), "the box")
+
+
+def test_pictures_and_facts_and_words_of_strangers(
+    pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]
+) -> None:
+    name = '<img src=x onerror="document.title=1">'
+    one, other = (FakeAgent(live_folder(shared, RUN, slot)) for slot in (0, 1))
+
+    def write(k: int) -> None:
+        one.jpeg(a_jpeg(200 if k % 2 else 90), origin=name, success=True)
+        other.facts(**{name: "<b>bold</b>", "map": 12, "x": 3.25})
+
+    with a_viewer(tmp_path, str(shared), env=env) as url, playing(write):
+        page = pages.open(url)
+        said(page, f"by {name}")
+        tile(page).locator(".badge", has_text="success").wait_for()
+        assert tile(page).get_attribute("data-success") == "true"
+        seen: set[int] = set()
+        pixel = "(canvas) => canvas.width && canvas.getContext('2d').getImageData(5, 5, 1, 1).data[0]"
+        wait_for(
+            lambda: seen.add(round(tile(page).locator("canvas").nth(1).evaluate(pixel) / 100)) or {1, 2} <= seen,
+            "two pictures",
+        )
+        said(page, "<b>bold</b>", 1)
+        said(page, "3.25", 1)
+        assert tile(page).locator("img, b").count() == tile(page, 1).locator("img, b").count() == 0
+
+
+def test_a_hidden_tab_asks_for_nothing_and_draws_nothing(
+    pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]
+) -> None:
+    agent = FakeAgent(live_folder(shared, RUN, 0))
+    frames: list[int] = []
+    with a_viewer(tmp_path, str(shared), env=env) as url, playing(moves(agent)) as batches:
+        page = pages.open(url)
+        page.on("websocket", lambda line: line.on("framereceived", lambda _: frames.append(1)))
+        page.reload()
+        said(page, "in training")
+        page.evaluate(
+            "() => { window.turns = 0; const ask = window.requestAnimationFrame.bind(window);"
+            " window.requestAnimationFrame = (act) => { window.turns += 1; return ask(act); }; }"
+        )
+        page.wait_for_function("window.turns > 3")
+        hide(page, hidden=True)
+        wait_for(lambda: page.title() and wishes(shared) == 0, "the withdrawal")
+        came, turns, written = len(frames), page.evaluate("window.turns"), batches[0]
+        wait_for(lambda: page.title() and batches[0] > written + 15, "more that nobody wants")
+        assert (len(frames), page.evaluate("window.turns")) == (came, turns)
+        hide(page, hidden=False)
+        wait_for(lambda: page.title() and len(frames) > came + 3, "what comes again")
+        page.wait_for_function(f"window.turns > {turns + 3}")
+        assert wishes(shared) == 1
+
+
+def hide(page: Any, *, hidden: bool) -> None:
+    """As if another tab were in front of it: a browser without a screen never hides one."""
+    page.evaluate(
+        f"() => {{ Object.defineProperty(document, 'hidden', {{ value: {str(hidden).lower()}, configurable: true }});"
+        " document.dispatchEvent(new Event('visibilitychange')); }"
+    )
+
+
+def test_who_sends_no_more_is_said_to_be_delayed(
+    pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]
+) -> None:
+    agent = FakeAgent(live_folder(shared, RUN, 0))
+    with a_viewer(tmp_path, str(shared), env=env) as url:
+        page = pages.open(url)
+        with playing(moves(agent)):
+            said(page, "s behind")
+        said(page, "in training · delayed")
+
+
+def test_the_users_choices_reach_the_jobs_and_stay_over_a_restart(
+    pages: Pages, tmp_path: Path, env: dict[str, str]
+) -> None:
+    shared = a_mirror(tmp_path / "mirror", 3)
+    path = shared / "v1" / "runs" / RUN / wanted.FILE
+
+    def asked() -> set[tuple[int, str]]:
+        return {(wish.slot, wish.lane) for one in wanted.read(path).values() for wish in one.wishes}
+
+    with a_viewer(tmp_path, str(shared), env=env) as url:
+        page = pages.open(url)
+        tile(page, 1).wait_for()
+        wait_for(lambda: asked() == {(0, "any"), (1, "any")}, "the best two")
+        page.get_by_label("Pin").select_option("2")
+        tile(page, 2).locator('button[aria-pressed="true"]').wait_for()
+        page.get_by_label("Agents", exact=True).select_option("1")
+        wait_for(lambda: asked() == {(2, "any")}, "the pinned one alone")
+        page.get_by_label("show them").uncheck()
+        wait_for(lambda: asked() == set(), "nobody")
+        page.get_by_label("show them").check()
+        tile(page, 2).wait_for()
+    page.locator('[data-line="lost"]').wait_for()
+    with a_viewer(tmp_path, str(shared), env=env, port=int(url.split(":")[2].split("/")[0])):
+        wait_for(lambda: page.title() and asked() == {(2, "any")}, "the same after a restart")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_tiles_fit_a_phone_and_all_is_reached_by_the_keyboard(
+    pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str], dark: bool
+) -> None:
+    agent = FakeAgent(live_folder(shared, RUN, 0))
+    with a_viewer(tmp_path, str(shared), "--width", "600", "--height", "300", env=env) as url, playing(moves(agent)):
+        page = pages.open(url, width=360, dark=dark)
+        wait_for(lambda: middle_of_red(page), "the box")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        box = tile(page).locator(".stage").bounding_box()
+        assert abs(box["width"] - 2 * box["height"]) < 2
+        assert page.evaluate(
+            "() => [...document.querySelectorAll('.tile :is(button, select, canvas), .controls :is(input, select)')]"
+            ".every((one) => one.hidden || one.tabIndex >= 0)"
+        )
+
+
+def test_without_webgl_the_numbers_are_told(shared: Path, tmp_path: Path, env: dict[str, str]) -> None:
+    need("a browser", missing_browser_parts())
+    agent = FakeAgent(live_folder(shared, RUN, 0))
+    with (
+        a_browser("--disable-3d-apis") as pages,
+        a_viewer(tmp_path, str(shared), env=env) as url,
+        playing(moves(agent)),
+    ):
+        page = pages.open(url)
+        said(page, "This browser has no WebGL 2")
+        said(page, "push-v3 · step")
+        pages.close()

@@ -1,0 +1,344 @@
+"""Agents on their way to pages: asked for while somebody looks, checked, one newest batch each, nothing afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemons import PATIENCE_S, wait_for
+from fake_agents import FakeAgent, a_header, a_jpeg, live_folder, put_scene, scene_bytes, swing
+
+from anchorleg.live import wanted
+from anchorleg.live.batches import POSE, packed
+from viewer.live.choice import Batch, LiveChoice, Playing, SceneFile, StageNews
+from viewer.live.hub import CROWDED, NOT_ALLOWED, Hub, HubSettings
+from viewer.live.mailbox import UNSEEN_BYTES, Mailbox
+from viewer.live.troupe import Part
+from viewer.model import AgentRow, LiveFacts, PageSnapshot, RunPage
+from viewer.server.agentline import message
+
+RUN = "demo-0123abcd"
+PLAYER = Path(__file__).parents[2] / "support" / "fake_player.py"
+
+
+def facts(shared: Path, slots: int = 3, **more: Any) -> PageSnapshot:
+    agents = [AgentRow(slot=k, success=0.9 - 0.2 * k, has_policy=True) for k in range(slots)]
+    live = LiveFacts(run_id=RUN, shared=str(shared), agents=tuple(agents), **more)
+    return PageSnapshot(source="mirror", place="x", run=RunPage(run_id=RUN, name="demo", live=live))
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    for slot in range(6):
+        live_folder(tmp_path, RUN, slot).mkdir(parents=True)
+    return tmp_path
+
+
+@pytest.fixture
+def new_hub() -> Iterator[Callable[..., Hub]]:
+    made: list[Hub] = []
+
+    def make(**more: Any) -> Hub:
+        made.append(Hub(HubSettings(**more), command=play, every_s=0.01))
+        return made[-1]
+
+    yield make
+    for hub in made:
+        hub.close()
+
+
+def play(part: Part, folder: Path) -> list[str]:
+    return [sys.executable, str(PLAYER), "live", str(part.shared), part.run_id, str(part.slot), "--ring", str(folder),
+            "--lane", part.lane]  # fmt: skip
+
+
+def take(box: Mailbox, kind: type[Any], fits: Callable[[Any], object] = lambda _: True) -> Any:
+    """The next news of that kind; all before it are taken, and said to be seen."""
+    while True:
+        found = box.take(PATIENCE_S)
+        assert found is not None, f"no {kind.__name__} came"
+        number, news = found
+        box.seen(number)
+        if isinstance(news, kind) and fits(news):
+            return news
+
+
+def tiles(box: Mailbox, fits: Callable[[list[dict[str, Any]]], object] = bool) -> list[dict[str, Any]]:
+    return take(box, StageNews, lambda news: fits(news.value["tiles"])).value["tiles"]
+
+
+def wishes(shared: Path) -> set[tuple[int, str]]:
+    found = wanted.read(shared / "v1" / "runs" / RUN / wanted.FILE)
+    return {(wish.slot, wish.lane) for one in found.values() for wish in one.wishes}
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "live"]
+
+
+def test_the_best_are_asked_for_and_their_newest_batch_and_its_scene_come(
+    shared: Path, new_hub: Callable[..., Hub]
+) -> None:
+    hub = new_hub()
+    box = hub.enter()
+    hub.tell("", facts(shared))
+    assert [tile["slot"] for tile in tiles(box)] == [0, 1]
+    wait_for(lambda: wishes(shared) == {(0, "any"), (1, "any")}, "the wishes")
+    agent = FakeAgent(live_folder(shared, RUN, 1))
+    agent.pose(swing(0))
+    scene = take(box, SceneFile)
+    assert scene.sha256 == agent.scene
+    news = take(box, Playing)
+    assert (news.slot, news.way, news.batches[0].header["step"]) == (1, "training", 6)
+    agent.pose(swing(1))
+    found = box.take(PATIENCE_S)
+    assert found is not None
+    assert isinstance(found[1], Playing), "the scene is sent once"
+
+
+def test_nobody_looks_nothing_is_asked_for_and_no_thread_is_there(shared: Path, new_hub: Callable[..., Hub]) -> None:
+    hub = new_hub()
+    hub.tell("", facts(shared))
+    assert not threads()
+    box = hub.enter()
+    wait_for(lambda: wishes(shared), "the wishes")
+    hub.change(box, asleep=True)
+    wait_for(lambda: not wishes(shared) and not threads(), "the withdrawal of who hides")
+    hub.change(box, asleep=False)
+    wait_for(lambda: wishes(shared), "the wishes of who is back")
+    hub.change(box, choice=LiveChoice(on=False))
+    wait_for(lambda: not wishes(shared) and not threads(), "the withdrawal of who wants none")
+    hub.change(box, choice=LiveChoice())
+    wait_for(lambda: wishes(shared), "the wishes again")
+    hub.leave(box)
+    wait_for(lambda: not wishes(shared) and not threads(), "the withdrawal of who is gone")
+
+
+def test_the_users_word_is_obeyed(shared: Path, new_hub: Callable[..., Hub]) -> None:
+    hub = new_hub()
+    box = hub.enter()
+    hub.tell("", facts(shared, slots=6, top_k=3))
+    assert len(tiles(box)) == 3, "as the run's settings say"
+    hub.change(box, choice=LiveChoice(top=2, pins=(5,), lanes=((5, "t3"),)))
+    assert {tile["slot"] for tile in tiles(box, lambda them: len(them) == 2)} == {0, 5}
+    wait_for(lambda: wishes(shared) == {(0, "any"), (5, "t3")}, "the wishes")
+
+
+def test_four_lanes_a_run_at_most_whoever_asks(shared: Path, new_hub: Callable[..., Hub]) -> None:
+    hub = new_hub()
+    one, other = hub.enter(), hub.enter()
+    hub.change(one, choice=LiveChoice(pins=(0, 1, 2, 3)))
+    hub.change(other, choice=LiveChoice(pins=(4, 5)))
+    hub.tell("", facts(shared, slots=6))
+    noted = tiles(other, lambda them: any(tile["note"] for tile in them))
+    assert {tile["note"] for tile in noted} == {CROWDED}
+    assert wishes(shared) == {(slot, "any") for slot in range(4)}
+
+
+def test_where_the_run_lets_nobody_watch_nobody_is_asked(shared: Path, new_hub: Callable[..., Hub]) -> None:
+    hub = new_hub()
+    box = hub.enter()
+    hub.tell("", facts(shared, streams=False))
+    assert take(box, StageNews).value["note"] == NOT_ALLOWED
+    assert wishes(shared) == set()
+
+
+def test_a_folder_of_somebody_else_is_a_sentence(
+    shared: Path, new_hub: Callable[..., Hub], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(wanted.Asking, "renew", refuse)
+    hub = new_hub()
+    box = hub.enter()
+    hub.tell("", facts(shared))
+    noted = tiles(box, lambda them: them[0]["note"])
+    assert "cannot be written (Permission denied)" in noted[0]["note"]
+
+
+@pytest.mark.parametrize(
+    ("write", "why"),
+    [
+        (lambda agent: agent.ring.write(POSE, b"\0\2{}"), "it cannot be read"),
+        (lambda agent: agent.ring.write(9, packed(agent.header())), "of no kind that is known"),
+        (lambda agent: agent.pose(swing(0), unit=1e5), "too far away"),
+        (lambda agent: agent.pose(swing(0), place=[0, 1e300, 0]), "too far away"),
+        (lambda agent: agent.jpeg(b"\xff\xd8nonsense"), "too large, or does not say"),
+        (lambda agent: agent.jpeg(a_jpeg(size=(4000, 2))), "too large"),
+        (lambda agent: agent.pose(swing(0), bodies=3), "3 bodies, its scene 1"),
+        (lambda agent: agent.pose(swing(0), scene=put_scene(agent.folder, b"no scene")), "of its scene, it cannot"),
+        (
+            lambda agent: agent.pose(swing(0), scene=put_scene(agent.folder, scene_bytes(a_header(version=9)))),
+            "of its scene, it is of another version",
+        ),
+    ],
+)
+def test_what_cannot_be_shown_is_counted_and_named_and_the_next_good_one_is_shown(
+    shared: Path, new_hub: Callable[..., Hub], write: Callable[[FakeAgent], object], why: str
+) -> None:
+    hub = new_hub(top_k=1)
+    box = hub.enter()
+    hub.tell("", facts(shared))
+    agent = FakeAgent(live_folder(shared, RUN, 0))
+    write(agent)
+    told = tiles(box, lambda them: them and them[0]["bad"])[0]
+    assert why in told["why"]
+    assert told["bad"] == 1
+    agent.pose(swing(1))
+    assert tiles(box, lambda them: not them[0]["why"])[0]["bad"] == 1
+    assert take(box, Playing).batches[0].kind == POSE
+
+
+def test_a_job_that_is_over_and_goes_on_writing_is_not_shown(shared: Path, new_hub: Callable[..., Hub]) -> None:
+    hub = new_hub(top_k=1)
+    box = hub.enter()
+    hub.tell("", facts(shared))
+    agent = FakeAgent(live_folder(shared, RUN, 0))
+    agent.pose(swing(0), attempt=4, task="successor")
+    assert take(box, Playing).batches[-1].header["task"] == "successor"
+    agent.pose(swing(1), attempt=3, task="ghost")
+    agent.pose(swing(2), attempt=4, task="successor")
+    news = take(box, Playing, lambda one: one.batches[-1].header["step"] == 18)
+    assert {batch.header["task"] for batch in news.batches} == {"successor"}
+
+
+def test_a_page_that_takes_nothing_has_one_entry_an_agent(shared: Path, new_hub: Callable[..., Hub]) -> None:
+    hub = new_hub(top_k=2)
+    slow, quick = hub.enter(), hub.enter()
+    hub.tell("", facts(shared))
+    agents = [FakeAgent(live_folder(shared, RUN, slot)) for slot in (0, 1)]
+    for k in range(20):
+        for slot, agent in enumerate(agents):
+            agent.pose(swing(k))
+            take(quick, Playing, lambda news, slot=slot: news.slot == slot)
+    assert slow.waiting() == 2
+    last = [take(slow, Playing) for _ in agents]
+    assert {news.batches[-1].header["step"] for news in last} == {120}
+
+
+def test_a_slow_line_gets_no_more_than_it_has_room_for(shared: Path, new_hub: Callable[..., Hub]) -> None:
+    hub = new_hub(top_k=1)
+    box = hub.enter()
+    hub.tell("", facts(shared))
+    tiles(box)
+    agent, sent = FakeAgent(live_folder(shared, RUN, 0)), 0
+    picture = a_jpeg() + bytes(20_000)
+    for _ in range(30):
+        agent.jpeg(picture)
+        wait_for(box.waiting, "the next one")
+        found = box.take(0)
+        if found is None:
+            break
+        last, sent = found[0], sent + len(picture)
+    assert UNSEEN_BYTES <= sent < UNSEEN_BYTES + 2 * len(picture)
+    box.seen(last)
+    assert box.take(PATIENCE_S) is not None
+
+
+def test_a_defect_is_said_and_the_hub_lives(
+    shared: Path, new_hub: Callable[..., Hub], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = new_hub()
+    with monkeypatch.context() as patched:
+        patched.setattr("viewer.live.hub.next_stage", lambda *_, **__: 1 / 0)
+        box = hub.enter()
+        hub.tell("", facts(shared))
+        assert "please report it" in take(box, StageNews).value["note"]
+    assert tiles(box)
+
+
+# --- played here ------------------------------------------------------------------------------------------------------
+
+
+def test_until_training_shows_anything_it_is_played_here_and_ends_with_the_last_watcher(
+    shared: Path, new_hub: Callable[..., Hub]
+) -> None:
+    hub = new_hub(can_play=True, top_k=1)
+    box = hub.enter()
+    hub.tell("", facts(shared))
+    news = take(box, Playing)
+    assert (news.way, news.batches[0].header["facts"]) == ("here", {"slot": "0"})
+    players = list(hub._troupe._playing.values())
+    folder = players[0][0].ring.parent
+    assert folder.stat().st_mode & 0o077 == 0
+    agent = FakeAgent(live_folder(shared, RUN, 0))
+    agent.pose(swing(0))
+    assert take(box, Playing, lambda one: one.way == "training")
+    wait_for(lambda: not alive(players[0][0].pid), "the end of who is not needed")
+    hub.change(box, choice=LiveChoice(way="here"))
+    take(box, Playing, lambda one: one.way == "here")
+    assert wishes(shared) == set(), "nobody else is asked"
+    pid = next(iter(hub._troupe._playing.values()))[0].pid
+    hub.leave(box)
+    wait_for(lambda: not alive(pid) and not threads(), "the end of all")
+    assert not folder.exists()
+
+
+def test_two_play_at_most_the_best_first(shared: Path, new_hub: Callable[..., Hub]) -> None:
+    hub = new_hub(can_play=True, top_k=4)
+    box = hub.enter()
+    hub.change(box, choice=LiveChoice(way="here", lanes=((1, "t2"),)))
+    hub.tell("", facts(shared, slots=4))
+    both = tiles(box, lambda them: sum(tile["playing"] for tile in them) == 2)
+    assert [tile["slot"] for tile in both if tile["playing"]] == [0, 1]
+    assert take(box, Playing, lambda one: one.slot == 1).lane == "t2"
+
+
+def test_who_cannot_play_says_why(shared: Path, new_hub: Callable[..., Hub], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_PLAYER", "dies")
+    hub = new_hub(can_play=True, top_k=1)
+    box = hub.enter()
+    hub.tell("", facts(shared))
+    told = tiles(box, lambda them: them and "cannot be played" in them[0]["note"])
+    assert told[0]["note"] == "It cannot be played on this machine: trainer: slot 3 has published no policy."
+
+
+def test_who_does_not_listen_is_killed(
+    shared: Path, new_hub: Callable[..., Hub], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("viewer.live.player.END_WITHIN_S", 0.2)
+    monkeypatch.setenv("FAKE_PLAYER", "deaf")
+    hub = new_hub(can_play=True, top_k=1)
+    box = hub.enter()
+    hub.tell("", facts(shared))
+    take(box, Playing)
+    pid = next(iter(hub._troupe._playing.values()))[0].pid
+    hub.close()
+    assert not alive(pid)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+# --- as bytes ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_message_has_its_words_before_and_its_bodies_behind() -> None:
+    batches = tuple(Batch(2, {"at": float(k), "task": "é" * 100}, bytes([k]) * k) for k in (1, 2))
+    data = message(7, Playing(3, "any", "training", batches), 5.0)
+    assert isinstance(data, bytes)
+    (length,) = struct.unpack_from(">H", data)
+    value = json.loads(data[2 : 2 + length])
+    assert (value["n"], value["slot"], [one["bytes"] for one in value["batches"]]) == (7, 3, [1, 2])
+    assert data[2 + length :] == b"\1\2\2"
+
+
+def test_of_words_that_are_too_many_the_newest_are_sent() -> None:
+    batches = tuple(Batch(3, {"step": k, "task": "x" * 40_000}, b"") for k in (1, 2))
+    data = message(7, Playing(3, "any", "training", batches), 5.0)
+    assert isinstance(data, bytes)
+    (length,) = struct.unpack_from(">H", data)
+    assert [one["step"] for one in json.loads(data[2 : 2 + length])["batches"]] == [2]

@@ -1,0 +1,328 @@
+"""While somebody looks: who is on screen, asking for them, reading what comes, and handing it to each page.
+
+One thread does it, five times a second, and there is none while nobody looks. It reads rings and scenes of runs, and
+writes one file of a run: the wishes (`anchorleg.live.wanted`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from anchorleg.live.wanted import FILE, MOST_LANES, Asking, Wish
+from viewer.live.choice import HEIGHT, HERE, TOP_K, TRAINING, WIDTH, Batch, LiveChoice, Playing
+from viewer.live.mailbox import Mailbox
+from viewer.live.ranking import Stage, next_stage, ranked
+from viewer.live.scenes import SceneShelf
+from viewer.live.streams import Stream
+from viewer.live.troupe import Command, Part, Troupe, usual_command
+from viewer.model import AgentRow, LiveFacts, PageSnapshot
+
+LOOK_EVERY_S = 0.2
+#: Pictures a second that jobs are asked for.
+FPS = 30
+#: After so long without a batch of the training, what is played here is shown, and an agent may leave the screen …
+SILENT_S = 3.0
+#: … and it is played here again.
+PLAY_AFTER_S = 20.0
+CROWDED = f"Other pages look at this run too; {MOST_LANES} agents of a run are sent at a time."
+DEFECT = "Agents cannot be shown ({}): please report it."
+NOT_ALLOWED = 'This run shows no agents: they are sent where its settings say `"stream": true`.'
+
+
+@dataclass(frozen=True)
+class HubSettings:
+    """`top_k`: how many agents, None: as the run says; `width`, `height`: of a tile's canvas in pixels; `can_play`:
+    whether this machine may play itself.
+    """
+
+    top_k: int | None = None
+    width: int = WIDTH
+    height: int = HEIGHT
+    can_play: bool = False
+
+
+class _View(NamedTuple):
+    """What one page, or several that chose the same, has before it."""
+
+    shared: Path
+    run_id: str
+    choice: LiveChoice
+
+    def part(self, slot: int) -> Part:
+        """A slot in the lane that was chosen."""
+        return Part(self.shared, self.run_id, slot, self.choice.lane_of(slot))
+
+    @property
+    def wishes(self) -> Path:
+        """The file in which the run's agents are asked for."""
+        return self.shared / "v1" / "runs" / self.run_id / FILE
+
+
+class Hub:
+    """For all pages of a viewer. Thread safe."""
+
+    def __init__(
+        self,
+        settings: HubSettings = HubSettings(),
+        *,
+        command: Command = usual_command,
+        clock: Callable[[], float] = time.monotonic,
+        every_s: float = LOOK_EVERY_S,
+    ) -> None:
+        self._settings, self._clock, self._every_s = settings, clock, every_s
+        self._changed = threading.Condition()
+        self._boxes: list[Mailbox] = []
+        self._facts: dict[str, LiveFacts] = {}
+        self._shelf = SceneShelf()
+        self._troupe = Troupe(self._shelf, command)
+        self._stages: dict[_View, Stage] = {}
+        self._asking: dict[Path, Asking] = {}
+        self._notes: dict[Path, str] = {}
+        self._streams: dict[Part, Stream] = {}
+        self._thread: threading.Thread | None = None
+        self._stirred = False
+        self._closed = False
+
+    # --- who is there ---------------------------------------------------------------------------------------------
+
+    def enter(self) -> Mailbox:
+        """A page more."""
+        with self._changed:
+            box = Mailbox(self._changed)
+            self._boxes.append(box)
+            self._stir()
+            return box
+
+    def change(self, box: Mailbox, **fields: Any) -> None:
+        """Set `choice`, `run` or `asleep` of a page."""
+        with self._changed:
+            for name, value in fields.items():
+                setattr(box, name, value)
+            if not box.is_watching:
+                box.forget()
+            self._stir()
+
+    def leave(self, box: Mailbox) -> None:
+        """A page less."""
+        with self._changed:
+            box.gone = True
+            if box in self._boxes:
+                self._boxes.remove(box)
+            self._stir()
+
+    def tell(self, run: str, snapshot: PageSnapshot) -> None:
+        """What was seen of the run that pages chose as `run`."""
+        facts = snapshot.run.live if snapshot.run is not None else None
+        with self._changed:
+            if facts is None:
+                self._facts.pop(run, None)
+            else:
+                self._facts[run] = facts
+            self._stir()
+
+    def close(self) -> None:
+        """Withdraw, end who plays here, and wait for both: some seconds at most."""
+        with self._changed:
+            self._closed = True
+            thread = self._thread
+            self._stir()
+        if thread is not None:
+            thread.join()
+
+    def _stir(self) -> None:
+        self._stirred = True
+        if self._thread is None and self._is_needed():
+            self._thread = threading.Thread(target=self._run, name="live", daemon=True)
+            self._thread.start()
+        self._changed.notify_all()
+
+    def _is_needed(self) -> bool:
+        return not self._closed and any(box.is_watching and box.run in self._facts for box in self._boxes)
+
+    # --- the thread -----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                needed, self._stirred = self._is_needed(), False
+                facts = {box.run: self._facts[box.run] for box in self._boxes if box.run in self._facts}
+                views = {
+                    box: _view(facts[box.run], box.choice)
+                    for box in self._boxes
+                    if box.is_watching and box.run in facts
+                }
+            try:
+                if needed:
+                    self._look(views, {one.run_id: one for one in facts.values()})
+                else:
+                    self._rest()
+            except Exception as error:  # noqa: BLE001 - whatever it is, tiles must not stand still in silence
+                with self._changed:
+                    for box in views:
+                        box.put_stage({"tiles": [], "note": DEFECT.format(f"{type(error).__name__}: {error}")})
+                    self._changed.notify_all()
+            with self._changed:
+                if not needed and not self._is_needed():
+                    self._thread = None
+                    return
+                self._changed.wait_for(lambda: self._stirred and not self._is_needed(), self._every_s)
+
+    def _rest(self) -> None:
+        """Nobody looks."""
+        self._streams.clear()
+        self._stages.clear()
+        self._notes.clear()
+        self._troupe.dismiss()
+        for path in list(self._asking):
+            self._ask(path, ())
+
+    def _look(self, views: Mapping[Mailbox, _View], facts: Mapping[str, LiveFacts]) -> None:
+        now = self._clock()
+        wanted = list(dict.fromkeys(views.values()))
+        self._stages = {view: self._staged(view, facts[view.run_id], now) for view in wanted}
+        asked = self._ask_for(wanted, facts)
+        self._streams = {part: self._streams.get(part) or Stream(ring_of(part), self._shelf) for part in asked}
+        training = {part: stream.look(now) for part, stream in self._streams.items()}
+        if self._settings.can_play:
+            self._troupe.cast(self._to_play(wanted, facts, now), now)
+        here = self._troupe.look(now)
+        with self._changed:
+            for box, view in views.items():
+                shown = self._stages[view].shown
+                for part in map(view.part, shown):
+                    self._hand_over(box, view, part, training.get(part, ()), here.get(part, ()), now)
+                box.put_stage(self._told(view, facts[view.run_id], now))
+            self._changed.notify_all()
+
+    def _staged(self, view: _View, facts: LiveFacts, now: float) -> Stage:
+        others = (stage for other, stage in self._stages.items() if other.run_id == view.run_id)
+        before = self._stages.get(view) or next(others, Stage())  # who changes a choice keeps what is on screen
+        return next_stage(
+            before,
+            facts.agents,
+            seats=self._seats(view, facts),
+            pins=view.choice.pins,
+            now=now,
+            may_leave={slot for slot in before.shown if self._may_leave(view.part(slot), now)},
+        )
+
+    def _seats(self, view: _View, facts: LiveFacts) -> int:
+        return view.choice.top or self._settings.top_k or min(facts.top_k or TOP_K, MOST_LANES)
+
+    def _may_leave(self, part: Part, now: float) -> bool:
+        streams = [one for one in (self._streams.get(part), self._troupe.stream(part)) if one is not None]
+        playing = [one for one in streams if one.is_fresh(now, SILENT_S)]
+        return not playing or any(one.episode_ended for one in playing)
+
+    # --- asking ---------------------------------------------------------------------------------------------------
+
+    def _ask_for(self, wanted: Sequence[_View], facts: Mapping[str, LiveFacts]) -> list[Part]:
+        """Ask for what is on screen; what was asked for: four agents of a run at most."""
+        by_run: dict[Path, list[Part]] = {}
+        for view in wanted:
+            mine = by_run.setdefault(view.wishes, [])
+            if _asks(view, facts[view.run_id]):
+                mine += [part for slot in self._stages[view].shown if (part := view.part(slot)) not in mine]
+        for path in self._asking.keys() - by_run.keys():
+            self._ask(path, ())
+        asked = []
+        for path, parts in by_run.items():
+            del parts[MOST_LANES:]
+            self._ask(path, tuple(Wish(part.slot, part.lane, FPS) for part in parts))
+            asked += parts
+        return asked
+
+    def _ask(self, path: Path, wishes: tuple[Wish, ...]) -> None:
+        if path not in self._asking and (not wishes or not path.parent.is_dir()):
+            return
+        try:
+            self._asking.setdefault(path, Asking(path, self._clock)).renew(wishes)
+            self._notes.pop(path, None)
+        except OSError as error:
+            self._notes[path] = f"Agents cannot be asked for: {path} cannot be written ({error.strerror or error})."
+        if not wishes:
+            del self._asking[path]
+
+    def _to_play(self, wanted: Sequence[_View], facts: Mapping[str, LiveFacts], now: float) -> list[Part]:
+        """Whom this machine should play: the best first."""
+        found = []
+        for view in wanted:
+            shown = self._stages[view].shown
+            for agent in ranked([one for one in facts[view.run_id].agents if one.slot in shown and one.has_policy]):
+                part = view.part(agent.slot)
+                stream = self._streams.get(part)
+                comes = stream is not None and stream.is_fresh(now, PLAY_AFTER_S)
+                if view.choice.way == HERE or (view.choice.way == "both" and not comes):
+                    found.append(part)
+        return found
+
+    # --- telling --------------------------------------------------------------------------------------------------
+
+    def _hand_over(
+        self, box: Mailbox, view: _View, part: Part, training: tuple[Batch, ...], here: tuple[Batch, ...], now: float
+    ) -> None:
+        stream, played = self._streams.get(part), self._troupe.stream(part)
+        if view.choice.way != HERE and stream is not None and stream.is_fresh(now, SILENT_S):
+            if training:
+                box.put_batches(Playing(part.slot, part.lane, TRAINING, training), stream.scenes)
+        elif view.choice.way != TRAINING and played is not None and here:
+            box.put_batches(Playing(part.slot, part.lane, HERE, here), played.scenes)
+
+    def _told(self, view: _View, facts: LiveFacts, now: float) -> dict[str, Any]:
+        """What a page is told of its agents; `static/tiles.js` shows it."""
+        settings = self._settings
+        agents = {one.slot: one for one in facts.agents}
+        return {
+            "run": facts.run_id,
+            "top": self._seats(view, facts),
+            "most": MOST_LANES,
+            "size": [settings.width, settings.height],
+            "way": view.choice.way,
+            "can_play": settings.can_play,
+            "tasks": list(facts.tasks),
+            "agents": [[one.slot, one.name] for one in facts.agents],
+            "note": NOT_ALLOWED if facts.streams is False and not settings.can_play else "",
+            "tiles": [self._tile(view, facts, agents[slot], now) for slot in self._stages[view].shown],
+        }
+
+    def _tile(self, view: _View, facts: LiveFacts, agent: AgentRow, now: float) -> dict[str, Any]:
+        part = view.part(agent.slot)
+        stream, played = self._streams.get(part), self._troupe.stream(part)
+        streams = [one for one in (stream, played) if one is not None]
+        note = self._notes.get(view.wishes, "")
+        if not note and stream is None and _asks(view, facts):
+            note = CROWDED
+        comes = any(one.is_fresh(now, SILENT_S) for one in streams)
+        if not comes and view.choice.way != TRAINING and self._settings.can_play:
+            note = self._troupe.why_not(part) or note
+        return {
+            "slot": agent.slot,
+            "name": agent.name,
+            "lane": part.lane,
+            "score": agent.success,
+            "pinned": agent.slot in view.choice.pins,
+            "at_work": agent.at_work,
+            "playing": played is not None,
+            "bad": sum(one.bad for one in streams),
+            "why": next((one.why for one in streams if one.why), ""),
+            "note": note,
+        }
+
+
+def ring_of(part: Part) -> Path:
+    """Where a job writes what it shows."""
+    return part.shared / "v1" / "runs" / part.run_id / str(part.slot) / "live" / f"{part.lane}.ring"
+
+
+def _view(facts: LiveFacts, choice: LiveChoice) -> _View:
+    return _View(Path(facts.shared), facts.run_id, choice)
+
+
+def _asks(view: _View, facts: LiveFacts) -> bool:
+    """Whether jobs are asked at all."""
+    return view.choice.way != HERE and facts.streams is not False

@@ -1,0 +1,85 @@
+"""One ring that is watched: what came since the last look, checked. What cannot be shown is counted and named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from anchorleg.live.batches import JPEG, POSE, BadBatchError, checked
+from anchorleg.live.ring import Cell, RingReader
+from viewer.live.choice import Batch
+from viewer.live.pictures import MOST_PIXELS, jpeg_size
+from viewer.live.scenes import MOST_REACH_M, Scene, SceneShelf
+
+#: Of one look: more than that is older than what is shown anyway.
+MOST_A_LOOK = 3
+#: Scenes of one ring that are remembered as sent.
+MOST_SCENES = 16
+
+
+class Stream:
+    """`bad`: how many batches could not be shown, `why`: the last one's reason, as a sentence, until a good one comes.
+    `came_at`: when the last good one came (s of the caller's clock). `scenes`: the newest ones that it named.
+    """
+
+    def __init__(self, path: Path, shelf: SceneShelf) -> None:
+        self._reader = RingReader(path)
+        self._folder, self._shelf = path.parent, shelf
+        self._attempt = 0
+        self._playing: tuple[int, int] | None = None
+        self.bad, self.why = 0, ""
+        self.came_at: float | None = None
+        self.episode_ended = False
+        self.scenes: dict[str, Scene] = {}
+
+    def look(self, now: float) -> tuple[Batch, ...]:
+        """What came, oldest first, the newest three at most. `now`: s of any steady clock."""
+        self.episode_ended = False
+        found = []
+        for cell in self._reader.newer()[-MOST_A_LOOK:]:
+            try:
+                batch = self._checked(cell, now)
+            except BadBatchError as error:
+                self.bad += 1
+                self.why = f"A batch of this agent cannot be shown: {error}."
+                continue
+            if batch is None:
+                continue
+            playing = batch.header["attempt"], batch.header["episode"]
+            self.episode_ended |= self._playing is not None and playing != self._playing
+            self._playing, self.came_at, self.why = playing, now, ""
+            found.append(batch)
+        return tuple(found)
+
+    def is_fresh(self, now: float, within_s: float) -> bool:
+        """Whether a good batch came within the last `within_s`."""
+        return self.came_at is not None and now - self.came_at <= within_s
+
+    def _checked(self, cell: Cell, now: float) -> Batch | None:
+        """None: of a job that is over and goes on writing. Errors: BadBatchError."""
+        header, body = checked(cell.kind, cell.payload)
+        if header["attempt"] < self._attempt:
+            return None
+        if cell.kind == JPEG:
+            size = jpeg_size(body)
+            if size is None or not all(0 < side <= MOST_PIXELS for side in size):
+                raise BadBatchError("its picture is too large, or does not say how large it is")
+        elif cell.kind == POSE:
+            self._check_pose(header, now)
+        self._attempt = header["attempt"]
+        return Batch(cell.kind, header, body)
+
+    def _check_pose(self, header: dict[str, object], now: float) -> None:
+        place, unit = header["place"], header["unit"]
+        if max(map(abs, place)) + 32_768 * unit > MOST_REACH_M:  # type: ignore[call-overload,operator]
+            raise BadBatchError("its bodies are too far away to be drawn")
+        sha256 = str(header["scene"])
+        scene = self._shelf.get(self._folder, sha256, now)
+        if isinstance(scene, str):
+            raise BadBatchError(f"of its scene, {scene}")
+        if scene is not None:
+            if scene.bodies != header["bodies"]:
+                raise BadBatchError(f"it has {header['bodies']} bodies, its scene {scene.bodies}")
+            self.scenes.pop(sha256, None)
+            self.scenes[sha256] = scene
+            if len(self.scenes) > MOST_SCENES:
+                del self.scenes[next(iter(self.scenes))]

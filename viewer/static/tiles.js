@@ -1,0 +1,317 @@
+// Agents at play: a tile for each. main.js loads this file when the viewer first speaks of agents (server/agentline.py).
+import { Painter, parse } from "./scene.js";
+import { Playback } from "./playback.js";
+import { Orbit } from "./orbit.js";
+
+const POSE = 1, JPEG = 2;
+const SPEEDS = [["normal", 1], ["slower", 0.25], ["stopped", 0]];
+const WAYS = [["best of both", "both"], ["in training", "training"], ["played here", "here"]];
+const SCENES = 16;
+const NO_WEBGL = "This browser has no WebGL 2, or it is switched off: the agent is told in numbers.";
+
+// Texts are always text: nothing here makes HTML of a string.
+function h(tag, props, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(props ?? {})) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (name in made && typeof value !== "string") made[name] = value;
+    else made.setAttribute(name, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+const say = (element, text) => element.textContent !== text && (element.textContent = text);
+const show = (element, isShown) => element.hidden === isShown && (element.hidden = !isShown);
+const figure = (value) => Number(value.toPrecision(4)).toLocaleString("en");
+
+function choices(select, rows, chosen) {
+  const key = JSON.stringify(rows);
+  if (select.dataset.rows !== key) {
+    select.dataset.rows = key;
+    select.replaceChildren(...rows.map(([words, value]) => h("option", { value: String(value) }, words)));
+  }
+  select.value = String(chosen);
+}
+
+// --- all of them --------------------------------------------------------------------------------------------------------
+
+// `tell`: says something to the server.
+export function start(tell) {
+  const tiles = new Map(), scenes = new Map();
+  const choice = { on: true, top: null, way: "both", pins: [], lanes: [] };
+  let stage = null, at = performance.now(), frame = 0;
+  let skew = -Infinity; // the server's clock minus ours, s: as told by what was the shortest time on its way
+  const choose = (change) => {
+    Object.assign(choice, change);
+    tell({ live: choice });
+    redraw();
+  };
+
+  const shown = h("input", { type: "checkbox", checked: true, onchange: (event) => choose({ on: event.target.checked }) });
+  const top = h("select", { onchange: (event) => choose({ top: Number(event.target.value) }) });
+  const way = h("select", { onchange: (event) => choose({ way: event.target.value }) });
+  const add = h("select", { onchange: (event) => event.target.value && choose({ pins: [...choice.pins, Number(event.target.value)].slice(-4) }) });
+  const label = (words, control) => h("label", {}, `${words} `, control);
+  const ways = label("Way", way);
+  const note = h("p", { class: "dim" });
+  const place = h("div", { class: "tiles" });
+  const host = h("div", {},
+    h("div", { class: "controls" }, h("label", {}, shown, " show them"), label("Agents", top), ways, label("Pin", add)), note, place);
+
+  function redraw() {
+    if (!stage) return;
+    if (stage.most) {
+      choices(top, Array.from({ length: stage.most }, (_, k) => [String(k + 1), k + 1]), choice.top ?? stage.top);
+      choices(way, WAYS, choice.way);
+      choices(add, [["an agent …", ""], ...stage.agents.filter(([slot]) => !choice.pins.includes(slot)).map(([slot, name]) => [name ? `${slot}: ${name}` : `slot ${slot}`, slot])], "");
+      show(ways, stage.can_play);
+    }
+    const empty = stage.tiles.length ? "" : "No slot has published a policy, and no job runs: nobody plays yet.";
+    say(note, !choice.on ? "Nothing is asked for, and nothing is sent." : stage.note || empty);
+    show(note, Boolean(note.textContent));
+    const wanted = choice.on ? stage.tiles : [];
+    for (const [slot, tile] of tiles)
+      if (!wanted.some((one) => one.slot === slot)) {
+        tile.close();
+        tiles.delete(slot);
+      }
+    const inOrder = wanted.map((told) => {
+      if (!tiles.has(told.slot)) tiles.set(told.slot, new Tile(told.slot, scenes, choice, choose));
+      const tile = tiles.get(told.slot);
+      tile.told(told, stage);
+      return tile.element;
+    });
+    if (inOrder.some((one, k) => place.children[k] !== one) || place.children.length !== inOrder.length) place.replaceChildren(...inOrder);
+    run();
+  }
+
+  function run() {
+    if (!frame && tiles.size && !document.hidden) {
+      at = performance.now();
+      frame = requestAnimationFrame(turn);
+    }
+  }
+
+  function turn(now) {
+    frame = 0;
+    const passed = Math.min(0.5, Math.max(0, (now - at) / 1000));
+    at = now;
+    for (const tile of tiles.values()) tile.draw(passed, now / 1000, Date.now() / 1000 + skew);
+    if (tiles.size && !document.hidden) frame = requestAnimationFrame(turn);
+  }
+
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) for (const tile of tiles.values()) tile.playback.clear();
+    else run();
+  });
+
+  function takeScene(name, bytes) {
+    const entry = { scene: null, why: "" };
+    scenes.set(name, entry);
+    if (scenes.size > SCENES) scenes.delete(scenes.keys().next().value);
+    parse(bytes).then((scene) => { entry.scene = scene; }, () => { entry.why = "Its scene cannot be read."; });
+  }
+
+  return {
+    host,
+    // Said anew to a viewer that was started again.
+    hello() {
+      skew = -Infinity;
+      tell({ live: choice });
+    },
+    takeStage(value) {
+      if (value.run !== stage?.run) {
+        for (const tile of tiles.values()) tile.close();
+        tiles.clear();
+        if (stage?.run && choice.pins.length + choice.lanes.length) choose({ pins: [], lanes: [] });
+      }
+      stage = value;
+      redraw();
+    },
+    takeBytes(buffer) {
+      const length = new DataView(buffer).getUint16(0);
+      const value = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 2, length)));
+      let from = 2 + length;
+      if (value.scene) takeScene(value.scene, buffer.slice(from));
+      if (value.now) skew = Math.max(skew, value.now - Date.now() / 1000);
+      for (const batch of value.batches ?? []) {
+        tiles.get(value.slot)?.take(batch, new DataView(buffer, from, batch.bytes), value.way, value.lane);
+        from += batch.bytes;
+      }
+      tell({ seen: value.n });
+    },
+  };
+}
+
+// --- one of them --------------------------------------------------------------------------------------------------------
+
+class Tile {
+  constructor(slot, scenes, choice, choose) {
+    this.slot = slot;
+    this.scenes = scenes;
+    this.playback = new Playback();
+    this.dirty = true;
+    this.build(choice, choose);
+    this.painter = new Painter(this.canvas);
+    this.watcher = new IntersectionObserver(([entry]) => { this.isSeen = entry.isIntersecting; this.dirty = true; });
+    this.sizes = new ResizeObserver(() => { this.dirty = true; });
+    this.watcher.observe(this.stage);
+    this.sizes.observe(this.stage);
+    this.dark = matchMedia("(prefers-color-scheme: dark)");
+    this.themed = () => { this.theme = null; this.dirty = true; };
+    this.dark.addEventListener("change", this.themed);
+    this.orbit = new Orbit(this.canvas, () => {
+      this.dirty = true;
+      this.follow.setAttribute("aria-pressed", String(this.orbit.follows));
+    });
+  }
+
+  build(choice, choose) {
+    const { slot } = this;
+    this.name = h("h3", {}, `slot ${slot}`);
+    this.badge = h("span", { class: "badge" });
+    this.solved = h("span", { class: "badge", "data-state": "solved" }, "success");
+    this.canvas = h("canvas", { tabindex: "0", role: "img", "aria-label": `The agent of slot ${slot} at play. Arrow keys turn it, plus and minus bring it nearer or farther, 0 goes back, F follows it.` });
+    this.picture = h("canvas", { role: "img", "aria-label": `Pictures of the agent of slot ${slot}` });
+    this.words = h("p", { class: "said", role: "status" });
+    this.stage = h("div", { class: "stage" }, this.canvas, this.picture, this.words);
+    this.numbers = h("p", { class: "numbers" });
+    this.facts = h("dl", { class: "facts" });
+    this.why = h("p", { class: "urgent", role: "status" });
+    this.follow = h("button", { type: "button", "aria-pressed": "false", onclick: () => this.orbit.toggle() }, "follow");
+    this.reset = h("button", { type: "button", onclick: () => this.orbit.back() }, "reset view");
+    this.pin = h("button", { type: "button", "aria-pressed": "false", onclick: () => choose({ pins: choice.pins.includes(slot) ? choice.pins.filter((one) => one !== slot) : [...choice.pins, slot] }) }, "pin");
+    this.speed = h("select", { "aria-label": `speed of slot ${slot}` });
+    choices(this.speed, SPEEDS, 1);
+    this.lane = h("select", { "aria-label": `task of slot ${slot}`, onchange: (event) => choose({ lanes: [...choice.lanes.filter(([one]) => one !== slot), ...(event.target.value === "any" ? [] : [[slot, event.target.value]])] }) });
+    this.element = h("figure", { class: "tile", "data-agent": String(slot) },
+      h("figcaption", {}, this.name, this.badge, this.solved),
+      this.stage, this.facts, this.numbers, this.why,
+      h("div", { class: "controls" }, this.pin, this.lane, this.speed, this.follow, this.reset));
+  }
+
+  told(told, stage) {
+    this.state = told;
+    say(this.name, told.name ? `slot ${told.slot} ${told.name}` : `slot ${told.slot}`);
+    this.pin.setAttribute("aria-pressed", String(told.pinned));
+    choices(this.lane, [["tasks in turn", "any"], ...stage.tasks.map((task, k) => [task, `t${k}`])], told.lane);
+    show(this.lane, stage.tasks.length > 1);
+    this.element.style.setProperty("--width", `${stage.size[0]}px`);
+    this.element.style.setProperty("--shape", `${stage.size[0]} / ${stage.size[1]}`);
+    const many = told.bad === 1 ? "" : ` (${told.bad.toLocaleString("en")} of them so far)`;
+    say(this.why, told.why ? told.why + many : "");
+    show(this.why, Boolean(told.why));
+    this.dirty = true;
+  }
+
+  take(batch, body, way, lane) {
+    if (way !== this.way || lane !== this.shownLane) this.playback.clear();
+    [this.way, this.shownLane] = [way, lane];
+    const now = performance.now() / 1000;
+    try {
+      this.playback.add(batch, body, now);
+      this.trouble = "";
+    } catch {
+      this.trouble = "What comes of this agent cannot be drawn.";
+    }
+    if (batch.kind === JPEG) this.takePicture(batch, body);
+  }
+
+  // Decoded by the browser alone; the newest that is ready.
+  takePicture(batch, body) {
+    createImageBitmap(new Blob([body], { type: "image/jpeg" })).then((bitmap) => {
+      if (this.drawnAt > batch.at && this.way === this.pictureWay) return bitmap.close();
+      [this.drawnAt, this.pictureWay] = [batch.at, this.way];
+      [this.picture.width, this.picture.height] = [bitmap.width, bitmap.height];
+      this.picture.getContext("2d").drawImage(bitmap, 0, 0);
+      this.pictureTrouble = "";
+      return bitmap.close();
+    }, () => { this.pictureTrouble = "Its picture cannot be decoded."; });
+  }
+
+  draw(passed, now, clock) {
+    const was = this.playback.head;
+    const seen = this.playback.step(passed, Number(this.speed.value), now);
+    this.tell(seen, clock);
+    if (!seen) return;
+    const entry = seen.poses ? this.scenes.get(seen.batch.scene) : null;
+    const fits = entry?.scene && 7 * entry.scene.bodies.length === seen.poses.length;
+    show(this.canvas, Boolean(seen.poses && this.painter.works));
+    show(this.picture, seen.batch.kind === JPEG);
+    const pictures = seen.poses && !this.painter.works ? NO_WEBGL : seen.poses && entry?.why ? entry.why
+      : seen.poses && !entry?.scene ? "Its scene is on its way." : seen.poses && !fits ? "Its poses do not fit its scene." : "";
+    this.overlay(this.trouble || (seen.batch.kind === JPEG ? this.pictureTrouble : pictures) || "");
+    for (const one of [this.follow, this.reset]) show(one, Boolean(seen.poses && this.painter.works));
+    if (!fits || !this.painter.works || !this.isSeen) return;
+    if (this.painter.scene !== entry.scene) {
+      this.painter.show(entry.scene);
+      this.orbit.begin(entry.scene.camera);
+      this.dirty = true;
+    }
+    if (was === this.playback.head && !this.dirty && !this.orbit.follows) return;
+    this.dirty = false;
+    this.orbit.goAlong(seen.poses, passed);
+    this.theme ??= themeOf(this.element);
+    this.painter.draw(seen.poses, this.orbit.camera, this.theme, goalOf(seen.batch.facts));
+  }
+
+  overlay(text) {
+    say(this.words, text);
+    show(this.words, Boolean(text));
+    show(this.stage, Boolean(text) || this.facts.hidden);
+  }
+
+  // Badges and numbers; they change a few times a second, so no reader is told of each.
+  tell(seen, clock) {
+    const { state } = this;
+    if (!seen) {
+      for (const one of [this.picture, this.solved, this.follow, this.reset]) show(one, false);
+      say(this.badge, state.playing ? "starts here" : "waiting");
+      say(this.numbers, state.score == null ? "" : `evaluated ${Math.round(100 * state.score)} %`);
+      this.table({});
+      const waits = state.playing ? "This machine begins to play it …" : state.at_work ? "Waiting for what its job shows …" : "No job of it runs at present.";
+      return this.overlay(state.note || state.why || waits);
+    }
+    const { batch } = seen, late = clock - seen.at;
+    const who = this.way === "here" ? "played here" : batch.origin === "training" ? "in training" : `by ${batch.origin}`;
+    const behind = this.way === "training" && late > 0 && late < 3600 ? ` · ${late.toFixed(1)} s behind` : "";
+    say(this.badge, seen.isLate ? `${who} · delayed` : `${who} · slot ${this.slot}${behind}`);
+    this.badge.dataset.state = seen.isLate ? "paused" : "running";
+    show(this.solved, batch.success === true);
+    this.element.dataset.success = String(batch.success === true);
+    const parts = [batch.task, `step ${batch.step.toLocaleString("en")}`, `return ${figure(batch.return)}`];
+    if (batch.success !== null) parts.push(batch.success ? "success" : "no success yet");
+    if (state.score != null) parts.push(`evaluated ${Math.round(100 * state.score)} %`);
+    say(this.numbers, parts.filter(Boolean).join(" · "));
+    this.table(batch.kind === POSE || batch.kind === JPEG ? {} : { ...batch.facts });
+    return undefined;
+  }
+
+  table(facts) {
+    const key = JSON.stringify(facts);
+    if (this.facts.dataset.key === key) return;
+    this.facts.dataset.key = key;
+    const tell = (value) => (typeof value === "number" ? figure(value) : String(value));
+    this.facts.replaceChildren(...Object.entries(facts).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, tell(value)))));
+    show(this.facts, key !== "{}");
+  }
+
+  close() {
+    this.watcher.disconnect();
+    this.sizes.disconnect();
+    this.dark.removeEventListener("change", this.themed);
+    this.painter.gl?.getExtension("WEBGL_lose_context")?.loseContext();
+  }
+}
+
+// A place that the agent is to reach, where its facts name one.
+function goalOf({ goal_x: x, goal_y: y, goal_z: z }) {
+  return [x, y, z].every((one) => typeof one === "number" && Math.abs(one) < 1e5) ? [x, y, z] : null;
+}
+
+function themeOf(element) {
+  const style = getComputedStyle(element);
+  const colour = (name) => [...style.getPropertyValue(name).trim().slice(1).match(/../g).map((two) => parseInt(two, 16) / 255), 1];
+  return { floor: [colour("--floor"), colour("--floor-2")] };
+}
