@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_agents import EVERY_KIND, GEOMS, a_header, a_jpeg, put_scene, scene_bytes
 from hypothesis import given
 from hypothesis import strategies as st
-from fake_agents import EVERY_KIND, GEOMS, a_header, a_jpeg, put_scene, scene_bytes
 
 from viewer.live.pictures import jpeg_size
 from viewer.live.scenes import MOST_BYTES, MOST_UNPACKED, BadSceneError, Scene, SceneShelf, checked_scene
