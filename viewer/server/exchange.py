@@ -7,8 +7,8 @@
     page → server   {"proof": HMAC("page", HELLO, NONCE)}
 
 The server comes first: a page that went on asking a port which somebody else has taken tells that one nothing. Each
-place has a token of its own (`token_at`): whoever took one viewer's port, and hands on what is said to another viewer of
-the same account at another port, is answered there with another token's proof.
+place has a token of its own (`token_at`): whoever took one viewer's port, and hands on what is said to another viewer
+of the account at another port, is answered there with another token's proof.
 """
 
 from __future__ import annotations

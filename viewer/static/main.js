@@ -167,7 +167,7 @@ function body(snapshot) {
   if (state.line === "stranger")
     return notice("Who answers at this address does not know this page's token, and was told nothing: it is another program, or a viewer with a newer token. Open the whole address that `viewer` printed.");
   if (state.line === "bare")
-    return notice("The browser has no cryptography for this address: open the page at http://127.0.0.1, or by https.");
+    return notice("The browser has no cryptography for this address: open the page at 127.0.0.1, or by https.");
   if (state.line === "full") return notice("Too many pages look at this viewer. Close one, and load this one again.");
   if (!snapshot) return notice("Looking …");
   if (snapshot.version !== VERSION) return notice("The viewer is of another version than this page: load the page again.");
