@@ -48,7 +48,7 @@ class MirrorFolder:
 
     def look(self, choice: ViewChoice, now: float) -> PageSnapshot:
         """See `ViewSource`."""
-        self._pacer.begin_look()
+        self._pacer.begin_look(choice)
         try:
             view = self._pacer.read("mirror", now, lambda: read_mirror(self._folder, now))
             view = view or read_mirror(self._folder, now)
