@@ -1,7 +1,7 @@
 """What a laptop's page shows of slots and jobs: `status`, the newest jobs and the newest events, in one small file.
 
-It lies among the curves, which are mirrored anyway (`v1/runs/<run>/<slot>/metrics/board-000000.jsonl`, one row). No path,
-no setting and no program's own report is in it: nothing that `status` does not show.
+It lies among the curves, which are mirrored anyway (`v1/runs/<run>/<slot>/metrics/board-000000.jsonl`, one row). No
+path, no setting and no program's own report is in it: nothing that `status` does not show.
 """
 
 from __future__ import annotations
