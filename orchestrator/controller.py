@@ -63,7 +63,8 @@ class LeaseOwner(Protocol):
 
 class Controller:
     """The owner of a run. `say`: receives one plain line per event. `on_event`: hears of what people want to be told
-    (kind, facts; see `news`), once, after it is in the ledger; it must not raise.
+    (kind, facts; see `news`), once, after it is in the ledger; it must not raise. `on_tick`: called behind each tick;
+    it must not raise either.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Controller:
         poll_s: float,
         say: Callable[[str], None] = lambda _line: None,
         on_event: Callable[[str, dict[str, Any]], None] = lambda _kind, _facts: None,
+        on_tick: Callable[[], None] = lambda: None,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -90,7 +92,7 @@ class Controller:
         self.ledger = self._inherit()
         self._poll_s = poll_s
         self._say = say
-        self._on_event = on_event
+        self._on_event, self._on_tick = on_event, on_tick
         self._now = now
         self._monotonic = monotonic
         self._sleep = sleep
@@ -211,6 +213,7 @@ class Controller:
         if ended := {event["slot"] for event in events if event["kind"] == "ended"}:
             drop_old_job_folders(self.run_dir, self.ledger, ended)
         self._look_again_soon()
+        self._on_tick()
 
     def _note_news(self, before: Ledger) -> None:
         """Kept until they are told: a full disk may end this tick before its save, and the next one sees no change."""

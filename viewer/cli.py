@@ -182,20 +182,24 @@ def serve_page(
     no_open: bool,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM. Errors: BusyError, StorageError, UsageError."""
-    from viewer.server.place import address, how_to_get_there, is_shared_machine  # noqa: PLC0415 - as above
+    from viewer.server.exchange import token_at  # noqa: PLC0415 - as above
+    from viewer.server.place import address, how_to_get_there, is_shared_machine  # noqa: PLC0415
     from viewer.server.private import load_token  # noqa: PLC0415
     from viewer.server.serve import make_server, open_port  # noqa: PLC0415
 
-    token = load_token()
+    secret = load_token()
     shared = is_shared_machine(os.environ, sys.platform, shutil.which)
     url = ""
     with ExitStack() as stack:
         if socket_at is not None or (port is None and shared):
             sock, path = _socket_of(source, socket_at, stack)
+            token = token_at(secret, f"socket {path}")
             lines = how_to_get_there(str(path), getpass.getuser(), os.uname().nodename, PORT, token)
         else:
             sock = open_port(PORT if port is None else port)
-            url = address(sock.getsockname()[1], token)
+            at = sock.getsockname()[1]
+            token = token_at(secret, f"port {at}")
+            url = address(at, token)
             lines = [url, *(["Others of this machine reach this port; --socket keeps them out."] if shared else [])]
         server = make_server(sock, source, token, allowed_hosts, hub)
         print(f"{source.place}: Ctrl-C ends the page, and nothing else.", *lines, sep="\n", flush=True)
@@ -203,11 +207,10 @@ def serve_page(
             _open_browser(url)
         signal.signal(signal.SIGTERM, _interrupt)
         try:
-            server.serve_forever()
-        except KeyboardInterrupt:
+            with contextlib.suppress(KeyboardInterrupt):
+                server.serve_forever()
+        finally:
             server.shutdown()
-        else:
-            raise StorageError("this process may open no more connections (ulimit -n): start the viewer again.")
 
 
 def _interrupt(*_: object) -> None:

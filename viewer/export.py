@@ -53,6 +53,7 @@ def page_with(snapshot: PageSnapshot, curves: Mapping[str, Any], now: float) -> 
     value = {"is": snapshot.model_dump(mode="json"), "curves": dict(curves), "at": now}
     page = (STATIC / "index.html").read_text(encoding="utf-8")
     page = page.replace("<head>", f'<head>\n<meta http-equiv="Content-Security-Policy" content="{_POLICY}">', 1)
+    page = re.sub(r'<link rel="modulepreload" [^>]*>\n', "", page)
     page = re.sub(r'<link rel="stylesheet" href="([^"]+)">', lambda m: f"<style>{_text(m[1])}</style>", page)
     page = re.sub(r'<script src="([^"]+)"></script>', lambda m: f"<script>{_closed(_text(m[1]))}</script>", page)
     page = re.sub(

@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 #: Of the messages between server and page; the page says so where another one serves it.
-VERSION = 1
+VERSION = 2
 #: Slots on one page: more do not fit a screen, and a look reads their files.
 SLOTS_A_PAGE = 50
 #: Jobs of one slot on one page of the time line.

@@ -19,6 +19,7 @@ from orchestrator.decisions.models import Ledger, SlotStatus
 from orchestrator.errors import ConfigError, Interrupted, LeaseHeld, RunFailed, RunPaused, SchedulerRefused
 from orchestrator.executors.gpus import sharing, visible_gpus
 from orchestrator.hosts import cron
+from orchestrator.hosts.board import BoardWriter
 from orchestrator.hosts.display import RunDisplay, interruptions
 from orchestrator.hosts.hook import Hook
 from orchestrator.run import curves
@@ -149,7 +150,8 @@ def make_controller(
     """The controller of a run, on its executor."""
     executor = make_executor(run, run_dir)
     tell = hook or Hook(run, run_dir, say)
-    return Controller(run, run_dir, lease, executor, poll_s=run.poll_s, say=say, on_event=tell)
+    board = BoardWriter(run, run_dir)
+    return Controller(run, run_dir, lease, executor, poll_s=run.poll_s, say=say, on_event=tell, on_tick=board.tell)
 
 
 def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) -> None:

@@ -17,6 +17,7 @@ import pytest
 from builders import NOW
 from daemons import PATIENCE_S, WORK_S, wait_for
 from needs import need
+from viewer_entrance import enter as show_token
 from watched_runs import a_watched_run
 from websockets.sync.client import unix_connect
 
@@ -68,7 +69,7 @@ def test_it_serves_on_a_socket_and_prints_the_tunnel_to_this_very_machine(folder
         token = re.search(r"http://127\.0\.0\.1:9999/#(\S+)", said)
         assert token
         with unix_connect(str(path), uri="ws://localhost:9999/socket", origin="http://localhost:9999") as line:
-            line.send(json.dumps({"token": token[1]}))
+            show_token(line, token[1])
             assert json.loads(line.recv(PATIENCE_S))["is"]["run"]["name"] == "mt10"
         child.send_signal(signal.SIGTERM)
         assert child.wait(PATIENCE_S) == 0

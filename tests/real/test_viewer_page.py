@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +13,16 @@ from typing import Any
 
 import pytest
 from browser import Pages, a_browser, a_viewer, missing_browser_parts
+from daemons import wait_for
 from needs import need
 from relay import NewRelay
 from watched_runs import a_watched_run, write_rows
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.server import ServerConnection, serve
 
 from viewer.cli import export_app
+from viewer.model import PageSnapshot
+from viewer.server.exchange import nonce, proof
 
 
 @pytest.fixture(scope="module")
@@ -84,11 +91,61 @@ def test_the_page_says_that_the_viewer_is_gone_and_comes_back(
 def test_without_the_token_the_page_shows_nothing(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
     a_watched_run(tmp_path / "mt10", time.time(), slots=1, jobs=1)
     with a_viewer(tmp_path, "mt10", env=env) as url:
-        for address in (url.partition("#")[0], url.partition("#")[0] + "#" + 43 * "x"):
+        bare = url.partition("#")[0]
+        for address, line in ((bare, "refused"), (f"{bare}#{43 * 'x'}", "stranger")):
             page = pages.open(address)
-            page.locator('[data-line="refused"]').wait_for()
+            page.locator(f'[data-line="{line}"]').wait_for()
             assert "mt10" not in page.content()
             assert page.context.cookies() == []
+
+
+@contextlib.contextmanager
+def answering(port: int, token: str, at: float) -> Iterator[list[str]]:
+    """Who has taken the port, knows `token`, and tells of something that was seen at `at`; what it hears."""
+    heard: list[str] = []
+
+    def talk(line: ServerConnection) -> None:
+        with contextlib.suppress(ConnectionClosed):
+            heard.append(str(line.recv()))
+            answer = nonce()
+            told = proof(token, "server", json.loads(heard[0])["hello"], answer)
+            line.send(json.dumps({"nonce": answer, "proof": told}))
+            picture = PageSnapshot(source="runs", place="somewhere").model_dump(mode="json")
+            line.send(json.dumps({"is": picture, "at": at, "now": time.time()}))
+            while True:
+                heard.append(str(line.recv()))
+
+    with serve(talk, "127.0.0.1", port) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield heard
+
+
+def test_who_takes_the_port_later_is_neither_told_nor_believed_anything(
+    pages: Pages, tmp_path: Path, env: dict[str, str]
+) -> None:
+    a_watched_run(tmp_path / "mt10", time.time(), slots=1, jobs=1)
+    with a_viewer(tmp_path, "mt10", env=env) as url:
+        page = pages.open(url)
+        page.locator('[data-line="live"]').wait_for()
+    address, token = url.split("#")
+    with answering(int(address.split(":")[2].strip("/")), "another token", time.time()) as heard:
+        page.locator('[data-line="stranger"]').wait_for()
+        assert "somewhere" not in page.content()
+    assert [list(json.loads(said)) for said in heard] == [["hello"]]
+    assert token not in "".join(heard)
+
+
+def test_a_picture_that_grows_old_says_of_when_it_is(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
+    a_watched_run(tmp_path / "mt10", time.time(), slots=1, jobs=1)
+    with a_viewer(tmp_path, "mt10", env=env) as url:
+        page = pages.open(url)
+        page.locator('[data-line="live"]').wait_for()
+    address, token = url.split("#")
+    with answering(int(address.split(":")[2].strip("/")), token, time.time() - 100) as heard:
+        page.locator('[data-line="old"]').get_by_text("nothing was read since").wait_for()
+        assert "somewhere" in page.content()
+        wait_for(lambda: len(heard) >= 3, "the page's choice")
+    assert [list(json.loads(said)) for said in heard[:3]] == [["hello"], ["proof"], ["choose"]]
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1200, False), (1200, True), (360, False), (360, True)])

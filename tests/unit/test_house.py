@@ -25,7 +25,7 @@ DOORS = {
     # It reads what the others show of themselves, and nobody imports it.
     "viewer": {
         *(f"orchestrator.run.{name}" for name in ("history", "ledger", "registry", "rundir")),
-        *(f"orchestrator.screens.{name}" for name in ("cells", "goodput", "status", "timeline", "worktime")),
+        *(f"orchestrator.screens.{name}" for name in ("board", "cells", "goodput", "status", "timeline", "worktime")),
         "orchestrator.commands.options",
         "orchestrator.errors",
         "syncd.laptop.status",

@@ -19,6 +19,7 @@ FILES = (
     "vendor/uPlot.iife.min.js",
     "vendor/lit-html.js",
     "main.js",
+    "entrance.js",
     "panels.js",
     "drawing.js",
 )

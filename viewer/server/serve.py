@@ -5,14 +5,16 @@ from __future__ import annotations
 import http
 import logging
 import socket
+import threading
 from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from viewer.errors import BusyError, StorageError, UsageError
+from viewer.errors import BusyError, StorageError, UsageError, ViewerError
 from viewer.live.hub import Hub
 from viewer.server.assets import load_assets
+from viewer.server.door import Door, Held
 from viewer.server.gatekeeper import HttpAnswer, HttpRequest, answer
 from viewer.server.owner import owner_of_port
 from viewer.server.watchers import MOST_BYTES, Room
@@ -26,6 +28,34 @@ LOOPBACK = "127.0.0.1"
 #: Where another free port is looked for.
 PORTS_TRIED = 50
 _PRIVATE = 0o600
+#: For a request, and for the other side's last word.
+REQUEST_WITHIN_S = 5.0
+#: At the end: for orderly goodbyes, and for threads after their connections were cut.
+GOODBYE_S, CUT_S = 1.0, 5.0
+
+
+class PageServer:
+    """What `make_server` makes. `serve_forever` in one thread; `shutdown` from any."""
+
+    def __init__(self, server: Server, door: Door, room: Room) -> None:
+        self._server, self._door, self._room = server, door, room
+
+    def serve_forever(self) -> None:
+        """Until `shutdown`. Errors: ViewerError where the process cannot go on."""
+        try:
+            self._server.serve_forever()
+        except RuntimeError as error:  # a thread that could not be started
+            raise StorageError(f"this process may do no more at a time ({error}; ulimit -u): start it again.") from None
+        if self._room.failure:
+            raise ViewerError(self._room.failure)
+
+    def shutdown(self) -> None:
+        """End within seconds, also where a page takes nothing any more."""
+        ender = threading.Thread(target=self._server.shutdown, daemon=True)
+        ender.start()
+        ender.join(GOODBYE_S)
+        self._door.cut()
+        ender.join(CUT_S)
 
 
 def open_port(port: int) -> socket.socket:
@@ -80,9 +110,11 @@ def open_socket(path: Path) -> socket.socket:
 
 def make_server(
     sock: socket.socket, source: ViewSource, token: str, allowed_hosts: Collection[str] = (), hub: Hub | None = None
-) -> Server:
-    """A server on the listening `sock`; its `serve_forever` runs until `shutdown`. `hub`: of the agents, closed by who
-    made it. Errors: UsageError where the extra is not installed.
+) -> PageServer:
+    """A server on the listening `sock`, which it takes over. `token`: of this place (`exchange.token_at`). `hub`: of
+    the agents, closed by who made it.
+
+    Errors: UsageError where the extra is not installed.
     """
     try:
         from websockets.datastructures import Headers  # noqa: PLC0415 - an extra
@@ -95,7 +127,14 @@ def make_server(
             "do without."
         ) from None
     assets = load_assets()
-    room = Room(source, token, ConnectionClosed, hub=hub)
+    door = Door(sock)
+    room = Room(
+        source, token, ConnectionClosed, hub=hub, died=lambda: threading.Thread(target=page_server.shutdown).start()
+    )
+
+    def watch(connection: ServerConnection) -> None:
+        held = connection.socket
+        room.watch(connection, held.is_known if isinstance(held, Held) else lambda: None)
 
     def asked(_connection: ServerConnection, request: object) -> Response | None:
         said = HttpRequest(request.method, request.path, tuple(request.headers.raw_items()))  # type: ignore[attr-defined]
@@ -105,9 +144,12 @@ def make_server(
     logger = logging.getLogger("viewer.server")
     logger.addHandler(logging.NullHandler())  # strangers' broken requests are no news
     logger.propagate = False
-    return serve(
-        room.watch, sock=sock, process_request=asked, server_header=None, max_size=MOST_BYTES, logger=logger,
+    server = serve(
+        watch, sock=door, process_request=asked, server_header=None, max_size=MOST_BYTES, logger=logger,
+        open_timeout=REQUEST_WITHIN_S, close_timeout=REQUEST_WITHIN_S,
     )  # fmt: skip
+    page_server = PageServer(server, door, room)
+    return page_server
 
 
 def _phrase(told: HttpAnswer) -> str:

@@ -1,12 +1,14 @@
-"""What goes over one websocket: the token first, then a picture, then what changes in it; and the choice of who looks.
+"""What goes over one websocket: who each side is, then a picture, then what changes in it; and the choice of who looks.
 
 ::
 
-    page → server   {"token": …}            the first message; without it, or with another one, nothing is said
-                    {"choose": {…}}         `viewer.model.ViewChoice`
+    both ways       `viewer.server.exchange`, first of all; before it is over neither side says anything else
+    page → server   {"choose": {…}}         `viewer.model.ViewChoice`
                     {"asleep": true}        the tab is hidden: nothing is read for it, and nothing is sent
-    server → page   {"is": SNAPSHOT, "at": …}  whole, after each choice
-                    {"set": CHANGES, "at": …}  `viewer.differences`
+    server → page   {"is": SNAPSHOT, "at": …, "now": …}  whole, after each choice
+                    {"set": CHANGES, "at": …, "now": …}  `viewer.differences`; without any, as a sign of life
+
+`at`: when the server looked, `now`: when it said so, both by its clock. A picture that grows old is so told as old.
 
 and what `viewer.server.agentline` says of agents at play.
 
@@ -30,19 +32,23 @@ from viewer.live.hub import Hub
 from viewer.model import PageSnapshot, ViewChoice
 from viewer.pacing import REST
 from viewer.server.agentline import AgentLine
-from viewer.server.private import is_token
+from viewer.server.exchange import is_nonce, is_proof, nonce, proof
 from viewer.sources.base import ViewSource
 
 #: Between two looks, or so many times the processor time that the last one took: `pacing.REST` is some 2 % of a core,
 #: and a sixth of one while a page is still being filled in.
 LOOK_EVERY_S = 2.0
 FILLING = 5.0
-#: For the first message. Whoever has the token says it at once.
-TOKEN_WITHIN_S = 10.0
+#: For all of the exchange. Whoever has the token says so at once.
+ENTER_WITHIN_S = 10.0
+#: Who is awake hears something at least this often.
+SIGN_S = 5.0
 #: Pages of one account, all tabs together; each costs a thread or two.
 MOST_WATCHERS = 16
 #: Close codes of our own (RFC 6455 leaves 4000 to 4999 to programs).
 NO_TOKEN, TOO_MANY = 4401, 4429
+#: What a thread of ours that ends by a defect leaves to be said.
+READER_DIED = "the thread that reads for the pages has ended ({}): please report it, and start the viewer again."
 #: The largest message of a page: a choice has some hundred bytes.
 MOST_BYTES = 4096
 
@@ -71,7 +77,9 @@ class _Watcher:
 
 
 class Room:
-    """All who watch `source`. `closed`: what a connection raises when it is over."""
+    """All who watch `source`. `closed`: what a connection raises when it is over. `died`: called by the reading thread
+    when it ends by a defect; `failure` has the sentence.
+    """
 
     def __init__(
         self,
@@ -80,13 +88,17 @@ class Room:
         closed: type[Exception],
         *,
         hub: Hub | None = None,
+        died: Callable[[], None] = lambda: None,
         every_s: float = LOOK_EVERY_S,
+        sign_s: float = SIGN_S,
         clock: Callable[[], float] = time.time,
         processor: Callable[[], float] = time.thread_time,
     ) -> None:
         self._source, self._token, self._closed = source, token, closed
+        self._died, self._sign_s = died, sign_s
         self._every_s, self._clock, self._processor = every_s, clock, processor
         self._hub = hub or Hub()
+        self.failure = ""
         self._changed = threading.Condition()
         self._watchers: list[_Watcher] = []
         self._looked: dict[ViewChoice, tuple[float, Any]] = {}
@@ -98,19 +110,16 @@ class Room:
         """How often anything was read: it stands still while nobody watches."""
         return self._looks
 
-    def watch(self, connection: PageConnection) -> None:
-        """Serve one connection to its end."""
-        try:
-            said = _parsed(connection.recv(TOKEN_WITHIN_S))
-        except (TimeoutError, self._closed):
-            said = {}
-        if not is_token(said.get("token"), self._token):
+    def watch(self, connection: PageConnection, entered: Callable[[], None] = lambda: None) -> None:
+        """Serve one connection to its end. `entered`: called once it has shown the token."""
+        if not self._exchange(connection):
             connection.close(NO_TOKEN)
             return
         me = _Watcher()
         if not self._enter(me):
             connection.close(TOO_MANY)
             return
+        entered()
         agents = AgentLine(self._hub, connection, self._closed)
         listener = threading.Thread(target=self._listen, args=(me, connection, agents), daemon=True)
         listener.start()
@@ -120,6 +129,20 @@ class Room:
             self._leave(me)
             agents.leave()
 
+    def _exchange(self, connection: PageConnection) -> bool:
+        """See `viewer.server.exchange`."""
+        until = time.monotonic() + ENTER_WITHIN_S
+        try:
+            hello = _parsed(connection.recv(ENTER_WITHIN_S)).get("hello")
+            if not is_nonce(hello):
+                return False
+            answer = nonce()
+            connection.send(_text({"nonce": answer, "proof": proof(self._token, "server", str(hello), answer)}))
+            said = _parsed(connection.recv(max(0.0, until - time.monotonic())))
+        except (TimeoutError, self._closed):
+            return False
+        return is_proof(said.get("proof"), proof(self._token, "page", str(hello), answer))
+
     # --- who is there ---------------------------------------------------------------------------------------------
 
     def _enter(self, me: _Watcher) -> bool:
@@ -128,7 +151,7 @@ class Room:
                 return False
             self._watchers.append(me)
             if self._reader is None:
-                self._reader = threading.Thread(target=self._read, daemon=True)
+                self._reader = threading.Thread(target=self._read_on, daemon=True)
                 self._reader.start()
             self._changed.notify_all()
             return True
@@ -157,6 +180,14 @@ class Room:
             self._leave(me)
 
     # --- reading --------------------------------------------------------------------------------------------------
+
+    def _read_on(self) -> None:
+        try:
+            self._read()
+        except BaseException as error:  # noqa: BLE001 - pages would go on showing an old picture as a new one
+            with self._changed:
+                self.failure = READER_DIED.format(f"{type(error).__name__}: {error}")
+            self._died()
 
     def _read(self) -> None:
         """Look for everybody who is awake; end when nobody is there."""
@@ -204,19 +235,22 @@ class Room:
         told: Any = None
         answered = -1
         newest = -1.0
+        said_at = time.monotonic()
         try:
             while True:
                 with self._changed:
-                    self._changed.wait_for(partial(self._has_news, me, newest, answered))
+                    self._changed.wait_for(partial(self._has_news, me, newest, answered), self._sign_s)
                     if me.gone:
                         return
+                    if me.asleep or me.choice not in self._looked:
+                        continue
                     asked = me.asked
                     newest, value = self._looked[me.choice]
-                if asked != answered:
-                    connection.send(_text({"is": value, "at": newest}))
-                elif difference := changes(told, value):
-                    connection.send(_text({"set": difference, "at": newest}))
+                message = {"is": value} if asked != answered else {"set": changes(told, value)}
                 told, answered = value, asked
+                if message.get("set") != [] or time.monotonic() - said_at >= self._sign_s:
+                    connection.send(_text({**message, "at": newest, "now": self._clock()}))
+                    said_at = time.monotonic()
         except self._closed:
             return
 

@@ -1,12 +1,13 @@
 """A laptop's mirror (`syncd watch`), or the shared folder itself: policies, curves, and how they come here.
 
-Slots and jobs are not in it: those are in the run folder, on the cluster.
+Slots and jobs are in the run folder, on the cluster; of them it has what the run's controller tells (`board`).
 """
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from syncd import store
 from syncd.laptop.status import MirrorView, PolicyView, read_mirror
@@ -26,11 +27,12 @@ from viewer.model import (
     WayHere,
 )
 from viewer.pacing import Pacer
+from viewer.sources.board import Told, as_troubles, board_signature, told_by
 from viewer.sources.shared import SHARED_S, agent_rows, curves_signature, learned_of, manifests_of, task_names
 from viewer.troubles import troubles_of_mirror
 
 #: What a mirror has no files of, and where they are.
-LACKS = "Jobs, their time line and the slots' states are in the run folder: `viewer` on the cluster shows them."
+LACKS = "What jobs and slots do has not come here: `viewer` on the cluster shows it."
 #: What there is none of where `trainer train` was typed by hand.
 NO_JOBS = "A training without the orchestrator has no jobs, and nobody says whether it goes on."
 
@@ -49,16 +51,16 @@ class MirrorFolder:
 
     def look(self, choice: ViewChoice, now: float) -> PageSnapshot:
         """See `ViewSource`."""
-        self._pacer.begin_look()
+        self._pacer.begin_look(choice)
         try:
             view = self._pacer.read("mirror", now, lambda: read_mirror(self._folder, now))
             view = view or read_mirror(self._folder, now)
-            return self._snapshot(view, choice)
+            return self._snapshot(view, choice, now)
         except OSError as error:
             words = f"{error.filename or self._folder} cannot be read: {error.strerror or error}."
             return PageSnapshot(source=self.kind, place=self.place, note=words)
 
-    def _snapshot(self, view: MirrorView, choice: ViewChoice) -> PageSnapshot:
+    def _snapshot(self, view: MirrorView, choice: ViewChoice, now: float) -> PageSnapshot:
         by_run: dict[str, list[PolicyView]] = {}
         for slot in view.slots:
             by_run.setdefault(slot.run_id, []).append(slot)
@@ -70,10 +72,12 @@ class MirrorFolder:
             words = "Nothing is here yet: `syncd watch` brings the policies and curves of a run."
             return PageSnapshot(source=self.kind, place=self.place, note=words, runs=rows)
         run_id = choice.run if choice.run in by_run else newest[0]
-        page = self._page(view, run_id, by_run[run_id], choice)
+        page = self._page(view, run_id, by_run[run_id], choice, now)
         return PageSnapshot(source=self.kind, place=self.place, runs=rows, run=page)
 
-    def _page(self, view: MirrorView, run_id: str, policies: list[PolicyView], choice: ViewChoice) -> RunPage:
+    def _page(
+        self, view: MirrorView, run_id: str, policies: list[PolicyView], choice: ViewChoice, now: float
+    ) -> RunPage:
         places = [place for place in store.Shared(self._folder).slots() if place.run_id == run_id]
         pages = max(1, -(-len(places) // SLOTS_A_PAGE))
         page = min(max(0, choice.slots), pages - 1)
@@ -97,24 +101,31 @@ class MirrorFolder:
             ("manifests", run_id), int(view.looked_at / SHARED_S), lambda: manifests_of(self._folder, run_id)
         )
         steps = {slot.curves.steps[-1] for slot in learned if slot.curves.steps}
+        numbers = [place.slot for place in places[page * SLOTS_A_PAGE : (page + 1) * SLOTS_A_PAGE]]
+        told = self._board(places, numbers, choice, now)
+        fields: dict[str, Any] = {
+            "name": policies[0].run_name if policies else run_id,
+            "executor": "mirror",
+            "state": self._state(view),
+            "seen_at": max((slot.created_at for slot in policies), default=None),
+            "cards": {str(one.slot): _card(one, policies) for one in learned} if steps else {},
+            **told.fields,
+        }
+        troubles = (*fields.pop("troubles", ()), *as_troubles(told), *unreadable)
         return RunPage(
+            **fields,
             run_id=run_id,
-            name=policies[0].run_name if policies else run_id,
             folder=view.folder,
-            executor="mirror",
-            state=self._state(view),
-            seen_at=max((slot.created_at for slot in policies), default=None),
             page=page,
             pages=pages,
             slots=len(places),
-            cards={str(one.slot): _card(one, policies) for one in learned} if steps else {},
             curves=curves,
             tasks=task_rows(learned, measure=curves.measure),
             evaluations=evaluation_rows(learned),
             policies=tuple(_policy(slot) for slot in policies),
             way=None if self._alone else _way(view),
-            troubles=(*(() if self._alone else troubles_of_mirror(view)), *unreadable),
-            lacks=(NO_JOBS if self._alone else LACKS,),
+            troubles=(*(() if self._alone else troubles_of_mirror(view)), *troubles),
+            lacks=() if told.fields else (NO_JOBS if self._alone else LACKS,),
             live=LiveFacts(
                 run_id=run_id,
                 shared=str(self._folder),
@@ -122,6 +133,12 @@ class MirrorFolder:
                 tasks=task_names(manifests or ()),
             ),
         )
+
+    def _board(self, places: list[store.SlotPlace], numbers: list[int], choice: ViewChoice, now: float) -> Told:
+        page = max(0, choice.events)
+        key = ("board", places[0].run_id if places else "", choice.slots, page)
+        found = self._pacer.read(key, board_signature(places, now), partial(told_by, places, numbers, page, now))
+        return found or Told({})
 
     def _state(self, view: MirrorView) -> str:
         if self._alone:

@@ -50,7 +50,7 @@ class RunFolders:
 
     def look(self, choice: ViewChoice, now: float) -> PageSnapshot:
         """See `ViewSource`."""
-        self._pacer.begin_look()
+        self._pacer.begin_look(choice)
         chosen = next((one for one in self._folders if self._ids.get(one.path) == choice.run), None)
         if chosen is None and choice.run:  # asked for before its line was read
             chosen = next((one for one in self._folders if self._row(one, now).run_id == choice.run), None)

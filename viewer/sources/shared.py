@@ -100,7 +100,8 @@ def _contributor(inbox: store.Inbox, now: float) -> ContributorRow:
 def curves_signature(place: store.SlotPlace) -> Hashable:
     """Changes when the slot's curves do: names, sizes and times of their files."""
     try:
-        files = [(path.name, path.stat()) for path in sorted(place.metrics.iterdir())]
+        kinds = tuple(name.removesuffix(".jsonl") for name in (METRICS, EVALUATIONS))
+        files = [(path.name, path.stat()) for path in sorted(place.metrics.iterdir()) if path.name.startswith(kinds)]
     except OSError:
         return ()
     return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in files)

@@ -1,19 +1,22 @@
 // The page: one connection, one state, drawn anew whenever either changes. What it shows is viewer/model.py's PageSnapshot.
 import { html, render, nothing } from "./vendor/lit-html.js";
+import { proof, nonce } from "./entrance.js";
 import { PANELS } from "./panels.js";
 
-const VERSION = 1;
-const NO_TOKEN = 4401, TOO_MANY = 4429;
+const VERSION = 2;
+const NO_TOKEN = 4401, TOO_MANY = 4429, STRANGER = 4403;
 const KEPT = "viewer.token";
 // Ages are told in minutes: so often is enough.
 const REDRAW_MS = 10_000;
 const LONGEST_WAIT_MS = 15_000;
+// The viewer looks every 2 s, or less often where a look costs much; older than this a picture says its age.
+const OLD_S = 20;
 
 const state = {
   snapshot: null,
   at: 0, // when the server looked, unix seconds by its clock
   skew: 0, // server's clock minus ours, seconds
-  line: "connecting", // connecting, live, lost, refused, full, file
+  line: "connecting", // connecting, live, lost, refused, stranger, bare, full, file
   choice: { run: "", task: "", measure: "", slots: 0, jobs: 0, events: 0 },
   selected: null, // {slot, attempt} of the time line
   span: 0, // seconds of the time line, 0: all
@@ -41,36 +44,59 @@ function token() {
 function connect() {
   const secret = token();
   if (!secret) return tell("refused");
+  if (!globalThis.crypto?.subtle) return tell("bare");
   const url = new URL("socket", location.href);
   url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
-  socket = new WebSocket(url);
-  socket.binaryType = "arraybuffer";
-  socket.onopen = () => {
-    socket.send(JSON.stringify({ token: secret }));
-    socket.send(JSON.stringify({ choose: state.choice }));
-    if (document.hidden) socket.send(JSON.stringify({ asleep: true }));
+  const mine = new WebSocket(url), hello = nonce();
+  let entered = false;
+  mine.binaryType = "arraybuffer";
+  mine.onopen = () => mine.send(JSON.stringify({ hello }));
+  mine.onmessage = async (event) => {
+    if (entered) return heard(event.data);
+    const message = read(event.data);
+    // Nothing that comes before the proof is believed, and none of ours is given to who has none (server/exchange.py).
+    const answer = String(message?.nonce);
+    const right = message?.proof && message.proof === await proof(secret, "server", hello, answer);
+    if (!right) return mine.close(STRANGER);
+    entered = true;
+    mine.send(JSON.stringify({ proof: await proof(secret, "page", hello, answer) }));
+    socket = mine;
+    mine.send(JSON.stringify({ choose: state.choice }));
+    if (document.hidden) mine.send(JSON.stringify({ asleep: true }));
     state.agents?.hello();
   };
-  socket.onmessage = (event) => {
-    tries = 0;
-    if (event.data instanceof ArrayBuffer) return loading?.then(() => state.agents.takeBytes(event.data));
-    const message = JSON.parse(event.data);
-    return "stage" in message ? takeStage(message.stage) : take(message);
-  };
-  socket.onclose = (event) => {
+  mine.onclose = (event) => {
     socket = null;
     if (event.code === NO_TOKEN) return tell("refused");
     if (event.code === TOO_MANY) return tell("full");
-    tell("lost");
-    setTimeout(connect, Math.min(LONGEST_WAIT_MS, 500 * 2 ** tries++));
+    const stranger = event.code === STRANGER;
+    tell(stranger ? "stranger" : "lost");
+    setTimeout(connect, stranger ? LONGEST_WAIT_MS : Math.min(LONGEST_WAIT_MS, 500 * 2 ** tries++));
   };
 }
 
+function heard(data) {
+  tries = 0;
+  if (data instanceof ArrayBuffer) return loading?.then(() => state.agents.takeBytes(data));
+  const message = read(data);
+  if (!message) return null;
+  return "stage" in message ? takeStage(message.stage) : take(message);
+}
+
+function read(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
+
 function take(message) {
+  const quiet = message.set?.length === 0 && state.line === "live";
   state.snapshot = "is" in message ? message.is : message.set.reduce((old, [path, ...value]) => put(old, path, value), state.snapshot);
   state.at = message.at;
-  state.skew = message.at - Date.now() / 1000;
-  tell("live");
+  state.skew = message.now - Date.now() / 1000;
+  if (!quiet || isOld() !== wasOld) tell("live");
 }
 
 // The agents' own script is loaded with the first word of them: a page without any does without.
@@ -123,11 +149,16 @@ function select(change) {
 
 // --- drawing ----------------------------------------------------------------------------------------------------------
 
+let wasOld = false;
+const isOld = () => state.line === "live" && state.now() - state.at > OLD_S;
+
 const LINES = {
   connecting: "connecting",
   live: "live",
   lost: "no connection to the viewer; trying again",
   refused: "no token",
+  stranger: "not your viewer; trying again",
+  bare: "no cryptography here",
   full: "too many pages",
   file: "a saved page",
 };
@@ -140,18 +171,25 @@ function draw() {
 
 function header(snapshot) {
   const run = snapshot?.run;
+  wasOld = isOld();
   const when = state.line === "file" ? new Date(state.at * 1000).toLocaleString() : "";
+  const seen = new Date(state.at * 1000).toLocaleString("en-GB", { day: "2-digit", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });
+  const words = wasOld ? `as of ${seen}: nothing was read since` : `${LINES[state.line]} ${when}`;
   return html`<header>
     <h1>${run ? run.name : snapshot?.place ?? "viewer"}</h1>
     ${run ? html`<span class="badge" data-state=${run.state}>${run.state}</span>` : nothing}
     ${run?.executor ? html`<span class="dim">on ${run.executor}</span>` : nothing}
-    <span class="line" data-line=${state.line} role="status">${LINES[state.line]} ${when}</span>
+    <span class="line" data-line=${wasOld ? "old" : state.line} role="status">${words}</span>
   </header>`;
 }
 
 function body(snapshot) {
   if (state.line === "refused")
     return notice("This page has no token, or an old one. Open the whole address that `viewer` printed, with what comes after #.");
+  if (state.line === "stranger")
+    return notice("Who answers at this address does not know this page's token, and was told nothing: it is another program, or a viewer with a newer token. Open the whole address that `viewer` printed.");
+  if (state.line === "bare")
+    return notice("The browser has no cryptography for this address: open the page at 127.0.0.1, or by https.");
   if (state.line === "full") return notice("Too many pages look at this viewer. Close one, and load this one again.");
   if (!snapshot) return notice("Looking …");
   if (snapshot.version !== VERSION) return notice("The viewer is of another version than this page: load the page again.");

@@ -16,7 +16,6 @@ from viewer.server.private import (
     MOST_BYTES,
     check_folder,
     free_socket,
-    is_token,
     load_token,
     socket_path,
     token_file,
@@ -53,11 +52,6 @@ def test_a_token_that_cannot_be_kept_is_said_in_one_sentence(tmp_path: Path) -> 
     (tmp_path / "state").write_text("a file")
     with pytest.raises(StorageError, match=r"viewer\.token cannot be written"):
         load_token(env(tmp_path))
-
-
-@pytest.mark.parametrize("said", [None, "", "T" * 42, "T" * 44, 7, ["T" * 43], {"a": 1}, "ü" * 43, "\ud800" * 43])
-def test_nothing_else_is_the_token(said: object) -> None:
-    assert not is_token(said, "T" * 43)
 
 
 def test_the_browser_is_led_by_a_private_file(tmp_path: Path) -> None:

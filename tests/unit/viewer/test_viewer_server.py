@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from daemons import PATIENCE_S, wait_for
+from viewer_entrance import enter as show_token
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect, unix_connect
 
@@ -101,7 +102,7 @@ def raw(port: int, request: str) -> bytes:
 
 def test_who_has_the_token_gets_a_picture_and_then_what_changes(port: int) -> None:
     with enter(port) as line:
-        say(line, token=TOKEN)
+        show_token(line, TOKEN)
         first, second = hear(line), hear(line)
     assert first["is"]["place"] == SECRET
     assert [path for path, *_ in second["set"]] == [["runs"]]
@@ -118,6 +119,9 @@ def test_who_has_the_token_gets_a_picture_and_then_what_changes(port: int) -> No
         '{"choose": {}}',
         '{"token": ["t"]}',
         '{"token": "\\ud800"}',
+        json.dumps({"token": TOKEN}),
+        '{"hello": "short"}',
+        '{"hello": 7}',
         "9" * 4000,
     ],
 )
@@ -175,7 +179,7 @@ def test_the_page_comes_over_plain_http_with_its_rules(port: int) -> None:
 
 def test_a_choice_is_answered_by_a_whole_picture(port: int, source: Counting) -> None:
     with enter(port) as line:
-        say(line, token=TOKEN)
+        show_token(line, TOKEN)
         hear(line)
         say(line, choose={"task": "reach-v3", "jobs": 2})
         while "is" not in (told := hear(line)) or told["is"]["runs"][0]["name"] != "reach-v3":
@@ -189,7 +193,7 @@ def test_a_choice_is_answered_by_a_whole_picture(port: int, source: Counting) ->
 
 def test_nothing_is_read_while_nobody_looks(port: int, source: Counting) -> None:
     with enter(port) as line:
-        say(line, token=TOKEN)
+        show_token(line, TOKEN)
         hear(line)
     wait_for(lambda: not [t for t in threading.enumerate() if "_read" in t.name], "the reader's end")
     before = source.looks
@@ -197,7 +201,7 @@ def test_nothing_is_read_while_nobody_looks(port: int, source: Counting) -> None
         pass
     assert source.looks == before
     with enter(port) as line:
-        say(line, token=TOKEN)
+        show_token(line, TOKEN)
         assert "is" in hear(line)
     assert source.looks > before
 
@@ -205,7 +209,7 @@ def test_nothing_is_read_while_nobody_looks(port: int, source: Counting) -> None
 def test_a_hidden_tab_costs_nothing(port: int, source: Counting) -> None:
     with enter(port) as hidden, enter(port) as seen:
         for line in (hidden, seen):
-            say(line, token=TOKEN)
+            show_token(line, TOKEN)
             hear(line)
         say(hidden, choose={"task": "hidden"})
         while hear(hidden).get("is", {"runs": [{"name": ""}]})["runs"][0]["name"] != "hidden":
@@ -220,7 +224,7 @@ def test_a_hidden_tab_costs_nothing(port: int, source: Counting) -> None:
 def test_what_does_not_change_is_not_sent_again(port: int, source: Counting) -> None:
     source.stopped.set()
     with enter(port) as line:
-        say(line, token=TOKEN)
+        show_token(line, TOKEN)
         hear(line)
         looked = source.looks
         wait_for(lambda: source.looks > looked + 3, "some looks")
@@ -230,7 +234,7 @@ def test_what_does_not_change_is_not_sent_again(port: int, source: Counting) -> 
 
 def test_a_defect_is_said_on_the_page_and_the_page_lives(port: int) -> None:
     with enter(port) as line:
-        say(line, token=TOKEN)
+        show_token(line, TOKEN)
         hear(line)
         say(line, choose={"run": "defect"})
         while "is" not in (told := hear(line)):
@@ -246,10 +250,10 @@ def test_too_many_pages_are_told_so(port: int) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(MOST_WATCHERS):
             line = stack.enter_context(enter(port))
-            say(line, token=TOKEN)
+            show_token(line, TOKEN)
             hear(line)
         late = stack.enter_context(enter(port))
-        say(late, token=TOKEN)
+        show_token(late, TOKEN)
         with pytest.raises(ConnectionClosed) as closed:
             late.recv(PATIENCE_S)
     assert closed.value.rcvd is not None
@@ -258,7 +262,7 @@ def test_too_many_pages_are_told_so(port: int) -> None:
 
 def test_a_long_message_ends_the_connection(port: int) -> None:
     with enter(port) as line:
-        say(line, token=TOKEN)
+        show_token(line, TOKEN)
         hear(line)
         say(line, choose={"task": 10_000 * "x"})
         with pytest.raises(ConnectionClosed):
@@ -276,7 +280,7 @@ def test_a_unix_socket_serves_the_same_and_is_private(tmp_path: Path, source: Co
     with serving(open_socket(path), source):
         assert path.stat().st_mode & 0o077 == 0
         with unix_connect(str(path), uri="ws://localhost:9999/socket", origin="http://localhost:9999") as line:
-            say(line, token=TOKEN)
+            show_token(line, TOKEN)
             assert hear(line)["is"]["place"] == SECRET
 
 

@@ -1,0 +1,182 @@
+"""Slots and jobs on a laptop: what the controller tells, what a page makes of it, and what is no board."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import NOW
+from test_mirror_source import RUN, a_mirror
+from watched_runs import a_watched_run
+
+from orchestrator.hosts.board import EVERY_S, BoardWriter
+from orchestrator.run.rundir import load_run
+from orchestrator.screens.board import BEAT_S, FILE, MOST_BYTES, VERSION, board_of, line_of
+from orchestrator.screens.goodput import JobFacts, SlotFacts
+from orchestrator.screens.status import run_view
+from syncd import store
+from viewer.model import PageSnapshot, ViewChoice
+from viewer.pacing import NO_END, Pacer
+from viewer.sources.mirror import LACKS, MirrorFolder
+from viewer.sources.runs import RunFolders
+from viewer.sources.shared import curves_signature
+
+
+class Told:
+    """A run, its board, and a clock."""
+
+    def __init__(self, folder: Path, slots: int = 4) -> None:
+        self.now = NOW
+        self.run_dir = a_watched_run(folder / "mt10", NOW, slots=slots)
+        self.run = load_run(self.run_dir)
+        self.metrics = self.run_dir.path / "shared/v1/runs" / self.run.run_id / "0/metrics"
+        self.writer = BoardWriter(self.run, self.run_dir, now=lambda: self.now, monotonic=lambda: self.now)
+
+    @property
+    def file(self) -> Path:
+        return self.metrics / FILE
+
+    def tell(self) -> bytes:
+        self.metrics.mkdir(parents=True, exist_ok=True)
+        self.writer.tell()
+        os.utime(self.file, (self.now, self.now))
+        return self.file.read_bytes()
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Told:
+    return Told(tmp_path)
+
+
+def look(folder: Path, now: float = NOW) -> PageSnapshot:
+    return MirrorFolder(folder, pacer=Pacer(look_s=NO_END)).look(ViewChoice(), now)
+
+
+def with_board(folder: Path, data: bytes, at: float = NOW) -> Path:
+    """A mirror with one slot's curves and that board."""
+    path = a_mirror(folder, 0) / "v1/runs" / RUN / "0/metrics" / FILE
+    path.write_bytes(data)
+    os.utime(path, (at, at))
+    return folder
+
+
+def test_a_mirror_shows_the_slots_and_jobs_that_the_run_folder_shows(tmp_path: Path, told: Told) -> None:
+    there = RunFolders([told.run_dir.path], "mt10", pacer=Pacer(look_s=NO_END)).look(ViewChoice(), NOW).run
+    mirror = with_board(tmp_path / "mirror", told.tell())
+    here = look(mirror).run
+    assert there is not None
+    assert here is not None
+    assert here.cards == {"0": there.cards["0"]}
+    assert here.times == {"0": there.times["0"]}
+    assert (here.state, here.executor, here.history.moments) == (there.state, "slurm", there.history.moments)
+    assert {one.words for one in there.troubles} <= {one.words for one in here.troubles}
+    assert here.lacks == ()
+    assert here.curves.lines
+
+
+def test_it_names_no_path_and_no_setting(tmp_path: Path, told: Told) -> None:
+    text = told.tell().decode()
+    assert str(tmp_path) not in text
+    assert "/usr/bin" not in text
+    assert "token" not in text
+    assert "steps_per_s" not in text
+
+
+def test_it_is_told_when_something_changed_or_time_passed_and_never_often(told: Told) -> None:
+    first = told.tell()
+    (told.run_dir.attempt(0, 5) / "progress.json").write_text(
+        json.dumps({"step": 1_500_000, "total": 2_000_000, "at": NOW})
+    )
+    told.now += EVERY_S / 2
+    assert told.tell() == first, "too soon"
+    told.now += EVERY_S
+    second = told.tell()
+    assert second != first
+    told.now += EVERY_S
+    assert told.tell() == second, "nothing changed"
+    told.now += BEAT_S
+    assert told.tell() != second, "a sign of life"
+
+
+def test_a_run_that_publishes_nothing_gets_no_folder(told: Told) -> None:
+    told.writer.tell()
+    assert not told.metrics.exists()
+
+
+def test_a_board_that_cannot_be_written_does_not_concern_the_run(told: Told) -> None:
+    told.file.mkdir(parents=True)
+    told.writer.tell()
+    assert told.file.is_dir()
+
+
+def test_of_a_large_run_comes_what_fits(told: Told) -> None:
+    view = run_view(told.run_dir, NOW)
+    many = view.model_copy(
+        update={"slots": tuple(view.slots[0].model_copy(update={"slot": k, "why": "x" * 100}) for k in range(600))}
+    )
+    facts = [SlotFacts(k, tuple(JobFacts(n, NOW + n, NOW + n) for n in range(50))) for k in range(600)]
+    for slots in (1, 20, 60, 600):
+        part = many.model_copy(update={"slots": many.slots[:slots]})
+        board = board_of(part, facts[:slots], [{"at": NOW, "kind": "started", "slot": 1}] * 500, NOW)
+        assert len(line_of(board)) <= MOST_BYTES
+        assert board.view.slots
+        if slots == 1:
+            assert (len(board.times[0].jobs), board.older) == (20, {0: 30})
+
+
+def spoilt(data: bytes, **change: Any) -> bytes:
+    return json.dumps({**json.loads(data), **change}).encode()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda _: b"", "damaged"),
+        (lambda _: b"[]", "damaged"),
+        (lambda _: b"[" * 60_000, "damaged"),
+        (lambda data: data[:2000], "damaged"),
+        (lambda data: spoilt(data, version=VERSION + 1), "another version"),
+        (lambda data: spoilt(data, at="soon"), "damaged"),
+        (lambda data: data.replace(b'"at":', b'"at":1e999,"was":', 1), "damaged"),
+        (lambda data: spoilt(data, events=[{"at": "x", "kind": 7, "slot": []}]), "damaged"),
+        (lambda data: data + b" " * MOST_BYTES, "too large"),
+    ],
+)
+def test_what_is_no_board_is_said_and_the_curves_stay(tmp_path: Path, told: Told, spoil: Any, words: str) -> None:
+    run = look(with_board(tmp_path / "mirror", spoil(told.tell()))).run
+    assert run is not None
+    assert [one for one in run.troubles if words in one.words]
+    assert (run.times, run.lacks) == ({}, (LACKS,))
+    assert run.curves.lines
+
+
+def test_texts_of_strangers_are_text_and_bounded(tmp_path: Path, told: Told) -> None:
+    value = json.loads(told.tell())
+    value["view"]["slots"][0]["why"] = "\x1b[31m\ud800" + 5000 * "x"
+    found = look(with_board(tmp_path / "mirror", json.dumps(value).encode()))
+    assert found.run is not None
+    why = found.run.cards["0"].why
+    assert len(why) <= 501
+    assert not re.search("[\x00-\x1f\ud800]", why)
+    found.model_dump_json()
+
+
+def test_an_old_board_and_a_clock_that_differs_are_said(tmp_path: Path, told: Told) -> None:
+    mirror = with_board(tmp_path / "mirror", told.tell())
+    for now, words in ((NOW + 4 * BEAT_S, "as they were 20 min ago"), (NOW - 600, "clock is 10 min ahead")):
+        run = look(mirror, now).run
+        assert run is not None
+        assert [one for one in run.troubles if words in one.words]
+
+
+def test_a_board_that_changes_does_not_make_the_curves_be_read_again(tmp_path: Path, told: Told) -> None:
+    mirror = with_board(tmp_path / "mirror", told.tell())
+    place = store.Shared(mirror).slot(RUN, 0)
+    before = curves_signature(place)
+    with_data = place.metrics / FILE
+    with_data.write_bytes(b"{}")
+    assert before == curves_signature(place) != ()

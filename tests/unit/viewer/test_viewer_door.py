@@ -1,0 +1,270 @@
+"""What strangers on the same machine can take of a viewer, and that it ends when it is told to."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+import socket
+import threading
+from collections import deque
+from collections.abc import Iterator
+
+import pytest
+from daemons import PATIENCE_S, wait_for
+from viewer_entrance import enter as show_token
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
+from viewer.errors import ViewerError
+from viewer.model import PageSnapshot, RunRow, ViewChoice
+from viewer.server import door, watchers
+from viewer.server.exchange import nonce, proof
+from viewer.server.serve import PageServer, make_server, open_port
+from viewer.server.watchers import NO_TOKEN, Room
+
+TOKEN = "t" * 43
+
+
+class Large:
+    """A source whose picture is large, and another one each time. `defect`: raised by the next look."""
+
+    kind = "runs"
+    place = "here"
+
+    def __init__(self) -> None:
+        self.size = 10
+        self.looks = 0
+        self.defect: BaseException | None = None
+
+    def look(self, choice: ViewChoice, now: float) -> PageSnapshot:
+        self.looks += 1
+        if self.defect is not None:
+            raise self.defect
+        words = f"{self.looks}".ljust(self.size)
+        return PageSnapshot(source="runs", place=self.place, runs=(RunRow(run_id="r", name=words, state="running"),))
+
+
+@pytest.fixture
+def source(monkeypatch: pytest.MonkeyPatch) -> Large:
+    defaults = {**(Room.__init__.__kwdefaults__ or {}), "every_s": 0.02, "sign_s": 0.05}
+    monkeypatch.setattr(Room.__init__, "__kwdefaults__", defaults)
+    return Large()
+
+
+@pytest.fixture
+def serving(source: Large) -> Iterator[tuple[int, PageServer, threading.Thread]]:
+    sock = open_port(0)
+    port = sock.getsockname()[1]
+    server = make_server(sock, source, TOKEN)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield port, server, thread
+    server.shutdown()
+    thread.join(PATIENCE_S)
+
+
+def page(port: int) -> connect:
+    """Uncompressed, so that what is large stays so."""
+    return connect(
+        f"ws://127.0.0.1:{port}/socket", origin=f"http://127.0.0.1:{port}", proxy=None, max_size=None,
+        ping_interval=None, compression=None,
+    )  # fmt: skip
+
+
+def asked(port: int) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as sock:
+        parts = []
+        with contextlib.suppress(ConnectionError):
+            sock.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+            while part := sock.recv(65_536):
+                parts.append(part)
+        return b"".join(parts)
+
+
+def test_who_replays_what_a_page_said_gets_nothing(serving: tuple[int, PageServer, threading.Thread]) -> None:
+    """A stranger who has heard one exchange, or hands back the server's own proof, is none the wiser."""
+    port, *_ = serving
+    hello = nonce()
+    with page(port) as line:
+        line.send(json.dumps({"hello": hello}))
+        heard = json.loads(line.recv(PATIENCE_S))
+        line.send(json.dumps({"proof": proof(TOKEN, "page", hello, heard["nonce"])}))
+        assert "is" in json.loads(line.recv(PATIENCE_S))
+    for replayed in (proof(TOKEN, "page", hello, heard["nonce"]), None):
+        with page(port) as line:
+            line.send(json.dumps({"hello": hello}))
+            own = json.loads(line.recv(PATIENCE_S))
+            assert own.keys() == {"nonce", "proof"}
+            line.send(json.dumps({"proof": replayed or own["proof"]}))
+            with pytest.raises(ConnectionClosed) as closed:
+                line.recv(PATIENCE_S)
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == NO_TOKEN
+
+
+def test_strangers_leave_the_pages_alone_and_are_told_in_a_sentence(
+    serving: tuple[int, PageServer, threading.Thread], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, *_ = serving
+    with contextlib.ExitStack() as stack:
+        line = stack.enter_context(page(port))
+        show_token(line, TOKEN)
+        line.recv(PATIENCE_S)
+        strangers = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(door.MOST_STRANGERS)
+        ]
+        refused = b""
+
+        def is_refused() -> bool:
+            nonlocal refused
+            refused = asked(port)
+            return refused.startswith(b"HTTP/1.1 503 ")
+
+        wait_for(is_refused, "the refusal")
+        assert refused.endswith(b"load this one again in some seconds.\n")
+        assert "set" in json.loads(line.recv(PATIENCE_S)), "the page goes on"
+        for stranger in strangers:
+            stranger.close()
+        wait_for(lambda: asked(port).startswith(b"HTTP/1.1 200 "), "the page again")
+
+
+def test_a_stranger_that_says_nothing_does_not_stay(
+    serving: tuple[int, PageServer, threading.Thread], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchers, "ENTER_WITHIN_S", 0.1)
+    port, *_ = serving
+    with page(port) as line, pytest.raises(ConnectionClosed):
+        line.recv(PATIENCE_S)
+    with page(port) as line:
+        line.send(json.dumps({"hello": nonce()}))
+        line.recv(PATIENCE_S)
+        with pytest.raises(ConnectionClosed):
+            line.recv(PATIENCE_S)
+
+
+def test_a_process_without_free_descriptors_refuses_and_goes_on(
+    serving: tuple[int, PageServer, threading.Thread],
+) -> None:
+    port, _, thread = serving
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held: list[socket.socket] = []
+    lines = [socket.socket() for _ in range(8)]
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(socket.socket())
+        for line in lines:
+            line.connect(("127.0.0.1", port))
+        for line in lines:
+            line.settimeout(PATIENCE_S)
+            with contextlib.suppress(ConnectionError):
+                told = line.recv(65_536)
+                assert told == b"" or told.startswith(b"HTTP/1.1 503 ")
+    finally:
+        for each in (*held, *lines):
+            each.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    wait_for(lambda: asked(port).startswith(b"HTTP/1.1 200 "), "the page")
+    assert thread.is_alive()
+
+
+def stuck(port: int, source: Large) -> socket.socket:
+    """A page that has shown its token and takes nothing any more, while a large picture waits to be sent."""
+    line = page(port).__enter__()
+    show_token(line, TOKEN)
+    line.recv(PATIENCE_S)
+    sock: socket.socket = line.socket.dup()
+    line.recv_flow_control.acquire()  # its reader stands still
+    source.size = 20_000_000
+    looked = source.looks
+    wait_for(lambda: source.looks > looked + 1, "a large picture")
+    return sock
+
+
+def test_it_ends_although_a_page_takes_nothing_any_more(
+    monkeypatch: pytest.MonkeyPatch, source: Large, serving: tuple[int, PageServer, threading.Thread]
+) -> None:
+    monkeypatch.setattr(door, "SEND_WITHIN_S", 2 * PATIENCE_S)
+    port, server, thread = serving
+    with stuck(port, source):
+        server.shutdown()
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+        wait_for(
+            lambda: not [one for one in threading.enumerate() if "sock_handler" in one.name], "the end of its threads"
+        )
+
+
+def test_a_page_that_takes_nothing_loses_its_connection(
+    monkeypatch: pytest.MonkeyPatch, source: Large, serving: tuple[int, PageServer, threading.Thread]
+) -> None:
+    monkeypatch.setattr(door, "SEND_WITHIN_S", 0.2)
+    port, *_ = serving
+    with stuck(port, source):
+        wait_for(
+            lambda: not [one for one in threading.enumerate() if "sock_handler" in one.name], "the end of its thread"
+        )
+
+
+def test_a_page_on_which_nothing_happens_hears_how_old_it_is(
+    source: Large, serving: tuple[int, PageServer, threading.Thread], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, *_ = serving
+    monkeypatch.setattr(source, "look", lambda *_: PageSnapshot(source="runs", place="still"))
+    with page(port) as line:
+        show_token(line, TOKEN)
+        first, sign = (json.loads(line.recv(PATIENCE_S)) for _ in range(2))
+    assert first["is"]["place"] == "still"
+    assert sign["set"] == []
+    assert first["at"] < sign["at"] <= sign["now"]
+
+
+def test_while_the_reader_stands_still_the_sign_of_life_tells_the_old_moment(
+    source: Large, serving: tuple[int, PageServer, threading.Thread], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, *_ = serving
+    hangs = threading.Event()
+    still = PageSnapshot(source="runs", place="still")
+
+    def look(*_: object) -> PageSnapshot:
+        source.looks += 1
+        if source.looks > 1:
+            hangs.wait(PATIENCE_S)
+        return still
+
+    monkeypatch.setattr(source, "look", look)
+    try:
+        with page(port) as line:
+            show_token(line, TOKEN)
+            told = [json.loads(line.recv(PATIENCE_S)) for _ in range(3)]
+    finally:
+        hangs.set()
+    assert told[0]["at"] == told[1]["at"] == told[2]["at"]
+    assert told[1]["now"] < told[2]["now"]
+
+
+def test_the_readers_end_is_the_servers_end_in_one_sentence(source: Large) -> None:
+    sock = open_port(0)
+    port = sock.getsockname()[1]
+    server = make_server(sock, source, TOKEN)
+    ended: list[str] = []
+
+    def serve() -> None:
+        try:
+            server.serve_forever()
+        except ViewerError as error:
+            ended.append(str(error))
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    with page(port) as line:
+        show_token(line, TOKEN)
+        line.recv(PATIENCE_S)
+        source.defect = SystemExit("a defect")
+        with pytest.raises(ConnectionClosed):
+            deque(iter(lambda: line.recv(PATIENCE_S), None))
+    thread.join(PATIENCE_S)
+    assert len(ended) == 1
+    assert ended[0].startswith("the thread that reads for the pages has ended (SystemExit: a defect)")
