@@ -97,11 +97,13 @@ def machines(new_sshd: Callable[..., Sshd]) -> Iterator[Callable[..., Machine]]:
         yield make
 
 
-def a_training(new_relay: NewRelay, slurm: SlurmCluster, **training: Any) -> Relay:
+def a_training(new_relay: NewRelay, slurm: SlurmCluster, *, slots: int = 1, **training: Any) -> Relay:
+    """A run that trains on reach for ever; `training` replaces fields."""
     return new_relay(
         "reach",
         env=slurm.env(),
         executor="slurm",
+        slots=slots,
         lead_seconds=20,
         poll_seconds=1,
         slurm={"time_limit": "30", "mem": "2G", "cpus_per_task": 1, "gpus": 0},
