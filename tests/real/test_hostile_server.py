@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 from daemons import PATIENCE_S, wait_for
+from live_rings import newest_in, wish_in
 from lying_server import CHUNK_BYTES, CHUNKS, COMMAND, RUNS
 from sshd import Laptop, Sshd
 from watching import client_env, seen, watching
 
+from anchorleg.live.batches import JPEG, checked
+from anchorleg.live.wanted import Wish
 from syncd.access.settings import Settings, settings_file, store_settings
 from syncd.laptop.capacity import MAX_CURVE_BYTES, MAX_RUNS
 from syncd.outbox import Outbox, read_contributions
@@ -138,6 +141,67 @@ def test_a_slots_curves_are_bounded_and_status_says_so(victim: Callable[[str], V
         assert f"{MAX_CURVE_BYTES // 2**20} MiB of curves" in shown.stdout, shown.stdout
     held = sum(file.stat().st_size for file in laptop.folder.rglob("*.jsonl"))
     assert held <= MAX_CURVE_BYTES < CHUNKS * CHUNK_BYTES
+
+
+@pytest.mark.parametrize(
+    ("attack", "words"),
+    [
+        ("live unasked", "agents that nobody here asked for"),
+        ("live nan", "a number of it is none"),
+        ("live large", "it is too large"),
+        ("live kind", "of no kind that is known"),
+        ("live bad kind", "a LiveBatch frame with a header that this protocol does not know"),
+    ],
+)
+def test_agents_that_are_none_are_not_written_and_are_said(
+    victim: Callable[[str], Victim], attack: str, words: str
+) -> None:
+    laptop = victim(attack)
+    with watching(laptop.folder, "", env=laptop.env) as watcher:
+        watcher.live()
+        wait_for(laptop.has_the_honest_policy, "the honest policy")
+        viewer = wish_in(laptop.folder, HONEST)
+
+        def is_said() -> bool:
+            viewer.renew((Wish(0, "any", 30),))
+            return words in str(watcher.word())
+
+        wait_for(is_said, "the sentence")
+        assert is_plain(watcher.said())
+    assert not list(laptop.folder.rglob("*.ring"))
+
+
+def test_a_scene_with_another_sum_is_not_written(victim: Callable[[str], Victim]) -> None:
+    laptop = victim("live scene")
+    with watching(laptop.folder, "", env=laptop.env) as watcher:
+        watcher.live()
+        viewer = wish_in(laptop.folder, HONEST)
+
+        def is_said() -> bool:
+            viewer.renew((Wish(0, "any", 30),))
+            return "another sum than its name" in str(watcher.word())
+
+        wait_for(is_said, "the sentence")
+        assert list(laptop.folder.rglob("*.ring"))
+    assert not list(laptop.folder.rglob("*.scene"))
+
+
+def test_words_of_an_agent_are_plain_where_they_are_shown(victim: Callable[[str], Victim]) -> None:
+    laptop = victim("live words")
+    with watching(laptop.folder, "", env=laptop.env) as watcher:
+        watcher.live()
+        viewer = wish_in(laptop.folder, HONEST)
+
+        def is_here() -> bool:
+            viewer.renew((Wish(0, "any", 30),))
+            return newest_in(laptop.folder, HONEST) is not None and "nobody" in str(watcher.word())
+
+        wait_for(is_here, "the batch and the sentence")
+        assert is_plain(watcher.said())
+    header, _ = checked(JPEG, newest_in(laptop.folder, HONEST) or b"")
+    assert all(map(is_plain, strings_in(header)))
+    for file in (laptop.folder / "state").glob("*.json"):
+        assert all(map(is_plain, strings_in(json.loads(file.read_bytes())))), file
 
 
 @pytest.mark.parametrize("attack", ["setup path", "setup command", "setup flood"])

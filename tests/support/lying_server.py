@@ -38,9 +38,18 @@ CHUNK_BYTES = 4 * 2**20 - 8192
 CLAIMED_BYTES = 240 * 2**20
 
 Files = dict[str, bytes]
+#: What it shows to who asks for the honest run's slot 0. A picture (kind 2) or poses (kind 1).
+SHOWN = {
+    "live nan": (2, {"return": float("nan")}, b"\xff\xd8"),
+    "live large": (2, {}, b"\xff\xd8" + bytes(100_000)),
+    "live kind": (77, {}, b""),
+    "live bad kind": (9999, {}, b""),
+    "live words": (2, {"task": EVIL, "origin": EVIL, "facts": {EVIL: EVIL}}, b"\xff\xd8"),
+    "live scene": (1, {}, bytes(14)),
+}
 
 
-def frame(kind: type[Message], payload: bytes = b"", **header: Any) -> bytes:
+def frame(kind: type[Message], payload: bytes = b"", /, **header: Any) -> bytes:
     """One frame with this header, whatever it says."""
     text = json.dumps(header).encode()
     return struct.pack(">IBH", 3 + len(text) + len(payload), kind.KIND, len(text)) + text + payload
@@ -97,6 +106,19 @@ def a_chunk(number: int) -> bytes:
     return line * (CHUNK_BYTES // len(line))
 
 
+def shown(attack: str, run: str, number: int, slot: int = 0) -> bytes:
+    """One LIVE of this attack."""
+    kind, lies, body = SHOWN.get(attack, (2, {}, b"\xff\xd8"))
+    header = {
+        "at": 1.0, "task": "reach", "episode": 1, "step": 1, "attempt": 0, "origin": "training", "return": 0.0,
+        "success": None, "facts": {}, "scene": "a" * 64, "frames": 1, "bodies": 1, "dt": 0.1, "place": [0, 0, 0],
+        "unit": 1.0,
+    }  # fmt: skip
+    text = json.dumps(header | lies).encode()
+    payload = struct.pack(">H", len(text)) + text + body
+    return frame(protocol.LiveBatch, payload, run_id=run, slot=slot, lane="any", number=number, kind=kind)
+
+
 def listing(attack: str, files: Files) -> Iterator[bytes]:
     """What it offers."""
     if attack == "escapes":
@@ -127,6 +149,11 @@ def listing(attack: str, files: Files) -> Iterator[bytes]:
             yield frame(protocol.Metrics, files=[part])
     value, data = a_policy("honest-00000000")
     yield policy_frame(value, files, data)
+    if attack == "live unasked":
+        for number in range(1, 500):
+            yield shown(attack, "evil-00000000", number, slot=number)
+    elif attack == "live scene":
+        files[f"v1/runs/honest-00000000/0/live/{'a' * 64}.scene"] = b"another scene"
     yield frame(protocol.Listed, polls_because=EVIL if attack == "escapes" else "")
 
 
@@ -156,6 +183,9 @@ def answer(attack: str, heard: Frame, files: Files) -> Iterator[bytes]:
                 payload = data[at : at + protocol.MAX_PAYLOAD_BYTES]
                 yield frame(protocol.Data, payload, key=key, offset=at)
             yield frame(protocol.End, key=key, bytes=len(data))
+        case protocol.WatchLive(wishes=[_, *_]):
+            yield shown(attack, "honest-00000000", 1)
+            yield frame(protocol.NobodyAsked, run_id="honest-00000000", sentence=f"nobody {EVIL}")
         case protocol.Put(sha256=sha256):
             yield frame(protocol.SegmentRefused, sha256=sha256, reason=EVIL, sentence=EVIL, retry_after_s=60.0)
         case protocol.Ping(n=n):

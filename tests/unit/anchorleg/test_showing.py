@@ -50,6 +50,7 @@ def program(tmp_path: Path) -> Program:
 def test_nobody_looks_and_nothing_is_written(program):
     assert program.job.watched() == 0
     assert not program.job.show({"badges": 1}, jpeg=PICTURE)
+    assert not program.job._showing.show(facts={}, jpeg=None, task="", episode=0, step=0, score=0, success=None)
     assert not ring_of(program.folder, RUN, 2).exists()
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from policies import RUN, publish_one
 
 from syncd import store
-from syncd.wire.feed import FULL_EVERY_S, RETRIES, CurveNews, Feed, PolicyNews
+from syncd.wire.feed import FULL_EVERY_S, RETRIES, CurveNews, Feed, PolicyNews, _Told
 from syncd.wire.tree import open_file
 
 
@@ -190,3 +190,12 @@ def test_a_slot_that_was_deleted_and_put_back_is_told_again(shared, feed, clock)
     shutil.rmtree(shared.slot(RUN, 0).path)  # between two looks: the feed never sees it absent
     publish_one(shared, 1, 2)
     assert names(after(feed, clock)) == ["000001-000000002.json"]
+
+
+def test_who_watches_is_no_reason_to_list_the_folders() -> None:
+    told = _Told()
+    for name in ("live.json", ".live.json.12.abcd.tmp"):
+        told.note((("v1", "runs", RUN), "above"), name)
+    assert not told.folders
+    told.note((("v1", "runs", RUN), "above"), "7")
+    assert told.folders

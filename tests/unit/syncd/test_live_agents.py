@@ -141,7 +141,7 @@ def test_a_viewer_that_was_killed_is_gone_soon(laptop):
 
 def test_so_many_wishes_of_all_runs_go_up_and_no_impossible_one(laptop):
     viewers = [wish_in(laptop.folder, f"run-{n:08x}", *(Wish(slot, "any", 9) for slot in range(4))) for n in range(3)]
-    wish_in(laptop.folder, RUN, Wish(2**40, "any", 9))
+    wish_in(laptop.folder, RUN, Wish(2**40, "any", 9), Wish(100_001, "any", 9))
     line = Line()
     laptop.turn(line)
     (message,) = line.heard
