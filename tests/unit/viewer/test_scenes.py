@@ -90,6 +90,7 @@ def test_what_nobody_could_draw_is_refused(header: dict[str, Any]) -> None:
         (gzip.compress(struct.pack("<I", 2**31), mtime=0), "too long"),
         (gzip.compress(struct.pack("<I", 4000) + b"[" * 4000, mtime=0), "cannot be read"),
     ],
+    ids=["large", "bomb", "more", "less", "empty", "other", "header", "nested"],
 )
 def test_bombs_and_torn_files_are_refused(data: bytes, why: str) -> None:
     with pytest.raises(BadSceneError, match=why):
