@@ -209,7 +209,7 @@ def test_a_training_that_is_watched_trains_the_same_and_what_is_shown_is_its_own
     assert digest == unwatched(way)
     for lane in ("any", "t1"):
         [cell] = RingReader(folder / f"{lane}.ring").newer()
-        header, body = checked(cell.kind, cell.payload)
+        header, _ = checked(cell.kind, cell.payload)
         assert cell.kind == POSE
         assert (header["origin"], header["attempt"]) == ("training", 0)
         assert header["task"] in (TASKS if lane == "any" else TASKS[1:2])

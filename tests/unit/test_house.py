@@ -46,8 +46,8 @@ FLOORS = {
         executors experiments failover fields sections,
         disk errors garbage given integrations oom processes template tidying walltime""",
     "trainer": """
-        __main__, cli, commands, tuning, showing, actors, training, live, exporting, wandb, evaluation, sharing, checkpoints,
-        algorithms, buffers, nets, envs, config, history, machine, state streams, errors""",
+        __main__, cli, commands, tuning, showing, actors, training, live, exporting, wandb, evaluation, sharing,
+        checkpoints, algorithms, buffers, nets, envs, config, history, machine, state streams, errors""",
     "syncd": """
         __main__, cli, commands, doctor, background, access laptop, outbox transports, store wire, shared,
         errors played remote""",

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scene_files import SceneFile
 
-mujoco = pytest.importorskip("mujoco")
+pytest.importorskip("mujoco")
 
+import mujoco
 from suites import metaworld
 
 from trainer.config.suites import Arm
