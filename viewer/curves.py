@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -47,7 +47,8 @@ class TaskCurve:
 @dataclass(frozen=True)
 class SlotCurves:
     """What the page needs of one slot's rows. `steps` [R]; `success`, `returns`: by task; `other` [R]: top-level
-    numbers of a row by their name, None where the row has none; `window`: a point pools so many rows.
+    numbers of a row by their name, None where the row has none; `window`: a point pools so many rows; `times` [R]: when
+    they were written, unix seconds.
     """
 
     steps: tuple[int, ...] = ()
@@ -55,6 +56,7 @@ class SlotCurves:
     returns: Mapping[str, TaskCurve] = field(default_factory=dict)
     other: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
     window: int = 1
+    times: tuple[float | None, ...] = ()
 
 
 def slot_curves(rows: Sequence[Row]) -> SlotCurves:
@@ -73,7 +75,22 @@ def slot_curves(rows: Sequence[Row]) -> SlotCurves:
         returns={shown(task): curve for task in tasks if (curve := _pooled(rows, task, _RETURN)).episodes[-1]},
         other={shown(name): tuple(_finite(row.get(name)) for row in rows) for name in names},
         window=max(1, min(wanted, int(_MAX_WINDOW_SHARE * len(rows)))),
+        times=tuple(_finite(row.get("at")) for row in rows),
     )
+
+
+def curves_until(slot: SlotCurves, at: float) -> SlotCurves:
+    """What had been written at `at` (unix seconds): rows in their order, up to the first later one."""
+    count = next((row for row, time in enumerate(slot.times) if time is not None and time > at), len(slot.steps))
+
+    def cut(curves: Mapping[str, TaskCurve]) -> dict[str, TaskCurve]:
+        parts = {task: TaskCurve(one.episodes[: count + 1], one.sums[: count + 1]) for task, one in curves.items()}
+        return {task: one for task, one in parts.items() if one.episodes[-1]}
+
+    return replace(
+        slot, steps=slot.steps[:count], success=cut(slot.success), returns=cut(slot.returns),
+        other={name: told[:count] for name, told in slot.other.items()}, times=slot.times[:count],
+    )  # fmt: skip
 
 
 def shown(name: Any) -> str:

@@ -61,6 +61,7 @@ def _checked(row: Row) -> Row:
         raise ValueError("an evaluation without a task")
     return {
         "step": int(counted(row["step"])),
+        "at": number(row["at"]) if row.get("at") is not None else None,
         "goals_per_task": max(1, int(counted(row["goals_per_task"]))),
         "mean_success": number(row["mean_success"]),
         "score": "return" if row.get("score") == "return" else "success",

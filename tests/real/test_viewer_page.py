@@ -193,6 +193,26 @@ def test_everything_is_reached_by_the_keyboard(pages: Pages, tmp_path: Path, env
         assert reached
 
 
+def test_a_slider_shows_the_run_as_it_was_and_leads_back(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
+    a_watched_run(tmp_path / "mt10", time.time())
+    with a_viewer(tmp_path, "mt10", env=env) as url:
+        page = pages.open(url)
+        slider = panel(page, "Moment").get_by_role("slider", name="Moment")
+        slider.focus()
+        page.keyboard.press("Home")
+        slot(page, 0).locator('.badge[data-state="pending"]').wait_for()
+        page.locator('header .badge[data-state="earlier"]').wait_for()
+        for _ in range(3):
+            page.keyboard.press("PageUp")
+        slot(page, 0).locator('.badge[data-state="running"]').wait_for()
+        assert panel(page, "Troubles").count() == 0
+        assert "as it was on" in panel(page, "Moment").inner_text()
+        panel(page, "Moment").get_by_role("button", name="now").press("Enter")
+        panel(page, "Troubles").wait_for()
+        page.locator('header .badge[data-state="earlier"]').wait_for(state="detached")
+        assert slider.get_attribute("aria-valuetext") == "now"
+
+
 def test_names_of_strangers_stay_text(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
     metrics = tmp_path / "v1/runs/evil-0123abcd/0/metrics"
     metrics.mkdir(parents=True)

@@ -52,8 +52,8 @@ FLOORS = {
         __main__, cli, commands, doctor, background, access laptop, outbox transports, store wire, shared,
         errors played remote""",
     "viewer": """
-        __main__, cli, export, server, sources, learning timeline troubles, curves differences pacing lines, model,
-        errors""",
+        __main__, cli, export, server, sources, past, learning timeline troubles,
+        curves differences pacing lines, model, errors""",
 }
 #: What the viewer may use of `anchorleg.files`: to keep its token, and to write what `export` is asked for.
 WRITES = {"viewer.export", "viewer.server.private"}

@@ -14,13 +14,14 @@ from orchestrator.run.history import read_events
 from orchestrator.run.ledger import load_ledger
 from orchestrator.run.rundir import Run, RunDir, load_run, shared_dir
 from orchestrator.screens.goodput import SlotFacts, account, total
-from orchestrator.screens.status import RunView, picture
+from orchestrator.screens.status import RunView, SlotView, picture
 from orchestrator.screens.worktime import slot_facts
 from trainer.history.journal import EVALUATIONS, METRICS
 from trainer.history.read import read, read_evaluations
 from viewer.learning import NOT_A_TRAININGS, Learned, curves_of, evaluation_rows, learned_from, task_rows
-from viewer.model import SLOTS_A_PAGE, Goodput, Kind, PageSnapshot, RunPage, RunRow, Trouble, ViewChoice
+from viewer.model import SLOTS_A_PAGE, CurvesPanel, Goodput, Kind, PageSnapshot, RunPage, RunRow, Trouble, ViewChoice
 from viewer.pacing import Pacer
+from viewer.past import LACKS, card_at, events_until, facts_at, learned_until
 from viewer.sources.shared import contributors_of, policies_of
 from viewer.sources.slotcards import card_of, experiments_of, history_of
 from viewer.timeline import row_of
@@ -98,8 +99,17 @@ class RunFolders:
         facts, goodput = self._times(run, run_dir, view, numbers, events, now, lacks)
         learned, unread = self._learned(run, run_dir, numbers, lacks)
         shared = shared_dir(run.config, run.folder, run_dir)
+        begun_at = float(events.all[0]["at"]) if events.all else None
+        as_of = None if choice.at is None or begun_at is None else min(max(choice.at, begun_at), now)
+        if as_of is not None:
+            learned = [learned_until(one, as_of) for one in learned]
         curves = curves_of(learned, choice.measure, choice.task, unread, alike=run.config.experiments is None)
+        if as_of is not None:
+            return _past_page(view, shown, facts, events, learned, curves, choice, as_of).model_copy(
+                update={"begun_at": begun_at, "page": page, "pages": pages, "slots": len(view.slots)}
+            )
         return RunPage(
+            begun_at=begun_at,
             run_id=view.run_id,
             name=view.run_name,
             folder=view.run_dir,
@@ -191,6 +201,35 @@ class RunFolders:
         except (OSError, ValueError) as error:
             lacks.append(f"The shared folder cannot be read: {error}.")
             return ()
+
+
+def _past_page(
+    view: RunView, shown: Sequence[SlotView], facts: Mapping[int, SlotFacts], events: _Events,
+    learned: Sequence[Learned], curves: CurvesPanel, choice: ViewChoice, at: float,
+) -> RunPage:  # fmt: skip
+    """The run at an earlier moment; `learned` and `curves` are of that moment already."""
+    told = {slot.slot: events_until(events.of(slot.slot), at) for slot in shown}
+    then = {k: facts_at(one, told[k], at) for k, one in facts.items()}
+    rows = {one.slot: one for one in learned}
+    return RunPage(
+        run_id=view.run_id,
+        name=view.run_name,
+        folder=view.run_dir,
+        executor=view.executor,
+        state="earlier",
+        as_of=at,
+        cards={
+            str(slot.slot): card_at(card_of(slot, (), at), then[slot.slot], told[slot.slot], rows.get(slot.slot))
+            for slot in shown
+            if slot.slot in then
+        },
+        times={str(k): row_of(one, told[k], at, None, max(0, choice.jobs)) for k, one in then.items()},
+        curves=curves,
+        tasks=task_rows(learned, measure=curves.measure),
+        evaluations=evaluation_rows(learned),
+        history=history_of(events_until(events.all, at), max(0, choice.events), at),
+        lacks=(LACKS,),
+    )
 
 
 def _share(facts: SlotFacts, now: float) -> float | None:

@@ -1,6 +1,7 @@
 // The panels, each a function of the state; one that has nothing to show is not there. Texts are escaped by lit-html.
 import { html, nothing } from "./vendor/lit-html.js";
 import { chart, spark, timeline } from "./drawing.js";
+import { moments } from "./moments.js";
 
 // --- words --------------------------------------------------------------------------------------------------------------
 
@@ -77,7 +78,7 @@ function runs({ snapshot, choose }) {
   if (snapshot.runs.length < 2) return nothing;
   const rows = snapshot.runs.map((row) => [
     html`<button class="link" aria-current=${row.run_id === snapshot.run?.run_id ? "true" : "false"}
-      @click=${() => choose({ run: row.run_id, task: "", slots: 0, jobs: 0, events: 0 })}>${row.name}</button>`,
+      @click=${() => choose({ run: row.run_id, task: "", slots: 0, jobs: 0, events: 0, at: null })}>${row.name}</button>`,
     row.state ? badge(row.state) : html`<span class="dim">not read yet</span>`,
     number(row.slots),
     Object.entries(row.counts).map(([name, count]) => `${count} ${name}`).join(", ") || row.note,
@@ -243,4 +244,4 @@ function lacks({ snapshot: { run } }) {
 }
 
 // In this order they stand on the page.
-export const PANELS = [troubles, runs, slots, jobs, curves, tasks, evaluations, experiments, contributors, policies, history, lacks];
+export const PANELS = [troubles, runs, moments, slots, jobs, curves, tasks, evaluations, experiments, contributors, policies, history, lacks];
