@@ -8,6 +8,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -18,6 +19,8 @@ Row = Mapping[str, Any]
 
 #: Points of one line: a screen has no room for more.
 MOST_POINTS = 200
+#: Rows that are kept of one slot: a long training has ten thousands, each with every task.
+MOST_ROWS = 1000
 #: Points of the small curve in a table.
 SPARK_POINTS = 40
 #: Lines of single slots; beyond that only their mean is readable.
@@ -69,13 +72,37 @@ def slot_curves(rows: Sequence[Row]) -> SlotCurves:
     episodes = sum(curve.episodes[-1] for curve in success.values())
     a_row = episodes / max(1, len(rows) * len(tasks))
     wanted = math.ceil(_EPISODES_A_POINT / a_row) if a_row > 0 else 1
-    return SlotCurves(
+    whole = SlotCurves(
         steps=tuple(int(counted(row["to"])) for row in rows),
         success={shown(task): curve for task, curve in success.items() if curve.episodes[-1]},
         returns={shown(task): curve for task in tasks if (curve := _pooled(rows, task, _RETURN)).episodes[-1]},
         other={shown(name): tuple(_finite(row.get(name)) for row in rows) for name in names},
         window=max(1, min(wanted, int(_MAX_WINDOW_SHARE * len(rows)))),
         times=tuple(_finite(row.get("at")) for row in rows),
+    )
+    return _joined(whole) if len(rows) > MOST_ROWS else whole
+
+
+def _joined(slot: SlotCurves) -> SlotCurves:
+    """Fewer rows, each of several that follow one another: what they pooled stays what it was."""
+    last = thinned(len(slot.steps), MOST_ROWS)
+    edges = [0, *(row + 1 for row in last)]
+
+    def joined(curves: Mapping[str, TaskCurve]) -> dict[str, TaskCurve]:
+        return {
+            task: TaskCurve(tuple(one.episodes[edge] for edge in edges), tuple(one.sums[edge] for edge in edges))
+            for task, one in curves.items()
+        }
+
+    return SlotCurves(
+        steps=tuple(slot.steps[row] for row in last),
+        success=joined(slot.success),
+        returns=joined(slot.returns),
+        other={
+            name: tuple(_mean(told[low:high]) for low, high in pairwise(edges)) for name, told in slot.other.items()
+        },
+        window=max(1, round(slot.window * len(last) / len(slot.steps))),
+        times=tuple(slot.times[row] for row in last),
     )
 
 

@@ -176,6 +176,7 @@ def test_everything_is_reached_by_the_keyboard(pages: Pages, tmp_path: Path, env
     with a_viewer(tmp_path, "mt10", env=env) as url:
         page = pages.open(url)
         row = panel(page, "Jobs").locator(".row svg").nth(1)
+        assert "1 of them failed" in str(row.get_attribute("aria-label"))
         row.focus()
         page.keyboard.press("End")
         page.keyboard.press("ArrowLeft")
@@ -236,5 +237,6 @@ def test_the_exported_file_opens_without_a_server_and_shows_the_same(pages: Page
     assert page.locator('[data-slot="3"]').get_by_text("paused", exact=True).count() == 1
     panel(page, "Curves").locator("select").select_option("reach-v3")
     page.get_by_label("success by environment steps of reach-v3").wait_for()
+    assert panel(page, "Moment").count() == panel(page, "Runs").count() == page.locator(".pager").count() == 0
     asked = page.evaluate("performance.getEntriesByType('resource').map((one) => one.name)")
     assert [name for name in json.loads(json.dumps(asked)) if not name.startswith("data:")] == []

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorleg.job import attempt_numbers
+from anchorleg.printable import printable
 from orchestrator.errors import AnchorlegError
 from orchestrator.run.history import read_events
 from orchestrator.run.ledger import load_ledger
@@ -44,22 +45,48 @@ class RunFolders:
 
     kind: Kind = "runs"
 
-    def __init__(self, folders: Sequence[Path], place: str, *, pacer: Pacer | None = None) -> None:
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        place: str,
+        *,
+        pacer: Pacer | None = None,
+        find: Callable[[], Sequence[Path]] | None = None,
+    ) -> None:
+        """`find`: asked again from time to time, where runs may come and go; what it does not find any more is gone."""
         self.place = place
+        self._find = find or (lambda: folders)
         self._folders = [RunDir(folder) for folder in folders]
         self._pacer = pacer or Pacer()
         self._ids: dict[Path, str] = {}
+        self._first: RunDir | None = None
 
     def look(self, choice: ViewChoice, now: float) -> PageSnapshot:
         """See `ViewSource`."""
         self._pacer.begin_look(choice)
+        found = self._pacer.read("folders", int(now / ROW_S), self._find)
+        if found is not None and list(found) != [one.path for one in self._folders]:
+            self._folders = [RunDir(folder) for folder in found]
         chosen = next((one for one in self._folders if self._ids.get(one.path) == choice.run), None)
         if chosen is None and choice.run:  # asked for before its line was read
             chosen = next((one for one in self._folders if self._row(one, now).run_id == choice.run), None)
-        chosen = chosen or (self._folders[0] if self._folders else None)
+        if chosen is None and choice.run:
+            rows = tuple(self._row(one, now) for one in self._folders)
+            if all(row.state for row in rows):
+                words = (
+                    f"The run {printable(choice.run, 80)} is not here any more{': choose another one' if rows else ''}."
+                )
+                return PageSnapshot(source=self.kind, place=self.place, note=words, runs=rows)
+        chosen = chosen or self._default()
         page, note = self._page(chosen, choice, now) if chosen is not None else (None, "There is no run here.")
         rows = tuple(self._row(one, now) for one in self._folders)
         return PageSnapshot(source=self.kind, place=self.place, note=note, runs=rows, run=page)
+
+    def _default(self) -> RunDir | None:
+        """The first one, and the same as long as it is there: a page does not change its run because another begins."""
+        if self._first is None or self._first.path not in {one.path for one in self._folders}:
+            self._first = self._folders[0] if self._folders else None
+        return self._first
 
     # --- the list -------------------------------------------------------------------------------------------------
 

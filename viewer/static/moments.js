@@ -35,7 +35,7 @@ export function moments(state) {
     <h2 id="moment">Moment</h2>
     <input type="range" min="0" max="1000" step="1" aria-labelledby="moment" .value=${String(Math.round((1000 * (at - first)) / (last - first)))}
       aria-valuetext=${choice.at == null ? "now" : told(at)} @input=${move}>
-    <output>${choice.at == null ? "now" : `as it was on ${told(at)}`}</output>
+    <output>${choice.at == null ? "" : `as it was on ${told(at)}`}</output>
     <button ?disabled=${choice.at == null} @click=${now}>now</button>
   </section>`;
 }

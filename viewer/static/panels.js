@@ -74,8 +74,8 @@ function troubles({ snapshot: { run } }) {
   return panel("Troubles", html`<ul class="troubles">${rows}</ul>`);
 }
 
-function runs({ snapshot, choose }) {
-  if (snapshot.runs.length < 2) return nothing;
+function runs({ snapshot, choose, offline }) {
+  if (snapshot.runs.length < (snapshot.run ? 2 : 1) || offline) return nothing;
   const rows = snapshot.runs.map((row) => [
     html`<button class="link" aria-current=${row.run_id === snapshot.run?.run_id ? "true" : "false"}
       @click=${() => choose({ run: row.run_id, task: "", slots: 0, jobs: 0, events: 0, at: null })}>${row.name}</button>`,
@@ -96,7 +96,7 @@ function slots(state) {
     run.seen_at ? `seen ${ago(run.seen_at, now)}` : "",
     run.until ? `until ${until(run.until, now)}: then every job saves and ends` : "",
   ].filter(Boolean).join(" · ");
-  const turn = run.pages > 1
+  const turn = run.pages > 1 && !state.offline
     ? pager(`slots, page ${run.page + 1} of ${run.pages}`,
         run.page + 1 < run.pages ? () => choose({ slots: run.page + 1 }) : null,
         run.page > 0 ? () => choose({ slots: choice.slots - 1 }) : null)
