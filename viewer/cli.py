@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import io
+import json
 import os
 import shutil
 import signal
@@ -96,7 +98,7 @@ def show(
     if as_json:
         from viewer.model import ViewChoice  # noqa: PLC0415
 
-        print(source.look(ViewChoice(), time.time()).model_dump_json(indent=2))
+        print(json.dumps(source.look(ViewChoice(), time.time()).model_dump(), indent=2, allow_nan=False))
     else:
         hub = make_hub(top_k, width, height)
         try:
@@ -218,16 +220,17 @@ def _interrupt(*_: object) -> None:
 
 
 def _socket_of(source: ViewSource, socket_at: str | None, stack: ExitStack) -> tuple[socket.socket, Path]:
-    from viewer.server.private import check_folder, free_socket, socket_path  # noqa: PLC0415 - as above
+    from viewer.server.private import alone_in, check_folder, free_socket, leave, socket_path  # noqa: PLC0415
     from viewer.server.serve import open_socket  # noqa: PLC0415
 
     named = None if socket_at in {None, "auto"} else Path(str(socket_at)).expanduser().absolute()
     path = named or socket_path(Path(source.place).name)
     if named is not None:
         check_folder(named.parent)
-    free_socket(path)
-    sock = open_socket(path)
-    stack.callback(path.unlink, missing_ok=True)
+    with alone_in(path.parent):
+        free_socket(path)
+        sock = open_socket(path)
+        stack.callback(leave, path, path.lstat().st_ino)
     return sock, path
 
 
@@ -255,6 +258,9 @@ def main(act: Callable[[], object] | None = None) -> None:
         act = (lambda: export_app(prog_name="viewer export")) if is_export else app
     from orchestrator.errors import AnchorlegError  # noqa: PLC0415 - `--help` must stay quick
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a file's name may be no text
     try:
         try:
             act()

@@ -7,7 +7,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -18,6 +19,8 @@ Row = Mapping[str, Any]
 
 #: Points of one line: a screen has no room for more.
 MOST_POINTS = 200
+#: Rows that are kept of one slot: a long training has ten thousands, each with every task.
+MOST_ROWS = 1000
 #: Points of the small curve in a table.
 SPARK_POINTS = 40
 #: Lines of single slots; beyond that only their mean is readable.
@@ -47,7 +50,8 @@ class TaskCurve:
 @dataclass(frozen=True)
 class SlotCurves:
     """What the page needs of one slot's rows. `steps` [R]; `success`, `returns`: by task; `other` [R]: top-level
-    numbers of a row by their name, None where the row has none; `window`: a point pools so many rows.
+    numbers of a row by their name, None where the row has none; `window`: a point pools so many rows; `times` [R]: when
+    they were written, unix seconds.
     """
 
     steps: tuple[int, ...] = ()
@@ -55,6 +59,7 @@ class SlotCurves:
     returns: Mapping[str, TaskCurve] = field(default_factory=dict)
     other: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
     window: int = 1
+    times: tuple[float | None, ...] = ()
 
 
 def slot_curves(rows: Sequence[Row]) -> SlotCurves:
@@ -67,13 +72,52 @@ def slot_curves(rows: Sequence[Row]) -> SlotCurves:
     episodes = sum(curve.episodes[-1] for curve in success.values())
     a_row = episodes / max(1, len(rows) * len(tasks))
     wanted = math.ceil(_EPISODES_A_POINT / a_row) if a_row > 0 else 1
-    return SlotCurves(
+    whole = SlotCurves(
         steps=tuple(int(counted(row["to"])) for row in rows),
         success={shown(task): curve for task, curve in success.items() if curve.episodes[-1]},
         returns={shown(task): curve for task in tasks if (curve := _pooled(rows, task, _RETURN)).episodes[-1]},
         other={shown(name): tuple(_finite(row.get(name)) for row in rows) for name in names},
         window=max(1, min(wanted, int(_MAX_WINDOW_SHARE * len(rows)))),
+        times=tuple(_finite(row.get("at")) for row in rows),
     )
+    return _joined(whole) if len(rows) > MOST_ROWS else whole
+
+
+def _joined(slot: SlotCurves) -> SlotCurves:
+    """Fewer rows, each of several that follow one another: what they pooled stays what it was."""
+    last = thinned(len(slot.steps), MOST_ROWS)
+    edges = [0, *(row + 1 for row in last)]
+
+    def joined(curves: Mapping[str, TaskCurve]) -> dict[str, TaskCurve]:
+        return {
+            task: TaskCurve(tuple(one.episodes[edge] for edge in edges), tuple(one.sums[edge] for edge in edges))
+            for task, one in curves.items()
+        }
+
+    return SlotCurves(
+        steps=tuple(slot.steps[row] for row in last),
+        success=joined(slot.success),
+        returns=joined(slot.returns),
+        other={
+            name: tuple(_mean(told[low:high]) for low, high in pairwise(edges)) for name, told in slot.other.items()
+        },
+        window=max(1, round(slot.window * len(last) / len(slot.steps))),
+        times=tuple(slot.times[row] for row in last),
+    )
+
+
+def curves_until(slot: SlotCurves, at: float) -> SlotCurves:
+    """What had been written at `at` (unix seconds): rows in their order, up to the first later one."""
+    count = next((row for row, time in enumerate(slot.times) if time is not None and time > at), len(slot.steps))
+
+    def cut(curves: Mapping[str, TaskCurve]) -> dict[str, TaskCurve]:
+        parts = {task: TaskCurve(one.episodes[: count + 1], one.sums[: count + 1]) for task, one in curves.items()}
+        return {task: one for task, one in parts.items() if one.episodes[-1]}
+
+    return replace(
+        slot, steps=slot.steps[:count], success=cut(slot.success), returns=cut(slot.returns),
+        other={name: told[:count] for name, told in slot.other.items()}, times=slot.times[:count],
+    )  # fmt: skip
 
 
 def shown(name: Any) -> str:

@@ -23,6 +23,7 @@ from viewer.curves import (
     slot_curves,
     spark_of,
     tasks_of,
+    thinned,
     wilson,
     window_steps,
 )
@@ -48,7 +49,8 @@ class Learned:
 
 def learned_from(slot: int, name: str, rows: Sequence[Row], evaluations: Sequence[Row]) -> Learned:
     """What is shown of a slot's rows, wherever they come from. Errors: `NOT_A_TRAININGS`, for no training's rows."""
-    return Learned(slot, name, slot_curves(rows), [_checked(row) for row in evaluations])
+    judged = sorted((_checked(row) for row in evaluations), key=lambda row: int(row["step"]))
+    return Learned(slot, name, slot_curves(rows), judged)
 
 
 def _checked(row: Row) -> Row:
@@ -61,6 +63,7 @@ def _checked(row: Row) -> Row:
         raise ValueError("an evaluation without a task")
     return {
         "step": int(counted(row["step"])),
+        "at": number(row["at"]) if row.get("at") is not None else None,
         "goals_per_task": max(1, int(counted(row["goals_per_task"]))),
         "mean_success": number(row["mean_success"]),
         "score": "return" if row.get("score") == "return" else "success",
@@ -129,7 +132,7 @@ def _evaluated(slot: Learned, measure: str, task: str) -> CurveLine | None:
     good = [one for one in found if one[1] is not None]
     if not good:
         return None
-    steps, values, low, high = zip(*good, strict=True)
+    steps, values, low, high = zip(*(good[place] for place in thinned(len(good))), strict=True)
     has_interval = any(one is not None for one in low)
     return CurveLine(
         label=f"{slot.label}, evaluated", kind="evaluation", slot=slot.slot, steps=steps,

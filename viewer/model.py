@@ -35,6 +35,7 @@ class Shown(BaseModel):
 class ViewChoice(Shown):
     """What one watcher looks at. `run`: an id, "" for the first. `task`: "" for the mean over tasks. `measure`: what
     the curves show, "" for success or, where none is told, return. `slots`, `jobs`, `events`: pages, 0 the first.
+    `at`: an earlier moment; None: now.
     """
 
     run: str = ""
@@ -43,6 +44,7 @@ class ViewChoice(Shown):
     slots: int = 0
     jobs: int = 0
     events: int = 0
+    at: float | None = None
 
 
 class RunRow(Shown):
@@ -301,7 +303,8 @@ class LiveFacts(Shown):
 
 class RunPage(Shown):
     """Everything about one run. `cards`, `times`: by slot, in its decimal form. `seen_at`: when its controller last
-    wrote what it saw. `pages`: of slots. `lacks`: what this source cannot show, one sentence each.
+    wrote what it saw. `pages`: of slots. `lacks`: what this source cannot show, one sentence each. `begun_at`: the
+    first moment that can be shown, None where only now can; `as_of`: the earlier moment that is shown.
     """
 
     run_id: str
@@ -312,6 +315,8 @@ class RunPage(Shown):
     controller: str = ""
     seen_at: float | None = None
     until: float | None = None
+    begun_at: float | None = None
+    as_of: float | None = None
     page: int = 0
     pages: int = 1
     slots: int = 0

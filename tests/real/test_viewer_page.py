@@ -176,6 +176,7 @@ def test_everything_is_reached_by_the_keyboard(pages: Pages, tmp_path: Path, env
     with a_viewer(tmp_path, "mt10", env=env) as url:
         page = pages.open(url)
         row = panel(page, "Jobs").locator(".row svg").nth(1)
+        assert "1 of them failed" in str(row.get_attribute("aria-label"))
         row.focus()
         page.keyboard.press("End")
         page.keyboard.press("ArrowLeft")
@@ -191,6 +192,26 @@ def test_everything_is_reached_by_the_keyboard(pages: Pages, tmp_path: Path, env
             ".every((one) => one.tabIndex >= 0)"
         )
         assert reached
+
+
+def test_a_slider_shows_the_run_as_it_was_and_leads_back(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
+    a_watched_run(tmp_path / "mt10", time.time())
+    with a_viewer(tmp_path, "mt10", env=env) as url:
+        page = pages.open(url)
+        slider = panel(page, "Moment").get_by_role("slider", name="Moment")
+        slider.focus()
+        page.keyboard.press("Home")
+        slot(page, 0).locator('.badge[data-state="pending"]').wait_for()
+        page.locator('header .badge[data-state="earlier"]').wait_for()
+        for _ in range(3):
+            page.keyboard.press("PageUp")
+        slot(page, 0).locator('.badge[data-state="running"]').wait_for()
+        assert panel(page, "Troubles").count() == 0
+        assert "as it was on" in panel(page, "Moment").inner_text()
+        panel(page, "Moment").get_by_role("button", name="now").press("Enter")
+        panel(page, "Troubles").wait_for()
+        page.locator('header .badge[data-state="earlier"]').wait_for(state="detached")
+        assert slider.get_attribute("aria-valuetext") == "now"
 
 
 def test_names_of_strangers_stay_text(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
@@ -216,5 +237,6 @@ def test_the_exported_file_opens_without_a_server_and_shows_the_same(pages: Page
     assert page.locator('[data-slot="3"]').get_by_text("paused", exact=True).count() == 1
     panel(page, "Curves").locator("select").select_option("reach-v3")
     page.get_by_label("success by environment steps of reach-v3").wait_for()
+    assert panel(page, "Moment").count() == panel(page, "Runs").count() == page.locator(".pager").count() == 0
     asked = page.evaluate("performance.getEntriesByType('resource').map((one) => one.name)")
     assert [name for name in json.loads(json.dumps(asked)) if not name.startswith("data:")] == []

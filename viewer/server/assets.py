@@ -20,6 +20,7 @@ FILES = (
     "vendor/lit-html.js",
     "main.js",
     "entrance.js",
+    "moments.js",
     "panels.js",
     "drawing.js",
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
 import secrets
 import socket
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from anchorleg.files import make_folder, write_bytes
@@ -118,3 +120,28 @@ def free_socket(path: Path) -> None:
             path.unlink(missing_ok=True)
             return
     raise BusyError(f"another viewer serves at {path} already: end it, or name another socket with --socket PATH.")
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """One viewer at a time clears away what is left there and makes its own: two would clear away each other's.
+
+    Errors: StorageError.
+    """
+    try:
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise StorageError(f"{folder} cannot be used for a socket: {error.strerror}.") from None
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks: as it would be alone
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
+
+
+def leave(path: Path, inode: int) -> None:
+    """Clear away our own socket; another viewer may have one of its name since."""
+    with contextlib.suppress(OSError):
+        if path.lstat().st_ino == inode:
+            path.unlink()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from anchorleg.places import home_folder
@@ -62,11 +64,11 @@ def _here(environ: Mapping[str, str], pacer: Pacer | None) -> ViewSource:
             pass  # a config without a run yet says nothing about other runs
     for folder in (here, here / "runs"):
         if folders := run_folders(folder):
-            return RunFolders(folders, str(folder), pacer=pacer)
+            return RunFolders(folders, str(folder), pacer=pacer, find=partial(run_folders, folder))
     if (here / "v1" / "runs").is_dir():
         return MirrorFolder(here, pacer=pacer)
-    if known := entries(environ):
-        return RunFolders([Path(entry.run_dir) for entry in known], "all runs of this account", pacer=pacer)
+    if entries(environ):
+        return RunFolders(_all(environ), "all runs of this account", pacer=pacer, find=partial(_all, environ))
     mirror = home_folder(environ) / MIRROR
     if (mirror / "v1").is_dir() or (mirror / "state").is_dir():
         return MirrorFolder(mirror, pacer=pacer)
@@ -81,7 +83,7 @@ def _in_folder(path: Path, environ: Mapping[str, str], pacer: Pacer | None) -> V
             return MirrorFolder(mirror, alone=mirror != path, pacer=pacer)
     for folder in (path, path / "runs"):
         if folders := run_folders(folder):
-            return RunFolders(folders, str(folder), pacer=pacer)
+            return RunFolders(folders, str(folder), pacer=pacer, find=partial(run_folders, folder))
     if (path / "cluster_config.json").exists():
         try:
             return RunFolders([locate(None, path / "cluster_config.json").path], path.name, pacer=pacer)
@@ -99,13 +101,20 @@ def _in_folder(path: Path, environ: Mapping[str, str], pacer: Pacer | None) -> V
     raise NothingThere(f"there is no run in {path} ({inside}); {_known(environ)}.")
 
 
+def _all(environ: Mapping[str, str]) -> list[Path]:
+    return [Path(entry.run_dir) for entry in entries(environ)]
+
+
 def run_folders(folder: Path) -> list[Path]:
     """Run folders in `folder`, the newest first."""
+    found = []
     try:
-        found = [each for each in folder.iterdir() if (each / "run.json").is_file()]
+        for each in folder.iterdir():
+            with contextlib.suppress(OSError):
+                found.append((-(each / "run.json").stat().st_mtime, each.name, each))
     except OSError:
         return []
-    return sorted(found, key=lambda each: (-(each / "run.json").stat().st_mtime, each.name))
+    return [each for *_, each in sorted(found)]
 
 
 def _known(environ: Mapping[str, str]) -> str:

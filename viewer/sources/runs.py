@@ -9,19 +9,32 @@ from pathlib import Path
 from typing import Any
 
 from anchorleg.job import attempt_numbers
+from anchorleg.printable import printable
 from orchestrator.errors import AnchorlegError
 from orchestrator.run.history import read_events
 from orchestrator.run.ledger import load_ledger
 from orchestrator.run.rundir import Run, RunDir, load_run, shared_dir
 from orchestrator.screens.goodput import SlotFacts, account, total
-from orchestrator.screens.status import RunView, picture
+from orchestrator.screens.status import RunView, SlotView, picture
 from orchestrator.screens.worktime import slot_facts
 from syncd.store import Manifest
 from trainer.history.journal import EVALUATIONS, METRICS
 from trainer.history.read import read, read_evaluations
 from viewer.learning import NOT_A_TRAININGS, Learned, curves_of, evaluation_rows, learned_from, task_rows
-from viewer.model import SLOTS_A_PAGE, Goodput, Kind, LiveFacts, PageSnapshot, RunPage, RunRow, Trouble, ViewChoice
+from viewer.model import (
+    SLOTS_A_PAGE,
+    CurvesPanel,
+    Goodput,
+    Kind,
+    LiveFacts,
+    PageSnapshot,
+    RunPage,
+    RunRow,
+    Trouble,
+    ViewChoice,
+)
 from viewer.pacing import Pacer
+from viewer.past import LACKS, card_at, events_until, facts_at, learned_until
 from viewer.sources.shared import SHARED_S, agent_rows, contributors_of, manifests_of, policy_rows, task_names
 from viewer.sources.slotcards import card_of, experiments_of, history_of
 from viewer.timeline import row_of
@@ -42,22 +55,48 @@ class RunFolders:
 
     kind: Kind = "runs"
 
-    def __init__(self, folders: Sequence[Path], place: str, *, pacer: Pacer | None = None) -> None:
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        place: str,
+        *,
+        pacer: Pacer | None = None,
+        find: Callable[[], Sequence[Path]] | None = None,
+    ) -> None:
+        """`find`: asked again from time to time, where runs may come and go; what it does not find any more is gone."""
         self.place = place
+        self._find = find or (lambda: folders)
         self._folders = [RunDir(folder) for folder in folders]
         self._pacer = pacer or Pacer()
         self._ids: dict[Path, str] = {}
+        self._first: RunDir | None = None
 
     def look(self, choice: ViewChoice, now: float) -> PageSnapshot:
         """See `ViewSource`."""
         self._pacer.begin_look(choice)
+        found = self._pacer.read("folders", int(now / ROW_S), self._find)
+        if found is not None and list(found) != [one.path for one in self._folders]:
+            self._folders = [RunDir(folder) for folder in found]
         chosen = next((one for one in self._folders if self._ids.get(one.path) == choice.run), None)
         if chosen is None and choice.run:  # asked for before its line was read
             chosen = next((one for one in self._folders if self._row(one, now).run_id == choice.run), None)
-        chosen = chosen or (self._folders[0] if self._folders else None)
+        if chosen is None and choice.run:
+            rows = tuple(self._row(one, now) for one in self._folders)
+            if all(row.state for row in rows):
+                words = (
+                    f"The run {printable(choice.run, 80)} is not here any more{': choose another one' if rows else ''}."
+                )
+                return PageSnapshot(source=self.kind, place=self.place, note=words, runs=rows)
+        chosen = chosen or self._default()
         page, note = self._page(chosen, choice, now) if chosen is not None else (None, "There is no run here.")
         rows = tuple(self._row(one, now) for one in self._folders)
         return PageSnapshot(source=self.kind, place=self.place, note=note, runs=rows, run=page)
+
+    def _default(self) -> RunDir | None:
+        """The first one, and the same as long as it is there: a page does not change its run because another begins."""
+        if self._first is None or self._first.path not in {one.path for one in self._folders}:
+            self._first = self._folders[0] if self._folders else None
+        return self._first
 
     # --- the list -------------------------------------------------------------------------------------------------
 
@@ -97,9 +136,18 @@ class RunFolders:
         facts, goodput = self._times(run, run_dir, view, numbers, events, now, lacks)
         learned, unread = self._learned(run, run_dir, numbers, lacks)
         shared = shared_dir(run.config, run.folder, run_dir)
-        manifests = self._shared(("policies", path), now, lambda: manifests_of(shared, run.run_id), lacks)
+        begun_at = float(events.all[0]["at"]) if events.all else None
+        as_of = None if choice.at is None or begun_at is None else min(max(choice.at, begun_at), now)
+        if as_of is not None:
+            learned = [learned_until(one, as_of) for one in learned]
         curves = curves_of(learned, choice.measure, choice.task, unread, alike=run.config.experiments is None)
+        if as_of is not None:
+            return _past_page(view, shown, facts, events, learned, curves, choice, as_of).model_copy(
+                update={"begun_at": begun_at, "page": page, "pages": pages, "slots": len(view.slots)}
+            )
+        manifests = self._shared(("policies", path), now, lambda: manifests_of(shared, run.run_id), lacks)
         return RunPage(
+            begun_at=begun_at,
             run_id=view.run_id,
             name=view.run_name,
             folder=view.run_dir,
@@ -192,6 +240,35 @@ class RunFolders:
         except (OSError, ValueError) as error:
             lacks.append(f"The shared folder cannot be read: {error}.")
             return ()
+
+
+def _past_page(
+    view: RunView, shown: Sequence[SlotView], facts: Mapping[int, SlotFacts], events: _Events,
+    learned: Sequence[Learned], curves: CurvesPanel, choice: ViewChoice, at: float,
+) -> RunPage:  # fmt: skip
+    """The run at an earlier moment; `learned` and `curves` are of that moment already."""
+    told = {slot.slot: events_until(events.of(slot.slot), at) for slot in shown}
+    then = {k: facts_at(one, told[k], at) for k, one in facts.items()}
+    rows = {one.slot: one for one in learned}
+    return RunPage(
+        run_id=view.run_id,
+        name=view.run_name,
+        folder=view.run_dir,
+        executor=view.executor,
+        state="earlier",
+        as_of=at,
+        cards={
+            str(slot.slot): card_at(card_of(slot, (), at), then[slot.slot], told[slot.slot], rows.get(slot.slot))
+            for slot in shown
+            if slot.slot in then
+        },
+        times={str(k): row_of(one, told[k], at, None, max(0, choice.jobs)) for k, one in then.items()},
+        curves=curves,
+        tasks=task_rows(learned, measure=curves.measure),
+        evaluations=evaluation_rows(learned),
+        history=history_of(events_until(events.all, at), max(0, choice.events), at),
+        lacks=(LACKS,),
+    )
 
 
 def _share(facts: SlotFacts, now: float) -> float | None:

@@ -36,7 +36,8 @@ function line(state, slot, row, x, now, clock) {
     pick(row.jobs[next].attempt);
   };
   const goodput = row.goodput == null ? "" : `${Math.round(100 * row.goodput)} %`;
-  const name = `slot ${slot}: ${row.jobs.length} jobs shown, goodput ${goodput || "not known"}; arrow keys choose a job`;
+  const failed = row.jobs.filter(isBad).length;
+  const name = `slot ${slot}: ${row.jobs.length} jobs shown, ${failed ? `${failed} of them failed, ` : ""}goodput ${goodput || "not known"}; arrow keys choose a job`;
   return html`<div class="row">
     <span class="slot">${slot}</span>
     <svg viewBox="0 0 ${WIDTH} ${ROW}" preserveAspectRatio="none" tabindex="0" role="img" aria-label=${name} @keydown=${move}>
@@ -49,11 +50,17 @@ function line(state, slot, row, x, now, clock) {
   </div>`;
 }
 
+// What a job spends of its own; the rest of its bar was the time before it.
+const OWN = ["start-up", "running", "saving"];
+const isBad = (job) => Boolean(job.verdict) && !["handed over", "finished", "not needed"].includes(job.verdict);
+
 function piece(part, x, now, job) {
   const left = Math.max(0, x(part.start)), right = Math.min(WIDTH, x(part.end ?? now));
   if (right <= 0 || left >= WIDTH) return nothing;
-  const bad = job.verdict && !["handed over", "finished", "not needed"].includes(job.verdict) && part.part === "running";
-  return svg`<rect class=${`part ${part.part}${bad ? " failed" : ""}`} x=${left} y="2" width=${Math.max(1, right - left)} height=${ROW - 4}></rect>`;
+  const bad = isBad(job) && OWN.includes(part.part);
+  // A job that died at once is to be seen, too.
+  const width = Math.max(bad ? 4 : 1, right - left);
+  return svg`<rect class=${`part ${part.part}${bad ? " failed" : ""}`} x=${Math.min(left, WIDTH - width)} y="2" width=${width} height=${ROW - 4}></rect>`;
 }
 
 function detail(state, rows, now, clock) {

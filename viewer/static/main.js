@@ -17,12 +17,13 @@ const state = {
   at: 0, // when the server looked, unix seconds by its clock
   skew: 0, // server's clock minus ours, seconds
   line: "connecting", // connecting, live, lost, refused, stranger, bare, full, file
-  choice: { run: "", task: "", measure: "", slots: 0, jobs: 0, events: 0 },
+  choice: { run: "", task: "", measure: "", slots: 0, jobs: 0, events: 0, at: null },
   selected: null, // {slot, attempt} of the time line
   span: 0, // seconds of the time line, 0: all
   choose,
   select,
-  now: () => Date.now() / 1000 + state.skew,
+  clock: () => Date.now() / 1000 + state.skew, // the server's
+  now: () => state.snapshot?.run?.as_of ?? state.clock(), // of what is shown
   agents: null, // what tiles.js offers, once the viewer has spoken of agents
 };
 let socket = null;
@@ -150,7 +151,7 @@ function select(change) {
 // --- drawing ----------------------------------------------------------------------------------------------------------
 
 let wasOld = false;
-const isOld = () => state.line === "live" && state.now() - state.at > OLD_S;
+const isOld = () => state.line === "live" && state.clock() - state.at > OLD_S;
 
 const LINES = {
   connecting: "connecting",

@@ -1,6 +1,7 @@
 // The panels, each a function of the state; one that has nothing to show is not there. Texts are escaped by lit-html.
 import { html, nothing } from "./vendor/lit-html.js";
 import { chart, spark, timeline } from "./drawing.js";
+import { moments } from "./moments.js";
 
 // --- words --------------------------------------------------------------------------------------------------------------
 
@@ -73,11 +74,11 @@ function troubles({ snapshot: { run } }) {
   return panel("Troubles", html`<ul class="troubles">${rows}</ul>`);
 }
 
-function runs({ snapshot, choose }) {
-  if (snapshot.runs.length < 2) return nothing;
+function runs({ snapshot, choose, offline }) {
+  if (snapshot.runs.length < (snapshot.run ? 2 : 1) || offline) return nothing;
   const rows = snapshot.runs.map((row) => [
     html`<button class="link" aria-current=${row.run_id === snapshot.run?.run_id ? "true" : "false"}
-      @click=${() => choose({ run: row.run_id, task: "", slots: 0, jobs: 0, events: 0 })}>${row.name}</button>`,
+      @click=${() => choose({ run: row.run_id, task: "", slots: 0, jobs: 0, events: 0, at: null })}>${row.name}</button>`,
     row.state ? badge(row.state) : html`<span class="dim">not read yet</span>`,
     number(row.slots),
     Object.entries(row.counts).map(([name, count]) => `${count} ${name}`).join(", ") || row.note,
@@ -98,7 +99,7 @@ function slots(state) {
     run.seen_at ? `seen ${ago(run.seen_at, now)}` : "",
     run.until ? `until ${until(run.until, now)}: then every job saves and ends` : "",
   ].filter(Boolean).join(" · ");
-  const turn = run.pages > 1
+  const turn = run.pages > 1 && !state.offline
     ? pager(`slots, page ${run.page + 1} of ${run.pages}`,
         run.page + 1 < run.pages ? () => choose({ slots: run.page + 1 }) : null,
         run.page > 0 ? () => choose({ slots: choice.slots - 1 }) : null)
@@ -246,4 +247,4 @@ function lacks({ snapshot: { run } }) {
 }
 
 // In this order they stand on the page.
-export const PANELS = [troubles, runs, agents, slots, jobs, curves, tasks, evaluations, experiments, contributors, policies, history, lacks];
+export const PANELS = [troubles, runs, agents, moments, slots, jobs, curves, tasks, evaluations, experiments, contributors, policies, history, lacks];

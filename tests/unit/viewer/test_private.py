@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import stat
@@ -14,8 +15,10 @@ from viewer.errors import BusyError, StorageError
 from viewer.server.place import how_to_get_there, is_shared_machine
 from viewer.server.private import (
     MOST_BYTES,
+    alone_in,
     check_folder,
     free_socket,
+    leave,
     load_token,
     socket_path,
     token_file,
@@ -130,3 +133,22 @@ def test_the_tunnel_leads_to_this_very_machine() -> None:
     lines = how_to_get_there("/tmp/anchorleg-viewer-7/a.sock", "anna", "login2", 9999, "TOKEN")
     assert "  ssh -o ExitOnForwardFailure=yes -N -L 9999:/tmp/anchorleg-viewer-7/a.sock anna@login2" in lines
     assert "  http://127.0.0.1:9999/#TOKEN" in lines
+
+
+def test_of_two_viewers_at_once_one_waits_for_the_other(tmp_path: Path) -> None:
+    """Both find a socket that a killed viewer left; the second one would clear away the first one's."""
+    other = os.open(tmp_path, os.O_RDONLY)
+    with alone_in(tmp_path), pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(other)
+
+
+def test_a_viewer_clears_away_its_own_socket_alone(tmp_path: Path) -> None:
+    path = tmp_path / "x.sock"
+    path.touch()
+    (tmp_path / "other").touch()
+    leave(path, (tmp_path / "other").stat().st_ino)
+    assert path.exists()
+    leave(path, path.stat().st_ino)
+    assert not path.exists()

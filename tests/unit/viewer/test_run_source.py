@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from viewer.differences import changes
 from viewer.lines import lines_of
 from viewer.model import SLOTS_A_PAGE, PageSnapshot, RunPage, ViewChoice
 from viewer.pacing import NO_END, Pacer
+from viewer.sources.found import find_source
 from viewer.sources.runs import RunFolders
 
 
@@ -92,7 +94,8 @@ def test_the_page_of_another_run_is_chosen_by_its_id(tmp_path: Path) -> None:
     found = look(first, second)
     assert [row.name for row in found.runs] == ["a", "b"]
     assert page(first, second, run=found.runs[1].run_id).name == "b"
-    assert page(first, second, run="gone-0000").name == "a"
+    gone = look(first, second, run="gone-0000")
+    assert (gone.run, gone.note) == (None, "The run gone-0000 is not here any more: choose another one.")
 
 
 def test_a_hundred_runs_and_a_thousand_jobs_are_read_a_part_at_each_look(tmp_path: Path) -> None:
@@ -194,3 +197,22 @@ def test_lines_for_a_terminal_tell_each_slot_in_one(tmp_path: Path) -> None:
     lines = lines_of(look(a_watched_run(tmp_path / "mt10", NOW, slots=2, jobs=2).path), NOW)
     assert lines[0].startswith("mt10 slot 0, running, job 81001, step 416,000/2,000,000, 18.3 steps/s, job ends in 2 h")
     assert "success " in lines[1]
+
+
+def test_runs_come_and_go_and_the_one_that_is_shown_stays(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        a_watched_run(tmp_path / name, NOW, name=name, slots=1, jobs=1)
+    source = find_source(str(tmp_path), pacer=Pacer(look_s=NO_END, least_s=0.0, monotonic=lambda: 0.0))
+    shown = source.look(ViewChoice(), NOW).run
+    assert shown is not None
+    a_watched_run(tmp_path / "c", NOW, name="c", slots=1, jobs=1)
+    os.utime(tmp_path / "c/run.json", (NOW + 1e6, NOW + 1e6))
+    later = source.look(ViewChoice(), NOW + 60)
+    assert {row.name for row in later.runs} == {"a", "b", "c"}
+    assert later.run is not None
+    assert later.run.name == shown.name
+    shutil.rmtree(tmp_path / shown.name)
+    gone = source.look(ViewChoice(run=shown.run_id), NOW + 120)
+    assert (gone.run, len(gone.runs)) == (None, 2)
+    assert gone.note == f"The run {shown.run_id} is not here any more: choose another one."
+    assert source.look(ViewChoice(), NOW + 180).run is not None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -157,3 +159,19 @@ def test_without_websockets_the_sentence_says_what_to_install(
     monkeypatch.setitem(sys.modules, "websockets.sync.server", None)
     assert typed(monkeypatch, str(a_run(tmp_path / "mt10").path), "--port", "0", "--no-open") == 2
     assert "pip install '.[viewer]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("way", [["--json"], ["export", "--out", b"page-\xff.html"]])
+def test_a_folder_whose_name_is_no_text_is_no_traceback(tmp_path: Path, way: list[str | bytes]) -> None:
+    """Its files were brought from elsewhere, under a name of another encoding."""
+    folder = os.fsencode(tmp_path) + b"/run-\xff"
+    os.rename(a_run(tmp_path / "mt10").path, folder)
+    done = subprocess.run(
+        [sys.executable, "-m", "viewer", *way, folder], capture_output=True, check=False, cwd=tmp_path,
+        env={**os.environ, "PYTHONUTF8": "1"},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+    if way == ["--json"]:
+        assert json.loads(done.stdout)["run"]["folder"].endswith("run-\udcff")
+    else:
+        assert done.stdout.startswith(b"page-\\udcff.html: ")

@@ -10,6 +10,7 @@ import pytest
 from viewer.curves import (
     MOST_MEASURES,
     MOST_POINTS,
+    MOST_ROWS,
     MOST_TASKS,
     line_of,
     mean_line,
@@ -132,3 +133,25 @@ def test_rows_with_very_many_tasks_do_not_fill_the_page() -> None:
 def test_nothing_at_all_is_no_curve() -> None:
     assert curves_of([learned(0, [])], "", "", 2, alike=True).partial == 2
     assert spark_of([slot_curves([])], "success", "x") == ()
+
+
+def test_evaluations_are_shown_by_step_and_few_of_many() -> None:
+    judged = [an_evaluation(100 * k, k / 1000) for k in range(1000)]
+    slot = learned(0, [a_row(100)], *reversed(judged))
+    (dots,) = [line for line in curves_of([slot], "", "", 0, alike=True).lines if line.kind == "evaluation"]
+    assert len(dots.steps) <= MOST_POINTS
+    assert list(dots.steps) == sorted(dots.steps)
+    assert (dots.steps[0], dots.steps[-1]) == (0, 99_900)
+    assert evaluation_rows([slot])[0].step == 99_900
+
+
+def test_of_a_long_training_few_rows_are_kept_and_the_curve_stays_what_it_was() -> None:
+    rows = [a_row(100 * k, 0.5 + 0.5 * math.sin(k / 900), loss=float(k)) for k in range(1, 20_001)]
+    kept = slot_curves(rows)
+    assert len(kept.steps) == len(kept.other["loss"]) == len(kept.times) == MOST_ROWS
+    assert len(kept.success[TASKS[0]].sums) == MOST_ROWS + 1
+    assert kept.success[TASKS[0]].episodes[-1] == 200_000
+    line = line_of(kept, 0, "", "success", "")
+    assert line.steps[-1] == 2_000_000
+    for step, value in zip(line.steps, line.values, strict=True):
+        assert value == pytest.approx(0.5 + 0.5 * math.sin(step / 90_000), abs=0.02)
