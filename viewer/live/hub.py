@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from anchorleg.live.wanted import FILE, MOST_LANES, Asking, Wish
-from viewer.live.choice import HEIGHT, HERE, TOP_K, TRAINING, WIDTH, Batch, LiveChoice, Playing
+from viewer.live.choice import HEIGHT, HERE, TOP_K, TRAINING, WIDTH, AgentBatch, AgentNews, LiveChoice
 from viewer.live.mailbox import Mailbox
-from viewer.live.ranking import Stage, next_stage, ranked
+from viewer.live.ranking import OnScreen, next_stage, ranked
 from viewer.live.scenes import SceneShelf
-from viewer.live.streams import Stream
-from viewer.live.troupe import Command, Part, Troupe, usual_command
+from viewer.live.streams import RingStream
+from viewer.live.troupe import AgentLane, Command, Troupe, usual_command
 from viewer.model import AgentRow, LiveFacts, PageSnapshot
 
 LOOK_EVERY_S = 0.2
@@ -53,9 +53,9 @@ class _View(NamedTuple):
     run_id: str
     choice: LiveChoice
 
-    def part(self, slot: int) -> Part:
+    def part(self, slot: int) -> AgentLane:
         """A slot in the lane that was chosen."""
-        return Part(self.shared, self.run_id, slot, self.choice.lane_of(slot))
+        return AgentLane(self.shared, self.run_id, slot, self.choice.lane_of(slot))
 
     @property
     def wishes(self) -> Path:
@@ -80,10 +80,10 @@ class Hub:
         self._facts: dict[str, LiveFacts] = {}
         self._shelf = SceneShelf()
         self._troupe = Troupe(self._shelf, command)
-        self._stages: dict[_View, Stage] = {}
+        self._stages: dict[_View, OnScreen] = {}
         self._asking: dict[Path, Asking] = {}
         self._notes: dict[Path, str] = {}
-        self._streams: dict[Part, Stream] = {}
+        self._streams: dict[AgentLane, RingStream] = {}
         self._thread: threading.Thread | None = None
         self._stirred = False
         self._closed = False
@@ -186,7 +186,7 @@ class Hub:
         wanted = list(dict.fromkeys(views.values()))
         self._stages = {view: self._staged(view, facts[view.run_id], now) for view in wanted}
         asked = self._ask_for(wanted, facts)
-        self._streams = {part: self._streams.get(part) or Stream(ring_of(part), self._shelf) for part in asked}
+        self._streams = {part: self._streams.get(part) or RingStream(ring_of(part), self._shelf) for part in asked}
         training = {part: stream.look(now) for part, stream in self._streams.items()}
         if self._settings.can_play:
             self._troupe.cast(self._to_play(wanted, facts, now), now)
@@ -199,9 +199,9 @@ class Hub:
                 box.put_stage(self._told(view, facts[view.run_id], now))
             self._changed.notify_all()
 
-    def _staged(self, view: _View, facts: LiveFacts, now: float) -> Stage:
+    def _staged(self, view: _View, facts: LiveFacts, now: float) -> OnScreen:
         others = (stage for other, stage in self._stages.items() if other.run_id == view.run_id)
-        before = self._stages.get(view) or next(others, Stage())  # who changes a choice keeps what is on screen
+        before = self._stages.get(view) or next(others, OnScreen())  # who changes a choice keeps what is on screen
         return next_stage(
             before,
             facts.agents,
@@ -214,16 +214,16 @@ class Hub:
     def _seats(self, view: _View, facts: LiveFacts) -> int:
         return view.choice.top or self._settings.top_k or min(facts.top_k or TOP_K, MOST_LANES)
 
-    def _may_leave(self, part: Part, now: float) -> bool:
+    def _may_leave(self, part: AgentLane, now: float) -> bool:
         streams = [one for one in (self._streams.get(part), self._troupe.stream(part)) if one is not None]
         playing = [one for one in streams if one.is_fresh(now, SILENT_S)]
         return not playing or any(one.episode_ended for one in playing)
 
     # --- asking ---------------------------------------------------------------------------------------------------
 
-    def _ask_for(self, wanted: Sequence[_View], facts: Mapping[str, LiveFacts]) -> list[Part]:
+    def _ask_for(self, wanted: Sequence[_View], facts: Mapping[str, LiveFacts]) -> list[AgentLane]:
         """Ask for what is on screen; what was asked for: four agents of a run at most."""
-        by_run: dict[Path, list[Part]] = {}
+        by_run: dict[Path, list[AgentLane]] = {}
         for view in wanted:
             mine = by_run.setdefault(view.wishes, [])
             if _asks(view, facts[view.run_id]):
@@ -248,7 +248,7 @@ class Hub:
         if not wishes:
             del self._asking[path]
 
-    def _to_play(self, wanted: Sequence[_View], facts: Mapping[str, LiveFacts], now: float) -> list[Part]:
+    def _to_play(self, wanted: Sequence[_View], facts: Mapping[str, LiveFacts], now: float) -> list[AgentLane]:
         """Whom this machine should play: the best first."""
         found = []
         for view in wanted:
@@ -264,14 +264,20 @@ class Hub:
     # --- telling --------------------------------------------------------------------------------------------------
 
     def _hand_over(
-        self, box: Mailbox, view: _View, part: Part, training: tuple[Batch, ...], here: tuple[Batch, ...], now: float
+        self,
+        box: Mailbox,
+        view: _View,
+        part: AgentLane,
+        training: tuple[AgentBatch, ...],
+        here: tuple[AgentBatch, ...],
+        now: float,
     ) -> None:
         stream, played = self._streams.get(part), self._troupe.stream(part)
         if view.choice.way != HERE and stream is not None and stream.is_fresh(now, SILENT_S):
             if training:
-                box.put_batches(Playing(part.slot, part.lane, TRAINING, training), stream.scenes)
+                box.put_batches(AgentNews(part.slot, part.lane, TRAINING, training), stream.scenes)
         elif view.choice.way != TRAINING and played is not None and here:
-            box.put_batches(Playing(part.slot, part.lane, HERE, here), played.scenes)
+            box.put_batches(AgentNews(part.slot, part.lane, HERE, here), played.scenes)
 
     def _told(self, view: _View, facts: LiveFacts, now: float) -> dict[str, Any]:
         """What a page is told of its agents; `static/tiles.js` shows it."""
@@ -314,7 +320,7 @@ class Hub:
         }
 
 
-def ring_of(part: Part) -> Path:
+def ring_of(part: AgentLane) -> Path:
     """Where a job writes what it shows."""
     return part.shared / "v1" / "runs" / part.run_id / str(part.slot) / "live" / f"{part.lane}.ring"
 

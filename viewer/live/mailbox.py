@@ -6,14 +6,14 @@ import threading
 from functools import partial
 from typing import Any
 
-from viewer.live.choice import LiveChoice, Playing, SceneFile, StageNews
+from viewer.live.choice import AgentNews, LiveChoice, SceneFile, StageNews
 from viewer.live.scenes import Scene
 
 #: Bytes of agents that a page has not said to have; beyond, the line is slow, and what comes meanwhile is left out.
 UNSEEN_BYTES = 64 * 1024
 #: A page keeps the last so many (`SCENES` of static/tiles.js).
 SCENES_OF_A_PAGE = 16
-News = StageNews | SceneFile | Playing
+News = StageNews | SceneFile | AgentNews
 
 
 class Mailbox:
@@ -25,7 +25,7 @@ class Mailbox:
         self.asleep = self.gone = False
         self._stage: dict[str, Any] | None = None
         self._told: dict[str, Any] | None = None
-        self._batches: dict[int, Playing] = {}
+        self._batches: dict[int, AgentNews] = {}
         self._scenes: dict[str, Scene] = {}
         self._sent_scenes: list[str] = []
         self._unseen: dict[int, int] = {}
@@ -44,7 +44,7 @@ class Mailbox:
         shown = {tile["slot"] for tile in value["tiles"]}
         self._batches = {slot: one for slot, one in self._batches.items() if slot in shown}
 
-    def put_batches(self, news: Playing, scenes: dict[str, Scene]) -> None:
+    def put_batches(self, news: AgentNews, scenes: dict[str, Scene]) -> None:
         """News of one agent: what waited of it is thrown away. `scenes`: those that its ring named."""
         self._batches[news.slot] = news
         for batch in news.batches:
@@ -110,4 +110,4 @@ class Mailbox:
 def _size(news: News) -> int:
     if isinstance(news, SceneFile):
         return len(news.data)
-    return sum(len(batch.body) + 200 for batch in news.batches) if isinstance(news, Playing) else 0
+    return sum(len(batch.body) + 200 for batch in news.batches) if isinstance(news, AgentNews) else 0

@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from viewer.live.choice import Batch
-from viewer.live.player import AGAIN_AFTER_S, MOST_PLAYERS, Player, command_for
+from viewer.live.choice import AgentBatch
+from viewer.live.player import AGAIN_AFTER_S, MOST_PLAYERS, LocalPlayer, command_for
 from viewer.live.scenes import SceneShelf
-from viewer.live.streams import Stream
+from viewer.live.streams import RingStream
 
 
-class Part(NamedTuple):
+class AgentLane(NamedTuple):
     """What somebody is to play: the newest policy of a slot, in a lane."""
 
     shared: Path
@@ -23,11 +23,11 @@ class Part(NamedTuple):
     lane: str
 
 
-#: Part and folder → what is started.
-Command = Callable[[Part, Path], Sequence[str]]
+#: Agent and folder → what is started.
+Command = Callable[[AgentLane, Path], Sequence[str]]
 
 
-def usual_command(part: Part, folder: Path) -> list[str]:
+def usual_command(part: AgentLane, folder: Path) -> list[str]:
     """`trainer live`."""
     return command_for(part.shared, part.run_id, part.slot, folder, part.lane)
 
@@ -37,11 +37,11 @@ class Troupe:
 
     def __init__(self, shelf: SceneShelf, command: Command = usual_command) -> None:
         self._shelf, self._command = shelf, command
-        self._playing: dict[Part, tuple[Player, Stream]] = {}
-        self._failed: dict[Part, tuple[float, str]] = {}
+        self._playing: dict[AgentLane, tuple[LocalPlayer, RingStream]] = {}
+        self._failed: dict[AgentLane, tuple[float, str]] = {}
         self._enders: list[threading.Thread] = []
 
-    def cast(self, wanted: Sequence[Part], now: float) -> None:
+    def cast(self, wanted: Sequence[AgentLane], now: float) -> None:
         """Let the first two of `wanted` play, and nobody else. `now`: monotonic s."""
         parts = [part for part in dict.fromkeys(wanted) if now - self._failed.get(part, (-1e9, ""))[0] > AGAIN_AFTER_S]
         parts = parts[:MOST_PLAYERS]
@@ -59,23 +59,23 @@ class Troupe:
             if part in self._failed and now - self._failed[part][0] <= AGAIN_AFTER_S:
                 continue
             try:
-                player = Player(partial(self._command, part), part.lane)
+                player = LocalPlayer(partial(self._command, part), part.lane)
             except OSError as error:
                 self._failed[part] = (now, str(error.strerror))
                 continue
             self._failed.pop(part, None)
-            self._playing[part] = (player, Stream(player.ring, self._shelf))
+            self._playing[part] = (player, RingStream(player.ring, self._shelf))
 
-    def stream(self, part: Part) -> Stream | None:
+    def stream(self, part: AgentLane) -> RingStream | None:
         """What a part's player writes; None: nobody plays it."""
         found = self._playing.get(part)
         return found[1] if found is not None else None
 
-    def look(self, now: float) -> dict[Part, tuple[Batch, ...]]:
+    def look(self, now: float) -> dict[AgentLane, tuple[AgentBatch, ...]]:
         """What came of each since the last look."""
         return {part: stream.look(now) for part, (_, stream) in self._playing.items()}
 
-    def why_not(self, part: Part) -> str:
+    def why_not(self, part: AgentLane) -> str:
         """Why nobody plays it, where somebody did."""
         found = self._failed.get(part)
         return f"It cannot be played on this machine: {found[1].rstrip('.')}." if found is not None else ""
@@ -89,7 +89,7 @@ class Troupe:
             thread.join()
         self._enders.clear()
 
-    def _end(self, player: Player) -> None:
+    def _end(self, player: LocalPlayer) -> None:
         """In a thread of its own: a child that does not listen takes seconds."""
         thread = threading.Thread(target=player.end, daemon=True)
         thread.start()
