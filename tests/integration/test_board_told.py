@@ -19,7 +19,7 @@ def test_a_controller_tells_the_board_behind_its_ticks(new_relay: NewRelay) -> N
     metrics = relay.run_dir / "shared/v1/runs" / run.run_id / "0/metrics"
     assert not metrics.exists(), "it makes no folder"
     metrics.mkdir(parents=True)
-    wait_for((metrics / FILE).exists, "the board", 60)
+    wait_for((metrics / FILE).exists, "the board")
     told = json.loads((metrics / FILE).read_bytes())
     assert told["view"]["slots"][0]["state"] == "running"
     assert len(told["times"][0]["jobs"]) == 1
