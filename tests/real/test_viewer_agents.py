@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import WEBGL, Pages, a_browser, a_viewer, missing_browser_parts
+from browser import WEBGL, Pages, a_browser, a_viewer, complaints, missing_browser_parts
 from daemons import PATIENCE_S, wait_for
 from fake_agents import EVERY_KIND, FakeAgent, a_header, a_jpeg, live_folder, put_scene, scene_bytes, swing
 from needs import need
@@ -325,6 +325,7 @@ def test_tiles_fit_a_phone_and_all_is_reached_by_the_keyboard(
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
         box = tile(page).locator(".stage").bounding_box()
         assert abs(box["width"] - 2 * box["height"]) < 2
+        assert complaints(page) == []
         assert page.evaluate(
             "() => [...document.querySelectorAll('.tile :is(button, select, canvas), .controls :is(input, select)')]"
             ".every((one) => one.hidden || one.tabIndex >= 0)"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Pages, a_browser, a_viewer, missing_browser_parts
+from browser import Pages, a_browser, a_viewer, complaints, missing_browser_parts
 from daemons import wait_for
 from needs import need
 from relay import NewRelay
@@ -162,13 +162,17 @@ def test_every_panel_fits_in_both_themes(
         paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (paper == "rgb(18, 20, 23)") is dark
         drawn = page.evaluate(
-            "() => { const c = document.querySelector('canvas');"
+            "() => { const c = document.querySelector('[data-panel=Curves] canvas');"
             " const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
             " const seen = new Set();"
             " for (let i = 0; i < d.length; i += 4) if (d[i + 3]) seen.add(`${d[i]},${d[i + 1]},${d[i + 2]}`);"
             " return seen.size; }"
         )
         assert drawn > 10, "lines of several colours"
+        assert complaints(page) == []
+        panel(page, "Moment").get_by_role("slider", name="Moment").press("Home")
+        page.locator('header .badge[data-state="earlier"]').wait_for()
+        assert complaints(page) == []
 
 
 def test_everything_is_reached_by_the_keyboard(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:

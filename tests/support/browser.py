@@ -25,6 +25,8 @@ ARGUMENTS = (
 WEBGL = ("--enable-unsafe-swiftshader", "--use-angle=swiftshader")
 #: A page whose viewer has ended tries again, and the browser says so.
 _ENDED = "WebSocket connection to "
+#: Reading the pixels of a drawing is slow, and the browser says so.
+_STALLED = "GPU stall"
 _URL = re.compile(r"http://127\.0\.0\.1:\d+/#\S+")
 
 
@@ -59,13 +61,21 @@ class Pages:
         return page
 
     def _heard(self, kind: str, text: str) -> None:
-        if kind in {"error", "warning"} and not text.startswith(_ENDED):
+        if kind in {"error", "warning"} and not text.startswith(_ENDED) and _STALLED not in text:
             self.errors.append(text)
 
     def close(self) -> None:
         """All pages."""
         for context in self._browser.contexts:
             context.close()
+
+
+def complaints(page: Any) -> list[str]:
+    """What axe-core has against the page as it stands: rule, how grave, and where."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
+    return [f"{one['id']} ({one['impact']}): {[node['target'] for node in one['nodes'][:3]]}" for one in found]
 
 
 @contextlib.contextmanager
