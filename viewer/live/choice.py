@@ -39,7 +39,7 @@ class LiveChoice(BaseModel):
         return dict(self.lanes).get(slot, ANY)
 
 
-class Batch(NamedTuple):
+class CheckedBatch(NamedTuple):
     """One batch that was checked: `anchorleg.live.batches`."""
 
     kind: int
@@ -47,13 +47,13 @@ class Batch(NamedTuple):
     body: bytes
 
 
-class Playing(NamedTuple):
+class AgentNews(NamedTuple):
     """News of one agent: what came since the last look, oldest first."""
 
     slot: int
     lane: str
     way: Literal["training", "here"]
-    batches: tuple[Batch, ...]
+    batches: tuple[CheckedBatch, ...]
 
 
 class SceneFile(NamedTuple):

@@ -6,14 +6,15 @@ import threading
 from functools import partial
 from typing import Any
 
-from viewer.live.choice import LiveChoice, Playing, SceneFile, StageNews
+from viewer.live.choice import AgentNews, LiveChoice, SceneFile, StageNews
 from viewer.live.scenes import Scene
 
 #: Bytes of agents that a page has not said to have; beyond, the line is slow, and what comes meanwhile is left out.
-UNSEEN_BYTES = 64 * 1024
+#: So many messages an agent, too: a browser that draws slowly has some 0.6 s before it, never more.
+UNSEEN_BYTES, UNSEEN_MESSAGES = 64 * 1024, 3
 #: A page keeps the last so many (`SCENES` of static/tiles.js).
 SCENES_OF_A_PAGE = 16
-News = StageNews | SceneFile | Playing
+News = StageNews | SceneFile | AgentNews
 
 
 class Mailbox:
@@ -25,7 +26,7 @@ class Mailbox:
         self.asleep = self.gone = False
         self._stage: dict[str, Any] | None = None
         self._told: dict[str, Any] | None = None
-        self._batches: dict[int, Playing] = {}
+        self._batches: dict[int, AgentNews] = {}
         self._scenes: dict[str, Scene] = {}
         self._sent_scenes: list[str] = []
         self._unseen: dict[int, int] = {}
@@ -44,7 +45,7 @@ class Mailbox:
         shown = {tile["slot"] for tile in value["tiles"]}
         self._batches = {slot: one for slot, one in self._batches.items() if slot in shown}
 
-    def put_batches(self, news: Playing, scenes: dict[str, Scene]) -> None:
+    def put_batches(self, news: AgentNews, scenes: dict[str, Scene]) -> None:
         """News of one agent: what waited of it is thrown away. `scenes`: those that its ring named."""
         self._batches[news.slot] = news
         for batch in news.batches:
@@ -104,10 +105,12 @@ class Mailbox:
         return self.gone or is_new or (bool(self._scenes or self._batches) and self._has_credit())
 
     def _has_credit(self) -> bool:
-        return not self._unseen or sum(self._unseen.values()) < UNSEEN_BYTES
+        agents = len(self._stage["tiles"]) if self._stage is not None else 1
+        few = len(self._unseen) < UNSEEN_MESSAGES * max(1, agents)
+        return not self._unseen or (few and sum(self._unseen.values()) < UNSEEN_BYTES)
 
 
 def _size(news: News) -> int:
     if isinstance(news, SceneFile):
         return len(news.data)
-    return sum(len(batch.body) + 200 for batch in news.batches) if isinstance(news, Playing) else 0
+    return sum(len(batch.body) + 200 for batch in news.batches) if isinstance(news, AgentNews) else 0

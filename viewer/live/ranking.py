@@ -20,7 +20,7 @@ PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True)
-class Stage:
+class OnScreen:
     """Slots on screen, in their places. `better_since`: since when (monotonic s) others are better than the weakest."""
 
     shown: tuple[int, ...] = ()
@@ -46,8 +46,14 @@ def ranked(agents: Sequence[AgentRow]) -> list[AgentRow]:
 
 
 def next_stage(
-    stage: Stage, agents: Sequence[AgentRow], *, seats: int, pins: Sequence[int], now: float, may_leave: Collection[int]
-) -> Stage:
+    stage: OnScreen,
+    agents: Sequence[AgentRow],
+    *,
+    seats: int,
+    pins: Sequence[int],
+    now: float,
+    may_leave: Collection[int],
+) -> OnScreen:
     """The stage at `now` (monotonic s). `seats`: how many are wanted, 4 at most. `may_leave`: slots whose episode has
     just ended, or which show nothing.
     """
@@ -64,8 +70,8 @@ def next_stage(
         since = {slot: stage.better_since.get(slot, now) for slot in rivals}
         ready = [slot for slot in rivals if now - since[slot] >= PATIENCE_S]
         if ready and weakest in may_leave:
-            return Stage(_placed(stage.shown, [*pinned, *kept], {weakest: ready[0]}))
-    return Stage(_placed(stage.shown, [*pinned, *kept], {}), since)
+            return OnScreen(_placed(stage.shown, [*pinned, *kept], {weakest: ready[0]}))
+    return OnScreen(_placed(stage.shown, [*pinned, *kept], {}), since)
 
 
 def _placed(before: Sequence[int], chosen: Sequence[int], swaps: Mapping[int, int]) -> tuple[int, ...]:

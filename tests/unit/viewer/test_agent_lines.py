@@ -13,7 +13,7 @@ from anchorleg.live.batches import FACTS
 from syncd import store
 from viewer import cli
 from viewer.agentlines import IN_BROWSER, AgentLines, draw
-from viewer.live.choice import Batch, Playing
+from viewer.live.choice import AgentNews, CheckedBatch
 from viewer.live.hub import Hub
 from viewer.sources.found import find_source
 
@@ -83,10 +83,10 @@ class Told:
     def enter(self) -> Told:
         return self
 
-    def take(self, timeout_s: float) -> tuple[int, Playing]:
+    def take(self, timeout_s: float) -> tuple[int, AgentNews]:
         self.now, self.step = self.now + 0.1, self.step + 1
         header = {"origin": "training", "task": "", "step": self.step, "return": 0.0, "success": None, "facts": {}}
-        return self.step, Playing(0, "any", "training", (Batch(FACTS, header, b""),))
+        return self.step, AgentNews(0, "any", "training", (CheckedBatch(FACTS, header, b""),))
 
     def seen(self, number: int) -> None:
         assert number == self.step

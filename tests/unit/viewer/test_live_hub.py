@@ -17,10 +17,10 @@ from live_rings import FakeAgent, a_header, a_jpeg, live_folder, put_scene, scen
 
 from anchorleg.live import wanted
 from anchorleg.live.batches import POSE, packed
-from viewer.live.choice import Batch, LiveChoice, Playing, SceneFile, StageNews
+from viewer.live.choice import AgentNews, CheckedBatch, LiveChoice, SceneFile, StageNews
 from viewer.live.hub import CROWDED, NOT_ALLOWED, Hub, HubSettings
-from viewer.live.mailbox import UNSEEN_BYTES, Mailbox
-from viewer.live.troupe import Part
+from viewer.live.mailbox import UNSEEN_BYTES, UNSEEN_MESSAGES, Mailbox
+from viewer.live.troupe import Role
 from viewer.model import AgentRow, LiveFacts, PageSnapshot, RunPage
 from viewer.server.agentline import message
 
@@ -54,9 +54,9 @@ def new_hub() -> Iterator[Callable[..., Hub]]:
         hub.close()
 
 
-def play(part: Part, folder: Path) -> list[str]:
-    return [sys.executable, str(PLAYER), "live", str(part.shared), part.run_id, str(part.slot), "--ring", str(folder),
-            "--lane", part.lane]  # fmt: skip
+def play(role: Role, folder: Path) -> list[str]:
+    return [sys.executable, str(PLAYER), "live", str(role.shared), role.run_id, str(role.slot), "--ring", str(folder),
+            "--lane", role.lane]  # fmt: skip
 
 
 def take(box: Mailbox, kind: type[Any], fits: Callable[[Any], object] = lambda _: True) -> Any:
@@ -95,12 +95,12 @@ def test_the_best_are_asked_for_and_their_newest_batch_and_its_scene_come(
     agent.pose(swing(0))
     scene = take(box, SceneFile)
     assert scene.sha256 == agent.scene
-    news = take(box, Playing)
+    news = take(box, AgentNews)
     assert (news.slot, news.way, news.batches[0].header["step"]) == (1, "training", 6)
     agent.pose(swing(1))
     found = box.take(PATIENCE_S)
     assert found is not None
-    assert isinstance(found[1], Playing), "the scene is sent once"
+    assert isinstance(found[1], AgentNews), "the scene is sent once"
 
 
 def test_nobody_looks_nothing_is_asked_for_and_no_thread_is_there(shared: Path, new_hub: Callable[..., Hub]) -> None:
@@ -194,7 +194,7 @@ def test_what_cannot_be_shown_is_counted_and_named_and_the_next_good_one_is_show
     assert told["bad"] == 1
     agent.pose(swing(1))
     assert tiles(box, lambda them: not them[0]["why"])[0]["bad"] == 1
-    assert take(box, Playing).batches[0].kind == POSE
+    assert take(box, AgentNews).batches[0].kind == POSE
 
 
 def test_a_job_that_is_over_and_goes_on_writing_is_not_shown(shared: Path, new_hub: Callable[..., Hub]) -> None:
@@ -203,10 +203,10 @@ def test_a_job_that_is_over_and_goes_on_writing_is_not_shown(shared: Path, new_h
     hub.tell("", facts(shared))
     agent = FakeAgent(live_folder(shared, RUN, 0))
     agent.pose(swing(0), attempt=4, task="successor")
-    assert take(box, Playing).batches[-1].header["task"] == "successor"
+    assert take(box, AgentNews).batches[-1].header["task"] == "successor"
     agent.pose(swing(1), attempt=3, task="ghost")
     agent.pose(swing(2), attempt=4, task="successor")
-    news = take(box, Playing, lambda one: one.batches[-1].header["step"] == 18)
+    news = take(box, AgentNews, lambda one: one.batches[-1].header["step"] == 18)
     assert {batch.header["task"] for batch in news.batches} == {"successor"}
 
 
@@ -218,27 +218,29 @@ def test_a_page_that_takes_nothing_has_one_entry_an_agent(shared: Path, new_hub:
     for k in range(20):
         for slot, agent in enumerate(agents):
             agent.pose(swing(k))
-            take(quick, Playing, lambda news, slot=slot: news.slot == slot)
+            take(quick, AgentNews, lambda news, slot=slot: news.slot == slot)
     assert slow.waiting() == 2
-    last = [take(slow, Playing) for _ in agents]
+    last = [take(slow, AgentNews) for _ in agents]
     assert {news.batches[-1].header["step"] for news in last} == {120}
 
 
-def test_a_slow_line_gets_no_more_than_it_has_room_for(shared: Path, new_hub: Callable[..., Hub]) -> None:
+@pytest.mark.parametrize(("size", "most"), [(40_000, -(-UNSEEN_BYTES // 40_000)), (1_000, UNSEEN_MESSAGES)])
+def test_a_slow_line_gets_no_more_than_it_has_room_for(
+    shared: Path, new_hub: Callable[..., Hub], size: int, most: int
+) -> None:
     hub = new_hub(top_k=1)
     box = hub.enter()
     hub.tell("", facts(shared))
     tiles(box)
     agent, sent = FakeAgent(live_folder(shared, RUN, 0)), 0
-    picture = a_jpeg() + bytes(20_000)
     for _ in range(30):
-        agent.jpeg(picture)
+        agent.jpeg(a_jpeg() + bytes(size))
         wait_for(box.waiting, "the next one")
         found = box.take(0)
         if found is None:
             break
-        last, sent = found[0], sent + len(picture)
-    assert UNSEEN_BYTES <= sent < UNSEEN_BYTES + 2 * len(picture)
+        last, sent = found[0], sent + 1
+    assert sent == most
     box.seen(last)
     assert box.take(PATIENCE_S) is not None
 
@@ -264,17 +266,17 @@ def test_until_training_shows_anything_it_is_played_here_and_ends_with_the_last_
     hub = new_hub(can_play=True, top_k=1)
     box = hub.enter()
     hub.tell("", facts(shared))
-    news = take(box, Playing)
+    news = take(box, AgentNews)
     assert (news.way, news.batches[0].header["facts"]) == ("here", {"slot": "0"})
     players = list(hub._troupe._playing.values())
     folder = players[0][0].ring.parent
     assert folder.stat().st_mode & 0o077 == 0
     agent = FakeAgent(live_folder(shared, RUN, 0))
     agent.pose(swing(0))
-    assert take(box, Playing, lambda one: one.way == "training")
+    assert take(box, AgentNews, lambda one: one.way == "training")
     wait_for(lambda: not alive(players[0][0].pid), "the end of who is not needed")
     hub.change(box, choice=LiveChoice(way="here"))
-    take(box, Playing, lambda one: one.way == "here")
+    take(box, AgentNews, lambda one: one.way == "here")
     assert wishes(shared) == set(), "nobody else is asked"
     pid = next(iter(hub._troupe._playing.values()))[0].pid
     hub.leave(box)
@@ -289,7 +291,7 @@ def test_two_play_at_most_the_best_first(shared: Path, new_hub: Callable[..., Hu
     hub.tell("", facts(shared, slots=4))
     both = tiles(box, lambda them: sum(tile["playing"] for tile in them) == 2)
     assert [tile["slot"] for tile in both if tile["playing"]] == [0, 1]
-    assert take(box, Playing, lambda one: one.slot == 1).lane == "t2"
+    assert take(box, AgentNews, lambda one: one.slot == 1).lane == "t2"
 
 
 def test_who_cannot_play_says_why(shared: Path, new_hub: Callable[..., Hub], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,7 +311,7 @@ def test_who_does_not_listen_is_killed(
     hub = new_hub(can_play=True, top_k=1)
     box = hub.enter()
     hub.tell("", facts(shared))
-    take(box, Playing)
+    take(box, AgentNews)
     pid = next(iter(hub._troupe._playing.values()))[0].pid
     hub.close()
     assert not alive(pid)
@@ -327,8 +329,8 @@ def alive(pid: int) -> bool:
 
 
 def test_a_message_has_its_words_before_and_its_bodies_behind() -> None:
-    batches = tuple(Batch(2, {"at": float(k), "task": "é" * 100}, bytes([k]) * k) for k in (1, 2))
-    data = message(7, Playing(3, "any", "training", batches), 5.0)
+    batches = tuple(CheckedBatch(2, {"at": float(k), "task": "é" * 100}, bytes([k]) * k) for k in (1, 2))
+    data = message(7, AgentNews(3, "any", "training", batches), 5.0)
     assert isinstance(data, bytes)
     (length,) = struct.unpack_from(">H", data)
     value = json.loads(data[2 : 2 + length])
@@ -337,8 +339,8 @@ def test_a_message_has_its_words_before_and_its_bodies_behind() -> None:
 
 
 def test_of_words_that_are_too_many_the_newest_are_sent() -> None:
-    batches = tuple(Batch(3, {"step": k, "task": "x" * 40_000}, b"") for k in (1, 2))
-    data = message(7, Playing(3, "any", "training", batches), 5.0)
+    batches = tuple(CheckedBatch(3, {"step": k, "task": "x" * 40_000}, b"") for k in (1, 2))
+    data = message(7, AgentNews(3, "any", "training", batches), 5.0)
     assert isinstance(data, bytes)
     (length,) = struct.unpack_from(">H", data)
     assert [one["step"] for one in json.loads(data[2 : 2 + length])["batches"]] == [2]
