@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from anchorleg.live.batches import JPEG, POSE
 from anchorleg.printable import printable
-from viewer.live.choice import TRAINING, AgentBatch, AgentNews, StageNews
+from viewer.live.choice import TRAINING, AgentNews, CheckedBatch, StageNews
 from viewer.live.hub import Hub
 
 #: Between two lines, or pictures, of one agent.
@@ -19,7 +19,7 @@ IN_BROWSER = "this agent is drawn in the browser: `viewer` without --terminal"
 _UPPER_HALF = "\u2580"
 
 
-def line_of(news: AgentNews, batch: AgentBatch) -> str:
+def line_of(news: AgentNews, batch: CheckedBatch) -> str:
     """Where an agent is. Pure."""
     header = batch.header
     origin = "in training" if header["origin"] == "training" else f"by {header['origin']}"
@@ -60,7 +60,7 @@ class AgentLines:
         """Look no more."""
         self._hub.leave(self._box)
 
-    def _say(self, news: AgentNews, batch: AgentBatch) -> None:
+    def _say(self, news: AgentNews, batch: CheckedBatch) -> None:
         print(line_of(news, batch), flush=True)
         if self._draws and batch.kind == JPEG:
             draw(batch.body)

@@ -39,7 +39,7 @@ class LiveChoice(BaseModel):
         return dict(self.lanes).get(slot, ANY)
 
 
-class AgentBatch(NamedTuple):
+class CheckedBatch(NamedTuple):
     """One batch that was checked: `anchorleg.live.batches`."""
 
     kind: int
@@ -53,7 +53,7 @@ class AgentNews(NamedTuple):
     slot: int
     lane: str
     way: Literal["training", "here"]
-    batches: tuple[AgentBatch, ...]
+    batches: tuple[CheckedBatch, ...]
 
 
 class SceneFile(NamedTuple):

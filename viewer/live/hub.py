@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from anchorleg.live.wanted import FILE, MOST_LANES, Asking, Wish
-from viewer.live.choice import HEIGHT, HERE, TOP_K, TRAINING, WIDTH, AgentBatch, AgentNews, LiveChoice
+from viewer.live.choice import HEIGHT, HERE, TOP_K, TRAINING, WIDTH, AgentNews, CheckedBatch, LiveChoice
 from viewer.live.mailbox import Mailbox
 from viewer.live.ranking import OnScreen, next_stage, ranked
 from viewer.live.scenes import SceneShelf
 from viewer.live.streams import RingStream
-from viewer.live.troupe import AgentLane, Command, Troupe, usual_command
+from viewer.live.troupe import Command, Role, Troupe, usual_command
 from viewer.model import AgentRow, LiveFacts, PageSnapshot
 
 LOOK_EVERY_S = 0.2
@@ -53,9 +53,9 @@ class _View(NamedTuple):
     run_id: str
     choice: LiveChoice
 
-    def part(self, slot: int) -> AgentLane:
+    def role(self, slot: int) -> Role:
         """A slot in the lane that was chosen."""
-        return AgentLane(self.shared, self.run_id, slot, self.choice.lane_of(slot))
+        return Role(self.shared, self.run_id, slot, self.choice.lane_of(slot))
 
     @property
     def wishes(self) -> Path:
@@ -83,7 +83,7 @@ class Hub:
         self._stages: dict[_View, OnScreen] = {}
         self._asking: dict[Path, Asking] = {}
         self._notes: dict[Path, str] = {}
-        self._streams: dict[AgentLane, RingStream] = {}
+        self._streams: dict[Role, RingStream] = {}
         self._thread: threading.Thread | None = None
         self._stirred = False
         self._closed = False
@@ -186,16 +186,16 @@ class Hub:
         wanted = list(dict.fromkeys(views.values()))
         self._stages = {view: self._staged(view, facts[view.run_id], now) for view in wanted}
         asked = self._ask_for(wanted, facts)
-        self._streams = {part: self._streams.get(part) or RingStream(ring_of(part), self._shelf) for part in asked}
-        training = {part: stream.look(now) for part, stream in self._streams.items()}
+        self._streams = {role: self._streams.get(role) or RingStream(ring_of(role), self._shelf) for role in asked}
+        training = {role: stream.look(now) for role, stream in self._streams.items()}
         if self._settings.can_play:
             self._troupe.cast(self._to_play(wanted, facts, now), now)
         here = self._troupe.look(now)
         with self._changed:
             for box, view in views.items():
                 shown = self._stages[view].shown
-                for part in map(view.part, shown):
-                    self._hand_over(box, view, part, training.get(part, ()), here.get(part, ()), now)
+                for role in map(view.role, shown):
+                    self._hand_over(box, view, role, training.get(role, ()), here.get(role, ()), now)
                 box.put_stage(self._told(view, facts[view.run_id], now))
             self._changed.notify_all()
 
@@ -208,33 +208,33 @@ class Hub:
             seats=self._seats(view, facts),
             pins=view.choice.pins,
             now=now,
-            may_leave={slot for slot in before.shown if self._may_leave(view.part(slot), now)},
+            may_leave={slot for slot in before.shown if self._may_leave(view.role(slot), now)},
         )
 
     def _seats(self, view: _View, facts: LiveFacts) -> int:
         return view.choice.top or self._settings.top_k or min(facts.top_k or TOP_K, MOST_LANES)
 
-    def _may_leave(self, part: AgentLane, now: float) -> bool:
-        streams = [one for one in (self._streams.get(part), self._troupe.stream(part)) if one is not None]
+    def _may_leave(self, role: Role, now: float) -> bool:
+        streams = [one for one in (self._streams.get(role), self._troupe.stream(role)) if one is not None]
         playing = [one for one in streams if one.is_fresh(now, SILENT_S)]
         return not playing or any(one.episode_ended for one in playing)
 
     # --- asking ---------------------------------------------------------------------------------------------------
 
-    def _ask_for(self, wanted: Sequence[_View], facts: Mapping[str, LiveFacts]) -> list[AgentLane]:
+    def _ask_for(self, wanted: Sequence[_View], facts: Mapping[str, LiveFacts]) -> list[Role]:
         """Ask for what is on screen; what was asked for: four agents of a run at most."""
-        by_run: dict[Path, list[AgentLane]] = {}
+        by_run: dict[Path, list[Role]] = {}
         for view in wanted:
             mine = by_run.setdefault(view.wishes, [])
             if _asks(view, facts[view.run_id]):
-                mine += [part for slot in self._stages[view].shown if (part := view.part(slot)) not in mine]
+                mine += [role for slot in self._stages[view].shown if (role := view.role(slot)) not in mine]
         for path in self._asking.keys() - by_run.keys():
             self._ask(path, ())
         asked = []
-        for path, parts in by_run.items():
-            del parts[MOST_LANES:]
-            self._ask(path, tuple(Wish(part.slot, part.lane, FPS) for part in parts))
-            asked += parts
+        for path, roles in by_run.items():
+            del roles[MOST_LANES:]
+            self._ask(path, tuple(Wish(role.slot, role.lane, FPS) for role in roles))
+            asked += roles
         return asked
 
     def _ask(self, path: Path, wishes: tuple[Wish, ...]) -> None:
@@ -248,17 +248,17 @@ class Hub:
         if not wishes:
             del self._asking[path]
 
-    def _to_play(self, wanted: Sequence[_View], facts: Mapping[str, LiveFacts], now: float) -> list[AgentLane]:
+    def _to_play(self, wanted: Sequence[_View], facts: Mapping[str, LiveFacts], now: float) -> list[Role]:
         """Whom this machine should play: the best first."""
         found = []
         for view in wanted:
             shown = self._stages[view].shown
             for agent in ranked([one for one in facts[view.run_id].agents if one.slot in shown and one.has_policy]):
-                part = view.part(agent.slot)
-                stream = self._streams.get(part)
+                role = view.role(agent.slot)
+                stream = self._streams.get(role)
                 comes = stream is not None and stream.is_fresh(now, PLAY_AFTER_S)
                 if view.choice.way == HERE or (view.choice.way == "both" and not comes):
-                    found.append(part)
+                    found.append(role)
         return found
 
     # --- telling --------------------------------------------------------------------------------------------------
@@ -267,17 +267,17 @@ class Hub:
         self,
         box: Mailbox,
         view: _View,
-        part: AgentLane,
-        training: tuple[AgentBatch, ...],
-        here: tuple[AgentBatch, ...],
+        role: Role,
+        training: tuple[CheckedBatch, ...],
+        here: tuple[CheckedBatch, ...],
         now: float,
     ) -> None:
-        stream, played = self._streams.get(part), self._troupe.stream(part)
+        stream, played = self._streams.get(role), self._troupe.stream(role)
         if view.choice.way != HERE and stream is not None and stream.is_fresh(now, SILENT_S):
             if training:
-                box.put_batches(AgentNews(part.slot, part.lane, TRAINING, training), stream.scenes)
+                box.put_batches(AgentNews(role.slot, role.lane, TRAINING, training), stream.scenes)
         elif view.choice.way != TRAINING and played is not None and here:
-            box.put_batches(AgentNews(part.slot, part.lane, HERE, here), played.scenes)
+            box.put_batches(AgentNews(role.slot, role.lane, HERE, here), played.scenes)
 
     def _told(self, view: _View, facts: LiveFacts, now: float) -> dict[str, Any]:
         """What a page is told of its agents; `static/tiles.js` shows it."""
@@ -297,19 +297,19 @@ class Hub:
         }
 
     def _tile(self, view: _View, facts: LiveFacts, agent: AgentRow, now: float) -> dict[str, Any]:
-        part = view.part(agent.slot)
-        stream, played = self._streams.get(part), self._troupe.stream(part)
+        role = view.role(agent.slot)
+        stream, played = self._streams.get(role), self._troupe.stream(role)
         streams = [one for one in (stream, played) if one is not None]
         note = self._notes.get(view.wishes, "")
         if not note and stream is None and _asks(view, facts):
             note = CROWDED
         comes = any(one.is_fresh(now, SILENT_S) for one in streams)
         if not comes and view.choice.way != TRAINING and self._settings.can_play:
-            note = self._troupe.why_not(part) or note
+            note = self._troupe.why_not(role) or note
         return {
             "slot": agent.slot,
             "name": agent.name,
-            "lane": part.lane,
+            "lane": role.lane,
             "score": agent.success,
             "pinned": agent.slot in view.choice.pins,
             "at_work": agent.at_work,
@@ -320,9 +320,9 @@ class Hub:
         }
 
 
-def ring_of(part: AgentLane) -> Path:
+def ring_of(role: Role) -> Path:
     """Where a job writes what it shows."""
-    return part.shared / "v1" / "runs" / part.run_id / str(part.slot) / "live" / f"{part.lane}.ring"
+    return role.shared / "v1" / "runs" / role.run_id / str(role.slot) / "live" / f"{role.lane}.ring"
 
 
 def _view(facts: LiveFacts, choice: LiveChoice) -> _View:

@@ -10,7 +10,8 @@ from viewer.live.choice import AgentNews, LiveChoice, SceneFile, StageNews
 from viewer.live.scenes import Scene
 
 #: Bytes of agents that a page has not said to have; beyond, the line is slow, and what comes meanwhile is left out.
-UNSEEN_BYTES = 64 * 1024
+#: So many messages an agent, too: a browser that draws slowly has some 0.6 s before it, never more.
+UNSEEN_BYTES, UNSEEN_MESSAGES = 64 * 1024, 3
 #: A page keeps the last so many (`SCENES` of static/tiles.js).
 SCENES_OF_A_PAGE = 16
 News = StageNews | SceneFile | AgentNews
@@ -104,7 +105,9 @@ class Mailbox:
         return self.gone or is_new or (bool(self._scenes or self._batches) and self._has_credit())
 
     def _has_credit(self) -> bool:
-        return not self._unseen or sum(self._unseen.values()) < UNSEEN_BYTES
+        agents = len(self._stage["tiles"]) if self._stage is not None else 1
+        few = len(self._unseen) < UNSEEN_MESSAGES * max(1, agents)
+        return not self._unseen or (few and sum(self._unseen.values()) < UNSEEN_BYTES)
 
 
 def _size(news: News) -> int:

@@ -40,7 +40,7 @@ def command_for(shared: Path, run_id: str, slot: int, folder: Path, lane: str) -
     return [sys.executable, "-m", "trainer", *words]
 
 
-class LocalPlayer:
+class PlayerHere:
     """One child. `ring`: what it writes. Errors of the constructor: OSError."""
 
     def __init__(self, command: Callable[[Path], Sequence[str]], lane: str) -> None:

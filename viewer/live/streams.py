@@ -6,7 +6,7 @@ from pathlib import Path
 
 from anchorleg.live.batches import JPEG, POSE, BadBatchError, checked
 from anchorleg.live.ring import Cell, RingReader
-from viewer.live.choice import AgentBatch
+from viewer.live.choice import CheckedBatch
 from viewer.live.pictures import MOST_PIXELS, jpeg_size
 from viewer.live.scenes import MOST_REACH_M, Scene, SceneShelf
 
@@ -31,7 +31,7 @@ class RingStream:
         self.episode_ended = False
         self.scenes: dict[str, Scene] = {}
 
-    def look(self, now: float) -> tuple[AgentBatch, ...]:
+    def look(self, now: float) -> tuple[CheckedBatch, ...]:
         """What came, oldest first, the newest three at most. `now`: s of any steady clock."""
         self.episode_ended = False
         found = []
@@ -54,7 +54,7 @@ class RingStream:
         """Whether a good batch came within the last `within_s`."""
         return self.came_at is not None and now - self.came_at <= within_s
 
-    def _checked(self, cell: Cell, now: float) -> AgentBatch | None:
+    def _checked(self, cell: Cell, now: float) -> CheckedBatch | None:
         """None: of a job that is over and goes on writing. Errors: BadBatchError."""
         header, body = checked(cell.kind, cell.payload)
         if header["attempt"] < self._attempt:
@@ -66,7 +66,7 @@ class RingStream:
         elif cell.kind == POSE:
             self._check_pose(header, now)
         self._attempt = header["attempt"]
-        return AgentBatch(cell.kind, header, body)
+        return CheckedBatch(cell.kind, header, body)
 
     def _check_pose(self, header: dict[str, object], now: float) -> None:
         place, unit = header["place"], header["unit"]

@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from viewer.live.choice import AgentBatch
-from viewer.live.player import AGAIN_AFTER_S, MOST_PLAYERS, LocalPlayer, command_for
+from viewer.live.choice import CheckedBatch
+from viewer.live.player import AGAIN_AFTER_S, MOST_PLAYERS, PlayerHere, command_for
 from viewer.live.scenes import SceneShelf
 from viewer.live.streams import RingStream
 
 
-class AgentLane(NamedTuple):
+class Role(NamedTuple):
     """What somebody is to play: the newest policy of a slot, in a lane."""
 
     shared: Path
@@ -23,13 +23,13 @@ class AgentLane(NamedTuple):
     lane: str
 
 
-#: Agent and folder → what is started.
-Command = Callable[[AgentLane, Path], Sequence[str]]
+#: Role and folder → what is started.
+Command = Callable[[Role, Path], Sequence[str]]
 
 
-def usual_command(part: AgentLane, folder: Path) -> list[str]:
+def usual_command(role: Role, folder: Path) -> list[str]:
     """`trainer live`."""
-    return command_for(part.shared, part.run_id, part.slot, folder, part.lane)
+    return command_for(role.shared, role.run_id, role.slot, folder, role.lane)
 
 
 class Troupe:
@@ -37,47 +37,47 @@ class Troupe:
 
     def __init__(self, shelf: SceneShelf, command: Command = usual_command) -> None:
         self._shelf, self._command = shelf, command
-        self._playing: dict[AgentLane, tuple[LocalPlayer, RingStream]] = {}
-        self._failed: dict[AgentLane, tuple[float, str]] = {}
+        self._playing: dict[Role, tuple[PlayerHere, RingStream]] = {}
+        self._failed: dict[Role, tuple[float, str]] = {}
         self._enders: list[threading.Thread] = []
 
-    def cast(self, wanted: Sequence[AgentLane], now: float) -> None:
+    def cast(self, wanted: Sequence[Role], now: float) -> None:
         """Let the first two of `wanted` play, and nobody else. `now`: monotonic s."""
-        parts = [part for part in dict.fromkeys(wanted) if now - self._failed.get(part, (-1e9, ""))[0] > AGAIN_AFTER_S]
-        parts = parts[:MOST_PLAYERS]
-        for part, (player, _) in list(self._playing.items()):
+        roles = [role for role in dict.fromkeys(wanted) if now - self._failed.get(role, (-1e9, ""))[0] > AGAIN_AFTER_S]
+        roles = roles[:MOST_PLAYERS]
+        for role, (player, _) in list(self._playing.items()):
             why = player.ended()
             if why is not None:
-                self._failed[part] = (now, why)
-            if why is not None or part not in parts:
-                del self._playing[part]
+                self._failed[role] = (now, why)
+            if why is not None or role not in roles:
+                del self._playing[role]
                 self._end(player)
         self._enders = [thread for thread in self._enders if thread.is_alive()]
-        for part in parts:
-            if part in self._playing or len(self._playing) + len(self._enders) >= MOST_PLAYERS:
+        for role in roles:
+            if role in self._playing or len(self._playing) + len(self._enders) >= MOST_PLAYERS:
                 continue
-            if part in self._failed and now - self._failed[part][0] <= AGAIN_AFTER_S:
+            if role in self._failed and now - self._failed[role][0] <= AGAIN_AFTER_S:
                 continue
             try:
-                player = LocalPlayer(partial(self._command, part), part.lane)
+                player = PlayerHere(partial(self._command, role), role.lane)
             except OSError as error:
-                self._failed[part] = (now, str(error.strerror))
+                self._failed[role] = (now, str(error.strerror))
                 continue
-            self._failed.pop(part, None)
-            self._playing[part] = (player, RingStream(player.ring, self._shelf))
+            self._failed.pop(role, None)
+            self._playing[role] = (player, RingStream(player.ring, self._shelf))
 
-    def stream(self, part: AgentLane) -> RingStream | None:
-        """What a part's player writes; None: nobody plays it."""
-        found = self._playing.get(part)
+    def stream(self, role: Role) -> RingStream | None:
+        """What a role's player writes; None: nobody plays it."""
+        found = self._playing.get(role)
         return found[1] if found is not None else None
 
-    def look(self, now: float) -> dict[AgentLane, tuple[AgentBatch, ...]]:
+    def look(self, now: float) -> dict[Role, tuple[CheckedBatch, ...]]:
         """What came of each since the last look."""
-        return {part: stream.look(now) for part, (_, stream) in self._playing.items()}
+        return {role: stream.look(now) for role, (_, stream) in self._playing.items()}
 
-    def why_not(self, part: AgentLane) -> str:
+    def why_not(self, role: Role) -> str:
         """Why nobody plays it, where somebody did."""
-        found = self._failed.get(part)
+        found = self._failed.get(role)
         return f"It cannot be played on this machine: {found[1].rstrip('.')}." if found is not None else ""
 
     def dismiss(self) -> None:
@@ -89,7 +89,7 @@ class Troupe:
             thread.join()
         self._enders.clear()
 
-    def _end(self, player: LocalPlayer) -> None:
+    def _end(self, player: PlayerHere) -> None:
         """In a thread of its own: a child that does not listen takes seconds."""
         thread = threading.Thread(target=player.end, daemon=True)
         thread.start()

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fake_agents import FakeAgent, a_jpeg, live_folder, swing
+from live_rings import FakeAgent, a_jpeg, live_folder, swing
 from policies import RUN, a_draft, tensors
 
 from anchorleg.live.batches import FACTS
 from syncd import store
 from viewer import cli
 from viewer.agentlines import IN_BROWSER, AgentLines, draw
-from viewer.live.choice import AgentBatch, AgentNews
+from viewer.live.choice import AgentNews, CheckedBatch
 from viewer.live.hub import Hub
 from viewer.sources.found import find_source
 
@@ -86,7 +86,7 @@ class Told:
     def take(self, timeout_s: float) -> tuple[int, AgentNews]:
         self.now, self.step = self.now + 0.1, self.step + 1
         header = {"origin": "training", "task": "", "step": self.step, "return": 0.0, "success": None, "facts": {}}
-        return self.step, AgentNews(0, "any", "training", (AgentBatch(FACTS, header, b""),))
+        return self.step, AgentNews(0, "any", "training", (CheckedBatch(FACTS, header, b""),))
 
     def seen(self, number: int) -> None:
         assert number == self.step

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 from daemons import PATIENCE_S, wait_for
-from fake_agents import FakeAgent, a_header, a_jpeg, live_folder, put_scene, scene_bytes, swing
+from live_rings import FakeAgent, a_header, a_jpeg, live_folder, put_scene, scene_bytes, swing
 
 from anchorleg.live import wanted
 from anchorleg.live.batches import POSE, packed
-from viewer.live.choice import AgentBatch, AgentNews, LiveChoice, SceneFile, StageNews
+from viewer.live.choice import AgentNews, CheckedBatch, LiveChoice, SceneFile, StageNews
 from viewer.live.hub import CROWDED, NOT_ALLOWED, Hub, HubSettings
-from viewer.live.mailbox import UNSEEN_BYTES, Mailbox
-from viewer.live.troupe import AgentLane
+from viewer.live.mailbox import UNSEEN_BYTES, UNSEEN_MESSAGES, Mailbox
+from viewer.live.troupe import Role
 from viewer.model import AgentRow, LiveFacts, PageSnapshot, RunPage
 from viewer.server.agentline import message
 
@@ -54,9 +54,9 @@ def new_hub() -> Iterator[Callable[..., Hub]]:
         hub.close()
 
 
-def play(part: AgentLane, folder: Path) -> list[str]:
-    return [sys.executable, str(PLAYER), "live", str(part.shared), part.run_id, str(part.slot), "--ring", str(folder),
-            "--lane", part.lane]  # fmt: skip
+def play(role: Role, folder: Path) -> list[str]:
+    return [sys.executable, str(PLAYER), "live", str(role.shared), role.run_id, str(role.slot), "--ring", str(folder),
+            "--lane", role.lane]  # fmt: skip
 
 
 def take(box: Mailbox, kind: type[Any], fits: Callable[[Any], object] = lambda _: True) -> Any:
@@ -224,21 +224,23 @@ def test_a_page_that_takes_nothing_has_one_entry_an_agent(shared: Path, new_hub:
     assert {news.batches[-1].header["step"] for news in last} == {120}
 
 
-def test_a_slow_line_gets_no_more_than_it_has_room_for(shared: Path, new_hub: Callable[..., Hub]) -> None:
+@pytest.mark.parametrize(("size", "most"), [(40_000, -(-UNSEEN_BYTES // 40_000)), (1_000, UNSEEN_MESSAGES)])
+def test_a_slow_line_gets_no_more_than_it_has_room_for(
+    shared: Path, new_hub: Callable[..., Hub], size: int, most: int
+) -> None:
     hub = new_hub(top_k=1)
     box = hub.enter()
     hub.tell("", facts(shared))
     tiles(box)
     agent, sent = FakeAgent(live_folder(shared, RUN, 0)), 0
-    picture = a_jpeg() + bytes(20_000)
     for _ in range(30):
-        agent.jpeg(picture)
+        agent.jpeg(a_jpeg() + bytes(size))
         wait_for(box.waiting, "the next one")
         found = box.take(0)
         if found is None:
             break
-        last, sent = found[0], sent + len(picture)
-    assert UNSEEN_BYTES <= sent < UNSEEN_BYTES + 2 * len(picture)
+        last, sent = found[0], sent + 1
+    assert sent == most
     box.seen(last)
     assert box.take(PATIENCE_S) is not None
 
@@ -327,7 +329,7 @@ def alive(pid: int) -> bool:
 
 
 def test_a_message_has_its_words_before_and_its_bodies_behind() -> None:
-    batches = tuple(AgentBatch(2, {"at": float(k), "task": "é" * 100}, bytes([k]) * k) for k in (1, 2))
+    batches = tuple(CheckedBatch(2, {"at": float(k), "task": "é" * 100}, bytes([k]) * k) for k in (1, 2))
     data = message(7, AgentNews(3, "any", "training", batches), 5.0)
     assert isinstance(data, bytes)
     (length,) = struct.unpack_from(">H", data)
@@ -337,7 +339,7 @@ def test_a_message_has_its_words_before_and_its_bodies_behind() -> None:
 
 
 def test_of_words_that_are_too_many_the_newest_are_sent() -> None:
-    batches = tuple(AgentBatch(3, {"step": k, "task": "x" * 40_000}, b"") for k in (1, 2))
+    batches = tuple(CheckedBatch(3, {"step": k, "task": "x" * 40_000}, b"") for k in (1, 2))
     data = message(7, AgentNews(3, "any", "training", batches), 5.0)
     assert isinstance(data, bytes)
     (length,) = struct.unpack_from(">H", data)
