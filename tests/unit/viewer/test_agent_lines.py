@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from live_rings import FakeAgent, a_jpeg, live_folder, swing
+from fake_agents import FakeAgent, a_jpeg, live_folder, swing
 from policies import RUN, a_draft, tensors
 
 from anchorleg.live.batches import FACTS

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from daemons import PATIENCE_S, wait_for
-from live_rings import FakeAgent, a_header, a_jpeg, live_folder, put_scene, scene_bytes, swing
+from fake_agents import FakeAgent, a_header, a_jpeg, live_folder, put_scene, scene_bytes, swing
 
 from anchorleg.live import wanted
 from anchorleg.live.batches import POSE, packed
