@@ -149,6 +149,9 @@ const FAR = 14;
 const LIGHT = unit([0.45, 0.75, 0.5]);
 const GOLD = [0.95, 0.72, 0.1, 0.75];
 
+// A picture that is drawn within this is followed by the next one at once.
+const QUICK_MS = 34;
+
 export class Painter {
   // `canvas` of its own. `works`: whether this browser can.
   constructor(canvas) {
@@ -156,10 +159,34 @@ export class Painter {
     this.gl = canvas.getContext("webgl2", { antialias: true, alpha: true, premultipliedAlpha: true });
     this.works = Boolean(this.gl);
     this.scene = null;
+    this.drawing = null; // a fence behind the last picture, until it is drawn
+    this.beganAt = this.restsUntil = 0;
     if (!this.works) return;
     canvas.addEventListener("webglcontextlost", (event) => event.preventDefault());
-    canvas.addEventListener("webglcontextrestored", () => { this.prepare(); this.show(this.scene); });
+    canvas.addEventListener("webglcontextrestored", () => { this.drawing = null; this.prepare(); this.show(this.scene); });
     this.prepare();
+  }
+
+  // Whether the last picture is drawn, and the page had as long for everything else. Without a GPU one takes a second:
+  // commands would wait in a queue, and the whole page with them. `now`: performance.now().
+  isFree(now) {
+    const { gl } = this;
+    if (this.drawing) {
+      if (gl.getSyncParameter(this.drawing, gl.SYNC_STATUS) !== gl.SIGNALED) return false;
+      gl.deleteSync(this.drawing);
+      this.drawing = null;
+      const took = now - this.beganAt;
+      this.restsUntil = took > QUICK_MS ? now + took : 0;
+    }
+    return now >= this.restsUntil;
+  }
+
+  // Behind the commands of one picture.
+  fence() {
+    const { gl } = this;
+    this.beganAt = performance.now();
+    this.drawing = gl.fenceSync(gl.SYNC_GPU_COMMANDS_COMPLETE, 0);
+    gl.flush();
   }
 
   prepare() {
@@ -228,6 +255,7 @@ export class Painter {
     for (const geom of clear) this.geom(geom, poses, camera, theme);
     if (goal) this.piece(this.shapes.ball, goal, [1, 0, 0, 0], Array(3).fill(0.018 * camera.distance), 0, GOLD);
     gl.disable(gl.BLEND);
+    this.fence();
   }
 
   geom({ body, type, size, rgba, pos, quat, mesh }, poses, camera, theme) {

@@ -250,6 +250,10 @@ class Tile {
       this.dirty = true;
     }
     if (was === this.playback.head && !this.dirty && !this.orbit.follows) return;
+    if (!this.painter.isFree(performance.now())) {
+      this.dirty = true;
+      return;
+    }
     this.dirty = false;
     this.orbit.goAlong(seen.poses, passed);
     this.theme ??= themeOf(this.element);
