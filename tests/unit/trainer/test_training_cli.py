@@ -59,11 +59,9 @@ def test_what_the_orchestrator_resolved_is_read_back_as_it_was(tmp_path):
     assert read_section(a_file(tmp_path, training.model_dump(mode="json")), None, []).training == training
 
 
-def test_what_is_not_built_yet_is_a_warning():
-    assert read_section(None, None, ["stream=true"]).warnings == (
-        "stream: live streaming is not built yet; training goes on without it",
-    )
-    assert read_section(None, None, []).warnings == ()
+def test_a_training_may_be_watched_unless_it_says_otherwise():
+    assert read_section(None, None, []).training.stream
+    assert not read_section(None, None, ["stream=false"]).training.stream
 
 
 def test_mistakes_name_file_field_and_remedy(tmp_path):
