@@ -19,7 +19,7 @@ from trainer.errors import ConfigError
 from trainer.evaluation.playable import Found, of_publication
 from trainer.live.folder import LiveFolder
 from trainer.live.lanes import chosen, task_of
-from trainer.live.stage import Stage
+from trainer.live.stage import ShownTask
 from trainer.live.strips import BATCH_S, FACTS_S, Strip
 from trainer.sharing.policies import UnusablePolicyError
 from trainer.sharing.selection import Choice
@@ -56,7 +56,7 @@ class Player:
         self._found: Found | None = None
         self._manifest: store.Manifest | None = None
         self._suite: Suite | None = None
-        self._stage: Stage | None = None
+        self._stage: ShownTask | None = None
         self._task = -1
         self._episode = 0
 
@@ -106,14 +106,14 @@ class Player:
             self._leave()
             self._suite = found.suite(found.goal_seed).open()
 
-    def _staged(self, found: Found, suite: Suite) -> Stage:
+    def _staged(self, found: Found, suite: Suite) -> ShownTask:
         tasks = found.tasks
         task = chosen(self._lane, range(len(tasks)), self._shown_at)
         if task is None:
             raise ConfigError(f"there is no task {task_of(self._lane)}; this policy has {len(tasks)}, from 0 on")
         if self._stage is None or task != self._task:
             self._leave()
-            self._stage, self._task = Stage(suite, task, self._rng), task
+            self._stage, self._task = ShownTask(suite, task, self._rng), task
             if self._stage.parts is not None:
                 try:
                     self._folder.add_scene(tasks[task], self._stage.parts)
@@ -129,7 +129,7 @@ class Player:
         if stage is not None:
             stage.close()
 
-    def _play(self, stage: Stage, found: Found, suite: Suite) -> None:
+    def _play(self, stage: ShownTask, found: Found, suite: Suite) -> None:
         """One episode."""
         obs = stage.reset()
         numbers = np.array([self._task], np.int32)
@@ -159,7 +159,7 @@ class Player:
             self._stop.wait(left_s)
         return began_at if left_s > -_MOST_BEHIND_S else time.monotonic() - played_s
 
-    def _reel(self, stage: Stage, found: Found, suite: Suite) -> _Reel:
+    def _reel(self, stage: ShownTask, found: Found, suite: Suite) -> _Reel:
         manifest = self._manifest
         facts: dict[str, str | float | bool] = {"trained steps": float(found.step)}
         if manifest is not None:
@@ -169,7 +169,7 @@ class Player:
             return _Reel(lambda: new(glimpses=[]), 1 / self._fps, BATCH_S)
         return _Reel(lambda: new(glimpses=[]), 1 / min(self._fps, MOST_PICTURES_FPS) if stage.draws_itself else FACTS_S)
 
-    def _write(self, strip: Strip, stage: Stage) -> None:
+    def _write(self, strip: Strip, stage: ShownTask) -> None:
         strip.at = time.time()
         try:
             if stage.draws_itself:

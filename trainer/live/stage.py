@@ -18,7 +18,7 @@ _USUAL_FPS = 30
 _NO_POSES: F32 = np.zeros((0, 7), np.float32)
 
 
-class Stage:
+class ShownTask:
     """Task number `task` of `suite`. `parts`: what it looks like; None: it draws itself, or cannot be seen.
 
     Errors of all methods: whatever the environment raises.
