@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,11 +42,3 @@ def quantised(poses: F32) -> Quantised:
     numbers[..., 3:] = np.rint(values[..., 3:] / lengths * _MOST)
     x, y, z = place.tolist()
     return Quantised((x, y, z), unit, numbers.tobytes())
-
-
-def restored(found: Quantised, frames: int, bodies: int) -> Any:
-    """Poses [F, B, 7] of a batch; their error is half a unit, and 2e-5 in a rotation."""
-    values = np.frombuffer(found.body, "<i2").reshape(frames, bodies, POSE_NUMBERS).astype(np.float64)
-    values[..., :3] = np.asarray(found.place) + found.unit * values[..., :3]
-    values[..., 3:] /= _MOST
-    return values

@@ -1,11 +1,12 @@
 """The scene file: what the bodies of a POSE batch look like, for whoever draws them.
 
-It is gzip of `u32 length of header | header, JSON | zeros up to a multiple of 4 | binary`, little endian. The header has
-`version`, `bodies` (names, in the order of POSE batches), `camera` (MuJoCo's free one), `left_out` (shapes that nobody can
-draw), `geoms`: `body` (a place in `bodies`; -1: fixed in the world), `type`, `size` (MuJoCo's half sizes, m), `rgba`, `pos`,
-`quat` (w, x, y, z; both as seen from the body), `mesh` (a place in `meshes`, or null); and `meshes`: `vertices` and
-`triangles` (where they begin in the binary), `count`, `faces`, `wide` (whether a triangle's numbers are u32, not u16),
-`place` and `unit`: a vertex is `place + unit * (three int16)`.
+It is gzip of `u32 length of header | header, JSON | zeros up to a multiple of 4 | binary`, little endian. The header
+has `version`, `bodies` (names, in the order of POSE batches), `camera` (MuJoCo's free one), `left_out` (how many shapes
+nobody can draw) and
+- `geoms`: `body` (a place in `bodies`; -1: fixed in the world), `type`, `size` (MuJoCo's half sizes, m), `rgba`, `pos`
+  and `quat` (w, x, y, z) as seen from the body, `mesh` (a place in `meshes`, or null);
+- `meshes`: `vertices` and `triangles` (where they begin in the binary), `count`, `faces`, `wide` (whether a triangle's
+  numbers are u32, not u16), `place` and `unit`: a vertex is `place + unit * (three int16)`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from hypothesis.extra.numpy import arrays
 
 from anchorleg.live.batches import FACTS, POSE, checked
 from trainer.envs.shown import Glimpse
-from trainer.live.poses import FINEST_M, quantised, restored
+from trainer.live.poses import FINEST_M, quantised
 from trainer.live.strips import Strip
 
 pytestmark = pytest.mark.trainer
@@ -27,6 +27,14 @@ def poses_at(places, rotations=None):
     upright = np.zeros((*places.shape[:2], 4))
     upright[..., 0] = 1
     return np.concatenate([places, upright if rotations is None else rotations], axis=-1).astype(np.float32)
+
+
+def restored(found, frames, bodies):
+    """Poses [F, B, 7] of a batch, as `anchorleg.live.batches` says."""
+    values = np.frombuffer(found.body, "<i2").reshape(frames, bodies, 7).astype(float)
+    values[..., :3] = np.asarray(found.place) + found.unit * values[..., :3]
+    values[..., 3:] /= 32_767
+    return values
 
 
 @st.composite

@@ -59,6 +59,11 @@ def test_what_the_orchestrator_resolved_is_read_back_as_it_was(tmp_path):
     assert read_section(a_file(tmp_path, training.model_dump(mode="json")), None, []).training == training
 
 
+def test_a_training_may_be_watched_unless_it_says_otherwise():
+    assert read_section(None, None, []).training.stream
+    assert not read_section(None, None, ["stream=false"]).training.stream
+
+
 def test_mistakes_name_file_field_and_remedy(tmp_path):
     assert "line 1, column 2: not JSON" in refusal(a_file(tmp_path, "{"), None, [])
     assert "cannot be read: No such file" in refusal(tmp_path / "absent.json", None, [])
