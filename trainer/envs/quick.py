@@ -74,21 +74,24 @@ def _measured(suite: SuiteRef) -> float:
         process, worker = workers.spawn_worker()
     except OSError:
         return inf
-    doing, limit_s = _MADE, workers.BEGIN_S
+    doing = _MADE
     try:
-        worker.send(channel.TIME, suite.as_json(), limit_s=limit_s)
-        while (answer := worker.receive(limit_s)).op == channel.DOING:
+        worker.send(channel.TIME, suite.as_json(), limit_s=_limit_s(doing))
+        while (answer := worker.receive(_limit_s(doing))).op == channel.DOING:
             doing = str(answer.meta)
-            limit_s = workers.BEGIN_S if doing == _BEGUN else workers.HUNG_S
         return float(answer.meta) if answer.op == channel.DONE else inf
     except EOFError:
         return inf  # it died
     except TimeoutError:
         workers.dismiss(process)
         raise EnvError(
-            f"environment 0 ({suite.settings.tasks[0]}) has been silent for {limit_s:.0f} s while {doing}, when its "
-            "speed was looked at before the training: its stacks above say what it waits for"
+            f"environment 0 ({suite.settings.tasks[0]}) has been silent for {_limit_s(doing):.0f} s while {doing}, "
+            "when its speed was looked at before the training: its stacks above say what it waits for"
         ) from None
     finally:
         worker.close()
         workers.end(process)
+
+
+def _limit_s(doing: str) -> float:
+    return workers.BEGIN_S if doing in {_MADE, _BEGUN} else workers.HUNG_S
