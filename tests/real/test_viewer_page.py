@@ -105,7 +105,7 @@ def test_every_panel_fits_in_both_themes(
         paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (paper == "rgb(18, 20, 23)") is dark
         drawn = page.evaluate(
-            "() => { const c = document.querySelector('canvas');"
+            "() => { const c = document.querySelector('.chart canvas');"
             " const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
             " const seen = new Set();"
             " for (let i = 0; i < d.length; i += 4) if (d[i + 3]) seen.add(`${d[i]},${d[i + 1]},${d[i + 2]}`);"
