@@ -126,6 +126,9 @@ def _crash(ended: Exit, log_tail: str) -> tuple[Verdict, str]:
         return Verdict.NODE_FAILED, f"Slurm killed it: {by_slurm[1]}"
     how = f"killed by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"
     cause = ended.words or cause_in(log_tail)
+    # At the walltime Slurm kills program and shim together, and the shim may live long enough to say so.
+    if ended.code == -signal.SIGKILL and not cause and ended.deadline is not None and ended.at > ended.deadline:
+        return _SCHEDULER_WORDS["TIMEOUT"]
     return Verdict.CRASHED, f"{cause} ({how})" if cause else how
 
 

@@ -62,7 +62,7 @@ def a_shown_run(folder: Path, now: float) -> Path:
 def picture(page: Any, panels: tuple[str, ...]) -> bytes:
     """A PNG of the first screen, or of these panels, one below the other."""
     page.locator('[data-panel="Curves"] canvas').wait_for()
-    page.wait_for_function("document.querySelector('canvas').width > 300")
+    page.wait_for_function("document.querySelector('.chart canvas').width > 300")
     if not panels:
         return bytes(page.screenshot())
     boxes = [page.locator(f'[data-panel="{name}"]').bounding_box() for name in panels]

@@ -153,7 +153,7 @@ class Tile {
     this.playback = new Playback();
     this.dirty = true;
     this.build(choice, choose);
-    this.painter = new Painter(this.canvas);
+    this.painter = null; // made with the first poses
     this.watcher = new IntersectionObserver(([entry]) => { this.isSeen = entry.isIntersecting; this.dirty = true; });
     this.sizes = new ResizeObserver(() => { this.dirty = true; });
     this.watcher.observe(this.stage);
@@ -236,14 +236,16 @@ class Tile {
     this.tell(seen, clock);
     if (!seen) return;
     const entry = seen.poses ? this.scenes.get(seen.batch.scene) : null;
+    if (seen.poses) this.painter ??= new Painter(this.canvas);
+    const works = Boolean(seen.poses && this.painter.works);
     const fits = entry?.scene && 7 * entry.scene.bodies.length === seen.poses.length;
-    show(this.canvas, Boolean(seen.poses && this.painter.works));
+    show(this.canvas, works);
     show(this.picture, seen.batch.kind === JPEG);
-    const pictures = seen.poses && !this.painter.works ? NO_WEBGL : seen.poses && entry?.why ? entry.why
+    const pictures = seen.poses && !works ? NO_WEBGL : seen.poses && entry?.why ? entry.why
       : seen.poses && !entry?.scene ? "Its scene is on its way." : seen.poses && !fits ? "Its poses do not fit its scene." : "";
     this.overlay(this.trouble || (seen.batch.kind === JPEG ? this.pictureTrouble : pictures) || "");
-    for (const one of [this.follow, this.reset]) show(one, Boolean(seen.poses && this.painter.works));
-    if (!fits || !this.painter.works || !this.isSeen) return;
+    for (const one of [this.follow, this.reset]) show(one, works);
+    if (!fits || !works || !this.isSeen) return;
     if (this.painter.scene !== entry.scene) {
       this.painter.show(entry.scene);
       this.orbit.begin(entry.scene.camera);
@@ -269,8 +271,9 @@ class Tile {
   // Badges and numbers; they change a few times a second, so no reader is told of each.
   tell(seen, clock) {
     const { state } = this;
+    this.element.dataset.waits = String(!seen);
     if (!seen) {
-      for (const one of [this.picture, this.solved, this.follow, this.reset]) show(one, false);
+      for (const one of [this.canvas, this.picture, this.solved, this.follow, this.reset]) show(one, false);
       say(this.badge, state.playing ? "starts here" : "waiting");
       say(this.numbers, state.score == null ? "" : `evaluated ${Math.round(100 * state.score)} %`);
       this.table({});
@@ -305,7 +308,7 @@ class Tile {
     this.watcher.disconnect();
     this.sizes.disconnect();
     this.dark.removeEventListener("change", this.themed);
-    this.painter.gl?.getExtension("WEBGL_lose_context")?.loseContext();
+    this.painter?.gl?.getExtension("WEBGL_lose_context")?.loseContext();
   }
 }
 

@@ -140,6 +140,14 @@ def test_progress_is_a_checkpoint_beyond_the_start_and_nothing_less(evidence: Ev
     assert made_progress(evidence) is moved
 
 
+def test_a_kill_after_the_time_was_up_is_the_walltimes() -> None:
+    late = {"deadline": NOW - 60, "asked": "deadline"}
+    assert verdict_of(left(an_exit(-9, **late))) is Verdict.TIMED_OUT
+    assert verdict_of(left(an_exit(-9, **late | {"deadline": NOW + 60}))) is Verdict.CRASHED
+    assert verdict_of(left(an_exit(-11, **late))) is Verdict.CRASHED
+    assert verdict_of(left(an_exit(-9, **late, words="out of memory"))) is Verdict.CRASHED
+
+
 def test_a_slurmctld_that_takes_a_job_away_is_not_the_programs_fault() -> None:
     line = "slurmstepd-n1: error: *** REASON: Nodes required for job are DOWN ***"
     killed = left(an_exit(-9), log_tail=f"step 12\n{line}\n")
