@@ -131,7 +131,7 @@ def test_aimed_kills_let_no_two_attempts_work_and_lose_no_slot(
     assert_one_at_a_time(relay)
     states = [slot["state"] for slot in relay.status()["slots"]]
     assert not {"paused", "failed"} & set(states), json.dumps(relay.status()["slots"], indent=1)
-    assert relay.run("stop").code == 0
+    relay.wait_for(lambda: relay.run("stop").code == 0, "the jobs to end")  # a busy machine ends them late
     assert_one_at_a_time(relay)
 
 
