@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 LINE = re.compile(r"^(cluster|laptop|friend)\$ (.+)$", re.MULTILINE)
 #: What a reader leaves running in a terminal of its own, and what they end with Ctrl-C after a while.
 LEFT_RUNNING = "syncd watch"
-WATCHED = "trainer actors"
+WATCHED = ("trainer actors", "viewer")
 #: Some lines train until a job is handed over.
 LINE_TIMEOUT_S = 2 * PATIENCE_S
 
@@ -83,7 +83,7 @@ class World:
         `enough`: what a person waits for who watches, before they press Ctrl-C.
         """
         told = line.replace("cluster:project", f"cluster:{self.project}")
-        if line.startswith((LEFT_RUNNING, WATCHED)):
+        if line.startswith((LEFT_RUNNING, *WATCHED)):
             told = f"exec {told}"  # Ctrl-C is for the program, not for bash
         with open(self.people[machine].home / f"said-{len(self.typed)}.txt", "w+") as out:
             child = subprocess.Popen(
@@ -137,13 +137,22 @@ def accepted(shared: Path, who: str | None) -> int:
     return sum(counts(inbox.path).accepted for inbox in inboxes)
 
 
+def is_served(world: World) -> bool:
+    """Whether the last command printed the address of a page."""
+    return "http://127.0.0.1:" in (world.people["laptop"].home / f"said-{len(world.typed) - 1}.txt").read_text()
+
+
 def test_every_line_of_the_tutorial_does_what_it_says(world: World) -> None:
     shared = world.project / "runs" / "mt10" / "shared"
     said: dict[str, str] = {}
     for machine, line in lines_of_the_tutorial():
         who = "ben" if machine == "friend" else None
         before = accepted(shared, who) if line.startswith(WATCHED) else 0
-        said[f"{machine}$ {line}"] = world.type(machine, line, lambda: accepted(shared, who) > before)  # noqa: B023
+        said[f"{machine}$ {line}"] = world.type(
+            machine,
+            line,
+            lambda: is_served(world) if line == "viewer" else accepted(shared, who) > before,  # noqa: B023
+        )
         if "ssh-keygen" in line:  # sent by mail
             shutil.copy(world.people["friend"].home / "friend_key.pub", world.people["laptop"].home)
         if "--friend-key" in line:  # pasted by the account's owner

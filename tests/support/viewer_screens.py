@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from browser import a_browser, missing_browser_parts
+from browser import REPOSITORY, WEBGL, a_browser, a_viewer, missing_browser_parts
+from daemons import wait_for
 from PIL import Image
 from policies import a_draft, tensors
+from relay import Relay
 from watched_runs import a_watched_run
 
 from orchestrator.run.rundir import load_run
@@ -25,14 +27,19 @@ from syncd.shared.counts import Counts, note
 from viewer.server.serve import make_server, open_port
 from viewer.sources.runs import RunFolders
 
-IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
+IMAGES = REPOSITORY / "docs" / "images"
+#: Two agents that train while their picture is taken.
+TRAINING = {
+    "preset": "tiny", "tasks": ["reach-v3"], "total_steps": 10_000_000, "num_envs": 2, "num_workers": 0,
+    "updates_per_step": 0.5, "publish_interval": 500, "evaluation_goals": 0,
+}  # fmt: skip
 CONTROLLER = "process 4657 on login1 (`start`, since 06:12:05)"
 TOKEN = 43 * "t"
 #: A page has few colours: so a picture of it has some tens of kB.
 COLOURS = 200
 #: name → (width, dark, the panels that are shown; none: the first screen)
 SCREENS: dict[str, tuple[int, bool, tuple[str, ...]]] = {
-    "viewer-slots": (1000, False, ()),
+    "viewer-slots": (1000, False, ("Moment", "Slots")),
     "viewer-jobs": (1000, True, ("Jobs", "Curves")),
     "viewer-tables": (1000, False, ("Tasks", "Evaluations", "Contributors", "Policies")),
     "viewer-phone": (360, False, ()),
@@ -71,6 +78,33 @@ def picture(page: Any, panels: tuple[str, ...]) -> bytes:
     return bytes(page.screenshot(full_page=True, clip=clip))
 
 
+def picture_of_agents(folder: Path) -> bytes:
+    """A PNG of the agents of a run that trains on this machine for it."""
+    relay = Relay.make(folder / "reach", command=None, slots=2, training=TRAINING, collaboration={"enabled": True})
+    env = {name: value for name, value in relay.env.items() if name != "DISPLAY"} | {"SSH_CONNECTION": "1 2 3 4"}
+    relay.spawn("start")
+    try:
+        relay.wait_for(lambda: len(store.Shared(relay.run_dir / "shared").slots()) == 2, "both slots to publish")
+        with a_viewer(folder, str(relay.run_dir), env=env) as url, a_browser(*WEBGL) as pages:
+            page = pages.open(url, width=1000, height=780)
+            for slot in (0, 1):
+                page.locator(f'[data-agent="{slot}"]').get_by_text(f"in training · slot {slot}").wait_for()
+                page.locator(f'[data-agent="{slot}"] .said').wait_for(state="hidden")
+            seen: set[bytes] = set()
+            canvas = page.locator('[data-agent="1"] canvas').first
+            wait_for(lambda: seen.add(canvas.screenshot()) or len(seen) > 5, "the agent to move")
+            return bytes(page.locator('[data-panel="Agents at play"]').screenshot())
+    finally:
+        relay.run("stop")
+        relay.clean_up()
+
+
+def save(name: str, data: bytes) -> None:
+    """As a small PNG of the docs."""
+    image = Image.open(io.BytesIO(data)).convert("RGB").quantize(COLOURS)
+    image.save(IMAGES / f"{name}.png", optimize=True)
+
+
 def main() -> int:
     """Write the pictures."""
     if missing := missing_browser_parts():
@@ -89,10 +123,11 @@ def main() -> int:
         for name, (width, dark, panels) in SCREENS.items():
             url = f"http://127.0.0.1:{sock.getsockname()[1]}/#{TOKEN}"
             page = pages.open(url, width=width, height=780, dark=dark)
-            image = Image.open(io.BytesIO(picture(page, panels))).convert("RGB").quantize(COLOURS)
-            image.save(IMAGES / f"{name}.png", optimize=True)
+            save(name, picture(page, panels))
         pages.close()
         server.shutdown()
+    with tempfile.TemporaryDirectory() as scratch:
+        save("viewer-agents", picture_of_agents(Path(scratch)))
     return 0
 
 
