@@ -59,7 +59,10 @@ def version(value: bool) -> None:
 @app.command()
 def show(
     what: WhatArgument = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65_535, help=f"Port on 127.0.0.1; default: {PORT}.")] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65_535, help=f"Port on 127.0.0.1; default: the run's stream_port, or {PORT}."),
+    ] = None,
     socket_at: Annotated[
         str | None,
         typer.Option("--socket", metavar="PATH", help="A Unix socket in place of a port; `auto`: where it usually is."),
@@ -196,9 +199,9 @@ def serve_page(
         if socket_at is not None or (port is None and shared):
             sock, path = _socket_of(source, socket_at, stack)
             token = token_at(secret, f"socket {path}")
-            lines = how_to_get_there(str(path), getpass.getuser(), os.uname().nodename, PORT, token)
+            lines = how_to_get_there(str(path), getpass.getuser(), os.uname().nodename, source.port or PORT, token)
         else:
-            sock = open_port(PORT if port is None else port)
+            sock = open_port((source.port or PORT) if port is None else port)
             at = sock.getsockname()[1]
             token = token_at(secret, f"port {at}")
             url = address(at, token)

@@ -13,6 +13,11 @@ class ViewSource(Protocol):
     kind: Kind
     place: str
 
+    @property
+    def port(self) -> int | None:
+        """The port that the run's settings name for its page; None: they name none, or it is not one run."""
+        ...
+
     def look(self, choice: ViewChoice, now: float) -> PageSnapshot:
         """What there is to see at `now` (unix seconds). What cannot be read is said in the snapshot, never raised."""
         ...

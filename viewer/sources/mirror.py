@@ -41,6 +41,7 @@ class MirrorFolder:
     """A `viewer.sources.base.ViewSource` of the mirror `folder`."""
 
     kind: Kind = "mirror"
+    port = None
 
     def __init__(self, folder: Path, *, alone: bool = False, pacer: Pacer | None = None) -> None:
         """`alone`: it is the shared folder of a training that no orchestrator keeps, on this machine."""

@@ -71,6 +71,15 @@ class RunFolders:
         self._ids: dict[Path, str] = {}
         self._first: RunDir | None = None
 
+    @property
+    def port(self) -> int | None:
+        """See `ViewSource`."""
+        try:
+            told = load_run(self._folders[0]).config.training.written.get("stream_port")
+        except (AnchorlegError, OSError, IndexError):
+            return None
+        return told if len(self._folders) == 1 and isinstance(told, int) else None
+
     def look(self, choice: ViewChoice, now: float) -> PageSnapshot:
         """See `ViewSource`."""
         self._pacer.begin_look(choice)

@@ -216,3 +216,15 @@ def test_runs_come_and_go_and_the_one_that_is_shown_stays(tmp_path: Path) -> Non
     assert (gone.run, len(gone.runs)) == (None, 2)
     assert gone.note == f"The run {shown.run_id} is not here any more: choose another one."
     assert source.look(ViewChoice(), NOW + 180).run is not None
+
+
+def test_the_port_is_that_of_the_runs_settings(tmp_path: Path) -> None:
+    run_dir = a_watched_run(tmp_path / "mt10", NOW, slots=1, jobs=1)
+    assert RunFolders([run_dir.path], "mt10").port is None
+    value = json.loads(run_dir.run_file.read_text())
+    value["config"]["training"]["stream_port"] = 9876
+    run_dir.run_file.write_text(json.dumps(value))
+    assert RunFolders([run_dir.path], "mt10").port == 9876
+    assert RunFolders([run_dir.path, run_dir.path], "both").port is None
+    assert RunFolders([tmp_path / "none"], "none").port is None
+    assert RunFolders([], "none").port is None
