@@ -1,6 +1,6 @@
 """Can one contributor spoil a training? Success with nobody, with an honest contributor, and with lying ones.
 
-`python bench/poison.py [SEEDS]` (5 seeds; some minutes of a core for each of the trainings, two at a time). Preset
+`python bench/poison.py [SEEDS]` (10 seeds; some minutes of a core for each of the trainings, two at a time). Preset
 `tiny` on reach. A contributor plays with the learner's own policy, as many steps as fill others' whole share of a batch
 (30 %), and its segments go through the real inbox and the real judge:
 
@@ -13,6 +13,7 @@
 A training's success is the mean of its last two evaluations, over 50 fixed goals, at nine tenths and at the end. The
 claims, from before the runs: with a liar the mean is within 0.05 of nobody's, with an honest one not below it (by more
 than 0.05). One row a training goes to poison.csv when it is complete; trainings that are in it are not made again.
+poison_summary.csv has the means, and the mean and standard error of the differences to nobody's with the same seed.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from trainer.training import intake
 from trainer.training.intake import Intake
 from trainer.training.run import TrainingRun, advance, fresh
 
-SEEDS, PROCESSES = 5, 2
+SEEDS, PROCESSES = 10, 2
 HONEST_FIRST = 40
 
 
@@ -66,6 +67,7 @@ LIES = {
 OF_TEN = 5
 #: A policy is published for the contributor this often, in the learner's steps.
 PUBLISH_EVERY = 200
+SUMMARY = ["contributor", "seeds", "success", "minus nobody's", "standard error"]
 HEAD = ["contributor", "seed", "success", "accepted", "refused", "checked"]
 
 
@@ -154,6 +156,19 @@ def missing(seeds: int, there: list[list[str]]) -> Iterator[tuple[str, int]]:
     return ((kind, seed) for kind in LIES for seed in range(seeds) if (kind, seed) not in made)
 
 
+def summary(rows: list[list[str]]) -> list[list[str]]:
+    """A row for each kind, as `SUMMARY` names its columns, of the rows of poison.csv."""
+    found = {kind: {row[1]: float(row[2]) for row in rows if row[0] == kind} for kind in LIES}
+    told = []
+    for kind, success in found.items():
+        apart = [value - found["nobody"][seed] for seed, value in success.items() if seed in found["nobody"]]
+        if len(apart) > 1:
+            error = statistics.stdev(apart) / len(apart) ** 0.5
+            mean = statistics.mean(success.values())
+            told.append([kind, str(len(success)), f"{mean:.3f}", f"{statistics.mean(apart):+.3f}", f"{error:.3f}"])
+    return told
+
+
 def main() -> None:
     """Train, and print what came of it."""
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS
@@ -165,8 +180,10 @@ def main() -> None:
             rows.append([str(future.result()[name]) for name in HEAD])
             print(*rows[-1], flush=True)
             figures.save("poison", HEAD, sorted(rows))
-    means = {kind: statistics.mean([float(row[2]) for row in rows if row[0] == kind] or [0.0]) for kind in LIES}
-    print(", ".join(f"{kind} {mean:.3f} ({mean - means['nobody']:+.3f})" for kind, mean in means.items()))
+    summarised = summary(rows)
+    figures.save("poison_summary", SUMMARY, summarised)
+    for row in summarised:
+        print(*row)
 
 
 if __name__ == "__main__":

@@ -171,11 +171,11 @@ The budget was 2 % of a core.
 (30 %), honest or not. The claim, from before the runs: with a liar within 0.05 of nobody's, with an honest one not
 below.
 
-@{poison}
+@{poison_summary}
 
 Who inverts rewards is found at the first check, and nothing of it is learned from. Who lies after forty honest segments
 is found too, and leaves the training where honest ones do. The same lie, believed, ruins it. With an honest contributor
-the mean is lower than with none, by less than the spread over seeds: five seeds do not say whether it costs anything.
+the mean is lower than with none, by less than two standard errors: that it costs nothing is not shown.
 
 ## What W&B live costs the learner
 
