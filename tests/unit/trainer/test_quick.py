@@ -60,7 +60,8 @@ def test_one_that_hangs_is_ended_and_named_with_what_it_did(monkeypatch, where, 
     """Before the first episode its own states are tried, in steps and resets that are counted here."""
     monkeypatch.setattr(quick, "_limit_s", lambda now: 2.0 if now == doing else 300.0)
     monkeypatch.setattr(odd_envs.Stuck, "made", {"step": 0, "reset": 0})
-    never = suite(id="odd_envs:Stuck", kwargs={"where": "", "at": 0})
+    # Named after the case: what was tried of an id with its arguments is not tried again in the same process.
+    never = suite(id="odd_envs:Stuck", kwargs={"where": f"never, for {where} {more}", "at": 0})
     never.open().make(0).close()
     at = 1 if more is None else odd_envs.Stuck.made[where] + more
     with pytest.raises(EnvError, match=rf"environment 0 \(Stuck\) has been silent for \d+ s while {doing}, when"):
