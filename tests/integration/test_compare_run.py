@@ -12,7 +12,7 @@ from relay import NewRelay, Relay
 
 pytest.importorskip("torch")
 
-pytestmark = pytest.mark.trainer
+pytestmark = [pytest.mark.trainer, pytest.mark.long]
 TRAINING = {
     "preset": "arm-ppo",
     "network": {"actor_hidden": [8], "critic_hidden": [8]},
