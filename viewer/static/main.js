@@ -78,7 +78,7 @@ function connect() {
 
 function heard(data) {
   tries = 0;
-  if (data instanceof ArrayBuffer) return loading?.then(() => state.agents.takeBytes(data));
+  if (data instanceof ArrayBuffer) return loading?.then(() => state.agents.takeBytes(data), () => {});
   const message = read(data);
   if (!message) return null;
   return "stage" in message ? takeStage(message.stage) : take(message);
@@ -108,7 +108,7 @@ function takeStage(stage) {
   loading.then(() => {
     state.agents.takeStage(stage);
     draw();
-  });
+  }, () => { loading = null; }); // the viewer ended meanwhile; the next word of agents tries again
 }
 
 // One change of viewer/differences.py.
