@@ -24,7 +24,7 @@ ARGUMENTS = (
 #: Draws on the processor; without these there is no WebGL at all.
 WEBGL = ("--enable-unsafe-swiftshader", "--use-angle=swiftshader")
 #: A page whose viewer has ended tries again, and the browser says so; what it loads just then does not come.
-_ENDED = ("WebSocket connection to ", "Failed to load resource: net::ERR_CONNECTION")
+_ENDED = ("WebSocket connection to ", "Failed to load resource: net::ERR_")
 #: Reading the pixels of a drawing is slow, and the browser says so.
 _STALLED = "GPU stall"
 _URL = re.compile(r"http://127\.0\.0\.1:\d+/#\S+")
