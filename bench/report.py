@@ -175,7 +175,8 @@ below.
 
 Who inverts rewards is found at the first check, and nothing of it is learned from. Who lies after forty honest segments
 is found too, and leaves the training where honest ones do. The same lie, believed, ruins it. With an honest contributor
-the mean is lower than with none, by less than two standard errors: that it costs nothing is not shown.
+the mean is lower than with none, by less than two standard errors: that it costs nothing is not shown. The first five
+seeds were trained on an AMD EPYC (Zen 4), the others on the processor above.
 
 ## What W&B live costs the learner
 
