@@ -26,6 +26,8 @@ POSE, JPEG, FACTS = 1, 2, 3
 #: int16 numbers of one body's pose.
 POSE_NUMBERS = 7
 MOST_HEADER_BYTES = 8_192
+#: Of a scene's file: what a job writes, the line carries and a viewer reads.
+MOST_SCENE_BYTES = 8 * 2**20
 MOST_FACTS, MOST_LETTERS = 64, 120
 JPEG_BEGINS = b"\xff\xd8"
 _LENGTH = struct.Struct(">H")

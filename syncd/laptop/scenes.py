@@ -12,12 +12,12 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
+from anchorleg.live.batches import MOST_SCENE_BYTES
 from syncd.errors import NoRoomError, StorageError
 from syncd.laptop.capacity import Capacity
 from syncd.shared.layout import SlotPlace, make_folder, put
 from syncd.wire.viewing import SLICE_BYTES, Viewing
 
-MOST_SCENE_BYTES = 8 * 2**20
 #: Of one slot: a task has one, and MT50 is watched a few tasks at a time.
 MOST_SCENES = 32
 #: One that is not there (yet), or not what its name says, is asked for again after this.

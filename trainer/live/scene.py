@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from anchorleg.live.batches import MOST_SCENE_BYTES
 from trainer.envs.shown import MOST_BODIES, SHAPES, Parts
 
 VERSION = 1
 #: Whoever reads a scene refuses what is larger.
-MOST_PACKED_BYTES = 8 * 2**20
 MOST_BYTES = 64 * 2**20
 MOST_GEOMS = 4_096
 _LENGTH = struct.Struct("<I")
@@ -59,7 +59,7 @@ def packed_scene(parts: Parts) -> bytes:
     gap = bytes(-(_LENGTH.size + len(text)) % _ALIGNMENT)
     whole = _LENGTH.pack(len(text)) + text + gap + binary
     packed = gzip.compress(whole, _LEVEL, mtime=0)
-    if len(whole) > MOST_BYTES or len(packed) > MOST_PACKED_BYTES:
+    if len(whole) > MOST_BYTES or len(packed) > MOST_SCENE_BYTES:
         raise ValueError(f"a scene of {len(whole):,} bytes is too large to be shown")
     return packed
 

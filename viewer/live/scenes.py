@@ -18,9 +18,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from anchorleg.live.batches import MOST_SCENE_BYTES
+
 SUFFIX = ".scene"
 VERSION = 1
-MOST_BYTES, MOST_UNPACKED = 8 * 2**20, 64 * 2**20
+MOST_UNPACKED = 64 * 2**20
 MOST_GEOMS, MOST_BODIES, MOST_MESHES = 4096, 512, 4096
 MOST_HEADER_BYTES = 4 * 2**20
 KINDS = ("plane", "sphere", "capsule", "ellipsoid", "cylinder", "box", "mesh")
@@ -46,7 +48,7 @@ class Scene(NamedTuple):
 
 def checked_scene(data: bytes, sha256: str) -> Scene:
     """The scene of a file with this sum. Errors: BadSceneError, with the end of a sentence."""
-    if len(data) > MOST_BYTES:
+    if len(data) > MOST_SCENE_BYTES:
         raise BadSceneError("it is too large")
     if hashlib.sha256(data).hexdigest() != sha256:
         raise BadSceneError("its sum is wrong")
@@ -174,6 +176,6 @@ def _read(path: Path) -> bytes | None:
         return None
     try:
         with os.fdopen(fd, "rb") as file:
-            return file.read(MOST_BYTES + 1)
+            return file.read(MOST_SCENE_BYTES + 1)
     except OSError:
         return None

@@ -12,12 +12,12 @@ import pytest
 from live_rings import HEADER, SCENE, SCENE_SUM, facts, newest_in, pose, ring_of, slot_of, wish_in
 from policies import RUN
 
-from anchorleg.live.batches import FACTS, JPEG, POSE
+from anchorleg.live.batches import FACTS, JPEG, MOST_SCENE_BYTES, POSE
 from anchorleg.live.wanted import FILE, GONE_AFTER_S, Asking, Wish
 from syncd.laptop.capacity import CapacityLimits
 from syncd.laptop.liveagents import LOOK_EVERY_S, NO_FRAMES, LiveAgents
 from syncd.laptop.mirror import Mirror
-from syncd.laptop.scenes import AGAIN_AFTER_S, MOST_SCENE_BYTES, MOST_SCENES, RING_KEPT_S, STUCK_AFTER_S
+from syncd.laptop.scenes import AGAIN_AFTER_S, MOST_SCENES, RING_KEPT_S, STUCK_AFTER_S
 from syncd.wire.arrivals import Arrivals
 from syncd.wire.protocol import (
     Data,

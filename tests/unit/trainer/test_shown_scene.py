@@ -13,10 +13,11 @@ pytest.importorskip("mujoco")
 import mujoco
 from suites import metaworld
 
+from anchorleg.live.batches import MOST_SCENE_BYTES
 from trainer.config.suites import Arm
 from trainer.envs.shown import MOST_BODIES, bodies_shown, parts_of, poses_of
 from trainer.envs.suite import SuiteRef
-from trainer.live.scene import MOST_PACKED_BYTES, packed_scene
+from trainer.live.scene import packed_scene
 
 pytestmark = pytest.mark.trainer
 SOME_OF_ALL = """
@@ -188,7 +189,7 @@ def test_meta_worlds_bodies_are_where_it_has_them_also_those_that_a_reset_moves(
         check_places(env, seen_geoms(model, {0, 2, 3, 4, 5, 6, 7}))
         sizes.add(packed_scene(parts_of(env)))
     assert len(sizes) == 1, "episodes of a task share their scene"
-    assert len(sizes.pop()) < MOST_PACKED_BYTES / 10
+    assert len(sizes.pop()) < MOST_SCENE_BYTES / 10
 
 
 def test_the_arm_is_shown_with_its_goal():

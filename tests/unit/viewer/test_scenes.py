@@ -13,8 +13,9 @@ from fake_agents import EVERY_KIND, GEOMS, a_header, a_jpeg, put_scene, scene_by
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anchorleg.live.batches import MOST_SCENE_BYTES
 from viewer.live.pictures import jpeg_size
-from viewer.live.scenes import MOST_BYTES, MOST_UNPACKED, BadSceneError, Scene, SceneShelf, checked_scene
+from viewer.live.scenes import MOST_UNPACKED, BadSceneError, Scene, SceneShelf, checked_scene
 
 NAN = float("nan")
 
@@ -81,7 +82,7 @@ def test_what_nobody_could_draw_is_refused(header: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (bytes(MOST_BYTES + 1), "too large"),
+        (bytes(MOST_SCENE_BYTES + 1), "too large"),
         (gzip.compress(bytes(MOST_UNPACKED + 1), mtime=0), "unpacks to too much"),
         (scene_bytes(a_header()) + b"more", "one whole"),
         (scene_bytes(a_header())[:-9], "one whole"),
