@@ -46,6 +46,8 @@ class PageServer:
             self._server.serve_forever()
         except RuntimeError as error:  # a thread that could not be started
             raise StorageError(f"this process may do no more at a time ({error}; ulimit -u): start it again.") from None
+        except OSError as error:  # no descriptor to begin with: later the door refuses in its place
+            raise StorageError(f"the page cannot be served ({error.strerror}; ulimit -n): start it again.") from None
         if self._room.failure:
             raise ViewerError(self._room.failure)
 

@@ -82,6 +82,22 @@ def asked(port: int) -> bytes:
         return b"".join(parts)
 
 
+@contextlib.contextmanager
+def no_free_descriptor() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held: list[socket.socket] = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(socket.socket())
+        yield
+    finally:
+        for each in held:
+            each.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def test_who_replays_what_a_page_said_gets_nothing(serving: tuple[int, PageServer, threading.Thread]) -> None:
     """A stranger who has heard one exchange, or hands back the server's own proof, is none the wiser."""
     port, *_ = serving
@@ -147,28 +163,30 @@ def test_a_process_without_free_descriptors_refuses_and_goes_on(
     serving: tuple[int, PageServer, threading.Thread],
 ) -> None:
     port, _, thread = serving
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    held: list[socket.socket] = []
+    assert asked(port).startswith(b"HTTP/1.1 200 ")  # its thread has begun: it needs a descriptor for that
     lines = [socket.socket() for _ in range(8)]
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
-        with contextlib.suppress(OSError):
-            while True:
-                held.append(socket.socket())
-        for line in lines:
-            line.connect(("127.0.0.1", port))
-        for line in lines:
-            line.settimeout(2.0)
-            # Another thread of this process may take the descriptor that was kept for refusals: then one waits.
-            with contextlib.suppress(ConnectionError, TimeoutError):
-                told = line.recv(65_536)
-                assert told == b"" or told.startswith(b"HTTP/1.1 503 ")
+        with no_free_descriptor():
+            for line in lines:
+                line.connect(("127.0.0.1", port))
+            for line in lines:
+                line.settimeout(2.0)
+                # Another thread of this process may take the descriptor that was kept for refusals: then one waits.
+                with contextlib.suppress(ConnectionError, TimeoutError):
+                    told = line.recv(65_536)
+                    assert told == b"" or told.startswith(b"HTTP/1.1 503 ")
     finally:
-        for each in (*held, *lines):
-            each.close()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for line in lines:
+            line.close()
     wait_for(lambda: asked(port).startswith(b"HTTP/1.1 200 "), "the page")
     assert thread.is_alive()
+
+
+def test_a_page_that_cannot_begin_says_why_in_a_sentence(source: Large) -> None:
+    server = make_server(open_port(0), source, TOKEN)
+    with no_free_descriptor(), pytest.raises(ViewerError, match=r"ulimit -n\)"):
+        server.serve_forever()
+    server.shutdown()
 
 
 def stuck(port: int, source: Large) -> socket.socket:
