@@ -6,7 +6,7 @@ import io
 import time
 from collections.abc import Callable
 
-from anchorleg.live.batches import JPEG, POSE
+from anchorleg.live.batches import AGAIN, JPEG, ORIGIN_TRAINING, POSE
 from anchorleg.printable import printable
 from viewer.live.choice import TRAINING, AgentNews, CheckedBatch, StageNews
 from viewer.live.hub import Hub
@@ -16,13 +16,15 @@ EVERY_S = 1.0
 #: Of a picture in a terminal: characters across; each shows two pixels, one above the other.
 COLUMNS, ROWS = 64, 24
 IN_BROWSER = "this agent is drawn in the browser: `viewer` without --terminal"
+#: Of a job's own agents; others are contributors' names.
+_ORIGINS = {ORIGIN_TRAINING: "in training", AGAIN: "in training, drawn again"}
 _UPPER_HALF = "\u2580"
 
 
 def line_of(news: AgentNews, batch: CheckedBatch) -> str:
     """Where an agent is. Pure."""
     header = batch.header
-    origin = "in training" if header["origin"] == "training" else f"by {header['origin']}"
+    origin = _ORIGINS.get(header["origin"]) or f"by {header['origin']}"
     parts = [f"slot {news.slot}", origin if news.way == TRAINING else "played here", header["task"]]
     parts += [f"step {header['step']:,}", f"return {header['return']:,.1f}"]
     parts += [] if header["success"] is None else ["success" if header["success"] else "no success yet"]

@@ -2,12 +2,12 @@
 
 Kinds: POSE, where MuJoCo's bodies are, for a viewer that has the scene; JPEG, one picture; FACTS, the header alone.
 
-A header has `at` (unix s), `task`, `episode`, `step` (of the first picture), `attempt`, `origin` ("training", "played
-here", or a contributor's name), `return` (so far), `success` (true, false; null: not told) and `facts` (an object of
-words and numbers). That of a POSE has also `scene` (sha256 of a blob), `frames` F, `bodies` B, `dt` (simulated s from
-one to the next), `place` [x, y, z] and `unit` (m); its body is int16 [F, B, 7], little endian: a position is
-`place + unit * (x, y, z)`, a rotation the unit quaternion (w, x, y, z) / 32767. Bodies are those of the scene, in its
-order. Whoever reads calls `checked` first: strangers write here.
+A header has `at` (unix s), `task`, `episode`, `step` (of the first picture), `attempt`, `origin` ("training", "training
+again", "played here", or a contributor's name), `return` (so far), `success` (true, false; null: not told) and `facts`
+(an object of words and numbers). That of a POSE has also `scene` (sha256 of a blob), `frames` F, `bodies` B, `dt`
+(simulated s from one to the next), `place` [x, y, z] and `unit` (m); its body is int16 [F, B, 7], little endian: a
+position is `place + unit * (x, y, z)`, a rotation the unit quaternion (w, x, y, z) / 32767. Bodies are those of the
+scene, in its order. Whoever reads calls `checked` first: strangers write here.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from anchorleg.live.ring import MAX_PAYLOAD_BYTES
 from anchorleg.printable import printable
 
 POSE, JPEG, FACTS = 1, 2, 3
+#: Origins: what a job made while it learned; an episode of it that was played again to be drawn, soon after.
+ORIGIN_TRAINING = "training"
+AGAIN = "training again"
 #: int16 numbers of one body's pose.
 POSE_NUMBERS = 7
 MOST_HEADER_BYTES = 8_192

@@ -36,7 +36,7 @@ class Cell(NamedTuple):
 class RingWriter:
     """Writes one ring. The folder is made with the first batch.
 
-    One writer a ring; a ghost of an older attempt may write, too: batches name their attempt.
+    Where another one writes, too (the ghost of an older attempt; batches name theirs), the numbers still rise.
     """
 
     def __init__(self, path: Path) -> None:
@@ -52,8 +52,11 @@ class RingWriter:
             # Readers go by the number, and look for the very next one: after a lost file the clock says where to go on.
             self._number = newest_number(self._path) or int(time.time() * 1000)
         self._number += 1
-        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
         try:
+            there = _cell_at(fd, self._number % CELLS)
+            if there is not None and there.number >= self._number:
+                self._number = _all_of(fd)[-1].number + 1
             os.pwrite(fd, packed(Cell(self._number, kind, payload)), self._number % CELLS * CELL_BYTES)
         finally:
             os.close(fd)

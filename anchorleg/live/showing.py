@@ -12,12 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from anchorleg.live.batches import FACTS, JPEG, BadBatchError, checked, packed
+from anchorleg.live.batches import FACTS, JPEG, ORIGIN_TRAINING, BadBatchError, checked, packed
 from anchorleg.live.ring import RingWriter
 from anchorleg.live.wanted import ANY, FILE, Asked
-
-#: Where a batch comes from that a job made while it learned.
-TRAINING = "training"
 
 
 class Showing:
@@ -73,7 +70,7 @@ class Showing:
                 "episode": int(episode),
                 "step": int(step),
                 "attempt": self._attempt,
-                "origin": TRAINING,
+                "origin": ORIGIN_TRAINING,
                 "return": float(score),
                 "success": success,
                 "facts": {str(name): _plain(fact) for name, fact in facts.items()},

@@ -166,6 +166,24 @@ class Drawers(Line):
         return super().step(np.array([action[0] - 0.3 * (action[1] - 6)]))
 
 
+class Painter(Line):
+    """Draws as it should not."""
+
+    def __init__(self, fault: str, **more: Any) -> None:
+        super().__init__(**more)
+        self.fault = fault
+
+    def render(self) -> Any:
+        match self.fault:
+            case "moves":
+                self.place = self.place + 0.01
+            case "exits":
+                os._exit(3)
+            case "raises":
+                raise ValueError("no paint")
+        return super().render()
+
+
 class Clock(Line):
     """Says how late it is."""
 

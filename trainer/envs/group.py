@@ -160,16 +160,16 @@ class EnvGroup:
 
     def _present(self, slot: EnvSlot) -> None:
         """Where `slot` stands now, for watchers."""
-        episode, stats = slot.standing()
+        standing = slot.standing()
         simulation, at_s, bodies = simulation_of(slot.env), 0.0, 0
-        if simulation is not None and stats.length:  # a reset that is remembered computes no places
+        if simulation is not None and standing.stats.length:  # a reset that is remembered computes no places
             model, data = simulation
             shown = self._bodies.get(slot.task)
             if shown is None:
                 shown = self._bodies[slot.task] = bodies_shown(model)
             at_s, bodies = float(data.time), len(shown)
             poses_of(data, shown, self._buffers.poses(slot.index, bodies))
-        self._buffers.put_glimpse(slot.index, episode, stats, at_s, bodies)
+        self._buffers.put_glimpse(slot.index, standing, at_s, bodies)
 
     def _show(self, slot: EnvSlot) -> None:
         for key, array in slot.obs.items():

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from trainer.envs.spaces import F32, I32
+from trainer.envs.spaces import F32, I32, Actions
 
 #: Bodies of one environment. More are not shown.
 MOST_BODIES = 512
@@ -31,13 +31,15 @@ _COLOURS_ROLE, _PIXELS_APART = 1, 16
 _POSITION = slice(0, 3)
 _ROTATION = slice(3, 7)
 POSE = 7
+NO_SEED = -1
 
 
 class Glimpse(NamedTuple):
     """One environment after a step: the steps of its episode so far, their return, and whether it has succeeded.
 
     `at_s`: simulated time. `poses` [B, 7]: position (m) and rotation (w, x, y, z) of the bodies of its `Parts`; B is 0
-    where an episode has just begun, or nothing can be seen.
+    where an episode has just begun, or nothing can be seen. `seed`: of the episode, where that and the actions are all
+    that it depends on; NO_SEED: not known. `action`: the last one, of the episode before where this one has just begun.
     """
 
     episode: int
@@ -46,6 +48,8 @@ class Glimpse(NamedTuple):
     success: bool
     at_s: float
     poses: F32
+    seed: int = NO_SEED
+    action: Actions | None = None
 
 
 @dataclass(frozen=True)

@@ -21,15 +21,20 @@ from trainer.envs import channel
 from trainer.envs.channel import Channel, WorkerMessage
 
 
-def main(arguments: list[str]) -> int:
-    """Serve until the learner's end closes."""
+def begin(fd: int) -> socket.socket:
+    """What every such program does first; its end of the socket."""
     for number in HAND_OVER_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     # Blocked by `spawn_worker` until here, so that none of them can end a worker that is still starting.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HAND_OVER_SIGNALS)
     faulthandler.enable()
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # the stacks will do
-    learner = Channel(socket.socket(fileno=int(arguments[0])))
+    return socket.socket(fileno=fd)
+
+
+def main(arguments: list[str]) -> int:
+    """Serve until the learner's end closes."""
+    learner = Channel(begin(int(arguments[0])))
     try:
         _serve(learner, int(arguments[1]))
     except EOFError:

@@ -276,13 +276,13 @@ class WorkerPool:
         return f"stepping environment {index} ({self._tasks[self._buffers.fields['next_task'][index]]})"
 
 
-def spawn_worker(buffers_fd: int = -1) -> tuple[subprocess.Popen[bytes], Channel]:
+def spawn_worker(buffers_fd: int = -1, program: str = "trainer.envs.worker") -> tuple[subprocess.Popen[bytes], Channel]:
     """Start one worker. Until it ignores the hand-over signals itself, they are blocked in it. `buffers_fd`: -1 where
-    it only times an environment. Errors: OSError.
+    it shares none. Errors: OSError.
     """
     ours, theirs = socket.socketpair()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-P", "-m", "trainer.envs.worker", str(theirs.fileno()), str(buffers_fd)]
+    command = [sys.executable, "-P", "-m", program, str(theirs.fileno()), str(buffers_fd)]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, HAND_OVER_SIGNALS)  # inherited; ours stay pending, none is lost
     try:
         with theirs:

@@ -12,27 +12,21 @@ import numpy as np
 
 from anchorleg.notices import Notices
 from syncd import store
-from trainer.envs.shown import Glimpse
-from trainer.envs.spaces import picked
+from trainer.envs.spaces import Actions, Obs, picked
 from trainer.envs.suite import Suite
 from trainer.errors import ConfigError
 from trainer.evaluation.playable import Found, of_publication
+from trainer.live.episode import Reel, play, put
 from trainer.live.folder import LiveFolder
 from trainer.live.lanes import chosen, task_of
 from trainer.live.stage import ShownTask
-from trainer.live.strips import BATCH_S, FACTS_S, Strip
+from trainer.live.strips import Strip
 from trainer.sharing.policies import UnusablePolicyError
 from trainer.sharing.selection import Choice
 
 ORIGIN = "played here"
 #: A mirror is a local disk; a first policy may be minutes away.
 LOOK_S = 1.0
-#: Pictures a second, where pictures it must be: each is some 15 kB.
-MOST_PICTURES_FPS = 10
-#: Still shown after the first success.
-_ENCORE_S = 0.5
-#: Later than this behind real time, the rest is not made up for.
-_MOST_BEHIND_S = 0.5
 
 
 class Player:
@@ -131,79 +125,33 @@ class Player:
 
     def _play(self, stage: ShownTask, found: Found, suite: Suite) -> None:
         """One episode."""
-        obs = stage.reset()
         numbers = np.array([self._task], np.int32)
-        began_s, began_at = stage.at_s, time.monotonic()
-        reel = self._reel(stage, found, suite)
-        last_s = float("inf")
-        while stage.stats.length < suite.spaces.horizon and not self._stop.is_set():
-            was_solved = stage.stats.solved
-            outcome = stage.step(found.act(picked(obs, None), numbers)[0])
-            obs = outcome.obs
-            step_s = stage.step_s
-            played_s = stage.at_s - began_s if step_s is None else stage.stats.length * step_s
-            began_at = self._wait_until(began_at, played_s)
-            if stage.stats.solved and not was_solved and found.env.SUCCESS_AT == "any step":
-                last_s = played_s + _ENCORE_S
-            is_over = outcome.terminated or outcome.truncated or played_s >= last_s
-            is_full = reel.takes(stage.stats.length, played_s, lambda: stage.glimpse(self._episode))
-            if is_full or (is_over and reel.strip.glimpses):
-                self._write(reel.cut(), stage)
-            if is_over:
-                break
 
-    def _wait_until(self, began_at: float, played_s: float) -> float:
-        """Wait for the moment that is `played_s` after `began_at`; when it began, made later where it is far behind."""
-        left_s = began_at + played_s - time.monotonic()
-        if left_s > 0:
-            self._stop.wait(left_s)
-        return began_at if left_s > -_MOST_BEHIND_S else time.monotonic() - played_s
+        def act(obs: Obs) -> Actions | None:
+            if stage.stats.length >= suite.spaces.horizon:
+                return None
+            action: Actions = found.act(picked(obs, None), numbers)[0]
+            return action
 
-    def _reel(self, stage: ShownTask, found: Found, suite: Suite) -> _Reel:
-        manifest = self._manifest
         facts: dict[str, str | float | bool] = {"trained steps": float(found.step)}
-        if manifest is not None:
-            facts["policy"] = str(manifest.version)
-        new = partial(Strip, found.tasks[self._task], self._episode, self._fps, suite.tells_success, facts=facts)
-        if stage.parts is not None:
-            return _Reel(lambda: new(glimpses=[]), 1 / self._fps, BATCH_S)
-        return _Reel(lambda: new(glimpses=[]), 1 / min(self._fps, MOST_PICTURES_FPS) if stage.draws_itself else FACTS_S)
+        if self._manifest is not None:
+            facts["policy"] = str(self._manifest.version)
+        new = partial(Strip, found.tasks[self._task], self._episode, self._fps, told=suite.tells_success, facts=facts)
+        play(
+            stage,
+            stage.reset(),
+            act,
+            Reel(new, stage, self._episode, self._fps),
+            lambda strip: self._write(strip, stage),
+            self._stop,
+            once_is_enough=found.env.SUCCESS_AT == "any step",
+        )
 
     def _write(self, strip: Strip, stage: ShownTask) -> None:
-        strip.at = time.time()
         try:
-            if stage.draws_itself:
-                self._folder.write_picture(self._lane, strip, stage.jpeg())
-            else:
-                self._folder.write(self._lane, strip)
+            put(self._folder, self._lane, strip, stage)
         except ValueError as error:
             self._notices.trouble(f"{strip.task} cannot be shown: {error}", cause=type(error).__name__)
-
-
-class _Reel:
-    """Cuts an episode into strips: a glimpse about each `apart_s`, equally many steps apart, and a strip each `batch_s`
-    (0: each glimpse is one).
-    """
-
-    def __init__(self, new: Callable[[], Strip], apart_s: float, batch_s: float = 0.0) -> None:
-        self._new, self._apart_s, self._batch_s = new, apart_s, batch_s
-        self._began_s = 0.0
-        self.strip = new()
-
-    def takes(self, steps: int, played_s: float, glimpse: Callable[[], Glimpse]) -> bool:
-        """After `steps` steps of the episode, look where it is time to; whether the strip is to be cut now."""
-        every = max(1, round(self._apart_s * steps / played_s)) if played_s > 0 else 1
-        if (steps - 1) % every:
-            return False
-        if not self.strip.glimpses:
-            self._began_s = played_s
-        self.strip.glimpses.append(glimpse())
-        return played_s - self._began_s >= self._batch_s - self._apart_s / 2 or self.strip.is_full
-
-    def cut(self) -> Strip:
-        """The strip so far; the next one is empty."""
-        strip, self.strip = self.strip, self._new()
-        return strip
 
 
 def player_of(

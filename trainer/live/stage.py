@@ -55,10 +55,10 @@ class ShownTask:
         """Simulated time; 0 where there is none."""
         return 0.0 if self._data is None else float(self._data.time)
 
-    def reset(self) -> Obs:
-        """Begin an episode somewhere."""
+    def reset(self, seed: int | None = None) -> Obs:
+        """Begin an episode: that of `seed`, where the suite has no fixed starts; None: any."""
         self.stats = EpisodeStats()
-        seed = int(self._rng.integers(SEEDS))
+        seed = int(self._rng.integers(SEEDS)) if seed is None else seed % SEEDS
         starts = self._suite.starts
         where = (seed,) if self._draws else (0 if starts is None else int(self._rng.integers(starts)), seed)
         obs: Obs = self._env.reset(*where)

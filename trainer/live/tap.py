@@ -13,20 +13,23 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
 from anchorleg.job import Job
+from anchorleg.live.batches import ORIGIN_TRAINING
 from anchorleg.live.wanted import FILE, LOOK_EVERY_S, Asked
 from anchorleg.notices import Notices
 from syncd import store
 from trainer.config.training import Training
 from trainer.envs.shown import Glimpse, Parts
 from trainer.envs.spaces import I32
+from trainer.envs.vector import VectorEnv
 from trainer.live.folder import LiveFolder
+from trainer.live.keeper import EpisodeKeeper
 from trainer.live.lanes import chosen, task_of
+from trainer.live.reruns import Rerun, Reruns
 from trainer.live.strips import BATCH_S, FACTS_S, Strip
 
-ORIGIN = "training"
 LIVE = "live"
 #: Strips that wait for the thread: four lanes' of about a second.
 _MOST_WAITING = 16
@@ -34,11 +37,14 @@ _MOST_WAITING = 16
 _PACE_STEPS = 50
 #: The thread may be in the middle of a write at the end of the job; a folder that hangs is not waited for.
 _CLOSE_WAIT_S = 1.0
+#: Steps are not counted in seconds: what is due about now is due.
+_NEARLY = 0.9
 
 
-@runtime_checkable
 class Watchable(Protocol):
-    """What is needed of `trainer.envs.vector.VectorEnv`; others are not shown."""
+    """What is needed of `trainer.envs.vector.VectorEnv`."""
+
+    num_envs: int
 
     def watch(self, indices: Collection[int]) -> None:
         """Who is to be seen after the next steps."""
@@ -60,6 +66,8 @@ class Given:
     attempt: int
     tasks: Sequence[str]
     tells_success: bool
+    #: Whose environments can draw themselves, as JSON of a SuiteRef; None: they cannot.
+    drawn_by_itself: Mapping[str, Any] | None = None
 
 
 class _Scene(NamedTuple):
@@ -69,7 +77,9 @@ class _Scene(NamedTuple):
 
 @dataclass
 class _Lane:
-    """What one lane shows: environment `index`, an episode of `task`, after each `every`-th step. None: nothing yet."""
+    """What one lane shows: environment `index`, an episode of `task`, after each `every`-th step. None: nothing yet.
+    `keeper`: where it is to be played again.
+    """
 
     name: str
     index: int | None = None
@@ -79,6 +89,8 @@ class _Lane:
     due_at: int = 0
     strip: Strip | None = None
     began_at: float = 0.0
+    facts_at: float = float("-inf")
+    keeper: EpisodeKeeper | None = None
 
 
 class Tap:
@@ -105,6 +117,7 @@ class Tap:
         self._notices = Notices()
         self._queue: queue.Queue[tuple[str, Strip] | _Scene | None] = queue.Queue(_MOST_WAITING)
         self._is_closing = self._is_behind = False
+        self._reruns = None if given.drawn_by_itself is None else Reruns(_setup(given), self._notices)
         self._thread = threading.Thread(target=self._run, name="tap", daemon=True)
         self._thread.start()
 
@@ -122,6 +135,8 @@ class Tap:
         self._keep_pace(now)
         for gone in self._lanes.keys() - wanted.keys():
             del self._lanes[gone]
+            if self._reruns is not None:
+                self._reruns.drop(gone)
         tasks = playing.tolist()
         for name, fps in wanted.items():
             lane = self._lanes.setdefault(name, _Lane(name))
@@ -142,6 +157,8 @@ class Tap:
         """Show nothing any more."""
         self._is_closing = True
         self._wanted, self._lanes = {}, {}
+        if self._reruns is not None:
+            self._reruns.close()
         self._is_behind = not self._put(None)
         self._thread.join(_CLOSE_WAIT_S)
 
@@ -154,6 +171,8 @@ class Tap:
 
     def _every(self, lane: _Lane, fps: int) -> int:
         """So many steps from one picture to the next."""
+        if lane.keeper is not None:
+            return 1
         apart_s = 1 / fps if self._looked_at.get(lane.task, False) else FACTS_S
         return max(1, round(apart_s / self._step_s)) if self._step_s > 0 else 1
 
@@ -166,17 +185,20 @@ class Tap:
         """One more picture of what the lane shows; where its episode is over, the lane is free again."""
         glimpse = self._envs.glimpse(index)
         lane.due_at = self._count + lane.every
+        if lane.keeper is not None and self._reruns is not None:
+            self._keep(lane, lane.keeper, self._reruns, glimpse, fps)
         if lane.episode not in {None, glimpse.episode} or tasks[index] != lane.task:
             self._send(lane)
             lane.index, lane.episode = None, None
             return
         lane.episode = glimpse.episode
-        if not glimpse.step:
+        if not glimpse.step or (not glimpse.poses.size and self._has_no_news(lane, now)):
             return
         if lane.strip is None:
             given = self._given
             lane.strip = Strip(given.tasks[lane.task], glimpse.episode, fps, given.tells_success)
-            lane.began_at, lane.every = now, self._every(lane, fps)
+            lane.began_at = lane.facts_at = now
+            lane.every = self._every(lane, fps)
             lane.due_at = self._count + lane.every
         lane.strip.at, lane.strip.facts = self._wall(), {"trained steps": float(self._step)}
         lane.strip.glimpses.append(glimpse)
@@ -184,11 +206,25 @@ class Tap:
         if lane.strip.is_full or now - lane.began_at >= BATCH_S or not glimpse.poses.size:
             self._send(lane)
 
+    def _has_no_news(self, lane: _Lane, now: float) -> bool:
+        """Facts alone are told so often, and not beside pictures."""
+        shown = self._reruns is not None and self._reruns.shows(lane.name)
+        return shown or now - lane.facts_at < FACTS_S * _NEARLY
+
+    def _keep(self, lane: _Lane, keeper: EpisodeKeeper, reruns: Reruns, glimpse: Glimpse, fps: int) -> None:
+        kept = keeper.add(glimpse, self._step // self._envs.num_envs)
+        if kept is not None:
+            about = {"trained steps": float(self._step)}
+            reruns.put(lane.name, Rerun(lane.task, lane.episode or 0, fps, kept, about))
+            lane.keeper = None
+
     def _follow(self, lane: _Lane, fps: int, tasks: Sequence[int]) -> None:
         index = chosen(lane.name, tasks, self._shown_at)
         if index is None or not self._is_known(tasks[index], index):
             return
         lane.index, lane.task, lane.due_at = index, tasks[index], self._count + 1
+        if self._reruns is not None and lane.keeper is None and not self._looked_at[lane.task]:
+            lane.keeper = EpisodeKeeper() if self._reruns.wants(lane.name) else None
         lane.every = self._every(lane, fps)
         self._shown_at[lane.task] = self._clock()
 
@@ -217,7 +253,7 @@ class Tap:
     def _run(self) -> None:
         given = self._given
         asked = Asked(given.live_file, given.slot)
-        folder = LiveFolder(given.folder, ORIGIN, given.attempt)
+        folder = LiveFolder(given.folder, ORIGIN_TRAINING, given.attempt)
         try:
             while not self._is_behind:
                 if not self._is_closing:
@@ -248,9 +284,20 @@ class Tap:
             self._notices.trouble(f"an agent cannot be shown: {error}", cause=type(error).__name__)
 
 
+def _setup(given: Given) -> dict[str, Any]:
+    """What `trainer.live.rerun` is told."""
+    return {
+        "suite": given.drawn_by_itself,
+        "folder": str(given.folder),
+        "attempt": given.attempt,
+        "tasks": list(given.tasks),
+        "tells": given.tells_success,
+    }
+
+
 def tap_of(job: Job, training: Training, envs: object) -> Tap | None:
     """The tap of a training; None: it may not be watched, or its environments cannot."""
-    if not training.stream or not isinstance(envs, Watchable):
+    if not training.stream or not isinstance(envs, VectorEnv):
         return None
     place = store.Shared(job.shared_dir).slot(job.run_id, job.slot)
     given = Given(
@@ -260,6 +307,7 @@ def tap_of(job: Job, training: Training, envs: object) -> Tap | None:
         attempt=job.attempt,
         tasks=training.env.tasks,
         # Some suites would play an episode to find out, which is not worth it here: those tell of successes alone.
-        tells_success=inspect.getattr_static(getattr(envs, "suite", None), "tells_success", None) is True,
+        tells_success=inspect.getattr_static(envs.suite, "tells_success", None) is True,
+        drawn_by_itself=envs.spec.suite.as_json() if hasattr(envs.suite, "watched") else None,
     )
     return Tap(envs, given)

@@ -6,6 +6,8 @@ import { Orbit } from "./orbit.js";
 const POSE = 1, JPEG = 2;
 const SPEEDS = [["normal", 1], ["slower", 0.25], ["stopped", 0]];
 const WAYS = [["best of both", "both"], ["in training", "training"], ["played here", "here"]];
+// Origins of the job's own agents (anchorleg/live/batches.py); others are contributors' names.
+const AGAIN = "training again", ORIGINS = { training: "in training", [AGAIN]: "in training, drawn again" };
 const SCENES = 16;
 const NO_WEBGL = "This browser has no WebGL 2, or it is switched off: the agent is told in numbers.";
 
@@ -281,8 +283,8 @@ class Tile {
       return this.overlay(state.note || state.why || waits);
     }
     const { batch } = seen, late = clock - seen.at;
-    const who = this.way === "here" ? "played here" : batch.origin === "training" ? "in training" : `by ${batch.origin}`;
-    const behind = this.way === "training" && late > 0 && late < 3600 ? ` · ${late.toFixed(1)} s behind` : "";
+    const who = this.way === "here" ? "played here" : ORIGINS[batch.origin] ?? `by ${batch.origin}`;
+    const behind = this.way === "training" && batch.origin !== AGAIN && late > 0 && late < 3600 ? ` · ${late.toFixed(1)} s behind` : "";
     say(this.badge, seen.isLate ? `${who} · delayed` : `${who} · slot ${this.slot}${behind}`);
     this.badge.dataset.state = seen.isLate ? "paused" : "running";
     show(this.solved, batch.success === true);

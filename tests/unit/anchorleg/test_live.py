@@ -230,3 +230,12 @@ class TestBatches:
     def test_no_bytes_make_it_fail_otherwise(self, kind: int, data: bytes):
         with pytest.raises(BadBatchError):
             checked(kind, data)
+
+
+def test_two_writers_of_one_ring_are_both_read(tmp_path):
+    path = tmp_path / "any.ring"
+    one, other, reader = RingWriter(path), RingWriter(path), RingReader(path)
+    for number in range(40):
+        writer = one if number // 10 % 2 else other
+        assert writer.write(FACTS, b"%d" % number)
+        assert [cell.payload for cell in reader.newer()] == [b"%d" % number]

@@ -31,6 +31,7 @@ class Agents:
 
     def __init__(self, count=3, walk=0, drawn=True):
         self.count, self.walk, self.drawn = count, walk, drawn
+        self.num_envs = 1
         self.steps = 0
         self.watched = []
         self.looked = []
