@@ -1,6 +1,5 @@
 // The page: one connection, one state, drawn anew whenever either changes. What it shows is viewer/model.py's PageSnapshot.
 import { html, render, nothing } from "./vendor/lit-html.js";
-import { proof, nonce } from "./entrance.js";
 import { PANELS } from "./panels.js";
 
 const VERSION = 2;
@@ -30,6 +29,18 @@ let socket = null;
 let loading = null;
 let tries = 0;
 let offline = null; // of an exported file: {is, curves, at}
+
+// --- the entrance: the page's half of viewer/server/exchange.py. That both know the token is shown, and it is never said. ----
+
+const hex = (buffer) => [...new Uint8Array(buffer)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+
+const nonce = () => hex(crypto.getRandomValues(new Uint8Array(32)));
+
+async function proof(token, side, hello, answer) {
+  const text = new TextEncoder();
+  const key = await crypto.subtle.importKey("raw", text.encode(token), { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
+  return hex(await crypto.subtle.sign("HMAC", key, text.encode(`anchorleg viewer ${side} ${hello} ${answer}`)));
+}
 
 // --- the connection -------------------------------------------------------------------------------------------------
 
