@@ -8,6 +8,8 @@ const KEPT = "viewer.token";
 // Ages are told in minutes: so often is enough.
 const REDRAW_MS = 10_000;
 const LONGEST_WAIT_MS = 15_000;
+// Between two rounds of a recorded episode: its end is drawn 0.7 s late (playback.js).
+const BETWEEN_MS = 1_500;
 // The viewer looks every 2 s, or less often where a look costs much; older than this a picture says its age.
 const OLD_S = 20;
 
@@ -28,7 +30,7 @@ const state = {
 let socket = null;
 let loading = null;
 let tries = 0;
-let offline = null; // of an exported file: {is, curves, at}
+let offline = null; // of an exported file: {is, curves, at, episode}
 
 // --- the entrance: the page's half of viewer/server/exchange.py. That both know the token is shown, and it is never said. ----
 
@@ -137,6 +139,20 @@ function tell(line) {
   draw();
 }
 
+// In an exported file: one episode over and over, each message at its time (viewer/live/recording.py).
+function replay({ stage, scenes, batches }) {
+  const feed = (text) => state.agents.takeBytes(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer);
+  const begin = () => {
+    for (const [after, text] of batches) setTimeout(feed, 1000 * after, text);
+    setTimeout(begin, 1000 * batches.at(-1)[0] + BETWEEN_MS);
+  };
+  takeStage(stage);
+  loading.then(() => {
+    scenes.forEach(feed);
+    begin();
+  });
+}
+
 document.addEventListener("visibilitychange", () => {
   if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify({ asleep: document.hidden }));
 });
@@ -219,6 +235,7 @@ if (inlined) {
   state.now = () => offline.at;
   state.offline = true;
   tell("file");
+  if (offline.episode) replay(offline.episode);
 } else {
   connect();
   setInterval(() => document.hidden || draw(), REDRAW_MS);

@@ -7,6 +7,7 @@ const POSE = 1, JPEG = 2;
 const SPEEDS = [["normal", 1], ["slower", 0.25], ["stopped", 0]];
 const WAYS = [["best of both", "both"], ["in training", "training"], ["played here", "here"]];
 const SCENES = 16;
+const FILM = "Type where the viewer runs: a film of one episode of this policy, in training of the newest that was published. A name that ends in .gif makes a GIF.";
 const NO_WEBGL = "This browser has no WebGL 2, or it is switched off: the agent is told in numbers.";
 
 // Texts are always text: nothing here makes HTML of a string.
@@ -56,8 +57,8 @@ export function start(tell) {
   const ways = label("Way", way);
   const note = h("p", { class: "dim" });
   const place = h("div", { class: "tiles" });
-  const host = h("div", {},
-    h("div", { class: "controls" }, h("label", {}, shown, " show them"), label("Agents", top), ways, label("Pin", add)), note, place);
+  const controls = h("div", { class: "controls" }, h("label", {}, shown, " show them"), label("Agents", top), ways, label("Pin", add));
+  const host = h("div", {}, controls, note, place);
 
   function redraw() {
     if (!stage) return;
@@ -67,6 +68,7 @@ export function start(tell) {
       choices(add, [["an agent …", ""], ...stage.agents.filter(([slot]) => !choice.pins.includes(slot)).map(([slot, name]) => [name ? `${slot}: ${name}` : `slot ${slot}`, slot])], "");
       show(ways, stage.can_play);
     }
+    show(controls, stage.most !== 0); // 0: nobody is asked, it was recorded
     const empty = stage.tiles.length ? "" : "No slot has published a policy, and no job runs: nobody plays yet.";
     say(note, !choice.on ? "Nothing is asked for, and nothing is sent." : stage.note || empty);
     show(note, Boolean(note.textContent));
@@ -185,10 +187,12 @@ class Tile {
     this.speed = h("select", { "aria-label": `speed of slot ${slot}` });
     choices(this.speed, SPEEDS, 1);
     this.lane = h("select", { "aria-label": `task of slot ${slot}`, onchange: (event) => choose({ lanes: [...choice.lanes.filter(([one]) => one !== slot), ...(event.target.value === "any" ? [] : [[slot, event.target.value]])] }) });
+    this.command = h("code", { class: "command" });
+    this.film = h("details", {}, h("summary", {}, "film"), h("p", { class: "dim" }, FILM), this.command);
     this.element = h("figure", { class: "tile", "data-agent": String(slot) },
       h("figcaption", {}, this.name, this.badge, this.solved),
       this.stage, this.facts, this.numbers, this.why,
-      h("div", { class: "controls" }, this.pin, this.lane, this.speed, this.follow, this.reset));
+      h("div", { class: "controls" }, this.pin, this.lane, this.speed, this.follow, this.reset), this.film);
   }
 
   told(told, stage) {
@@ -197,6 +201,9 @@ class Tile {
     this.pin.setAttribute("aria-pressed", String(told.pinned));
     choices(this.lane, [["tasks in turn", "any"], ...stage.tasks.map((task, k) => [task, `t${k}`])], told.lane);
     show(this.lane, stage.tasks.length > 1);
+    show(this.pin, stage.most !== 0);
+    say(this.command, told.film);
+    show(this.film, Boolean(told.film));
     this.element.style.setProperty("--width", `${stage.size[0]}px`);
     this.element.style.setProperty("--shape", `${stage.size[0]} / ${stage.size[1]}`);
     const many = told.bad === 1 ? "" : ` (${told.bad.toLocaleString("en")} of them so far)`;
@@ -281,10 +288,11 @@ class Tile {
       return this.overlay(state.note || state.why || waits);
     }
     const { batch } = seen, late = clock - seen.at;
-    const who = this.way === "here" ? "played here" : batch.origin === "training" ? "in training" : `by ${batch.origin}`;
+    const who = this.way === "here" ? "played here" : this.way === "recorded" ? "recorded" : batch.origin === "training" ? "in training" : `by ${batch.origin}`;
     const behind = this.way === "training" && late > 0 && late < 3600 ? ` · ${late.toFixed(1)} s behind` : "";
-    say(this.badge, seen.isLate ? `${who} · delayed` : `${who} · slot ${this.slot}${behind}`);
-    this.badge.dataset.state = seen.isLate ? "paused" : "running";
+    const isLate = seen.isLate && this.way !== "recorded";
+    say(this.badge, isLate ? `${who} · delayed` : `${who} · slot ${this.slot}${behind}`);
+    this.badge.dataset.state = isLate ? "paused" : "running";
     show(this.solved, batch.success === true);
     this.element.dataset.success = String(batch.success === true);
     const parts = [batch.task, `step ${batch.step.toLocaleString("en")}`, `return ${figure(batch.return)}`];
