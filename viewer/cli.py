@@ -117,25 +117,44 @@ def show(
 def export(
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write; it ends in .html.")],
     what: WhatArgument = None,
+    no_episode: Annotated[bool, typer.Option("--no-episode", help="Without an agent at play.")] = False,
 ) -> None:
-    """Write the page of a run as one file, which opens in any browser without a server."""
+    """Write the page of a run as one file, which opens in any browser without a server.
+
+    Where the trainer is installed, and nobody else works here, one episode of the best policy is played for it.
+    """
     from anchorleg.words import sized  # noqa: PLC0415 - as above
     from viewer.export import export as write  # noqa: PLC0415
+    from viewer.live.recording import record  # noqa: PLC0415
     from viewer.pacing import NO_END, Pacer  # noqa: PLC0415
     from viewer.sources.found import find_source  # noqa: PLC0415
 
-    size = write(find_source(what, pacer=Pacer(look_s=NO_END)), "", out, time.time())
-    print(f"{out}: {sized(size)}; open it in a browser, or send it to somebody")
+    why_not = "" if no_episode else why_not_here()
+    recorder = None if no_episode or why_not else record
+    if recorder is not None:
+        print("playing one episode for it, which takes some seconds; --no-episode leaves it out", flush=True)
+    done = write(find_source(what, pacer=Pacer(look_s=NO_END)), "", out, time.time(), recorder)
+    share = f", {sized(done.of_episode)} of it an episode" if done.of_episode else ""
+    print(f"{out}: {sized(done.size)}{share}; open it in a browser, or send it to somebody")
+    if words := why_not or done.why_none:
+        print(f"it has no agent at play: {words}")
 
 
 def make_hub(top_k: int | None, width: int, height: int) -> Hub:
     """Of the agents. Who it made closes it. Nobody plays on a machine that others work on."""
     from viewer.live.hub import Hub, HubSettings  # noqa: PLC0415 - as above
-    from viewer.live.player import can_play  # noqa: PLC0415
+
+    return Hub(HubSettings(top_k, width, height, can_play=not why_not_here()))
+
+
+def why_not_here() -> str:
+    """Why this machine plays no agents itself, as the end of a sentence; "": it may."""
+    from viewer.live.player import can_play  # noqa: PLC0415 - as above
     from viewer.server.place import is_shared_machine  # noqa: PLC0415
 
-    alone = not is_shared_machine(os.environ, sys.platform, shutil.which)
-    return Hub(HubSettings(top_k, width, height, can_play=alone and can_play()))
+    if is_shared_machine(os.environ, sys.platform, shutil.which):
+        return "others may work on this machine, so nothing is played here; export it on your laptop"
+    return "" if can_play() else "the trainer is not installed here (`pip install '.[trainer]'`)"
 
 
 def print_lines(

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from daemons import WORK_S
+from PIL import Image, ImageSequence
 
 pytest.importorskip("metaworld")
 pytest.importorskip("imageio_ffmpeg")
@@ -94,6 +95,24 @@ def test_a_mirrored_policy_becomes_a_film(tmp_path, mirror, eyes):
     assert not list(tmp_path.glob(".*.mp4"))
 
 
+def test_a_film_may_be_a_gif_of_half_the_pictures(tmp_path, mirror, eyes):
+    done = trainer("play", mirror, "--task", "reach-v3", "--size", "96", "--out", "reach.GIF", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with Image.open(tmp_path / "reach.GIF") as film:
+        assert (film.format, film.size, film.n_frames) == ("GIF", (96, 96), HORIZON // 4 + 1)
+        shown = [np.asarray(frame.convert("RGB")) for frame in ImageSequence.Iterator(film)]
+        assert film.info["duration"] == 50
+    assert shown[0].std() > 10
+    assert (shown[0] != shown[-1]).any()
+
+
+def test_a_policy_that_was_cleared_away_is_a_sentence(tmp_path, mirror):
+    [place] = store.Shared(mirror).slots()
+    gone = place.manifest(store.Version(1, 7))
+    with pytest.raises(ConfigError, match="older policies are cleared away"):
+        find_playable(str(gone), None, "cpu")
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -101,7 +120,7 @@ def test_a_mirrored_policy_becomes_a_film(tmp_path, mirror, eyes):
         ([], "--task is missing: this policy plays reach-v3, push-v3"),
         (["--task", "reach-v3", "--camera", "corner22"], 'did you mean "corner2"?'),
         (["--task", "reach-v3", "--size", "99"], "use an even number"),
-        (["--task", "reach-v3", "--out", "film.gif"], "ends in .mp4"),
+        (["--task", "reach-v3", "--out", "film.avi"], "ends in .mp4 or .gif"),
     ],
 )
 def test_bad_wishes_are_refused_in_one_sentence_and_nothing_is_written(tmp_path, mirror, eyes, words, sentence):

@@ -86,6 +86,7 @@ def test_it_shows_the_tasks_in_turn_and_takes_newer_policies(tmp_path):
         assert (header["origin"], header["attempt"]) == ("played here", 1)
         assert header["facts"]["trained steps"] == (700 if header["facts"]["policy"] == "1-2" else 100)
         assert header["dt"] in (pytest.approx(0.0375), pytest.approx(0.025), pytest.approx(1 / 30))
+        assert {"goal_x", "goal_y", "goal_z"} <= header["facts"].keys()
         scene = SceneFile((tmp_path / "ring" / f"{header['scene']}.scene").read_bytes())
         assert len(scene.header["bodies"]) == header["bodies"]
     assert sorted(header["episode"] for _, header, _ in screen.seen) == [

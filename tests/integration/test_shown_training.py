@@ -108,6 +108,15 @@ def test_the_poses_of_a_glimpse_are_mujocos(way):
         assert not step.finished[1]
         assert glimpse.poses.tobytes() == poses_of(data, bodies_shown(model)).tobytes()
         assert glimpse.at_s == data.time
+        assert glimpse.goal == tuple(env.upstream.upstream._target_pos)
+
+
+def test_a_goal_is_told_while_it_is_known_and_of_who_says_none_there_is_none():
+    for name, is_known in (("metaworld", True), ("arm", False), ("pendulum", False)):
+        *_, glimpses = rollout(SUITES[name], "python", watched=True)
+        assert {(glimpse.goal is not None) for _, glimpse in glimpses if glimpse.step} == {is_known}, name
+        assert {glimpse.goal for _, glimpse in glimpses if not glimpse.step} == {None}
+        assert len({glimpse.goal for _, glimpse in glimpses if glimpse.step}) == (4 if is_known else 1)
 
 
 def test_a_worker_that_is_lost_while_it_is_looked_at_is_replaced():
@@ -216,6 +225,7 @@ def test_a_training_that_is_watched_trains_the_same_and_what_is_shown_is_its_own
         assert header["task"] in (TASKS if lane == "any" else TASKS[1:2])
         assert 0 < header["step"] < HORIZON
         assert 0 < header["facts"]["trained steps"] <= 900
+        assert header["facts"]["goal_y"] > 0.4, "every goal of Meta-World is before the robot"
         scene = SceneFile((folder / f"{header['scene']}.scene").read_bytes())
         assert len(scene.header["bodies"]) == header["bodies"]
 

@@ -1,7 +1,8 @@
 """`trainer live` as far as the viewer knows it: writes a ring into the folder until its standard input closes.
 
 `python fake_player.py live SHARED RUN SLOT --ring FOLDER --lane LANE`; with `FAKE_PLAYER=deaf` it hears of no end, with
-`FAKE_PLAYER=dies` it says why and ends.
+`FAKE_PLAYER=dies` it says why and ends; with `FAKE_PLAYER=short` an episode has five batches, with `FAKE_PLAYER=facts`
+there is nothing to draw.
 """
 
 from __future__ import annotations
@@ -34,7 +35,12 @@ def main() -> int:
         threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
     agent, k = FakeAgent(folder, lane), 0
     while not over.is_set():
-        agent.pose(*(swing(k + i) for i in range(6)), origin="played here", attempt=0, facts={"slot": words[3]})
+        more = {"episode": k // 30} if mode == "short" else {}
+        if mode == "facts":
+            agent.facts(slot=words[3])
+        else:
+            facts = {"slot": words[3], "policy": "1-4"}
+            agent.pose(*(swing(k + i) for i in range(6)), origin="played here", attempt=0, facts=facts, **more)
         k += 6
         over.wait(0.1) if mode != "deaf" else time.sleep(0.1)
     return 0

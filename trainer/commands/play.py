@@ -22,7 +22,7 @@ PolicyArgument = Annotated[
 TaskOption = Annotated[str | None, typer.Option(help="Which of the policy's tasks; may be left out where it has one.")]
 EpisodesOption = Annotated[int, typer.Option(min=1, max=50, help="Episodes, each from the next goal.")]
 GoalOption = Annotated[int, typer.Option(min=0, max=49, help="The first episode's fixed goal.")]
-OutOption = Annotated[Path | None, typer.Option(help="The video; default: TASK.mp4 in this folder.")]
+OutOption = Annotated[Path | None, typer.Option(help="The film, an .mp4 or a .gif; default: TASK.mp4 in this folder.")]
 CameraOption = Annotated[str, typer.Option(help="corner, corner2, corner3, corner4, topview, behindGripper, …")]
 SizeOption = Annotated[int, typer.Option(help="Pixels a side.")]
 SharedDirOption = Annotated[

@@ -12,7 +12,7 @@ from trainer.envs.channel import WorkerMessage
 from trainer.envs.episodes import EnvSlot
 from trainer.envs.instances import EnvInstances
 from trainer.envs.shared import SharedBuffers
-from trainer.envs.shown import bodies_shown, parts_of, poses_of, simulation_of
+from trainer.envs.shown import bodies_shown, goal_of, parts_of, poses_of, simulation_of
 from trainer.envs.spaces import I32
 from trainer.envs.step import NO_TASK, EnvError, VectorSpec
 from trainer.envs.suite import StepFaultError, Suite
@@ -161,7 +161,7 @@ class EnvGroup:
     def _present(self, slot: EnvSlot) -> None:
         """Where `slot` stands now, for watchers."""
         standing = slot.standing()
-        simulation, at_s, bodies = simulation_of(slot.env), 0.0, 0
+        simulation, at_s, bodies, goal = simulation_of(slot.env), 0.0, 0, None
         if simulation is not None and standing.stats.length:  # a reset that is remembered computes no places
             model, data = simulation
             shown = self._bodies.get(slot.task)
@@ -169,7 +169,8 @@ class EnvGroup:
                 shown = self._bodies[slot.task] = bodies_shown(model)
             at_s, bodies = float(data.time), len(shown)
             poses_of(data, shown, self._buffers.poses(slot.index, bodies))
-        self._buffers.put_glimpse(slot.index, standing, at_s, bodies)
+            goal = goal_of(slot.env)
+        self._buffers.put_glimpse(slot.index, standing, at_s, bodies, goal)
 
     def _show(self, slot: EnvSlot) -> None:
         for key, array in slot.obs.items():

@@ -2,7 +2,8 @@
 
 It only reads. Nothing is computed for it (`mj_forward` would change the warm start, and so the next step), so a place
 may be one substep old, and right after a reset there is none. An environment that can be shown has `simulation`,
-MuJoCo's (model, data), and may have `camera`, entries of a free camera: `lookat`, `distance`, `azimuth`, `elevation`.
+MuJoCo's (model, data), and may have `camera`, entries of a free camera: `lookat`, `distance`, `azimuth`, `elevation`,
+and `goal`, a place [3] (m) that its agent is to reach. Whoever watches may see a goal that the agent does not.
 """
 
 from __future__ import annotations
@@ -32,14 +33,16 @@ _POSITION = slice(0, 3)
 _ROTATION = slice(3, 7)
 POSE = 7
 NO_SEED = -1
+Place = tuple[float, float, float]
 
 
 class Glimpse(NamedTuple):
     """One environment after a step: the steps of its episode so far, their return, and whether it has succeeded.
 
     `at_s`: simulated time. `poses` [B, 7]: position (m) and rotation (w, x, y, z) of the bodies of its `Parts`; B is 0
-    where an episode has just begun, or nothing can be seen. `seed`: of the episode, where that and the actions are all
-    that it depends on; NO_SEED: not known. `action`: the last one, of the episode before where this one has just begun.
+    where an episode has just begun, or nothing can be seen. `goal`: the place (m) to reach; None: it is not known.
+    `seed`: of the episode, where that and the actions are all that it depends on; NO_SEED: not known. `action`: the
+    last one, of the episode before where this one has just begun.
     """
 
     episode: int
@@ -48,6 +51,7 @@ class Glimpse(NamedTuple):
     success: bool
     at_s: float
     poses: F32
+    goal: Place | None = None
     seed: int = NO_SEED
     action: Actions | None = None
 
@@ -74,6 +78,18 @@ def simulation_of(env: Any) -> tuple[Any, Any] | None:
     except Exception:  # noqa: BLE001 - somebody else's property; what cannot be shown is played all the same
         return None
     return found if isinstance(found, tuple) and len(found) == 2 else None
+
+
+def goal_of(env: Any) -> Place | None:
+    """The place (m) that the agent of an environment is to reach in this episode, where it says so."""
+    try:
+        numbers = np.asarray(getattr(env, "goal", None), np.float64)
+    except Exception:  # noqa: BLE001 - as above
+        return None
+    if numbers.shape != (3,) or not np.isfinite(numbers).all():
+        return None
+    x, y, z = numbers.tolist()
+    return x, y, z
 
 
 def bodies_shown(model: Any) -> I32:

@@ -95,6 +95,11 @@ def find_playable(
         raise ConfigError(f"--best chooses among the checkpoints of a run or slot folder; {text} is none")
     if path.is_file() and path.suffix == ".json":
         return _of_manifest_file(path, device)
+    if path.suffix == ".json" and path.parent.name == "manifests" and not path.exists():
+        raise ConfigError(
+            f"{path} is not there: a slot's older policies are cleared away; "
+            "RUN/SLOT with --shared-dir plays its newest"
+        )
     if path.is_dir() and (found := _shared(path)):
         return _of_slots(_numbered(found.slots(), slot), Choice("latest"), path, device)
     if path.is_dir() and (path / "manifests").is_dir():

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from trainer.envs.exact import SEEDS
-from trainer.envs.shown import Glimpse, Parts, bodies_shown, parts_of, poses_of, simulation_of
+from trainer.envs.shown import Glimpse, Parts, bodies_shown, goal_of, parts_of, poses_of, simulation_of
 from trainer.envs.spaces import F32, Actions, Obs
 from trainer.envs.stats import EpisodeStats
 from trainer.envs.suite import Outcome, Suite
@@ -74,9 +74,10 @@ class ShownTask:
 
     def glimpse(self, episode: int) -> Glimpse:
         """Where it stands."""
-        poses = _NO_POSES if self._bodies is None else poses_of(self._data, self._bodies)
-        stats = self.stats
-        return Glimpse(episode, stats.length, stats.total, stats.solved, self.at_s, poses)
+        stats, poses, goal = self.stats, _NO_POSES, None
+        if self._bodies is not None:
+            poses, goal = poses_of(self._data, self._bodies), goal_of(self._env)
+        return Glimpse(episode, stats.length, stats.total, stats.solved, self.at_s, poses, goal)
 
     def jpeg(self) -> bytes:
         """As it draws itself."""

@@ -16,6 +16,8 @@ from trainer.live.poses import quantised
 
 #: A batch leaves so often: a picture is that much later for it, and a network folder has five openings a second.
 BATCH_S = 0.2
+#: Facts that name the place to reach (m): whoever draws the poses draws a mark there.
+GOAL = ("goal_x", "goal_y", "goal_z")
 #: Where nothing can be drawn, what is known is sent so often.
 FACTS_S = 1.0
 
@@ -67,7 +69,7 @@ class Strip:
             "origin": origin,
             "return": last.total,
             "success": last.success if self.told or last.success else None,
-            "facts": self.facts,
+            "facts": {**self.facts, **dict(zip(GOAL, last.goal or (), strict=False))},
         }
 
     def _dt(self) -> float:

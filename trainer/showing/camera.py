@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 from collections.abc import Callable, Generator, Iterator
@@ -24,6 +25,10 @@ _HANGS_BELOW = -0.1
 #: Every second step of 12.5 ms: as fast as the simulation really is, at a rate that every player knows.
 STEPS_A_FRAME = 2
 FRAMES_A_SECOND = 40
+#: A GIF tells times in hundredths of a second, browsers slow down below two of them, and each picture is a file's size.
+GIF_FPS = 20
+#: A palette of its own for each picture: one for all would need all of them in memory.
+_GIF_PALETTES = "split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1:dither=bayer"
 #: H.264 halves the colour planes, so a side must be even; beyond 4K nobody's player follows.
 MIN_SIZE, MAX_SIZE = 64, 2160
 
@@ -58,20 +63,33 @@ class Camera:
         self.renderer.close()
 
 
+_CODECS: dict[str, dict[str, Any]] = {
+    ".mp4": {
+        "codec": "libx264",
+        "pix_fmt_out": "yuv420p",  # the only one that browsers and QuickTime play
+        "quality": 7,
+        "output_params": ["-movflags", "+faststart"],
+    },
+    ".gif": {"codec": "gif", "pix_fmt_out": "pal8", "quality": None, "output_params": ["-lavfi", _GIF_PALETTES]},
+}
+
+
 @contextmanager
 def film(
     path: Path, size: int | tuple[int, int], frames_a_second: int = FRAMES_A_SECOND
 ) -> Iterator[Callable[[Picture], None]]:
-    """Writes pictures of `size` (a side, or width and height) into the mp4 `path`, which appears when the context ends
-    well, whole or not at all.
+    """Writes pictures of `size` (a side, or width and height) into `path`, an mp4 or, by its name's end, a GIF of at
+    most 20 pictures a second. It appears when the context ends well, whole or not at all.
 
     Errors: ConfigError for a path that cannot be one; SaveError where it cannot be written.
     """
     import imageio_ffmpeg  # noqa: PLC0415 - looks for its ffmpeg when it is loaded
 
-    if path.suffix.lower() != ".mp4" or path.is_dir():
-        raise ConfigError(f"--out {path}: give the name of a file that ends in .mp4")
-    temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}.mp4")
+    kind = path.suffix.lower()
+    if kind not in {".mp4", ".gif"} or path.is_dir():
+        raise ConfigError(f"--out {path}: give the name of a file that ends in .mp4 or .gif")
+    every = max(1, math.ceil(frames_a_second / GIF_FPS)) if kind == ".gif" else 1
+    temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{kind}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         open(temporary, "xb").close()  # ffmpeg has too many words for a folder that cannot be written
@@ -80,27 +98,25 @@ def film(
     writer = imageio_ffmpeg.write_frames(
         str(temporary),
         (size, size) if isinstance(size, int) else size,
-        fps=frames_a_second,
-        codec="libx264",
+        fps=frames_a_second / every,
         pix_fmt_in="rgb24",
-        pix_fmt_out="yuv420p",  # the only one that browsers and QuickTime play
-        quality=7,
         macro_block_size=2,
         ffmpeg_log_level="quiet",  # its lines for a full disk are six; ours is one
-        output_params=["-movflags", "+faststart"],
+        **_CODECS[kind],
     )
     shown = 0
 
     def show(picture: Picture) -> None:
         nonlocal shown
-        writer.send(picture)
+        if shown % every == 0:
+            writer.send(picture)
         shown += 1
 
     try:
         _begin(writer)
         yield show
         writer.close()
-        if _frames_in(temporary) != shown:  # ffmpeg's end does not say whether all reached the disk
+        if _frames_in(temporary) != -(-shown // every):  # ffmpeg's end does not say whether all reached the disk
             raise SaveError(f"{path} cannot be written: the film came out short; is the disk full?")
         os.replace(temporary, path)
     except OSError as error:  # a full disk ends ffmpeg, and its pipe breaks

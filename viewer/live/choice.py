@@ -12,6 +12,8 @@ from anchorleg.live.wanted import ANY, LANE, MOST_LANES
 Way = Literal["training", "here", "both"]
 TRAINING: Literal["training"] = "training"
 HERE: Literal["here"] = "here"
+#: In a page that is a file: played when it was written.
+RECORDED: Literal["recorded"] = "recorded"
 #: Where neither the user nor the run says how many agents are shown.
 TOP_K = 2
 #: Of a tile's canvas, in pixels of the page.
@@ -52,7 +54,7 @@ class AgentNews(NamedTuple):
 
     slot: int
     lane: str
-    way: Literal["training", "here"]
+    way: Literal["training", "here", "recorded"]
     batches: tuple[CheckedBatch, ...]
 
 

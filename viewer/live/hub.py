@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from anchorleg.live.wanted import FILE, MOST_LANES, Asking, Wish
 from viewer.live.choice import HEIGHT, HERE, TOP_K, TRAINING, WIDTH, AgentNews, CheckedBatch, LiveChoice
+from viewer.live.filming import film_command
 from viewer.live.mailbox import Mailbox
 from viewer.live.ranking import OnScreen, next_stage, ranked
 from viewer.live.scenes import SceneShelf
@@ -317,7 +318,15 @@ class Hub:
             "bad": sum(one.bad for one in streams),
             "why": next((one.why for one in streams if one.why), ""),
             "note": note,
+            "film": self._film(view, role, facts, now) if agent.has_policy else "",
         }
+
+    def _film(self, view: _View, role: Role, facts: LiveFacts, now: float) -> str:
+        """What makes a film of what the page shows of an agent."""
+        stream, played = self._streams.get(role), self._troupe.stream(role)
+        if view.choice.way != HERE and stream is not None and stream.is_fresh(now, SILENT_S):
+            return film_command(role, stream.newest, facts.tasks, is_exact=False)
+        return film_command(role, played.newest if played is not None else {}, facts.tasks, is_exact=True)
 
 
 def ring_of(role: Role) -> Path:

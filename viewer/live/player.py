@@ -67,6 +67,10 @@ class PlayerHere:
         """None while it plays; else why it ended, in its own last words."""
         if self._child.poll() is None:
             return None
+        return self.last_words() or f"it ended with {self._child.returncode}"
+
+    def last_words(self) -> str:
+        """What it said last; "": nothing yet."""
         try:
             with self._words.open("rb") as said:
                 said.seek(max(0, self._words.stat().st_size - 4096))
@@ -74,7 +78,7 @@ class PlayerHere:
         except OSError:
             lines = []
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return printable(last, most=_MOST_WORDS) or f"it ended with {self._child.returncode}"
+        return printable(last, most=_MOST_WORDS)
 
     def end(self) -> None:
         """Have it end, within seconds, and clear its folder away."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from anchorleg.live.batches import JPEG, POSE, BadBatchError, checked
 from anchorleg.live.ring import Cell, RingReader
@@ -18,7 +19,8 @@ MOST_SCENES = 16
 
 class RingStream:
     """`bad`: how many batches could not be shown, `why`: the last one's reason, as a sentence, until a good one comes.
-    `came_at`: when the last good one came (s of the caller's clock). `scenes`: the newest ones that it named.
+    `came_at`: when the last good one came (s of the caller's clock), `newest`: its header. `scenes`: the newest
+    ones that it named.
     """
 
     def __init__(self, path: Path, shelf: SceneShelf) -> None:
@@ -28,6 +30,7 @@ class RingStream:
         self._playing: tuple[int, int] | None = None
         self.bad, self.why = 0, ""
         self.came_at: float | None = None
+        self.newest: dict[str, Any] = {}
         self.episode_ended = False
         self.scenes: dict[str, Scene] = {}
 
@@ -46,7 +49,7 @@ class RingStream:
                 continue
             playing = batch.header["attempt"], batch.header["episode"]
             self.episode_ended |= self._playing is not None and playing != self._playing
-            self._playing, self.came_at, self.why = playing, now, ""
+            self._playing, self.came_at, self.why, self.newest = playing, now, "", batch.header
             found.append(batch)
         return tuple(found)
 

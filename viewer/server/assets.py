@@ -19,8 +19,6 @@ FILES = (
     "vendor/uPlot.iife.min.js",
     "vendor/lit-html.js",
     "main.js",
-    "entrance.js",
-    "moments.js",
     "panels.js",
     "drawing.js",
 )

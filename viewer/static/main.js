@@ -1,6 +1,5 @@
 // The page: one connection, one state, drawn anew whenever either changes. What it shows is viewer/model.py's PageSnapshot.
 import { html, render, nothing } from "./vendor/lit-html.js";
-import { proof, nonce } from "./entrance.js";
 import { PANELS } from "./panels.js";
 
 const VERSION = 2;
@@ -9,6 +8,8 @@ const KEPT = "viewer.token";
 // Ages are told in minutes: so often is enough.
 const REDRAW_MS = 10_000;
 const LONGEST_WAIT_MS = 15_000;
+// Between two rounds of a recorded episode: its end is drawn 0.7 s late (playback.js).
+const BETWEEN_MS = 1_500;
 // The viewer looks every 2 s, or less often where a look costs much; older than this a picture says its age.
 const OLD_S = 20;
 
@@ -29,7 +30,19 @@ const state = {
 let socket = null;
 let loading = null;
 let tries = 0;
-let offline = null; // of an exported file: {is, curves, at}
+let offline = null; // of an exported file: {is, curves, at, episode}
+
+// --- the entrance: the page's half of viewer/server/exchange.py. That both know the token is shown, and it is never said. ----
+
+const hex = (buffer) => [...new Uint8Array(buffer)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+
+const nonce = () => hex(crypto.getRandomValues(new Uint8Array(32)));
+
+async function proof(token, side, hello, answer) {
+  const text = new TextEncoder();
+  const key = await crypto.subtle.importKey("raw", text.encode(token), { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
+  return hex(await crypto.subtle.sign("HMAC", key, text.encode(`anchorleg viewer ${side} ${hello} ${answer}`)));
+}
 
 // --- the connection -------------------------------------------------------------------------------------------------
 
@@ -126,6 +139,20 @@ function tell(line) {
   draw();
 }
 
+// In an exported file: one episode over and over, each message at its time (viewer/live/recording.py).
+function replay({ stage, scenes, batches }) {
+  const feed = (text) => state.agents.takeBytes(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer);
+  const begin = () => {
+    for (const [after, text] of batches) setTimeout(feed, 1000 * after, text);
+    setTimeout(begin, 1000 * batches.at(-1)[0] + BETWEEN_MS);
+  };
+  takeStage(stage);
+  loading.then(() => {
+    scenes.forEach(feed);
+    begin();
+  });
+}
+
 document.addEventListener("visibilitychange", () => {
   if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify({ asleep: document.hidden }));
 });
@@ -208,6 +235,7 @@ if (inlined) {
   state.now = () => offline.at;
   state.offline = true;
   tell("file");
+  if (offline.episode) replay(offline.episode);
 } else {
   connect();
   setInterval(() => document.hidden || draw(), REDRAW_MS);

@@ -30,7 +30,7 @@ export class Playback {
     this.cameAt = now;
   }
 
-  // What is to be seen after `passed` seconds more at `speed`: {batch, poses, at, isLate}; null: nothing yet.
+  // What is to be seen after `passed` seconds more at `speed`: {batch, poses, at, isLate, moves}; null: nothing yet.
   step(passed, speed, now) {
     const newest = this.frames.at(-1);
     if (!newest) return null;
@@ -43,7 +43,8 @@ export class Playback {
     const here = this.frames[k], next = this.frames[k + 1];
     const isOne = next?.poses && here.poses && next.batch.episode === here.batch.episode && next.batch.scene === here.batch.scene;
     const share = isOne ? Math.min(1, Math.max(0, (this.head - here.at) / (next.at - here.at || 1))) : 0;
-    return { batch: here.batch, poses: share > 0 ? between(here.poses, next.poses, share) : here.poses, at: this.head, isLate: now - this.cameAt > STARVED_S };
+    const isLate = now - this.cameAt > STARVED_S;
+    return { batch: here.batch, poses: share > 0 ? between(here.poses, next.poses, share) : here.poses, at: this.head, isLate, moves: !isLate || this.head < newest.at };
   }
 }
 

@@ -9,6 +9,9 @@ const WAYS = [["best of both", "both"], ["in training", "training"], ["played he
 // Origins of the job's own agents (anchorleg/live/batches.py); others are contributors' names.
 const AGAIN = "training again", ORIGINS = { training: "in training", [AGAIN]: "in training, drawn again" };
 const SCENES = 16;
+// Where nothing moves, its words are looked at so often.
+const REST_MS = 1000;
+const FILM = "Type where the viewer runs: a film of one episode of this policy, in training of the newest that was published. A name that ends in .gif makes a GIF.";
 const NO_WEBGL = "This browser has no WebGL 2, or it is switched off: the agent is told in numbers.";
 
 // Texts are always text: nothing here makes HTML of a string.
@@ -42,7 +45,7 @@ function choices(select, rows, chosen) {
 export function start(tell) {
   const tiles = new Map(), scenes = new Map();
   const choice = { on: true, top: null, way: "both", pins: [], lanes: [] };
-  let stage = null, at = performance.now(), frame = 0;
+  let stage = null, at = performance.now(), frame = 0, rest = 0;
   let skew = -Infinity; // the server's clock minus ours, s: as told by what was the shortest time on its way
   const choose = (change) => {
     Object.assign(choice, change);
@@ -58,8 +61,8 @@ export function start(tell) {
   const ways = label("Way", way);
   const note = h("p", { class: "dim" });
   const place = h("div", { class: "tiles" });
-  const host = h("div", {},
-    h("div", { class: "controls" }, h("label", {}, shown, " show them"), label("Agents", top), ways, label("Pin", add)), note, place);
+  const controls = h("div", { class: "controls" }, h("label", {}, shown, " show them"), label("Agents", top), ways, label("Pin", add));
+  const host = h("div", {}, controls, note, place);
 
   function redraw() {
     if (!stage) return;
@@ -69,6 +72,7 @@ export function start(tell) {
       choices(add, [["an agent …", ""], ...stage.agents.filter(([slot]) => !choice.pins.includes(slot)).map(([slot, name]) => [name ? `${slot}: ${name}` : `slot ${slot}`, slot])], "");
       show(ways, stage.can_play);
     }
+    show(controls, stage.most !== 0); // 0: nobody is asked, it was recorded
     const empty = stage.tiles.length ? "" : "No slot has published a policy, and no job runs: nobody plays yet.";
     say(note, !choice.on ? "Nothing is asked for, and nothing is sent." : stage.note || empty);
     show(note, Boolean(note.textContent));
@@ -79,7 +83,7 @@ export function start(tell) {
         tiles.delete(slot);
       }
     const inOrder = wanted.map((told) => {
-      if (!tiles.has(told.slot)) tiles.set(told.slot, new Tile(told.slot, scenes, choice, choose));
+      if (!tiles.has(told.slot)) tiles.set(told.slot, new Tile(told.slot, scenes, choice, choose, run));
       const tile = tiles.get(told.slot);
       tile.told(told, stage);
       return tile.element;
@@ -89,6 +93,7 @@ export function start(tell) {
   }
 
   function run() {
+    clearTimeout(rest);
     if (!frame && tiles.size && !document.hidden) {
       at = performance.now();
       frame = requestAnimationFrame(turn);
@@ -99,8 +104,11 @@ export function start(tell) {
     frame = 0;
     const passed = Math.min(0.5, Math.max(0, (now - at) / 1000));
     at = now;
-    for (const tile of tiles.values()) tile.draw(passed, now / 1000, Date.now() / 1000 + skew);
-    if (tiles.size && !document.hidden) frame = requestAnimationFrame(turn);
+    let plays = false;
+    for (const tile of tiles.values()) plays = tile.draw(passed, now / 1000, Date.now() / 1000 + skew) || plays;
+    if (!tiles.size || document.hidden) return;
+    if (plays) frame = requestAnimationFrame(turn);
+    else rest = setTimeout(run, REST_MS);
   }
 
   document.addEventListener("visibilitychange", () => {
@@ -112,7 +120,7 @@ export function start(tell) {
     const entry = { scene: null, why: "" };
     scenes.set(name, entry);
     if (scenes.size > SCENES) scenes.delete(scenes.keys().next().value);
-    parse(bytes).then((scene) => { entry.scene = scene; }, () => { entry.why = "Its scene cannot be read."; });
+    parse(bytes).then((scene) => { entry.scene = scene; }, () => { entry.why = "Its scene cannot be read."; }).then(run);
   }
 
   return {
@@ -142,6 +150,7 @@ export function start(tell) {
         from += batch.bytes;
       }
       tell({ seen: value.n });
+      run();
     },
   };
 }
@@ -149,24 +158,30 @@ export function start(tell) {
 // --- one of them --------------------------------------------------------------------------------------------------------
 
 class Tile {
-  constructor(slot, scenes, choice, choose) {
+  constructor(slot, scenes, choice, choose, wake) {
     this.slot = slot;
+    this.wake = wake;
     this.scenes = scenes;
     this.playback = new Playback();
     this.dirty = true;
     this.build(choice, choose);
     this.painter = null; // made with the first poses
-    this.watcher = new IntersectionObserver(([entry]) => { this.isSeen = entry.isIntersecting; this.dirty = true; });
-    this.sizes = new ResizeObserver(() => { this.dirty = true; });
+    this.watcher = new IntersectionObserver(([entry]) => { this.isSeen = entry.isIntersecting; this.touch(); });
+    this.sizes = new ResizeObserver(() => this.touch());
     this.watcher.observe(this.stage);
     this.sizes.observe(this.stage);
     this.dark = matchMedia("(prefers-color-scheme: dark)");
-    this.themed = () => { this.theme = null; this.dirty = true; };
+    this.themed = () => { this.theme = null; this.touch(); };
     this.dark.addEventListener("change", this.themed);
     this.orbit = new Orbit(this.canvas, () => {
-      this.dirty = true;
+      this.touch();
       this.follow.setAttribute("aria-pressed", String(this.orbit.follows));
     });
+  }
+
+  touch() {
+    this.dirty = true;
+    this.wake();
   }
 
   build(choice, choose) {
@@ -187,10 +202,12 @@ class Tile {
     this.speed = h("select", { "aria-label": `speed of slot ${slot}` });
     choices(this.speed, SPEEDS, 1);
     this.lane = h("select", { "aria-label": `task of slot ${slot}`, onchange: (event) => choose({ lanes: [...choice.lanes.filter(([one]) => one !== slot), ...(event.target.value === "any" ? [] : [[slot, event.target.value]])] }) });
+    this.command = h("code", { class: "command" });
+    this.film = h("details", {}, h("summary", {}, "film"), h("p", { class: "dim" }, FILM), this.command);
     this.element = h("figure", { class: "tile", "data-agent": String(slot) },
       h("figcaption", {}, this.name, this.badge, this.solved),
       this.stage, this.facts, this.numbers, this.why,
-      h("div", { class: "controls" }, this.pin, this.lane, this.speed, this.follow, this.reset));
+      h("div", { class: "controls" }, this.pin, this.lane, this.speed, this.follow, this.reset), this.film);
   }
 
   told(told, stage) {
@@ -199,6 +216,9 @@ class Tile {
     this.pin.setAttribute("aria-pressed", String(told.pinned));
     choices(this.lane, [["tasks in turn", "any"], ...stage.tasks.map((task, k) => [task, `t${k}`])], told.lane);
     show(this.lane, stage.tasks.length > 1);
+    show(this.pin, stage.most !== 0);
+    say(this.command, told.film);
+    show(this.film, Boolean(told.film));
     this.element.style.setProperty("--width", `${stage.size[0]}px`);
     this.element.style.setProperty("--shape", `${stage.size[0]} / ${stage.size[1]}`);
     const many = told.bad === 1 ? "" : ` (${told.bad.toLocaleString("en")} of them so far)`;
@@ -232,11 +252,12 @@ class Tile {
     }, () => { this.pictureTrouble = "Its picture cannot be decoded."; });
   }
 
+  // Whether it is to be drawn again soon.
   draw(passed, now, clock) {
     const was = this.playback.head;
     const seen = this.playback.step(passed, Number(this.speed.value), now);
     this.tell(seen, clock);
-    if (!seen) return;
+    if (!seen) return false;
     const entry = seen.poses ? this.scenes.get(seen.batch.scene) : null;
     if (seen.poses) this.painter ??= new Painter(this.canvas);
     const works = Boolean(seen.poses && this.painter.works);
@@ -247,21 +268,22 @@ class Tile {
       : seen.poses && !entry?.scene ? "Its scene is on its way." : seen.poses && !fits ? "Its poses do not fit its scene." : "";
     this.overlay(this.trouble || (seen.batch.kind === JPEG ? this.pictureTrouble : pictures) || "");
     for (const one of [this.follow, this.reset]) show(one, works);
-    if (!fits || !works || !this.isSeen) return;
+    if (!fits || !works || !this.isSeen) return seen.moves;
     if (this.painter.scene !== entry.scene) {
       this.painter.show(entry.scene);
       this.orbit.begin(entry.scene.camera);
       this.dirty = true;
     }
-    if (was === this.playback.head && !this.dirty && !this.orbit.follows) return;
+    if (was === this.playback.head && !this.dirty && !this.orbit.follows) return seen.moves;
     if (!this.painter.isFree(performance.now())) {
       this.dirty = true;
-      return;
+      return true;
     }
     this.dirty = false;
     this.orbit.goAlong(seen.poses, passed);
     this.theme ??= themeOf(this.element);
     this.painter.draw(seen.poses, this.orbit.camera, this.theme, goalOf(seen.batch.facts));
+    return seen.moves || this.orbit.follows;
   }
 
   overlay(text) {
@@ -283,10 +305,11 @@ class Tile {
       return this.overlay(state.note || state.why || waits);
     }
     const { batch } = seen, late = clock - seen.at;
-    const who = this.way === "here" ? "played here" : ORIGINS[batch.origin] ?? `by ${batch.origin}`;
+    const who = this.way === "here" ? "played here" : this.way === "recorded" ? "recorded" : ORIGINS[batch.origin] ?? `by ${batch.origin}`;
     const behind = this.way === "training" && batch.origin !== AGAIN && late > 0 && late < 3600 ? ` · ${late.toFixed(1)} s behind` : "";
-    say(this.badge, seen.isLate ? `${who} · delayed` : `${who} · slot ${this.slot}${behind}`);
-    this.badge.dataset.state = seen.isLate ? "paused" : "running";
+    const isLate = seen.isLate && this.way !== "recorded";
+    say(this.badge, isLate ? `${who} · delayed` : `${who} · slot ${this.slot}${behind}`);
+    this.badge.dataset.state = isLate ? "paused" : "running";
     show(this.solved, batch.success === true);
     this.element.dataset.success = String(batch.success === true);
     const parts = [batch.task, `step ${batch.step.toLocaleString("en")}`, `return ${figure(batch.return)}`];

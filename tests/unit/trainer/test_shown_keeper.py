@@ -24,7 +24,7 @@ def glimpses(lengths, seeds):
             is_last = step == length
             standing = (episode + 1, 0, 0.0) if is_last else (episode, step, float(step))
             seed = seeds[episode + is_last] if episode + is_last < len(seeds) else NO_SEED
-            found.append(Glimpse(*standing, False, 0.0, NO_POSES, seed, np.array([number], np.float32)))
+            found.append(Glimpse(*standing, False, 0.0, NO_POSES, None, seed, np.array([number], np.float32)))
     return found
 
 

@@ -98,6 +98,8 @@ def test_without_a_scene_the_facts_alone_go_and_success_is_told_once_there_is_on
     kind, payload = strip.payload(None, "training", 0)
     assert kind == FACTS
     assert checked(kind, payload)[0]["success"] is None
+    near = Strip("x", 0, 30, told=False, glimpses=[glimpse, glimpse._replace(goal=(0.5, 0.25, 1.0))])
+    assert checked(*near.payload(None, "training", 0))[0]["facts"] == {"goal_x": 0.5, "goal_y": 0.25, "goal_z": 1.0}
     solved = Strip("x", 0, 30, told=False, glimpses=[glimpse._replace(success=True)])
     assert checked(*solved.payload(None, "training", 0))[0]["success"] is True
 

@@ -130,7 +130,7 @@ def test_no_module_waits_for_another_one_to_be_loaded() -> None:
 
 
 def test_the_page_weighs_little_and_names_no_other_place() -> None:
-    assert len(FILES) <= 12
+    assert len(FILES) == 8
     assert sum(len(ASSETS[f"/{name}"].zipped) for name in (*FILES, *AGENTS)) <= 150_000
     ours = [name for name in (*FILES, *AGENTS) if not name.startswith("vendor/")]
     text = "".join((STATIC / name).read_text() for name in ours)

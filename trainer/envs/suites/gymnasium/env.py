@@ -44,6 +44,11 @@ class GymnasiumEnv:
         """Where Gymnasium's own pictures are taken from, as `trainer.envs.shown` has it."""
         return getattr(getattr(self.upstream.unwrapped, "mujoco_renderer", None), "default_cam_config", None)
 
+    @property
+    def goal(self) -> Any:
+        """The goal of an environment that has goals (`gymnasium_robotics`), as `trainer.envs.shown` has it."""
+        return getattr(self.upstream.unwrapped, "goal", None)
+
     def reset(self, seed: int) -> Obs:
         """Begin an episode."""
         try:

@@ -62,6 +62,11 @@ class TaskEnv:
         """Upstream's environment, for the native stepper, which reads and writes what `step` does."""
         return self._env
 
+    @property
+    def goal(self) -> Any:
+        """Upstream's goal of this episode, [3]; None before the first."""
+        return self._env._target_pos  # noqa: SLF001
+
     def reset(self, goal: F64) -> F64:
         """Start an episode at `goal` ([d], one row of the goal table); the first observation, [39]."""
         self._env._last_rand_vec = np.array(goal, dtype=np.float64)  # noqa: SLF001 - a copy: some tasks keep views of it
@@ -163,6 +168,11 @@ class MetaworldEnv:
     def camera(self) -> dict[str, Any]:
         """Beside the robot, so that it hides neither gripper nor object."""
         return {"lookat": (0.0, 0.6, 0.15), "distance": 1.9, "azimuth": 145.0, "elevation": -25.0}
+
+    @property
+    def goal(self) -> Any:
+        """Where the hand, the object or the handle is to come, [3]: a site of the model, and no body."""
+        return self.upstream.goal
 
     def reset(self, start: int, seed: int) -> dict[str, npt.NDArray[Any]]:  # noqa: ARG002 - Meta-World's goals are fixed
         """Begin an episode at goal number `start`."""
