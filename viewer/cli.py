@@ -14,8 +14,9 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,12 +27,15 @@ from viewer.errors import StorageError, UsageError, ViewerError
 if TYPE_CHECKING:
     import socket
 
+    from viewer.bridge.frames import Greeting
     from viewer.live.hub import Hub
     from viewer.sources.base import ViewSource
 
 
 #: What the older guide calls `stream_port`.
 PORT = 9999
+#: What who opens a port is told on a machine that others use, too.
+REACHED = "Others of this machine reach this port"
 #: Between two rounds of lines.
 LINES_EVERY_S = 5.0
 
@@ -50,9 +54,7 @@ WhatArgument = Annotated[str | None, typer.Argument(metavar="[RUN | DIR | HOST:P
 def version(value: bool) -> None:
     """Print the version and end."""
     if value:
-        from importlib.metadata import version as installed  # noqa: PLC0415
-
-        print(f"anchorleg {installed('anchorleg')}")
+        print(f"anchorleg {_own_version()}")
         raise typer.Exit
 
 
@@ -80,6 +82,14 @@ def show(
     height: Annotated[int, typer.Option(min=90, max=2000, help="The same.")] = 360,
     no_open: Annotated[bool, typer.Option("--no-open", help="Print the address, open no browser.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one picture as JSON and end.")] = False,
+    stdio: Annotated[
+        bool,
+        typer.Option("--stdio", help="Serve on standard input and output, as `viewer HOST:PATH` wants it."),
+    ] = False,
+    remote_command: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="With HOST:PATH: absolute path of viewer over there, if it is not found."),
+    ] = None,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(help="A name under which a gateway of your site shows the page. May be repeated."),
@@ -92,11 +102,21 @@ def show(
     page.html` writes the page as one file.
     """
     from viewer.pacing import NO_END, Pacer  # noqa: PLC0415 - `--help` must stay quick
-    from viewer.sources.found import find_source  # noqa: PLC0415
+    from viewer.sources.found import find_source, is_elsewhere  # noqa: PLC0415
 
-    if port is not None and socket_at is not None:
-        raise UsageError("give either --port or --socket, not both.")
+    if (port is not None) + (socket_at is not None) + stdio > 1:
+        raise UsageError("give one of --port, --socket and --stdio.")
     at_once = as_json or headless or terminal
+    if what is not None and is_elsewhere(what):
+        if at_once or stdio or socket_at is not None or allow_host:
+            raise UsageError(f"{what} is shown on a page at a port of this machine: the other ways work over there.")
+        words = ["--width", str(width), "--height", str(height)]
+        words += ["--top-k", str(top_k)] if top_k is not None else []
+        watch_from_here(what, words, remote_command, port, no_open=no_open)
+        return
+    if remote_command is not None:
+        raise UsageError("--remote-command goes with HOST:PATH: name what is on another machine.")
+    pipes = own_pipes() if stdio else None
     source = find_source(what, pacer=Pacer(look_s=NO_END) if at_once else None)
     if as_json:
         from viewer.model import ViewChoice  # noqa: PLC0415
@@ -107,6 +127,8 @@ def show(
         try:
             if headless or terminal:
                 print_lines(source, hub, draws=terminal)
+            elif pipes is not None:
+                serve_pipes(source, hub, pipes)
             else:
                 serve_page(source, port, socket_at, tuple(allow_host or ()), hub=hub, no_open=no_open)
         finally:
@@ -132,10 +154,8 @@ def make_hub(top_k: int | None, width: int, height: int) -> Hub:
     """Of the agents. Who it made closes it. Nobody plays on a machine that others work on."""
     from viewer.live.hub import Hub, HubSettings  # noqa: PLC0415 - as above
     from viewer.live.player import can_play  # noqa: PLC0415
-    from viewer.server.place import is_shared_machine  # noqa: PLC0415
 
-    alone = not is_shared_machine(os.environ, sys.platform, shutil.which)
-    return Hub(HubSettings(top_k, width, height, can_play=alone and can_play()))
+    return Hub(HubSettings(top_k, width, height, can_play=not _is_shared() and can_play()))
 
 
 def print_lines(
@@ -188,12 +208,12 @@ def serve_page(
 ) -> None:
     """Serve until Ctrl-C or SIGTERM. Errors: BusyError, StorageError, UsageError."""
     from viewer.server.exchange import token_at  # noqa: PLC0415 - as above
-    from viewer.server.place import address, how_to_get_there, is_shared_machine  # noqa: PLC0415
+    from viewer.server.place import address, how_to_get_there  # noqa: PLC0415
     from viewer.server.private import load_token  # noqa: PLC0415
     from viewer.server.serve import make_server, open_port  # noqa: PLC0415
 
     secret = load_token()
-    shared = is_shared_machine(os.environ, sys.platform, shutil.which)
+    shared = _is_shared()
     url = ""
     with ExitStack() as stack:
         if socket_at is not None or (port is None and shared):
@@ -205,10 +225,10 @@ def serve_page(
             at = sock.getsockname()[1]
             token = token_at(secret, f"port {at}")
             url = address(at, token)
-            lines = [url, *(["Others of this machine reach this port; --socket keeps them out."] if shared else [])]
+            lines = [url, *([f"{REACHED}; --socket keeps them out."] if shared else [])]
         server = make_server(sock, source, token, allowed_hosts, hub)
         print(f"{source.place}: Ctrl-C ends the page, and nothing else.", *lines, sep="\n", flush=True)
-        if url and not shared and not no_open and _has_display():
+        if url and not no_open:
             _open_browser(url)
         signal.signal(signal.SIGTERM, _interrupt)
         try:
@@ -216,6 +236,68 @@ def serve_page(
                 server.serve_forever()
         finally:
             server.shutdown()
+
+
+def own_pipes() -> tuple[int, int]:
+    """See `viewer.bridge.far_end`; before anything is printed. A SIGTERM ends what follows."""
+    from viewer.bridge.far_end import own_pipes as taken  # noqa: PLC0415 - as above
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    return taken()
+
+
+def serve_pipes(source: ViewSource, hub: Hub, pipes: tuple[int, int]) -> None:
+    """Serve the page to another machine's viewer, until that is gone. Errors: ViewerError."""
+    from viewer.bridge.far_end import serve_over  # noqa: PLC0415 - as above
+    from viewer.bridge.frames import BRIDGE, Greeting  # noqa: PLC0415
+    from viewer.server.serve import make_server  # noqa: PLC0415
+
+    greeting = Greeting(bridge=BRIDGE, version=_own_version(), place=source.place, port=source.port)
+    serve_over(*pipes, greeting, lambda door, token: make_server(door, source, token, (), hub))
+
+
+def watch_from_here(what: str, words: Sequence[str], command: str | None, port: int | None, *, no_open: bool) -> None:
+    """Show what the viewer of another machine shows, until Ctrl-C or SIGTERM. `what`: `[user@]host:path`; `words`: for
+    that viewer; `command`: where it is. Errors: BusyError, NotReachable, StorageError, UsageError, and its own ones.
+    """
+    from anchorleg.printable import printable  # noqa: PLC0415 - as above
+    from syncd.errors import SyncError  # noqa: PLC0415
+    from syncd.far import far_program  # noqa: PLC0415
+    from viewer.bridge.near_end import NearEnd, Page  # noqa: PLC0415
+    from viewer.bridge.reasons import for_the_user  # noqa: PLC0415
+    from viewer.server.exchange import token_at  # noqa: PLC0415
+    from viewer.server.place import address  # noqa: PLC0415
+    from viewer.server.private import load_token  # noqa: PLC0415
+    from viewer.server.serve import open_port  # noqa: PLC0415
+
+    secret = load_token()
+
+    def begin(greeting: Greeting) -> Page:
+        sock = open_port((greeting.port or PORT) if port is None else port)
+        sock.setblocking(False)
+        at = sock.getsockname()[1]
+        token = token_at(secret, f"port {at}")
+        place = printable(f"{program.place}:{greeting.place}")
+        lines = [f"{place}: Ctrl-C ends the page, and nothing else.", address(at, token)]
+        print(*lines, *([f"{REACHED}."] if _is_shared() else []), sep="\n", flush=True)
+        if not no_open:
+            _open_browser(address(at, token))
+        return Page(sock, token)
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        program = far_program(what, "viewer", command)
+    except SyncError as error:
+        raise for_the_user(error, was_live=False) from None
+    end = NearEnd(program, ("--stdio", *words, "--", program.path), _own_version(), partial(print, flush=True))
+    with contextlib.suppress(KeyboardInterrupt):
+        end.watch(begin, asks=sys.stdin is not None and sys.stdin.isatty())
+
+
+def _own_version() -> str:
+    from importlib.metadata import version as installed  # noqa: PLC0415
+
+    return installed("anchorleg")
 
 
 def _interrupt(*_: object) -> None:
@@ -241,9 +323,18 @@ def _has_display() -> bool:
     return sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
 
 
+def _is_shared() -> bool:
+    from viewer.server.place import is_shared_machine  # noqa: PLC0415 - as above
+
+    return is_shared_machine(os.environ, sys.platform, shutil.which)
+
+
 def _open_browser(url: str) -> None:
+    """Where somebody sits before this machine."""
     import webbrowser  # noqa: PLC0415 - as above
 
+    if _is_shared() or not _has_display():
+        return
     from viewer.server.private import write_signpost  # noqa: PLC0415
 
     try:
