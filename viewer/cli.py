@@ -276,7 +276,7 @@ def watch_from_here(what: str, words: Sequence[str], command: str | None, port: 
         sock = open_port((greeting.port or PORT) if port is None else port)
         sock.setblocking(False)
         at = sock.getsockname()[1]
-        token = token_at(secret, f"port {at}")
+        token = token_at(secret, f"port {at} of {program.place}")  # the other machine learns it, and no other one
         place = printable(f"{program.place}:{greeting.place}")
         lines = [f"{place}: Ctrl-C ends the page, and nothing else.", address(at, token)]
         print(*lines, *([f"{REACHED}."] if _is_shared() else []), sep="\n", flush=True)

@@ -1,8 +1,8 @@
 """A training's agents, shown while it goes on: the loop looks, a thread writes.
 
-The loop never waits: it copies what the environments have left in memory, and drops it where the thread is behind. Where
-the files cannot be written (a full disk), nothing is shown until they can be again; the training goes on. Nothing in here
-changes a number of the run.
+The loop never waits: it copies what the environments have left in memory, and drops it where the thread is behind.
+Where the files cannot be written (a full disk), nothing is shown until they can be again; the training goes on. Nothing
+in here changes a number of the run.
 """
 
 from __future__ import annotations
