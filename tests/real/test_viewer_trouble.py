@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from agents_on_page import a_mirror, middle_of_red, moves, playing, said, tile
 from browser import WEBGL, Pages, a_browser, a_viewer, missing_browser_parts
-from daemons import wait_for
+from daemons import PATIENCE_S, wait_for
 from fake_agents import FakeAgent, live_folder
 from full_disk import fill
 from laptops import Machine
@@ -99,6 +100,8 @@ def test_a_laptop_without_room_is_told_and_the_picture_comes_back(
     shared = a_mirror(tmp_path / "shared", 1)
     job = Job(shared)
     machine = new_machine("anna", shared)
+    # A mirror fetches no scene where the largest one would not fit.
+    subprocess.run(["mount", "-o", "remount,size=32m", small_disk], check=True, timeout=PATIENCE_S)
     (small_disk / "mirror").mkdir()
     machine.folder.symlink_to(small_disk / "mirror")
     daemon = machine.start("watch", "syncd", "watch")
