@@ -5,35 +5,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import getpass
 import io
 import json
 import os
-import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from viewer import showing
 from viewer.errors import StorageError, UsageError, ViewerError
 
 if TYPE_CHECKING:
-    import socket
-
     from viewer.live.hub import Hub
-    from viewer.sources.base import ViewSource
 
-
-#: What the older guide calls `stream_port`.
-PORT = 9999
-#: Between two rounds of lines.
-LINES_EVERY_S = 5.0
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(
@@ -50,9 +39,7 @@ WhatArgument = Annotated[str | None, typer.Argument(metavar="[RUN | DIR | HOST:P
 def version(value: bool) -> None:
     """Print the version and end."""
     if value:
-        from importlib.metadata import version as installed  # noqa: PLC0415
-
-        print(f"anchorleg {installed('anchorleg')}")
+        print(f"anchorleg {showing.own_version()}")
         raise typer.Exit
 
 
@@ -61,7 +48,7 @@ def show(
     what: WhatArgument = None,
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65_535, help=f"Port on 127.0.0.1; default: the run's stream_port, or {PORT}."),
+        typer.Option(min=0, max=65_535, help=f"Port on 127.0.0.1; default: the run's stream_port, or {showing.PORT}."),
     ] = None,
     socket_at: Annotated[
         str | None,
@@ -80,6 +67,14 @@ def show(
     height: Annotated[int, typer.Option(min=90, max=2000, help="The same.")] = 360,
     no_open: Annotated[bool, typer.Option("--no-open", help="Print the address, open no browser.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one picture as JSON and end.")] = False,
+    stdio: Annotated[
+        bool,
+        typer.Option("--stdio", help="Serve on standard input and output, as `viewer HOST:PATH` wants it."),
+    ] = False,
+    remote_command: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="With HOST:PATH: absolute path of viewer over there, if it is not found."),
+    ] = None,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(help="A name under which a gateway of your site shows the page. May be repeated."),
@@ -92,11 +87,21 @@ def show(
     page.html` writes the page as one file.
     """
     from viewer.pacing import NO_END, Pacer  # noqa: PLC0415 - `--help` must stay quick
-    from viewer.sources.found import find_source  # noqa: PLC0415
+    from viewer.sources.found import find_source, is_elsewhere  # noqa: PLC0415
 
-    if port is not None and socket_at is not None:
-        raise UsageError("give either --port or --socket, not both.")
+    if (port is not None) + (socket_at is not None) + stdio > 1:
+        raise UsageError("give one of --port, --socket and --stdio.")
     at_once = as_json or headless or terminal
+    if what is not None and is_elsewhere(what):
+        if at_once or stdio or socket_at is not None or allow_host:
+            raise UsageError(f"{what} is shown on a page at a port of this machine: the other ways work over there.")
+        words = ["--width", str(width), "--height", str(height)]
+        words += ["--top-k", str(top_k)] if top_k is not None else []
+        showing.watch_from_here(what, words, remote_command, port, no_open=no_open)
+        return
+    if remote_command is not None:
+        raise UsageError("--remote-command goes with HOST:PATH: name what is on another machine.")
+    pipes = showing.own_pipes() if stdio else None
     source = find_source(what, pacer=Pacer(look_s=NO_END) if at_once else None)
     if as_json:
         from viewer.model import ViewChoice  # noqa: PLC0415
@@ -106,9 +111,11 @@ def show(
         hub = make_hub(top_k, width, height)
         try:
             if headless or terminal:
-                print_lines(source, hub, draws=terminal)
+                showing.print_lines(source, hub, draws=terminal)
+            elif pipes is not None:
+                showing.serve_pipes(source, hub, pipes)
             else:
-                serve_page(source, port, socket_at, tuple(allow_host or ()), hub=hub, no_open=no_open)
+                showing.serve_page(source, port, socket_at, tuple(allow_host or ()), hub=hub, no_open=no_open)
         finally:
             hub.close()
 
@@ -150,125 +157,10 @@ def make_hub(top_k: int | None, width: int, height: int) -> Hub:
 def why_not_here() -> str:
     """Why this machine plays no agents itself, as the end of a sentence; "": it may."""
     from viewer.live.player import can_play  # noqa: PLC0415 - as above
-    from viewer.server.place import is_shared_machine  # noqa: PLC0415
 
-    if is_shared_machine(os.environ, sys.platform, shutil.which):
+    if showing.is_shared():
         return "others may work on this machine, so nothing is played here; export it on your laptop"
     return "" if can_play() else "the trainer is not installed here (`pip install '.[trainer]'`)"
-
-
-def print_lines(
-    source: ViewSource,
-    hub: Hub | None = None,
-    *,
-    draws: bool = False,
-    every_s: float = LINES_EVERY_S,
-    rounds: int | None = None,
-) -> None:
-    """Lines until Ctrl-C, or so many `rounds`; what was said already is not said again. Agents of `hub` get a line a
-    second each; `draws`: and their pictures.
-    """
-    from viewer.agentlines import AgentLines  # noqa: PLC0415 - as above
-    from viewer.lines import lines_of  # noqa: PLC0415
-    from viewer.model import ViewChoice  # noqa: PLC0415
-
-    told: list[str] = []
-    with ExitStack() as stack:
-        agents = AgentLines(hub, draws=draws) if hub is not None else None
-        if agents is not None:
-            stack.callback(agents.close)
-        stack.enter_context(contextlib.suppress(KeyboardInterrupt))
-        while rounds is None or rounds > 0:
-            now = time.time()
-            seen = source.look(ViewChoice(), now)
-            lines = lines_of(seen, now)
-            print(
-                *(line for line in lines if line not in told), sep="\n", end="\n" if lines != told else "", flush=True
-            )
-            told, rounds = lines, None if rounds is None else rounds - 1
-            if hub is not None:
-                hub.tell("", seen)
-            if rounds == 0:
-                break
-            if agents is not None:
-                agents.say_for(every_s)
-            else:
-                time.sleep(every_s)
-
-
-def serve_page(
-    source: ViewSource,
-    port: int | None,
-    socket_at: str | None,
-    allowed_hosts: tuple[str, ...],
-    *,
-    hub: Hub | None = None,
-    no_open: bool,
-) -> None:
-    """Serve until Ctrl-C or SIGTERM. Errors: BusyError, StorageError, UsageError."""
-    from viewer.server.exchange import token_at  # noqa: PLC0415 - as above
-    from viewer.server.place import address, how_to_get_there, is_shared_machine  # noqa: PLC0415
-    from viewer.server.private import load_token  # noqa: PLC0415
-    from viewer.server.serve import make_server, open_port  # noqa: PLC0415
-
-    secret = load_token()
-    shared = is_shared_machine(os.environ, sys.platform, shutil.which)
-    url = ""
-    with ExitStack() as stack:
-        if socket_at is not None or (port is None and shared):
-            sock, path = _socket_of(source, socket_at, stack)
-            token = token_at(secret, f"socket {path}")
-            lines = how_to_get_there(str(path), getpass.getuser(), os.uname().nodename, source.port or PORT, token)
-        else:
-            sock = open_port((source.port or PORT) if port is None else port)
-            at = sock.getsockname()[1]
-            token = token_at(secret, f"port {at}")
-            url = address(at, token)
-            lines = [url, *(["Others of this machine reach this port; --socket keeps them out."] if shared else [])]
-        server = make_server(sock, source, token, allowed_hosts, hub)
-        print(f"{source.place}: Ctrl-C ends the page, and nothing else.", *lines, sep="\n", flush=True)
-        if url and not shared and not no_open and _has_display():
-            _open_browser(url)
-        signal.signal(signal.SIGTERM, _interrupt)
-        try:
-            with contextlib.suppress(KeyboardInterrupt):
-                server.serve_forever()
-        finally:
-            server.shutdown()
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
-
-
-def _socket_of(source: ViewSource, socket_at: str | None, stack: ExitStack) -> tuple[socket.socket, Path]:
-    from viewer.server.private import alone_in, check_folder, free_socket, leave, socket_path  # noqa: PLC0415
-    from viewer.server.serve import open_socket  # noqa: PLC0415
-
-    named = None if socket_at in {None, "auto"} else Path(str(socket_at)).expanduser().absolute()
-    path = named or socket_path(Path(source.place).name)
-    if named is not None:
-        check_folder(named.parent)
-    with alone_in(path.parent):
-        free_socket(path)
-        sock = open_socket(path)
-        stack.callback(leave, path, path.lstat().st_ino)
-    return sock, path
-
-
-def _has_display() -> bool:
-    return sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
-
-
-def _open_browser(url: str) -> None:
-    import webbrowser  # noqa: PLC0415 - as above
-
-    from viewer.server.private import write_signpost  # noqa: PLC0415
-
-    try:
-        webbrowser.open(write_signpost(url).as_uri())
-    except StorageError as error:
-        print(error, flush=True)
 
 
 def main(act: Callable[[], object] | None = None) -> None:

@@ -6,7 +6,7 @@
     ├── UsageError (2)      the command line cannot be used; nothing was opened
     ├── DamagedError (3)    what is there cannot be read, or is of another version; nothing was changed
     ├── BusyError (4)       somebody else has the port or the socket; that says nothing about the run
-    ├── NotReachable (6)    it lies on another machine; `syncd` brings it here
+    ├── NotReachable (6)    it lies on another machine, which cannot be reached, or does not serve us
     ├── StorageError (7)    a file cannot be written here: disk full, quota, permission
     └── NothingThere (8)    no run of that name, and no run in that folder. It may live on another machine
 
@@ -46,7 +46,7 @@ class BusyError(ViewerError):
 
 
 class NotReachable(ViewerError):  # noqa: N818 - names what is found
-    """It lies on another machine. It does not mean that it is not there."""
+    """It lies on another machine, and that one does not show it now. It does not mean that it is not there."""
 
     exit_code = 6
 

@@ -17,7 +17,7 @@ from anchorleg.files import write_bytes
 from anchorleg.live.wanted import ANY
 from viewer.errors import NothingThere, StorageError, UsageError
 from viewer.live.choice import HEIGHT, RECORDED, WIDTH, AgentNews
-from viewer.live.recording import RecordedEpisode, NoEpisodeError
+from viewer.live.recording import NoEpisodeError, RecordedEpisode
 from viewer.model import LiveFacts, PageSnapshot, RunPage, ViewChoice
 from viewer.server.agentline import message
 from viewer.server.assets import STATIC

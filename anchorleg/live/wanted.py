@@ -140,11 +140,13 @@ class Asking:
         self._beat, self._next_at = 0, 0.0
         self._wishes: tuple[Wish, ...] = ()
 
-    def renew(self, wishes: tuple[Wish, ...]) -> None:
-        """Ask for `wishes`, at once where they changed. Errors: OSError (a folder that is somebody else's)."""
+    def renew(self, wishes: tuple[Wish, ...]) -> bool:
+        """Ask for `wishes`, at once where they changed. Whether it was time to write. Errors: OSError (a folder that is
+        somebody else's, a full disk).
+        """
         now = self._clock()
         if wishes == self._wishes and (not wishes or now < self._next_at):
-            return
+            return False
         found = self._living.of(read(self._path), now)
         found.pop(self._name, None)
         if wishes:
@@ -154,6 +156,7 @@ class Asking:
         ordered = dict(sorted(found.items(), key=lambda item: item[0].startswith(_GUEST)))
         write_bytes(self._path, as_bytes(ordered), mode=0o640)
         self._wishes = wishes
+        return True
 
     def withdraw(self) -> None:
         """Ask for nothing any more. Errors: OSError."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import posixpath
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from syncd.errors import ConfigError, RemoteError
 from syncd.remote import is_absolute_path
+from syncd.transports.openssh import EXIT_NOT_FOUND
 
 _MARK = "anchorleg-survey:"
 #: Folders with a `syncd` at people's homes, in the order of preference; below the run folder come first.
@@ -70,6 +72,29 @@ def question(path: str) -> str:
         ]
     )
     return f"exec sh -c {shlex.quote(script)}"
+
+
+def program_line(name: str, path: str, words: Sequence[str]) -> str:
+    """One line for any shell over there that becomes our program `name` with `words`: that of the run at `path`, which
+    is of its version, else the one on its PATH, else one at a usual place. 127 where there is none.
+    """
+    script = "; ".join(
+        [
+            f"p={shlex.quote(path)}",
+            'case "$p" in /*) ;; *) p="$HOME/$p" ;; esac',
+            f'go() {{ c="$1/{name}"; shift; if [ -x "$c" ]; then exec "$c" "$@"; fi; }}',
+            'f="$p/run.json"; if [ ! -f "$f" ]; then f="$p/../run.json"; fi',
+            f'r=""; if [ -f "$f" ]; then r=$(tr -d "\\n" < "$f" | sed -n {_PYTHON}); fi',
+            'go "${r%/*}" "$@"',
+            f'c=$(command -v {name}); case "$c" in /*) go "${{c%/*}}" "$@" ;; esac',
+            f'c=$("${{SHELL:-sh}}" -lc "command -v {name}" 2> /dev/null < /dev/null | tail -n 1)',
+            'case "$c" in /*) go "${c%/*}" "$@" ;; esac',
+            f'for d in {" ".join(f"{chr(34)}{place}{chr(34)}" for place in _USUAL)}; do go "$d" "$@"; done',
+            f'echo "{name} was found neither on PATH nor at a usual place" >&2',
+            f"exit {EXIT_NOT_FOUND}",
+        ]
+    )
+    return f"exec sh -c {shlex.join([script, name, *words])}"
 
 
 def health_question(path: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from syncd.errors import (
@@ -34,6 +34,8 @@ _OPTIONS = {
     "PermitLocalCommand": "no",
     "LogLevel": "INFO",  # its words are what an error is made of
 }
+#: Those of them by which ssh asks nobody.
+_UNASKED = {"BatchMode", "StrictHostKeyChecking"}
 #: No terminal, no agent, no X.
 _FLAGS = ("-T", "-a", "-x")
 EXIT_SSH = 255
@@ -106,12 +108,16 @@ def ssh_command(remote: Remote) -> list[str]:
     return [*ssh_words(remote), "--", remote.account, server_command(remote)]
 
 
-def ssh_words(remote: Remote) -> list[str]:
-    """`ssh` and its options, without host and command: for rsync's -e as well."""
+def ssh_words(remote: Remote, *, asks: bool = False) -> list[str]:
+    """`ssh` and its options, without host and command: for rsync's -e as well. `asks`: ssh may ask on the terminal, for
+    a password or whether a host key is right.
+    """
     words = ["ssh", *_FLAGS]
     if remote.ssh_config is not None:
         words += ["-F", str(remote.ssh_config)]
     for name, value in _OPTIONS.items():
+        if asks and name in _UNASKED:
+            continue
         words += ["-o", f"{name}={value}"]
     if remote.known_hosts is not None and remote.known_hosts.is_file():  # else as ~/.ssh/config says
         words += ["-o", f"UserKnownHostsFile={_quoted(remote.known_hosts)} ~/.ssh/known_hosts ~/.ssh/known_hosts2"]
@@ -132,8 +138,15 @@ def _quoted(path: Path) -> str:
     return '"' + str(path).replace("%", "%%") + '"'
 
 
-def explain(place: str, code: int | None, said: str) -> SyncError:
-    """The error that ssh's exit code and words mean. Pure; the words are those of OpenSSH 8 and 9."""
+def explain(
+    place: str,
+    code: int | None,
+    said: str,
+    of_program: Callable[[str, int, Sequence[str]], SyncError] | None = None,
+) -> SyncError:
+    """The error that ssh's exit code and words mean. Pure; the words are those of OpenSSH 8 and 9. `of_program`: what
+    the end of the other side's command means; None: of syncd's server.
+    """
     lines = [line.strip() for line in said.replace("\r", "\n").splitlines() if line.strip()]
     last = lines[-1][:300] if lines else ""
     if code in {None, EXIT_SSH}:
@@ -141,7 +154,7 @@ def explain(place: str, code: int | None, said: str) -> SyncError:
             if re.search(pattern, said):
                 return error(sentence.format(place))
         return UnreachableError(f"the connection to {place} broke" + (f" (ssh: {last})" if last else ""))
-    return explain_remote(place, code, lines)
+    return (of_program or explain_remote)(place, code, lines)
 
 
 def explain_remote(place: str, code: int, lines: Sequence[str]) -> SyncError:

@@ -55,12 +55,15 @@ def _widen(pipe: int) -> None:
 
 
 class ChildStream:
-    """The pipes of a child process. `explain(exit code or None, stderr)` turns its end into an error.
+    """The pipes of a child process. `explain(exit code or None, stderr)` turns its end into an error. `asks`: it may
+    ask on our terminal, and then gets its Ctrl-C as well.
 
     Errors of the constructor: OSError where the program cannot be started.
     """
 
-    def __init__(self, command: Sequence[str], explain: Callable[[int | None, str], SyncError]) -> None:
+    def __init__(
+        self, command: Sequence[str], explain: Callable[[int | None, str], SyncError], *, asks: bool = False
+    ) -> None:
         self._explain = explain
         self._child = subprocess.Popen(
             command,
@@ -68,7 +71,7 @@ class ChildStream:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
-            start_new_session=True,  # Ctrl-C is for us: we say goodbye, and then end it
+            start_new_session=not asks,  # Ctrl-C is for us: we say goodbye, and then end it
         )
         self._stdin, self._stdout, self._stderr = (
             cast("IO[bytes]", pipe) for pipe in (self._child.stdin, self._child.stdout, self._child.stderr)
@@ -94,6 +97,11 @@ class ChildStream:
     def pid(self) -> int:
         """The child's."""
         return self._child.pid
+
+    @property
+    def pipes(self) -> tuple[int, int]:
+        """(what the child says, what it hears): for who waits for more than one thing, in one thread, until `close`."""
+        return self._out, self._in
 
     def read(self, timeout_s: float) -> bytes | None:
         """See `Stream`."""

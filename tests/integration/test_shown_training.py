@@ -238,17 +238,17 @@ def test_a_training_that_may_not_be_watched_is_not(tmp_path, monkeypatch, unwatc
     assert not shown.exists()
 
 
-def test_a_folder_that_cannot_be_written_ends_the_showing_and_not_the_training(tmp_path, monkeypatch, unwatched):
+def test_a_folder_that_cannot_be_written_shows_nothing_and_the_training_goes_on(tmp_path, monkeypatch, unwatched):
     job, said = Job.standalone(tmp_path), []
     in_the_way = job.shared_dir / "v1/runs" / job.run_id / "0"
     in_the_way.mkdir(parents=True)
     (in_the_way / "live").write_text("no folder")
     digest, _ = train(tmp_path, "native", monkeypatch, said=said)
     assert digest == unwatched("native")
-    assert len([words for words in said if "not shown any more" in words]) == 1
+    assert len([words for words in said if "not shown now" in words]) == 1
 
 
-def test_a_full_disk_ends_the_showing_and_not_the_training(tmp_path, monkeypatch, unwatched):
+def test_a_full_disk_shows_nothing_and_the_training_goes_on(tmp_path, monkeypatch, unwatched):
     def full(*_given):
         raise OSError(28, "No space left on device")
 
@@ -256,7 +256,7 @@ def test_a_full_disk_ends_the_showing_and_not_the_training(tmp_path, monkeypatch
     monkeypatch.setattr(LiveFolder, "_put", full)
     digest, _ = train(tmp_path, "native", monkeypatch, said=said)
     assert digest == unwatched("native")
-    [words] = [words for words in said if "not shown any more" in words]
+    [words] = [words for words in said if "not shown now" in words]
     assert "No space left on device" in words
 
 

@@ -28,6 +28,8 @@ DOORS = {
         *(f"orchestrator.screens.{name}" for name in ("board", "cells", "goodput", "status", "timeline", "worktime")),
         "orchestrator.commands.options",
         "orchestrator.errors",
+        # Another machine's viewer: started over there as syncd's own server is, and tried again as that is.
+        *(f"syncd.{name}" for name in ("errors", "far", "laptop.backoff", "transports.openssh", "wire.streams")),
         "syncd.laptop.status",
         "syncd.laptop.views",
         "syncd.shared.counts",
@@ -49,10 +51,10 @@ FLOORS = {
         __main__, cli, commands, tuning, showing, actors, training, live, exporting, wandb, evaluation, sharing,
         checkpoints, algorithms, buffers, nets, envs, config, history, machine, state streams, errors""",
     "syncd": """
-        __main__, cli, commands, doctor, background, access laptop, outbox transports, store wire, shared,
+        __main__, cli, commands, doctor, background far, access laptop, outbox transports, store wire, shared,
         errors played remote""",
     "viewer": """
-        __main__, cli, agentlines export, server, live sources, past, learning timeline troubles,
+        __main__, cli, bridge, agentlines export, server, live sources, past, learning timeline troubles,
         curves differences pacing lines, model, errors""",
 }
 #: What the viewer may use of `anchorleg.files`: to keep its token, and to write what `export` is asked for.

@@ -1,7 +1,8 @@
 """A training's agents, shown while it goes on: the loop looks, a thread writes.
 
-The loop never waits: it copies what the environments have left in memory, and drops it where the thread is behind. What
-goes wrong with the files ends the showing, not the training. Nothing in here changes a number of the run.
+The loop never waits: it copies what the environments have left in memory, and drops it where the thread is behind.
+Where the files cannot be written (a full disk), nothing is shown until they can be again; the training goes on. Nothing
+in here changes a number of the run.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ LIVE = "live"
 _MOST_WAITING = 16
 #: The pace of the steps is a mean over about so many of them.
 _PACE_STEPS = 50
+#: After files that could not be written: somebody has to clear the disk, and trying costs little.
+AGAIN_AFTER_S = 10.0
 #: The thread may be in the middle of a write at the end of the job; a folder that hangs is not waited for.
 _CLOSE_WAIT_S = 1.0
 #: Steps are not counted in seconds: what is due about now is due.
@@ -254,23 +257,47 @@ class Tap:
         given = self._given
         asked = Asked(given.live_file, given.slot)
         folder = LiveFolder(given.folder, ORIGIN_TRAINING, given.attempt)
+        owed: list[_Scene] = []  # those that the disk had no room for: the loop hands out each one once
+        again_at: float | None = None
         try:
             while not self._is_behind:
+                rests = again_at is not None and self._clock() < again_at
                 if not self._is_closing:
-                    self._wanted = {
-                        lane: fps for lane, fps in asked.lanes().items() if (task_of(lane) or 0) < len(given.tasks)
-                    }
+                    lanes = {} if rests else asked.lanes()
+                    self._wanted = {lane: fps for lane, fps in lanes.items() if (task_of(lane) or 0) < len(given.tasks)}
                 try:
                     item = self._queue.get(timeout=LOOK_EVERY_S)
                 except queue.Empty:
                     continue
                 if item is None:
                     return
-                self._write(folder, item)
+                if isinstance(item, _Scene):
+                    owed.append(item)
+                if rests:
+                    continue
+                try:
+                    self._write_all(folder, owed, item)
+                except OSError as error:
+                    if again_at is None:
+                        words = f"{given.folder} ({error.strerror or error})"
+                        self._notices.note(f"agents are not shown now: {words}; the training goes on, and tries again")
+                    again_at = self._clock() + AGAIN_AFTER_S
+                else:
+                    if again_at is not None:
+                        self._notices.note("agents are shown again")
+                    again_at = None
         except Exception as error:  # noqa: BLE001 - whatever it is, it ends the showing and not the training
             self._wanted = {}
-            words = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            words = str(error) or type(error).__name__
             self._notices.trouble(f"agents are not shown any more: {given.folder} ({words}); the training goes on")
+
+    def _write_all(self, folder: LiveFolder, owed: list[_Scene], item: tuple[str, Strip] | _Scene) -> None:
+        """The scenes that are owed first. Errors: OSError; the rest of them stays owed."""
+        while owed:
+            self._write(folder, owed[0])
+            del owed[0]
+        if not isinstance(item, _Scene):
+            self._write(folder, item)
 
     def _write(self, folder: LiveFolder, item: tuple[str, Strip] | _Scene) -> None:
         try:

@@ -242,8 +242,8 @@ class Hub:
         if path not in self._asking and (not wishes or not path.parent.is_dir()):
             return
         try:
-            self._asking.setdefault(path, Asking(path, self._clock)).renew(wishes)
-            self._notes.pop(path, None)
+            if self._asking.setdefault(path, Asking(path, self._clock)).renew(wishes):
+                self._notes.pop(path, None)  # what could not be written stays said until something was
         except OSError as error:
             self._notes[path] = f"Agents cannot be asked for: {path} cannot be written ({error.strerror or error})."
         if not wishes:

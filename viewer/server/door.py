@@ -14,6 +14,7 @@ import socket
 import struct
 import threading
 import time
+from collections import deque
 from typing import Any
 
 #: Connections that have not shown the token: some pages that load all their files at once.
@@ -27,12 +28,23 @@ _ACCEPT_WITHIN_S = 1.0
 _FULL = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _GONE = {errno.ECONNABORTED, errno.EPROTO, errno.EINTR, errno.EAGAIN}
 
-_SENTENCE = b"Too many connections are open here: close some pages, or load this one again in some seconds.\n"
-_REFUSAL = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n"
-    b"X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\nRetry-After: 5\r\nConnection: close\r\n"
-    b"Content-Length: " + str(len(_SENTENCE)).encode() + b"\r\n\r\n" + _SENTENCE
-)
+FULL_SENTENCE = "Too many connections are open here: close some pages, or load this one again in some seconds."
+
+
+def turn_away(sock: socket.socket, sentence: str) -> None:
+    """Say why to who has just come, and end that connection."""
+    body = f"{sentence}\n".encode()
+    answer = (
+        b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n"
+        b"X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\nRetry-After: 5\r\nConnection: close\r\n"
+        b"Content-Length: " + str(len(body)).encode() + b"\r\n\r\n" + body
+    )
+    with contextlib.suppress(OSError):
+        sock.setblocking(False)
+        sock.send(answer)
+        sock.shutdown(socket.SHUT_WR)
+        sock.recv(65_536)  # what was asked already: unread, it would take our answer away with it
+    sock.close()
 
 
 class Held(socket.socket):
@@ -55,12 +67,7 @@ class Held(socket.socket):
 
     def refuse(self) -> None:
         """Say why, and end."""
-        with contextlib.suppress(OSError):
-            self.setblocking(False)
-            self.send(_REFUSAL)
-            self.shutdown(socket.SHUT_WR)
-            self.recv(65_536)  # what was asked already: unread, it would take our answer away with it
-        self.close()
+        turn_away(self, FULL_SENTENCE)
 
 
 class Door(socket.socket):
@@ -145,3 +152,39 @@ def _nothing() -> int | None:
         return os.open(os.devnull, os.O_RDONLY)
     except OSError:
         return None
+
+
+class InnerDoor(Door):
+    """A door to no port and no socket of the file system: its connections are handed in by `let_in`."""
+
+    def __init__(self) -> None:
+        ours, self._bell = socket.socketpair()
+        self._waiting: deque[int] = deque()
+        super().__init__(ours)
+
+    def let_in(self) -> socket.socket | None:
+        """A new connection: the end that is not the server's. None: there is none to be had now."""
+        try:
+            theirs, ours = socket.socketpair()
+        except OSError:
+            return None
+        self._waiting.append(theirs.detach())
+        try:
+            self._bell.send(b"x")
+        except OSError:  # the door is closed; who closed it ends us
+            os.close(self._waiting.pop())
+            ours.close()
+            return None
+        return ours
+
+    def _accept(self) -> tuple[int, str]:
+        if not self.recv(1):
+            raise OSError(errno.EBADF, "the door is closed")
+        return self._waiting.popleft(), ""
+
+    def close(self) -> None:
+        """As a socket does."""
+        super().close()
+        self._bell.close()
+        while self._waiting:
+            os.close(self._waiting.popleft())

@@ -25,7 +25,7 @@ MIRROR = "shared_weights"
 #: Where a training that nobody's orchestrator keeps publishes, in its run folder (`trainer train`).
 _SHARED = "shared"
 #: `user@host:path`; a single letter before the colon would be a disk of Windows.
-_REMOTE = re.compile(r"(?:[^/@\s]+@)?[A-Za-z0-9][A-Za-z0-9.-]+:\S*")
+_REMOTE = re.compile(r"(?:[^/\s]+@)?[A-Za-z0-9][A-Za-z0-9._-]+:.*")
 
 
 def find_source(word: str | None, environ: Mapping[str, str] = os.environ, *, pacer: Pacer | None = None) -> ViewSource:
@@ -39,11 +39,9 @@ def find_source(word: str | None, environ: Mapping[str, str] = os.environ, *, pa
     path = Path(word).expanduser()
     if path.is_dir():
         return _in_folder(path.resolve(), environ, pacer)
-    if _REMOTE.fullmatch(word):
-        host, _, folder = word.partition(":")
+    if is_elsewhere(word):
         raise NotReachable(
-            f"{word} lies on another machine: bring it here with `syncd setup {word}` (once) and `syncd watch`, then "
-            f"type `viewer`; or see its jobs with `ssh {host}`, and there `viewer {folder or '.'}`."
+            f"{word} lies on another machine: `viewer {word}` shows its page, and what else there is works over there."
         )
     known = entries(environ)
     for entry in known:
@@ -53,6 +51,11 @@ def find_source(word: str | None, environ: Mapping[str, str] = os.environ, *, pa
         raise NothingThere(f"there is no folder {word}; {_known(environ)}.")
     hint = did_you_mean(word, {entry.run_name for entry in known}, _known(environ))
     raise NothingThere(f'no run called "{word}" was started from this account; {hint}')
+
+
+def is_elsewhere(word: str) -> bool:
+    """Whether that is `[user@]host:path`, and no folder of this machine."""
+    return _REMOTE.fullmatch(word) is not None and not Path(word).is_dir()
 
 
 def _here(environ: Mapping[str, str], pacer: Pacer | None) -> ViewSource:

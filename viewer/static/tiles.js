@@ -266,7 +266,8 @@ class Tile {
     show(this.picture, seen.batch.kind === JPEG);
     const pictures = seen.poses && !works ? NO_WEBGL : seen.poses && entry?.why ? entry.why
       : seen.poses && !entry?.scene ? "Its scene is on its way." : seen.poses && !fits ? "Its poses do not fit its scene." : "";
-    this.overlay(this.trouble || (seen.batch.kind === JPEG ? this.pictureTrouble : pictures) || "");
+    const why = seen.isLate ? this.state.note : ""; // the last picture stays, and it is said why none follows
+    this.overlay(this.trouble || (seen.batch.kind === JPEG ? this.pictureTrouble : pictures) || why || "");
     for (const one of [this.follow, this.reset]) show(one, works);
     if (!fits || !works || !this.isSeen) return seen.moves;
     if (this.painter.scene !== entry.scene) {

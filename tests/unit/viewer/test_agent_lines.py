@@ -11,7 +11,7 @@ from policies import RUN, a_draft, tensors
 
 from anchorleg.live.batches import FACTS
 from syncd import store
-from viewer import cli
+from viewer import showing
 from viewer.agentlines import IN_BROWSER, AgentLines, draw
 from viewer.live.choice import AgentNews, CheckedBatch
 from viewer.live.hub import Hub
@@ -38,7 +38,7 @@ def said(shared: Path, hub: Hub, capsys: pytest.CaptureFixture[str], write: Call
     agent, told = FakeAgent(live_folder(shared, RUN, 0)), ""
     write(agent)
     while not all(word in told for word in words):
-        cli.print_lines(find_source(str(shared)), hub, draws=draws, every_s=0.3, rounds=2)
+        showing.print_lines(find_source(str(shared)), hub, draws=draws, every_s=0.3, rounds=2)
         told += capsys.readouterr().out
     return told
 

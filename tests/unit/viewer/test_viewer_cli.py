@@ -15,7 +15,7 @@ from watched_runs import a_watched_run
 
 from orchestrator.run.registry import register
 from orchestrator.run.rundir import RunDir, load_run
-from viewer import cli
+from viewer import cli, showing
 from viewer.errors import NothingThere, NotReachable
 from viewer.sources.found import find_source
 from viewer.sources.mirror import MirrorFolder
@@ -70,11 +70,17 @@ def test_a_mirror_is_found_by_its_folder_and_in_the_home_folder(a_home: Path) ->
     assert isinstance(find_source(None), MirrorFolder)
 
 
-def test_another_machine_is_told_how_to_get_there() -> None:
-    with pytest.raises(
-        NotReachable, match=r"`syncd setup anna@hpc:runs/mt10` \(once\) and `syncd watch`.*`ssh anna@hpc`"
-    ):
+def test_what_lies_on_another_machine_is_shown_on_a_page_and_in_no_other_way(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(NotReachable, match="`viewer anna@hpc:runs/mt10` shows its page"):
         find_source("anna@hpc:runs/mt10")
+    for words in (("--json",), ("--headless",), ("--socket", "auto"), ("--stdio",), ("--allow-host", "site")):
+        assert typed(monkeypatch, "anna@hpc:runs/mt10", *words) == 2
+        assert "the other ways work over there" in capsys.readouterr().err
+    assert typed(monkeypatch, "mt10", "--remote-command", "/opt/viewer") == 2
+    assert typed(monkeypatch, "hpc:mt10", "--remote-command", "viewer") == 2
+    assert typed(monkeypatch, "a;b@hpc:mt10") == 2
 
 
 def test_what_is_not_there_names_what_is(tmp_path: Path) -> None:
@@ -110,7 +116,7 @@ def test_json_is_one_whole_picture(
 
 
 def test_lines_are_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cli.print_lines(find_source(str(a_run(tmp_path / "mt10").path)), every_s=0, rounds=3)
+    showing.print_lines(find_source(str(a_run(tmp_path / "mt10").path)), every_s=0, rounds=3)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(set(lines)) > 0
 

@@ -1,0 +1,322 @@
+"""`viewer HOST:RUN` on a laptop, over a real sshd: one command shows the page, and its end leaves nothing anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from browser import a_browser, missing_browser_parts
+from builders import NOW
+from daemons import PATIENCE_S, processes_with, sweep, wait_for
+from laptops import end
+from needs import need
+from sshd import Laptop, Sshd
+from typist import Typist
+from viewer_entrance import enter as show_token
+from watched_runs import a_watched_run
+from websockets.sync.client import connect
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+MARK = "ANCHORLEG_TEST_FAR"
+#: The first terminal that a session's leader opens is its own, where ssh asks.
+AT_ITS_TERMINAL = """
+import os, sys
+os.close(os.open(os.ttyname(0), os.O_RDWR))
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+class Far:
+    """A login node with a run, and a laptop that knows it as `cluster`. `program`: the viewer over there."""
+
+    def __init__(self, server: Sshd, folder: Path, stack: ExitStack) -> None:
+        self.server, self.folder, self.stack = server, folder, stack
+        self.laptop: Laptop = server.new_client("anna")
+        self.program = self.a_program("viewer", f'exec {sys.executable} -m viewer "$@"')
+        self.run = a_watched_run(folder / "mt10", NOW, slots=1, jobs=1).path
+        self.remember(self.laptop.config)
+        self.children: list[subprocess.Popen[bytes]] = []
+
+    def remember(self, config: Path) -> None:
+        """As `syncd setup` stores a host."""
+        path = self.laptop.home / ".config" / "anchorleg" / "syncd.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"remote": {"host": "cluster", "path": "/none", "ssh_config": str(config)}}))
+
+    def a_program(self, name: str, line: str) -> str:
+        path = self.folder / name
+        path.write_text(f"#!/bin/sh\nexport PYTHONPATH={REPOSITORY}\n{line}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    def env(self) -> dict[str, str]:
+        own = {name: value for name, value in self.laptop.env().items() if name not in {"DISPLAY", "WAYLAND_DISPLAY"}}
+        return own | {"PYTHONPATH": str(REPOSITORY), MARK: self.server.token}
+
+    def words(self, what: str = "", *, program: str = "", port: int = 0) -> list[str]:
+        """The command, as it is typed."""
+        there = ["--remote-command", program or self.program, "--port", str(port)]
+        return [sys.executable, "-m", "viewer", what or f"cluster:{self.run}", *there]
+
+    def typed(self, what: str = "", **more: Any) -> tuple[int, str]:
+        """The exit code and the sentence of a command that ends by itself."""
+        done = subprocess.run(
+            self.words(what, **more), env=self.env(), cwd=self.laptop.home, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+        assert done.stderr.count("\n") == 1, done.stderr
+        return done.returncode, done.stderr
+
+    @property
+    def output(self) -> Path:
+        return self.laptop.home / f"output-{len(self.children)}.txt"
+
+    def said(self) -> str:
+        return self.output.read_text()
+
+    def start(self) -> tuple[subprocess.Popen[bytes], str]:
+        """The command in the background, and the address that it prints."""
+        self.children.append(None)  # type: ignore[arg-type]
+        with self.output.open("wb") as out:
+            child = subprocess.Popen(
+                self.words(), env=self.env(), cwd=self.laptop.home, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+            )
+        self.children[-1] = child
+        self.stack.callback(end, child)
+        wait_for(lambda: "127.0.0.1" in self.said() or child.poll() is not None, "the address")
+        found = re.search(r"http://127\.0\.0\.1:\d+/#\S+", self.said())
+        assert found, self.said()
+        return child, found[0]
+
+    def far_viewers(self) -> list[int]:
+        return self.server.processes("-m viewer", "--stdio")
+
+    def here(self) -> set[int]:
+        """What the laptop's viewer and its ssh left of themselves on the laptop; sshd's sessions do not count."""
+        return processes_with(MARK, self.server.token) - set(self.server.processes())
+
+    def nothing_is_left(self) -> None:
+        wait_for(lambda: not self.far_viewers(), "the far viewer's end")
+        wait_for(lambda: not self.here(), "the laptop's end")
+        wait_for(lambda: not self.server.processes("sshd:"), "the session's end")
+
+
+@pytest.fixture
+def far(sshd: Sshd, tmp_path: Path) -> Iterator[Far]:
+    with ExitStack() as stack:
+        stack.callback(sweep, MARK, sshd.token)
+        yield Far(sshd, tmp_path, stack)
+
+
+def picture_at(url: str) -> dict[str, Any]:
+    """The first picture that a page at this address gets."""
+    address, token = url.split("#")
+    origin = address.rstrip("/")
+    with connect(f"ws{origin.removeprefix('http')}/socket", origin=origin, open_timeout=PATIENCE_S) as line:
+        show_token(line, token)
+        line.send(json.dumps({"choose": {}}))
+        while "is" not in (said := json.loads(line.recv(PATIENCE_S))):
+            pass  # of agents, or nothing new
+        return dict(said["is"])
+
+
+def is_served(url: str) -> bool:
+    """Whether the page itself comes."""
+    try:
+        with urlopen(url.partition("#")[0], timeout=PATIENCE_S) as answer:
+            return int(answer.status) == 200
+    except OSError:
+        return False
+
+
+def sockets_of_viewers() -> set[str]:
+    return {str(path) for path in Path(f"/tmp/anchorleg-viewer-{os.getuid()}").glob("*")}
+
+
+def test_one_command_shows_the_page_and_its_token_stands_on_no_command_line(far: Far) -> None:
+    before = sockets_of_viewers()
+    child, url = far.start()
+    assert picture_at(url)["run"]["name"] == "mt10"
+    token = url.split("#")[1].encode()
+    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    assert not [line for line in lines if token in line]
+    assert token.decode() not in far.server.log.read_text(errors="replace")
+    assert sockets_of_viewers() <= before  # others' may come and go
+    child.send_signal(signal.SIGINT)
+    assert child.wait(PATIENCE_S) == 0
+    assert "Traceback" not in far.said()
+    far.nothing_is_left()
+
+
+def test_a_killed_laptop_leaves_nothing_on_the_login_node(far: Far) -> None:
+    child, url = far.start()
+    assert picture_at(url)["run"]["name"] == "mt10"
+    child.kill()
+    child.wait(PATIENCE_S)
+    far.nothing_is_left()
+
+
+def test_a_killed_far_viewer_comes_again_at_the_same_address(far: Far) -> None:
+    child, url = far.start()
+    [there] = far.far_viewers()
+    os.kill(there, signal.SIGKILL)
+    wait_for(lambda: "is here again" in far.said(), "another one")
+    assert "trying again, and again" in far.said()
+    assert picture_at(url)["run"]["name"] == "mt10"
+    assert there not in far.far_viewers()
+    assert child.poll() is None
+
+
+def test_a_login_node_that_was_away_comes_again_and_who_asks_meanwhile_is_told(far: Far) -> None:
+    child, url = far.start()
+    far.server.pause()
+    far.server.stop()
+    wait_for(lambda: "trying again" in far.said(), "its word")
+    address = url.partition("#")[0].removeprefix("http://").rstrip("/")
+    host, port = address.split(":")
+
+    def is_told() -> bool:
+        with socket.create_connection((host, int(port)), PATIENCE_S) as asking:
+            asking.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            said = asking.makefile("rb").read()
+        return said.startswith(b"HTTP/1.1 503 ") and b"No connection to cluster now" in said
+
+    wait_for(is_told, "the word for a browser")
+    far.server.start()
+    wait_for(lambda: is_served(url), "the page")
+    assert picture_at(url)["run"]["name"] == "mt10"
+    assert far.said().count("trying again") == 1
+    assert child.poll() is None
+
+
+def test_a_laptop_that_was_stopped_for_long_finds_its_page_again(far: Far) -> None:
+    child, url = far.start()
+    [there] = far.far_viewers()
+    os.kill(child.pid, signal.SIGSTOP)
+    wait_for(lambda: there not in far.far_viewers(), "the far viewer to give up")
+    os.kill(child.pid, signal.SIGCONT)
+    wait_for(lambda: is_served(url), "the page")
+    assert picture_at(url)["run"]["name"] == "mt10"
+
+
+def test_an_open_page_goes_on_after_the_link_was_cut(far: Far) -> None:
+    need("a browser", missing_browser_parts())
+    with a_browser() as pages:
+        _, url = far.start()
+        page = pages.open(url)
+        page.get_by_role("heading", name="mt10").wait_for()
+        far.server.stop()
+        page.get_by_text("no connection to the viewer; trying again").wait_for()
+        far.server.start()
+        page.get_by_text("no connection to the viewer; trying again").wait_for(state="detached")
+        page.get_by_role("heading", name="mt10").wait_for()
+        pages.close()
+        assert pages.errors == []
+
+
+def test_ssh_may_ask_its_question_on_the_terminal(far: Far) -> None:
+    text = far.laptop.config.read_text().replace("StrictHostKeyChecking yes", "StrictHostKeyChecking ask")
+    asking = far.laptop.home / "asking"
+    asking.write_text(text)
+    far.laptop.known_hosts.write_text("")
+    far.remember(asking)
+    typist = Typist([sys.executable, "-c", AT_ITS_TERMINAL, *far.words()], far.env(), str(far.laptop.home))
+    try:
+        typist.wait_for("continue connecting")
+        typist.type("yes")
+        typist.wait_for("Ctrl-C ends the page")
+        typist.wait_for("#")
+        typist.type("\x03")
+        assert typist.end() == 0
+    finally:
+        typist.close()
+    far.nothing_is_left()
+
+
+def the_server_is_away(far: Far) -> None:
+    far.server.stop()
+
+
+def the_host_key_is_unknown(far: Far) -> None:
+    far.laptop.known_hosts.write_text("")
+
+
+def the_host_key_is_another(far: Far) -> None:
+    other = far.laptop.public_key.split()[1]
+    far.laptop.known_hosts.write_text(f"[127.0.0.1]:{far.server.port} ssh-ed25519 {other}\n")
+
+
+def the_key_is_refused(far: Far) -> None:
+    far.server.authorized_keys.write_text("")
+
+
+def there_is_no_viewer(far: Far) -> None:
+    far.program = "/none/bin/viewer"
+
+
+def the_viewer_is_older(far: Far) -> None:
+    far.program = far.a_program("older", 'echo "Error: No such option: --stdio" >&2; exit 2')
+
+
+def the_viewer_is_newer(far: Far) -> None:
+    greeting = '\'anchorleg-viewer-bridge:{"bridge": 99, "version": "9.9"}\''
+    far.program = far.a_program("newer", f"echo {greeting}; cat > /dev/null")
+
+
+def something_else_answers(far: Far) -> None:
+    far.program = far.a_program("other", "yes")
+
+
+def the_key_is_restricted(far: Far) -> None:
+    far.server.authorized_keys.write_text("")
+    far.server.add_key(far.laptop.public_key, 'restrict,command="echo not allowed >&2; exit 126"')
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (the_server_is_away, "cluster refuses connections"),
+        (the_host_key_is_unknown, "the host key of cluster is not known here"),
+        (the_host_key_is_another, "the host key of cluster is not the one that was pinned"),
+        (the_key_is_refused, "cluster refused the key"),
+        (there_is_no_viewer, "has no `viewer` where it was looked for"),
+        (the_viewer_is_older, "is older than this one: update Anchorleg there"),
+        (the_viewer_is_newer, "this one is too old: update Anchorleg here"),
+        (something_else_answers, "what answers at cluster is no viewer"),
+        (the_key_is_restricted, "does not allow this (not allowed)"),
+    ],
+)
+def test_what_does_not_go_is_one_sentence(far: Far, spoil: Callable[[Far], None], sentence: str) -> None:
+    spoil(far)
+    code, said = far.typed()
+    assert (code, sentence in said) == (6, True), said
+    wait_for(lambda: not far.here(), "the laptop's end")
+
+
+def test_words_of_the_other_viewer_come_through_with_their_code(far: Far) -> None:
+    code, said = far.typed("cluster:mt1O")
+    assert code == 8
+    assert 'viewer: cluster says: no run called "mt1O" was started from this account' in said
+    code, said = far.typed("nowhere.invalid:mt10")
+    assert code == 6
+    assert "nowhere.invalid is not known here" in said
+
+
+def test_a_port_that_is_taken_is_said_and_nothing_stays(far: Far) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, said = far.typed(port=port)
+    assert code == 4
+    assert f"port {port} is taken" in said
+    far.nothing_is_left()

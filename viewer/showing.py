@@ -1,0 +1,219 @@
+"""The ways to show a source: a page at a port or a socket, pipes to another machine, its other end here, lines."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from viewer.errors import StorageError
+
+if TYPE_CHECKING:
+    import socket
+
+    from viewer.bridge.frames import Greeting
+    from viewer.live.hub import Hub
+    from viewer.sources.base import ViewSource
+
+#: What the older guide calls `stream_port`.
+PORT = 9999
+#: What who opens a port is told on a machine that others use, too.
+REACHED = "Others of this machine reach this port"
+#: Between two rounds of lines.
+LINES_EVERY_S = 5.0
+
+
+def print_lines(
+    source: ViewSource,
+    hub: Hub | None = None,
+    *,
+    draws: bool = False,
+    every_s: float = LINES_EVERY_S,
+    rounds: int | None = None,
+) -> None:
+    """Lines until Ctrl-C, or so many `rounds`; what was said already is not said again. Agents of `hub` get a line a
+    second each; `draws`: and their pictures.
+    """
+    from viewer.agentlines import AgentLines  # noqa: PLC0415 - as above
+    from viewer.lines import lines_of  # noqa: PLC0415
+    from viewer.model import ViewChoice  # noqa: PLC0415
+
+    told: list[str] = []
+    with ExitStack() as stack:
+        agents = AgentLines(hub, draws=draws) if hub is not None else None
+        if agents is not None:
+            stack.callback(agents.close)
+        stack.enter_context(contextlib.suppress(KeyboardInterrupt))
+        while rounds is None or rounds > 0:
+            now = time.time()
+            seen = source.look(ViewChoice(), now)
+            lines = lines_of(seen, now)
+            print(
+                *(line for line in lines if line not in told), sep="\n", end="\n" if lines != told else "", flush=True
+            )
+            told, rounds = lines, None if rounds is None else rounds - 1
+            if hub is not None:
+                hub.tell("", seen)
+            if rounds == 0:
+                break
+            if agents is not None:
+                agents.say_for(every_s)
+            else:
+                time.sleep(every_s)
+
+
+def serve_page(
+    source: ViewSource,
+    port: int | None,
+    socket_at: str | None,
+    allowed_hosts: tuple[str, ...],
+    *,
+    hub: Hub | None = None,
+    no_open: bool,
+) -> None:
+    """Serve until Ctrl-C or SIGTERM. Errors: BusyError, StorageError, UsageError."""
+    from viewer.server.exchange import token_at  # noqa: PLC0415 - as above
+    from viewer.server.place import address, how_to_get_there  # noqa: PLC0415
+    from viewer.server.private import load_token  # noqa: PLC0415
+    from viewer.server.serve import make_server, open_port  # noqa: PLC0415
+
+    secret = load_token()
+    shared = is_shared()
+    url = ""
+    with ExitStack() as stack:
+        if socket_at is not None or (port is None and shared):
+            sock, path = _socket_of(source, socket_at, stack)
+            token = token_at(secret, f"socket {path}")
+            lines = how_to_get_there(str(path), getpass.getuser(), os.uname().nodename, source.port or PORT, token)
+        else:
+            sock = open_port((source.port or PORT) if port is None else port)
+            at = sock.getsockname()[1]
+            token = token_at(secret, f"port {at}")
+            url = address(at, token)
+            lines = [url, *([f"{REACHED}; --socket keeps them out."] if shared else [])]
+        server = make_server(sock, source, token, allowed_hosts, hub)
+        print(f"{source.place}: Ctrl-C ends the page, and nothing else.", *lines, sep="\n", flush=True)
+        if url and not no_open:
+            _open_browser(url)
+        signal.signal(signal.SIGTERM, _interrupt)
+        try:
+            with contextlib.suppress(KeyboardInterrupt):
+                server.serve_forever()
+        finally:
+            server.shutdown()
+
+
+def own_pipes() -> tuple[int, int]:
+    """See `viewer.bridge.far_end`; before anything is printed. A SIGTERM ends what follows."""
+    from viewer.bridge.far_end import own_pipes as taken  # noqa: PLC0415 - as above
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    return taken()
+
+
+def serve_pipes(source: ViewSource, hub: Hub, pipes: tuple[int, int]) -> None:
+    """Serve the page to another machine's viewer, until that is gone. Errors: ViewerError."""
+    from viewer.bridge.far_end import serve_over  # noqa: PLC0415 - as above
+    from viewer.bridge.frames import BRIDGE, Greeting  # noqa: PLC0415
+    from viewer.server.serve import make_server  # noqa: PLC0415
+
+    greeting = Greeting(bridge=BRIDGE, version=own_version(), place=source.place, port=source.port)
+    serve_over(*pipes, greeting, lambda door, token: make_server(door, source, token, (), hub))
+
+
+def watch_from_here(what: str, words: Sequence[str], command: str | None, port: int | None, *, no_open: bool) -> None:
+    """Show what the viewer of another machine shows, until Ctrl-C or SIGTERM. `what`: `[user@]host:path`; `words`: for
+    that viewer; `command`: where it is. Errors: BusyError, NotReachable, StorageError, UsageError, and its own ones.
+    """
+    from anchorleg.printable import printable  # noqa: PLC0415 - as above
+    from syncd.errors import SyncError  # noqa: PLC0415
+    from syncd.far import far_program  # noqa: PLC0415
+    from viewer.bridge.near_end import NearEnd, Page  # noqa: PLC0415
+    from viewer.bridge.reasons import for_the_user  # noqa: PLC0415
+    from viewer.server.exchange import token_at  # noqa: PLC0415
+    from viewer.server.place import address  # noqa: PLC0415
+    from viewer.server.private import load_token  # noqa: PLC0415
+    from viewer.server.serve import open_port  # noqa: PLC0415
+
+    secret = load_token()
+
+    def begin(greeting: Greeting) -> Page:
+        sock = open_port((greeting.port or PORT) if port is None else port)
+        sock.setblocking(False)
+        at = sock.getsockname()[1]
+        token = token_at(secret, f"port {at} of {program.place}")  # the other machine learns it, and no other one
+        place = printable(f"{program.place}:{greeting.place}")
+        lines = [f"{place}: Ctrl-C ends the page, and nothing else.", address(at, token)]
+        print(*lines, *([f"{REACHED}."] if is_shared() else []), sep="\n", flush=True)
+        if not no_open:
+            _open_browser(address(at, token))
+        return Page(sock, token)
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        program = far_program(what, "viewer", command)
+    except SyncError as error:
+        raise for_the_user(error, was_live=False) from None
+    end = NearEnd(program, ("--stdio", *words, "--", program.path), own_version(), partial(print, flush=True))
+    with contextlib.suppress(KeyboardInterrupt):
+        end.watch(begin, asks=sys.stdin is not None and sys.stdin.isatty())
+
+
+def own_version() -> str:
+    """Of what is installed here."""
+    from importlib.metadata import version as installed  # noqa: PLC0415
+
+    return installed("anchorleg")
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _socket_of(source: ViewSource, socket_at: str | None, stack: ExitStack) -> tuple[socket.socket, Path]:
+    from viewer.server.private import alone_in, check_folder, free_socket, leave, socket_path  # noqa: PLC0415
+    from viewer.server.serve import open_socket  # noqa: PLC0415
+
+    named = None if socket_at in {None, "auto"} else Path(str(socket_at)).expanduser().absolute()
+    path = named or socket_path(Path(source.place).name)
+    if named is not None:
+        check_folder(named.parent)
+    with alone_in(path.parent):
+        free_socket(path)
+        sock = open_socket(path)
+        stack.callback(leave, path, path.lstat().st_ino)
+    return sock, path
+
+
+def _has_display() -> bool:
+    return sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+
+
+def is_shared() -> bool:
+    """Whether others may work on this machine."""
+    from viewer.server.place import is_shared_machine  # noqa: PLC0415 - as above
+
+    return is_shared_machine(os.environ, sys.platform, shutil.which)
+
+
+def _open_browser(url: str) -> None:
+    """Where somebody sits before this machine."""
+    import webbrowser  # noqa: PLC0415 - as above
+
+    if is_shared() or not _has_display():
+        return
+    from viewer.server.private import write_signpost  # noqa: PLC0415
+
+    try:
+        webbrowser.open(write_signpost(url).as_uri())
+    except StorageError as error:
+        print(error, flush=True)
