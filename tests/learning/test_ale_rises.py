@@ -29,7 +29,8 @@ TRAINING: dict[str, Any] = {
     "env": {"name": "gymnasium", **GAME},
     "algorithm": {
         "name": "ppo", "rollout_steps": 128, "batch_size": 256, "epochs": 4, "gamma": 0.99, "gae_lambda": 0.95,
-        "learning_rate": 1e-3, "learning_rate_steps": 0, "entropy_coef": 0.01, "normalise_obs": True, "normalise_reward": True,
+        "learning_rate": 1e-3, "learning_rate_steps": 0, "entropy_coef": 0.01, "normalise_obs": True,
+        "normalise_reward": True,
     },
     "total_steps": 60_000,
     "evaluation_goals": 10,

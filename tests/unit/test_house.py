@@ -54,7 +54,7 @@ FLOORS = {
         __main__, cli, commands, doctor, background far, access laptop, outbox transports, store wire, shared,
         errors played remote""",
     "viewer": """
-        __main__, cli, bridge, agentlines export, server, live sources, past, learning timeline troubles,
+        __main__, cli, showing, bridge, agentlines export, server, live sources, past, learning timeline troubles,
         curves differences pacing lines, model, errors""",
 }
 #: What the viewer may use of `anchorleg.files`: to keep its token, and to write what `export` is asked for.
