@@ -170,3 +170,29 @@ def test_no_answer_breaks_the_survey(text: str):
     for words in (text, f"anchorleg-survey:home:/h\nanchorleg-survey:path:/p\nanchorleg-survey:run:{text}"):
         with contextlib.suppress(RemoteError):
             survey.findings(words, "/p")
+
+
+def test_a_program_over_there_is_that_of_the_run_or_on_its_path_or_at_a_usual_place(tmp_path: Path) -> None:
+    home = tmp_path / "it's home"
+    places = [home / "own" / "bin", home / "bin", home / "anchorleg" / "bin"]
+    run = home / "runs" / "mt10"
+    run.mkdir(parents=True)
+    (run / "run.json").write_text(f'{{"python": "{places[0]}/python"}}')
+    for place in places:
+        place.mkdir(parents=True)
+        (place / "viewer").write_text(f'#!/bin/sh\necho "{place}" "$@"\n')
+        (place / "viewer").chmod(0o755)
+
+    def become(path: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["sh", "-c", survey.program_line("viewer", path, ["--stdio", "a b's"])], capture_output=True, text=True,
+            env={"HOME": str(home), "PATH": f"{places[1]}:/usr/bin:/bin", "SHELL": "/bin/false"},
+            timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+
+    for place, path in zip(places, ("runs/mt10", "mt10", str(run)), strict=True):
+        assert become(path).stdout == f"{place} --stdio a b's\n"
+        (place / "viewer").unlink()
+    done = become("mt10")
+    assert (done.returncode, done.stdout) == (127, "")
+    assert "neither on PATH nor at a usual place" in done.stderr
