@@ -17,23 +17,12 @@ from anchorleg.live.wanted import FILE, GONE_AFTER_S, Asking, Wish
 from syncd.laptop.capacity import CapacityLimits
 from syncd.laptop.liveagents import LOOK_EVERY_S, NO_FRAMES, LiveAgents
 from syncd.laptop.mirror import Mirror
-from syncd.laptop.scenes import AGAIN_AFTER_S, MOST_SCENES, RING_KEPT_S, STUCK_AFTER_S
 from syncd.wire.arrivals import Arrivals
-from syncd.wire.protocol import (
-    Data,
-    End,
-    FileGone,
-    Frame,
-    Get,
-    LiveBatch,
-    Message,
-    NobodyAsked,
-    ProtocolError,
-    SeenLive,
-    WatchLive,
-    WireWish,
-)  # fmt: skip
-from syncd.wire.viewing import SLICE_BYTES, Viewing
+from syncd.wire.fields import Message
+from syncd.wire.livemessages import LiveBatch, NobodyAsked, SeenLive, WatchLive, WireWish
+from syncd.wire.protocol import Data, End, FileGone, Frame, Get, ProtocolError
+from syncd.wire.scenes import AGAIN_AFTER_S, MOST_SCENES, RING_KEPT_S, SLICE_BYTES, STUCK_AFTER_S
+from syncd.wire.viewing import Viewing
 
 
 class Line:
@@ -50,7 +39,7 @@ class Line:
             self.send, threading.Condition(), self.arrivals.live, downloads, itertools.count(1)
         )
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message, payload: bytes = b"", /) -> None:
         self.heard.append(message)
 
     def show(self, payload: bytes, kind: int = POSE, slot: int = 0, run_id: str = RUN) -> None:

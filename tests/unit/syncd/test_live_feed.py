@@ -14,8 +14,10 @@ from anchorleg.live import wanted
 from anchorleg.live.batches import FACTS
 from anchorleg.live.wanted import GONE_AFTER_S, MOST_LANES, Asked, Asking, Wish
 from syncd.wire import live
-from syncd.wire.live import CHANGE_EVERY_S, GUESTS_FPS, GUESTS_WISHES, LOOK_EVERY_S, MOST_UNSEEN_S, LiveFeed
-from syncd.wire.protocol import Decoder, Frame, LiveBatch, ProtocolError, SeenLive, WatchLive, WireWish
+from syncd.wire.credit import MOST_UNSEEN_S
+from syncd.wire.live import CHANGE_EVERY_S, GUESTS_FPS, GUESTS_WISHES, LOOK_EVERY_S, LiveFeed
+from syncd.wire.livemessages import LiveBatch, SeenLive, WatchLive, WireWish
+from syncd.wire.protocol import Decoder, Frame, ProtocolError
 
 OTHER = "other-0123abcd"
 
@@ -53,7 +55,7 @@ class Scene:
         return [frame.payload for frame in self.frames(for_s)]
 
     def seen(self) -> None:
-        self.feed.hear(SeenLive(number=self.feed._number))
+        self.feed.hear(SeenLive(number=self.feed._credit._number))
 
     def asked(self, run_id: str = RUN, slot: int = 0) -> dict[str, int]:
         return Asked(slot_of(self.shared, run_id).parent / wanted.FILE, slot, lambda: self.now).lanes()
