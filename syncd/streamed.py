@@ -23,6 +23,7 @@ from syncd.shared.layout import NAME, SLOT, folder_names
 
 BEAT = "beat"
 BEAT_EVERY_S = 3.0
+_NONE = -1
 
 
 class StreamedSlot:
@@ -46,8 +47,8 @@ class StreamedSlot:
             os.utime(self.folder / BEAT)
 
     def close(self) -> None:
-        """They are not any more."""
-        _clear(self.folder)
+        """They are not any more. What they showed goes with the client's next `tidy`: others may show here, too."""
+        (self.folder / BEAT).unlink(missing_ok=True)
 
 
 class StreamedSlots:
@@ -69,10 +70,10 @@ class StreamedSlots:
         """(run id, slot) of those whose beat has moved within the last 15 s, or is new to us."""
         now, kept = self._clock(), {}
         for key, beat in _beats(_top(self._mirror)).items():
-            before, at = self._moved.get(key, (-1, now))
+            before, at = self._moved.get(key, (_NONE, now))
             kept[key] = (beat, now if beat != before else at)
         self._moved = kept
-        return sorted(key for key, (_, at) in kept.items() if now - at < GONE_AFTER_S)
+        return sorted(key for key, (beat, at) in kept.items() if beat != _NONE and now - at < GONE_AFTER_S)
 
     def tidy(self) -> None:
         """Take away what actors that were killed left. Errors: OSError."""
@@ -87,13 +88,15 @@ def _top(mirror: Path) -> Path:
 
 
 def _beats(top: Path) -> dict[tuple[str, int], int]:
-    """(run id, slot) → the beat, for each folder that has one. A folder that cannot be read has none."""
+    """(run id, slot) → the beat, for each folder of a slot; `_NONE`: it has none."""
     found = {}
     with contextlib.suppress(OSError):
         for run_id in filter(NAME.fullmatch, folder_names(top)):
             for slot in filter(SLOT.fullmatch, folder_names(top / run_id)):
-                with contextlib.suppress(OSError):
+                try:
                     found[run_id, int(slot)] = os.stat(top / run_id / slot / BEAT).st_mtime_ns
+                except FileNotFoundError:
+                    found[run_id, int(slot)] = _NONE
     return found
 
 

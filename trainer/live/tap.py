@@ -1,7 +1,7 @@
-"""A training's agents, shown while it goes on: the loop looks, a thread writes.
+"""Agents of a training, or of actors, shown while they play: the loop looks, a thread writes.
 
 The loop never waits: it copies what the environments have left in memory, and drops it where the thread is behind. What
-goes wrong with the files ends the showing, not the training. Nothing in here changes a number of the run.
+goes wrong with the files ends the showing and nothing else. Nothing in here changes a number of what is played.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ class Watchable(Protocol):
 
 @dataclass(frozen=True)
 class Given:
-    """What a tap is told of its training. `live_file`, `folder`: who asks, and where what is shown goes."""
+    """What a tap is told of those who play. `live_file`, `folder`: who asks, and where what is shown goes.
+
+    `origin`: who they are, as each batch says; `pace_of`: the name under which it says how far they are.
+    """
 
     live_file: Path
     folder: Path
@@ -60,6 +63,8 @@ class Given:
     attempt: int
     tasks: Sequence[str]
     tells_success: bool
+    origin: str = ORIGIN
+    pace_of: str = "trained steps"
 
 
 class _Scene(NamedTuple):
@@ -109,7 +114,7 @@ class Tap:
         self._thread.start()
 
     def after(self, step: int, playing: I32) -> None:
-        """After each barrier: the training is at `step`, its environments play the tasks `playing` [N] now.
+        """After each vector step: they are at `step`, and the environments play the tasks `playing` [N] now.
 
         Errors: EnvError where an environment's worker is lost while it is looked at, and cannot be replaced.
         """
@@ -178,7 +183,7 @@ class Tap:
             lane.strip = Strip(given.tasks[lane.task], glimpse.episode, fps, given.tells_success)
             lane.began_at, lane.every = now, self._every(lane, fps)
             lane.due_at = self._count + lane.every
-        lane.strip.at, lane.strip.facts = self._wall(), {"trained steps": float(self._step)}
+        lane.strip.at, lane.strip.facts = self._wall(), {self._given.pace_of: float(self._step)}
         lane.strip.glimpses.append(glimpse)
         self._shown_at[lane.task] = now
         if lane.strip.is_full or now - lane.began_at >= BATCH_S or not glimpse.poses.size:
@@ -217,7 +222,7 @@ class Tap:
     def _run(self) -> None:
         given = self._given
         asked = Asked(given.live_file, given.slot)
-        folder = LiveFolder(given.folder, ORIGIN, given.attempt)
+        folder = LiveFolder(given.folder, given.origin, given.attempt)
         try:
             while not self._is_behind:
                 if not self._is_closing:
@@ -234,7 +239,7 @@ class Tap:
         except Exception as error:  # noqa: BLE001 - whatever it is, it ends the showing and not the training
             self._wanted = {}
             words = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            self._notices.trouble(f"agents are not shown any more: {given.folder} ({words}); the training goes on")
+            self._notices.trouble(f"agents are not shown any more: {given.folder} ({words}); all else goes on")
 
     def _write(self, folder: LiveFolder, item: tuple[str, Strip] | _Scene) -> None:
         try:
@@ -259,7 +264,14 @@ def tap_of(job: Job, training: Training, envs: object) -> Tap | None:
         slot=job.slot,
         attempt=job.attempt,
         tasks=training.env.tasks,
-        # Some suites would play an episode to find out, which is not worth it here: those tell of successes alone.
-        tells_success=inspect.getattr_static(getattr(envs, "suite", None), "tells_success", None) is True,
+        tells_success=tells_success(envs),
     )
     return Tap(envs, given)
+
+
+def tells_success(envs: object) -> bool:
+    """Whether the suite of `envs` says what success is.
+
+    Some would play an episode to find out, which is not worth it here: those tell of successes alone.
+    """
+    return inspect.getattr_static(getattr(envs, "suite", None), "tells_success", None) is True
