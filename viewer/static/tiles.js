@@ -184,7 +184,7 @@ class Tile {
     this.pin = h("button", { type: "button", "aria-pressed": "false", onclick: () => choose({ pins: choice.pins.includes(slot) ? choice.pins.filter((one) => one !== slot) : [...choice.pins, slot] }) }, "pin");
     this.speed = h("select", { "aria-label": `speed of slot ${slot}` });
     choices(this.speed, SPEEDS, 1);
-    this.lane = h("select", { "aria-label": `task of slot ${slot}`, onchange: (event) => choose({ lanes: [...choice.lanes.filter(([one]) => one !== slot), ...(event.target.value === "any" ? [] : [[slot, event.target.value]])] }) });
+    this.lane = h("select", { "aria-label": `what slot ${slot} shows`, onchange: (event) => choose({ lanes: [...choice.lanes.filter(([one]) => one !== slot), ...(event.target.value === "any" ? [] : [[slot, event.target.value]])] }) });
     this.element = h("figure", { class: "tile", "data-agent": String(slot) },
       h("figcaption", {}, this.name, this.badge, this.solved),
       this.stage, this.facts, this.numbers, this.why,
@@ -195,8 +195,10 @@ class Tile {
     this.state = told;
     say(this.name, told.name ? `slot ${told.slot} ${told.name}` : `slot ${told.slot}`);
     this.pin.setAttribute("aria-pressed", String(told.pinned));
-    choices(this.lane, [["tasks in turn", "any"], ...stage.tasks.map((task, k) => [task, `t${k}`])], told.lane);
-    show(this.lane, stage.tasks.length > 1);
+    const named = (lane) => [`by ${lane.split("@")[1]}`, lane], others = told.others.map((who) => `any@${who}`);
+    const gone = told.lane.includes("@") && !others.includes(told.lane) ? [told.lane] : [];
+    choices(this.lane, [["tasks in turn", "any"], ...stage.tasks.map((task, k) => [task, `t${k}`]), ...[...others, ...gone].map(named)], told.lane);
+    show(this.lane, stage.tasks.length > 1 || others.length + gone.length > 0);
     this.element.style.setProperty("--width", `${stage.size[0]}px`);
     this.element.style.setProperty("--shape", `${stage.size[0]} / ${stage.size[1]}`);
     const many = told.bad === 1 ? "" : ` (${told.bad.toLocaleString("en")} of them so far)`;
@@ -277,11 +279,12 @@ class Tile {
       say(this.badge, state.playing ? "starts here" : "waiting");
       say(this.numbers, state.score == null ? "" : `evaluated ${Math.round(100 * state.score)} %`);
       this.table({});
-      const waits = state.playing ? "This machine begins to play it …" : state.at_work ? "Waiting for what its job shows …" : "No job of it runs at present.";
+      const waits = state.lane.includes("@") ? `Waiting for what ${state.lane.split("@")[1]} shows …` : state.playing ? "This machine begins to play it …" : state.at_work ? "Waiting for what its job shows …" : "No job of it runs at present.";
       return this.overlay(state.note || state.why || waits);
     }
     const { batch } = seen, late = clock - seen.at;
-    const who = this.way === "here" ? "played here" : batch.origin === "training" ? "in training" : `by ${batch.origin}`;
+    const by = this.shownLane.split("@")[1]; // told by where it was read, not by what it says
+    const who = by ? `by ${by}` : this.way === "here" ? "played here" : batch.origin === "training" ? "in training" : `by ${batch.origin}`;
     const behind = this.way === "training" && late > 0 && late < 3600 ? ` · ${late.toFixed(1)} s behind` : "";
     say(this.badge, seen.isLate ? `${who} · delayed` : `${who} · slot ${this.slot}${behind}`);
     this.badge.dataset.state = seen.isLate ? "paused" : "running";
