@@ -111,7 +111,7 @@ class LiveIntake:
             header, body = checked(said.kind, payload)
             ours = {"origin": self._inbox.who, "at": self._moment(agent, header["at"])}
             self._write(agent, said.kind, packed({**header, **ours}, body))
-        except (BadBatchError, ValueError) as error:
+        except (BadBatchError, NoRoomError, ValueError) as error:
             _LOG.info("a batch of %s is left out: %s", self._inbox.who, error)
             return
         except OSError as error:
