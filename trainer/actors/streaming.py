@@ -9,10 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from anchorleg.notices import Notices
+from syncd import store
 from syncd.streamed import StreamedSlot
 from trainer.actors.follower import Followed
-from trainer.envs.collector import Collector
+from trainer.envs.collector import Collector, Envs
 from trainer.live.tap import Given, Tap, Watchable, tells_success
+from trainer.sharing.selection import key_of
 
 #: The other side writes the contributor's name in its place.
 ORIGIN = "actors"
@@ -24,22 +26,19 @@ class Streaming:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._notices = Notices()
-        self._shown: tuple[Watchable, str, int, int] | None = None
+        self._envs: Envs | None = None
+        self._current: Followed | None = None
         self._slot: StreamedSlot | None = None
         self._tap: Tap | None = None
         self._has_failed = False
 
     def after(self, collector: Collector, current: Followed, steps: int) -> None:
         """After each vector step with this policy; `steps`: made so far. Errors: EnvError, as `Tap.after`."""
-        envs, manifest = collector.envs, current.manifest
-        if self._has_failed or not isinstance(envs, Watchable):
+        if self._has_failed:
             return
-        shown = (envs, manifest.run_id, manifest.slot, manifest.attempt)
         try:
-            if self._shown is None or shown[0] is not self._shown[0] or shown[1:] != self._shown[1:]:
-                self._end()
-                self._begin(envs, current)
-                self._shown = shown
+            if collector.envs is not self._envs or current is not self._current:
+                self._change(collector.envs, current)
             if self._slot is not None:
                 self._slot.beat()
         except OSError as error:
@@ -60,8 +59,18 @@ class Streaming:
         """Nobody plays any more."""
         self._end()
 
-    def _begin(self, envs: Watchable, current: Followed) -> None:
-        manifest = current.manifest
+    def _change(self, envs: Envs, current: Followed) -> None:
+        """Other environments, or another policy: another slot or attempt is shown elsewhere, or anew."""
+        before = self._current.manifest if self._envs is envs and self._current is not None else None
+        self._envs, self._current = envs, current
+        told = current.manifest
+        if before is not None and (key_of(before), before.attempt) == (key_of(told), told.attempt):
+            return
+        self._end()
+        if isinstance(envs, Watchable):
+            self._begin(envs, told)
+
+    def _begin(self, envs: Watchable, manifest: store.Manifest) -> None:
         self._slot = StreamedSlot(self._folder, manifest.run_id, manifest.slot)
         self._slot.beat()
         given = Given(
@@ -78,7 +87,7 @@ class Streaming:
 
     def _end(self) -> None:
         slot, tap = self._slot, self._tap
-        self._slot, self._tap, self._shown = None, None, None
+        self._slot, self._tap = None, None
         if tap is not None:
             tap.close()
         if slot is not None:

@@ -105,6 +105,8 @@ class Tap:
         self._looked_at: dict[int, bool] = {}  # task → whether it can be drawn
         self._step = -1
         self._count = 0
+        self._taken: Mapping[str, int] = {}
+        self._idle_until = 0  # before this step nothing is due, as long as the same is wanted
         self._step_s = 0.0
         self._last_at: float | None = None
         self._notices = Notices()
@@ -125,6 +127,9 @@ class Tap:
         self._count += 1
         now = self._clock()
         self._keep_pace(now)
+        if self._count + 1 < self._idle_until and wanted == self._taken:
+            return  # nearly always: a picture is due each so many steps
+        self._taken = wanted
         for gone in self._lanes.keys() - wanted.keys():
             del self._lanes[gone]
         tasks = playing.tolist()
@@ -134,6 +139,7 @@ class Tap:
                 self._take(lane, lane.index, fps, tasks, now)
             if lane.index is None:
                 self._follow(lane, fps, tasks)
+        self._idle_until = min((0 if one.index is None else one.due_at for one in self._lanes.values()), default=0)
         due = self._count + 1
         self._watch({lane.index for lane in self._lanes.values() if lane.due_at <= due and lane.index is not None})
         if not wanted:
