@@ -36,6 +36,7 @@ from syncd.shared.manifest import (
     Score,
     SuiteFields,
 )
+from syncd.shared.offers import offered
 from syncd.shared.parsing import parse_manifest
 from syncd.shared.pruning import prune
 from syncd.shared.retention import LEARNERS, MIRRORS, Keep, collect
@@ -82,6 +83,7 @@ __all__ = [
     "make_folder",
     "make_incoming",
     "newest",
+    "offered",
     "parse_manifest",
     "prune",
     "publish",

@@ -276,7 +276,8 @@ class HistoryPage(Shown):
 
 class AgentRow(Shown):
     """A slot whose agent could be watched. `success`: of its newest policy's evaluation, `training`: of the newest
-    training episodes. `at_work`: its job runs, as far as is known here. `has_policy`: one is published.
+    training episodes. `at_work`: its job runs, as far as is known here. `has_policy`: one is published. `others`:
+    contributors whose agents play for it, and may be watched.
     """
 
     slot: int
@@ -286,6 +287,7 @@ class AgentRow(Shown):
     step: int | None = None
     at_work: bool = True
     has_policy: bool = False
+    others: tuple[str, ...] = ()
 
 
 class LiveFacts(Shown):

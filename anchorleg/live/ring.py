@@ -9,7 +9,9 @@ A cell is `magic, number u64, kind u8, length u32, crc32 u32`, big endian, and t
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import struct
 import time
 import zlib
@@ -22,7 +24,9 @@ CELL_BYTES = 64 * 1024
 MAGIC = b"ALr1"
 _HEAD = struct.Struct(">4sQBII")
 MAX_PAYLOAD_BYTES = CELL_BYTES - _HEAD.size
+#: NONBLOCK: a pipe in a ring's place must stop nobody.
 _READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_WRITING = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Cell(NamedTuple):
@@ -52,8 +56,10 @@ class RingWriter:
             # Readers go by the number, and look for the very next one: after a lost file the clock says where to go on.
             self._number = newest_number(self._path) or int(time.time() * 1000)
         self._number += 1
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
+        fd = os.open(self._path, _WRITING, 0o640)
         try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise FileExistsError(errno.EEXIST, "something else is in the ring's place", str(self._path))
             there = _cell_at(fd, self._number % CELLS)
             if there is not None and there.number >= self._number:
                 self._number = _all_of(fd)[-1].number + 1

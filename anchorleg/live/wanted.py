@@ -30,6 +30,8 @@ MOST_FPS = 60
 #: What a slot shows: "any", the task that was not shown for longest; or "t3", its task number 3.
 ANY = "any"
 LANE = re.compile(r"any|t(0|[1-9][0-9]{0,3})")
+#: What can be watched: a lane of the slot's job, or `any@ben`, one of the contributor's who plays for the slot.
+SHOWN_LANE = re.compile(rf"({LANE.pattern})(@[A-Za-z0-9][A-Za-z0-9._-]{{0,80}})?")
 _WATCHER = re.compile(r"[0-9a-f]{8}")
 #: Names of guests begin with it, those of others never do: what guests want comes last.
 _GUEST = "f"
@@ -48,6 +50,22 @@ class Watcher(NamedTuple):
 
     beat: int
     wishes: tuple[Wish, ...]
+
+
+def contributor_of(lane: str) -> str:
+    """Whose agent a lane shows; "": the slot's job's."""
+    return lane.partition("@")[2]
+
+
+def folder_of(run_id: str, slot: int, lane: str) -> tuple[str, ...]:
+    """Where the ring and the scenes of a lane lie, below a shared folder or a mirror: the folders' names."""
+    who = contributor_of(lane)
+    return ("v1", "inbox", who, "live", run_id, str(slot)) if who else ("v1", "runs", run_id, str(slot), "live")
+
+
+def ring_name(lane: str) -> str:
+    """The name of a lane's ring in that folder."""
+    return f"{lane.partition('@')[0]}.ring"
 
 
 def parsed(data: bytes) -> dict[str, Watcher]:
@@ -74,7 +92,7 @@ def _watcher(entry: object) -> Watcher | None:
     numbers = [beat, *(wish.slot for wish in made), *(wish.fps for wish in made)]
     if any(type(number) is not int or not 0 <= number < 2**53 for number in numbers):
         return None
-    if any(not isinstance(wish.lane, str) or not LANE.fullmatch(wish.lane) for wish in made):
+    if any(not isinstance(wish.lane, str) or not SHOWN_LANE.fullmatch(wish.lane) for wish in made):
         return None
     return Watcher(beat, tuple(wish._replace(fps=min(max(wish.fps, 1), MOST_FPS)) for wish in made))
 
@@ -164,19 +182,23 @@ class Asking:
 
 
 class Asked:
-    """A job's side: what is wanted of one slot. Reads the file every 2 s at most."""
+    """What is wanted of a slot's job, or of the agents of `who` that play for it. Reads the file every 2 s at most."""
 
-    def __init__(self, path: Path, slot: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._path, self._slot, self._clock = path, slot, clock
+    def __init__(self, path: Path, slot: int, clock: Callable[[], float] = time.monotonic, *, who: str = "") -> None:
+        self._path, self._slot, self._clock, self._who = path, slot, clock, who
         self._living = Living()
         self._next_at = float("-inf")
         self._lanes: dict[str, int] = {}
 
     def lanes(self) -> dict[str, int]:
-        """Lane → pictures a second."""
+        """Lane, without its contributor → pictures a second."""
         now = self._clock()
         if now >= self._next_at:
             self._next_at = now + LOOK_EVERY_S
             wanted = wishes_of(self._living.of(read(self._path), now).values())
-            self._lanes = {lane: fps for (slot, lane), fps in wanted.items() if slot == self._slot}
+            self._lanes = {
+                lane.partition("@")[0]: fps
+                for (slot, lane), fps in wanted.items()
+                if slot == self._slot and contributor_of(lane) == self._who
+            }
         return self._lanes

@@ -22,6 +22,7 @@ from syncd.laptop.backoff import Backoff, Moment, made_progress, slept, stops
 from syncd.laptop.exchange import RELIST_AFTER_S, Exchange, ExchangeCounts
 from syncd.laptop.liveagents import LiveAgents
 from syncd.laptop.mirror import Arrival, Mirror
+from syncd.laptop.ownagents import OwnAgents
 from syncd.laptop.status import StatusWriter
 from syncd.laptop.watcher import OutboxWatcher
 from syncd.outbox import Outbox
@@ -122,9 +123,9 @@ class Client:
         self._listen_s = listen_s
         self._moment, self._sleep, self._chance = moment, sleep, chance
         self._mirror, self._outbox = Mirror(folder), Outbox(folder)
-        self._agents = LiveAgents(
-            self._mirror, say=self._voice_trouble, pull=wishes.pull, monotonic=lambda: moment().monotonic_s
-        )
+        steady = lambda: moment().monotonic_s  # noqa: E731
+        self._agents = LiveAgents(self._mirror, say=self._voice_trouble, pull=wishes.pull, monotonic=steady)
+        self._own = OwnAgents(folder, say=self._voice_trouble, push=wishes.push, monotonic=steady)
         self._transport: Transport | None = None
         self._was_live = False
         self._last_said = ""
@@ -204,6 +205,7 @@ class Client:
         is_pushed = transport.name != "rsync"
         self.writer.tell("syncing")
         self._agents.begin()
+        self._own.begin()
         exchange.take(transport.listing(), announced=False)
         self._was_live = True
         leave_at = self._moment().monotonic_s + STOPGAP_S if transport.is_stopgap else math.inf
@@ -221,11 +223,13 @@ class Client:
             self._tick()
             self._tidy()
             self._agents.turn(transport, lambda: not exchange.wants_policy())
+            self._own.turn(transport, lambda: not exchange.more_waits)
             before = self._moment()
             busy = is_round and (exchange.wants or exchange.more_waits)
             patience_s = RELIST_AFTER_S if exchange.something_was_gone else self._listen_s
             if (to_round_s := round_at - before.monotonic_s) > 0:
                 patience_s = min(patience_s, to_round_s)
+            patience_s = min(patience_s, self._own.wait_s)
             planned_s = 0.0 if busy else patience_s if is_pushed else max(LOOK_EVERY_S, self._wishes.every_s)
             news = transport.wait(planned_s)
             if slept(before, self._moment(), planned_s):

@@ -13,21 +13,21 @@ from pathlib import Path
 
 from anchorleg.live.batches import POSE, BadBatchError, checked
 from anchorleg.live.ring import CELL_BYTES, CELLS, RingWriter
-from anchorleg.live.wanted import FILE, Living, read, wishes_of
+from anchorleg.live.wanted import FILE, Living, folder_of, read, ring_name, wishes_of
 from anchorleg.notices import Notices
 from syncd.errors import NoRoomError, StorageError
 from syncd.laptop.mirror import Mirror
-from syncd.laptop.scenes import Scenes
-from syncd.shared.layout import NAME, SLOT, folder_names
-from syncd.wire.protocol import MOST_WISHES, WireWish
+from syncd.shared.inbox import Inbox
+from syncd.shared.layout import NAME, SLOT, SlotPlace, folder_names, make_folder
+from syncd.shared.offers import withdraw
+from syncd.wire.livemessages import MOST_WISHES, ShownLive, WireWish
+from syncd.wire.scenes import Agent, Scenes
 from syncd.wire.transport import Transport
 from syncd.wire.viewing import ShownBatch
 
 #: How often the mirror's wishes are looked at, at most: the client wakes anyway when something arrives.
 LOOK_EVERY_S = 1.0
 NO_FRAMES = "agents at play cannot be watched by rsync: they need `--transport openssh` or `--transport paramiko`"
-
-Agent = tuple[str, int, str]
 
 
 class LiveAgents:
@@ -48,7 +48,7 @@ class LiveAgents:
         self._living: dict[str, Living] = {}
         self._writers: dict[Agent, RingWriter] = {}
         self._last: dict[Agent, bytes] = {}
-        self._scenes = Scenes(mirror.capacity, self._trouble, monotonic)
+        self._scenes = Scenes(mirror.shared, self._check, self._trouble, monotonic, changed=self._changed)
         self._notices = Notices()
         self._wishes: tuple[WireWish, ...] = ()
         self._told: tuple[WireWish, ...] = ()
@@ -79,6 +79,8 @@ class LiveAgents:
             viewing.watch(self._wishes)
             agents = {(wish.run_id, wish.slot, wish.lane) for wish in self._wishes}
             self._writers = {agent: writer for agent, writer in self._writers.items() if agent in agents}
+        for shown in viewing.take_shown():
+            self._offer(shown)
         batches, sentences = viewing.take()
         for sentence in sentences:
             self._trouble(sentence)
@@ -110,7 +112,6 @@ class LiveAgents:
         where = f"{batch.run_id}/{batch.slot} {batch.lane}"
         if batch.payload == self._last.get(agent):
             return  # the newest one again, after a new connection
-        place = self._mirror.shared.slot(batch.run_id, batch.slot)
         try:
             header, _ = checked(batch.kind, batch.payload)
             if not self._writer(agent).write(batch.kind, batch.payload):
@@ -123,19 +124,39 @@ class LiveAgents:
             self._trouble(str(error))
             return
         except OSError as error:
-            self._trouble(f"the agent {where} cannot be shown: {error.filename or place.live}: {error.strerror}")
+            self._trouble(f"the agent {where} cannot be shown: {error.filename}: {error.strerror}")
             return
         self._last = {**self._last, agent: batch.payload} if len(self._last) < MOST_WISHES else {agent: batch.payload}
         if batch.kind == POSE:
-            self._scenes.want(place, header["scene"])
+            self._scenes.want(agent, header["scene"])
+
+    def _offer(self, shown: ShownLive) -> None:
+        """Have the folders of those contributors' agents that may be watched now, and no others of the run."""
+        run_id, shared = shown.run_id, self._mirror.shared
+        wanted = {shared.path.joinpath(*folder_of(run_id, each.slot, f"any@{each.who}")) for each in shown.agents}
+        try:
+            here = {folder for inbox in Inbox.all_of(shared) for folder in inbox.live_folders()}
+            for folder in {each for each in here if each.parent.name == run_id} - wanted:
+                withdraw(folder)
+            for folder in wanted:
+                make_folder(folder)
+        except OSError as error:
+            self._trouble(f"contributors' agents cannot be offered: {error.filename}: {error.strerror}")
+
+    def _place(self, agent: Agent) -> SlotPlace:
+        return self._mirror.shared.slot(agent[0], agent[1])
+
+    def _check(self, agent: Agent, size: int) -> None:
+        self._mirror.capacity.check_live(self._place(agent), size)
+
+    def _changed(self, agent: Agent) -> None:
+        self._mirror.capacity.changed(self._place(agent))
 
     def _writer(self, agent: Agent) -> RingWriter:
         if agent not in self._writers:
-            run_id, slot, lane = agent
-            place = self._mirror.shared.slot(run_id, slot)
-            path = place.live / f"{lane}.ring"
+            path = self._mirror.shared.path.joinpath(*folder_of(*agent), ring_name(agent[2]))
             if not os.path.lexists(path):
-                self._mirror.capacity.check_live(place, CELLS * CELL_BYTES)
+                self._check(agent, CELLS * CELL_BYTES)
             self._writers[agent] = RingWriter(path)
         return self._writers[agent]
 

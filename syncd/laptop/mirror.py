@@ -24,13 +24,14 @@ from pathlib import Path
 from anchorleg.files import fsync_folder, read_json, write_json
 from syncd.errors import DamagedPolicyError, NoRoomError, StorageError
 from syncd.laptop.capacity import Capacity, CapacityLimits
-from syncd.laptop.scenes import prune_live
 from syncd.shared.curves import CHUNK_ROWS, MAX_CHUNK_BYTES, chunk_of_file
+from syncd.shared.inbox import Inbox
 from syncd.shared.layout import NAME, SLOT, Shared, SlotPlace, Version, make_folder, put, put_json, put_once
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Manifest
 from syncd.shared.parsing import parse_manifest
 from syncd.shared.retention import MIRRORS, collect, sweep_slot
 from syncd.store import decoded, hinted, read_manifest, unpack, versions
+from syncd.wire.scenes import prune_live
 from syncd.wire.transport import Offer
 
 #: A file that arrives with another sum was damaged on its way; one that does so each time is bad.
@@ -281,7 +282,10 @@ class Mirror:
         with contextlib.suppress(OSError):
             for place in self.shared.slots():  # nobody else writes here: see the lock
                 sweep_slot(place, before=math.inf)
-                prune_live(place, now=self._clock())
+                prune_live(place.live, now=self._clock())
+            for inbox in Inbox.all_of(self.shared):
+                for folder in inbox.live_folders():
+                    prune_live(folder, now=self._clock())
         with contextlib.suppress(OSError), os.scandir(self._parts) as entries:
             for entry in entries:
                 if self._clock() - entry.stat(follow_symlinks=False).st_mtime > PART_KEPT_S:

@@ -9,6 +9,7 @@
     inbox/<who>/verdicts/<sha256>.json                 the answer, until the contributor has fetched it
     inbox/<who>/counts/  dropped.json  seen.json       `syncd.shared.counts`
     inbox/<who>/held.json                              `syncd.shared.holds`
+    inbox/<who>/live/<run_id>/<slot>/                  agents that may be watched (`syncd.shared.offers`)
 
 Every move is one rename, and what explains it is written before it: after a kill at any point each segment lies in
 exactly one of the folders, and doing the step again finishes it. A segment's name is the sha256 of its bytes.
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
@@ -27,6 +29,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from anchorleg.files import fsync_folder, read_json_or_none
+from anchorleg.live.wanted import LANE
 from syncd.shared import holds
 from syncd.shared.counts import Counts, note
 from syncd.shared.layout import (
@@ -45,6 +48,7 @@ from syncd.shared.layout import (
 MAX_SEGMENT_BYTES = 1024 * 1024
 #: Folders in `tmp/` into which an rsync writes: `.staging-<host>-<unix seconds>-<chance>`. No run id begins so.
 STAGING_PREFIX = ".staging-"
+_LIVE = re.compile(rf"({LANE.pattern})\.ring|{SHA256.pattern}\.scene")
 
 
 @dataclass(frozen=True)
@@ -227,12 +231,21 @@ class Inbox:
         return Usage(segments=len(files), bytes=sum(file.bytes for file in files))
 
     def claimed(self) -> Usage:
-        """What counts against the quota: what waits, and for each segment that arrives the most that it may become.
+        """What counts against the quota: what waits, for each segment that arrives the most that it may become, and the
+        rings and scenes of agents that may be watched.
 
         An empty part that was announced may be filled by any later connection.
         """
         waiting, arriving = self.usage("new"), self.usage("tmp").segments
-        return Usage(waiting.segments + arriving, waiting.bytes + arriving * MAX_SEGMENT_BYTES)
+        shown = sum(file.bytes for folder in self.live_folders() for file in live_files(folder))
+        return Usage(waiting.segments + arriving, waiting.bytes + arriving * MAX_SEGMENT_BYTES + shown)
+
+    def live_folders(self) -> list[Path]:
+        """The folders of agents that may be watched (`syncd.shared.offers`); none behind a link."""
+        top = self.path / "live"
+        if self.path.is_symlink() or top.is_symlink():
+            return []
+        return [top / run_id / slot for run_id in folder_names(top) for slot in folder_names(top / run_id)]
 
     def files(self, state: State) -> Iterator[InboxFile]:
         """All segments in one state, of all runs and slots."""
@@ -335,6 +348,11 @@ def regular_files(folder: Path, is_ours: Callable[[str], Any]) -> list[InboxFile
 
 def _files(folder: Path) -> list[InboxFile]:
     return regular_files(folder, SHA256.fullmatch)
+
+
+def live_files(folder: Path) -> list[InboxFile]:
+    """The rings and scenes in one of the folders of agents that may be watched."""
+    return regular_files(folder, _LIVE.fullmatch)
 
 
 def verdict_files(folder: Path) -> list[InboxFile]:

@@ -6,8 +6,9 @@ import contextlib
 import re
 from collections.abc import Iterable
 
-from syncd.shared.inbox import STAGING_PREFIX, Inbox, InboxFile, reason_of, regular_files, verdict_files
+from syncd.shared.inbox import STAGING_PREFIX, Inbox, InboxFile, live_files, reason_of, regular_files, verdict_files
 from syncd.shared.layout import SHA256, folder_names
+from syncd.shared.offers import withdraw
 from syncd.shared.removal import remove_tree
 from syncd.shared.retention import sweep_temporary
 
@@ -42,6 +43,9 @@ def prune(inbox: Inbox, *, now: float) -> None:
     for file in list(inbox.files("new")):
         if file.arrived_at < now - WAITING_S:
             inbox.refuse_if_there(file.path, "stale", "no learner of its slot ran for two weeks", now)
+    for folder in inbox.live_folders():  # a server that was killed took none away
+        if all(file.arrived_at < now - ABANDONED_S for file in live_files(folder)):
+            withdraw(folder)
     _sweep(inbox, now - ABANDONED_S)
     _sweep_landings(inbox, now - ABANDONED_S)
 

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from syncd.errors import GoneError, StorageError, SyncError
-from syncd.wire import protocol
+from syncd.wire import livemessages, protocol
 from syncd.wire.protocol import Frame
 from syncd.wire.transport import News, Offer, Receipt, SegmentVerdict
 from syncd.wire.viewing import LiveArrivals, Receiving
@@ -222,10 +222,14 @@ class Arrivals:
                 self.polls_because = why
             case protocol.Data() | protocol.End() | protocol.FileGone():
                 self._put_bytes(message, payload)
-            case protocol.LiveBatch():
+            case livemessages.LiveBatch():
                 self.live.put(message, payload)
-            case protocol.NobodyAsked():
+            case livemessages.NobodyAsked():
                 self.live.put_sentence(message)
+            case livemessages.ShownLive():
+                self.live.put_shown(message)
+            case livemessages.WantedLive() | livemessages.NeedScene() | livemessages.SeenLive():
+                self.live.upward.put(message)
             case _:
                 return False
         return True

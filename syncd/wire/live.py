@@ -1,31 +1,33 @@
 """Agents at play, on the server's side: whose batches a client wants, and which one may leave now.
 
 Nothing is kept waiting: of each agent there is one newest batch, and what nobody took in time was never read. How much
-is under way is bounded by what the client has not yet taken, so that a policy is never far behind (OpenSSH alone would
-put 2 MiB of pictures before it).
+is under way is bounded by what the client has not yet taken, so that a policy is never far behind.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections import deque
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
 from anchorleg.live.ring import Cell, RingReader
-from anchorleg.live.wanted import FILE, RENEW_EVERY_S, Asking, Wish
-from syncd.wire.protocol import LiveBatch, NobodyAsked, ProtocolError, SeenLive, WatchLive, WireWish, encode
+from anchorleg.live.wanted import FILE, RENEW_EVERY_S, Asking, Wish, contributor_of, folder_of, ring_name
+from syncd.shared.layout import Shared
+from syncd.shared.offers import offered
+from syncd.wire.credit import Credit
+from syncd.wire.livemessages import LiveBatch, NobodyAsked, SeenLive, ShownAgent, ShownLive, WatchLive, WireWish
+from syncd.wire.protocol import encode
 from syncd.wire.tree import READABLE, Folder, open_file
 
 #: How often the rings are looked at: each costs an open and a read of a network folder.
 LOOK_EVERY_S = 0.2
-#: What the client has not taken yet: so many bytes, and nothing more while the oldest is older than this.
-MOST_UNSEEN_BYTES = 64 * 1024
-MOST_UNSEEN_S = 0.3
 #: A change of wishes is a file that is written durably: a client that changes its mind all the time is not followed.
 CHANGE_EVERY_S = 1.0
+#: How often the contributors are looked at whose agents may be watched.
+OFFERS_EVERY_S = 2.0
 #: What somebody else's key may want at once: its wishes cost the jobs time.
 GUESTS_WISHES, GUESTS_FPS = 2, 10
 
@@ -34,20 +36,26 @@ _LOG = logging.getLogger(__name__)
 
 
 class LiveFeed:
-    """One client's wishes and what leaves because of them. `clock` is monotonic. Errors of its methods: as they say.
+    """One client's wishes and what leaves because of them. `clock` is monotonic, `wall` unix s. Errors: as they say.
 
     `is_guest`: the client is a contributor's key.
     """
 
-    def __init__(self, shared: Path, clock: Callable[[], float], *, is_guest: bool = False) -> None:
-        self._shared, self._clock, self._is_guest = shared, clock, is_guest
+    def __init__(
+        self,
+        shared: Path,
+        clock: Callable[[], float],
+        wall: Callable[[], float] = time.time,
+        *,
+        is_guest: bool = False,
+    ) -> None:
+        self._shared, self._clock, self._wall, self._is_guest = shared, clock, wall, is_guest
         self._runs: dict[str, _Run] = {}
         self._readers: dict[Agent, RingReader] = {}
         self._newest: dict[Agent, Cell] = {}
         self._wished: tuple[WireWish, ...] | None = None
         self._change_at = self._look_at = 0.0
-        self._number = 0
-        self._unseen: deque[tuple[int, int, float]] = deque()
+        self._credit = Credit(clock)
 
     @property
     def is_watched(self) -> bool:
@@ -64,13 +72,10 @@ class LiveFeed:
             if self._is_guest:
                 some = said.wishes[:GUESTS_WISHES]
                 self._wished = tuple(each.model_copy(update={"fps": min(each.fps, GUESTS_FPS)}) for each in some)
-        elif said.number > self._number:
-            raise ProtocolError("a client has seen what was not sent")
         else:
-            while self._unseen and self._unseen[0][0] <= said.number:
-                self._unseen.popleft()
+            self._credit.hear(said)
 
-    def renew(self) -> list[NobodyAsked]:
+    def renew(self) -> list[NobodyAsked | ShownLive]:
         """Take up changed wishes and keep them alive, where it is time to. Returns what the client should know."""
         now = self._clock()
         if self._wished is not None and now >= self._change_at:
@@ -78,7 +83,9 @@ class LiveFeed:
             self._change(self._wished)
             self._wished = None
         told = [(run_id, run.renew(now)) for run_id, run in self._runs.items()]
-        return [NobodyAsked(run_id=run_id, sentence=sentence) for run_id, sentence in told if sentence]
+        nobody = [NobodyAsked(run_id=run_id, sentence=sentence) for run_id, sentence in told if sentence]
+        shown = [run.shown(now, self._wall()) for run in self._runs.values()]
+        return [*nobody, *(one for one in shown if one is not None)]
 
     def _change(self, wishes: Iterable[WireWish]) -> None:
         by_run: dict[str, list[Wish]] = {}
@@ -96,14 +103,14 @@ class LiveFeed:
 
     def _reader(self, agent: Agent) -> RingReader:
         run_id, slot, lane = agent
-        path = "/".join((*READABLE, run_id, str(slot), "live", f"{lane}.ring"))
+        path = "/".join((*folder_of(run_id, slot, lane), ring_name(lane)))
         return RingReader(self._shared / path, partial(open_file, self._shared, path))
 
     def next_at(self) -> float:
         """When `frame` is worth its while (monotonic s), if nothing else waits; inf: not before the client spoke."""
-        if not self._readers or not self._may_send(0):
+        if not self._readers or not self._credit.allows(0):
             return math.inf
-        waits = any(self._may_send(len(cell.payload)) for cell in self._newest.values())
+        waits = any(self._credit.allows(len(cell.payload)) for cell in self._newest.values())
         return 0.0 if waits else self._look_at
 
     def frame(self) -> bytes | None:
@@ -114,26 +121,23 @@ class LiveFeed:
         if now >= self._look_at:
             self._look_at = now + LOOK_EVERY_S
             for agent, reader in self._readers.items():
-                if cells := reader.newer():
+                if self._may_be_shown(agent) and (cells := reader.newer()):
                     self._newest[agent] = cells[-1]  # an agent that waits keeps its turn
         for agent, cell in self._newest.items():
-            if self._may_send(len(cell.payload)):
+            if self._credit.allows(len(cell.payload)):
                 del self._newest[agent]
-                return self._encoded(agent, cell, now)
+                return self._encoded(agent, cell)
         return None
 
-    def _may_send(self, size: int) -> bool:
-        if not self._unseen:
-            return True
-        is_late = self._clock() - self._unseen[0][2] > MOST_UNSEEN_S
-        return not is_late and sum(each[1] for each in self._unseen) + size < MOST_UNSEEN_BYTES
-
-    def _encoded(self, agent: Agent, cell: Cell, now: float) -> bytes:
-        self._number += 1
+    def _may_be_shown(self, agent: Agent) -> bool:
         run_id, slot, lane = agent
-        message = LiveBatch(run_id=run_id, slot=slot, lane=lane, number=self._number, kind=cell.kind)
-        self._unseen.append((self._number, len(cell.payload), now))
-        return encode(message, cell.payload)
+        who = contributor_of(lane)
+        return not who or (slot, who) in self._runs[run_id].offers
+
+    def _encoded(self, agent: Agent, cell: Cell) -> bytes:
+        run_id, slot, lane = agent
+        number = self._credit.sent(len(cell.payload))
+        return encode(LiveBatch(run_id=run_id, slot=slot, lane=lane, number=number, kind=cell.kind), cell.payload)
 
     def close(self) -> None:
         """Nobody watches any more."""
@@ -149,8 +153,24 @@ class _Run:
         self.wishes: tuple[Wish, ...] = ()
         self._shared, self._run_id = shared, run_id
         self._asking = Asking(shared.joinpath(*READABLE, run_id, FILE), clock, is_guest=is_guest)
-        self._again_at = 0.0
+        self._again_at = self._offers_at = 0.0
         self._said = ""
+        self.offers: frozenset[tuple[int, str]] = frozenset()
+
+    def shown(self, now: float, wall: float) -> ShownLive | None:
+        """Look whose agents may be watched, where it is time to; the message, where these are others than before."""
+        if now < self._offers_at:
+            return None
+        self._offers_at = now + OFFERS_EVERY_S
+        try:
+            found = offered(Shared(self._shared), self._run_id, wall)
+        except OSError:  # inboxes that this account may not read
+            found = {}
+        before, self.offers = self.offers, frozenset((slot, who) for slot, some in found.items() for who in some)
+        if self.offers == before:
+            return None
+        agents = tuple(ShownAgent(slot=slot, who=who) for slot, who in sorted(self.offers))
+        return ShownLive(run_id=self._run_id, agents=agents)
 
     def renew(self, now: float) -> str:
         """Keep them alive; a sentence where that cannot be done, once."""

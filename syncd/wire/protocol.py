@@ -9,9 +9,12 @@ The header is JSON with the fields of the frame's message; unknown kinds and fie
             GET                  DATA*, END or GONE
             PUT                  HAVE (then the client sends DATA), STORED or REFUSED; after DATA one of the latter
             ACK                  (the verdicts have arrived)
-            WATCH                LIVE* while it is wanted, NOBODY_ASKED where a job cannot be told
-            SEEN                 (those LIVE were taken: more may come)
-    both    PING → PONG every 5 s; 15 s of silence is death
+            WATCH                LIVE* while it is wanted, SHOWN (whose agents there are beside the jobs'),
+                                 NOBODY_ASKED where a job cannot be told
+            OFFER                WANTED (which of the client's own agents somebody watches); then the client sends LIVE
+                                 NEED (a scene of these), SCENE*
+    both    SEEN (the other side's LIVE were taken: more may come)
+            PING → PONG every 5 s; 15 s of silence is death
 
 A POLICY that is pushed with `eager` is followed by the DATA and END of its blob, as if the client had asked.
 Several GETs and PUTs may be under way; DATA, END and GONE carry the `key` of what they belong to: downwards the one
@@ -24,16 +27,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import Annotated, ClassVar
+from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from anchorleg.live.wanted import LANE, MOST_FPS
-from anchorleg.printable import printable
 from syncd.errors import SyncError
+from syncd.wire import livemessages
+from syncd.wire.fields import Count, Key, Message, Name, Seconds, Sentence, Sha256, SharedPath, Slot, Word
 
-PROTOCOL = 3
+PROTOCOL = 4
 #: What no login prints by chance: a NUL byte is in it.
 PREAMBLE = b"\n\x00anchorleg syncd\x00\n"
 #: 256 KiB a frame: a few per policy, and a ping waits behind one for 20 ms at 100 Mbit/s.
@@ -48,24 +50,6 @@ PING_EVERY_S = 5.0
 DEAD_AFTER_S = 15.0
 #: Entries of one METRICS, VERDICTS or ACK frame: 100 x 500 bytes fit into a header.
 MAX_ENTRIES = 100
-#: Agents that one client watches at once.
-MOST_WISHES = 8
-
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-#: A run id, a contributor: a single component of a path that is no option, no hidden file and no way upwards.
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80}$")]
-#: Below `$SHARED`; what may be read there is the server's decision (`syncd.wire.tree`).
-SharedPath = Annotated[str, Field(pattern=r"^v1(/[A-Za-z0-9][A-Za-z0-9._-]{0,160}){2,6}$")]
-Slot = Annotated[int, Field(ge=0, le=100_000)]
-#: What of a slot is shown (`anchorleg.live.wanted`).
-Lane = Annotated[str, Field(pattern=f"^({LANE.pattern})$")]
-Key = Annotated[str, Field(pattern=r"^[0-9a-f]{1,64}$")]
-Count = Annotated[int, Field(ge=0, le=2**53)]
-_SENTENCE_CHARS, _WORD_CHARS = 2000, 100
-#: The peer's own words: printable from here on, whoever shows or keeps them.
-Sentence = Annotated[str, Field(max_length=_SENTENCE_CHARS), AfterValidator(partial(printable, most=_SENTENCE_CHARS))]
-Word = Annotated[str, Field(max_length=_WORD_CHARS), AfterValidator(partial(printable, most=_WORD_CHARS))]
-Seconds = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 
 
 def program_version() -> str:
@@ -82,13 +66,6 @@ class ProtocolError(SyncError):
     """The peer sent what this protocol does not know. The connection ends; no file is harmed."""
 
     exit_code = 6
-
-
-class Message(BaseModel):
-    """The header of one frame. Its `KIND` is the frame's number on the wire."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-    KIND: ClassVar[int]
 
 
 class Hello(Message):
@@ -290,53 +267,7 @@ class Bye(Message):
     KIND = 20
 
 
-class WireWish(BaseModel):
-    """One agent that the client wants to see, with so many pictures a second."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-    run_id: Name
-    slot: Slot
-    lane: Lane
-    fps: Annotated[int, Field(ge=1, le=MOST_FPS)]
-
-
-class WatchLive(Message):
-    """WATCH: all that the client wants to see from now on; empty: nothing any more."""
-
-    KIND = 21
-    wishes: Annotated[tuple[WireWish, ...], Field(max_length=MOST_WISHES)]
-
-
-class SeenLive(Message):
-    """SEEN: all LIVE up to this number have been taken."""
-
-    KIND = 22
-    number: Count
-
-
-class LiveBatch(Message):
-    """LIVE: the newest batch of one agent; the payload is a cell's of its ring (`anchorleg.live.batches`).
-
-    `number`: how many LIVE of this connection came until it, and it.
-    """
-
-    KIND = 23
-    run_id: Name
-    slot: Slot
-    lane: Lane
-    number: Count
-    kind: Annotated[int, Field(ge=0, le=255)]
-
-
-class NobodyAsked(Message):
-    """The run's jobs cannot be told that somebody watches; what others asked for is shown all the same."""
-
-    KIND = 24
-    run_id: Name
-    sentence: Sentence
-
-
-_KINDS: dict[int, type[Message]] = {kind.KIND: kind for kind in Message.__subclasses__()}
+_KINDS: dict[int, type[Message]] = {kind.KIND: kind for kind in (*Message.__subclasses__(), *livemessages.EVERY)}
 
 
 @dataclass(frozen=True)

@@ -22,21 +22,14 @@ from syncd.shared.guests import Guest
 from syncd.shared.holds import held
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox
 from syncd.shared.layout import Shared
-from syncd.wire import protocol
+from syncd.wire import livemessages, protocol
 from syncd.wire.bandwidth import Bandwidth
 from syncd.wire.feed import Feed, Pace
+from syncd.wire.fields import Message
+from syncd.wire.intake import NOT_HERE, LiveIntake
 from syncd.wire.live import LiveFeed
 from syncd.wire.outgoing import file_frames, news_frames
-from syncd.wire.protocol import (
-    DEAD_AFTER_S,
-    MAX_ENTRIES,
-    MAX_PAYLOAD_BYTES,
-    PING_EVERY_S,
-    Decoder,
-    Frame,
-    Message,
-    encode,
-)
+from syncd.wire.protocol import DEAD_AFTER_S, MAX_ENTRIES, MAX_PAYLOAD_BYTES, PING_EVERY_S, Decoder, Frame, encode
 from syncd.wire.uploads import Uploads
 
 #: What waits to be taken by the client, at most: one frame above it. More would delay pings and news.
@@ -85,7 +78,8 @@ class Server:
         self._pushes: deque[Iterator[bytes]] = deque()
         self._slices: deque[Iterator[bytes]] = deque()
         self._feed = Feed(shared, clock)
-        self._live = LiveFeed(shared, clock, is_guest=contributor is not None)
+        self._live = LiveFeed(shared, clock, wall, is_guest=contributor is not None)
+        self._intake: LiveIntake | None = None
         self._bandwidth = Bandwidth(0, clock)
         self._inbox_of: Inbox | None = None
         self._inbox: Inbox | Guest | None = None
@@ -115,6 +109,8 @@ class Server:
             self._goaway("protocol", str(error), None)
         finally:
             self._live.close()
+            if self._intake is not None:
+                self._intake.close()
             self._uploads.close()
             self._feed.close()
 
@@ -126,6 +122,8 @@ class Server:
         if self._live.is_watched:
             for nobody in self._live.renew():
                 self._say(nobody)
+        if self._intake is not None:
+            self._intake.turn()
         self._fill()
         poll = select.poll()
         if len(self._waiting) < MOST_UNREAD_BYTES:
@@ -275,8 +273,6 @@ class Server:
                     raise protocol.ProtocolError(f"more than {MOST_STREAMS} files at once")
                 queue = self._streams if most is None else self._slices
                 queue.append(file_frames(self._shared.path, key, path, offset, most))
-            case protocol.WatchLive() | protocol.SeenLive() as said:
-                self._live.hear(said)
             case protocol.Put() as put:
                 self._look_for_inbox()
                 self._say(self._uploads.begin(put))
@@ -295,7 +291,23 @@ class Server:
             case protocol.Bye():
                 raise _Ended("the client said goodbye")
             case message:
-                raise protocol.ProtocolError(f"a client does not send {type(message).__name__}")
+                if not self._take_live(message, frame.payload):
+                    raise protocol.ProtocolError(f"a client does not send {type(message).__name__}")
+
+    def _take_live(self, message: Message, payload: bytes) -> bool:
+        """What is said of agents at play; False: it is not about them, or not a client's to say."""
+        match message:
+            case livemessages.WatchLive() | livemessages.SeenLive():
+                self._live.hear(message)
+            case livemessages.OfferLive():
+                self._offer(message)
+            case livemessages.LiveBatch() if self._intake is not None:
+                self._intake.put(message, payload)
+            case livemessages.SceneSlice() if self._intake is not None:
+                self._intake.put_slice(message, payload)
+            case _:
+                return False
+        return True
 
     def _welcome(self, message: Message) -> None:
         if not isinstance(message, protocol.Hello):
@@ -355,6 +367,16 @@ class Server:
                 is_open = os.access(nearest, os.W_OK) and not path.is_symlink()
                 self._inbox = self._inbox_of if is_open else None
             self._uploads = Uploads(self._inbox)
+
+    def _offer(self, said: livemessages.OfferLive) -> None:
+        """The client's agents may be watched; of another account's the folder has no place for them."""
+        self._look_for_inbox()
+        if self._intake is None and isinstance(self._inbox, Inbox):
+            self._intake = LiveIntake(self._shared, self._inbox, self._say, self._clock, self._wall)
+        if self._intake is not None:
+            self._intake.offer(said)
+        elif said.agents:
+            self._say(livemessages.WantedLive(wishes=(), sentence=NOT_HERE))
 
     def _list(self) -> None:
         """Everything on offer, then LISTED; from now on changes are pushed."""

@@ -16,7 +16,8 @@ from syncd.errors import GoneError, RemoteError, StorageError, SyncError, Unreac
 from syncd.wire import protocol
 from syncd.wire.arrivals import Arrivals, Download, read_segment, sha256_of, write_part
 from syncd.wire.bandwidth import Bandwidth
-from syncd.wire.protocol import DEAD_AFTER_S, PING_EVERY_S, PREAMBLE, Decoder, Frame, Message, ProtocolError, encode
+from syncd.wire.fields import Message
+from syncd.wire.protocol import DEAD_AFTER_S, PING_EVERY_S, PREAMBLE, Decoder, Frame, ProtocolError, encode
 from syncd.wire.streams import Stream
 from syncd.wire.transport import ConnectionFacts, News, Offer, Receipt
 from syncd.wire.viewing import Viewing

@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
-#: What a client may see. The inboxes are not among it: a client sees its own verdicts only, and by other messages.
+#: What a client may see. Of the inboxes, the agents that their contributors let be watched; and its own verdicts, by
+#: other messages.
 READABLE = ("v1", "runs")
+_INBOXES, _SHOWN = ("v1", "inbox"), "live"
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: NONBLOCK: a fifo in the way must not stop the server.
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -97,9 +99,13 @@ def _component(name: str) -> str:
 
 
 def open_file(root: Path, path: str) -> int:
-    """A descriptor of the file at `path` (`v1/runs/…`) below `root`. Errors: FileNotFoundError, OSError."""
+    """A descriptor of the file at `path` (`v1/runs/…`, `v1/inbox/<who>/live/…`) below `root`.
+
+    Errors: FileNotFoundError, OSError.
+    """
     parts = tuple(path.split("/"))
-    if parts[: len(READABLE)] != READABLE or len(parts) == len(READABLE):
+    is_shown = parts[:2] == _INBOXES and parts[3:4] == (_SHOWN,)
+    if not (parts[: len(READABLE)] == READABLE or is_shown) or len(parts) == len(READABLE):
         raise FileNotFoundError(errno.ENOENT, "not on offer", path)
     with Folder.root(root) as top, top.down(parts[:-1]) as folder:
         return folder.open(parts[-1])

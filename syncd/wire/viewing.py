@@ -7,15 +7,17 @@ behind more than one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from syncd.errors import GoneError, SyncError
-from syncd.wire.protocol import Get, LiveBatch, Message, NobodyAsked, ProtocolError, SeenLive, WatchLive, WireWish
+from anchorleg.live.wanted import folder_of
+from syncd.errors import SyncError
+from syncd.wire.livemessages import LiveBatch, NobodyAsked, SeenLive, ShownLive, WatchLive, WireWish
+from syncd.wire.protocol import Get, ProtocolError
+from syncd.wire.scenes import SLICE_BYTES, Agent, Slice, scene_name
+from syncd.wire.upward import Sending, Upward, UpwardArrivals
 
-#: A second at 256 kbit/s.
-SLICE_BYTES = 32 * 1024
 #: Sentences that wait to be told; an honest server has one for each run.
 MOST_TOLD = 16
 
@@ -44,48 +46,23 @@ class ShownBatch:
     payload: bytes
 
 
-class Slice:
-    """`SLICE_BYTES` of a file from `offset` on; less where it ends. `data` is whole when it is `done` without error."""
-
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
-        self.data = b""
-        self.done = False
-        self.error: SyncError | None = None
-
-    def append(self, offset: int, payload: bytes) -> None:
-        """See `Receiving`. Nothing is kept of more than was asked for."""
-        if self.done:
-            return
-        if offset != self.offset + len(self.data) or len(self.data) + len(payload) > SLICE_BYTES:
-            self.finish(GoneError("a slice is not what was asked for"))
-            return
-        self.data += payload
-
-    def end(self) -> None:
-        """See `Receiving`."""
-        self.finish(None)
-
-    def finish(self, error: SyncError | None) -> None:
-        """See `Receiving`."""
-        if not self.done:
-            self.done, self.error = True, error
-
-
 class LiveArrivals:
     """What a server said of agents at play. Nothing here is locked: see `syncd.wire.arrivals`."""
 
     def __init__(self) -> None:
         self.slice: Slice | None = None
-        self._wanted: frozenset[tuple[str, int, str]] = frozenset()
-        self._ever: set[tuple[str, int, str]] = set()
-        self._newest: dict[tuple[str, int, str], ShownBatch] = {}
+        self.upward = UpwardArrivals()
+        self._wanted: frozenset[Agent] = frozenset()
+        self._ever: set[Agent] = set()
+        self._newest: dict[Agent, ShownBatch] = {}
         self._number = self._told_number = 0
         self._sentences: list[str] = []
+        self._shown: dict[str, ShownLive] = {}
 
     def __bool__(self) -> bool:
         is_sliced = self.slice is not None and self.slice.done
-        return is_sliced or self._number > self._told_number or bool(self._sentences)
+        has_news = self._number > self._told_number or bool(self._sentences or self._shown)
+        return is_sliced or has_news or bool(self.upward)
 
     def want(self, wishes: tuple[WireWish, ...]) -> None:
         """From now on these, and nothing of others."""
@@ -109,6 +86,16 @@ class LiveArrivals:
         if any(message.run_id == run_id for run_id, _, _ in self._wanted):
             self._tell(message.sentence)
 
+    def put_shown(self, message: ShownLive) -> None:
+        """Whose agents may be watched; of a run that is wanted, it is kept."""
+        if any(message.run_id == run_id for run_id, _, _ in self._wanted):
+            self._shown[message.run_id] = message
+
+    def take_shown(self) -> list[ShownLive]:
+        """What was said of that since the last call."""
+        found, self._shown = list(self._shown.values()), {}
+        return found
+
     def _tell(self, sentence: str) -> None:
         if sentence not in self._sentences and len(self._sentences) < MOST_TOLD:
             self._sentences.append(sentence)
@@ -130,7 +117,7 @@ class Viewing:
 
     def __init__(
         self,
-        send: Callable[[Message], None],
+        send: Sending,
         changed: threading.Condition,
         live: LiveArrivals,
         receiving: dict[str, Receiving],
@@ -139,6 +126,7 @@ class Viewing:
         self._send, self._changed, self._live = send, changed, live
         self._receiving, self._keys = receiving, keys
         self._key = ""
+        self.upward = Upward(send, changed, live.upward)
 
     def watch(self, wishes: tuple[WireWish, ...]) -> None:
         """Want these from now on; (): nothing any more."""
@@ -157,16 +145,22 @@ class Viewing:
             self._send(SeenLive(number=number))
         return batches, sentences
 
-    def ask(self, path: str, offset: int) -> None:
-        """Begin to fetch a slice of the file at `path`. The one before is forgotten."""
+    def take_shown(self) -> list[ShownLive]:
+        """Whose agents may be watched, of each run of which that changed since the last call."""
+        with self._changed:
+            return self._live.take_shown()
+
+    def ask(self, agent: Agent, sha256: str, offset: int) -> None:
+        """See `syncd.wire.scenes.Slicing`."""
         self.forget()
+        path = "/".join((*folder_of(*agent), scene_name(sha256)))
         self._key = str(next(self._keys))
         with self._changed:
             self._live.slice = self._receiving[self._key] = Slice(offset)
         self._send(Get(key=self._key, path=path, offset=offset, most=SLICE_BYTES))
 
     def sliced(self) -> Slice | None:
-        """The slice that was asked for, once it is here; it is handed out once."""
+        """See `Slicing`."""
         with self._changed:
             found = self._live.slice
         if found is None or not found.done:
@@ -175,7 +169,7 @@ class Viewing:
         return found
 
     def forget(self) -> None:
-        """Take nothing more of the slice under way."""
+        """See `Slicing`."""
         with self._changed:
             self._receiving.pop(self._key, None)
             self._live.slice = None

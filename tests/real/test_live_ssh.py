@@ -29,7 +29,7 @@ from syncd.remote import Remote
 from syncd.store import Shared
 from syncd.transports.factory import open_transport
 from syncd.wire.live import GUESTS_FPS, GUESTS_WISHES
-from syncd.wire.protocol import WireWish
+from syncd.wire.livemessages import WireWish
 from syncd.wire.transport import Transport
 
 PUSHING = ["local", "openssh", "paramiko"]

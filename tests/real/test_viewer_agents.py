@@ -188,6 +188,30 @@ def test_pictures_and_facts_and_words_of_strangers(
         assert tile(page).locator("img, b").count() == tile(page, 1).locator("img, b").count() == 0
 
 
+def test_a_contributors_agent_is_chosen_on_the_tile_and_called_by_whose_it_is(
+    pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]
+) -> None:
+    """Whatever its batches say of themselves; the job's agent comes back by another choice."""
+    job = FakeAgent(live_folder(shared, RUN, 0))
+    guest = FakeAgent(shared.joinpath(*wanted.folder_of(RUN, 0, "any@training")))
+
+    def write(k: int) -> None:
+        job.facts(of="the job")
+        guest.facts(of="the guest")
+
+    with a_viewer(tmp_path, str(shared), env=env) as url, playing(write):
+        page = pages.open(url)
+        said(page, "the job")
+        said(page, "in training")
+        choice = tile(page).get_by_label("what slot 0 shows")
+        choice.select_option("by training")
+        said(page, "the guest")
+        tile(page).locator(".badge", has_text="by training").wait_for()
+        choice.select_option("any")
+        said(page, "the job")
+        tile(page).locator(".badge", has_text="in training").wait_for()
+
+
 def test_a_hidden_tab_asks_for_nothing_and_draws_nothing(
     pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from anchorleg.live.batches import POSE, packed
 from anchorleg.live.ring import RingReader, RingWriter
-from anchorleg.live.wanted import FILE, Asking, Wish
+from anchorleg.live.wanted import FILE, Asking, Wish, folder_of, ring_name
 
 HEADER: dict[str, Any] = {
     "at": 1.5, "task": "reach-v3", "episode": 3, "step": 7, "attempt": 0, "origin": "training", "return": -2.5,
@@ -39,7 +39,7 @@ def slot_of(root: Path, run_id: str, slot: int = 0) -> Path:
 
 def ring_of(root: Path, run_id: str, slot: int = 0, lane: str = "any") -> Path:
     """A ring's path."""
-    return slot_of(root, run_id, slot) / "live" / f"{lane}.ring"
+    return root.joinpath(*folder_of(run_id, slot, lane), ring_name(lane))
 
 
 def write_ring(root: Path, run_id: str, payload: bytes, kind: int = POSE, slot: int = 0, lane: str = "any") -> None:

@@ -24,8 +24,9 @@ from policies import a_draft, tensors
 from syncd.shared import codec
 from syncd.shared.manifest import Blob, Manifest
 from syncd.store import Shared
-from syncd.wire import protocol
-from syncd.wire.protocol import PREAMBLE, Decoder, Frame, Message
+from syncd.wire import livemessages, protocol
+from syncd.wire.fields import Message
+from syncd.wire.protocol import PREAMBLE, Decoder, Frame
 
 #: Clears the screen, sets the window's title, and turns the text around: what a terminal would obey.
 EVIL = "\x1b[2J\x1b]0;owned\x07\u202e\x9b31m"
@@ -116,7 +117,7 @@ def shown(attack: str, run: str, number: int, slot: int = 0) -> bytes:
     }  # fmt: skip
     text = json.dumps(header | lies).encode()
     payload = struct.pack(">H", len(text)) + text + body
-    return frame(protocol.LiveBatch, payload, run_id=run, slot=slot, lane="any", number=number, kind=kind)
+    return frame(livemessages.LiveBatch, payload, run_id=run, slot=slot, lane="any", number=number, kind=kind)
 
 
 def listing(attack: str, files: Files) -> Iterator[bytes]:
@@ -183,9 +184,9 @@ def answer(attack: str, heard: Frame, files: Files) -> Iterator[bytes]:
                 payload = data[at : at + protocol.MAX_PAYLOAD_BYTES]
                 yield frame(protocol.Data, payload, key=key, offset=at)
             yield frame(protocol.End, key=key, bytes=len(data))
-        case protocol.WatchLive(wishes=[_, *_]):
+        case livemessages.WatchLive(wishes=[_, *_]):
             yield shown(attack, "honest-00000000", 1)
-            yield frame(protocol.NobodyAsked, run_id="honest-00000000", sentence=f"nobody {EVIL}")
+            yield frame(livemessages.NobodyAsked, run_id="honest-00000000", sentence=f"nobody {EVIL}")
         case protocol.Put(sha256=sha256):
             yield frame(protocol.SegmentRefused, sha256=sha256, reason=EVIL, sentence=EVIL, retry_after_s=60.0)
         case protocol.Ping(n=n):

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from accounts import Account
+from accounts import REPOSITORY, Account
 from daemons import PATIENCE_S, Daemons, _pids, _stat, processes_with, started_at, sweep, wait_for
 from ports import free_ports, listens
 
@@ -108,8 +108,9 @@ class Sshd:
             "LogLevel": "VERBOSE",
             "MaxStartups": "100",
             "Subsystem": "sftp internal-sftp",
+            # PYTHONPATH: what runs over there is this tree.
             # SHLVL: bash then leaves the developer's ~/.bashrc alone; killed in the middle of it, pyenv's lock remains.
-            "SetEnv": f"{MARK}={self.token} SHLVL=2{self._state}",
+            "SetEnv": f"{MARK}={self.token} SHLVL=2 PYTHONPATH={REPOSITORY}{self._state}",
             **settings,
         }
         self._config.write_text("".join(f"{name} {value}\n" for name, value in lines.items()))

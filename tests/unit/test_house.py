@@ -20,7 +20,7 @@ PACKAGES = ("anchorleg", "orchestrator", "trainer", "syncd", "viewer")
 DOORS = {
     "anchorleg": set(),
     "orchestrator": {f"trainer.config.{name}" for name in ("section", "sentences", "training", "wandb")},
-    "trainer": {"syncd.store", "syncd.outbox", "syncd.played"},
+    "trainer": {"syncd.store", "syncd.outbox", "syncd.played", "syncd.streamed"},
     "syncd": set(),
     # It reads what the others show of themselves, and nobody imports it.
     "viewer": {
@@ -51,7 +51,7 @@ FLOORS = {
         __main__, cli, commands, tuning, showing, actors, training, live, exporting, wandb, evaluation, sharing,
         checkpoints, algorithms, buffers, nets, envs, config, history, machine, state streams, errors""",
     "syncd": """
-        __main__, cli, commands, doctor, background far, access laptop, outbox transports, store wire, shared,
+        __main__, cli, commands, doctor, background far, access laptop, outbox streamed transports, store wire, shared,
         errors played remote""",
     "viewer": """
         __main__, cli, showing, bridge, agentlines export, server, live sources, past, learning timeline troubles,

@@ -34,6 +34,7 @@ from trainer.actors.recorder import (
     SegmentOrigin,
 )
 from trainer.actors.stopping import Stopping
+from trainer.actors.streaming import Streaming
 from trainer.actors.views import ActorDisplay, Playing
 from trainer.envs.collector import Collector
 from trainer.envs.memory import MemoryPlan, workers_for
@@ -58,7 +59,8 @@ _WAIT_S = 0.1
 class Plan:
     """What the actors do. `folder`: DIR, where the outbox and the state lie. `steps`, `seconds`: end after so many.
 
-    `giver`: choose the slot by what it needs. `deposit`: where the experience goes instead of the outbox.
+    `giver`: choose the slot by what it needs. `deposit`: where the experience goes instead of the outbox. `stream`:
+    others may watch.
     """
 
     folder: Path
@@ -73,6 +75,7 @@ class Plan:
     goals_cache: Path | None = None
     giver: Giver | None = None
     deposit: store.Deposit | None = None
+    stream: bool = False
 
 
 class Stage:
@@ -178,6 +181,7 @@ class Actors:
         self._abandoned: Building | None = None
         self._recorder: Recorder | None = None
         self._current: Followed | None = None
+        self._streaming = Streaming(plan.folder) if plan.stream else None
 
     def run(self, stop: Stopping) -> Playing:
         """Play until asked to stop, or until the plan's end. Returns the last state."""
@@ -187,6 +191,8 @@ class Actors:
         follower = Follower(plan.shared, plan.choice, plan.device, giver=plan.giver, tried=self._tried)
         with ExitStack() as stack:
             stack.callback(self._clear)
+            if self._streaming is not None:
+                stack.callback(self._streaming.close)
             full = OUTBOX_FULL if plan.deposit is None else INCOMING_FULL
             dispatch = Dispatch(outbox.offer, plan.num_envs * WAITING_A_ENV, full=full) if outbox else None
             stack.enter_context(follower)
@@ -198,6 +204,8 @@ class Actors:
                         "then start again"
                     )
                 follower.tell(self.show.say)
+                if self._streaming is not None:
+                    self._streaming.tell(self.show.say)
                 try:
                     missing = self._missing(follower)
                     if missing is None:
@@ -269,6 +277,8 @@ class Actors:
         finished = transition.step.finished
         stage.is_boundary = bool(finished.all() if dispatch else finished.any())
         self.counts.stepped(transition.step, stage.tasks)
+        if self._streaming is not None:
+            self._streaming.after(stage.collector, current, self.counts.steps)
 
     def _restart(self, error: EnvError, dispatch: Dispatch | None) -> None:
         """A worker died: what it played so far is kept, and new environments start. Errors: too often."""

@@ -44,6 +44,10 @@ DirectOption = Annotated[
     bool,
     typer.Option("--direct", help="With --contribute, on the run's own machines: hand it in to --shared-dir itself."),
 ]
+StreamOption = Annotated[
+    bool,
+    typer.Option("--stream", help="Let whoever watches the training watch these agents, too, under your name."),
+]
 DeviceOption = Annotated[str, typer.Option(help="auto (what autotune measured, else the CPU), cpu, cuda or mps.")]
 PolicyOption = Annotated[
     str | None,
@@ -64,6 +68,7 @@ def actors(
     user_id: UserIdOption = None,
     contribute: ContributeOption = False,
     direct: DirectOption = False,
+    stream: StreamOption = False,
     device: DeviceOption = "auto",
     policy: PolicyOption = None,
     steps: StepsOption = None,
@@ -80,6 +85,8 @@ def actors(
         job.listen()  # before the slow imports
     if direct and not contribute:
         raise ConfigError("--direct says where the experience goes; give --contribute with it")
+    if direct and stream:
+        raise ConfigError("--stream goes over syncd's connection, which --direct does without: leave one of them out")
     wanted = _count(num_envs)
     folder = _folder(shared_dir)
     from syncd import store  # noqa: PLC0415 - with the rest
@@ -109,6 +116,7 @@ def actors(
         goals_cache=own_folder("cache"),
         giver=_giver(choice, job, direct=direct) if contribute else None,
         deposit=store.Deposit(where) if direct else None,
+        stream=stream,
     )
     with Stop() if job is None else JobStop(job) as stop, ActorDisplay(as_json=as_json) as show:
         for note in advice.notes:
@@ -118,6 +126,8 @@ def actors(
                 f"no syncd has run here yet: what is recorded waits in {where.path / 'outbox'} until "
                 "`syncd watch` or `syncd push` sends it"
             )
+        if stream:
+            show.say("whoever watches this training can watch these agents, while `syncd watch` runs here")
         running = Actors(plan, show)
         last = running.run(stop)
         show.summary(last, _summary(last, stopped=stop.asked, is_over=running.is_over, direct=direct))

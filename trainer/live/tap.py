@@ -1,8 +1,8 @@
-"""A training's agents, shown while it goes on: the loop looks, a thread writes.
+"""Agents of a training, or of actors, shown while they play: the loop looks, a thread writes.
 
 The loop never waits: it copies what the environments have left in memory, and drops it where the thread is behind.
-Where the files cannot be written (a full disk), nothing is shown until they can be again; the training goes on. Nothing
-in here changes a number of the run.
+Where the files cannot be written (a full disk), nothing is shown until they can be again; all else goes on. Nothing in
+here changes a number of what is played.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ class Watchable(Protocol):
 
 @dataclass(frozen=True)
 class Given:
-    """What a tap is told of its training. `live_file`, `folder`: who asks, and where what is shown goes."""
+    """What a tap is told of those who play. `live_file`, `folder`: who asks, and where what is shown goes.
+
+    `origin`: who they are, as each batch says; `pace_of`: the name under which it says how far they are.
+    """
 
     live_file: Path
     folder: Path
@@ -69,6 +72,8 @@ class Given:
     attempt: int
     tasks: Sequence[str]
     tells_success: bool
+    origin: str = ORIGIN_TRAINING
+    pace_of: str = "trained steps"
     #: Whose environments can draw themselves, as JSON of a SuiteRef; None: they cannot.
     drawn_by_itself: Mapping[str, Any] | None = None
 
@@ -115,6 +120,8 @@ class Tap:
         self._looked_at: dict[int, bool] = {}  # task → whether it can be drawn
         self._step = -1
         self._count = 0
+        self._taken: Mapping[str, int] = {}
+        self._idle_until = 0  # before this step nothing is due, as long as the same is wanted
         self._step_s = 0.0
         self._last_at: float | None = None
         self._notices = Notices()
@@ -125,7 +132,7 @@ class Tap:
         self._thread.start()
 
     def after(self, step: int, playing: I32) -> None:
-        """After each barrier: the training is at `step`, its environments play the tasks `playing` [N] now.
+        """After each vector step: they are at `step`, and the environments play the tasks `playing` [N] now.
 
         Errors: EnvError where an environment's worker is lost while it is looked at, and cannot be replaced.
         """
@@ -136,6 +143,9 @@ class Tap:
         self._count += 1
         now = self._clock()
         self._keep_pace(now)
+        if self._count + 1 < self._idle_until and wanted == self._taken:
+            return  # nearly always: a picture is due each so many steps
+        self._taken = wanted
         for gone in self._lanes.keys() - wanted.keys():
             del self._lanes[gone]
             if self._reruns is not None:
@@ -147,6 +157,7 @@ class Tap:
                 self._take(lane, lane.index, fps, tasks, now)
             if lane.index is None:
                 self._follow(lane, fps, tasks)
+        self._idle_until = min((0 if one.index is None else one.due_at for one in self._lanes.values()), default=0)
         due = self._count + 1
         self._watch({lane.index for lane in self._lanes.values() if lane.due_at <= due and lane.index is not None})
         if not wanted:
@@ -203,7 +214,7 @@ class Tap:
             lane.began_at = lane.facts_at = now
             lane.every = self._every(lane, fps)
             lane.due_at = self._count + lane.every
-        lane.strip.at, lane.strip.facts = self._wall(), {"trained steps": float(self._step)}
+        lane.strip.at, lane.strip.facts = self._wall(), {self._given.pace_of: float(self._step)}
         lane.strip.glimpses.append(glimpse)
         self._shown_at[lane.task] = now
         if lane.strip.is_full or now - lane.began_at >= BATCH_S or not glimpse.poses.size:
@@ -256,7 +267,7 @@ class Tap:
     def _run(self) -> None:
         given = self._given
         asked = Asked(given.live_file, given.slot)
-        folder = LiveFolder(given.folder, ORIGIN_TRAINING, given.attempt)
+        folder = LiveFolder(given.folder, given.origin, given.attempt)
         owed: list[_Scene] = []  # those that the disk had no room for: the loop hands out each one once
         again_at: float | None = None
         try:
@@ -280,7 +291,9 @@ class Tap:
                 except OSError as error:
                     if again_at is None:
                         words = f"{given.folder} ({error.strerror or error})"
-                        self._notices.note(f"agents are not shown now: {words}; the training goes on, and tries again")
+                        self._notices.note(
+                            f"agents are not shown now: {words}; all else goes on, and it is tried again"
+                        )
                     again_at = self._clock() + AGAIN_AFTER_S
                 else:
                     if again_at is not None:
@@ -289,7 +302,7 @@ class Tap:
         except Exception as error:  # noqa: BLE001 - whatever it is, it ends the showing and not the training
             self._wanted = {}
             words = str(error) or type(error).__name__
-            self._notices.trouble(f"agents are not shown any more: {given.folder} ({words}); the training goes on")
+            self._notices.trouble(f"agents are not shown any more: {given.folder} ({words}); all else goes on")
 
     def _write_all(self, folder: LiveFolder, owed: list[_Scene], item: tuple[str, Strip] | _Scene) -> None:
         """The scenes that are owed first. Errors: OSError; the rest of them stays owed."""
@@ -333,8 +346,15 @@ def tap_of(job: Job, training: Training, envs: object) -> Tap | None:
         slot=job.slot,
         attempt=job.attempt,
         tasks=training.env.tasks,
-        # Some suites would play an episode to find out, which is not worth it here: those tell of successes alone.
-        tells_success=inspect.getattr_static(envs.suite, "tells_success", None) is True,
+        tells_success=tells_success(envs),
         drawn_by_itself=envs.spec.suite.as_json() if hasattr(envs.suite, "watched") else None,
     )
     return Tap(envs, given)
+
+
+def tells_success(envs: VectorEnv) -> bool:
+    """Whether the suite of `envs` says what success is.
+
+    Some would play an episode to find out, which is not worth it here: those tell of successes alone.
+    """
+    return inspect.getattr_static(envs.suite, "tells_success", None) is True

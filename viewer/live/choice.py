@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from anchorleg.live.wanted import ANY, LANE, MOST_LANES
+from anchorleg.live.wanted import ANY, MOST_LANES, SHOWN_LANE, contributor_of
 
 #: "training": as the jobs play; "here": as this machine plays the published policy; "both": training where it comes.
 Way = Literal["training", "here", "both"]
@@ -20,12 +20,12 @@ TOP_K = 2
 WIDTH, HEIGHT = 480, 360
 
 _Slot = Annotated[int, Field(ge=0, lt=2**31)]
-_Lane = Annotated[str, Field(pattern=f"^({LANE.pattern})$")]
+_Lane = Annotated[str, Field(pattern=f"^({SHOWN_LANE.pattern})$")]
 
 
 class LiveChoice(BaseModel):
     """`on`: agents are shown at all. `top`: how many, None: as the run says. `pins`: slots that stay; `lanes`: (slot,
-    lane) where the user picked a task. Frozen, and so a key.
+    lane) where the user picked a task, or a contributor's agents. Frozen, and so a key.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -39,6 +39,10 @@ class LiveChoice(BaseModel):
     def lane_of(self, slot: int) -> str:
         """The lane that is shown of a slot."""
         return dict(self.lanes).get(slot, ANY)
+
+    def way_of(self, slot: int) -> Way:
+        """How it is shown: what a contributor plays is never played here."""
+        return TRAINING if contributor_of(self.lane_of(slot)) else self.way
 
 
 class CheckedBatch(NamedTuple):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from anchorleg.live.wanted import FILE, MOST_LANES, Asking, Wish
+from anchorleg.live.wanted import FILE, MOST_LANES, Asking, Wish, contributor_of, folder_of, ring_name
 from viewer.live.choice import HEIGHT, HERE, TOP_K, TRAINING, WIDTH, AgentNews, CheckedBatch, LiveChoice
 from viewer.live.filming import film_command
 from viewer.live.mailbox import Mailbox
@@ -31,6 +31,7 @@ SILENT_S = 3.0
 #: … and it is played here again.
 PLAY_AFTER_S = 20.0
 CROWDED = f"Other pages look at this run too; {MOST_LANES} agents of a run are sent at a time."
+NOT_THERE = "{} shows nothing at present."
 DEFECT = "Agents cannot be shown ({}): please report it."
 NOT_ALLOWED = 'This run shows no agents: they are sent where its settings say `"stream": true`.'
 
@@ -186,7 +187,7 @@ class Hub:
         now = self._clock()
         wanted = list(dict.fromkeys(views.values()))
         self._stages = {view: self._staged(view, facts[view.run_id], now) for view in wanted}
-        asked = self._ask_for(wanted, facts)
+        asked = [role for role in self._ask_for(wanted, facts) if _is_offered(role, facts[role.run_id])]
         self._streams = {role: self._streams.get(role) or RingStream(ring_of(role), self._shelf) for role in asked}
         training = {role: stream.look(now) for role, stream in self._streams.items()}
         if self._settings.can_play:
@@ -227,8 +228,8 @@ class Hub:
         by_run: dict[Path, list[Role]] = {}
         for view in wanted:
             mine = by_run.setdefault(view.wishes, [])
-            if _asks(view, facts[view.run_id]):
-                mine += [role for slot in self._stages[view].shown if (role := view.role(slot)) not in mine]
+            shown = [slot for slot in self._stages[view].shown if _asks(view, facts[view.run_id], slot)]
+            mine += [role for slot in shown if (role := view.role(slot)) not in mine]
         for path in self._asking.keys() - by_run.keys():
             self._ask(path, ())
         asked = []
@@ -258,7 +259,8 @@ class Hub:
                 role = view.role(agent.slot)
                 stream = self._streams.get(role)
                 comes = stream is not None and stream.is_fresh(now, PLAY_AFTER_S)
-                if view.choice.way == HERE or (view.choice.way == "both" and not comes):
+                way = view.choice.way_of(agent.slot)
+                if way == HERE or (way == "both" and not comes):
                     found.append(role)
         return found
 
@@ -274,10 +276,11 @@ class Hub:
         now: float,
     ) -> None:
         stream, played = self._streams.get(role), self._troupe.stream(role)
-        if view.choice.way != HERE and stream is not None and stream.is_fresh(now, SILENT_S):
+        way = view.choice.way_of(role.slot)
+        if way != HERE and stream is not None and stream.is_fresh(now, SILENT_S):
             if training:
                 box.put_batches(AgentNews(role.slot, role.lane, TRAINING, training), stream.scenes)
-        elif view.choice.way != TRAINING and played is not None and here:
+        elif way != TRAINING and played is not None and here:
             box.put_batches(AgentNews(role.slot, role.lane, HERE, here), played.scenes)
 
     def _told(self, view: _View, facts: LiveFacts, now: float) -> dict[str, Any]:
@@ -302,16 +305,19 @@ class Hub:
         stream, played = self._streams.get(role), self._troupe.stream(role)
         streams = [one for one in (stream, played) if one is not None]
         note = self._notes.get(view.wishes, "")
-        if not note and stream is None and _asks(view, facts):
+        if not note and stream is None and _asks(view, facts, agent.slot):
             note = CROWDED
+        if (who := contributor_of(role.lane)) and who not in agent.others:
+            note = NOT_THERE.format(who)
         comes = any(one.is_fresh(now, SILENT_S) for one in streams)
-        if not comes and view.choice.way != TRAINING and self._settings.can_play:
+        if not comes and view.choice.way_of(agent.slot) != TRAINING and self._settings.can_play:
             note = self._troupe.why_not(role) or note
         return {
             "slot": agent.slot,
             "name": agent.name,
             "lane": role.lane,
             "score": agent.success,
+            "others": list(agent.others),
             "pinned": agent.slot in view.choice.pins,
             "at_work": agent.at_work,
             "playing": played is not None,
@@ -330,14 +336,20 @@ class Hub:
 
 
 def ring_of(role: Role) -> Path:
-    """Where a job writes what it shows."""
-    return role.shared / "v1" / "runs" / role.run_id / str(role.slot) / "live" / f"{role.lane}.ring"
+    """Where a job, or the server for a contributor, writes what is shown."""
+    return role.shared.joinpath(*folder_of(role.run_id, role.slot, role.lane), ring_name(role.lane))
+
+
+def _is_offered(role: Role, facts: LiveFacts) -> bool:
+    """Whether the role is a job's, or of a contributor who may be watched now: what another one left is not read."""
+    who = contributor_of(role.lane)
+    return not who or any(who in agent.others for agent in facts.agents if agent.slot == role.slot)
 
 
 def _view(facts: LiveFacts, choice: LiveChoice) -> _View:
     return _View(Path(facts.shared), facts.run_id, choice)
 
 
-def _asks(view: _View, facts: LiveFacts) -> bool:
-    """Whether jobs are asked at all."""
-    return view.choice.way != HERE and facts.streams is not False
+def _asks(view: _View, facts: LiveFacts, slot: int) -> bool:
+    """Whether the agents of a slot are asked for at all."""
+    return view.choice.way_of(slot) != HERE and facts.streams is not False

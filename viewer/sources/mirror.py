@@ -28,7 +28,15 @@ from viewer.model import (
 )
 from viewer.pacing import Pacer
 from viewer.sources.board import Told, as_troubles, board_signature, told_by
-from viewer.sources.shared import SHARED_S, agent_rows, curves_signature, learned_of, manifests_of, task_names
+from viewer.sources.shared import (
+    SHARED_S,
+    agent_rows,
+    curves_signature,
+    learned_of,
+    manifests_of,
+    shown_others,
+    task_names,
+)
 from viewer.troubles import troubles_of_mirror
 
 #: What a mirror has no files of, and where they are.
@@ -101,6 +109,9 @@ class MirrorFolder:
         manifests = self._pacer.read(
             ("manifests", run_id), int(view.looked_at / SHARED_S), lambda: manifests_of(self._folder, run_id)
         )
+        others = self._pacer.read(
+            ("others", run_id), int(now / SHARED_S), lambda: shown_others(self._folder, run_id, now)
+        )
         steps = {slot.curves.steps[-1] for slot in learned if slot.curves.steps}
         numbers = [place.slot for place in places[page * SLOTS_A_PAGE : (page + 1) * SLOTS_A_PAGE]]
         told = self._board(places, numbers, choice, now)
@@ -130,7 +141,7 @@ class MirrorFolder:
             live=LiveFacts(
                 run_id=run_id,
                 shared=str(self._folder),
-                agents=agent_rows(manifests or (), learned, {}, {}),
+                agents=agent_rows(manifests or (), learned, {}, {}, others or {}),
                 tasks=task_names(manifests or ()),
             ),
         )

@@ -35,7 +35,15 @@ from viewer.model import (
 )
 from viewer.pacing import Pacer
 from viewer.past import LACKS, card_at, events_until, facts_at, learned_until
-from viewer.sources.shared import SHARED_S, agent_rows, contributors_of, manifests_of, policy_rows, task_names
+from viewer.sources.shared import (
+    SHARED_S,
+    agent_rows,
+    contributors_of,
+    manifests_of,
+    policy_rows,
+    shown_others,
+    task_names,
+)
 from viewer.sources.slotcards import card_of, experiments_of, history_of
 from viewer.timeline import row_of
 from viewer.troubles import troubles_of
@@ -155,6 +163,7 @@ class RunFolders:
                 update={"begun_at": begun_at, "page": page, "pages": pages, "slots": len(view.slots)}
             )
         manifests = self._shared(("policies", path), now, lambda: manifests_of(shared, run.run_id), lacks)
+        others = self._pacer.read(("others", path), int(now / SHARED_S), lambda: shown_others(shared, run.run_id, now))
         return RunPage(
             begun_at=begun_at,
             run_id=view.run_id,
@@ -182,7 +191,7 @@ class RunFolders:
             policies=policy_rows(manifests),
             troubles=(*troubles_of(view, now), *(Trouble(words=words) for words in lacks)),
             history=history_of(events.all, max(0, choice.events), now),
-            live=_live(run, view, shared, manifests, learned),
+            live=_live(run, view, shared, manifests, learned, others or {}),
         )
 
     def _times(
@@ -296,7 +305,12 @@ _SECONDS = {"queue_s", "waiting_s", "start_up_s", "productive_s", "saving_s", "l
 
 
 def _live(
-    run: Run, view: RunView, shared: Path, manifests: Sequence[Manifest], learned: Sequence[Learned]
+    run: Run,
+    view: RunView,
+    shared: Path,
+    manifests: Sequence[Manifest],
+    learned: Sequence[Learned],
+    others: Mapping[int, tuple[str, ...]],
 ) -> LiveFacts | None:
     """What it takes to watch the agents; None for a program that is not the trainer, and for actors."""
     if not run.config.trains:
@@ -308,7 +322,7 @@ def _live(
     return LiveFacts(
         run_id=view.run_id,
         shared=str(shared),
-        agents=agent_rows(manifests, learned, at_work, names),
+        agents=agent_rows(manifests, learned, at_work, names, others),
         tasks=task_names(manifests),
         top_k=top_k if isinstance(top_k, int) else None,
         streams=False if told.get("stream") is False else None,

@@ -45,8 +45,11 @@ def agent_rows(
     learned: Sequence[Learned],
     at_work: Mapping[int, bool],
     names: Mapping[int, str],
+    others: Mapping[int, tuple[str, ...]],
 ) -> tuple[AgentRow, ...]:
-    """Every slot that has a policy or a job. `at_work`: whether a job of a slot runs, where that is known. Pure."""
+    """Every slot that has a policy or a job. `at_work`: whether a job of a slot runs, where that is known. `others`:
+    contributors whose agents may be watched. Pure.
+    """
     published = {manifest.slot: manifest for manifest in manifests}
     training = {one.slot: newest([one.curves], "success", "") for one in learned}
     rows = []
@@ -62,6 +65,7 @@ def agent_rows(
                 step=manifest.step if manifest is not None else None,
                 at_work=at_work.get(slot, True),
                 has_policy=manifest is not None,
+                others=others.get(slot, ()),
             )
         )
     return tuple(rows)
@@ -79,6 +83,14 @@ def task_names(manifests: Sequence[store.Manifest]) -> tuple[str, ...]:
 def contributors_of(shared: Path, now: float) -> tuple[ContributorRow, ...]:
     """Everybody with an inbox. Errors: OSError."""
     return tuple(_contributor(inbox, now) for inbox in store.Inbox.all_of(store.Shared(shared)))
+
+
+def shown_others(shared: Path, run_id: str, now: float) -> dict[int, tuple[str, ...]]:
+    """Slot → contributors whose agents play for it, and may be watched. What cannot be read has none."""
+    try:
+        return store.offered(store.Shared(shared), run_id, now)
+    except OSError:
+        return {}
 
 
 def _contributor(inbox: store.Inbox, now: float) -> ContributorRow:

@@ -8,6 +8,7 @@ const SPEEDS = [["normal", 1], ["slower", 0.25], ["stopped", 0]];
 const WAYS = [["best of both", "both"], ["in training", "training"], ["played here", "here"]];
 // Origins of the job's own agents (anchorleg/live/batches.py); others are contributors' names.
 const AGAIN = "training again", ORIGINS = { training: "in training", [AGAIN]: "in training, drawn again" };
+const HERE = { here: "played here", recorded: "recorded" };
 const SCENES = 16;
 // Where nothing moves, its words are looked at so often.
 const REST_MS = 1000;
@@ -201,7 +202,7 @@ class Tile {
     this.pin = h("button", { type: "button", "aria-pressed": "false", onclick: () => choose({ pins: choice.pins.includes(slot) ? choice.pins.filter((one) => one !== slot) : [...choice.pins, slot] }) }, "pin");
     this.speed = h("select", { "aria-label": `speed of slot ${slot}` });
     choices(this.speed, SPEEDS, 1);
-    this.lane = h("select", { "aria-label": `task of slot ${slot}`, onchange: (event) => choose({ lanes: [...choice.lanes.filter(([one]) => one !== slot), ...(event.target.value === "any" ? [] : [[slot, event.target.value]])] }) });
+    this.lane = h("select", { "aria-label": `what slot ${slot} shows`, onchange: (event) => choose({ lanes: [...choice.lanes.filter(([one]) => one !== slot), ...(event.target.value === "any" ? [] : [[slot, event.target.value]])] }) });
     this.command = h("code", { class: "command" });
     this.film = h("details", {}, h("summary", {}, "film"), h("p", { class: "dim" }, FILM), this.command);
     this.element = h("figure", { class: "tile", "data-agent": String(slot) },
@@ -214,8 +215,10 @@ class Tile {
     this.state = told;
     say(this.name, told.name ? `slot ${told.slot} ${told.name}` : `slot ${told.slot}`);
     this.pin.setAttribute("aria-pressed", String(told.pinned));
-    choices(this.lane, [["tasks in turn", "any"], ...stage.tasks.map((task, k) => [task, `t${k}`])], told.lane);
-    show(this.lane, stage.tasks.length > 1);
+    const named = (lane) => [`by ${lane.split("@")[1]}`, lane], others = told.others.map((who) => `any@${who}`);
+    const gone = told.lane.includes("@") && !others.includes(told.lane) ? [told.lane] : [];
+    choices(this.lane, [["tasks in turn", "any"], ...stage.tasks.map((task, k) => [task, `t${k}`]), ...[...others, ...gone].map(named)], told.lane);
+    show(this.lane, stage.tasks.length > 1 || others.length + gone.length > 0);
     show(this.pin, stage.most !== 0);
     say(this.command, told.film);
     show(this.film, Boolean(told.film));
@@ -302,11 +305,12 @@ class Tile {
       say(this.badge, state.playing ? "starts here" : "waiting");
       say(this.numbers, state.score == null ? "" : `evaluated ${Math.round(100 * state.score)} %`);
       this.table({});
-      const waits = state.playing ? "This machine begins to play it …" : state.at_work ? "Waiting for what its job shows …" : "No job of it runs at present.";
+      const waits = state.lane.includes("@") ? `Waiting for what ${state.lane.split("@")[1]} shows …` : state.playing ? "This machine begins to play it …" : state.at_work ? "Waiting for what its job shows …" : "No job of it runs at present.";
       return this.overlay(state.note || state.why || waits);
     }
     const { batch } = seen, late = clock - seen.at;
-    const who = this.way === "here" ? "played here" : this.way === "recorded" ? "recorded" : ORIGINS[batch.origin] ?? `by ${batch.origin}`;
+    const by = this.shownLane.split("@")[1]; // told by where it was read, not by what it says
+    const who = by ? `by ${by}` : HERE[this.way] ?? ORIGINS[batch.origin] ?? `by ${batch.origin}`;
     const behind = this.way === "training" && batch.origin !== AGAIN && late > 0 && late < 3600 ? ` · ${late.toFixed(1)} s behind` : "";
     const isLate = seen.isLate && this.way !== "recorded";
     say(this.badge, isLate ? `${who} · delayed` : `${who} · slot ${this.slot}${behind}`);

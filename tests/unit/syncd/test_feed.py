@@ -176,6 +176,17 @@ def test_no_path_leads_out_of_what_is_on_offer(tree, path):
         assert file.read() == "for you"
 
 
+def test_of_an_inbox_only_what_may_be_watched_is_on_offer(tree):
+    shown = tree / "v1/inbox/ben/live/run/0"
+    for folder in (shown, tree / "v1/inbox/ben/verdicts", tree / "v1/inbox/ben/new/live"):
+        folder.mkdir(parents=True)
+        (folder / "file").write_text("for you")
+    os.close(open_file(tree, "v1/inbox/ben/live/run/0/file"))
+    for path in ("v1/inbox/ben/verdicts/file", "v1/inbox/ben/new/live/file", "v1/inbox/live", "v1/inbox/ben/live"):
+        with pytest.raises(FileNotFoundError):
+            open_file(tree, path)
+
+
 def test_more_slots_than_a_process_may_have_open_files(shared, feed, clock):
     for slot in range(30):
         publish_one(shared, 1, 1, slot=slot)

@@ -21,7 +21,7 @@ from syncd.outbox import MAX_REASONS, OTHER_REASON, Outbox, read_contributions
 from syncd.remote import Remote
 from syncd.shared.parsing import parse_manifest
 from syncd.store import Manifest, Shared
-from syncd.wire import protocol
+from syncd.wire import fields, protocol
 from syncd.wire.protocol import Decoder
 from syncd.wire.transport import SegmentVerdict
 
@@ -30,7 +30,7 @@ MARK = "anchorleg-survey:"
 ANYTHING = st.text(st.characters(exclude_categories=("Cs",)), max_size=100)
 
 
-def heard(kind: type[protocol.Message], **header: object) -> Any:
+def heard(kind: type[fields.Message], **header: object) -> Any:
     text = json.dumps(header).encode()
     [frame] = Decoder().feed(struct.pack(">IBH", 3 + len(text), kind.KIND, len(text)) + text)
     return frame.message

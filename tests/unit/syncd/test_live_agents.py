@@ -9,31 +9,21 @@ import threading
 from pathlib import Path
 
 import pytest
-from live_rings import HEADER, SCENE, SCENE_SUM, facts, newest_in, pose, ring_of, slot_of, wish_in
+from live_rings import HEADER, SCENE, SCENE_SUM, facts, newest_in, pose, ring_of, slot_of, wish_in, write_ring
 from policies import RUN
 
 from anchorleg.live.batches import FACTS, JPEG, MOST_SCENE_BYTES, POSE
 from anchorleg.live.wanted import FILE, GONE_AFTER_S, Asking, Wish
+from syncd import store
 from syncd.laptop.capacity import CapacityLimits
 from syncd.laptop.liveagents import LOOK_EVERY_S, NO_FRAMES, LiveAgents
 from syncd.laptop.mirror import Mirror
-from syncd.laptop.scenes import AGAIN_AFTER_S, MOST_SCENES, RING_KEPT_S, STUCK_AFTER_S
 from syncd.wire.arrivals import Arrivals
-from syncd.wire.protocol import (
-    Data,
-    End,
-    FileGone,
-    Frame,
-    Get,
-    LiveBatch,
-    Message,
-    NobodyAsked,
-    ProtocolError,
-    SeenLive,
-    WatchLive,
-    WireWish,
-)  # fmt: skip
-from syncd.wire.viewing import SLICE_BYTES, Viewing
+from syncd.wire.fields import Message
+from syncd.wire.livemessages import LiveBatch, NobodyAsked, SeenLive, ShownAgent, ShownLive, WatchLive, WireWish
+from syncd.wire.protocol import Data, End, FileGone, Frame, Get, ProtocolError
+from syncd.wire.scenes import AGAIN_AFTER_S, MOST_SCENES, RING_KEPT_S, SLICE_BYTES, STUCK_AFTER_S
+from syncd.wire.viewing import Viewing
 
 
 class Line:
@@ -50,12 +40,12 @@ class Line:
             self.send, threading.Condition(), self.arrivals.live, downloads, itertools.count(1)
         )
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message, payload: bytes = b"", /) -> None:
         self.heard.append(message)
 
-    def show(self, payload: bytes, kind: int = POSE, slot: int = 0, run_id: str = RUN) -> None:
+    def show(self, payload: bytes, kind: int = POSE, slot: int = 0, run_id: str = RUN, lane: str = "any") -> None:
         number = next(self.numbers)
-        message = LiveBatch(run_id=run_id, slot=slot, lane="any", number=number, kind=kind)
+        message = LiveBatch(run_id=run_id, slot=slot, lane=lane, number=number, kind=kind)
         assert self.arrivals.put(Frame(message, payload))
 
     def answer(self) -> None:
@@ -429,3 +419,46 @@ def test_who_fetches_nothing_watches_nothing(laptop):
     line = Line()
     agents.turn(line)  # type: ignore[arg-type]
     assert line.heard == []
+
+
+def shown(line: Line, *agents: tuple[int, str], run_id: str = RUN) -> None:
+    """The other side says whose agents may be watched."""
+    some = tuple(ShownAgent(slot=slot, who=who) for slot, who in agents)
+    assert line.arrivals.put(Frame(ShownLive(run_id=run_id, agents=some)))
+
+
+def test_contributors_agents_are_offered_here_as_over_there_and_come_where_they_are_wanted(laptop):
+    path = f"v1/inbox/ben/live/{RUN}/0/{SCENE_SUM}.scene"
+    line = Line({path: SCENE})
+    watched(laptop, line)
+    shown(line, (0, "ben"), (0, "anna"), (2, "ben"))
+    shown(line, (0, "eve"), run_id="other-0")
+    laptop.turn(line)
+    here = store.Shared(laptop.folder)
+    assert store.offered(here, RUN, 0.0) == {0: ("anna", "ben"), 2: ("ben",)}
+    assert store.offered(here, "other-0", 0.0) == {}, "of a run that nobody watches"
+    line.show(pose(1), lane="any@ben")
+    laptop.turn(line)
+    assert newest_in(laptop.folder, RUN, lane="any@ben") is None, "nobody wants it"
+    viewer = wish_in(laptop.folder, RUN, Wish(0, "any@ben", 30))
+    laptop.turn(line)
+    line.show(pose(2), lane="any@ben")
+    for _ in range(5):
+        viewer.renew((Wish(0, "any@ben", 30),))
+        laptop.turn(line)
+        line.answer()
+    assert newest_in(laptop.folder, RUN, lane="any@ben") == pose(2)
+    assert (laptop.folder / path).read_bytes() == SCENE
+    shown(line)
+    laptop.turn(line)
+    assert store.offered(here, RUN, 0.0) == {}
+    assert not (laptop.folder / path).exists()
+
+
+def test_a_contributors_leftovers_go_from_the_mirror_too(laptop):
+    write_ring(laptop.folder, RUN, pose(1), lane="any@ben")
+    ring = ring_of(laptop.folder, RUN, lane="any@ben")
+    laptop.mirror.tidy()
+    assert ring.exists()
+    Mirror(laptop.folder, clock=lambda: ring.stat().st_mtime + RING_KEPT_S + 1).tidy()
+    assert not ring.exists()

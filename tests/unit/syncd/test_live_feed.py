@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,12 @@ from policies import RUN
 from anchorleg.live import wanted
 from anchorleg.live.batches import FACTS
 from anchorleg.live.wanted import GONE_AFTER_S, MOST_LANES, Asked, Asking, Wish
+from syncd import store
 from syncd.wire import live
-from syncd.wire.live import CHANGE_EVERY_S, GUESTS_FPS, GUESTS_WISHES, LOOK_EVERY_S, MOST_UNSEEN_S, LiveFeed
-from syncd.wire.protocol import Decoder, Frame, LiveBatch, ProtocolError, SeenLive, WatchLive, WireWish
+from syncd.wire.credit import MOST_UNSEEN_S
+from syncd.wire.live import CHANGE_EVERY_S, GUESTS_FPS, GUESTS_WISHES, LOOK_EVERY_S, OFFERS_EVERY_S, LiveFeed
+from syncd.wire.livemessages import LiveBatch, NobodyAsked, SeenLive, ShownAgent, ShownLive, WatchLive, WireWish
+from syncd.wire.protocol import Decoder, Frame, ProtocolError
 
 OTHER = "other-0123abcd"
 
@@ -28,6 +32,7 @@ class Scene:
         self.shared = shared
         self.feed = LiveFeed(shared, lambda: self.now, is_guest=is_guest)
         self.said: list[str] = []
+        self.shown: list[ShownLive] = []
 
     def watch(self, *wishes: WireWish) -> None:
         self.feed.hear(WatchLive(wishes=wishes))
@@ -35,7 +40,9 @@ class Scene:
         self.turn()
 
     def turn(self) -> None:
-        self.said += [nobody.sentence for nobody in self.feed.renew()]
+        found = self.feed.renew()
+        self.said += [one.sentence for one in found if isinstance(one, NobodyAsked)]
+        self.shown += [one for one in found if isinstance(one, ShownLive)]
 
     def frames(self, for_s: float = 0.0) -> list[Frame]:
         """What leaves in so long a time, on a connection that takes everything."""
@@ -53,7 +60,7 @@ class Scene:
         return [frame.payload for frame in self.frames(for_s)]
 
     def seen(self) -> None:
-        self.feed.hear(SeenLive(number=self.feed._number))
+        self.feed.hear(SeenLive(number=self.feed._credit._number))
 
     def asked(self, run_id: str = RUN, slot: int = 0) -> dict[str, int]:
         return Asked(slot_of(self.shared, run_id).parent / wanted.FILE, slot, lambda: self.now).lanes()
@@ -226,3 +233,36 @@ def test_wishes_of_two_runs_are_asked_in_both(scene, shared):
     wish_in(shared, OTHER, Wish(3, "any", 5))
     scene.watch(a_wish(), a_wish(run_id=OTHER, slot=2, lane="t4", fps=10))
     assert (scene.asked(), scene.asked(OTHER, 2), scene.asked(OTHER, 3)) == ({"any": 30}, {"t4": 10}, {"any": 5})
+
+
+def test_contributors_are_told_to_who_watches_the_run_and_shown_where_they_are_wanted(scene, shared):
+    write_ring(shared, RUN, pose(1), lane="any@ben")
+    write_ring(shared, RUN, pose(2), lane="any@anna", slot=3)
+    assert scene.shown == []
+    scene.watch(a_wish())
+    agents = (ShownAgent(slot=0, who="ben"), ShownAgent(slot=3, who="anna"))
+    assert scene.shown == [ShownLive(run_id=RUN, agents=agents)]
+    assert scene.payloads(for_s=5.0) == []
+    scene.watch(a_wish(lane="any@ben"))
+    (frame,) = scene.frames(for_s=5.0)
+    assert (frame.message.lane, frame.payload) == ("any@ben", pose(1))
+    assert len(scene.shown) == 1, "nothing changed"
+    assert scene.asked() == {}, "no job is asked for a contributor's agent"
+
+
+def test_who_is_held_is_not_told_of_and_what_it_left_is_not_shown(scene, shared):
+    write_ring(shared, RUN, pose(1), lane="any@ben")
+    inbox = store.Inbox.of(store.Shared(shared), "ben")
+    store.hold(inbox.path, "most of it was refused", now=time.time())
+    scene.watch(a_wish(lane="any@ben"))
+    assert scene.frames(for_s=5.0) == []
+    assert scene.shown == []
+    inbox.readmit()
+    assert len(scene.payloads(for_s=OFFERS_EVERY_S + 1)) == 1
+    inbox.drop(by="anna", now=time.time())
+    write_ring(shared, RUN, pose(2), lane="any@ben")
+    scene.seen()
+    scene.frames(for_s=OFFERS_EVERY_S)
+    write_ring(shared, RUN, pose(3), lane="any@ben")
+    assert scene.payloads(for_s=OFFERS_EVERY_S) == []
+    assert scene.shown[-1].agents == ()

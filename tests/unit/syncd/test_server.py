@@ -18,7 +18,8 @@ from syncd.commands.serve import serve_connection
 from syncd.errors import RemoteError
 from syncd.shared.counts import last_seen
 from syncd.wire import protocol
-from syncd.wire.protocol import DEAD_AFTER_S, MAX_PAYLOAD_BYTES, PREAMBLE, Decoder, Message, encode
+from syncd.wire.fields import Message
+from syncd.wire.protocol import DEAD_AFTER_S, MAX_PAYLOAD_BYTES, PREAMBLE, Decoder, encode
 from syncd.wire.server import BUFFER_BYTES, MOST_UNREAD_BYTES
 
 

@@ -15,8 +15,10 @@ from served import HELLO, Connection
 
 from anchorleg.live.wanted import FILE, read
 from syncd import store
-from syncd.wire import protocol
-from syncd.wire.protocol import Frame, Message, WireWish
+from syncd.wire import livemessages, protocol
+from syncd.wire.fields import Message
+from syncd.wire.livemessages import WireWish
+from syncd.wire.protocol import Frame
 from syncd.wire.server import WAKE_EVERY_S, Server
 
 #: The least that Linux gives a pipe.
@@ -48,7 +50,7 @@ def connect(tmp_path: Path) -> Iterator[Callable[..., Connection]]:
 
 def watch(client: Connection, *slots: int) -> None:
     wishes = tuple(WireWish(run_id=RUN, slot=slot, lane="any", fps=30) for slot in slots)
-    client.send(protocol.WatchLive(wishes=wishes))
+    client.send(livemessages.WatchLive(wishes=wishes))
 
 
 def order(client: Connection, last: type[Message]) -> list[Frame]:
@@ -67,11 +69,11 @@ def test_a_batch_arrives_and_the_next_one_when_the_first_was_taken(connect, shar
     watch(client, 0)
     wait_for(lambda: read(slot_of(shared.path, RUN).parent / FILE), "the wish")
     write_ring(shared.path, RUN, pose(1))
-    frame = client.receive(protocol.LiveBatch)
+    frame = client.receive(livemessages.LiveBatch)
     assert (frame.message.number, frame.payload) == (1, pose(1))
     write_ring(shared.path, RUN, pose(2))
-    client.send(protocol.SeenLive(number=1))
-    frame = client.receive(protocol.LiveBatch)
+    client.send(livemessages.SeenLive(number=1))
+    frame = client.receive(livemessages.LiveBatch)
     assert (frame.message.number, frame.payload) == (2, pose(2))
 
 
@@ -84,12 +86,12 @@ def test_a_policy_goes_before_the_agents_that_wait(connect, shared):
         write_ring(shared.path, RUN, large[slot], slot=slot)
     watch(client, 0, 1)
     beginning = os.read(client.inn, 1)
-    wait_for(lambda: client.server._waiting and client.server._live._number == 1, "a line that is stuck")
+    wait_for(lambda: client.server._waiting and client.server._live._credit._number == 1, "a line that is stuck")
     publish_one(shared, 1, 2)
-    client.send(protocol.SeenLive(number=1))
+    client.send(livemessages.SeenLive(number=1))
     client.ahead_s += 12.0  # whatever is looked at now and then is due
     client.frames += client.decoder.feed(beginning)
-    first, policy, *_, second = order(client, protocol.LiveBatch) + order(client, protocol.LiveBatch)
+    first, policy, *_, second = order(client, livemessages.LiveBatch) + order(client, livemessages.LiveBatch)
     assert isinstance(policy.message, protocol.PublishedPolicy)
     assert "000000002" in policy.message.path
     assert {first.payload, second.payload} == set(large)
@@ -100,10 +102,10 @@ def test_answers_go_before_the_agents_too(connect, shared):
     write_ring(shared.path, RUN, pose(1))
     wishes = (WireWish(run_id=RUN, slot=0, lane="any", fps=30),)
     asked = [protocol.Get(key=str(n), path=f"v1/runs/{RUN}/0/LATEST.json", offset=0) for n in range(1, 4)]
-    data = b"".join(map(protocol.encode, [protocol.WatchLive(wishes=wishes), *asked]))
+    data = b"".join(map(protocol.encode, [livemessages.WatchLive(wishes=wishes), *asked]))
     os.write(client.out, data)
-    said = [type(frame.message) for frame in order(client, protocol.LiveBatch)]
-    assert said == [protocol.Data] * 3 + [protocol.End] * 3 + [protocol.LiveBatch]
+    said = [type(frame.message) for frame in order(client, livemessages.LiveBatch)]
+    assert said == [protocol.Data] * 3 + [protocol.End] * 3 + [livemessages.LiveBatch]
 
 
 def test_a_scene_is_handed_out_in_slices_behind_whole_files(connect, shared):
@@ -192,7 +194,7 @@ def test_when_nobody_watches_any_more_it_wakes_as_before(tmp_path, shared):
     server._may_look = lambda: False
     patience = [server._patience_ms()]
     for wishes in ((WireWish(run_id=RUN, slot=0, lane="any", fps=1),), ()):
-        server._take(Frame(protocol.WatchLive(wishes=wishes)))
+        server._take(Frame(livemessages.WatchLive(wishes=wishes)))
         server._live.renew()
         patience.append(server._patience_ms())
         now += 2.0
@@ -205,5 +207,5 @@ def test_a_connection_under_a_limit_shows_agents_within_it(connect, shared):
     client.server._bandwidth.kib_s = 1
     write_ring(shared.path, RUN, pose(1, bodies=1_000))
     watch(client, 0)
-    assert client.receive(protocol.LiveBatch).payload == pose(1, bodies=1_000)
+    assert client.receive(livemessages.LiveBatch).payload == pose(1, bodies=1_000)
     assert client.server._bandwidth.wait_s() > 5.0

@@ -15,7 +15,8 @@ from daemons import PATIENCE_S
 from syncd.errors import GoneError, RemoteError, StorageError, SyncError, UnreachableError
 from syncd.wire import protocol
 from syncd.wire.arrivals import EAGER_BYTES, EAGER_KEPT, Arrivals, Eager
-from syncd.wire.protocol import DEAD_AFTER_S, PREAMBLE, Decoder, Frame, Message, ProtocolError, encode
+from syncd.wire.fields import Message
+from syncd.wire.protocol import DEAD_AFTER_S, PREAMBLE, Decoder, Frame, ProtocolError, encode
 from syncd.wire.session import MAX_NOISE_BYTES, Session
 from syncd.wire.transport import News, Offer
 

@@ -347,3 +347,57 @@ def test_of_words_that_are_too_many_the_newest_are_sent() -> None:
     assert isinstance(data, bytes)
     (length,) = struct.unpack_from(">H", data)
     assert [one["step"] for one in json.loads(data[2 : 2 + length])["batches"]] == [2]
+
+
+def others(shared: Path, who: str = "ben", slot: int = 0) -> Path:
+    """The folder of a contributor's agents."""
+    folder = shared.joinpath(*wanted.folder_of(RUN, slot, f"any@{who}"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def with_others(shared: Path, *who: str) -> PageSnapshot:
+    """The first slot is also played by these."""
+    agents = (AgentRow(slot=0, success=0.9, others=who), AgentRow(slot=1, success=0.7))
+    live = LiveFacts(run_id=RUN, shared=str(shared), agents=agents)
+    return PageSnapshot(source="mirror", place="x", run=RunPage(run_id=RUN, name="demo", live=live))
+
+
+def test_contributors_are_offered_and_shown_only_to_who_asks_for_them(
+    shared: Path, new_hub: Callable[..., Hub]
+) -> None:
+    hub = new_hub(can_play=True)
+    box = hub.enter()
+    hub.change(box, choice=LiveChoice(way="training"))
+    hub.tell("", with_others(shared, "ben"))
+    told = tiles(box)
+    assert [(tile["slot"], tile["lane"], tile["others"]) for tile in told] == [(0, "any", ["ben"]), (1, "any", [])]
+    wait_for(lambda: wishes(shared) == {(0, "any"), (1, "any")}, "the wishes for jobs")
+    FakeAgent(live_folder(shared, RUN, 0)).facts(of="the job")
+    assert take(box, AgentNews).batches[0].header["facts"] == {"of": "the job"}
+    hub.change(box, choice=LiveChoice(way="both", lanes=((0, "any@ben"),)))
+    wait_for(lambda: wishes(shared) == {(0, "any@ben"), (1, "any")}, "the wish for the contributor's")
+    FakeAgent(others(shared)).facts(of="ben")
+    news = take(box, AgentNews, lambda news: news.lane == "any@ben")
+    assert (news.slot, news.way, news.batches[0].header["facts"]) == (0, "training", {"of": "ben"})
+    assert not hub._troupe._playing.keys() & {Role(shared, RUN, 0, "any@ben")}, "this machine plays no contributor"
+
+
+def test_what_a_contributor_left_who_may_not_be_watched_is_not_shown(shared: Path, new_hub: Callable[..., Hub]) -> None:
+    FakeAgent(others(shared)).facts(of="ben")
+    hub = new_hub()
+    box = hub.enter()
+    hub.change(box, choice=LiveChoice(lanes=((0, "any@ben"),)))
+    hub.tell("", with_others(shared))
+    (told, _) = tiles(box, lambda them: them[0]["note"])
+    assert told["note"] == "ben shows nothing at present."
+    wait_for(lambda: (0, "any@ben") in wishes(shared), "the wish, should he come back")
+    assert Role(shared, RUN, 0, "any@ben") not in hub._streams
+    hub.tell("", with_others(shared, "ben"))
+    assert take(box, AgentNews).lane == "any@ben"
+
+
+def test_no_lane_leads_elsewhere() -> None:
+    for lane in ("any@", "any@../x", "any@.x", "@ben", "any@a/b", "any@" + "x" * 90, "t3@ben\n"):
+        with pytest.raises(ValueError, match="lanes"):
+            LiveChoice(lanes=((0, lane),))

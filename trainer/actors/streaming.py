@@ -1,0 +1,98 @@
+"""What `trainer actors --stream` lets others see: its agents, while somebody watches them; `syncd` carries it.
+
+It takes nothing from what is played or recorded: the tap only reads. What goes wrong with the files ends the showing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from anchorleg.notices import Notices
+from syncd import store
+from syncd.streamed import StreamedSlot
+from trainer.actors.follower import Followed
+from trainer.envs.collector import Collector, Envs
+from trainer.envs.vector import VectorEnv
+from trainer.live.tap import Given, Tap, tells_success
+from trainer.sharing.selection import key_of
+
+#: The other side writes the contributor's name in its place.
+ORIGIN = "actors"
+
+
+class Streaming:
+    """Shows what is played in the mirror `folder`. For the loop's thread; its methods return at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._notices = Notices()
+        self._envs: Envs | None = None
+        self._current: Followed | None = None
+        self._slot: StreamedSlot | None = None
+        self._tap: Tap | None = None
+        self._has_failed = False
+
+    def after(self, collector: Collector, current: Followed, steps: int) -> None:
+        """After each vector step with this policy; `steps`: made so far. Errors: EnvError, as `Tap.after`."""
+        if self._has_failed:
+            return
+        try:
+            if collector.envs is not self._envs or current is not self._current:
+                self._change(collector.envs, current)
+            if self._slot is not None:
+                self._slot.beat()
+        except OSError as error:
+            self._has_failed = True
+            self._notices.trouble(f"agents are not shown: {error.filename}: {error.strerror}; all else goes on")
+            self._end()
+            return
+        if self._tap is not None:
+            self._tap.after(steps, collector.task)
+
+    def tell(self, say: Callable[[str], None]) -> None:
+        """Hand out what there is to say."""
+        self._notices.tell(say)
+        if self._tap is not None:
+            self._tap.tell(say)
+
+    def close(self) -> None:
+        """Nobody plays any more."""
+        self._end()
+
+    def _change(self, envs: Envs, current: Followed) -> None:
+        """Other environments, or another policy: another slot or attempt is shown elsewhere, or anew."""
+        before = self._current.manifest if self._envs is envs and self._current is not None else None
+        self._envs, self._current = envs, current
+        told = current.manifest
+        if before is not None and (key_of(before), before.attempt) == (key_of(told), told.attempt):
+            return
+        self._end()
+        if isinstance(envs, VectorEnv):
+            self._begin(envs, told)
+
+    def _begin(self, envs: VectorEnv, manifest: store.Manifest) -> None:
+        self._slot = StreamedSlot(self._folder, manifest.run_id, manifest.slot)
+        self._slot.beat()
+        given = Given(
+            live_file=self._slot.live_file,
+            folder=self._slot.folder,
+            slot=manifest.slot,
+            attempt=manifest.attempt,
+            tasks=manifest.tasks,
+            tells_success=tells_success(envs),
+            origin=ORIGIN,
+            pace_of="steps of these actors",
+        )
+        self._tap = Tap(envs, given)
+
+    def _end(self) -> None:
+        slot, tap = self._slot, self._tap
+        self._slot, self._tap = None, None
+        if tap is not None:
+            tap.close()
+        if slot is not None:
+            try:
+                slot.close()
+            except OSError as error:
+                self._notices.trouble(f"what is shown cannot be withdrawn: {error.filename}: {error.strerror}")
