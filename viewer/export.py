@@ -105,7 +105,7 @@ def for_page(episode: RecordedEpisode, run_id: str, now: float) -> dict[str, Any
     agent, scene, batches = episode
     first = batches[0].header
     tile = {"slot": agent.slot, "name": agent.name, "lane": ANY, "score": agent.success, "playing": True, "bad": 0}
-    rest = {"pinned": False, "at_work": False, "why": "", "note": "", "film": ""}
+    rest = {"others": [], "pinned": False, "at_work": False, "why": "", "note": "", "film": ""}
     note = f"One episode of policy {first['facts'].get('policy', '')}, played when this file was written."
     stage = {"run": run_id, "top": 1, "most": 0, "size": [WIDTH, HEIGHT], "way": RECORDED, "can_play": False}
     return {

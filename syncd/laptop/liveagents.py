@@ -114,9 +114,7 @@ class LiveAgents:
             return  # the newest one again, after a new connection
         try:
             header, _ = checked(batch.kind, batch.payload)
-            if not self._writer(agent).write(batch.kind, batch.payload):
-                self._trouble(f"a batch of the agent {where} is left out: it is too large")
-                return
+            self._writer(agent).write(batch.kind, batch.payload)
         except BadBatchError as error:
             self._trouble(f"a batch of the agent {where} is left out: {error}")
             return

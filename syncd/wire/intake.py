@@ -32,6 +32,7 @@ from syncd.wire.livemessages import (
     SeenLive,
     WantedLive,
 )
+from syncd.wire.livepayload import grown
 from syncd.wire.protocol import ProtocolError
 from syncd.wire.scenes import SLICE_BYTES, Agent, Scenes, Slice
 from syncd.wire.tree import READABLE, Folder
@@ -108,7 +109,7 @@ class LiveIntake:
         self._taken_at[agent] = now
         self._pace.took(len(payload))
         try:
-            header, body = checked(said.kind, payload)
+            header, body = checked(said.kind, grown(payload))
             ours = {"origin": self._inbox.who, "at": self._moment(agent, header["at"])}
             self._write(agent, said.kind, packed({**header, **ours}, body))
         except (BadBatchError, NoRoomError, ValueError) as error:

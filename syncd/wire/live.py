@@ -19,6 +19,7 @@ from syncd.shared.layout import Shared
 from syncd.shared.offers import offered
 from syncd.wire.credit import Credit
 from syncd.wire.livemessages import LiveBatch, NobodyAsked, SeenLive, ShownAgent, ShownLive, WatchLive, WireWish
+from syncd.wire.livepayload import shrunk
 from syncd.wire.protocol import encode
 from syncd.wire.tree import READABLE, Folder, open_file
 
@@ -136,8 +137,9 @@ class LiveFeed:
 
     def _encoded(self, agent: Agent, cell: Cell) -> bytes:
         run_id, slot, lane = agent
-        number = self._credit.sent(len(cell.payload))
-        return encode(LiveBatch(run_id=run_id, slot=slot, lane=lane, number=number, kind=cell.kind), cell.payload)
+        payload = shrunk(cell)
+        number = self._credit.sent(len(payload))
+        return encode(LiveBatch(run_id=run_id, slot=slot, lane=lane, number=number, kind=cell.kind), payload)
 
     def close(self) -> None:
         """Nobody watches any more."""

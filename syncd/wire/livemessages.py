@@ -42,7 +42,8 @@ class SeenLive(Message):
 
 
 class LiveBatch(Message):
-    """LIVE: the newest batch of one agent; the payload is a cell's of its ring (`anchorleg.live.batches`).
+    """LIVE: the newest batch of one agent; the payload is a cell's of its ring (`anchorleg.live.batches`),
+    packed (`livepayload`).
 
     `number`: how many LIVE this side has sent over this connection, with this one. A client's is of an agent of its
     own.

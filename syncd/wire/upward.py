@@ -23,6 +23,7 @@ from syncd.wire.livemessages import (
     SeenLive,
     WantedLive,
 )
+from syncd.wire.livepayload import shrunk
 
 
 class Sending(Protocol):
@@ -92,9 +93,10 @@ class Upward:
 
     def show(self, wish: OwnWish, cell: Cell) -> None:
         """Send a batch of the agent that is wanted by this."""
-        number = self._credit.sent(len(cell.payload))
+        payload = shrunk(cell)
+        number = self._credit.sent(len(payload))
         said = LiveBatch(run_id=wish.run_id, slot=wish.slot, lane=wish.lane, number=number, kind=cell.kind)
-        self._send(said, cell.payload)
+        self._send(said, payload)
 
     def send_slice(self, needed: NeedScene, data: bytes) -> None:
         """Send the slice that was missing; it ends the scene where it is shorter than a whole one."""

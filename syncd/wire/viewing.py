@@ -14,6 +14,7 @@ from typing import Protocol
 from anchorleg.live.wanted import folder_of
 from syncd.errors import SyncError
 from syncd.wire.livemessages import LiveBatch, NobodyAsked, SeenLive, ShownLive, WatchLive, WireWish
+from syncd.wire.livepayload import grown
 from syncd.wire.protocol import Get, ProtocolError
 from syncd.wire.scenes import SLICE_BYTES, Agent, Slice, scene_name
 from syncd.wire.upward import Sending, Upward, UpwardArrivals
@@ -77,7 +78,7 @@ class LiveArrivals:
         self._number = message.number
         agent = (message.run_id, message.slot, message.lane)
         if agent in self._wanted:
-            self._newest[agent] = ShownBatch(*agent, message.kind, payload)
+            self._newest[agent] = ShownBatch(*agent, message.kind, grown(payload))
         elif agent not in self._ever:
             self._tell("the other side shows agents that nobody here asked for: they are left out")
 

@@ -148,7 +148,7 @@ def test_a_slots_curves_are_bounded_and_status_says_so(victim: Callable[[str], V
     [
         ("live unasked", "agents that nobody here asked for"),
         ("live nan", "a number of it is none"),
-        ("live large", "it is too large"),
+        ("live large", "it cannot be read"),
         ("live kind", "of no kind that is known"),
         ("live bad kind", "a LiveBatch frame with a header that this protocol does not know"),
     ],

@@ -13,6 +13,7 @@ import struct
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,7 @@ def shown(attack: str, run: str, number: int, slot: int = 0) -> bytes:
         "unit": 1.0,
     }  # fmt: skip
     text = json.dumps(header | lies).encode()
-    payload = struct.pack(">H", len(text)) + text + body
+    payload = zlib.compress(struct.pack(">H", len(text)) + text + body)
     return frame(livemessages.LiveBatch, payload, run_id=run, slot=slot, lane="any", number=number, kind=kind)
 
 

@@ -13,6 +13,7 @@ from live_rings import HEADER, SCENE, SCENE_SUM, facts, newest_in, pose, ring_of
 from policies import RUN
 
 from anchorleg.live.batches import FACTS, JPEG, MOST_SCENE_BYTES, POSE
+from anchorleg.live.ring import Cell
 from anchorleg.live.wanted import FILE, GONE_AFTER_S, Asking, Wish
 from syncd import store
 from syncd.laptop.capacity import CapacityLimits
@@ -21,6 +22,7 @@ from syncd.laptop.mirror import Mirror
 from syncd.wire.arrivals import Arrivals
 from syncd.wire.fields import Message
 from syncd.wire.livemessages import LiveBatch, NobodyAsked, SeenLive, ShownAgent, ShownLive, WatchLive, WireWish
+from syncd.wire.livepayload import shrunk
 from syncd.wire.protocol import Data, End, FileGone, Frame, Get, ProtocolError
 from syncd.wire.scenes import AGAIN_AFTER_S, MOST_SCENES, RING_KEPT_S, SLICE_BYTES, STUCK_AFTER_S
 from syncd.wire.viewing import Viewing
@@ -46,7 +48,7 @@ class Line:
     def show(self, payload: bytes, kind: int = POSE, slot: int = 0, run_id: str = RUN, lane: str = "any") -> None:
         number = next(self.numbers)
         message = LiveBatch(run_id=run_id, slot=slot, lane=lane, number=number, kind=kind)
-        assert self.arrivals.put(Frame(message, payload))
+        assert self.arrivals.put(Frame(message, shrunk(Cell(1, kind, payload))))
 
     def answer(self) -> None:
         """All GETs that were heard."""

@@ -19,6 +19,7 @@ from syncd.wire import live
 from syncd.wire.credit import MOST_UNSEEN_S
 from syncd.wire.live import CHANGE_EVERY_S, GUESTS_FPS, GUESTS_WISHES, LOOK_EVERY_S, OFFERS_EVERY_S, LiveFeed
 from syncd.wire.livemessages import LiveBatch, NobodyAsked, SeenLive, ShownAgent, ShownLive, WatchLive, WireWish
+from syncd.wire.livepayload import grown
 from syncd.wire.protocol import Decoder, Frame, ProtocolError
 
 OTHER = "other-0123abcd"
@@ -57,7 +58,7 @@ class Scene:
             self.now += 0.05
 
     def payloads(self, for_s: float = 0.0) -> list[bytes]:
-        return [frame.payload for frame in self.frames(for_s)]
+        return [grown(frame.payload) for frame in self.frames(for_s)]
 
     def seen(self) -> None:
         self.feed.hear(SeenLive(number=self.feed._credit._number))
@@ -95,14 +96,14 @@ def test_who_watches_is_shown_what_is_new_and_the_job_is_asked(scene, shared):
     assert scene.asked() == {"any": 20}
     write_ring(shared, RUN, pose(1))
     (frame,) = scene.frames(for_s=1.0)
-    assert (frame.message, frame.payload) == (
+    assert (frame.message, grown(frame.payload)) == (
         LiveBatch(run_id=RUN, slot=0, lane="any", number=1, kind=1),
         pose(1),
     )
     scene.seen()
     write_ring(shared, RUN, facts(badges=2), kind=FACTS)
     (frame,) = scene.frames(for_s=1.0)
-    assert (frame.message.number, frame.message.kind, frame.payload) == (2, FACTS, facts(badges=2))
+    assert (frame.message.number, frame.message.kind, grown(frame.payload)) == (2, FACTS, facts(badges=2))
 
 
 def test_a_wish_lives_as_long_as_the_connection_and_is_taken_back_at_once(scene):
@@ -245,7 +246,7 @@ def test_contributors_are_told_to_who_watches_the_run_and_shown_where_they_are_w
     assert scene.payloads(for_s=5.0) == []
     scene.watch(a_wish(lane="any@ben"))
     (frame,) = scene.frames(for_s=5.0)
-    assert (frame.message.lane, frame.payload) == ("any@ben", pose(1))
+    assert (frame.message.lane, grown(frame.payload)) == ("any@ben", pose(1))
     assert len(scene.shown) == 1, "nothing changed"
     assert scene.asked() == {}, "no job is asked for a contributor's agent"
 

@@ -13,7 +13,7 @@ from live_rings import HEADER, SCENE, SCENE_SUM, facts, pose, slot_of
 from policies import RUN
 
 from anchorleg.live.batches import FACTS, JPEG, POSE, checked, packed
-from anchorleg.live.ring import CELL_BYTES, CELLS, RingReader
+from anchorleg.live.ring import CELL_BYTES, CELLS, Cell, RingReader
 from anchorleg.live.wanted import FILE, GONE_AFTER_S, LOOK_EVERY_S, MOST_LANES, Asking, Wish, folder_of
 from syncd import store
 from syncd.shared.inbox import InboxLimits
@@ -31,6 +31,7 @@ from syncd.wire.livemessages import (
     SeenLive,
     WantedLive,
 )
+from syncd.wire.livepayload import shrunk
 from syncd.wire.protocol import ProtocolError
 from syncd.wire.scenes import SLICE_BYTES
 
@@ -71,7 +72,7 @@ class Far:
     def show(self, payload: bytes, kind: int = POSE, slot: int = 0, lane: str = "any", after_s: float = 1.0) -> None:
         self.now += after_s
         said = LiveBatch(run_id=RUN, slot=slot, lane=lane, number=next(self.numbers), kind=kind)
-        self.intake.put(said, payload)
+        self.intake.put(said, shrunk(Cell(1, kind, payload)))
 
     def of(self, kind: type[Message]) -> list[Message]:
         return [message for message in self.said if isinstance(message, kind)]

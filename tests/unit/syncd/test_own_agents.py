@@ -29,6 +29,7 @@ from syncd.wire.livemessages import (
     SeenLive,
     WantedLive,
 )
+from syncd.wire.livepayload import grown
 from syncd.wire.protocol import ProtocolError
 from syncd.wire.scenes import SLICE_BYTES
 from syncd.wire.upward import Upward, UpwardArrivals
@@ -71,7 +72,8 @@ class Laptop:
         return [message for message, _ in self.heard if isinstance(message, kind)]
 
     def payloads(self, kind: type[Message] = LiveBatch) -> list[bytes]:
-        return [payload for message, payload in self.heard if isinstance(message, kind)]
+        found = [payload for message, payload in self.heard if isinstance(message, kind)]
+        return [grown(payload) for payload in found] if kind is LiveBatch else found
 
     def asked(self) -> dict[str, int]:
         return Asked(self.actor.live_file, 0, lambda: self.now).lanes()

@@ -18,6 +18,7 @@ from syncd import store
 from syncd.wire import livemessages, protocol
 from syncd.wire.fields import Message
 from syncd.wire.livemessages import WireWish
+from syncd.wire.livepayload import grown
 from syncd.wire.protocol import Frame
 from syncd.wire.server import WAKE_EVERY_S, Server
 
@@ -70,11 +71,11 @@ def test_a_batch_arrives_and_the_next_one_when_the_first_was_taken(connect, shar
     wait_for(lambda: read(slot_of(shared.path, RUN).parent / FILE), "the wish")
     write_ring(shared.path, RUN, pose(1))
     frame = client.receive(livemessages.LiveBatch)
-    assert (frame.message.number, frame.payload) == (1, pose(1))
+    assert (frame.message.number, grown(frame.payload)) == (1, pose(1))
     write_ring(shared.path, RUN, pose(2))
     client.send(livemessages.SeenLive(number=1))
     frame = client.receive(livemessages.LiveBatch)
-    assert (frame.message.number, frame.payload) == (2, pose(2))
+    assert (frame.message.number, grown(frame.payload)) == (2, pose(2))
 
 
 def test_a_policy_goes_before_the_agents_that_wait(connect, shared):
@@ -94,7 +95,7 @@ def test_a_policy_goes_before_the_agents_that_wait(connect, shared):
     first, policy, *_, second = order(client, livemessages.LiveBatch) + order(client, livemessages.LiveBatch)
     assert isinstance(policy.message, protocol.PublishedPolicy)
     assert "000000002" in policy.message.path
-    assert {first.payload, second.payload} == set(large)
+    assert {grown(first.payload), grown(second.payload)} == set(large)
 
 
 def test_answers_go_before_the_agents_too(connect, shared):
@@ -207,5 +208,5 @@ def test_a_connection_under_a_limit_shows_agents_within_it(connect, shared):
     client.server._bandwidth.kib_s = 1
     write_ring(shared.path, RUN, pose(1, bodies=1_000))
     watch(client, 0)
-    assert client.receive(livemessages.LiveBatch).payload == pose(1, bodies=1_000)
+    assert grown(client.receive(livemessages.LiveBatch).payload) == pose(1, bodies=1_000)
     assert client.server._bandwidth.wait_s() > 5.0
