@@ -187,6 +187,17 @@ exit of the program, with the last checkpoint and what is sent then.
 
 @{wandb_live}
 
+## Watching
+
+`python bench/viewer_link.py`: preset `tiny` with two lanes watched and not, by turns; then two agents of door-open-v3,
+30 pictures a second each, over a real sshd to a laptop; `256 kbit/s, 300 ms`: over such a line.
+
+@{viewer_link}
+
+`python bench/viewer.py`: pages in Debian's Chromium, which draws on the processor. `aim`: what was wanted.
+
+@{viewer}
+
 ## Hand-over on Slurm
 
 `python bench/slurm_handover.py`: seconds in which nothing is trained, from the last step of one job to the first step

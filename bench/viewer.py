@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,8 @@ from orchestrator.run.rundir import load_run  # noqa: E402
 
 HEAP_MINUTES = 10.0
 LOOK_S = 10.0
+#: What a page loads with the first word of agents.
+AGENTS = {"tiles.js", "scene.js", "playback.js", "orbit.js"}
 #: Mbit/s and ms of a slow line, there and back.
 SLOW_BITS_S, SLOW_MS = 1_000_000, 100
 SLOTS, JOBS, RUNS = 100, 10, 100
@@ -88,7 +90,7 @@ def server_pid(folder: Path) -> int:
 
 
 class Counted:
-    """A page and what it loaded: files, bytes on the line, and messages of its socket."""
+    """A page, what it loaded, and messages of its socket."""
 
     def __init__(self, pages: Pages, url: str, *, slow: bool = False) -> None:
         self.page = pages.open("about:blank")
@@ -102,20 +104,22 @@ class Counted:
                 "uploadThroughput": SLOW_BITS_S / 8,
             }
             self.line.send("Network.emulateNetworkConditions", {"offline": False, **conditions})
-        self.files, self.bytes, self.messages = 0, 0.0, 0
-        self.line.on("Network.loadingFinished", self._loaded)
+        self.messages = 0
         self.line.on("Network.webSocketFrameReceived", self._heard)
         began = time.monotonic()
         self.page.goto(url)
         self.page.locator("h2").first.wait_for()
         self.there_s = time.monotonic() - began
 
-    def _loaded(self, told: Any) -> None:
-        self.files += 1
-        self.bytes += told["encodedDataLength"]
-
     def _heard(self, _told: Any) -> None:
         self.messages += 1
+
+    def loaded(self, without: Collection[str] = ()) -> list[float]:
+        """Bytes on the line of each file."""
+        entries = "performance.getEntriesByType('navigation').concat(performance.getEntriesByType('resource'))"
+        found = self.page.evaluate(f"{entries}.map((one) => [one.name, one.transferSize])")
+        own = {name.partition("#")[0].rpartition("/")[2]: size for name, size in found}
+        return [float(size) for name, size in own.items() if name not in {*without, "favicon.ico"}]
 
     def measure(self, name: str) -> float:
         """One of Chromium's own."""
@@ -155,7 +159,7 @@ def of_a_page(pages: Pages, folder: Path, heap_minutes: float) -> Iterator[tuple
         time.sleep(LOOK_S)
         yield "server, nobody looks", "ms in 10 s", 1e4 * (processor_s(pid) - before) / (time.monotonic() - began), 1
         quick = Counted(pages, url)
-        yield "page without agents' files", "s on loopback", quick.there_s, 0.5
+        yield "page", "s on loopback", quick.there_s, 0.5
         quick.page.locator('[data-agent="0"]').get_by_text("in training").wait_for()
         behind = []
         for _ in range(100):
@@ -180,7 +184,7 @@ def of_a_page(pages: Pages, folder: Path, heap_minutes: float) -> Iterator[tuple
         other.close()
         quick.page.close()
         slow = Counted(pages, url, slow=True)
-        yield "page without agents' files", "s at 1 Mbit/s, 100 ms", slow.there_s, 3
+        yield "page", "s at 1 Mbit/s, 100 ms", slow.there_s, 3
         slow.page.close()
         long = Counted(pages, url)
         long.page.wait_for_timeout(6_000 * heap_minutes)
@@ -198,8 +202,10 @@ def of_a_still_page(pages: Pages, folder: Path) -> Iterator[tuple[str, str, floa
     with a_viewer(folder, str(made.path), env=ENV) as url:
         page = Counted(pages, url)
         page.page.wait_for_timeout(3_000)
-        yield "page without agents' files", "files", page.files, 8
-        yield "page without agents' files", "kB", page.bytes / 1000, 150
+        for words, some, aim in (("page", page.loaded(without=AGENTS), (8, 150)), ("agents' part", page.loaded(), "")):
+            before = page.loaded(without=AGENTS) if words != "page" else []
+            yield words, "files", len(some) - len(before), aim[0] if aim else ""
+            yield words, "kB", (sum(some) - sum(before)) / 1000, aim[1] if aim else ""
         yield "still page", "ms a second", page.busy_ms_s(LOOK_S), 1
         page.page.close()
 

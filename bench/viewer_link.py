@@ -1,6 +1,6 @@
 """What it costs that agents are watched: the training that shows them, and the line that they go over.
 
-`python bench/viewer_link.py [PAIRS]` trains preset `guide` on MT10 with two lanes watched and not, by turns (PAIRS
+`python bench/viewer_link.py [PAIRS]` trains preset `tiny` on MT10 with two lanes watched and not, by turns (PAIRS
 times, 8 by default), and takes steps a second and processor time a step. Then two agents of real poses (door-open-v3,
 30 pictures a second) go through a real sshd to a laptop: bytes on the line as the kernel counts them (ss(8)), watched,
 and after the last watcher has gone; and over a line of 256 kbit/s and 300 ms (`bench/toys/slow_link.py`): pictures a
@@ -147,7 +147,7 @@ class Turns:
 def trained(pairs: int) -> dict[bool, list[tuple[float, float]]]:
     """Watched or not → (steps a second, processor seconds a step) of each turn."""
     section = TrainingSection(
-        preset="guide", benchmark="MT10", device="cpu", total_steps=10**9, random_steps=1_000, buffer_size=50_000,
+        preset="tiny", benchmark="MT10", device="cpu", total_steps=10**9, random_steps=1_000, buffer_size=50_000,
         evaluation_goals=0, checkpoint_interval=10**8, metrics_interval=10**6, publish_interval=10**6,
     )  # fmt: skip
     made: list[Turns] = []

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import getpass
 import os
 import shutil
 import signal
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -87,6 +89,7 @@ def serve_page(
     from viewer.server.serve import make_server, open_port  # noqa: PLC0415
 
     secret = load_token()
+    end_quietly_without_descriptors()
     shared = is_shared()
     url = ""
     with ExitStack() as stack:
@@ -166,6 +169,18 @@ def watch_from_here(what: str, words: Sequence[str], command: str | None, port: 
     end = NearEnd(program, ("--stdio", *words, "--", program.path), own_version(), partial(print, flush=True))
     with contextlib.suppress(KeyboardInterrupt):
         end.watch(begin, asks=sys.stdin is not None and sys.stdin.isatty())
+
+
+def end_quietly_without_descriptors() -> None:
+    """A connection for which this process has no file descriptor left ends; its thread's traceback is no news."""
+    before = threading.excepthook
+
+    def hook(ended: threading.ExceptHookArgs) -> None:
+        error = ended.exc_value
+        if not (isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}):
+            before(ended)
+
+    threading.excepthook = hook
 
 
 def own_version() -> str:

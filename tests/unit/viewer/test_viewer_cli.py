@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,24 @@ def typed(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 
 def a_run(folder: Path, name: str = "mt10") -> RunDir:
     return a_watched_run(folder, NOW, name=name, slots=1, jobs=1)
+
+
+def test_a_thread_without_a_descriptor_ends_without_a_traceback_and_others_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[BaseException | None] = []
+    monkeypatch.setattr(threading, "excepthook", lambda ended: told.append(ended.exc_value))
+    showing.end_quietly_without_descriptors()
+
+    def fail(error: Exception) -> None:
+        raise error
+
+    defect = ValueError("a defect")
+    for error in (OSError(errno.EMFILE, "Too many open files"), defect):
+        thread = threading.Thread(target=fail, args=(error,))
+        thread.start()
+        thread.join()
+    assert told == [defect]
 
 
 def test_a_run_is_found_by_its_name_its_id_and_its_folder(tmp_path: Path) -> None:
