@@ -19,8 +19,8 @@ from syncd.transports.openssh import EXIT_NOT_FOUND
 
 _MARK = "anchorleg-survey:"
 #: Folders with a `syncd` at people's homes, in the order of preference; below the run folder come first.
-_USUAL = (
-    "$p/.venv/bin", "$p/../.venv/bin", "$p/../../.venv/bin", "$p/../../../.venv/bin",
+_BELOW = ("$p/.venv/bin", "$p/../.venv/bin", "$p/../../.venv/bin", "$p/../../../.venv/bin")
+_HOMES = (
     "$HOME/.venv/bin", "$HOME/venv/bin", "$HOME/anchorleg/.venv/bin", "$HOME/anchorleg/bin", "$HOME/.local/bin",
     "$HOME/miniconda3/bin", "$HOME/miniforge3/bin", "$HOME/anaconda3/bin",
 )  # fmt: skip
@@ -46,7 +46,7 @@ class Findings:
 
 def question(path: str) -> str:
     """One line for any shell over there (csh too), about `path` as the user gave it."""
-    places = " ".join(f'"{place}"' for place in _USUAL)
+    places = _quoted((*_BELOW, *_HOMES))
     script = "; ".join(
         [
             f"p={shlex.quote(path)}",
@@ -74,6 +74,10 @@ def question(path: str) -> str:
     return f"exec sh -c {shlex.quote(script)}"
 
 
+def _quoted(places: Sequence[str]) -> str:
+    return " ".join(f'"{place}"' for place in places)
+
+
 def program_line(name: str, path: str, words: Sequence[str]) -> str:
     """One line for any shell over there that becomes our program `name` with `words`: that of the run at `path`, which
     is of its version, else the one on its PATH, else one at a usual place. 127 where there is none.
@@ -84,12 +88,14 @@ def program_line(name: str, path: str, words: Sequence[str]) -> str:
             'case "$p" in /*) ;; *) p="$HOME/$p" ;; esac',
             f'go() {{ c="$1/{name}"; shift; if [ -x "$c" ]; then exec "$c" "$@"; fi; }}',
             'f="$p/run.json"; if [ ! -f "$f" ]; then f="$p/../run.json"; fi',
-            f'r=""; if [ -f "$f" ]; then r=$(tr -d "\\n" < "$f" | sed -n {_PYTHON}); fi',
+            # A folder of somebody else's names no program that this account would run.
+            f'r=""; if [ -O "$f" ]; then r=$(tr -d "\\n" < "$f" | sed -n {_PYTHON}); fi',
             'go "${r%/*}" "$@"',
             f'c=$(command -v {name}); case "$c" in /*) go "${{c%/*}}" "$@" ;; esac',
             f'c=$("${{SHELL:-sh}}" -lc "command -v {name}" 2> /dev/null < /dev/null | tail -n 1)',
             'case "$c" in /*) go "${c%/*}" "$@" ;; esac',
-            f'for d in {" ".join(f"{chr(34)}{place}{chr(34)}" for place in _USUAL)}; do go "$d" "$@"; done',
+            f'for d in {_quoted(_BELOW)}; do if [ -O "$d/{name}" ]; then go "$d" "$@"; fi; done',
+            f'for d in {_quoted(_HOMES)}; do go "$d" "$@"; done',
             f'echo "{name} was found neither on PATH nor at a usual place" >&2',
             f"exit {EXIT_NOT_FOUND}",
         ]

@@ -44,5 +44,5 @@ def withdraw(folder: Path) -> None:
     for file in live_files(folder):
         file.path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # somebody else's file keeps it
-        os.rmdir(folder)
-        os.rmdir(folder.parent)
+        for empty in (folder, *folder.parents[:3]):  # the run's, `live`; in a mirror the contributor's
+            os.rmdir(empty)

@@ -44,7 +44,8 @@ def prune(inbox: Inbox, *, now: float) -> None:
         if file.arrived_at < now - WAITING_S:
             inbox.refuse_if_there(file.path, "stale", "no learner of its slot ran for two weeks", now)
     for folder in inbox.live_folders():  # a server that was killed took none away
-        if all(file.arrived_at < now - ABANDONED_S for file in live_files(folder)):
+        changed_at = max((folder.stat().st_mtime, *(file.arrived_at for file in live_files(folder))))
+        if changed_at < now - ABANDONED_S:
             withdraw(folder)
     _sweep(inbox, now - ABANDONED_S)
     _sweep_landings(inbox, now - ABANDONED_S)

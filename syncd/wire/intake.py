@@ -107,9 +107,10 @@ class LiveIntake:
         if agent not in self._wanted or is_early or not self._has_room():
             return
         self._taken_at[agent] = now
-        self._pace.took(len(payload))
+        found = grown(payload)
+        self._pace.took(max(len(payload), len(found)))  # what is written counts, not how small it was packed
         try:
-            header, body = checked(said.kind, grown(payload))
+            header, body = checked(said.kind, found)
             ours = {"origin": self._inbox.who, "at": self._moment(agent, header["at"])}
             self._write(agent, said.kind, packed({**header, **ours}, body))
         except (BadBatchError, NoRoomError, ValueError) as error:

@@ -133,7 +133,7 @@ class LiveFeed:
     def _may_be_shown(self, agent: Agent) -> bool:
         run_id, slot, lane = agent
         who = contributor_of(lane)
-        return not who or (slot, who) in self._runs[run_id].offers
+        return not who or (slot, who) in (self._runs[run_id].offers or ())
 
     def _encoded(self, agent: Agent, cell: Cell) -> bytes:
         run_id, slot, lane = agent
@@ -157,7 +157,8 @@ class _Run:
         self._asking = Asking(shared.joinpath(*READABLE, run_id, FILE), clock, is_guest=is_guest)
         self._again_at = self._offers_at = 0.0
         self._said = ""
-        self.offers: frozenset[tuple[int, str]] = frozenset()
+        #: None: not looked yet, so that the first look is told, also of nobody.
+        self.offers: frozenset[tuple[int, str]] | None = None
 
     def shown(self, now: float, wall: float) -> ShownLive | None:
         """Look whose agents may be watched, where it is time to; the message, where these are others than before."""

@@ -142,8 +142,13 @@ def test_it_ends_in_the_middle_of_an_episode_with_a_training_that_is_killed(tmp_
     setup = {"suite": suite.as_json(), "folder": str(tmp_path), "attempt": 1, "tasks": ["line"], "tells": False}
     line.send(channel.SETUP, {**setup, "lane": "any"})
     line.receive(PATIENCE_S)
-    about = {"task": 0, "episode": 0, "fps": 30, "seed": 1, "total": 0.0, "about": {}}
-    line.send(channel.START, about, {"actions": np.zeros((100_000, 1), np.float32)})
-    assert line.receive(PATIENCE_S).op == channel.DOING
+    # Pushes of nothing, 100 s of them at its natural speed.
+    actions, env = np.full((2_000, 1), -0.5, np.float32), suite.open().watched(0)
+    env.reset(1)
+    total = sum(env.step(action).reward for action in actions[:-1])
+    about = {"task": 0, "episode": 0, "fps": 30, "seed": 1, "total": total, "about": {}}
+    line.send(channel.START, about, {"actions": actions})
+    answer = line.receive(PATIENCE_S)
+    assert answer.op == channel.DOING, answer.meta
     line.close()
     assert process.wait(PATIENCE_S) == 0

@@ -5,6 +5,7 @@ It takes nothing from what is played or recorded: the tap only reads. What goes 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from syncd.streamed import StreamedSlot
 from trainer.actors.follower import Followed
 from trainer.envs.collector import Collector, Envs
 from trainer.envs.vector import VectorEnv
-from trainer.live.tap import Given, Tap, tells_success
+from trainer.live.tap import AGAIN_AFTER_S, Given, Tap, tells_success
 from trainer.sharing.selection import key_of
 
 #: The other side writes the contributor's name in its place.
@@ -31,11 +32,11 @@ class Streaming:
         self._current: Followed | None = None
         self._slot: StreamedSlot | None = None
         self._tap: Tap | None = None
-        self._has_failed = False
+        self._again_at = float("-inf")
 
     def after(self, collector: Collector, current: Followed, steps: int) -> None:
         """After each vector step with this policy; `steps`: made so far. Errors: EnvError, as `Tap.after`."""
-        if self._has_failed:
+        if time.monotonic() < self._again_at:
             return
         try:
             if collector.envs is not self._envs or current is not self._current:
@@ -43,9 +44,11 @@ class Streaming:
             if self._slot is not None:
                 self._slot.beat()
         except OSError as error:
-            self._has_failed = True
-            self._notices.trouble(f"agents are not shown: {error.filename}: {error.strerror}; all else goes on")
+            self._again_at = time.monotonic() + AGAIN_AFTER_S
+            words = f"{error.filename}: {error.strerror}"
+            self._notices.trouble(f"agents are not shown: {words}; all else goes on, and this tries again", "folder")
             self._end()
+            self._envs = self._current = None
             return
         if self._tap is not None:
             self._tap.after(steps, collector.task)
@@ -91,6 +94,7 @@ class Streaming:
         self._slot, self._tap = None, None
         if tap is not None:
             tap.close()
+            tap.tell(self._notices.note)
         if slot is not None:
             try:
                 slot.close()

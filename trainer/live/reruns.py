@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import subprocess
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -23,6 +24,8 @@ PROGRAM = "trainer.live.rerun"
 _BEGIN_S = 300.0
 #: From one picture, or word, of it to the next.
 _SILENT_S = 60.0
+#: After a failure: it may have been the disk, or the machine.
+AGAIN_AFTER_S = 60.0
 
 
 class Rerun(NamedTuple):
@@ -44,7 +47,7 @@ class Reruns:
 
     def wants(self, lane: str) -> bool:
         """Whether one more episode would be shown: none waits."""
-        return lane not in self._lanes or self._lanes[lane].wants
+        return lane not in self._lanes or self._lanes[lane].wants or self._may_begin_anew(lane)
 
     def shows(self, lane: str) -> bool:
         """Whether there are pictures of it."""
@@ -52,9 +55,13 @@ class Reruns:
 
     def put(self, lane: str, rerun: Rerun) -> None:
         """Play this when the one before is over."""
-        if lane not in self._lanes:
+        if lane not in self._lanes or self._may_begin_anew(lane):
             self._lanes[lane] = _Lane({**self._setup, "lane": lane}, self._notices)
         self._lanes[lane].put(rerun)
+
+    def _may_begin_anew(self, lane: str) -> bool:
+        over_at = self._lanes[lane].over_at
+        return over_at is not None and time.monotonic() > over_at + AGAIN_AFTER_S
 
     def drop(self, lane: str) -> None:
         """Nobody looks any more."""
@@ -75,6 +82,7 @@ class _Lane:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self.shows = False
+        self.over_at: float | None = None
         threading.Thread(target=self._run, name="rerun", daemon=True).start()
 
     @property
@@ -104,7 +112,7 @@ class _Lane:
                 words = "its process has ended" if isinstance(error, EOFError) else str(error) or "it hangs"
                 self._notices.trouble(f"episodes cannot be drawn ({words}): numbers are shown", cause="rerun")
         finally:
-            self._is_over, self.shows = True, False
+            self._is_over, self.shows, self.over_at = True, False, time.monotonic()
 
     def _play_all(self, first: Rerun) -> None:
         process, line = spawn_worker(program=PROGRAM)
@@ -135,8 +143,9 @@ class _Lane:
             "about": dict(rerun.about),
         }
         line.send(channel.START, meta, {"actions": rerun.kept.actions}, limit_s=_SILENT_S)
-        while self._hear(line, _BEGIN_S if not self.shows else _SILENT_S) == channel.DOING:
-            self.shows = True
+        limit_s = _BEGIN_S
+        while self._hear(line, limit_s) == channel.DOING:
+            self.shows, limit_s = True, _SILENT_S
 
     def _hear(self, line: channel.Channel, limit_s: float) -> bytes:
         """Errors: OSError with what the process says."""

@@ -330,7 +330,7 @@ class Hub:
     def _film(self, view: _View, role: Role, facts: LiveFacts, now: float) -> str:
         """What makes a film of what the page shows of an agent."""
         stream, played = self._streams.get(role), self._troupe.stream(role)
-        if view.choice.way != HERE and stream is not None and stream.is_fresh(now, SILENT_S):
+        if view.choice.way_of(role.slot) != HERE and stream is not None and stream.is_fresh(now, SILENT_S):
             return film_command(role, stream.newest, facts.tasks, is_exact=False)
         return film_command(role, played.newest if played is not None else {}, facts.tasks, is_exact=True)
 

@@ -78,13 +78,17 @@ export class Orbit {
   }
 
   // Where it follows: the middle of all that moves, as if the camera hung on a soft spring.
+  // Whether it is still on its way.
   goAlong(poses, passed) {
-    if (!this.follows) return;
+    if (!this.follows) return false;
+    let far = 0;
     const count = poses.length / 7, share = 1 - Math.exp(-4 * passed);
     for (let i = 0; i < 3; i++) {
       let sum = 0;
       for (let b = 0; b < count; b++) sum += poses[7 * b + i];
+      far = Math.max(far, Math.abs(sum / count - this.camera.lookat[i]));
       this.camera.lookat[i] += share * (sum / count - this.camera.lookat[i]);
     }
+    return far > 1e-3 * this.camera.distance;
   }
 }

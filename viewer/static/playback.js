@@ -44,7 +44,7 @@ export class Playback {
     const isOne = next?.poses && here.poses && next.batch.episode === here.batch.episode && next.batch.scene === here.batch.scene;
     const share = isOne ? Math.min(1, Math.max(0, (this.head - here.at) / (next.at - here.at || 1))) : 0;
     const isLate = now - this.cameAt > STARVED_S;
-    return { batch: here.batch, poses: share > 0 ? between(here.poses, next.poses, share) : here.poses, at: this.head, isLate, moves: !isLate || this.head < newest.at };
+    return { batch: here.batch, poses: share > 0 ? between(here.poses, next.poses, share) : here.poses, at: this.head, isLate, moves: speed > 0 && (!isLate || this.head < newest.at) };
   }
 }
 

@@ -200,7 +200,7 @@ class Tile {
     this.follow = h("button", { type: "button", "aria-pressed": "false", onclick: () => this.orbit.toggle() }, "follow");
     this.reset = h("button", { type: "button", onclick: () => this.orbit.back() }, "reset view");
     this.pin = h("button", { type: "button", "aria-pressed": "false", onclick: () => choose({ pins: choice.pins.includes(slot) ? choice.pins.filter((one) => one !== slot) : [...choice.pins, slot] }) }, "pin");
-    this.speed = h("select", { "aria-label": `speed of slot ${slot}` });
+    this.speed = h("select", { "aria-label": `speed of slot ${slot}`, onchange: () => this.touch() });
     choices(this.speed, SPEEDS, 1);
     this.lane = h("select", { "aria-label": `what slot ${slot} shows`, onchange: (event) => choose({ lanes: [...choice.lanes.filter(([one]) => one !== slot), ...(event.target.value === "any" ? [] : [[slot, event.target.value]])] }) });
     this.command = h("code", { class: "command" });
@@ -231,7 +231,10 @@ class Tile {
   }
 
   take(batch, body, way, lane) {
-    if (way !== this.way || lane !== this.shownLane) this.playback.clear();
+    if (way !== this.way || lane !== this.shownLane) {
+      this.playback.clear();
+      this.source = `${way} ${lane}`;
+    }
     [this.way, this.shownLane] = [way, lane];
     const now = performance.now() / 1000;
     try {
@@ -245,9 +248,10 @@ class Tile {
 
   // Decoded by the browser alone; the newest that is ready.
   takePicture(batch, body) {
+    const turn = this.came = (this.came ?? 0) + 1, { source } = this;
     createImageBitmap(new Blob([body], { type: "image/jpeg" })).then((bitmap) => {
-      if (this.drawnAt > batch.at && this.way === this.pictureWay) return bitmap.close();
-      [this.drawnAt, this.pictureWay] = [batch.at, this.way];
+      if (this.drawn > turn || source !== this.source) return bitmap.close();
+      this.drawn = turn;
       [this.picture.width, this.picture.height] = [bitmap.width, bitmap.height];
       this.picture.getContext("2d").drawImage(bitmap, 0, 0);
       this.pictureTrouble = "";
@@ -284,10 +288,10 @@ class Tile {
       return true;
     }
     this.dirty = false;
-    this.orbit.goAlong(seen.poses, passed);
+    const goes = this.orbit.goAlong(seen.poses, passed);
     this.theme ??= themeOf(this.element);
     this.painter.draw(seen.poses, this.orbit.camera, this.theme, goalOf(seen.batch.facts));
-    return seen.moves || this.orbit.follows;
+    return seen.moves || goes;
   }
 
   overlay(text) {

@@ -55,11 +55,11 @@ def watch(client: Connection, *slots: int) -> None:
 
 
 def order(client: Connection, last: type[Message]) -> list[Frame]:
-    """The frames until the first of this kind, pings left out."""
+    """The frames until the first of this kind, without pings and without whose agents may be watched."""
     found = []
     while True:
         frame = client.receive(Message)
-        if not isinstance(frame.message, protocol.Ping):
+        if not isinstance(frame.message, protocol.Ping | livemessages.ShownLive):
             found.append(frame)
         if isinstance(frame.message, last):
             return found
