@@ -160,7 +160,7 @@ def of_a_page(pages: Pages, folder: Path, heap_minutes: float) -> Iterator[tuple
         yield "server, nobody looks", "ms in 10 s", 1e4 * (processor_s(pid) - before) / (time.monotonic() - began), 1
         quick = Counted(pages, url)
         yield "page", "s on loopback", quick.there_s, 0.5
-        quick.page.locator('[data-agent="0"]').get_by_text("in training").wait_for()
+        quick.page.locator('[data-agent="0"]').get_by_text("in training · slot 0").wait_for()
         behind = []
         for _ in range(100):
             quick.page.wait_for_timeout(200)
