@@ -1,0 +1,168 @@
+"""Films of agents: the command under a tile, typed, makes one; an exported page plays one without a server."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import REPOSITORY, WEBGL, Pages, a_browser, a_viewer, missing_browser_parts
+from daemons import PATIENCE_S, WORK_S, wait_for
+from fake_agents import FakeAgent, live_folder, swing
+from needs import need
+
+pytest.importorskip("torch")
+pytest.importorskip("imageio_ffmpeg")
+
+import imageio_ffmpeg
+from published import RUN, publish
+from watched_runs import a_watched_run
+
+from orchestrator.run.rundir import load_run
+from trainer.config.section import TrainingSection, resolve
+from trainer.errors import ConfigError
+from trainer.showing import drawing
+from viewer.cli import export_app
+
+pytestmark = pytest.mark.trainer
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Pages]:
+    need("a browser", missing_browser_parts())
+    with a_browser(*WEBGL) as opened:
+        yield opened
+
+
+@pytest.fixture
+def pages(browser: Pages) -> Iterator[Pages]:
+    browser.errors.clear()
+    yield browser
+    browser.close()
+    assert [error for error in browser.errors if "readback" not in error] == []
+
+
+@pytest.fixture(scope="module")
+def eyes() -> str:
+    try:
+        return drawing.choose_renderer()
+    except ConfigError as error:
+        need("a renderer", [str(error)])
+        raise
+
+
+def an_arm(shared: Path, run_id: str = RUN, horizon: int = 7, **more: Any) -> None:
+    publish(shared, training=resolve(TrainingSection(preset="arm-ppo", horizon=horizon)), run_id=run_id, **more)
+
+
+def typed(command: str, folder: Path) -> str:
+    """What it says, in a shell."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, shell=True, cwd=folder, env=env, capture_output=True, text=True, timeout=WORK_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("source", ["mirror", "run folder"])
+def test_the_command_of_a_tile_makes_a_film_of_that_agent(pages: Pages, tmp_path: Path, eyes: str, source: str) -> None:
+    run_id, shown, shared = RUN, tmp_path / "my mirror", tmp_path / "my mirror"
+    if source == "run folder":
+        run = a_watched_run(tmp_path / "mt10", 1e9, slots=1, jobs=1)
+        run_id, shown, shared = load_run(run).run_id, run.path, run.path / "shared"
+    an_arm(shared, run_id)
+    an_arm(shared, run_id, seq=2, step=200, seed=1)
+    agent, over = FakeAgent(live_folder(shared, run_id, 0)), threading.Event()
+    env = {**{name: value for name, value in os.environ.items() if name != "DISPLAY"}, "SSH_CONNECTION": "1 2 3 4"}
+
+    def go_on() -> None:
+        k = 0
+        while not over.wait(0.2):
+            k += 6
+            agent.pose(*(swing(k + i) for i in range(6)), task="reach")
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    try:
+        with a_viewer(tmp_path, str(shown), env=env) as url:
+            page = pages.open(url)
+            page.locator("summary", has_text="film").click()
+            command = page.locator("details code.command").inner_text()
+    finally:
+        over.set()
+        thread.join(PATIENCE_S)
+    assert f"{run_id}/0 version 1-2 · step 200" in typed(command, tmp_path)
+    [film] = tmp_path.glob("*.mp4")
+    assert film.name == f"{run_id.rpartition('-')[0]}-slot0-reach.mp4"
+    assert imageio_ffmpeg.count_frames_and_secs(str(film))[0] == 8
+    exact = shared / f"v1/runs/{run_id}/0/manifests/000001-000000001.json"
+    assert "version 1-1 · step 100" in typed(f"trainer play '{exact}' --task reach --out old.gif", tmp_path)
+    assert (tmp_path / "old.gif").stat().st_size > 1000
+
+
+def test_an_exported_page_plays_an_episode_without_a_server(
+    pages: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    an_arm(tmp_path / "mirror", horizon=60)
+    monkeypatch.setenv("DISPLAY", ":0")  # somebody sits here, so it is nobody else's machine
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    out = tmp_path / "page.html"
+    export_app([str(tmp_path / "mirror"), "--out", str(out)], standalone_mode=False)
+    said = capsys.readouterr().out
+    assert "of it an episode" in said, said
+    assert "trainer play" not in out.read_text(), "a command of this machine is of no use elsewhere"
+    page = pages.open(out.as_uri())
+    tile = page.locator('[data-agent="0"]')
+    tile.get_by_text("recorded · slot 0").wait_for()
+    page.get_by_text("One episode of policy 1-1, played when this file was written.").wait_for()
+    steps: list[int] = []
+    pictures: set[bytes] = set()
+    words = tile.locator(".numbers")
+
+    def goes_round() -> bool:
+        steps.append(int(words.inner_text().split("step ")[1].split(" ")[0]))
+        pictures.add(tile.locator("canvas").first.screenshot())
+        return len(pictures) > 5 and any(later < before for before, later in itertools.pairwise(steps))
+
+    wait_for(goes_round, "pixels that move, and the episode once more")
+    assert page.locator('.tile button:visible, [data-panel="Agents at play"] label:visible').count() == 2
+    assert page.locator("details:visible").count() == 0
+    asked = page.evaluate("performance.getEntriesByType('resource').map((one) => one.name)")
+    assert [name for name in asked if not name.startswith("data:")] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "said"),
+    [
+        (["--no-episode"], {"DISPLAY": ":0"}, None),
+        ([], {"DISPLAY": "", "WAYLAND_DISPLAY": "", "SSH_CONNECTION": "1 2 3 4"}, "others may work on this machine"),
+    ],
+)
+def test_where_it_may_not_be_the_file_has_none(
+    pages: Pages,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    env: dict[str, str],
+    said: str | None,
+) -> None:
+    an_arm(tmp_path / "mirror")
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    out = tmp_path / "page.html"
+    export_app([str(tmp_path / "mirror"), "--out", str(out), *words], standalone_mode=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == (1 if said is None else 2)
+    assert said is None or lines[1].startswith(f"it has no agent at play: {said}")
+    page = pages.open(out.as_uri())
+    page.locator('[data-panel="Policies"]').wait_for()
+    assert page.locator('[data-panel="Agents at play"]').count() == 0
