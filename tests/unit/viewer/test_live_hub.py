@@ -266,10 +266,10 @@ def test_until_training_shows_anything_it_is_played_here_and_ends_with_the_last_
     hub = new_hub(can_play=True, top_k=1)
     box = hub.enter()
     hub.tell("", facts(shared, tasks=("push-v3",)))
-    news = take(box, AgentNews)
-    assert (news.way, news.batches[0].header["facts"]) == ("here", {"slot": "0", "policy": "1-4"})
     [told] = tiles(box, lambda found: found and found[0]["film"])
     assert "/0/manifests/000001-000000004.json --task push-v3" in told["film"]
+    news = take(box, AgentNews)
+    assert (news.way, news.batches[0].header["facts"]) == ("here", {"slot": "0", "policy": "1-4"})
     players = list(hub._troupe._playing.values())
     folder = players[0][0].ring.parent
     assert folder.stat().st_mode & 0o077 == 0
