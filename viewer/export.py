@@ -17,7 +17,7 @@ from anchorleg.files import write_bytes
 from anchorleg.live.wanted import ANY
 from viewer.errors import NothingThere, StorageError, UsageError
 from viewer.live.choice import HEIGHT, RECORDED, WIDTH, AgentNews
-from viewer.live.recording import Episode, NoEpisodeError
+from viewer.live.recording import NoEpisodeError, RecordedEpisode
 from viewer.model import LiveFacts, PageSnapshot, RunPage, ViewChoice
 from viewer.server.agentline import message
 from viewer.server.assets import STATIC
@@ -31,10 +31,10 @@ _IMPORT = re.compile(r'from "\./([A-Za-z0-9./-]+\.js)"')
 
 
 #: What plays and keeps an episode of a run; None: it has none. Errors: NoEpisodeError.
-Record = Callable[[LiveFacts], Episode]
+Record = Callable[[LiveFacts], RecordedEpisode]
 
 
-class Exported(NamedTuple):
+class WrittenPage(NamedTuple):
     """`size`: of the file, `of_episode`: of what is played in it, both bytes; `why_none`: why there is no episode."""
 
     size: int
@@ -42,7 +42,7 @@ class Exported(NamedTuple):
     why_none: str = ""
 
 
-def export(source: ViewSource, run: str, out: Path, now: float, record: Record | None = None) -> Exported:
+def export(source: ViewSource, run: str, out: Path, now: float, record: Record | None = None) -> WrittenPage:
     """Write the page of one run into `out`. `run`: its id, "" for the first. `record`: adds an episode, if it can.
 
     Errors: NothingThere, UsageError, StorageError.
@@ -65,7 +65,7 @@ def export(source: ViewSource, run: str, out: Path, now: float, record: Record |
         write_bytes(out, data)
     except OSError as error:
         raise StorageError(f"{out} cannot be written: {error.strerror}.") from None
-    return Exported(len(data), 0 if episode is None else len(as_inline(episode)), why_none)
+    return WrittenPage(len(data), 0 if episode is None else len(as_inline(episode)), why_none)
 
 
 def _episode(run: RunPage, record: Record, now: float) -> tuple[dict[str, Any] | None, str]:
@@ -98,7 +98,7 @@ def page_with(
     )
 
 
-def for_page(episode: Episode, run_id: str, now: float) -> dict[str, Any]:
+def for_page(episode: RecordedEpisode, run_id: str, now: float) -> dict[str, Any]:
     """What the page plays over and over (`replay` of static/main.js): `stage`, as `Hub` tells it; the messages of
     `viewer.server.agentline` in base64, those of `scenes` first, and each of `batches` with its s after the first.
     """

@@ -33,7 +33,7 @@ class NoEpisodeError(Exception):
     """Why a file has no episode: the end of a sentence."""
 
 
-class Episode(NamedTuple):
+class RecordedEpisode(NamedTuple):
     """Of `agent`. `scene`: what its bodies look like; None: pictures."""
 
     agent: AgentRow
@@ -48,7 +48,7 @@ def record(
     longest_s: float = LONGEST_S,
     clock: Callable[[], float] = time.monotonic,
     wait: Callable[[float], None] = time.sleep,
-) -> Episode:
+) -> RecordedEpisode:
     """Play the newest policy of the best slot, in real time, until its first episode ends, or long enough.
 
     Errors: NoEpisodeError.
@@ -69,7 +69,7 @@ def record(
 
 def _recorded(
     agent: AgentRow, player: PlayerHere, longest_s: float, clock: Callable[[], float], wait: Callable[[float], None]
-) -> Episode:
+) -> RecordedEpisode:
     stream, kept = RingStream(player.ring, SceneShelf()), list[CheckedBatch]()
     until = clock() + WAIT_S + longest_s
     while True:
@@ -90,7 +90,7 @@ def _recorded(
     return _checked(agent, stream, kept)
 
 
-def _checked(agent: AgentRow, stream: RingStream, kept: list[CheckedBatch]) -> Episode:
+def _checked(agent: AgentRow, stream: RingStream, kept: list[CheckedBatch]) -> RecordedEpisode:
     if any(one.kind == FACTS for one in kept):
         raise NoEpisodeError("its environment cannot be drawn")
     names = {str(one.header["scene"]) for one in kept if "scene" in one.header}
@@ -102,7 +102,7 @@ def _checked(agent: AgentRow, stream: RingStream, kept: list[CheckedBatch]) -> E
     room = MOST_BYTES - sum(len(one.data) for one in scenes)
     while len(kept) > 1 and _size(kept) > room:
         kept.pop()
-    return Episode(agent, scenes[0] if scenes else None, tuple(kept))
+    return RecordedEpisode(agent, scenes[0] if scenes else None, tuple(kept))
 
 
 def _length(batches: list[CheckedBatch]) -> float:
