@@ -104,6 +104,16 @@ def test_every_kind_of_geom_is_drawn(pages: Pages, shared: Path, tmp_path: Path,
         wait_for(lambda: colours(page) == {"red", "blue", "green", "yellow", "pink"}, "all of them")
 
 
+def test_a_goal_is_a_golden_ball(pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]) -> None:
+    agent, facts = FakeAgent(live_folder(shared, RUN, 0)), {"goal_x": 0.8, "goal_y": 0.0}
+    with a_viewer(tmp_path, str(shared), env=env) as url:
+        page = pages.open(url)
+        with playing(lambda _: agent.pose((0, 0, 0), facts=facts)):
+            wait_for(lambda: colours(page) == {"red", "blue"}, "the box")
+        with playing(lambda _: agent.pose((0, 0, 0), facts={**facts, "goal_z": 0.3})):
+            wait_for(lambda: colours(page) == {"red", "blue", "yellow"}, "the ball")
+
+
 #: Which pixels are of which colour, whatever the light.
 COLOURS: dict[str, Callable[[int, int, int], bool]] = {
     "red": lambda r, g, b: r > 90 and max(g, b) < 60,

@@ -17,7 +17,7 @@ import pytest
 from browser import REPOSITORY, WEBGL, Pages, a_browser, a_viewer, missing_browser_parts
 from daemons import PATIENCE_S, WORK_S, wait_for
 from fake_agents import live_folder, put_scene
-from mujoco_bodies import CODES, read_codes
+from mujoco_bodies import CODES, HEIGHT, WIDTH, read_codes
 from needs import need
 from PIL import Image
 from policies import RUN, a_draft, tensors
@@ -34,8 +34,9 @@ from trainer.showing import drawing
 pytestmark = pytest.mark.trainer
 #: Bodies with fewer pixels are edges alone.
 LEAST_PIXELS = 150
-#: Of the pixels that either of two pictures gives to a body, the part that both do: a mean over bodies.
-ALIKE, OTHER = 0.8, 0.65
+#: Of the pixels that either of two pictures gives to a body, the part that both do. With Chromium 150 and MuJoCo
+#: 3.3 it is 0.91 in the mean, and 0.76 where a rotation's numbers stand in another order. A finger is mostly edge.
+ALL_ALIKE, EACH_ALIKE = 0.82, 0.5
 
 
 class Model(NamedTuple):
@@ -100,7 +101,7 @@ def of_the_page(pages: Pages, tmp_path: Path, scene: bytes, poses: Any) -> Any:
     place = store.Shared(tmp_path / "mirror").slot(RUN, 0)
     store.publish(place, a_draft(place, 1, 1), store.rounded(tensors(0)))
     env = {**{name: value for name, value in os.environ.items() if name != "DISPLAY"}, "SSH_CONNECTION": "1 2 3 4"}
-    size = ("--width", "480", "--height", "360")
+    size = ("--width", "550", "--height", "400")
     with (
         standing(live_folder(tmp_path / "mirror", RUN, 0), scene, poses),
         a_viewer(tmp_path, str(tmp_path / "mirror"), *size, env=env) as url,
@@ -121,20 +122,18 @@ def of_the_page(pages: Pages, tmp_path: Path, scene: bytes, poses: Any) -> Any:
 
 def codes(png: bytes) -> Any:
     with Image.open(io.BytesIO(png)) as image:
-        return read_codes(np.asarray(image.convert("RGB")))
+        # A canvas that begins within a pixel of the page has a row more.
+        return read_codes(np.asarray(image.convert("RGB").resize((WIDTH, HEIGHT), Image.Resampling.NEAREST)))
 
 
-def alike(page: Any, bodies: Any) -> float:
-    """How well the page's picture fits MuJoCo's."""
-    assert abs(page.shape[0] / page.shape[1] - bodies.shape[0] / bodies.shape[1]) < 0.01
-    rows, columns = (np.arange(now) * then // now for now, then in zip(page.shape, bodies.shape, strict=True))
-    bodies = bodies[np.ix_(rows, columns)]  # the page has less room than was asked for
+def fits(page: Any, bodies: Any) -> bool:
+    """Whether the page's picture is MuJoCo's: all bodies together, and each of them."""
     wanted = np.where(bodies >= 0, bodies % CODES, -1)
     shown = [code for code in range(CODES) if (wanted == code).sum() >= LEAST_PIXELS]
     assert len(shown) >= 4, "there is something to compare"
     both = [((page == code) & (wanted == code)).sum() / ((page == code) | (wanted == code)).sum() for code in shown]
-    print([round(float(one), 2) for one in both])
-    return float(np.mean(both))
+    print("alike, by body:", np.round(both, 2).tolist())
+    return bool(np.mean(both) > ALL_ALIKE and min(both) > EACH_ALIKE)
 
 
 def test_the_arm_is_drawn_as_mujoco_draws_it_and_the_measure_sees_what_is_wrong(
@@ -142,19 +141,17 @@ def test_the_arm_is_drawn_as_mujoco_draws_it_and_the_measure_sees_what_is_wrong(
 ) -> None:
     model = of_mujoco("arm", tmp_path, way)
     page = of_the_page(pages, tmp_path / "right", model.scene, model.poses)
-    assert alike(page, model.right) > ALIKE
-    assert alike(page, model.turned) < OTHER, "another azimuth"
-    assert alike(page[:, ::-1], model.right) < OTHER, "left and right swapped"
+    assert fits(page, model.right)
+    assert not fits(page, model.turned), "another azimuth"
+    assert not fits(page[:, ::-1], model.right), "left and right swapped"
     largest = np.bincount(model.right[model.right >= 0]).argmax()
-    lacks = alike(np.where(page == largest % CODES, -1, page), model.right)
-    assert lacks < alike(page, model.right) - 0.05, "a body is missing"
+    assert not fits(np.where(page == largest % CODES, -1, page), model.right), "a body is missing"
     other = np.concatenate([model.poses[:, :3], np.roll(model.poses[:, 3:], -1, axis=1)], axis=1)
-    turned = alike(of_the_page(pages, tmp_path / "wrong", model.scene, other), model.right)
-    assert turned < alike(page, model.right) - 0.1, "(x, y, z, w), and many bodies are round"
+    assert not fits(of_the_page(pages, tmp_path / "wrong", model.scene, other), model.right), "(x, y, z, w)"
 
 
 def test_a_task_of_meta_world_is_drawn_as_mujoco_draws_it(pages: Pages, tmp_path: Path, way: str) -> None:
     model = of_mujoco("door-open-v3", tmp_path, way)
     page = of_the_page(pages, tmp_path, model.scene, model.poses)
-    assert alike(page, model.right) > ALIKE
-    assert alike(page[:, ::-1], model.right) < OTHER
+    assert fits(page, model.right)
+    assert not fits(page[:, ::-1], model.right)

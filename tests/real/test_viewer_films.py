@@ -118,6 +118,7 @@ def test_an_exported_page_plays_an_episode_without_a_server(
     export_app([str(tmp_path / "mirror"), "--out", str(out)], standalone_mode=False)
     said = capsys.readouterr().out
     assert "of it an episode" in said, said
+    assert "trainer play" not in out.read_text(), "a command of this machine is of no use elsewhere"
     page = pages.open(out.as_uri())
     tile = page.locator('[data-agent="0"]')
     tile.get_by_text("recorded · slot 0").wait_for()

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-WIDTH, HEIGHT = 480, 360
+#: Of the canvas, where a tile is told to have 550 x 400: it has a border.
+WIDTH, HEIGHT = 528, 384
 #: Told apart by hue and by saturation, which no shade changes; neighbours are far from each other.
 _HUES, _SATURATIONS, _NEXT_HUE = 12, (1.0, 0.55), 5
 CODES = _HUES * len(_SATURATIONS)
