@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from anchorleg.job import HAND_OVER_SIGNALS
+from trainer.machine.expendable import be_expendable
 
 #: It says how far it is this often.
 _BEAT_S = 2.0
-#: Where the job's memory is short the kernel ends this process, which can be made again, and not the larger learner.
-_EXPENDABLE = "1000"
 
 
 def main() -> int:
@@ -37,8 +36,7 @@ def main() -> int:
     request = json.loads(sys.stdin.readline())
     with contextlib.suppress(OSError):
         os.nice(request["nice"])
-    with contextlib.suppress(OSError):  # Linux only
-        Path("/proc/self/oom_score_adj").write_text(_EXPENDABLE, encoding="ascii")
+    be_expendable()
     threading.Thread(target=_end_with_the_learner, daemon=True).start()
 
     from trainer.errors import TrainerError  # noqa: PLC0415 - once the signals are dealt with

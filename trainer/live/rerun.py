@@ -5,7 +5,6 @@ Its parent is `trainer.live.reruns`. It ends when its socket closes, so also whe
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import socket
@@ -20,9 +19,10 @@ from anchorleg.live.batches import AGAIN
 from trainer.envs import channel
 from trainer.envs.channel import Channel, WorkerMessage
 from trainer.envs.worker import begin
+from trainer.machine.expendable import be_expendable
 
-#: The training comes first; and where the job's memory is short the kernel ends this process, not the learner.
-_NICE, _EXPENDABLE = 10, "1000"
+#: The training comes first.
+_NICE = 10
 #: How often it is looked whether the training is still there.
 _LOOK_S = 0.5
 _OTHER = "an episode that is played again does not come out as it was"
@@ -32,8 +32,7 @@ def main(arguments: list[str]) -> int:
     """Serve until the training's end closes."""
     end = begin(int(arguments[0]))
     os.nice(_NICE)
-    with contextlib.suppress(OSError):  # Linux only
-        Path("/proc/self/oom_score_adj").write_text(_EXPENDABLE, encoding="ascii")
+    be_expendable()
     training = Channel(end)
     threading.Thread(target=_end_with, args=(end,), daemon=True).start()
     try:

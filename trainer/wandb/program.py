@@ -23,13 +23,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from anchorleg.job import HAND_OVER_SIGNALS
+from trainer.machine.expendable import be_expendable
 from trainer.wandb.process import Word, end_children
 from trainer.wandb.request import Patience, UploadRequest
 
 #: `prctl(2)`: the signal that a process gets when its parent dies.
 _PR_SET_PDEATHSIG = 1
-#: Where the job's memory is short the kernel ends this process, which loses nothing, and not the larger learner.
-_EXPENDABLE = "1000"
 #: It gives way to the training wherever both want a core.
 _NICE = 5
 #: Beyond `flush_s`, for wandb's own end.
@@ -48,8 +47,7 @@ def main(words: list[str]) -> int:
     _end_with(request.learner)
     if len(words) == 1:
         os.nice(_NICE)
-    with contextlib.suppress(OSError):  # Linux only
-        Path("/proc/self/oom_score_adj").write_text(_EXPENDABLE, encoding="ascii")
+    be_expendable()
     closing = threading.Event()
     threading.Thread(target=_hear, args=(closing, request.patience.flush_s + _END_S), daemon=True).start()
     if failures and closing.wait(pause_s(request.patience, failures)):
