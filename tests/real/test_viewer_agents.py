@@ -160,6 +160,24 @@ def test_what_cannot_be_drawn_is_a_sentence_and_the_next_good_one_is_drawn(
             tile(page).get_by_text(words).first.wait_for(state="hidden")
 
 
+def test_a_picture_by_a_clock_that_went_back_is_shown(
+    pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]
+) -> None:
+    """The next job's node may have another clock; an exported episode begins again."""
+    agent = FakeAgent(live_folder(shared, RUN, 0))
+    pixel = "(canvas) => canvas.width && canvas.getContext('2d').getImageData(5, 5, 1, 1).data[0]"
+
+    def reddish() -> int:
+        return round(tile(page).locator("canvas").nth(1).evaluate(pixel) / 100)
+
+    with a_viewer(tmp_path, str(shared), env=env) as url:
+        page = pages.open(url)
+        with playing(lambda _: agent.jpeg(a_jpeg(200))):
+            wait_for(lambda: reddish() == 2, "the first picture")
+        with playing(lambda k: agent.jpeg(a_jpeg(90), at=agent.at - 3600 + k)):
+            wait_for(lambda: reddish() == 1, "the picture by the other clock")
+
+
 def test_a_body_without_a_rotation_is_drawn_upright(
     pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]
 ) -> None:
