@@ -31,7 +31,7 @@ def arm(**settings):
     return gymnasium.make(NAME, **settings)
 
 
-@pytest.mark.parametrize("observation", ["default", "legacy", "dict"])
+@pytest.mark.parametrize("observation", ["state", "legacy", "dict"])
 @pytest.mark.parametrize("randomize", [False, True])
 def test_gymnasiums_own_check_finds_nothing(observation, randomize):
     with warnings.catch_warnings():
@@ -135,7 +135,7 @@ def test_stable_baselines3_trains_on_it():
     from stable_baselines3.common.env_checker import check_env as their_check
     from stable_baselines3.common.env_util import make_vec_env
 
-    for observation in ("default", "dict"):
+    for observation in ("state", "dict"):
         their_check(arm(observation=observation).unwrapped, warn=True)
     model = sb3.PPO("MlpPolicy", make_vec_env(NAME, 2, seed=1), n_steps=64, batch_size=32, n_epochs=2, device="cpu")
     before = [tensor.clone() for tensor in model.policy.parameters()]

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.trainer
 OPTIONS = [
     {"reward": reward, "observation": observation, "end_on_success": ends, "randomize": randomize}
     for reward, observation, ends, randomize in itertools.product(
-        ("dense", "tanh", "sparse"), ("default", "legacy"), (False, True), (False, True)
+        ("dense", "tanh", "sparse"), ("state", "legacy"), (False, True), (False, True)
     )
 ]
 
@@ -237,7 +237,7 @@ def test_who_insists_on_a_stepper_that_cannot_be_is_told(monkeypatch):
         VectorEnv(replace(spec_of(), num_envs=1), stepper="native")
 
 
-@pytest.mark.parametrize("observation", ["default", "legacy"])
+@pytest.mark.parametrize("observation", ["state", "legacy"])
 @pytest.mark.parametrize("options", [{}, {"randomize": True}, {"end_on_success": True}], ids=str)
 def test_honest_experience_is_within_the_bounds(options, observation):
     spec = spec_of(observation=observation, **options)

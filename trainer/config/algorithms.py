@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from trainer.config.pictures import PictureSettings
 from trainer.config.settings import (
     AlgorithmSettings,
     CountInt,
@@ -59,6 +60,12 @@ class Mtsac(OffPolicySettings):
             raise ValueError(f"activation {network.activation}: mtsac's derivatives are written for relu; leave it out")
         if network.encoders:
             raise ValueError("encoders: mtsac reads the numbers of a state as they are; leave them out")
+        if isinstance(env, PictureSettings) and env.has_pictures:
+            raise ValueError(
+                f"observation {env.observation}: mtsac reads the numbers of a state; use sac, ppo or drqv2"
+            )
+        if network.trunk:
+            raise ValueError(f"trunk {network.trunk}: mtsac has plain layers; leave it out")
         if network.critic_net == "residual" and len(set(network.critic_hidden)) > 1:
             raise ValueError(
                 f"critic_hidden {list(network.critic_hidden)} has different widths: blocks of a residual critic_net "

@@ -78,6 +78,36 @@ class EnvSettings(TrainingSettings):
         return None
 
 
+class EncoderSettings(TrainingSettings):
+    """What makes features of pictures: every observation that is not one row of numbers is read by one of its own."""
+
+    arch: str = Field(
+        "auto",
+        description="Which, by name; auto: nature for pictures, simple3dcnn for clips. docs/encoders.md has all.",
+    )
+    features: PositiveInt | None = Field(
+        None, description="Numbers that it makes of an observation; left out: as many as is usual for it."
+    )
+    pretrained: bool = Field(False, description="It must come from a file (weights); without one, which file is said.")
+    weights: str | None = Field(
+        None, description="A file of weights: safetensors (or a folder with its shards), or a .pth of tensors alone."
+    )
+    weights_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = Field(
+        None, description="Of that file: filled in when a run begins, and part of what it is."
+    )
+    freeze: bool | None = Field(
+        None,
+        description="Leave it as it is: its features are made once and kept in place of frames. Left out: true where "
+        "it comes from a file.",
+    )
+    lr_scale: NotNegative = Field(1.0, description="Its part of the learning rate; pretrained ones bear 0.1.")
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it learns nothing."""
+        return self.weights is not None if self.freeze is None else self.freeze
+
+
 class Network(TrainingSettings):
     """The shapes of the nets."""
 
@@ -90,9 +120,15 @@ class Network(TrainingSettings):
         "residual (blocks with layer normalisation, as many as critic_hidden has widths, which must be equal).",
     )
 
+    trunk: CountInt = Field(
+        0,
+        description="Numbers that features are brought down to before the plain layers (linear, layer normalisation, "
+        "tanh: DrQ-v2's); 0: none.",
+    )
+    encoder: EncoderSettings = Field(EncoderSettings(), description="What reads pictures.")
     encoders: dict[str, str] = Field(
         {},
-        description="Key of an observation → what makes features of it, by name; numbers of a state need none.",
+        description="Key of an observation → another arch than encoder's, or one for a row of numbers.",
     )
 
     @property

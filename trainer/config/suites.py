@@ -8,13 +8,18 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, JsonValue, field_validator, model_validator
 
 from anchorleg.words import did_you_mean
+from trainer.config.pictures import Observation, PictureSettings
 from trainer.config.settings import EnvSettings, PositiveInt, refused
 from trainer.config.tasknames import BENCHMARKS, MAX_HORIZON, MT10, checked_tasks
 
 
-class Metaworld(EnvSettings):
+class Metaworld(PictureSettings):
     """Meta-World v3, with the goal visible and reward version v2 (McLean et al. 2025)."""
 
+    KNOWN_CAMERAS: ClassVar[tuple[str, ...]] = (
+        "topview", "corner", "corner2", "corner3", "corner4", "behindGripper", "gripperPOV",
+    )  # fmt: skip
+    USUAL_CAMERAS: ClassVar[tuple[str, ...]] = ("corner2",)
     VERSION: ClassVar[str] = "1"
     SERIES: ClassVar[tuple[str, ...]] = ("metaworld",)
     #: 18 MiB for its instance, and the remembered resets of its task.
@@ -23,6 +28,11 @@ class Metaworld(EnvSettings):
     STEP_S: ClassVar[float] = 3e-4
 
     name: Literal["metaworld"] = Field("metaworld", description=EnvSettings.model_fields["name"].description)
+    observation: Observation = Field(
+        "state",
+        description="What the policy sees: state (39 numbers), cameras (pictures alone), both (pictures, and the "
+        "hand's place and the gripper's opening, without a goal) or clips (as both, over time: for encoders of video).",
+    )
     benchmark: str | None = Field(None, exclude=True, description="MT10 or MT50; not together with tasks.")
     tasks: tuple[str, ...] = Field(MT10, description="Meta-World v3 task names; not together with benchmark.")
     horizon: Annotated[int, Field(ge=1, le=MAX_HORIZON)] = Field(
@@ -49,9 +59,11 @@ class Metaworld(EnvSettings):
         return checked_tasks(value)
 
 
-class Arm(EnvSettings):
+class Arm(PictureSettings):
     """An arm of seven joints whose hand is to be at a place when the episode ends (docs/arm.md)."""
 
+    KNOWN_CAMERAS: ClassVar[tuple[str, ...]] = ("front", "side", "top")
+    USUAL_CAMERAS: ClassVar[tuple[str, ...]] = ("front", "side", "top")
     VERSION: ClassVar[str] = "1"
     #: 590 KiB: the compiled scene, MuJoCo's data and its arena.
     ENV_BYTES: ClassVar[int] = 590 * 2**10
@@ -78,10 +90,11 @@ class Arm(EnvSettings):
         description="dense: -d + 1 within 5 cm - 0.01 |a|², for hand and goal d metres apart; tanh: 1 - tanh(5 d); "
         "sparse: 0 within 5 cm, else -1.",
     )
-    observation: Literal["default", "legacy"] = Field(
-        "default",
-        description="default: 25 numbers; legacy: 8, the distance and the joints' angles, which do not say where the "
-        "goal is.",
+    observation: Literal["state", "legacy", "cameras", "both", "clips"] = Field(
+        "state",
+        description="What the policy sees: state (25 numbers), legacy (8, the distance and the joints' angles, which "
+        "do not say where the goal is), cameras (pictures alone), both (pictures, and the arm's own 18 numbers, "
+        "without a goal) or clips (as both, over time: for encoders of video).",
     )
     end_on_success: bool = Field(
         False,
@@ -99,12 +112,17 @@ _ID = re.compile(r"(?:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:)?[\w.-]+(?:/[\w.-]+)*", r
 _WORD = re.compile(r"[\w-]*", re.ASCII)
 
 
-class Gymnasium(EnvSettings):
+class Gymnasium(PictureSettings):
     """Any environment that has Gymnasium's interface: docs/environments.md."""
 
     VERSION: ClassVar[str] = "1"
 
     name: Literal["gymnasium"] = Field("gymnasium", description=EnvSettings.model_fields["name"].description)
+    observation: Observation = Field(
+        "state",
+        description="What the policy sees: state (what the environment gives, pictures too), cameras (what it "
+        "renders), both, or clips (both, over time: for encoders of video).",
+    )
     id: str = Field(
         description="CartPole-v1 or any other id; module:Env-v0, where the module registers it; or package.module:Name "
         "of a class or function that makes it."

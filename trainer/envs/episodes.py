@@ -60,7 +60,7 @@ class EnvSlot:
         self.spec = spec
         self.instances = instances
         self.task = NO_TASK
-        self.obs: Obs = instances.suite.spaces.zeros()
+        self.obs: Obs = instances.suite.spaces.no_frames()
         self._binding = binding
         self._native = native
         self._once_is_enough = spec.suite.settings.SUCCESS_AT == "any step"
@@ -97,7 +97,7 @@ class EnvSlot:
         """Act; where the episode ends begin the next one, so that `obs` and `task` are what to act on."""
         task, stats, spaces = self.task, self._stats, self.instances.suite.spaces
         if self._env is None:
-            return SlotStep(spaces.zeros(), 0.0, False, False, False, NO_TASK, None)
+            return SlotStep(spaces.no_frames(), 0.0, False, False, False, NO_TASK, None)
         outcome = self._env.step(action)
         stats.length += 1
         stats.total += float(outcome.reward)  # some tasks reward in np.float32, which would make the sum one too
@@ -177,7 +177,7 @@ class EnvSlot:
         self.task, self._start, self._stats = task, start, EpisodeStats()
         self._seed = seed if self.instances.suite.starts is None else NO_SEED
         if self._env is None:
-            self.obs = self.instances.suite.spaces.zeros()
+            self.obs = self.instances.suite.spaces.no_frames()
         else:
             self.obs = self.instances.reset(self._env, task, start, seed)
         self._bind()

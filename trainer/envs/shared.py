@@ -41,7 +41,8 @@ _NO_GOAL = (math.nan,) * 3
 
 class SharedBuffers:
     """Named arrays over one anonymous block of memory, addressed by its file descriptor: `actions`, `obs.<key>` and
-    `next_obs.<key>` of each key, the other fields of `Step`, and what is for watchers, all [N, …].
+    `next_obs.<key>` of each key (of stacked ones the newest frame), the other fields of `Step`, and what is for
+    watchers, all [N, …].
 
     The block has no name, so nothing is left behind when every process that holds it is killed.
     """
@@ -52,7 +53,7 @@ class SharedBuffers:
         """
         fields: dict[str, tuple[Any, tuple[int, ...]]] = {"actions": (spaces.action.dtype, spaces.action.shape)}
         for when in ("obs", "next_obs"):
-            fields |= {f"{when}.{key}": (spec.dtype, spec.shape) for key, spec in spaces.obs.items()}
+            fields |= {f"{when}.{key}": (spec.dtype, spec.frame) for key, spec in spaces.obs.items()}
         fields |= {name: (dtype, ()) for name, dtype in _NUMBERS.items()}
         fields[_MEASURES] = (np.float64, (measures,))
         fields |= {_WATCHED: (np.bool_, ()), _STANDING: (np.float64, (10,)), _POSES: (np.float32, (MOST_BODIES, POSE))}

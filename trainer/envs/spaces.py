@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -25,20 +25,74 @@ Obs = Mapping[str, npt.NDArray[Any]]
 #: [N, A] float32 in [-1, 1] for `Box`, [N] int64 for `Discrete`.
 Actions = npt.NDArray[Any]
 
-#: The key of an observation that is one row of numbers.
-STATE = "state"
+#: The key of an observation that is one row of numbers; of one that is pictures; of the whole state, for critics alone.
+STATE, IMAGE, PRIVILEGED = "state", "image", "privileged"
 #: Where every number of a `Box` lies.
 ACTION_LOW, ACTION_HIGH = -1.0, 1.0
 
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """One observation: `shape` without N, every number in [`low`, `high`]."""
+    """One observation: `shape` without N, every number in [`low`, `high`].
+
+    `stack`: it is the last so many frames of an episode, oldest first, `stride` steps apart; what would lie before the
+    episode is its first frame. A clip has an axis of time, [stack, C, H, W]; else the frames' channels lie behind each
+    other, [stack · C, H, W]. An environment gives the newest `frame` alone. `privileged`: for critics, not for the
+    policy.
+    """
 
     shape: tuple[int, ...]
     dtype: Literal["float32", "uint8"] = "float32"
     low: float = -np.inf
     high: float = np.inf
+    stack: int = 1
+    stride: int = 1
+    privileged: bool = False
+
+    @property
+    def is_clip(self) -> bool:
+        """Whether it has an axis of time."""
+        return len(self.shape) == 4
+
+    @property
+    def frame(self) -> tuple[int, ...]:
+        """The shape of what one step brings."""
+        if self.stack == 1:
+            return self.shape
+        return self.shape[1:] if self.is_clip else (self.shape[0] // self.stack, *self.shape[1:])
+
+    @property
+    def reach(self) -> int:
+        """Frames from the oldest to the newest one, both counted, with those between that are left out."""
+        return (self.stack - 1) * self.stride + 1
+
+    def as_json(self) -> dict[str, Any]:
+        """Numbers, strings and lists; an infinite bound is null, and what is usual is left out."""
+        more = {"stack": (self.stack, 1), "stride": (self.stride, 1), "privileged": (self.privileged, False)}
+        return {
+            "shape": list(self.shape),
+            "dtype": self.dtype,
+            "low": _finite(self.low),
+            "high": _finite(self.high),
+            **{name: value for name, (value, usual) in more.items() if value != usual},
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """What `as_json` was made of. Errors: KeyError, TypeError, ValueError for anything else."""
+        made = cls(
+            tuple(int(size) for size in value["shape"]),
+            value["dtype"],
+            -np.inf if value["low"] is None else float(value["low"]),
+            np.inf if value["high"] is None else float(value["high"]),
+            int(value.get("stack", 1)),
+            int(value.get("stride", 1)),
+            bool(value.get("privileged", False)),
+        )
+        whole = made.stack if made.is_clip else made.shape[0] / max(1, made.stack)
+        if made.stack < 1 or made.stride < 1 or (made.stack > 1 and (whole != int(whole) or len(made.shape) < 3)):
+            raise ValueError(f"{made.shape} is no stack of {made.stack} frames, {made.stride} steps apart")
+        return made
 
 
 @dataclass(frozen=True)
@@ -89,24 +143,13 @@ class Spaces:
     def as_json(self) -> dict[str, Any]:
         """Numbers, strings, lists and dicts; an infinite bound is null."""
         action = {"box": self.action.size} if isinstance(self.action, Box) else {"discrete": self.action.n}
-        obs = {
-            key: {**asdict(spec), "shape": list(spec.shape), "low": _finite(spec.low), "high": _finite(spec.high)}
-            for key, spec in self.obs.items()
-        }
+        obs = {key: spec.as_json() for key, spec in self.obs.items()}
         return {"obs": obs, "action": action, "tasks": list(self.tasks), "horizon": self.horizon}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """What `as_json` was made of. Errors: KeyError, TypeError, ValueError for anything else."""
-        obs = {
-            key: ArraySpec(
-                tuple(int(size) for size in spec["shape"]),
-                spec["dtype"],
-                -np.inf if spec["low"] is None else float(spec["low"]),
-                np.inf if spec["high"] is None else float(spec["high"]),
-            )
-            for key, spec in value["obs"].items()
-        }
+        obs = {key: ArraySpec.from_json(spec) for key, spec in value["obs"].items()}
         ((kind, size),) = value["action"].items()
         kinds: dict[str, type[Box | Discrete]] = {"box": Box, "discrete": Discrete}
         action = kinds[kind](int(size))
@@ -122,6 +165,15 @@ class Spaces:
     def zeros(self, *rows: int) -> dict[str, npt.NDArray[Any]]:
         """Observations [*rows, *shape] of nothing."""
         return {key: np.zeros((*rows, *spec.shape), spec.dtype) for key, spec in self.obs.items()}
+
+    @property
+    def of_policy(self) -> Spaces:
+        """Without what critics alone see."""
+        return replace(self, obs={key: spec for key, spec in self.obs.items() if not spec.privileged})
+
+    def no_frames(self, *rows: int) -> dict[str, npt.NDArray[Any]]:
+        """Frames [*rows, *frame] of nothing, as environments give them."""
+        return {key: np.zeros((*rows, *spec.frame), spec.dtype) for key, spec in self.obs.items()}
 
     def no_actions(self, rows: int) -> Actions:
         """[rows] actions, all 0."""

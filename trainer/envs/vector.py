@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from trainer.envs import channel
+from trainer.envs.frames import FrameStacks
 from trainer.envs.shared import SharedBuffers
 from trainer.envs.shown import Glimpse, Parts
 from trainer.envs.spaces import Actions
@@ -26,6 +28,8 @@ T = TypeVar("T")
 
 #: Raised when a state can no longer be read by older code.
 _STATE_FORMAT = 2
+#: How the frames that stacks are made of are named in a state.
+_FRAMES = "frames."
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +56,7 @@ class VectorEnv:
         self.spaces = self.suite.spaces
         self.num_envs = spec.num_envs
         self.num_workers = min(num_workers, spec.num_envs)
+        self._stacks = FrameStacks(self.spaces, spec.num_envs)
         self._pool: WorkerPool | None = None
         self._group: EnvGroup | None = None
         self._thread: ThreadPoolExecutor | None = None
@@ -90,7 +95,8 @@ class VectorEnv:
         """Start the first episode of every environment, with the streams of attempt 0."""
         self._ask(channel.START, {"indices": list(range(self.num_envs)), "attempt": 0})
         self._started = True
-        return Observed(*self._buffers.observed())
+        obs, task = self._buffers.observed()
+        return Observed(self._stacks.begin(obs), task)
 
     def step(self, actions: Actions) -> Step:
         """Act in every environment: `actions` [N, …] as the spaces say.
@@ -99,7 +105,7 @@ class VectorEnv:
         """
         self._accept(actions)
         self._ask(channel.STEP)
-        return self._buffers.copied()
+        return self._made()
 
     def step_async(self, actions: Actions, *, beside: bool = True) -> None:
         """Begin a `step`; nothing but `step_wait` or `close` may be called before its end. Errors: as `step`.
@@ -127,7 +133,7 @@ class VectorEnv:
         elif self._ahead is not None:
             ahead, self._ahead = self._ahead, None
             self._guarded(ahead.result)
-        return self._buffers.copied()
+        return self._made()
 
     def watch(self, indices: Collection[int]) -> None:
         """From the next step on each step leaves a `glimpse` of these environments, and of no others."""
@@ -148,6 +154,12 @@ class VectorEnv:
                 return Parts(tuple(meta["bodies"]), meta["camera"], meta["left_out"], answer.arrays)
         return None
 
+    def _made(self) -> Step:
+        """The step that was made, with the stacks that it led to."""
+        step = self._buffers.copied()
+        next_obs, obs = self._stacks.push(step.next_obs, step.obs, step.finished)
+        return replace(step, next_obs=next_obs, obs=obs)
+
     def _accept(self, actions: Actions) -> None:
         self._must_have_started()
         shape = (self.num_envs, *self.spaces.action.shape)
@@ -167,6 +179,7 @@ class VectorEnv:
             envs.update(answer.meta)
         obs, arrays["task"] = self._buffers.observed()
         arrays.update({f"obs.{key}": array for key, array in obs.items()})
+        arrays.update({f"{_FRAMES}{key}": array for key, array in self._stacks.arrays().items()})
         meta = {
             "format": _STATE_FORMAT,
             "versions": dict(self.suite.versions),
@@ -197,7 +210,11 @@ class VectorEnv:
         if before > self.num_envs:
             _log.warning("environments %d-%d are dropped in mid-episode", self.num_envs, before - 1)
         self._started = True
-        return Observed(*self._buffers.observed())
+        obs, task = self._buffers.observed()
+        frames = {
+            name.removeprefix(_FRAMES): array for name, array in state.tensors.items() if name.startswith(_FRAMES)
+        }
+        return Observed(self._stacks.load(frames, obs), task)
 
     def close(self) -> None:
         """End the workers. May be called twice."""

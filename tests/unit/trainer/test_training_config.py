@@ -39,6 +39,15 @@ OTHER = {
     "critic_net": "heads",
     "activation": "tanh",
     "encoders": {},
+    "encoder": {},
+    "trunk": 50,
+    "observation": "both",
+    "cameras": ("corner",),
+    "image_size": 32,
+    "frame_stack": 3,
+    "frame_stride": 2,
+    "randomize_view": True,
+    "critic_sees": "state",
     "critic_loss": "categorical",
     "value_bins": 51,
     "value_limit": 5.0,
@@ -68,6 +77,11 @@ OTHER = {
 BESIDE = {"critic_loss": {"critic_net": "residual", "critic_hidden": (8, 8)}}
 
 
+#: Those that do not fit to mtsac, to the numbers of a state, or to the tests that take each alone.
+UNFIT = {
+    "preset", "encoders", "activation", "encoder", "trunk", "observation", "cameras", "image_size", "frame_stack",
+    "frame_stride", "randomize_view", "critic_sees",
+}  # fmt: skip
 #: Which of them decide the numbers that are trained: all of the sections, and the seed.
 DECIDING = {
     "seed", *(name for made in (Metaworld, Mtsac, Network) for name in made.model_fields if name in OTHER)
@@ -113,7 +127,7 @@ def test_the_users_own_example_loads():
     assert resolve(section).num_envs == 8
 
 
-@pytest.mark.parametrize("field", [name for name in OTHER if name not in {"preset", "encoders", "activation"}])
+@pytest.mark.parametrize("field", [name for name in OTHER if name not in UNFIT])
 def test_each_field_reaches_the_training_by_its_short_name_and_in_its_section(field):
     beside = BESIDE.get(field, {})
     assert resolved(**{field: OTHER[field]}, **beside)[field] == OTHER[field]
@@ -131,7 +145,7 @@ def test_every_field_has_its_sentence(settings):
     assert [name for name, field in settings.model_fields.items() if not field.description and name != "network"] == []
 
 
-@pytest.mark.parametrize("field", [name for name in OTHER if name not in {"preset", "encoders", "activation"}])
+@pytest.mark.parametrize("field", [name for name in OTHER if name not in UNFIT])
 def test_identity_changes_with_exactly_the_fields_that_it_names(field):
     beside = BESIDE.get(field, {})
     changed = identity(resolve(TrainingSection(**{field: OTHER[field]}, **beside))) != identity(

@@ -13,6 +13,9 @@ from trainer.config.find import ENCODERS, find
 from trainer.config.settings import Network
 from trainer.envs.spaces import ArraySpec
 
+#: What reads pictures, and clips, where nobody says what.
+AUTO_PICTURES, AUTO_CLIPS = "nature", "simple3dcnn"
+
 
 class Encoder(Protocol):
     """An `nn.Module` that reads one key of the observation: [B, *shape] → [B, features] float32.
@@ -31,14 +34,15 @@ class Encoder(Protocol):
 
 
 def encoder_for(key: str, spec: ArraySpec, network: Network, generator: torch.Generator | None) -> nn.Module | None:
-    """The encoder of `key`, as `network.encoders` names it; None where the numbers are taken as they are.
+    """The encoder of `key`, as `network` names it; None where the numbers are taken as they are.
 
     Errors: ValueError, a sentence.
     """
     name = network.encoders.get(key)
-    if name is not None:
-        made: nn.Module = find(ENCODERS, name)(spec, network, generator)
-        return made
-    if len(spec.shape) != 1:
-        raise ValueError(f'{key} has the shape {spec.shape}: name an encoder for it, "network": {{"encoders": {{…}}}}')
-    return None
+    if name is None and len(spec.shape) == 1:
+        return None
+    if name is None:
+        name = network.encoder.arch
+        name = name if name != "auto" else AUTO_CLIPS if spec.is_clip else AUTO_PICTURES
+    made: nn.Module = find(ENCODERS, name)(spec, network, generator)
+    return made

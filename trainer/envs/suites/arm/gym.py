@@ -23,13 +23,11 @@ from trainer.envs.suite import Outcome
 from trainer.envs.suites.arm.env import ArmEnv
 from trainer.envs.suites.arm.model import CAMERAS
 from trainer.envs.suites.arm.rewards import EFFORT, STEEPNESS, distance, effort_of
-from trainer.envs.suites.arm.shapes import JOINTS, SOLVED, STEP_S, spaces
+from trainer.envs.suites.arm.shapes import JOINTS, OWN, SOLVED, STEP_S, spaces
 
 NAME = "anchorleg/ArmReach-v0"
 #: More than any number of an observation (bounds.py).
 _FAR = 20.0
-#: Numbers of an observation that do not depend on the goal: angles, speeds and hand, then the gripper's opening.
-_OWN = (*range(17), 23)
 _SEEDS = 2**32
 #: Not NumPy's, whose last bit is another: a reward that is computed again is the same.
 _tanh = np.vectorize(math.tanh, otypes=[np.float64])
@@ -40,7 +38,7 @@ Observed = npt.NDArray[Any] | dict[str, npt.NDArray[Any]]
 class ArmReach(gymnasium.Env):  # type: ignore[misc]
     """Seven joints move by [-1, 1] each; the hand is to be within 5 cm of the goal when the episode ends.
 
-    `observation`: default (25 numbers), legacy (8), or dict, for hindsight: `observation` is then the 18 numbers that
+    `observation`: state (25 numbers), legacy (8), or dict, for hindsight: `observation` is then the 18 numbers that
     do not depend on the goal; `achieved_goal` and `desired_goal` are the places of hand and goal (true ones also where
     `randomize` would show another), and there is `compute_reward`. `settings`: others of `trainer.config.suites.Arm`,
     such as reward, goals, horizon. `info` has `is_success` of each step, and so of the last one. Errors:
@@ -53,14 +51,14 @@ class ArmReach(gymnasium.Env):  # type: ignore[misc]
         self,
         render_mode: Literal["rgb_array"] | None = None,
         *,
-        observation: Literal["default", "legacy", "dict"] = "default",
+        observation: Literal["state", "legacy", "dict"] = "state",
         camera: str = CAMERAS[0],
         width: int = 256,
         height: int = 256,
         **settings: Any,
     ) -> None:
         self._is_dict = observation == "dict"
-        self.settings = Arm(observation="default" if self._is_dict else observation, **settings)
+        self.settings = Arm(observation="state" if self._is_dict else observation, **settings)
         if self._is_dict and self.settings.end_on_success and self.settings.reward != "sparse":
             raise ValueError("with end_on_success a step may be paid several times, which hindsight cannot repeat")
         self.arm = ArmEnv(self.settings)
@@ -69,7 +67,7 @@ class ArmReach(gymnasium.Env):  # type: ignore[misc]
         self.render_mode, self._camera, self._size = render_mode, camera, (height, width)
         self._renderer: Any = None
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (JOINTS,), np.float32)
-        shape = (len(_OWN),) if self._is_dict else spaces(self.settings).obs[STATE].shape
+        shape = (len(OWN),) if self._is_dict else spaces(self.settings).obs[STATE].shape
         own = gymnasium.spaces.Box(-_FAR, _FAR, shape, np.float32)
         places = {
             name: gymnasium.spaces.Box(-_FAR, _FAR, (3,), np.float64) for name in ("achieved_goal", "desired_goal")
@@ -129,7 +127,7 @@ class ArmReach(gymnasium.Env):  # type: ignore[misc]
         if not self._is_dict:
             return obs
         hand, goal = self._places()
-        return {"observation": obs[list(_OWN)], "achieved_goal": hand, "desired_goal": goal}
+        return {"observation": obs[list(OWN)], "achieved_goal": hand, "desired_goal": goal}
 
 
 def _told(outcome: Outcome, action: npt.NDArray[Any]) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from trainer.config.suites import Arm
-from trainer.envs.spaces import STATE, ArraySpec, Box, Spaces
+from trainer.envs.pictures import with_pictures
+from trainer.envs.spaces import ArraySpec, Box, Spaces
 
 JOINTS = 7
 #: Radians a second, shoulder to wrist, and seconds of one step: how far an action of 1 moves a joint's target.
@@ -23,11 +24,13 @@ OPEN, SHUT = 0.04, 0.0
 
 #: q 7, its speeds 7, hand 3, goal 3, goal - hand 3, the gripper's opening in [0, 1], whether it is to be shut.
 OBSERVATION = 25
+#: Of these what the arm feels of itself: q, its speeds, the hand, the opening. Nothing tells of the goal.
+OWN = (*range(2 * JOINTS + 3), OBSERVATION - 2)
 #: Distance, then q: what the arm's first environment showed.
 LEGACY = 1 + JOINTS
 
 
 def spaces(settings: Arm) -> Spaces:
     """Those of `settings`."""
-    size = LEGACY if settings.observation == "legacy" else OBSERVATION
-    return Spaces({STATE: ArraySpec((size,))}, Box(JOINTS), settings.tasks, settings.horizon)
+    state = ArraySpec((LEGACY if settings.observation == "legacy" else OBSERVATION,))
+    return Spaces(with_pictures(settings, state, len(OWN)), Box(JOINTS), settings.tasks, settings.horizon)

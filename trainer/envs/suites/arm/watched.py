@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
+from trainer.config.pictures import OF_PICTURES
 from trainer.config.suites import Arm
 from trainer.envs.spaces import Actions, Obs
 from trainer.envs.suite import Outcome
@@ -17,8 +18,9 @@ class WatchedArm:
     """`upstream` is the Gymnasium environment that draws it."""
 
     def __init__(self, settings: Arm) -> None:
-        own = settings.model_dump(exclude={"name", "tasks", "observation"})
-        self.upstream = ArmReach("rgb_array", observation=settings.observation, width=SIZE, height=SIZE, **own)
+        own = settings.model_dump(exclude={"name", "tasks", "observation", *OF_PICTURES})
+        shown: Literal["state", "legacy"] = "legacy" if settings.observation == "legacy" else "state"
+        self.upstream = ArmReach("rgb_array", observation=shown, width=SIZE, height=SIZE, **own)
 
     def reset(self, seed: int) -> Obs:
         """Begin the episode that `seed` decides."""

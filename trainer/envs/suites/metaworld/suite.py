@@ -33,7 +33,7 @@ class Suite:
         self.tasks = settings.tasks
         self.seed = seed
         self._cache = cache
-        self.spaces = spaces(self.tasks, settings.horizon)
+        self.spaces = spaces(settings)
         self.starts = GOALS_PER_TASK
 
     @cached_property

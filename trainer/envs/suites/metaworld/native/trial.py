@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from metaworld.policies import ENV_POLICY_MAP
 
+from trainer.config.suites import Metaworld
 from trainer.config.tasknames import MAX_HORIZON
 from trainer.envs.shared import SharedBuffers
 from trainer.envs.stats import EpisodeStats
@@ -33,7 +34,7 @@ def steps_alike(stepper: StepperLibrary, task: str) -> bool:
     """Two episodes of random and of upstream's scripted actions, side by side on both paths."""
     policies: dict[str, Any] = ENV_POLICY_MAP
     policy, rng, goals = policies[task](), np.random.default_rng(_SEED), goal_table(task, _SEED)
-    buffers = SharedBuffers(spaces((task,), MAX_HORIZON), 1)
+    buffers = SharedBuffers(spaces(Metaworld(tasks=(task,))), 1)
     rows = NativeRows(stepper, 1, buffers.fields, 1, MAX_HORIZON)
     binding, ours, theirs = rows.bind(0, 0), TaskEnv(task), TaskEnv(task)
     try:

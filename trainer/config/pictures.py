@@ -1,0 +1,93 @@
+"""Settings of suites whose policies may see pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from anchorleg.words import did_you_mean
+from trainer.config.settings import EnvSettings, refused
+
+Observation = Literal["state", "cameras", "both", "clips"]
+ImageSize = Annotated[int, Field(ge=16, le=1024)]
+StackSize = Annotated[int, Field(ge=1, le=64)]
+#: A clip where nobody says how long: what published video encoders are given at least, over 0.4 s of Meta-World.
+CLIP_FRAMES, CLIP_STRIDE = 8, 4
+#: What there is to say of pictures, and is refused where there are none.
+OF_PICTURES = ("cameras", "image_size", "frame_stack", "frame_stride", "randomize_view", "critic_sees")
+
+
+class PictureSettings(EnvSettings):
+    """Of a suite that can be seen through cameras: under the key `image`, uint8, all cameras' channels behind each
+    other; under `state` what the robot feels of itself, and nothing of a goal; under `privileged` the whole state.
+    """
+
+    KNOWN_CAMERAS: ClassVar[tuple[str, ...]] = ()
+    """All that there are; none: they are not known on a login node."""
+    USUAL_CAMERAS: ClassVar[tuple[str, ...]] = ()
+    """Those where nobody names some."""
+
+    observation: str = Field("state", description="What the policy sees: state, cameras, both or clips.")
+    cameras: tuple[str, ...] = Field((), description="Cameras whose pictures are seen; left out: the suite's usual.")
+    image_size: ImageSize = Field(64, description="Pixels of a side of each picture.")
+    frame_stack: StackSize = Field(
+        1, description=f"So many of the last frames are seen; left out: 1, of clips {CLIP_FRAMES}."
+    )
+    frame_stride: StackSize = Field(
+        1, description=f"Steps between two frames that are seen; left out: 1, of clips {CLIP_STRIDE}."
+    )
+    randomize_view: bool = Field(False, description="Draw light and the cameras' places anew for each episode.")
+    critic_sees: Literal["observation", "state"] = Field(
+        "observation",
+        description="What critics see: the policy's observation, or the whole state, goal included; pictures are then "
+        "learned to be read by the policy's loss.",
+    )
+
+    @property
+    def has_pictures(self) -> bool:
+        """Whether the policy sees any."""
+        return self.observation in {"cameras", "both", "clips"}
+
+    @property
+    def seen_by(self) -> tuple[str, ...]:
+        """The cameras."""
+        return self.cameras or self.USUAL_CAMERAS
+
+    @property
+    def frame_reach(self) -> int:
+        """Frames from the oldest to the newest that is seen, both counted."""
+        return (self.frame_stack - 1) * self.frame_stride + 1
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_the_usual_clip(cls, value: Any) -> Any:
+        if isinstance(value, Mapping) and value.get("observation") == "clips":
+            return {"frame_stack": CLIP_FRAMES, "frame_stride": CLIP_STRIDE, **value}
+        return value
+
+    @model_validator(mode="after")
+    def _pictures_can_be_taken(self) -> PictureSettings:
+        fields = type(self).model_fields
+        if not self.has_pictures:
+            for name in OF_PICTURES:
+                if getattr(self, name) != fields[name].get_default():
+                    words = f"{name} is for pictures: set observation to cameras, both or clips, or leave it out"
+                    raise refused([((name,), words, getattr(self, name))])
+            return self
+        for name in self.cameras if self.KNOWN_CAMERAS else ():
+            if name not in self.KNOWN_CAMERAS:
+                words = f"there is no camera {name!r}; {did_you_mean(name, self.KNOWN_CAMERAS)}"
+                raise refused([(("cameras",), words, name)])
+        if len(set(self.cameras)) < len(self.cameras):
+            raise refused([(("cameras",), "each camera is named once", self.cameras)])
+        if self.frame_reach > self.horizon:
+            words = (
+                f"{self.frame_stack} frames, {self.frame_stride} steps apart, reach over {self.frame_reach} steps, and "
+                f"an episode has {self.horizon} (horizon): lower frame_stack or frame_stride"
+            )
+            raise refused([(("frame_stack",), words, self.frame_stack)])
+        if self.observation == "clips" and self.frame_stack == 1:
+            raise refused([(("frame_stack",), "a clip has 2 frames at least; cameras and both show one", 1)])
+        return self
